@@ -1,0 +1,102 @@
+"""The frame's column names and dtypes, said once.
+
+A frame has one row per memory item in rowid order. Modules that read a frame name its columns
+through this one.
+"""
+
+from typing import Final
+
+POSITION: Final = "position"
+"""SQLite's rowid, int64: the order in which items were first written."""
+MEMORY_ID: Final = "memory_id"
+KIND: Final = "kind"
+TITLE: Final = "title"
+BODY: Final = "body"
+"""The text itself, only where it was asked for."""
+CHARS: Final = "chars"
+"""Characters of title and body together, int64."""
+TOKENS: Final = "tokens"
+"""Tokens of title and body together, int64; ``frame.attrs[TOKEN_RULE]`` says how counted."""
+TAGS: Final = "tags"
+SOURCE_TASK_REF: Final = "source_task_ref"
+AUTHORED_BY: Final = "authored_by"
+CONFIDENCE: Final = "confidence"
+CREATED_AT: Final = "created_at"
+SUPERSEDES: Final = "supersedes"
+EVIDENCE_REFS: Final = "evidence_refs"
+SUPERSEDED_BY: Final = "superseded_by"
+
+ACTIVE: Final = "active"
+"""Not superseded: an agent loads it at start."""
+LOAD_BEARING: Final = "load_bearing"
+"""May never be pruned: the verdict of :func:`memlab.items.is_load_bearing_memory`."""
+PRUNABLE: Final = "prunable"
+"""Active and not load-bearing: what compaction chooses among."""
+PROBLEM: Final = "problem"
+"""Why a row could not be interpreted; only in frames loaded with ``on_bad_row="keep"``."""
+
+IMPORTANCE: Final = "importance"
+LAST_ACCESSED_AT: Final = "last_accessed_at"
+ACCESS_COUNT: Final = "access_count"
+EXPIRES_AT: Final = "expires_at"
+AGENT_ID: Final = "agent_id"
+NAMESPACE: Final = "namespace"
+THREAD_ID: Final = "thread_id"
+GRADUATED: Final = "graduated"
+TRUSTED: Final = "trusted"
+
+TOKEN_RULE: Final = "token_rule"  # noqa: S105 - tokens of text, not a credential
+"""Key of ``frame.attrs``: how tokens were counted, in words."""
+
+TIME: Final = "datetime64[us, UTC]"
+
+DTYPES: Final[dict[str, str]] = {
+    POSITION: "int64",
+    MEMORY_ID: "str",
+    KIND: "category",
+    TITLE: "str",
+    CHARS: "int64",
+    TOKENS: "int64",
+    TAGS: "object",
+    SOURCE_TASK_REF: "str",
+    AUTHORED_BY: "str",
+    CONFIDENCE: "float64",
+    CREATED_AT: TIME,
+    SUPERSEDES: "object",
+    EVIDENCE_REFS: "object",
+    SUPERSEDED_BY: "str",
+    ACTIVE: "bool",
+    LOAD_BEARING: "bool",
+    PRUNABLE: "bool",
+}
+"""Columns every frame has, in order. ``object`` columns hold tuples of strings."""
+
+SIGNAL_DTYPES: Final[dict[str, str]] = {
+    IMPORTANCE: "float64",
+    LAST_ACCESSED_AT: TIME,
+    ACCESS_COUNT: "Int64",
+    EXPIRES_AT: TIME,
+    AGENT_ID: "str",
+    NAMESPACE: "str",
+    THREAD_ID: "str",
+    GRADUATED: "bool",
+    TRUSTED: "bool",
+}
+"""Columns a frame has when its store keeps signals, in order."""
+
+TARGET_ID: Final = "target_id"
+TARGET_POSITION: Final = "target_position"
+AT_POSITION: Final = "at_position"
+AT: Final = "at"
+
+REFERENCE_DTYPES: Final[dict[str, str]] = {
+    TARGET_ID: "str",
+    TARGET_POSITION: "int64",
+    AT_POSITION: "int64",
+    AT: TIME,
+    KIND: "category",
+}
+"""Columns of a frame of references: at ``at_position`` and ``at`` somebody needed ``target``."""
+
+KEEP: Final = "keep"
+REASON: Final = "reason"

@@ -1,0 +1,247 @@
+"""A store file: opening it, checking that it is one, and SQLite's errors in our words.
+
+Standard library only. Nothing here knows what a memory means; :mod:`memlab.store` and
+:mod:`memlab.frame` build on it.
+"""
+
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from memlab.errors import BadRowError, MemlabError, StoreError
+
+Result = TypeVar("Result")
+
+CREATE_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS memory_items (
+    memory_id TEXT PRIMARY KEY, kind TEXT NOT NULL, title TEXT NOT NULL, body TEXT NOT NULL,
+    tags_json TEXT NOT NULL, source_event_id TEXT, source_sequence INTEGER, source_task_ref TEXT,
+    authored_by TEXT NOT NULL, confidence REAL NOT NULL, created_at TEXT NOT NULL,
+    supersedes_json TEXT NOT NULL, evidence_refs_json TEXT NOT NULL, superseded_by TEXT
+)
+"""
+
+COLUMNS: Final = (
+    "memory_id",
+    "kind",
+    "title",
+    "body",
+    "tags_json",
+    "source_event_id",
+    "source_sequence",
+    "source_task_ref",
+    "authored_by",
+    "confidence",
+    "created_at",
+    "supersedes_json",
+    "evidence_refs_json",
+    "superseded_by",
+)
+"""The table's columns, in the order in which they are declared."""
+
+_WORDS: Final = {
+    "NOTADB": "{path} is not a SQLite database; name the memory.db that an agent writes",
+    "BUSY": "{path} is locked by another process; try again when that process is done",
+    "LOCKED": "{path} is locked by another process; try again when that process is done",
+    "READONLY": "{path} cannot be written; check the permissions of the file and its folder",
+    "CORRUPT": "{path} is damaged ({error}); restore a backup, or copy what can be read with "
+    "the sqlite3 shell's .recover",
+    "CANTOPEN": "{path} cannot be opened; check that the path exists and its permissions",
+    "FULL": "no room left on the disk for {path}; nothing was changed: free some and try again",
+    "IOERR": "{path} cannot be read or written ({error}); nothing was changed: check the disk and "
+    "try again",
+}
+
+
+@contextmanager
+def sqlite_errors_in_words(path: Path | str) -> Iterator[None]:
+    """Raise SQLite's own errors as a :class:`StoreError` that says what, where and what next."""
+    try:
+        yield
+    except sqlite3.ProgrammingError:
+        raise  # a mistake in a caller's code, not in a user's file
+    except sqlite3.Error as error:
+        raise error_in_words(error, path) from error
+
+
+def error_in_words(error: sqlite3.Error, path: Path | str) -> MemlabError:
+    """Return the error to raise for an error of SQLite on the store at `path`."""
+    if str(error).startswith("Could not decode to UTF-8"):
+        return BadRowError(f"{path} holds text that is not UTF-8: {error}; memlab doctor names it")
+    primary = getattr(error, "sqlite_errorname", "").removeprefix("SQLITE_").partition("_")[0]
+    words = _WORDS.get(primary, "{path} cannot be used as a store: SQLite says {error}")
+    return StoreError(words.format(path=path, error=error))
+
+
+def connect(path: Path | str, *, busy_timeout: float = 30.0) -> sqlite3.Connection:
+    """Open `path` for reading and writing, with transactions begun by hand.
+
+    Parameters
+    ----------
+    path : Path or str
+        A file, made when it is missing, or ``":memory:"``.
+    busy_timeout : float
+        Seconds to wait for another process's transaction to end.
+
+    Raises
+    ------
+    StoreError
+        When the file cannot be opened.
+    """
+    with sqlite_errors_in_words(path):
+        return sqlite3.connect(path, timeout=busy_timeout, isolation_level=None)
+
+
+def check_table(connection: sqlite3.Connection, path: Path | str) -> None:
+    """Check that `connection` holds ``memory_items`` as agents write it.
+
+    Raises
+    ------
+    StoreError
+        When it is missing, a view, without rowids, or has other columns.
+    """
+    with sqlite_errors_in_words(path):
+        table = connection.execute(
+            "SELECT type, wr FROM pragma_table_list WHERE schema = 'main' AND name = 'memory_items'"
+        ).fetchone()
+        found = [
+            name
+            for (name,) in connection.execute("SELECT name FROM pragma_table_xinfo('memory_items')")
+        ]
+    if table is None:
+        raise StoreError(
+            f"{path} has no table memory_items; name the memory.db that an agent writes"
+        )
+    kind, without_rowid = table
+    if kind != "table":
+        raise StoreError(f"memory_items in {path} is a {kind}, not a table; name the store itsel")
+    if without_rowid:
+        raise StoreError(
+            f"memory_items in {path} was made WITHOUT ROWID, so its rows have no order of "
+            "insertion; copy them into a table made by memlab.SqliteMemoryStore"
+        )
+    if missing := [name for name in COLUMNS if name not in found]:
+        raise StoreError(
+            f"memory_items in {path} lacks the column {', '.join(missing)}; it has another schema: "
+            "copy its rows into a store made by memlab.SqliteMemoryStore"
+        )
+    if extra := [name for name in found if name not in COLUMNS]:
+        raise StoreError(
+            f"memory_items in {path} has the unknown column {', '.join(extra)}, which memlab could "
+            "not archive and restore; copy its rows into a store made by memlab.SqliteMemoryStore"
+        )
+
+
+def store_file(source: Path | str) -> Path:
+    """Return the existing file that a path or a ``file:`` URI names.
+
+    Raises
+    ------
+    StoreError
+        When there is none, or it is a folder or empty.
+    """
+    text = str(source)
+    path = Path(unquote(urlsplit(text).path)) if text.startswith("file:") else Path(text)
+    if not path.exists():
+        raise StoreError(f"there is no file {path}; check the path")
+    if not path.is_file():
+        raise StoreError(f"{path} is not a file; name the memory.db inside it")
+    if path.stat().st_size == 0:
+        raise StoreError(f"{path} is empty; name the memory.db that an agent writes")
+    return path
+
+
+def read_store(path: Path, read: Callable[[str], Result]) -> Result:
+    """Return ``read(uri)``, where `uri` opens the checked store at `path` and leaves no trace.
+
+    Opening a WAL store read-only makes ``-wal`` and ``-shm`` files where there are none, so a store
+    that nobody has open is read as immutable, and read again if somebody wrote meanwhile. A store
+    left in the middle of a transaction is recovered in a temporary copy.
+
+    Parameters
+    ----------
+    path : Path
+        An existing file.
+    read : callable
+        Takes a ``file:`` URI that SQLite opens; may be called more than once.
+
+    Raises
+    ------
+    StoreError
+        When the file is not a store, cannot be read, or is rewritten faster than it is read.
+    """
+    for _ in range(5):
+        if _needs_recovery(path):
+            with tempfile.TemporaryDirectory() as folder:
+                return _checked(_recovered_copy(path, Path(folder)), path, read)
+        if _side_file(path, "-wal").exists() or not _is_wal(path):
+            return _checked(f"{path.resolve().as_uri()}?mode=ro", path, read)
+        before = _state(path)
+        try:
+            result = _checked(f"{path.resolve().as_uri()}?mode=ro&immutable=1", path, read)
+        except MemlabError:
+            if before == _state(path):
+                raise
+        else:
+            if before == _state(path):
+                return result
+    raise StoreError(f"{path} is rewritten faster than it can be read; try again when it is quiet")
+
+
+def connect_reading(uri: str, *, busy_timeout: float = 30.0) -> sqlite3.Connection:
+    """Open a URI handed out by :func:`read_store`."""
+    return sqlite3.connect(uri, uri=True, timeout=busy_timeout, isolation_level=None)
+
+
+def _checked(uri: str, path: Path, read: Callable[[str], Result]) -> Result:
+    with sqlite_errors_in_words(path):
+        with closing(connect_reading(uri)) as connection:
+            check_table(connection, path)
+        return read(uri)
+
+
+def _needs_recovery(path: Path) -> bool:
+    """Whether the file cannot be read where it lies without writing beside it."""
+    if _side_file(path, "-wal").exists() and not _side_file(path, "-shm").exists():
+        return True
+    if not _side_file(path, "-journal").exists():
+        return False
+    try:
+        with closing(connect_reading(f"{path.resolve().as_uri()}?mode=ro")) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_schema")
+    except sqlite3.OperationalError as error:
+        return error.sqlite_errorname.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN"))
+    return False
+
+
+def _recovered_copy(path: Path, folder: Path) -> str:
+    """Copy the store and its side files into `folder`, recover it there and return its URI."""
+    copy = folder / "store.db"
+    shutil.copyfile(path, copy)
+    for suffix in ("-wal", "-journal"):
+        if (side := _side_file(path, suffix)).exists():
+            shutil.copyfile(side, _side_file(copy, suffix))
+    with sqlite_errors_in_words(path), closing(connect(copy)) as connection:
+        connection.execute("SELECT count(*) FROM sqlite_schema")
+        connection.execute("PRAGMA journal_mode = DELETE")
+    return f"{copy.as_uri()}?mode=ro&immutable=1"
+
+
+def _side_file(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _is_wal(path: Path) -> bool:
+    """Whether the file's header asks for a write-ahead log (bytes 18 and 19 are 2)."""
+    with path.open("rb") as file:
+        return file.read(20)[18:20] == b"\x02\x02"
+
+
+def _state(path: Path) -> tuple[int, int, bool]:
+    stat = path.stat()
+    return stat.st_mtime_ns, stat.st_size, _side_file(path, "-wal").exists()

@@ -1,0 +1,66 @@
+"""What can go wrong for a user, in words a user can act on.
+
+Every message says what happened, where, and what to do next. Every error pickles, so that it
+survives a process pool: attributes are keyword-only and live in ``__dict__``.
+"""
+
+
+class MemlabError(Exception):
+    """Base of every error that memlab raises on purpose."""
+
+
+class StoreError(MemlabError):
+    """A file cannot be used as a store: missing, not SQLite, locked, corrupt, another schema."""
+
+
+class BadRowError(MemlabError):
+    """A row of a store cannot be interpreted.
+
+    Attributes
+    ----------
+    position : int or None
+        The row's rowid.
+    memory_id : str or None
+        The row's id, as text.
+    column : str or None
+        The column at fault.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        position: int | None = None,
+        memory_id: str | None = None,
+        column: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.position = position
+        self.memory_id = memory_id
+        self.column = column
+
+
+class CompactionError(MemlabError):
+    """A deletion did not do what was decided; it was rolled back and the store is as before."""
+
+
+class StalePlanError(MemlabError):
+    """A row that a plan decided on has changed or gone since.
+
+    Attributes
+    ----------
+    memory_ids : tuple of str
+        The rows at fault.
+    """
+
+    def __init__(self, message: str, *, memory_ids: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.memory_ids = memory_ids
+
+
+class ArchiveError(MemlabError):
+    """Archived rows cannot be read, matched to their store, or restored."""
+
+
+class MissingExtraError(MemlabError, ImportError):
+    """A part of memlab was used whose optional dependencies are not installed."""

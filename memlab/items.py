@@ -1,0 +1,208 @@
+"""The domain: kinds of memory, an item and where it came from, and what may never be pruned."""
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final, NewType, assert_never
+
+EventId = NewType("EventId", str)
+
+REJECTED_PATH_TAG: Final = "rejected-path"
+"""Marks an item that records an approach already tried and turned down."""
+
+
+class MemoryKind(StrEnum):
+    """The closed set of kinds an agent writes."""
+
+    SEMANTIC = "semantic"
+    """A decision."""
+    EPISODIC = "episodic"
+    """The outcome of one issue."""
+    PROCEDURAL = "procedural"
+    """A validated skill."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventRef:
+    """An event in the agent's log: its id and its place in the sequence."""
+
+    event_id: EventId
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryProvenance:
+    """Where an item came from, who wrote it, and what it stands on.
+
+    Parameters
+    ----------
+    source_event : EventRef or None
+        The event the item was made from. Without one, `source_task_ref` is required.
+    authored_by : str
+        Who wrote the item; not blank.
+    source_task_ref : str, optional
+        The task the item belongs to, such as ``"issue:#12"``.
+    confidence : float
+        In [0, 1].
+    created_at : datetime
+        With a time zone; now, in UTC, by default.
+    supersedes : tuple of str
+        Ids of the items this one replaces.
+    evidence_refs : tuple of str
+        Memory ids or task references this item stands on.
+
+    Raises
+    ------
+    ValueError
+        Naming the field, when one of these rules is broken.
+    """
+
+    source_event: EventRef | None
+    authored_by: str
+    source_task_ref: str | None = None
+    confidence: float = 1.0
+    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    supersedes: tuple[str, ...] = ()
+    evidence_refs: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.confidence <= 1.0:
+            raise ValueError(f"confidence must lie in [0, 1], not {self.confidence!r}")
+        if not self.authored_by.strip():
+            raise ValueError("authored_by must not be blank")
+        if self.source_event is None and not (self.source_task_ref or "").strip():
+            raise ValueError("source_task_ref must not be blank when there is no source_event")
+        if self.created_at.tzinfo is None:
+            raise ValueError(f"created_at must carry a time zone, not {self.created_at!r}")
+        _freeze_strings(self, "supersedes", "evidence_refs")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryItem:
+    """One memory, as an agent reads and writes it.
+
+    Parameters
+    ----------
+    memory_id : str
+        Unique in a store.
+    kind : MemoryKind
+        A member, or its value as text.
+    title, body : str
+        What the agent reads.
+    provenance : MemoryProvenance
+        Where the item came from.
+    tags : tuple of str
+        Labels in the order they were written.
+    superseded_by : str, optional
+        Id of the item that replaced this one.
+
+    Raises
+    ------
+    ValueError
+        When `kind` is not a :class:`MemoryKind`, or `tags` is not a sequence of strings.
+    """
+
+    memory_id: str
+    kind: MemoryKind
+    title: str
+    body: str
+    provenance: MemoryProvenance
+    tags: tuple[str, ...] = ()
+    superseded_by: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", MemoryKind(self.kind))
+        _freeze_strings(self, "tags")
+
+    @property
+    def is_active(self) -> bool:
+        """Whether no other item has replaced this one."""
+        return self.superseded_by is None
+
+
+def is_load_bearing_memory(item: MemoryItem) -> bool:
+    """Return whether `item` may never be pruned.
+
+    Decisions and skills are load-bearing, and so is anything tagged ``rejected-path`` whatever its
+    kind. The verdict depends on kind and tags alone.
+
+    Examples
+    --------
+    >>> provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#7")
+    >>> outcome = MemoryItem("m1", MemoryKind.EPISODIC, "a cache", "", provenance, ("failed",))
+    >>> is_load_bearing_memory(outcome)
+    False
+    >>> from dataclasses import replace
+    >>> is_load_bearing_memory(replace(outcome, tags=("failed", "rejected-path")))
+    True
+    """
+    if REJECTED_PATH_TAG in item.tags:
+        return True
+    match item.kind:
+        case MemoryKind.SEMANTIC | MemoryKind.PROCEDURAL:
+            return True
+        case MemoryKind.EPISODIC:
+            return False
+    assert_never(item.kind)
+
+
+def strings_of(stored: str) -> tuple[str, ...]:
+    """Return the strings of a stored JSON list, as in ``tags_json``.
+
+    Raises
+    ------
+    ValueError
+        When `stored` is not a JSON list of strings.
+
+    Examples
+    --------
+    >>> strings_of('["merged","area:docs"]')
+    ('merged', 'area:docs')
+    """
+    try:
+        values = json.loads(stored)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{_shortened(stored)} is not JSON") from error
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ValueError(f"{_shortened(stored)} is not a JSON list of strings")
+    return tuple(values)
+
+
+def is_load_bearing_stored(kind: str, tags_json: str) -> bool:
+    """Return :func:`is_load_bearing_memory` of any item stored with this kind and these tags.
+
+    A store may hold a million items and a dozen distinct pairs of kind and tags: asking once a pair
+    answers for all of them.
+
+    Raises
+    ------
+    ValueError
+        When `kind` is unknown, or `tags_json` is not a JSON list of strings.
+    """
+    if kind not in _KINDS:
+        raise ValueError(f"kind {_shortened(kind)} is not one of {', '.join(_KINDS)}")
+    try:
+        tags = strings_of(tags_json)
+    except ValueError as error:
+        raise ValueError(f"tags_json {error}") from error
+    return is_load_bearing_memory(MemoryItem("", MemoryKind(kind), "", "", _ANYBODY, tags))
+
+
+def _shortened(text: str) -> str:
+    return repr(text if len(text) <= 80 else f"{text[:77]}...")
+
+
+def _freeze_strings(instance: object, *names: str) -> None:
+    """Turn the named fields into tuples, refusing a bare string or anything else in them."""
+    for name in names:
+        values = getattr(instance, name)
+        if isinstance(values, str) or not all(isinstance(value, str) for value in values):
+            raise ValueError(f"{name} must be a sequence of strings, not {values!r}")
+        object.__setattr__(instance, name, tuple(values))
+
+
+_KINDS: Final = tuple(kind.value for kind in MemoryKind)
+_ANYBODY: Final = MemoryProvenance(
+    None, "anybody", source_task_ref="any", created_at=datetime.min.replace(tzinfo=UTC)
+)

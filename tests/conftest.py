@@ -1,0 +1,42 @@
+"""Fixtures that several test modules share."""
+
+import importlib.util
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+SHARED = CHECKOUT.parent / "shared"
+
+
+@pytest.fixture
+def real_store(tmp_path: Path) -> Callable[[str], Path]:
+    """A function that builds a store of recorded facts by name; skips where there are none."""
+    tool = SHARED / "tools" / "build_store.py"
+    if not tool.exists():
+        pytest.skip("no recorded histories (shared/data) beside the checkout")
+    spec = importlib.util.spec_from_file_location("build_store", tool)
+    assert spec is not None
+    assert spec.loader is not None
+    build_store = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(build_store)
+
+    def build(name: str) -> Path:
+        path = tmp_path / f"{name}.db"
+        items = (
+            build_store.history_items if name.startswith("history-") else build_store.agent_items
+        )
+        connection = sqlite3.connect(path)
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.executescript(build_store.SCHEMA)
+        with connection:
+            marks = ",".join("?" * 14)
+            connection.executemany(
+                f"INSERT INTO memory_items VALUES ({marks})", items(SHARED / "data", name)
+            )
+        connection.close()
+        return path
+
+    return build
