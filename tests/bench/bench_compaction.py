@@ -1,0 +1,140 @@
+"""Time and memory of ``compact_episodic`` on a large store beside the routines it replaces.
+
+    python tests/bench/bench_compaction.py [--rows 1000000]
+
+Each routine runs in a process of its own on a copy of the same generated store; seconds are of the
+compaction alone, memory is the process's peak.
+"""
+
+import argparse
+import json
+import random
+import resource
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from memlab.database import CREATE_TABLE
+from memlab.items import is_load_bearing_memory
+from memlab.store import SqliteMemoryStore
+
+KEEP_RECENT = 50
+TAG_SETS = ["[]", '["failed"]', '["merged"]', '["merged","area:docs"]', '["failed","area:core"]']
+
+
+def generate(path: Path, rows: int) -> None:
+    """Write a store in which about 87 % of the rows are prunable and active."""
+    chance = random.Random(7)
+    body = "the agent looked at a failing check and kept what it learned for the next issue " * 6
+
+    def row(n: int) -> tuple[object, ...]:
+        roll = chance.random()
+        kind = "semantic" if roll < 0.02 else "procedural" if roll < 0.04 else "episodic"
+        tags = '["failed","rejected-path"]' if 0.04 <= roll < 0.05 else chance.choice(TAG_SETS)
+        superseded_by = f"m{n + 1}" if 0.05 <= roll < 0.13 and n + 1 < rows else None
+        return (
+            f"m{n}",
+            kind,
+            f"shipped #{n}",
+            body[: chance.randrange(200, 480)],
+            tags,
+            None,
+            None,
+            f"issue:#{n}",
+            "agent",
+            1.0,
+            "2026-01-01T00:00:00+00:00",
+            "[]",
+            "[]",
+            superseded_by,
+        )
+
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(CREATE_TABLE)
+    with connection:
+        connection.executemany(
+            f"INSERT INTO memory_items VALUES ({','.join('?' * 14)})", (row(n) for n in range(rows))
+        )
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+
+
+def by_the_package(store: SqliteMemoryStore) -> int:
+    return store.compact_episodic(KEEP_RECENT)
+
+
+def item_by_item(store: SqliteMemoryStore) -> int:
+    """List the active items as objects, filter them by the predicate, delete one by one."""
+    prunable = [item for item in store.list_active() if not is_load_bearing_memory(item)]
+    surplus = prunable[: max(0, len(prunable) - KEEP_RECENT)]
+    store.connection.execute("BEGIN IMMEDIATE")
+    for item in surplus:
+        store.connection.execute("DELETE FROM memory_items WHERE memory_id = ?", (item.memory_id,))
+    store.connection.execute("COMMIT")
+    return len(surplus)
+
+
+def hand_inlined(store: SqliteMemoryStore) -> int:
+    """Repeat the rule in SQL, which is what the package never does."""
+    prunable = (
+        "superseded_by IS NULL AND kind = 'episodic' AND NOT EXISTS "
+        "(SELECT 1 FROM json_each(tags_json) WHERE value = 'rejected-path')"
+    )
+    store.connection.execute("BEGIN IMMEDIATE")
+    deleted = store.connection.execute(
+        f"DELETE FROM memory_items WHERE {prunable} AND rowid <= "
+        f"(SELECT rowid FROM memory_items WHERE {prunable} ORDER BY rowid DESC LIMIT 1 OFFSET ?)",
+        (KEEP_RECENT,),
+    ).rowcount
+    store.connection.execute("COMMIT")
+    return deleted
+
+
+ROUTINES: dict[str, Callable[[SqliteMemoryStore], int]] = {
+    "by_the_package": by_the_package,
+    "item_by_item": item_by_item,
+    "hand_inlined": hand_inlined,
+}
+
+
+def run_one(name: str, path: Path) -> None:
+    with SqliteMemoryStore(path) as store:
+        start = time.perf_counter()
+        deleted = ROUTINES[name](store)
+        seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"deleted": deleted, "seconds": seconds, "peak_mb": peak}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--one", nargs=2, metavar=("ROUTINE", "STORE"))
+    arguments = parser.parse_args()
+    if arguments.one:
+        run_one(arguments.one[0], Path(arguments.one[1]))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        original = Path(folder) / "original.db"
+        generate(original, arguments.rows)
+        print(f"{arguments.rows:,} rows, {original.stat().st_size / 1e6:,.0f} MB")
+        for name in ROUTINES:
+            copy = Path(folder) / f"{name}.db"
+            shutil.copyfile(original, copy)
+            command = [sys.executable, __file__, "--one", name, str(copy)]
+            found = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+            copy.unlink()
+            print(
+                f"{name:15} {found['deleted']:>9,} deleted {found['seconds']:7.2f} s "
+                f"{found['peak_mb']:7.0f} MB peak"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Imports run one way, and importing the package is light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "memlab"
+
+ORDER = [
+    "errors",
+    "files",
+    "items",
+    "database",
+    "store",
+    "columns",
+    "bundled",
+    "frame",
+    "growth",
+    "references",
+    "sizing",
+    "policies",
+    "learned",
+    "replay",
+    "plans",
+    "archive",
+    "compaction",
+    "space",
+    "lifecycle",
+    "doctor",
+    "charts",
+    "explorer",
+    "reporting",
+    "cli",
+]
+
+NEVER = {
+    "sqlite3": {"growth", "references", "sizing", "policies", "learned", "replay", "charts"},
+    "memlab.store": {"growth", "references", "sizing", "policies", "learned", "replay", "charts"},
+    "memlab.database": {
+        "growth",
+        "references",
+        "sizing",
+        "policies",
+        "learned",
+        "replay",
+        "charts",
+    },
+}
+
+
+def part_of(path: Path) -> str:
+    """The module or package directly below memlab that a file belongs to."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_names(path: Path) -> set[str]:
+    """Every module a file imports, wherever in it, type checking aside."""
+    tree = ast.parse(path.read_text())
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if part_of(path) != "__init__")
+
+
+def test_every_module_has_its_place_in_the_order() -> None:
+    assert {part_of(path) for path in MODULES} <= set(ORDER)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_module_imports_only_what_stands_before_it(path: Path) -> None:
+    own = ORDER.index(part_of(path))
+    for name in imported_names(path):
+        package, _, rest = name.partition(".")
+        part = rest.partition(".")[0]
+        if package == "memlab" and part in ORDER:
+            assert ORDER.index(part) <= own, f"{path.name} imports {name}"
+
+
+@pytest.mark.parametrize("forbidden", NEVER)
+def test_analysis_knows_nothing_of_sqlite(forbidden: str) -> None:
+    for path in MODULES:
+        if part_of(path) in NEVER[forbidden]:
+            assert forbidden not in imported_names(path), path
+
+
+def test_only_charts_and_what_shows_them_know_matplotlib() -> None:
+    users = {part_of(p) for p in MODULES if any("matplotlib" in n for n in imported_names(p))}
+    assert users <= {"charts", "explorer"}
+
+
+def test_only_the_command_line_prints() -> None:
+    for path in MODULES:
+        calls = [
+            node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
+        ]
+        prints = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "print"]
+        assert part_of(path) == "cli" or not prints, path
+
+
+def test_importing_memlab_loads_neither_pandas_nor_anything_heavy() -> None:
+    program = "import sys, memlab; dir(memlab); print(*sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+    )
+    heavy = {"pandas", "numpy", "matplotlib", "IPython", "pyarrow", "numba", "sklearn", "sqlite3"}
+    assert not heavy & set(run.stdout.split())
+
+
+def test_every_public_name_resolves() -> None:
+    import memlab
+
+    assert memlab.__all__ == sorted(memlab.__all__)
+    assert set(memlab.__all__) == set(memlab._HOME)
+    for name in memlab.__all__:
+        assert getattr(memlab, name) is not None
+    with pytest.raises(AttributeError, match="nothing_of_the_kind"):
+        memlab.nothing_of_the_kind  # noqa: B018 - the look-up is the point

@@ -1,0 +1,104 @@
+"""The store does what a list of items in plain Python would do, whatever the order of calls."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from invariants import assert_compacted, rows_of
+
+from memlab.items import MemoryItem, MemoryKind, MemoryProvenance, is_load_bearing_memory
+from memlab.store import SqliteMemoryStore
+
+IDS = st.integers(0, 11).map("m{}".format)
+TAGS = st.lists(
+    st.sampled_from(["failed", "merged", "rejected-path", "rejected-paths", "ü", '"', ""]),
+    max_size=3,
+)
+TEXT = st.text(max_size=8)
+PROVENANCES = st.builds(
+    MemoryProvenance,
+    st.none(),
+    st.just("agent"),
+    source_task_ref=st.sampled_from(["issue:#1", "issue:#2"]),
+    confidence=st.floats(0, 1),
+    created_at=st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001 - bounds carry no zone by contract
+    evidence_refs=st.lists(IDS, max_size=2).map(tuple),
+)
+
+
+class StoreAgainstList(RuleBasedStateMachine):
+    """Runs the same calls on a store and on a dict, which keeps the order of insertion."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = SqliteMemoryStore(":memory:")
+        self.model: dict[str, MemoryItem] = {}
+
+    def teardown(self) -> None:
+        self.store.close()
+
+    @rule(
+        memory_id=IDS,
+        kind=st.sampled_from(MemoryKind),
+        title=TEXT,
+        body=TEXT,
+        provenance=PROVENANCES,
+        tags=TAGS,
+    )
+    def put(
+        self,
+        memory_id: str,
+        kind: MemoryKind,
+        title: str,
+        body: str,
+        provenance: MemoryProvenance,
+        tags: list[str],
+    ) -> None:
+        item = MemoryItem(memory_id, kind, title, body, provenance, tuple(tags))
+        self.store.put(item)
+        self.model[memory_id] = item
+
+    @rule(old=IDS, new=IDS)
+    def supersede(self, old: str, new: str) -> None:
+        if old == new:
+            with pytest.raises(ValueError, match="by_memory_id"):
+                self.store.supersede(old, by_memory_id=new)
+        elif {old, new} <= self.model.keys():
+            self.store.supersede(old, by_memory_id=new)
+            self.model[old] = replace(self.model[old], superseded_by=new)
+        else:
+            with pytest.raises(KeyError):
+                self.store.supersede(old, by_memory_id=new)
+
+    @rule(keep_recent=st.integers(0, 8))
+    def compact_episodic(self, keep_recent: int) -> None:
+        prunable = [
+            item.memory_id
+            for item in self.model.values()
+            if item.is_active and not is_load_bearing_memory(item)
+        ]
+        surplus = prunable[: max(0, len(prunable) - keep_recent)]
+        before = rows_of(self.store.connection)
+        assert self.store.compact_episodic(keep_recent) == len(surplus)
+        assert_compacted(before, rows_of(self.store.connection), keep_recent)
+        for memory_id in surplus:
+            del self.model[memory_id]
+
+    @rule(memory_id=IDS)
+    def get(self, memory_id: str) -> None:
+        assert self.store.get(memory_id) == self.model.get(memory_id)
+
+    @invariant()
+    def lists_agree(self) -> None:
+        active = [item for item in self.model.values() if item.is_active]
+        assert self.store.list_active() == active
+        for kind in MemoryKind:
+            assert self.store.list_active(kind=kind) == [i for i in active if i.kind is kind]
+        assert self.store.list_rejected_paths() == [i for i in active if "rejected-path" in i.tags]
+
+
+TestStoreAgainstList = StoreAgainstList.TestCase
+TestStoreAgainstList.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
