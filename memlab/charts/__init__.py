@@ -4,11 +4,6 @@ A chart computes nothing, prints nothing and shows nothing. Without `ax` it draw
 own, made without pyplot; ``ax.figure`` is the picture.
 """
 
-from memlab.errors import MissingExtraError
+from memlab.extras import import_extra
 
-try:
-    import matplotlib  # noqa: F401 - asked for here, so that a missing one is explained once
-except ImportError as error:
-    raise MissingExtraError(
-        "Charts need matplotlib, which is not installed. Install it: pip install 'memlab[report]'"
-    ) from error
+import_extra("matplotlib", extra="report")

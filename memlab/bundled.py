@@ -1,0 +1,80 @@
+"""Stores and notebooks that come with memlab, wherever it is installed.
+
+In an installed package they lie inside it; in a checkout they lie beside it. Either way they are to
+be read, not written: copy a store before opening it with something that writes.
+"""
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def store_names() -> tuple[str, ...]:
+    """Return the names that :func:`store_path` knows, in alphabetical order.
+
+    Examples
+    --------
+    >>> store_names()
+    ('three_hundred_issues', 'two_years')
+    """
+    return tuple(sorted(path.stem for path in _folder("data").glob("*.db")))
+
+
+def store_path(name: str) -> Path:
+    """Return where a bundled store lies.
+
+    Parameters
+    ----------
+    name : str
+        One of :func:`store_names`.
+
+    Returns
+    -------
+    pathlib.Path
+        An existing file in SQLite's rollback journal, readable where nothing can be written.
+
+    Raises
+    ------
+    ValueError
+        When no bundled store is called `name`.
+
+    Examples
+    --------
+    >>> store_path("two_years").name
+    'two_years.db'
+    """
+    return _named(name, {path.stem: path for path in _folder("data").glob("*.db")})
+
+
+def notebook_paths() -> tuple[Path, ...]:
+    """Return where the notebooks lie, in reading order."""
+    return tuple(sorted(_folder("notebooks").glob("[0-9]*.ipynb")))
+
+
+def notebook_path(name: str) -> Path:
+    """Return where a bundled notebook lies.
+
+    Parameters
+    ----------
+    name : str
+        Its file name without the ending, such as ``"01_growth"``.
+
+    Raises
+    ------
+    ValueError
+        When no bundled notebook is called `name`.
+    """
+    return _named(name, {path.stem: path for path in notebook_paths()})
+
+
+def _named(name: str, paths: dict[str, Path]) -> Path:
+    """Return the path called `name`; a name is never read as a path."""
+    if name not in paths:
+        raise ValueError(f"name must be one of {', '.join(sorted(paths))}, not {name!r}")
+    return paths[name]
+
+
+def _folder(name: str) -> Path:
+    """Return the bundled folder: inside an installed package, beside a checkout's."""
+    installed = _PACKAGE / "_bundled" / name
+    return installed if installed.is_dir() else _PACKAGE.parent / name
