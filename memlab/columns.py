@@ -98,5 +98,30 @@ REFERENCE_DTYPES: Final[dict[str, str]] = {
 }
 """Columns of a frame of references: at ``at_position`` and ``at`` somebody needed ``target``."""
 
+SUPERSEDED: Final = "superseded"
+LOAD_BEARING_TOKENS: Final = "load_bearing_tokens"
+PRUNABLE_TOKENS: Final = "prunable_tokens"
+SUPERSEDED_TOKENS: Final = "superseded_tokens"
+NOISE_SHARE: Final = "noise_share"
+"""Prunable items over active items."""
+NOISE_SHARE_TOKENS: Final = "noise_share_tokens"
+"""Prunable tokens over active tokens."""
+
+GROWTH_DTYPES: Final[dict[str, str]] = {
+    LOAD_BEARING: "int64",
+    PRUNABLE: "int64",
+    SUPERSEDED: "int64",
+    LOAD_BEARING_TOKENS: "int64",
+    PRUNABLE_TOKENS: "int64",
+    SUPERSEDED_TOKENS: "int64",
+    NOISE_SHARE: "float64",
+    NOISE_SHARE_TOKENS: "float64",
+}
+"""Columns of a growth curve, whose index is time: what is there at each instant."""
+
+PART: Final = "part"
+"""Index of a boot context's composition: decisions, skills, rejected paths, episodes."""
+ITEMS: Final = "items"
+
 KEEP: Final = "keep"
 REASON: Final = "reason"
