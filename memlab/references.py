@@ -1,0 +1,265 @@
+"""Who needed which memory later: the evidence that a cap is sized by.
+
+A reference is a later need for an earlier memory. A store holds them in what later items say about
+earlier ones; an access log adds what an agent read without writing it down.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from memlab.columns import (
+    AT,
+    AT_POSITION,
+    CREATED_AT,
+    EVIDENCE_REFS,
+    KIND,
+    MEMORY_ID,
+    POSITION,
+    REFERENCE_DTYPES,
+    SOURCE_TASK_REF,
+    SUPERSEDED_BY,
+    SUPERSEDES,
+    TARGET_ID,
+    TARGET_POSITION,
+    TIME,
+)
+
+REFERENCE_KINDS: Final = ("evidence", "supersedes", "superseded", "task", "log")
+"""Where a reference was found, in the order in which one need found twice is attributed."""
+
+NOT_COUNTED: Final = "not_counted"
+"""Key of ``references.attrs``: kind -> reason -> how many mentions are no reference."""
+
+REASONS: Final = {
+    "forward": "the target was written later than the mention",
+    "self": "an item names itself",
+    "dangling": "nothing in the store has that id or task reference",
+    "duplicate": "the same need was found already",
+    "continued": "the task's next item in a row: still the same sitting, not a later need",
+    "undated": "the log entry has no time",
+}
+
+Ordinals = npt.NDArray[np.int64]
+_NOWHERE: Final = -1
+
+
+class _Mentions:
+    """Pairs of row numbers (who mentions, whom), gathered kind by kind, and what was left out."""
+
+    def __init__(self) -> None:
+        self.at: list[Ordinals] = []
+        self.target: list[Ordinals] = []
+        self.kind: list[Ordinals] = []
+        self.left_out: dict[str, dict[str, int]] = {}
+
+    def add(self, kind: str, at: Ordinals, target: Ordinals) -> None:
+        """Keep the mentions of an earlier row; count the others by reason."""
+        reasons = {
+            "dangling": target == _NOWHERE,
+            "self": target == at,
+            "forward": target > at,
+        }
+        for reason, found in reasons.items():
+            self.leave_out(kind, reason, int(found.sum()))
+        earlier = (target >= 0) & (target < at)
+        self.at.append(at[earlier])
+        self.target.append(target[earlier])
+        self.kind.append(np.full(int(earlier.sum()), REFERENCE_KINDS.index(kind), np.int64))
+
+    def leave_out(self, kind: str, reason: str, count: int) -> None:
+        if count:
+            self.left_out.setdefault(kind, {})[reason] = count
+
+    def without_duplicates(self) -> tuple[Ordinals, Ordinals, Ordinals]:
+        """One mention for each (at, target), the first kind winning, sorted by `at`."""
+        at, target, kind = (
+            np.concatenate([np.empty(0, np.int64), *part])
+            for part in (self.at, self.target, self.kind)
+        )
+        order = np.lexsort((kind, target, at))
+        at, target, kind = at[order], target[order], kind[order]
+        again = np.zeros(len(at), bool)
+        again[1:] = (at[1:] == at[:-1]) & (target[1:] == target[:-1])
+        for code in np.unique(kind[again]):
+            self.leave_out(REFERENCE_KINDS[code], "duplicate", int((kind[again] == code).sum()))
+        return at[~again], target[~again], kind[~again]
+
+
+def find_references(
+    frame: pd.DataFrame, log: pd.DataFrame | None = None, *, only_log: bool = False
+) -> pd.DataFrame:
+    """Find every later need for an earlier memory.
+
+    In the store itself a need is: an id or a task reference among ``evidence_refs``; an id among
+    ``supersedes``; a row named by ``superseded_by``, which replaced the target knowing it; and the
+    same ``source_task_ref`` again after items of another task. A task reference points at the
+    newest earlier item that carries it. Items of one task in a row were written in one sitting, so
+    the next one is no later need. One need found in two ways counts once, under the first kind of
+    `REFERENCE_KINDS`.
+
+    The need arises just before the row that shows it is written: of the rows present then, the row
+    before it is the newest.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        What ``memlab.load`` returns.
+    log : DataFrame, optional
+        An access log: one row per read, with columns ``memory_id`` and ``at`` (times with a zone).
+        A read falls after as many rows as had been created by then.
+    only_log : bool
+        Leave what the store itself says aside, for a log that is the whole truth.
+
+    Returns
+    -------
+    DataFrame
+        One row per reference in order of ``at_position``: ``target_id``, ``target_position``,
+        ``at_position`` (the row about to be written; one past the last position for a read after
+        the last write), ``at``, ``kind``. ``attrs["not_counted"]`` holds how many mentions were
+        left out, by kind and reason; `count_references` shows it as a table.
+
+    Raises
+    ------
+    ValueError
+        When the log lacks a column or its times have no zone.
+    """
+    mentions = _Mentions()
+    if not only_log:
+        _add_named(mentions, frame)
+        _add_returns(mentions, frame)
+    at, target, kind = mentions.without_duplicates()
+    when = frame[CREATED_AT].to_numpy()[at]
+    if log is not None:
+        read_at, read_target, read_when = _reads(mentions, frame, log)
+        order = np.argsort(np.concatenate([at, read_at]), kind="stable")
+        kind = np.concatenate([kind, np.full(len(read_at), REFERENCE_KINDS.index("log"))])[order]
+        at = np.concatenate([at, read_at])[order]
+        target = np.concatenate([target, read_target])[order]
+        when = np.concatenate([when, read_when])[order]
+    positions = _positions_and_next(frame)
+    references = pd.DataFrame(
+        {
+            TARGET_ID: frame[MEMORY_ID].iloc[target].array,
+            TARGET_POSITION: positions[target],
+            AT_POSITION: positions[at],
+            AT: pd.Series(when, dtype=TIME),
+            KIND: pd.Categorical(np.array(REFERENCE_KINDS)[kind], categories=list(REFERENCE_KINDS)),
+        }
+    ).astype(REFERENCE_DTYPES)
+    references.attrs[NOT_COUNTED] = mentions.left_out
+    return references
+
+
+def count_references(references: pd.DataFrame) -> pd.DataFrame:
+    """Count references by kind, beside the mentions that are none and why.
+
+    Parameters
+    ----------
+    references : DataFrame
+        What `find_references` returns.
+
+    Returns
+    -------
+    DataFrame
+        One row per kind of reference; ``counted``, then one column per reason of `REASONS`.
+    """
+    table = pd.DataFrame(0, index=list(REFERENCE_KINDS), columns=["counted", *REASONS])
+    table.index.name = KIND
+    counted = references[KIND].astype("str").value_counts()
+    table["counted"] = counted.reindex(table.index, fill_value=0).astype("int64")
+    for kind, reasons in references.attrs.get(NOT_COUNTED, {}).items():
+        for reason, count in reasons.items():
+            table.loc[kind, reason] = count
+    return table
+
+
+def _add_named(mentions: _Mentions, frame: pd.DataFrame) -> None:
+    """Mentions by id or task reference: evidence, supersedes, superseded_by."""
+    row_of_id = pd.Index(frame[MEMORY_ID])
+    at, names = _unrolled(frame[EVIDENCE_REFS])
+    target = row_of_id.get_indexer(names)
+    by_task = target == _NOWHERE
+    target[by_task] = _newest_before(frame[SOURCE_TASK_REF], names[by_task], at[by_task])
+    mentions.add("evidence", at, target)
+    at, names = _unrolled(frame[SUPERSEDES])
+    mentions.add("supersedes", at, row_of_id.get_indexer(names))
+    superseded = np.flatnonzero(frame[SUPERSEDED_BY].notna().to_numpy())
+    by = row_of_id.get_indexer(frame[SUPERSEDED_BY].iloc[superseded])
+    known = by != _NOWHERE
+    mentions.add("superseded", by[known], superseded[known])
+    mentions.leave_out("superseded", "dangling", int((~known).sum()))
+
+
+def _add_returns(mentions: _Mentions, frame: pd.DataFrame) -> None:
+    """Add the newest item of a task taken up again after other tasks' items."""
+    rows = np.flatnonzero(frame[SOURCE_TASK_REF].notna().to_numpy())
+    task = pd.factorize(frame[SOURCE_TASK_REF].iloc[rows])[0]
+    place = np.arange(len(rows))
+    order = np.lexsort((place, task))
+    again = np.flatnonzero(task[order][1:] == task[order][:-1])
+    before, after = order[again], order[again + 1]
+    continued = after == before + 1
+    mentions.leave_out("task", "continued", int(continued.sum()))
+    mentions.add("task", rows[after[~continued]], rows[before[~continued]])
+
+
+def _reads(
+    mentions: _Mentions, frame: pd.DataFrame, log: pd.DataFrame
+) -> tuple[Ordinals, Ordinals, npt.NDArray[np.datetime64]]:
+    """Row numbers about to be written at each read, its target, and its time."""
+    for name in (MEMORY_ID, AT):
+        if name not in log:
+            raise ValueError(f"log has no column {name!r}; it needs {MEMORY_ID!r} and {AT!r}")
+    if getattr(log[AT].dtype, "tz", None) is None:
+        raise ValueError(f"log[{AT!r}] must hold times with a zone, not {log[AT].dtype}")
+    dated = log.loc[log[AT].notna(), [MEMORY_ID, AT]]
+    mentions.leave_out("log", "undated", len(log) - len(dated))
+    once = dated.drop_duplicates().sort_values(AT, kind="stable")
+    mentions.leave_out("log", "duplicate", len(dated) - len(once))
+    when = once[AT].astype(TIME).to_numpy()
+    at = np.searchsorted(np.sort(frame[CREATED_AT].to_numpy()), when, side="right")
+    target = pd.Index(frame[MEMORY_ID]).get_indexer(once[MEMORY_ID])
+    mentions.leave_out("log", "dangling", int((target == _NOWHERE).sum()))
+    mentions.leave_out("log", "forward", int((target >= at).sum()))
+    served = (target != _NOWHERE) & (target < at)
+    return at[served], target[served], when[served]
+
+
+def _unrolled(cells: pd.Series) -> tuple[Ordinals, npt.NDArray[np.object_]]:
+    """Row number and content of every string in a column of tuples."""
+    counts = np.fromiter(map(len, cells), np.int64, len(cells))
+    names = np.fromiter(_chain(cells), object, int(counts.sum()))
+    return np.repeat(np.arange(len(cells)), counts), names
+
+
+def _chain(cells: Iterable[tuple[str, ...]]) -> Iterable[str]:
+    return (name for cell in cells if cell for name in cell)
+
+
+def _newest_before(carried: pd.Series, names: npt.NDArray[np.object_], at: Ordinals) -> Ordinals:
+    """Newest row before `at` that carries the name; else one that does, else nowhere."""
+    rows = np.flatnonzero(carried.notna().to_numpy())
+    codes, tasks = pd.factorize(carried.iloc[rows])
+    wanted = pd.Index(tasks).get_indexer(names)
+    span = len(carried) + 1
+    order = np.argsort(codes, kind="stable")
+    keys = codes[order] * span + rows[order]
+    place = np.searchsorted(keys, wanted * span + at)
+    found = np.full(len(names), _NOWHERE, np.int64)
+    known = np.flatnonzero(wanted != _NOWHERE)
+    before = known[(place[known] > 0)]
+    before = before[codes[order][place[before] - 1] == wanted[before]]
+    later = np.setdiff1d(known, before, assume_unique=True)
+    found[before] = rows[order][place[before] - 1]
+    found[later] = rows[order][place[later]]
+    return found
+
+
+def _positions_and_next(frame: pd.DataFrame) -> Ordinals:
+    """Every row's position, and the one that the next row will get at the earliest."""
+    positions = frame[POSITION].to_numpy()
+    return np.append(positions, (positions[-1] if len(positions) else 0) + 1)

@@ -1,0 +1,105 @@
+"""Frames to the contract of ``memlab.load``, built by hand where a store would be in the way."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from memlab import columns as c
+
+START = pd.Timestamp("2025-01-01", tz="UTC")
+
+
+def row(memory_id: str, **fields: Any) -> dict[str, Any]:
+    """One item, an episode of 10 tokens unless told otherwise; keywords are column names."""
+    return {c.MEMORY_ID: memory_id, **fields}
+
+
+def make_frame(*rows: dict[str, Any] | str, minutes: float = 60.0) -> pd.DataFrame:
+    """A frame of `rows` in this order, one every so many minutes; a bare string is an episode."""
+    given = [row(one) if isinstance(one, str) else one for one in rows]
+    defaults = {
+        c.KIND: "episodic",
+        c.TITLE: "a title",
+        c.TOKENS: 10,
+        c.TAGS: (),
+        c.SOURCE_TASK_REF: None,
+        c.AUTHORED_BY: "agent",
+        c.CONFIDENCE: 1.0,
+        c.SUPERSEDES: (),
+        c.EVIDENCE_REFS: (),
+        c.SUPERSEDED_BY: None,
+    }
+    full = []
+    for place, one in enumerate(given):
+        item = defaults | {
+            c.POSITION: place + 1,
+            c.CREATED_AT: START + pd.Timedelta(minutes=minutes * place),
+        }
+        item |= one
+        item.setdefault(c.CHARS, 4 * item[c.TOKENS])
+        item[c.ACTIVE] = item[c.SUPERSEDED_BY] is None
+        item[c.LOAD_BEARING] = item[c.KIND] != "episodic" or "rejected-path" in item[c.TAGS]
+        item[c.PRUNABLE] = item[c.ACTIVE] and not item[c.LOAD_BEARING]
+        full.append(item)
+    return _typed({name: [item[name] for item in full] for name in c.DTYPES})
+
+
+def make_episodes(count: int, *, tokens: Iterable[int] | None = None) -> pd.DataFrame:
+    """A frame of `count` episodes ``m1``, ``m2``, ... at one an hour, without references."""
+    place = np.arange(1, count + 1)
+    return _typed(
+        {
+            c.POSITION: place,
+            c.MEMORY_ID: [f"m{i}" for i in place],
+            c.KIND: ["episodic"] * count,
+            c.TITLE: ["a title"] * count,
+            c.CHARS: np.full(count, 40),
+            c.TOKENS: np.full(count, 10) if tokens is None else list(tokens),
+            c.TAGS: [()] * count,
+            c.SOURCE_TASK_REF: [None] * count,
+            c.AUTHORED_BY: ["agent"] * count,
+            c.CONFIDENCE: np.ones(count),
+            c.CREATED_AT: START + pd.to_timedelta(place - 1, unit="h"),
+            c.SUPERSEDES: [()] * count,
+            c.EVIDENCE_REFS: [()] * count,
+            c.SUPERSEDED_BY: [None] * count,
+            c.ACTIVE: np.ones(count, bool),
+            c.LOAD_BEARING: np.zeros(count, bool),
+            c.PRUNABLE: np.ones(count, bool),
+        }
+    )
+
+
+def make_references(
+    frame: pd.DataFrame, at: Iterable[int], distance: Iterable[int]
+) -> pd.DataFrame:
+    """References made just before the row numbered `at` (from 0), `distance` rows back."""
+    later = np.asarray(list(at), dtype=np.int64)
+    target = later - np.asarray(list(distance), dtype=np.int64)
+    positions = frame[c.POSITION].to_numpy()
+    references = pd.DataFrame(
+        {
+            c.TARGET_ID: frame[c.MEMORY_ID].to_numpy()[target],
+            c.TARGET_POSITION: positions[target],
+            c.AT_POSITION: positions[later],
+            c.AT: frame[c.CREATED_AT].iloc[later].reset_index(drop=True),
+            c.KIND: "evidence",
+        }
+    )
+    return references.astype(c.REFERENCE_DTYPES)
+
+
+def _typed(values: dict[str, Any]) -> pd.DataFrame:
+    series = {}
+    for name, dtype in c.DTYPES.items():
+        if dtype == "object":
+            cells = np.empty(len(values[name]), dtype=object)
+            cells[:] = [tuple(cell) for cell in values[name]]
+            series[name] = pd.Series(cells, dtype=object)
+        else:
+            series[name] = pd.Series(values[name]).astype(dtype)
+    frame = pd.DataFrame(series)
+    frame.attrs[c.TOKEN_RULE] = "characters / 4, an estimate"
+    return frame
