@@ -1,0 +1,40 @@
+"""Run every notebook and store its outputs, the same bytes on every machine.
+
+python .ci/refresh_notebooks.py [NAME ...]
+"""
+
+import sys
+from pathlib import Path
+
+import nbformat
+
+from memlab.files import write_whole
+from memlab.reporting import run_notebook
+
+NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+
+def refresh(path: Path) -> None:
+    """Run one notebook and store what it shows."""
+    notebook = nbformat.read(path, as_version=4)
+    for number, cell in enumerate(notebook.cells):
+        cell["id"] = f"{path.stem.partition('_')[0]}-{number:02}"
+        cell.pop("outputs", None)
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+    run_notebook(notebook, NOTEBOOKS)
+    notebook.metadata = {
+        "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            output.get("data", {}).pop(WIDGET, None)
+    write_whole(path, nbformat.writes(notebook).encode() + b"\n")
+
+
+for notebook_path in sorted(NOTEBOOKS.glob("*.ipynb")):
+    if len(sys.argv) == 1 or notebook_path.stem in sys.argv[1:]:
+        refresh(notebook_path)
+        print(notebook_path.name)

@@ -1,0 +1,37 @@
+"""The command line: parse, call, print, exit code. The only clock and the only ``print``."""
+
+from typing import Any
+
+import click
+
+from memlab.cli.lab import lab
+from memlab.cli.report import report
+from memlab.cli.show import show
+from memlab.errors import MemlabError
+from memlab.untrusted import for_terminal
+
+
+class Commands(click.Group):
+    """A group of commands whose errors are sentences."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; an error of memlab becomes one line on stderr and exit code 2."""
+        try:
+            return super().invoke(ctx)
+        except MemlabError as error:
+            click.echo(f"memlab: {for_terminal(str(error))}", err=True)
+            ctx.exit(2)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="memlab")
+def main() -> None:
+    """See an agent's memory grow, size its keep_recent cap, compact it safely, take it back.
+
+    STORE is the SQLite file an agent keeps its memories in, often called memory.db. Reading it
+    never changes it. Commands that change it say what they would do and wait for --apply.
+    """
+
+
+for command in (show, report, lab):
+    main.add_command(command)

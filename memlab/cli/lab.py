@@ -1,0 +1,43 @@
+"""``memlab lab``: JupyterLab on a copy of the notebooks."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+from memlab.bundled import store_path
+from memlab.database import store_file
+from memlab.errors import MissingExtraError
+
+
+@click.command()
+@click.argument("store", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    default=Path("memlab-notebooks"),
+    show_default=True,
+    help="Where to put the notebooks. One that is there already is left as it is.",
+)
+@click.option("--no-browser", is_flag=True, help="Print the address instead of opening it.")
+def lab(store: Path | None, folder: Path, no_browser: bool) -> None:
+    """Open the notebooks in JupyterLab, filled in with STORE.
+
+    Without STORE they open on the bundled two years. The notebooks are copies, yours to change.
+    """
+    from importlib.util import find_spec
+
+    from memlab.reporting import copy_notebooks
+
+    if find_spec("jupyterlab") is None:
+        raise MissingExtraError(
+            "this needs jupyterlab, which is not installed; run: pip install 'memlab[lab]'"
+        )
+    source = store_file(store) if store else store_path("two_years")
+    for path in copy_notebooks(folder, {"store": str(source.resolve())}):
+        click.echo(f"wrote {path}")
+    command = [sys.executable, "-m", "jupyterlab", str(folder)]
+    raise SystemExit(
+        subprocess.run([*command, *["--no-browser"] * no_browser], check=False).returncode
+    )

@@ -1,0 +1,36 @@
+"""What commands take: a store, the clock, ``--json``."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from memlab.bundled import store_path
+from memlab.columns import CREATED_AT
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+STORE = click.Path(path_type=Path)
+
+
+def json_option(command: Command) -> Command:
+    """Add ``--json`` to a command."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON for a script.")(command)
+
+
+def store_or_bundled(store: Path | None) -> Path:
+    """Return the store named on the command line, or the bundled two years."""
+    return store or store_path("two_years")
+
+
+def moment_for(store: Path | None, frame: "pd.DataFrame") -> datetime:
+    """Return now; for the bundled store, which has an end, the moment it was last written."""
+    if store is not None or frame.empty:
+        return datetime.now(UTC)
+    last: datetime = frame[CREATED_AT].max().to_pydatetime()
+    return last

@@ -1,0 +1,69 @@
+"""What nbval does not see: a notebook that was never run, code that belongs in the package."""
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NOTEBOOKS = sorted((Path(__file__).resolve().parent.parent / "notebooks").glob("*.ipynb"))
+
+
+def code_cells(path: Path) -> list[dict[str, Any]]:
+    cells = json.loads(path.read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    return [cell for cell in code if "".join(cell["source"]).strip()]
+
+
+@pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
+def notebook(request: pytest.FixtureRequest) -> Path:
+    path: Path = request.param
+    return path
+
+
+def test_there_are_notebooks_to_check() -> None:
+    assert [path.stem for path in NOTEBOOKS][:2] == ["01_growth", "02_compact"]
+
+
+def test_every_cell_was_run_in_order(notebook: Path) -> None:
+    counts = [cell["execution_count"] for cell in code_cells(notebook)]
+    assert counts == list(range(1, len(counts) + 1))
+
+
+def test_no_cell_ended_in_an_error(notebook: Path) -> None:
+    outputs = [output for cell in code_cells(notebook) for output in cell["outputs"]]
+    assert outputs
+    assert not [output for output in outputs if output["output_type"] == "error"]
+
+
+def test_the_charts_are_stored_for_a_reader_on_a_web_page(notebook: Path) -> None:
+    outputs = [output for cell in code_cells(notebook) for output in cell["outputs"]]
+    assert [output for output in outputs if "image/png" in output.get("data", {})]
+
+
+def test_the_first_cell_states_the_parameters(notebook: Path) -> None:
+    first = code_cells(notebook)[0]
+    assert "parameters" in first["metadata"]["tags"]
+    stated = {
+        target.id
+        for node in ast.parse("".join(first["source"])).body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    assert {"store", "now"} <= stated
+
+
+def test_cells_call_public_names_and_define_nothing(notebook: Path) -> None:
+    for cell in code_cells(notebook):
+        for node in ast.walk(ast.parse("".join(cell["source"]))):
+            assert not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Lambda)
+            if isinstance(node, ast.Attribute):
+                assert not node.attr.startswith("_")
+
+
+def test_no_path_of_a_machine_is_stored(notebook: Path) -> None:
+    text = notebook.read_text()
+    assert str(Path.home()) not in text
+    assert str(NOTEBOOKS[0].parent) not in text
