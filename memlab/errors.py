@@ -58,6 +58,14 @@ class StalePlanError(MemlabError):
         self.memory_ids = memory_ids
 
 
+class PlanError(MemlabError):
+    """A file is not a plan or a receipt that this version can read."""
+
+
+class AlreadyAppliedError(MemlabError):
+    """A plan was carried out before; it is not carried out twice."""
+
+
 class ArchiveError(MemlabError):
     """Archived rows cannot be read, matched to their store, or restored."""
 

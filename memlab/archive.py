@@ -1,0 +1,362 @@
+"""The archive beside a store: every row that a plan took out, as it was.
+
+``<store>.archive.db`` is an ordinary SQLite file with the permissions of its store. The view
+``archived_rows`` shows each copy with the digest of the plan that took it out, when, why, from
+which position, and all columns of ``memory_items``; the table ``applies`` holds the plans.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from memlab.database import COLUMNS, error_in_words
+from memlab.errors import ArchiveError
+from memlab.plans import Plan
+from memlab.rows import Value, as_json, exact, fingerprint_of, signal_columns
+from memlab.store import transaction
+
+FORMAT: Final = 1
+"""``PRAGMA user_version`` of an archive."""
+
+_COLUMNS: Final = ", ".join(COLUMNS)
+_CREATE: Final = (
+    """
+    CREATE TABLE applies (
+        apply INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, plan TEXT NOT NULL,
+         rows INTEGER NOT NULL, archived_at TEXT NOT NULL, finished_at TEXT
+    )""",
+    f"""
+    CREATE TABLE archived (
+        apply INTEGER NOT NULL REFERENCES applies (apply), position INTEGER NOT NULL,
+        reason TEXT NOT NULL, fingerprint TEXT NOT NULL, signals TEXT, restored_at TEXT,
+        {_COLUMNS}, PRIMARY KEY (apply, position)
+    )""",
+    f"""
+    CREATE VIEW archived_rows AS
+    SELECT digest, archived_at, finished_at, restored_at, reason, position, {_COLUMNS}, signals
+    FROM archived JOIN applies USING (apply) ORDER BY apply, position""",
+    f"PRAGMA user_version = {FORMAT}",
+)
+
+
+class Entry(NamedTuple):
+    """One applied plan in an archive.
+
+    Attributes
+    ----------
+    apply : int
+        Its key in the archive's tables.
+    digest : str
+        The plan's.
+    rows : int
+        How many rows were archived.
+    archived_at : datetime
+        When the copies were made.
+    finished_at : datetime or None
+        When the deletion was recorded as done; None when it was cut short.
+    left : int
+        How many of the copies are still in the archive.
+    restored : int
+        How many of these have been put back.
+    """
+
+    apply: int
+    digest: str
+    rows: int
+    archived_at: datetime
+    finished_at: datetime | None
+    left: int
+    restored: int
+
+
+class Copy(NamedTuple):
+    """An archived row, without its columns."""
+
+    position: int
+    memory_id: Value
+    fingerprint: str
+    restored_at: str | None
+
+
+def archive_path(store: Path) -> Path:
+    """Return where the rows taken out of `store` are kept.
+
+    Examples
+    --------
+    >>> archive_path(Path("/srv/memory.db")).name
+    'memory.db.archive.db'
+    """
+    resolved = store.resolve()
+    return resolved.with_name(f"{resolved.name}.archive.db")
+
+
+class Archive:
+    """An archive, opened for reading and writing.
+
+    Parameters
+    ----------
+    store : Path
+        The store beside which it lies.
+    create : bool
+        Whether to make one where there is none.
+
+    Raises
+    ------
+    ArchiveError
+        When there is none, or the file is no archive of this format.
+    """
+
+    def __init__(self, store: Path, *, create: bool = False, busy_timeout: float = 30.0) -> None:
+        self.path: Final = archive_path(store)
+        self.store: Final = store
+        if create:
+            _touch_like(self.path, store)
+        elif not self.path.is_file() or self.path.stat().st_size == 0:
+            raise ArchiveError(f"there is no archive {self.path}: nothing was taken out by a plan")
+        with archive_errors(self.path):
+            # A URI, so that a store can be attached for reading alone.
+            self.connection: Final = sqlite3.connect(
+                f"{self.path.as_uri()}?mode=rw",
+                uri=True,
+                timeout=busy_timeout,
+                isolation_level=None,
+            )
+        try:
+            self._check_or_create()
+        except BaseException:
+            self.connection.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.connection.close()
+
+    def entries(self) -> list[Entry]:
+        """Return every applied plan, oldest first."""
+        with archive_errors(self.path):
+            found = self.connection.execute(
+                "SELECT apply, digest, rows, archived_at, finished_at, count(position), "
+                "count(restored_at) FROM applies LEFT JOIN archived USING (apply) GROUP BY apply"
+            ).fetchall()
+        return [
+            Entry(
+                apply, digest, rows, _moment(archived), finished and _moment(finished), left, back
+            )
+            for apply, digest, rows, archived, finished, left, back in found
+        ]
+
+    def entry(self, digest: str) -> Entry:
+        """Return the applied plan whose digest begins with `digest`.
+
+        Raises
+        ------
+        ArchiveError
+            When none does, or more than one.
+        """
+        found = [entry for entry in self.entries() if digest and entry.digest.startswith(digest)]
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise ArchiveError(
+                f"no plan {digest!r} in {self.path}; memlab archive {self.store} lists them"
+            )
+        names = ", ".join(entry.digest[:16] for entry in found)
+        raise ArchiveError(f"{digest!r} names several plans in {self.path}: {names}; write more")
+
+    def plan_of(self, entry: Entry) -> Plan:
+        """Return the plan that an entry carried out."""
+        with archive_errors(self.path):
+            (text,) = self.connection.execute(
+                "SELECT plan FROM applies WHERE apply = ?", (entry.apply,)
+            ).fetchone()
+        return Plan.from_json(text)
+
+    def copies(self, entry: Entry) -> list[Copy]:
+        """Return an entry's archived rows in order of position."""
+        with archive_errors(self.path), exact(self.connection):
+            found = self.connection.execute(
+                "SELECT position, memory_id, CAST(fingerprint AS BLOB), CAST(restored_at AS BLOB) "
+                "FROM archived WHERE apply = ? ORDER BY position",
+                (entry.apply,),
+            ).fetchall()
+        return [
+            Copy(position, memory_id, fingerprint.decode(), restored and restored.decode())
+            for position, memory_id, fingerprint, restored in found
+        ]
+
+    @contextmanager
+    def copying(self, plan: Plan, at: datetime) -> Iterator[None]:
+        """Copy a plan's rows out of the store, and check every copy; commit after the block.
+
+        The caller holds the store's write lock, so that nobody changes the rows meanwhile. Copies
+        that an earlier, unfinished attempt at the same plan left are replaced.
+        """
+        with archive_errors(self.path):
+            self.connection.execute(
+                "ATTACH ? AS store", (f"{self.store.resolve().as_uri()}?mode=ro",)
+            )
+            try:
+                with transaction(self.connection):
+                    self._copy(plan, at)
+                    self._check_copies(plan)
+                    yield
+            finally:
+                self.connection.execute("DETACH store")
+
+    def finish(self, digest: str, at: datetime) -> None:
+        """Record that the deletion is done, unless that is recorded."""
+        with archive_errors(self.path), transaction(self.connection):
+            self.connection.execute(
+                "UPDATE applies SET finished_at = ? WHERE digest = ? AND finished_at IS NULL",
+                (_text(at), digest),
+            )
+
+    def forget(self, digest: str) -> None:
+        """Drop an entry and its copies. The caller knows that the rows are in the store."""
+        with archive_errors(self.path), transaction(self.connection):
+            self._forget(digest)
+
+    def mark_restored(self, entry: Entry, positions: Iterable[int], at: datetime) -> None:
+        """Record that copies have been put back."""
+        with archive_errors(self.path), transaction(self.connection):
+            self.connection.executemany(
+                "UPDATE archived SET restored_at = ? WHERE apply = ? AND position = ?",
+                ((_text(at), entry.apply, position) for position in positions),
+            )
+
+    def _check_or_create(self) -> None:
+        with archive_errors(self.path):
+            # FULL leaves the journal's removal to chance on a power cut, EXTRA does not.
+            self.connection.execute("PRAGMA synchronous = EXTRA")
+            (version,) = self.connection.execute("PRAGMA user_version").fetchone()
+            (tables,) = self.connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+            if not version and not tables:
+                encoding = _encoding_of(self.store)
+                self.connection.execute(f"PRAGMA encoding = '{encoding}'")
+                with transaction(self.connection):
+                    # Somebody else may have made the tables while we waited.
+                    if not self.connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
+                        for statement in _CREATE:
+                            self.connection.execute(statement)
+                version = FORMAT
+        if version != FORMAT:
+            raise ArchiveError(
+                f"{self.path} is not an archive of format {FORMAT}, but of {version}; use the "
+                "memlab that wrote it, or move the file away"
+            )
+
+    def _copy(self, plan: Plan, at: datetime) -> None:
+        self._forget(plan.digest)
+        (apply,) = self.connection.execute(
+            "INSERT INTO applies (digest, plan, rows, archived_at) VALUES (?, ?, ?, ?) "
+            "RETURNING apply",
+            (plan.digest, plan.to_json(), len(plan.rows), _text(at)),
+        ).fetchone()
+        self.connection.executemany(
+            f"INSERT INTO archived (apply, position, reason, fingerprint, {_COLUMNS}) "
+            f"SELECT ?, rowid, ?, ?, {_COLUMNS} FROM store.memory_items WHERE rowid = ?",
+            ((apply, row.reason, row.fingerprint, row.position) for row in plan.rows),
+        )
+        if names := signal_columns(self.connection, "store"):
+            self._copy_signals(apply, names)
+
+    def _copy_signals(self, apply: int, names: list[str]) -> None:
+        with exact(self.connection):
+            found = self.connection.execute(
+                "SELECT position, side.* FROM main.archived JOIN store.memory_signals AS side "
+                "ON side.memory_id = archived.memory_id WHERE apply = ?",
+                (apply,),
+            ).fetchall()
+        self.connection.executemany(
+            "UPDATE archived SET signals = ? WHERE apply = ? AND position = ?",
+            ((as_json(names, values), apply, position) for position, *values in found),
+        )
+
+    def _check_copies(self, plan: Plan) -> None:
+        with exact(self.connection):
+            copies = {
+                position: fingerprint_of(values)
+                for position, *values in self.connection.execute(
+                    f"SELECT position, {_COLUMNS} FROM archived JOIN applies USING (apply) "
+                    "WHERE digest = CAST(? AS TEXT)",
+                    (plan.digest,),
+                )
+            }
+        if copies != {row.position: row.fingerprint for row in plan.rows}:
+            raise ArchiveError(
+                f"{self.path} did not keep every row as it is; nothing was deleted: check the disk"
+            )
+
+    def _forget(self, digest: str) -> None:
+        self.connection.execute(
+            "DELETE FROM archived WHERE apply = (SELECT apply FROM applies WHERE digest = ?)",
+            (digest,),
+        )
+        self.connection.execute("DELETE FROM applies WHERE digest = ?", (digest,))
+
+
+@contextmanager
+def archive_errors(path: Path) -> Iterator[None]:
+    """Raise SQLite's own errors on an archive as an :class:`ArchiveError`."""
+    try:
+        yield
+    except sqlite3.ProgrammingError:
+        raise
+    except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorname", "") == "SQLITE_NOTADB":
+            raise ArchiveError(
+                f"{path} is not an archive, though it has an archive's name; move it away"
+            ) from error
+        raise ArchiveError(f"archive: {error_in_words(error, path)}") from error
+
+
+def _touch_like(path: Path, store: Path) -> None:
+    """Make an empty file with the owner and the permissions of `store`, unless there is one."""
+    like = store.stat()
+    try:
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
+        found = path.stat()
+        if (found.st_uid, found.st_gid) != (like.st_uid, like.st_gid):
+            with suppress(PermissionError):
+                os.chown(path, like.st_uid, like.st_gid)
+        if found.st_mode != like.st_mode:
+            path.chmod(like.st_mode & 0o7777)
+    except OSError as error:
+        raise ArchiveError(
+            f"the archive {path} cannot be made ({error.strerror}); nothing was deleted: check the "
+            "permissions of the folder"
+        ) from error
+
+
+def _encoding_of(store: Path) -> str:
+    """Return the text encoding of a store: SQLite attaches only files that share one."""
+    with store.open("rb") as file:
+        number = int.from_bytes(file.read(60)[56:60], "big")
+    return {2: "UTF-16le", 3: "UTF-16be"}.get(number, "UTF-8")
+
+
+def _text(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat()
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def summary_of(entry: Entry) -> dict[str, Any]:
+    """Return an entry as JSON values."""
+    finished = entry.finished_at and _text(entry.finished_at)
+    return entry._asdict() | {"archived_at": _text(entry.archived_at), "finished_at": finished}

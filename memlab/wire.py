@@ -1,0 +1,125 @@
+"""JSON forms of what this package hands to people: written to diff well, read with every check."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeVar
+
+from memlab.errors import PlanError
+
+FORMAT: Final = 1
+"""Version of every JSON form, written into each."""
+
+Row = TypeVar("Row", bound=tuple[Any, ...])
+
+
+def as_data(value: Any) -> Any:
+    """Return a setting as JSON values: what it is, never code that could run.
+
+    Examples
+    --------
+    >>> as_data(timedelta(days=7))
+    '7 days, 0:00:00'
+    >>> as_data((1, None, len))
+    [1, None, 'builtins.len']
+    """
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        name = getattr(value, "name", type(value).__name__)
+        settings = {field.name: as_data(getattr(value, field.name)) for field in fields(value)}
+        return {"policy": name, **settings}
+    if isinstance(value, (tuple, list)):
+        return [as_data(each) for each in value]
+    if isinstance(value, timedelta):
+        return str(value)
+    named = value if callable(value) and hasattr(value, "__qualname__") else type(value)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def in_words(policy: Mapping[str, Any]) -> str:
+    """Return a policy's data as one line.
+
+    Examples
+    --------
+    >>> in_words({"policy": "recent", "keep": 50, "by": "position"})
+    "recent(keep=50, by='position')"
+    """
+    settings = (f"{name}={_word(value)}" for name, value in policy.items() if name != "policy")
+    return f"{policy.get('policy')}({', '.join(settings)})"
+
+
+def json_lines(rows: list[dict[str, Any]]) -> str:
+    """Return a JSON list with one row on each line."""
+    return "[\n" + ",\n".join(f" {json.dumps(row)}" for row in rows) + "\n]" if rows else "[]"
+
+
+def parsed(text: str | bytes, marker: str) -> dict[str, Any]:
+    """Return the JSON object in `text` after checking that it has `marker` and our version.
+
+    Raises
+    ------
+    PlanError
+        When it is something else.
+    """
+    what = marker.removeprefix("memlab_")
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise PlanError(f"this is not a {what}: it is not JSON ({error})") from error
+    if not isinstance(content, dict) or marker not in content:
+        raise PlanError(f"this is not a {what}: it has no {marker!r}")
+    if content[marker] != FORMAT:
+        raise PlanError(
+            f"this {what} has format {content[marker]!r} and this memlab reads {FORMAT}; "
+            "use the memlab that wrote it"
+        )
+    return content
+
+
+@contextmanager
+def fields_checked(what: str) -> Iterator[None]:
+    """Raise a missing or wrong field as a PlanError."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError) as error:
+        raise PlanError(f"this is not a whole {what}: {error}; make a new one") from error
+
+
+def field_of(content: Mapping[str, Any], name: str, *types: type) -> Any:
+    """Return a field after checking its type; a truth value is not a number."""
+    value = content[name]
+    if type(value) not in types:
+        raise TypeError(f"{name} is {value!r:.80}")
+    return value
+
+
+def moment_of(content: Mapping[str, Any], name: str) -> datetime:
+    """Return a field that holds a moment with its zone."""
+    moment = datetime.fromisoformat(field_of(content, name, str))
+    if moment.tzinfo is None:
+        raise ValueError(f"{name} has no time zone")
+    return moment
+
+
+def tuple_of(content: Mapping[str, Any], row: Callable[..., Row]) -> Row:
+    """Return the named tuple that ``_asdict`` wrote, each field of the type it is declared with."""
+    declared = row.__annotations__
+    if not isinstance(content, dict) or content.keys() != declared.keys():
+        raise KeyError(f"a row without just the fields {', '.join(declared)}")
+    return row(*(field_of(content, name, kind) for name, kind in declared.items()))
+
+
+def tuples_of(content: Mapping[str, Any], name: str, row: Callable[..., Row]) -> tuple[Row, ...]:
+    """Return a list of named tuples."""
+    return tuple(tuple_of(each, row) for each in field_of(content, name, list))
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, dict):
+        return in_words(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_word, value))}]"
+    return repr(value)
