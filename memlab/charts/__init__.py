@@ -7,3 +7,12 @@ own, made without pyplot; ``ax.figure`` is the picture.
 from memlab.extras import import_extra
 
 import_extra("matplotlib", extra="report")
+
+from memlab.charts.growth import (  # noqa: E402 - a missing matplotlib is explained first
+    plot_backlog,
+    plot_before_after,
+    plot_boot_context,
+    plot_growth,
+)
+
+__all__ = ["plot_backlog", "plot_before_after", "plot_boot_context", "plot_growth"]

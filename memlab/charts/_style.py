@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.text import Annotation
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -72,8 +73,13 @@ def axes_for(ax: Axes | None, *, height: float = 4.0) -> Axes:
     return ax
 
 
-def heading(ax: Axes, title: str, subtitle: str = "") -> None:
-    """Say above the axes what is shown, and below that, smaller, how to read it."""
+def heading(
+    ax: Axes, title: str, subtitle: str = "", *, key: Sequence[tuple[str, str]] = ()
+) -> None:
+    """Say above the axes what is shown and, below that and smaller, how to read it.
+
+    How to read it is a sentence, or a key of ``(name, colour)`` where labels do not fit the marks.
+    """
     lines = fill(subtitle, _characters_across(ax)) if subtitle else ""
     ax.set_title(
         title,
@@ -81,16 +87,30 @@ def heading(ax: Axes, title: str, subtitle: str = "") -> None:
         color=INK,
         fontsize=12,
         fontweight="bold",
-        pad=8 + 13 * len(lines.splitlines()),
+        pad=8 + 13 * max(len(lines.splitlines()), bool(key)),
         parse_math=False,
     )
     if lines:
         _beside_axes(ax, lines, (0, 1), offset=(0, 6)).set(va="bottom")
+    if key:
+        ax.legend(
+            handles=[Patch(color=colour, label=name) for name, colour in key],
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            ncols=len(key),
+            frameon=False,
+            fontsize=SMALL,
+            labelcolor=MUTED,
+            handlelength=1,
+            handleheight=1,
+            borderaxespad=0.1,
+            borderpad=0.3,
+        )
 
 
 def footnote(ax: Axes, text: str) -> Annotation:
     """Write the caveat below the axes, wrapped to their width."""
-    below = 40 if ax.get_xlabel() else 24
+    below = 40 if ax.get_xlabel() else 32
     note = _beside_axes(ax, fill(text, _characters_across(ax)), (0, 0), offset=(0, -below))
     note.set(va="top")
     return note
@@ -99,6 +119,7 @@ def footnote(ax: Axes, text: str) -> Annotation:
 def say_empty(ax: Axes, text: str) -> None:
     """Say in the middle of an empty chart why it is empty; no tick pretends to be a measurement."""
     ax.set(xticks=[], yticks=[])
+    ax.spines[:].set_visible(False)
     ax.text(
         0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", color=MUTED, fontsize=11
     )
@@ -165,9 +186,16 @@ def mark_cap(ax: Axes, value: float, text: str, *, axis: Literal["x", "y"] = "y"
 
 
 def count_axis(axis: Axis, name: str = "") -> None:
-    """Label `axis` with whole numbers a person can read: 950, 1,200, 45 k, 1.2 M."""
-    axis.set_major_locator(MaxNLocator(nbins="auto", integer=True))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+    """Label `axis` with whole numbers a person can read, in one unit: 1,200 or 45 k or 1.5 M."""
+
+    def label(value: float, _: int) -> str:
+        largest = max(abs(limit) for limit in axis.get_view_interval())
+        if largest < 1e4 or not value:
+            return f"{value:,.0f}"
+        return f"{value / 1e6:,.4g} M" if largest >= 1e6 else f"{value / 1e3:,.4g} k"
+
+    axis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10], integer=True))
+    axis.set_major_formatter(FuncFormatter(label))
     axis.set_label_text(name)
 
 
@@ -181,8 +209,9 @@ def time_axis(ax: Axes) -> None:
     """Give the x axis dates without repetition: months, with the year where it changes."""
     locator = AutoDateLocator(minticks=3, maxticks=9)  # type: ignore[no-untyped-call]
     ax.xaxis.set_major_locator(locator)
-    formatter = ConciseDateFormatter(locator, show_offset=False)  # type: ignore[no-untyped-call]
+    formatter = ConciseDateFormatter(locator)  # type: ignore[no-untyped-call]
     ax.xaxis.set_major_formatter(formatter)
+    ax.xaxis.get_offset_text().set(color=MUTED, fontsize=SMALL)
 
 
 def short(value: float) -> str:
@@ -199,6 +228,17 @@ def short(value: float) -> str:
     if size < 999_500:
         return f"{value / 1e3:.0f} k"
     return f"{value / 1e6:.1f} M"
+
+
+def counted(count: float, things: str) -> str:
+    """Write a count with its noun, given in the plural.
+
+    Examples
+    --------
+    >>> counted(1, "items"), counted(1200, "tokens")
+    ('1 item', '1,200 tokens')
+    """
+    return f"{count:,.0f} {things.removesuffix('s') if count == 1 else things}"
 
 
 def share(value: float) -> str:
@@ -244,6 +284,8 @@ def _height_in_points(ax: Axes) -> float:
 
 
 def _characters_across(ax: Axes) -> int:
-    """Return about how many small characters fit across the axes."""
-    inches = ax.get_position().width * ax.figure.get_figure(root=True).get_size_inches()[0]
-    return max(30, int(inches * 72 / (0.5 * SMALL)))
+    """Return about how many small characters fit across the axes; across the figure, if alone."""
+    figure = ax.figure.get_figure(root=True)
+    alone = len(figure.axes) == 1
+    inches = (0.88 if alone else float(ax.get_position().width)) * figure.get_size_inches()[0]
+    return max(30, int(inches * 72 / (0.51 * SMALL)))

@@ -1,0 +1,128 @@
+"""What a store's surviving rows were at each instant of its history."""
+
+from typing import Final, TypeAlias
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from memlab import columns as c
+
+Int64s: TypeAlias = NDArray[np.int64]
+
+NEVER: Final = np.iinfo(np.int64).max
+_MOST_INSTANTS: Final = 100_000
+_LAST_YEAR: Final = 9999  # of Python's calendar, and of every axis
+_STEPS: Final = ("h", "D", "W", "MS", "YS")
+
+
+def growth_curve(frame: pd.DataFrame, *, freq: str | None = None) -> pd.DataFrame:
+    """Return what the store's surviving rows were at evenly spaced instants.
+
+    A row counts from its ``created_at``. A superseded row counts as active until the row that
+    replaced it was created, and as superseded from then on; if that row is not in the frame, as
+    superseded from the start. A row without a usable time is placed with the row inserted before
+    it.
+
+    Survivors are not history: rows deleted earlier have left no trace, so the curve is a lower
+    bound of what was there, and after a compaction it looks as if the memory had begun with the
+    oldest row that was kept.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        As :func:`memlab.load` returns it.
+    freq : str, optional
+        A pandas frequency such as ``"D"`` or ``"W"``. By default the finest of hours, days, weeks,
+        months and years that gives at most 1,000 instants.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns as in :data:`memlab.columns.GROWTH_DTYPES`; the index ``at`` holds instants in UTC,
+        the first at or before the first row's time, the last at or after the last one's. Noise
+        shares are NaN while nothing is active. ``attrs`` carries the token rule, the
+        caveat above in a sentence, and the number of rows without a usable time.
+
+    Raises
+    ------
+    ValueError
+        When `freq` is not a frequency, or would give more than 100,000 instants.
+    """
+    born, ended = lifetimes(frame)
+    instants = _instants(born, freq)
+    at = instants.as_unit("us").asi8
+    tokens = frame[c.TOKENS].to_numpy(np.int64)
+    protected = frame[c.LOAD_BEARING].to_numpy(bool)
+    curve = pd.DataFrame(index=instants.rename(c.AT))
+    for items, tokens_of_items, rows in (
+        (c.LOAD_BEARING, c.LOAD_BEARING_TOKENS, protected),
+        (c.PRUNABLE, c.PRUNABLE_TOKENS, ~protected),
+    ):
+        alive = _running(born[rows], tokens[rows], at) - _running(ended[rows], tokens[rows], at)
+        curve[items], curve[tokens_of_items] = alive.T
+    curve[c.SUPERSEDED], curve[c.SUPERSEDED_TOKENS] = _running(ended, tokens, at).T
+    curve[c.NOISE_SHARE] = curve[c.PRUNABLE] / (curve[c.PRUNABLE] + curve[c.LOAD_BEARING])
+    curve[c.NOISE_SHARE_TOKENS] = curve[c.PRUNABLE_TOKENS] / (
+        curve[c.PRUNABLE_TOKENS] + curve[c.LOAD_BEARING_TOKENS]
+    )
+    curve = curve[list(c.GROWTH_DTYPES)].astype(c.GROWTH_DTYPES)
+    curve.attrs = {
+        c.TOKEN_RULE: frame.attrs.get(c.TOKEN_RULE, ""),
+        c.CAVEAT: c.SURVIVORS_ONLY,
+        c.UNDATED: int(frame[c.CREATED_AT].isna().sum()),
+    }
+    return curve
+
+
+def lifetimes(frame: pd.DataFrame) -> tuple[Int64s, Int64s]:
+    """Return when each row was created and when it was replaced, in microseconds."""
+    created = frame[c.CREATED_AT].ffill().bfill().fillna(pd.Timestamp(0, tz="UTC"))
+    born = created.to_numpy("datetime64[us]").astype(np.int64)
+    replaced, successor = successors(frame)
+    known = successor >= 0
+    ended = np.full(len(frame), NEVER, dtype=np.int64)
+    ended[replaced] = born[replaced]
+    ended[replaced[known]] = np.maximum(born[replaced[known]], born[successor[known]])
+    return born, ended
+
+
+def successors(frame: pd.DataFrame) -> tuple[Int64s, Int64s]:
+    """Return the places of superseded rows, and of the rows that replaced them; -1 if not there."""
+    replaced = np.flatnonzero(~frame[c.ACTIVE].to_numpy(bool))
+    if not len(replaced):
+        return replaced, replaced
+    ids = pd.Index(frame[c.MEMORY_ID])
+    known = np.flatnonzero(~ids.duplicated())
+    found = ids[known].get_indexer(pd.Index(frame[c.SUPERSEDED_BY].iloc[replaced]))
+    return replaced, np.where(found >= 0, known[found], -1)
+
+
+def _running(times: Int64s, tokens: Int64s, at: Int64s) -> Int64s:
+    """Return how many of `times` are at or before each instant, and the tokens of those."""
+    order = np.argsort(times, kind="stable")
+    totals = np.concatenate([[0], np.cumsum(tokens[order])])
+    items = np.searchsorted(times[order], at, side="right")
+    return np.column_stack([items, totals[items]])
+
+
+def _instants(born: Int64s, freq: str | None) -> pd.DatetimeIndex:
+    """Return instants from just before the first time to just after the last."""
+    if not len(born):
+        return pd.DatetimeIndex([], dtype=c.TIME)
+    first, last = (pd.Timestamp(int(t), unit="us", tz="UTC") for t in (born.min(), born.max()))
+    steps = {name: pd.tseries.frequencies.to_offset(name) for name in ([freq] if freq else _STEPS)}
+    for name, step in steps.items():
+        if first + step <= first:
+            raise ValueError(f"freq must go forward in time, not {freq!r}")
+        expected = (last - first) / ((first + step + step) - (first + step))
+        if expected <= (_MOST_INSTANTS if freq else 1_000) or (not freq and name == _STEPS[-1]):
+            start = first.normalize() - step
+            instants = pd.date_range(start, last + step + step, freq=step, unit="us")
+            instants = instants.where(instants.year <= _LAST_YEAR, last)
+            begin = max(0, int(instants.searchsorted(first, side="right")) - 1)
+            return instants[begin : int(instants.searchsorted(last, side="left")) + 1]
+    raise ValueError(
+        f"freq {freq!r} gives more than {_MOST_INSTANTS:,} instants between {first} and {last}; "
+        "choose a coarser one"
+    )

@@ -1,0 +1,211 @@
+"""The headline numbers of a store."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from memlab import columns as c
+from memlab.growth.context import (
+    Amount,
+    Boot,
+    amount_of,
+    boot_context,
+    boot_of,
+    check_count,
+    moment_of,
+)
+from memlab.growth.curve import NEVER, lifetimes, successors
+
+PACE_WINDOWS: Final = 8
+PACE_WINDOW: Final = timedelta(days=7)
+"""The pace is looked at in up to eight weeks before now: recent, and enough of them for a range."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How many prunable rows a day come in.
+
+    Attributes
+    ----------
+    median, low, high : float
+        Rows a day: median, least and most of the windows.
+    windows : int
+        How many windows were looked at, back from now.
+    window_days : float
+        Length of one window.
+    """
+
+    median: float
+    low: float
+    high: float
+    windows: int
+    window_days: float
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """When the backlog of prunable active rows is more than a threshold.
+
+    Attributes
+    ----------
+    threshold : int
+        The most rows that are still all right.
+    passed_at : datetime or None
+        When the backlog first was more, as the surviving rows show it; None when it is not now.
+    expected, earliest, latest : datetime or None
+        When it will be, at the median, highest and lowest pace; None when it already is, or when at
+        that pace it never will be.
+    """
+
+    threshold: int
+    passed_at: datetime | None = None
+    expected: datetime | None = None
+    earliest: datetime | None = None
+    latest: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSummary:
+    """The headline numbers of a store.
+
+    Attributes
+    ----------
+    rows : Amount
+        Every row, superseded ones too.
+    boot : Boot
+        What an agent loads at start.
+    superseded : Amount
+        Rows another row has replaced; no compaction reclaims them.
+    parts : dict of str to Amount
+        The boot context by :data:`PARTS`, those that are not empty.
+    pace : Pace or None
+        None when no prunable row was written by now.
+    forecast : Forecast
+        When the backlog passes the threshold.
+    first_at, last_at : datetime or None
+        The earliest and latest creation time.
+    out_of_order : int
+        Rows created before a row that was inserted earlier.
+    dangling : int
+        Rows whose ``superseded_by`` names no row of the store.
+    undated : int
+        Rows without a usable creation time.
+    token_rule : str
+        How tokens were counted.
+    """
+
+    rows: Amount
+    boot: Boot
+    superseded: Amount
+    parts: dict[str, Amount]
+    pace: Pace | None
+    forecast: Forecast
+    first_at: datetime | None
+    last_at: datetime | None
+    out_of_order: int
+    dangling: int
+    undated: int
+    token_rule: str
+
+
+def summarize(frame: pd.DataFrame, *, now: datetime, threshold: int = 50) -> StoreSummary:
+    """Return the headline numbers of a store.
+
+    The pace is taken in windows of seven days back from `now`, up to eight of them and none that
+    reaches beyond the oldest surviving prunable row: windows emptied by an earlier compaction say
+    nothing about pace. Less than a week of rows is one window of that length, at least a day. The
+    forecast divides the room left, ``threshold + 1 - backlog``, by the pace.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        As :func:`memlab.load` returns it.
+    now : datetime
+        The present, with a time zone.
+    threshold : int
+        The backlog that is still all right; more is what the forecast looks for.
+
+    Raises
+    ------
+    ValueError
+        When `now` has no time zone, or `threshold` is negative or not an int.
+    """
+    if now.tzinfo is None:
+        raise ValueError(f"now must carry a time zone, not {now!r}")
+    check_count("threshold", threshold)
+    everything = np.ones(len(frame), dtype=bool)
+    created = frame[c.CREATED_AT]
+    parts = boot_context(frame)
+    pace = _pace(created[frame[c.PRUNABLE]], pd.Timestamp(now))
+    return StoreSummary(
+        rows=amount_of(frame, everything),
+        boot=boot_of(frame, everything),
+        superseded=amount_of(frame, ~frame[c.ACTIVE].to_numpy(bool)),
+        parts={
+            str(part): Amount(int(items), int(tokens))
+            for part, items, tokens in parts[[c.ITEMS, c.TOKENS]].itertuples()
+            if items
+        },
+        pace=pace,
+        forecast=_forecast(frame, pace, now=now, threshold=threshold),
+        first_at=moment_of(created.min()),
+        last_at=moment_of(created.max()),
+        out_of_order=int((created < created.cummax()).sum()),
+        dangling=int((successors(frame)[1] < 0).sum()),
+        undated=int(created.isna().sum()),
+        token_rule=str(frame.attrs.get(c.TOKEN_RULE, "")),
+    )
+
+
+def _pace(created: "pd.Series[Any]", now: pd.Timestamp) -> Pace | None:
+    """Count rows in windows back from `now`, none reaching beyond the oldest row."""
+    ages = (now - created[created <= now]).dt.total_seconds().to_numpy() / 86_400
+    if not len(ages):
+        return None
+    days = PACE_WINDOW / timedelta(days=1)
+    windows = min(PACE_WINDOWS, int(ages.max() // days))
+    if not windows:
+        windows, days = 1, max(1.0, float(ages.max()))
+    counts, _ = np.histogram(ages, bins=np.arange(windows + 1) * days)
+    rates = counts / days
+    return Pace(
+        median=float(np.median(rates)),
+        low=float(rates.min()),
+        high=float(rates.max()),
+        windows=windows,
+        window_days=days,
+    )
+
+
+def _forecast(frame: pd.DataFrame, pace: Pace | None, *, now: datetime, threshold: int) -> Forecast:
+    room = threshold + 1 - int(frame[c.PRUNABLE].sum())
+    if room <= 0:
+        return Forecast(threshold, passed_at=_passed_at(frame, threshold))
+    if pace is None:
+        return Forecast(threshold)
+    expected, earliest, latest = (
+        _after(now, room / rate if rate else np.inf) for rate in (pace.median, pace.high, pace.low)
+    )
+    return Forecast(threshold, expected=expected, earliest=earliest, latest=latest)
+
+
+def _passed_at(frame: pd.DataFrame, threshold: int) -> datetime:
+    """Return when the backlog first was more than `threshold`, which it is at the end."""
+    episodes = ~frame[c.LOAD_BEARING].to_numpy(bool)
+    born, ended = (times[episodes] for times in lifetimes(frame))
+    times = np.concatenate([ended[ended < NEVER], born])
+    steps = np.repeat([-1, 1], [len(times) - len(born), len(born)])
+    order = np.argsort(times, kind="stable")
+    first = int(np.argmax(np.cumsum(steps[order]) > threshold))
+    return pd.Timestamp(int(times[order][first]), unit="us", tz="UTC").to_pydatetime()
+
+
+def _after(now: datetime, days: float) -> datetime | None:
+    """Return `now` and so many days; None when that is beyond the calendar."""
+    try:
+        return now + timedelta(days=days)
+    except OverflowError:
+        return None
