@@ -7,18 +7,19 @@ which position, and all columns of ``memory_items``; the table ``applies`` holds
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, TypeVar
 
-from memlab.database import COLUMNS, error_in_words
-from memlab.errors import ArchiveError
+from memlab.database import COLUMNS, connect_reading, error_in_words, read_store
+from memlab.errors import ArchiveError, StoreError
 from memlab.plans import Plan
 from memlab.rows import Value, as_json, exact, fingerprint_of, signal_columns
 from memlab.store import transaction
+
+Result = TypeVar("Result")
 
 FORMAT: Final = 1
 """``PRAGMA user_version`` of an archive."""
@@ -96,52 +97,20 @@ def archive_path(store: Path) -> Path:
 
 
 class Archive:
-    """An archive, opened for reading and writing.
+    """An open archive. Get one from :func:`open_archive` or :func:`read_archive`.
 
     Parameters
     ----------
+    connection : sqlite3.Connection
+        To an archive of this format.
     store : Path
         The store beside which it lies.
-    create : bool
-        Whether to make one where there is none.
-
-    Raises
-    ------
-    ArchiveError
-        When there is none, or the file is no archive of this format.
     """
 
-    def __init__(self, store: Path, *, create: bool = False, busy_timeout: float = 30.0) -> None:
-        self.path: Final = archive_path(store)
+    def __init__(self, connection: sqlite3.Connection, store: Path) -> None:
+        self.connection: Final = connection
         self.store: Final = store
-        if create:
-            _touch_like(self.path, store)
-        elif not self.path.is_file() or self.path.stat().st_size == 0:
-            raise ArchiveError(f"there is no archive {self.path}: nothing was taken out by a plan")
-        with archive_errors(self.path):
-            # A URI, so that a store can be attached for reading alone.
-            self.connection: Final = sqlite3.connect(
-                f"{self.path.as_uri()}?mode=rw",
-                uri=True,
-                timeout=busy_timeout,
-                isolation_level=None,
-            )
-        try:
-            self._check_or_create()
-        except BaseException:
-            self.connection.close()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.connection.close()
+        self.path: Final = archive_path(store)
 
     def entries(self) -> list[Entry]:
         """Return every applied plan, oldest first."""
@@ -236,27 +205,6 @@ class Archive:
                 ((_text(at), entry.apply, position) for position in positions),
             )
 
-    def _check_or_create(self) -> None:
-        with archive_errors(self.path):
-            # FULL leaves the journal's removal to chance on a power cut, EXTRA does not.
-            self.connection.execute("PRAGMA synchronous = EXTRA")
-            (version,) = self.connection.execute("PRAGMA user_version").fetchone()
-            (tables,) = self.connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-            if not version and not tables:
-                encoding = _encoding_of(self.store)
-                self.connection.execute(f"PRAGMA encoding = '{encoding}'")
-                with transaction(self.connection):
-                    # Somebody else may have made the tables while we waited.
-                    if not self.connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
-                        for statement in _CREATE:
-                            self.connection.execute(statement)
-                version = FORMAT
-        if version != FORMAT:
-            raise ArchiveError(
-                f"{self.path} is not an archive of format {FORMAT}, but of {version}; use the "
-                "memlab that wrote it, or move the file away"
-            )
-
     def _copy(self, plan: Plan, at: datetime) -> None:
         self._forget(plan.digest)
         (apply,) = self.connection.execute(
@@ -308,6 +256,109 @@ class Archive:
 
 
 @contextmanager
+def open_archive(store: Path, *, busy_timeout: float = 30.0) -> Iterator[Archive]:
+    """Open the archive of a store for reading and writing.
+
+    Parameters
+    ----------
+    store : Path
+        The store.
+    busy_timeout : float
+        Seconds to wait for another process's transaction to end.
+
+    Raises
+    ------
+    ArchiveError
+        When there is none, or the file is no archive of this format.
+    """
+    path = _existing(store)
+    with closing(_connect(path, busy_timeout)) as connection:
+        with archive_errors(path):
+            check_archive(connection, path)
+        yield Archive(connection, store)
+
+
+@contextmanager
+def create_archive(
+    store: Path, connection: sqlite3.Connection, *, busy_timeout: float = 30.0
+) -> Iterator[Archive]:
+    """Open the archive of a store, making it where there is none.
+
+    Parameters
+    ----------
+    store : Path
+        The store.
+    connection : sqlite3.Connection
+        Open on the store; says how it encodes text, for SQLite attaches only files that agree.
+    busy_timeout : float
+        Seconds to wait for another process's transaction to end.
+
+    Raises
+    ------
+    ArchiveError
+        When it cannot be made, or the file is no archive of this format.
+    """
+    path = archive_path(store)
+    _touch_like(path, store)
+    (encoding,) = connection.execute("PRAGMA encoding").fetchone()
+    with closing(_connect(path, busy_timeout)) as new:
+        with archive_errors(path):
+            new.execute(f"PRAGMA encoding = '{encoding}'")
+            with transaction(new):
+                if not new.execute("SELECT 1 FROM sqlite_schema").fetchone():
+                    for statement in _CREATE:
+                        new.execute(statement)
+            check_archive(new, path)
+        yield Archive(new, store)
+
+
+def read_archive(store: Path, read: Callable[[Archive], Result]) -> Result:
+    """Return ``read(archive)`` without leaving a trace beside it.
+
+    Parameters
+    ----------
+    store : Path
+        The store.
+    read : callable
+        May be called more than once.
+
+    Raises
+    ------
+    ArchiveError
+        When there is none, or it cannot be read.
+    """
+
+    def read_at(uri: str) -> Result:
+        with closing(connect_reading(uri)) as connection:
+            return read(Archive(connection, store))
+
+    path = _existing(store)
+    try:
+        return read_store(path, read_at, check=check_archive)
+    except StoreError as error:
+        raise ArchiveError(f"archive: {error}") from error
+
+
+def check_archive(connection: sqlite3.Connection, path: Path) -> None:
+    """Check that `connection` holds an archive of this format.
+
+    Raises
+    ------
+    ArchiveError
+        When it does not.
+    """
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    tables = connection.execute(
+        "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name"
+    ).fetchall()
+    if version != FORMAT or tables != [("applies",), ("archived",)]:
+        raise ArchiveError(
+            f"{path} is not an archive of format {FORMAT} (it says {version}); use the memlab that "
+            "wrote it, or move the file away"
+        )
+
+
+@contextmanager
 def archive_errors(path: Path) -> Iterator[None]:
     """Raise SQLite's own errors on an archive as an :class:`ArchiveError`."""
     try:
@@ -320,6 +371,24 @@ def archive_errors(path: Path) -> Iterator[None]:
                 f"{path} is not an archive, though it has an archive's name; move it away"
             ) from error
         raise ArchiveError(f"archive: {error_in_words(error, path)}") from error
+
+
+def _existing(store: Path) -> Path:
+    path = archive_path(store)
+    if not path.is_file() or path.stat().st_size == 0:
+        raise ArchiveError(f"there is no archive {path}: no plan has taken anything out of {store}")
+    return path
+
+
+def _connect(path: Path, busy_timeout: float) -> sqlite3.Connection:
+    with archive_errors(path):
+        # A URI, so that a store can be attached for reading alone.
+        connection = sqlite3.connect(
+            f"{path.as_uri()}?mode=rw", uri=True, timeout=busy_timeout, isolation_level=None
+        )
+        # FULL leaves the end of a commit to chance on a power cut, EXTRA does not.
+        connection.execute("PRAGMA synchronous = EXTRA")
+    return connection
 
 
 def _touch_like(path: Path, store: Path) -> None:
@@ -341,22 +410,9 @@ def _touch_like(path: Path, store: Path) -> None:
         ) from error
 
 
-def _encoding_of(store: Path) -> str:
-    """Return the text encoding of a store: SQLite attaches only files that share one."""
-    with store.open("rb") as file:
-        number = int.from_bytes(file.read(60)[56:60], "big")
-    return {2: "UTF-16le", 3: "UTF-16be"}.get(number, "UTF-8")
-
-
 def _text(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat()
 
 
 def _moment(text: str) -> datetime:
     return datetime.fromisoformat(text)
-
-
-def summary_of(entry: Entry) -> dict[str, Any]:
-    """Return an entry as JSON values."""
-    finished = entry.finished_at and _text(entry.finished_at)
-    return entry._asdict() | {"archived_at": _text(entry.archived_at), "finished_at": finished}

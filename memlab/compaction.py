@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from memlab.archive import Archive, Copy, archive_path
+from memlab.archive import Archive, Copy, archive_path, create_archive, open_archive
 from memlab.database import (
     check_table,
     connect,
@@ -115,7 +115,7 @@ def apply(
             watch(ApplyStep.LOCKED)
             _archive_and_delete(connection, path, plan, moment, watch)
         watch(ApplyStep.COMMITTED)
-    with Archive(path) as archive:
+    with open_archive(path) as archive:
         archive.finish(plan.digest, moment)
     watch(ApplyStep.RECORDED)
     return _receipt(plan, path, moment, archived=True)
@@ -136,7 +136,7 @@ def finish(
         As for :func:`apply`, which says what is raised.
     """
     path = store_file(store)
-    with Archive(path) as archive:
+    with open_archive(path) as archive:
         found = archive.plan_of(archive.entry(digest))
     return apply(found, store=path, now=now, watch=watch)
 
@@ -194,13 +194,13 @@ def _archive_and_delete(
     load_bearing = classify_rows(connection)
     fill_positions(connection, "surplus", (row.position for row in plan.rows))
     if archive_path(path).exists():
-        with Archive(path, create=True) as archive:
+        with create_archive(path, connection) as archive:
             if _was_deleted(connection, archive, plan):
                 return
             _settle(connection, archive, plan, now)
     _check_fresh(connection, plan)
     watch(ApplyStep.CHECKED)
-    with Archive(path, create=True) as archive:
+    with create_archive(path, connection) as archive:
         with archive.copying(plan, now):
             watch(ApplyStep.COPIED)
         watch(ApplyStep.ARCHIVED)

@@ -156,7 +156,12 @@ def store_file(source: Path | str) -> Path:
     return path
 
 
-def read_store(path: Path, read: Callable[[str], Result]) -> Result:
+def read_store(
+    path: Path,
+    read: Callable[[str], Result],
+    *,
+    check: Callable[[sqlite3.Connection, Path], None] = check_table,
+) -> Result:
     """Return ``read(uri)``, where `uri` opens the checked store at `path` and leaves no trace.
 
     Opening a WAL store read-only makes ``-wal`` and ``-shm`` files where there are none, so a store
@@ -169,6 +174,8 @@ def read_store(path: Path, read: Callable[[str], Result]) -> Result:
         An existing file.
     read : callable
         Takes a ``file:`` URI that SQLite opens; may be called more than once.
+    check : callable
+        What the file must be; raises where it is not.
 
     Raises
     ------
@@ -178,12 +185,13 @@ def read_store(path: Path, read: Callable[[str], Result]) -> Result:
     for _ in range(5):
         if _needs_recovery(path):
             with tempfile.TemporaryDirectory() as folder:
-                return _checked(_recovered_copy(path, Path(folder)), path, read)
+                return _checked(_recovered_copy(path, Path(folder)), path, read, check)
         if _side_file(path, "-wal").exists() or not _is_wal(path):
-            return _checked(f"{path.resolve().as_uri()}?mode=ro", path, read)
+            return _checked(f"{path.resolve().as_uri()}?mode=ro", path, read, check)
         before = _state(path)
         try:
-            result = _checked(f"{path.resolve().as_uri()}?mode=ro&immutable=1", path, read)
+            uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+            result = _checked(uri, path, read, check)
         except MemlabError:
             if before == _state(path):
                 raise
@@ -198,10 +206,15 @@ def connect_reading(uri: str, *, busy_timeout: float = 30.0) -> sqlite3.Connecti
     return sqlite3.connect(uri, uri=True, timeout=busy_timeout, isolation_level=None)
 
 
-def _checked(uri: str, path: Path, read: Callable[[str], Result]) -> Result:
+def _checked(
+    uri: str,
+    path: Path,
+    read: Callable[[str], Result],
+    check: Callable[[sqlite3.Connection, Path], None],
+) -> Result:
     with sqlite_errors_in_words(path):
         with closing(connect_reading(uri)) as connection:
-            check_table(connection, path)
+            check(connection, path)
         return read(uri)
 
 

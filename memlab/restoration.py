@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
-from memlab.archive import Archive, Copy, Entry
+from memlab.archive import Archive, Copy, Entry, open_archive
 from memlab.compaction import (
     Watch,
     count_rows,
@@ -93,7 +93,7 @@ def restore(
     if into is not None:
         return _restore_into(path, digest, ids, Path(into))
     path = store_file(path).resolve()
-    with Archive(path) as archive:
+    with open_archive(path) as archive:
         entry = archive.entry(digest)
         copies = _chosen(archive, entry, ids)
         with opened_for_change(path) as connection:
@@ -225,7 +225,7 @@ def _put_signals_back(connection: sqlite3.Connection, entry: Entry) -> None:
 
 def _restore_into(path: Path, digest: str, ids: Collection[str] | None, into: Path) -> int:
     """Make a new store of archived rows alone; it appears whole or not at all."""
-    with Archive(path) as archive:
+    with open_archive(path) as archive:
         entry = archive.entry(digest)
         copies = _chosen(archive, entry, ids)
         mode = archive.path.stat().st_mode & 0o7777
