@@ -105,7 +105,22 @@ def quoted(name: str) -> str:
 
 def as_json(names: list[str], values: Iterable[Value]) -> str:
     """Return named values as a JSON object from which :func:`from_json` gets the same bytes."""
-    return json.dumps({name: _jsonable(value) for name, value in zip(names, values, strict=True)})
+    return json.dumps({name: jsonable(value) for name, value in zip(names, values, strict=True)})
+
+
+def jsonable(value: Value) -> Any:
+    """Return a value as JSON: plain where JSON has it, else ``{"<type>": "<digits>"}``."""
+    match value:
+        case bytearray():
+            try:
+                return value.decode()
+            except UnicodeDecodeError:
+                return {"text": value.hex()}
+        case bytes():
+            return {"blob": value.hex()}
+        case float() if not math.isfinite(value):
+            return {"real": str(value)}
+    return value
 
 
 def from_json(text: str) -> dict[str, tuple[str, Any]]:
@@ -131,20 +146,6 @@ def _encoded(value: Value) -> tuple[bytes, bytes | bytearray]:
             return b"t", value
         case _:
             return b"b", value
-
-
-def _jsonable(value: Value) -> Any:
-    match value:
-        case bytearray():
-            try:
-                return value.decode()
-            except UnicodeDecodeError:
-                return {"text": value.hex()}
-        case bytes():
-            return {"blob": value.hex()}
-        case float() if not math.isfinite(value):
-            return {"real": str(value)}
-    return value
 
 
 def _bound(value: Any) -> tuple[str, Any]:
