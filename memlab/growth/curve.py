@@ -40,7 +40,7 @@ def growth_curve(frame: pd.DataFrame, *, freq: str | None = None) -> pd.DataFram
     -------
     pandas.DataFrame
         Columns as in :data:`memlab.columns.GROWTH_DTYPES`; the index ``at`` holds instants in UTC,
-        the first at or before the first row's time, the last at or after the last one's. Noise
+        the first before the first row's time, the last at or after the last one's. Noise
         shares are NaN while nothing is active. ``attrs`` carries the token rule, the
         caveat above in a sentence, and the number of rows without a usable time.
 
@@ -119,8 +119,9 @@ def _instants(born: Int64s, freq: str | None) -> pd.DatetimeIndex:
         if expected <= (_MOST_INSTANTS if freq else 1_000) or (not freq and name == _STEPS[-1]):
             start = first.normalize() - step
             instants = pd.date_range(start, last + step + step, freq=step, unit="us")
+            instants = instants.where(instants.year >= 1, first)
             instants = instants.where(instants.year <= _LAST_YEAR, last)
-            begin = max(0, int(instants.searchsorted(first, side="right")) - 1)
+            begin = max(0, int(instants.searchsorted(first, side="left")) - 1)
             return instants[begin : int(instants.searchsorted(last, side="left")) + 1]
     raise ValueError(
         f"freq {freq!r} gives more than {_MOST_INSTANTS:,} instants between {first} and {last}; "
