@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Literal
 
@@ -15,16 +15,6 @@ from memlab import columns as col
 KEPT = "kept"
 LOAD_BEARING = "load-bearing"
 SUPERSEDED = "superseded"
-
-
-def documented(default: Any, text: str) -> Any:
-    """Return a dataclass field with a default whose meaning a help text can show."""
-    return field(default=default, metadata={"help": text})
-
-
-def required(text: str) -> Any:
-    """Return a dataclass field without a default whose meaning a help text can show."""
-    return field(metadata={"help": text})
 
 
 @dataclass(frozen=True)

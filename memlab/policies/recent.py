@@ -1,7 +1,7 @@
 """Policies of count alone: the newest N, and nothing at all."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, Literal
 
@@ -9,13 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
-from memlab.policies.base import (
-    CappedPolicy,
-    Policy,
-    documented,
-    non_negative,
-    required,
-)
+from memlab.policies.base import CappedPolicy, Policy, non_negative
 from memlab.policies.signals import times
 
 
@@ -43,9 +37,12 @@ class KeepRecent(CappedPolicy):
         If `keep` is not a whole number of 0 or more, or `by` is no column it can go by.
     """
 
-    keep: int = required("prunable memories to keep")
-    by: Literal["position", "created_at"] = documented(
-        "position", "what newest means: insertion order, or the time a memory says it was made"
+    keep: int = field(metadata={"help": "prunable memories to keep"})
+    by: Literal["position", "created_at"] = field(
+        default="position",
+        metadata={
+            "help": "what newest means: insertion order, or the time a memory says it was made"
+        },
     )
 
     name: ClassVar[str] = "recent"

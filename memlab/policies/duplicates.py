@@ -1,0 +1,152 @@
+"""Near-duplicates: a newer row that says the same replaces the older."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from memlab import columns as col
+from memlab.errors import MissingExtraError
+from memlab.policies.base import Policy
+
+Vectorise = Callable[[Sequence[str]], Any]
+"""Takes n texts, returns n rows of a numpy array or of a scipy sparse matrix."""
+
+FEATURES = 2**20
+
+
+@dataclass(frozen=True)
+class NearDuplicate(Policy):
+    """Let a newer near-duplicate replace the older row it repeats.
+
+    In rowid order, a row replaces the one older prunable row most similar to it (the newest of
+    them, on a tie) when their cosine reaches `threshold`, unless its trust is lower: then both
+    stay. A frame does not say which rows have met before, so this is repeated until nothing more
+    goes, and deciding again on what is left changes nothing.
+
+    Texts are title and body, or the title alone in a frame without bodies (``with_body=True`` loads
+    them). Unless `vectorise` is given they are compared as sets of words, which needs no fitting:
+    whether two rows are duplicates does not depend on the others. Rows without a word are nobody's
+    duplicates. ``trusted`` is True unless a frame says otherwise; a writer that is neither trusted
+    nor approved by a user or automatically is not.
+
+    Raises
+    ------
+    ValueError
+        If `threshold` is not in [0, 1].
+    """
+
+    threshold: float = field(
+        default=0.92,
+        metadata={"help": "cosine from which a newer memory replaces an older; 0: off"},
+    )
+    vectorise: Vectorise | None = field(
+        default=None,
+        metadata={"help": "texts to vectors, for who has embeddings; words otherwise"},
+    )
+
+    name: ClassVar[str] = "dedup"
+    origin: ClassVar[str] = "odek: a newer near-duplicate replaces the older, trust permitting"
+    reason: ClassVar[str] = "near-duplicate"
+
+    def __post_init__(self) -> None:
+        """Refuse a threshold that no cosine can be held to."""
+        if not 0 <= self.threshold <= 1:
+            raise ValueError(f"threshold={self.threshold!r} is not in [0, 1]")
+
+    def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":  # noqa: ARG002
+        """Name the rows that a newer one replaces."""
+        pairs = near_duplicates(rows, self)
+        return pd.Series(self.reason, index=pairs.index, dtype="str")
+
+
+def near_duplicates(rows: pd.DataFrame, policy: NearDuplicate) -> pd.DataFrame:
+    """Say which prunable rows a newer near-duplicate replaces, and which one it is.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        A frame, in rowid order.
+    policy : NearDuplicate
+        Threshold and vectors.
+
+    Returns
+    -------
+    DataFrame
+        One row per replaced row, by its label in `rows`: ``memory_id``, ``replaced_by`` (the id of
+        the newer one) and ``similarity`` (their cosine).
+
+    Raises
+    ------
+    MissingExtraError
+        If scikit-learn is not installed and the policy has no vectors of its own.
+    ValueError
+        If the policy's vectors are not one per text, or not finite.
+    """
+    prunable = rows[rows[col.ACTIVE] & ~rows[col.LOAD_BEARING]]
+    if policy.threshold == 0 or len(prunable) < 2:
+        winner = similarity = np.full(len(prunable), -1)
+    else:
+        winner, similarity = _replacements(prunable, policy)
+    gone = np.flatnonzero(winner >= 0)
+    ids = prunable[col.MEMORY_ID].to_numpy()
+    return pd.DataFrame(
+        {
+            col.MEMORY_ID: ids[gone],
+            "replaced_by": ids[winner[gone]],
+            "similarity": similarity[gone].astype(np.float64),
+        },
+        index=prunable.index[gone],
+    )
+
+
+def texts_of(rows: pd.DataFrame) -> list[str]:
+    """Return what rows are compared by: title and body, or the title where there is no body."""
+    title = rows[col.TITLE].fillna("").astype("str")
+    if col.BODY not in rows:
+        return title.tolist()
+    return (title + "\n" + rows[col.BODY].fillna("").astype("str")).tolist()
+
+
+def word_sets(texts: Sequence[str]) -> Any:
+    """Return a sparse row per text, of unit length: which words occur in it.
+
+    Raises
+    ------
+    MissingExtraError
+        If scikit-learn is not installed.
+    """
+    try:
+        from sklearn.feature_extraction.text import HashingVectorizer
+    except ImportError as error:
+        raise MissingExtraError(
+            "near-duplicates need scikit-learn: pip install 'memlab[models]', or pass vectorise="
+        ) from error
+    words = r"(?u)\w+"  # one-letter words too: only a digit may tell two texts apart
+    return HashingVectorizer(
+        n_features=FEATURES, alternate_sign=False, binary=True, token_pattern=words
+    ).transform(texts)
+
+
+def _replacements(
+    rows: pd.DataFrame, policy: NearDuplicate
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Return who replaces each row, -1 where nobody does, and how similar the two are."""
+    # Compiled code and scipy are loaded where they are used: a policy is light to import.
+    from memlab.policies.similarity import replace_older
+
+    texts = texts_of(rows)
+    vectors = (policy.vectorise or word_sets)(texts)
+    if col.TRUSTED in rows:
+        trust = rows[col.TRUSTED].fillna(value=True).to_numpy(dtype=bool)
+    else:
+        trust = np.ones(len(rows), dtype=bool)
+    if np.ndim(vectors) != 2 and not hasattr(vectors, "tocsr"):
+        raise ValueError(f"vectorise returned {type(vectors).__name__}, not a matrix")
+    if vectors.shape[0] != len(texts):
+        raise ValueError(f"vectorise returned {vectors.shape[0]} vectors for {len(texts)} texts")
+    return replace_older(vectors, trust, policy.threshold)

@@ -1,0 +1,89 @@
+"""Policies in a row, each on what the one before left."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import ClassVar
+
+import pandas as pd
+
+from memlab import columns as col
+from memlab.policies.base import Policy
+from memlab.policies.duplicates import NearDuplicate
+from memlab.policies.expiry import TimeToLive
+from memlab.policies.recent import KeepRecent
+from memlab.policies.value import ImportanceBudget, ImportanceFloor, ValueCap
+
+
+@dataclass(frozen=True, init=False)
+class Pipeline(Policy):
+    """Policies in order, each deciding on what the one before left.
+
+    Reasons say which step let a row go, so that steps are counted apart.
+
+    Examples
+    --------
+    >>> [step.name for step in Pipeline.odek().steps]
+    ['dedup', 'ttl', 'recent']
+    """
+
+    policies: tuple[Policy, ...]
+
+    name: ClassVar[str] = "pipeline"
+    origin: ClassVar[str] = "odek, MemForge: several rules in order"
+
+    def __init__(self, *policies: Policy) -> None:
+        object.__setattr__(self, "policies", policies)
+
+    @classmethod
+    def odek(
+        cls, *, threshold: float = 0.92, ttl: timedelta | None = None, keep: int = 500
+    ) -> "Pipeline":
+        """Return odek's order with its defaults: duplicates, expiry (off), newest 500 by time.
+
+        Parameters
+        ----------
+        threshold : float
+            Cosine from which a newer row replaces an older; 0 is off.
+        ttl : timedelta, optional
+            Age at which a row expires.
+        keep : int
+            Prunable rows that stay, the newest by creation time.
+        """
+        return cls(NearDuplicate(threshold), TimeToLive(ttl), KeepRecent(keep, by=col.CREATED_AT))
+
+    @classmethod
+    def memforge(cls, *, threshold: float, max_items: int | None) -> "Pipeline":
+        """Return MemForge's order: the importance floor, then the budget per agent.
+
+        Parameters
+        ----------
+        threshold : float
+            Importance below which a row goes, graduated rows excepted.
+        max_items : int or None
+            Rows an agent may hold; 0 or None is off.
+        """
+        return cls(ImportanceFloor(threshold), ImportanceBudget(max_items))
+
+    @classmethod
+    def betterdb(cls, *, max_items: int, tags: bool = False) -> "Pipeline":
+        """Return BetterDB's defaults: rows past their own expiry, then the cap of each scope.
+
+        Parameters
+        ----------
+        max_items : int
+            Rows a scope of agent, thread and namespace may hold.
+        tags : bool
+            Whether a scope is told apart by its tags as well.
+        """
+        cap = ValueCap(max_items)
+        scope = (*cap.scope, col.TAGS) if tags else cap.scope
+        return cls(TimeToLive(), ValueCap(max_items, scope=scope))
+
+    @property
+    def steps(self) -> tuple[Policy, ...]:
+        """The policies that run, those of an inner pipeline among them."""
+        return tuple(step for policy in self.policies for step in policy.steps)
+
+    def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":  # noqa: ARG002
+        """Name no row: the steps do."""
+        raise TypeError("a Pipeline decides through its steps; call memlab.policies.decide")
