@@ -308,7 +308,8 @@ def _caveat(curve: pd.DataFrame, measure: str) -> str:
     undated = curve.attrs.get(c.UNDATED, 0)
     sentences = [c.SURVIVORS_ONLY]
     if undated:
-        sentences.append(f"{undated:,} rows without a usable time stand where they were inserted.")
+        stand = "stands where it was" if undated == 1 else "stand where they were"
+        sentences.append(f"{counted(undated, 'rows')} without a usable time {stand} inserted.")
     if measure == "tokens":
         sentences.append(_token_note(curve))
     return " ".join(sentences)
