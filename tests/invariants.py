@@ -9,26 +9,47 @@ from memlab.items import is_load_bearing_stored
 
 Row = tuple[Any, ...]
 
-_EVERY_COLUMN_AS_STORED = """
-    SELECT rowid, memory_id, kind, title, body, tags_json, source_event_id, source_sequence,
-           source_task_ref, authored_by, confidence, created_at, supersedes_json,
-           evidence_refs_json, superseded_by
-    FROM memory_items ORDER BY rowid
-"""
+_COLUMNS = (
+    "memory_id, kind, title, body, tags_json, source_event_id, source_sequence, source_task_ref, "
+    "authored_by, confidence, created_at, supersedes_json, evidence_refs_json, superseded_by"
+)
+_TYPES = " || ' ' || ".join(f"typeof({name})" for name in _COLUMNS.split(", "))
+_EVERY_COLUMN_AS_STORED = f"SELECT rowid, {_COLUMNS}, {_TYPES} FROM memory_items ORDER BY rowid"
+_EVERY_COPY = f"SELECT position, {_COLUMNS}, {_TYPES} FROM archived ORDER BY apply, position"
 _KIND, _TAGS, _SUPERSEDED_BY = 2, 5, 14
 
 
 def rows_of(store: Path | sqlite3.Connection) -> dict[int, Row]:
-    """Every row by position, text as bytes, so that nothing is decoded on the way."""
+    """Every row by position: its columns, text as bytes so that nothing is decoded, and types."""
     if isinstance(store, Path):
         with closing(sqlite3.connect(store)) as connection:
             return rows_of(connection)
-    cursor = store.cursor()
-    factory, store.text_factory = store.text_factory, bytes
+    return {row[0]: row for row in _exactly(store, _EVERY_COLUMN_AS_STORED)}
+
+
+def archive_of(store: Path) -> Path:
+    """Where the rows taken out of `store` are kept."""
+    return store.with_name(f"{store.name}.archive.db")
+
+
+def copies_of(store: Path) -> dict[int, list[Row]]:
+    """Every archived row by position, as :func:`rows_of` has it; a position may have several."""
+    copies: dict[int, list[Row]] = {}
+    archive = archive_of(store)
+    if archive.exists() and archive.stat().st_size:
+        with closing(sqlite3.connect(archive)) as connection:
+            if connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
+                for row in _exactly(connection, _EVERY_COPY):
+                    copies.setdefault(row[0], []).append(row)
+    return copies
+
+
+def _exactly(connection: sqlite3.Connection, query: str) -> list[Row]:
+    factory, connection.text_factory = connection.text_factory, bytes
     try:
-        return {row[0]: row for row in cursor.execute(_EVERY_COLUMN_AS_STORED)}
+        return connection.execute(query).fetchall()
     finally:
-        store.text_factory = factory
+        connection.text_factory = factory
 
 
 def is_load_bearing_row(row: Row) -> bool:
@@ -47,6 +68,20 @@ def assert_sound(store: Path) -> None:
     """SQLite finds nothing wrong with the file."""
     with closing(sqlite3.connect(store)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def assert_nothing_lost(before: dict[int, Row], store: Path) -> None:
+    """Store and archive are sound, and each row of `before` is in one of them, byte for byte.
+
+    Load-bearing rows are in the store itself. This holds whenever an operation is stopped.
+    """
+    assert_sound(store)
+    if archive_of(store).exists():
+        assert_sound(archive_of(store))
+    after, copies = rows_of(store), copies_of(store)
+    assert_load_bearing_rows_stay(before, after)
+    for position, row in before.items():
+        assert after.get(position) == row or row in copies.get(position, [])
 
 
 def assert_load_bearing_rows_stay(before: dict[int, Row], after: dict[int, Row]) -> None:

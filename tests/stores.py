@@ -1,0 +1,137 @@
+"""Store files made row by row, with whatever an agent, a crash or an enemy may have put in them."""
+
+import json
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from memlab.database import CREATE_TABLE
+
+CREATE_SIGNALS = """
+CREATE TABLE memory_signals (
+    memory_id TEXT PRIMARY KEY, importance REAL, last_accessed_at TEXT, access_count INTEGER,
+    expires_at TEXT, agent_id TEXT, namespace TEXT, thread_id TEXT, graduated INTEGER,
+    trusted INTEGER
+)
+"""
+
+Row = dict[str, Any]
+
+
+def row(memory_id: str, kind: str = "episodic", *tags: str, **columns: Any) -> Row:
+    """One row, an episode unless told otherwise; keywords are columns, ``rowid`` among them."""
+    return {
+        "memory_id": memory_id,
+        "kind": kind,
+        "title": f"title of {memory_id}",
+        "body": f"body of {memory_id}",
+        "tags_json": json.dumps(tags),
+        "source_task_ref": f"issue:{memory_id}",
+        "authored_by": "agent",
+        "confidence": 0.5,
+        "created_at": "2026-03-01T12:00:00+00:00",
+        "supersedes_json": "[]",
+        "evidence_refs_json": "[]",
+        **columns,
+    }
+
+
+def episodes(count: int, start: int = 1) -> list[Row]:
+    """Prunable rows ``e1``, ``e2``, ..."""
+    return [row(f"e{number}", "episodic", "merged") for number in range(start, start + count)]
+
+
+def write_rows(path: Path, rows: Iterable[Row], *, journal_mode: str = "WAL") -> Path:
+    """Add rows to a store, made when it is missing."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(f"PRAGMA journal_mode = {journal_mode}")
+        connection.execute(CREATE_TABLE)
+        connection.execute("BEGIN")
+        for each in rows:
+            names = ", ".join(each)
+            marks = ", ".join(map(_mark, each.values()))
+            values = [v.data if isinstance(v, RawText) else v for v in each.values()]
+            connection.execute(f"INSERT INTO memory_items ({names}) VALUES ({marks})", values)
+        connection.execute("COMMIT")
+    return path
+
+
+def write_signals(path: Path, memory_id: str, **signals: Any) -> None:
+    """Say something of a row in the side table, made when it is missing."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(CREATE_SIGNALS.replace("TABLE", "TABLE IF NOT EXISTS"))
+        names = ", ".join(["memory_id", *signals])
+        marks = ", ".join("?" * (len(signals) + 1))
+        connection.execute(
+            f"INSERT OR REPLACE INTO memory_signals ({names}) VALUES ({marks})",
+            [memory_id, *signals.values()],
+        )
+
+
+def signals_of(path: Path) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute("SELECT * FROM memory_signals ORDER BY memory_id").fetchall()
+
+
+def run_sql(path: Path, *statements: str) -> None:
+    """Change a store as anybody with the sqlite3 shell could."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+class RawText:
+    """Bytes that are stored as text, UTF-8 or not."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def __repr__(self) -> str:
+        return f"RawText({self.data!r})"
+
+
+def _mark(value: object) -> str:
+    return "CAST(? AS TEXT)" if isinstance(value, RawText) else "?"
+
+
+ANY_VALUE = st.one_of(
+    st.none(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False),
+    st.text(max_size=6),
+    st.binary(max_size=6),
+    st.binary(max_size=6).map(RawText),
+)
+TAGS = st.lists(
+    st.sampled_from(["merged", "failed", "rejected-path", "rejected-paths", "ü", '"', "a,b"]),
+    max_size=3,
+)
+
+
+@st.composite
+def row_lists(draw: st.DrawFn, *, max_size: int = 25) -> list[Row]:
+    """Rows of a store that can be loaded: gaps between positions, and odd values in the columns
+    that no reader interprets.
+    """
+    kinds = ["episodic", "episodic", "episodic", "semantic", "procedural"]
+    positions = draw(st.lists(st.integers(-3, 60), unique=True, max_size=max_size))
+    return [
+        row(
+            f"m{number}",
+            draw(st.sampled_from(kinds)),
+            *draw(TAGS),
+            rowid=position,
+            title=draw(st.text(max_size=6)),
+            body=draw(st.one_of(st.text(max_size=6), st.just("a\0b"))),
+            source_event_id=draw(ANY_VALUE),
+            source_sequence=draw(ANY_VALUE),
+            confidence=draw(st.floats(0, 1)),
+            created_at=draw(st.sampled_from(["2026-03-01T12:00:00Z", "2025-07-01T00:00:00+02:00"])),
+            superseded_by=draw(st.sampled_from([None, None, None, "m0", "nobody"])),
+        )
+        for number, position in enumerate(sorted(positions))
+    ]
