@@ -8,7 +8,7 @@ leaves no trace in the reader's own figures. Text is never parsed as mathematics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import fill
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -47,6 +47,8 @@ WIDTH: Final = 8.0
 """Inches: the width of a notebook's output at 100 %."""
 SMALL: Final = 9.0
 """Points: tick labels, direct labels, notes."""
+LARGE: Final = 12.0
+"""Points: titles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +82,13 @@ def heading(
 
     How to read it is a sentence, or a key of ``(name, colour)`` where labels do not fit the marks.
     """
-    lines = fill(subtitle, _characters_across(ax)) if subtitle else ""
+    across = _characters_across(ax)
+    lines = fill(subtitle, across) if subtitle else ""
     ax.set_title(
-        title,
+        fill(title, int(across * SMALL / LARGE), break_on_hyphens=False),
         loc="left",
         color=INK,
-        fontsize=12,
+        fontsize=LARGE,
         fontweight="bold",
         pad=8 + 13 * max(len(lines.splitlines()), bool(key)),
         parse_math=False,
@@ -164,13 +167,22 @@ def spread(places: np.ndarray, *, gap: float) -> np.ndarray:
     return result
 
 
-def mark_cap(ax: Axes, value: float, text: str, *, axis: Literal["x", "y"] = "y") -> None:
-    """Draw a cap or a threshold as a dashed line across the axes, named beside it."""
+def mark_cap(ax: Axes, value: float, text: str = "", *, axis: Literal["x", "y"] = "y") -> None:
+    """Draw a cap or a threshold as a dashed line across the axes, and name it where it begins.
+
+    Where the data may run through the name, leave it out and use :func:`label_ends`.
+    """
+    line: dict[str, Any] = {
+        "color": CAP_COLOUR,
+        "linewidth": 1.2,
+        "linestyle": (0, (4, 3)),
+        "label": "_cap",
+    }
     if axis == "y":
-        ax.axhline(value, color=CAP_COLOUR, linewidth=1.2, linestyle=(0, (4, 3)))
+        ax.axhline(value, **line)
         place, offset, anchor = (0.0, value), (4, 3), ("axes fraction", "data")
     else:
-        ax.axvline(value, color=CAP_COLOUR, linewidth=1.2, linestyle=(0, (4, 3)))
+        ax.axvline(value, **line)
         place, offset, anchor = (value, 1.0), (4, -4), ("data", "axes fraction")
     ax.annotate(
         text,

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from memlab import columns as c
 from memlab.charts._style import (
+    CAP_COLOUR,
     INK,
     LOAD_BEARING_COLOUR,
     MUTED,
@@ -122,18 +123,20 @@ def plot_backlog(curve: pd.DataFrame, *, cap: int | None = None, ax: Axes | None
     backlog = curve[c.PRUNABLE]
     _step(ax, backlog, c.PRUNABLE, PRUNABLE_COLOUR)
     title = f"{counted(backlog.iloc[-1], 'prunable items')} now"
+    labels = [EndLabel(backlog.iloc[-1], f"{backlog.iloc[-1]:,} prunable", PRUNABLE_COLOUR)]
     if cap is not None:
         x = _times(backlog)
         above = backlog.clip(lower=cap).to_numpy()
         ax.fill_between(x, cap, above, step="post", color=PRUNABLE_COLOUR, alpha=0.25, linewidth=0)
-        mark_cap(ax, cap, f"keep_recent = {cap:,}")
+        mark_cap(ax, cap)
+        labels.append(EndLabel(cap, f"keep_recent = {cap:,}", CAP_COLOUR))
         surplus = max(0, int(backlog.iloc[-1]) - cap)
         title = (
             f"keep_recent = {cap:,} would prune {surplus:,} of {counted(backlog.iloc[-1], 'items')}"
         )
     _time_by_count(ax, "items")
     ax.set_ylim(0, 1.06 * max(ax.get_ylim()[1], cap or 0))
-    label_ends(ax, [EndLabel(backlog.iloc[-1], f"{backlog.iloc[-1]:,} prunable", PRUNABLE_COLOUR)])
+    label_ends(ax, labels)
     heading(ax, title, "Backlog of prunable active items; load-bearing ones are not counted.")
     footnote(ax, _caveat(curve, "items"))
     return ax
