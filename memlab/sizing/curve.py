@@ -1,0 +1,258 @@
+"""The cap curve: for every cap, what it serves and what it costs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from memlab.references import find_references
+from memlab.sizing.estimate import Estimate
+from memlab.sizing.history import (
+    History,
+    Ints,
+    Needs,
+    Present,
+    history_of,
+    needs_of,
+    present_of,
+)
+from memlab.sizing.resampling import Band, band_of
+
+KEEP_RECENT: Final = "keep_recent"
+"""Name of the curve's index."""
+
+EXACT_AT: Final = "boot_history_exact_at"
+"""Key of ``curve.attrs``: the caps at which the statistics over history were computed."""
+
+EVERY_CAP: Final = 4096
+"""Up to this many prunable rows, the curve has a line for every cap."""
+
+MOMENTS: Final = 30_000_000
+"""Moments that the statistics over history walk in one curve, about a second: caps times rows."""
+
+FEWEST_EXACT: Final = 24
+"""Caps at which those statistics are computed however long the history is: four per decade."""
+
+DEFAULT_CONFIDENCE: Final = 0.9
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """A store prepared for sizing: after this, a look-up at any cap or target is cheap.
+
+    Attributes
+    ----------
+    history, present, needs
+        The store as arrays.
+    misfits : int
+        References that did not fit the frame: no such target, or one written later.
+    confidence : float
+        Of each limit on its own.
+    seed : int
+        Of the resampling.
+    """
+
+    history: History
+    present: Present
+    needs: Needs
+    misfits: int = 0
+    confidence: float = DEFAULT_CONFIDENCE
+    seed: int = 0
+
+    @cached_property
+    def estimate(self) -> Estimate:
+        """The estimated share of needs that each cap serves."""
+        return Estimate(self.history, self.needs)
+
+    @cached_property
+    def band(self) -> Band | None:
+        """Limits of that share; None with too few needs for any."""
+        return band_of(self.estimate, self.confidence, seed=self.seed)
+
+    @cached_property
+    def curve(self) -> pd.DataFrame:
+        """The cap curve, as `cap_curve` returns it."""
+        every = np.arange(self.present.prunable + 1)
+        exact = every
+        if len(every) > EVERY_CAP or len(every) * len(self.history) > MOMENTS:
+            exact = _spread(every[-1], max(MOMENTS // len(self.history), FEWEST_EXACT))
+        caps = every if len(every) <= EVERY_CAP else np.union1d(exact, self._changes())
+        over_history = self.history.boot_over_history(exact)
+        curve = self._now(caps)
+        for name in over_history:
+            curve[name] = np.interp(caps, exact, over_history[name])
+        curve.attrs[EXACT_AT] = exact.tolist()
+        return curve[_COLUMNS]
+
+    def at(self, caps: Iterable[int]) -> pd.DataFrame:
+        """Return the curve at these caps, each computed exactly.
+
+        Raises
+        ------
+        ValueError
+            When a cap is negative.
+        """
+        wanted = np.asarray(list(caps), dtype=np.int64)
+        if (wanted < 0).any():
+            raise ValueError(f"caps must be 0 or more, not {int(wanted.min())}")
+        found = self._now(wanted).join(self.history.boot_over_history(np.unique(wanted)))
+        return found[_COLUMNS]
+
+    def largest_within(self, token_budget: int) -> int | None:
+        """Return the largest cap whose p95 boot context fits; None when not even 0 does.
+
+        No more than the prunable rows there are now: beyond that nothing changes.
+        """
+        fits, fails = -1, self.present.prunable + 1
+        while fails - fits > 1:
+            cap = (fits + fails) // 2
+            p95 = self.history.boot_over_history(np.array([cap]))["boot_tokens_p95"].iloc[0]
+            fits, fails = (cap, fails) if p95 <= token_budget else (fits, cap)
+        return None if fits < 0 else fits
+
+    def _changes(self) -> Ints:
+        """Caps at which the hit ratio changes, and a spread of others."""
+        most = self.present.prunable
+        changes = np.flatnonzero(np.bincount(self.needs.rank, minlength=1))
+        return np.union1d(_spread(most, EVERY_CAP // 8), changes[changes <= most])
+
+    def _now(self, caps: Ints) -> pd.DataFrame:
+        """Hit ratios, and what the caps would leave of the store as it is now."""
+        low, high = np.full((2, len(caps)), np.nan)
+        share = self.estimate.share_at(caps)
+        if self.band is not None:
+            low, high = self.band.limits_at(caps)
+        kept = np.minimum(caps, self.present.prunable)
+        items = self.present.floor.items + kept
+        tokens = self.present.floor.tokens + self.present.tokens_newest[kept]
+        return pd.DataFrame(
+            {
+                "hit_ratio": share,
+                "hit_ratio_observed": self.estimate.observed_at(caps),
+                "low": np.fmin(low, share),
+                "high": np.fmax(high, share),
+                "boot_items": items,
+                "boot_tokens": tokens,
+                "noise_share": kept / np.maximum(items, 1),
+                "noise_share_tokens": self.present.tokens_newest[kept] / np.maximum(tokens, 1),
+                "pruned": self.present.prunable - kept,
+                "days": self.present.days_newest[kept],
+            },
+            index=pd.Index(caps, name=KEEP_RECENT),
+        )
+
+
+_COLUMNS: Final = [
+    "hit_ratio",
+    "hit_ratio_observed",
+    "low",
+    "high",
+    "boot_items",
+    "boot_tokens",
+    *(f"boot_{of}_{what}" for of in ("items", "tokens") for what in ("mean", "p95", "max")),
+    "noise_share",
+    "noise_share_tokens",
+    "pruned",
+    "days",
+]
+
+
+def prepare_sizing(
+    frame: pd.DataFrame,
+    references: pd.DataFrame | None = None,
+    *,
+    confidence: float = DEFAULT_CONFIDENCE,
+    seed: int = 0,
+) -> Sizing:
+    """Prepare a frame for look-ups at many caps and targets.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        What ``memlab.load`` returns.
+    references : DataFrame, optional
+        What ``find_references`` returns; found in the frame when not given.
+    confidence : float
+        Of each limit on its own, above 0.5 and below 1.
+    seed : int
+        Of the resampling behind the limits.
+
+    Returns
+    -------
+    Sizing
+        With ``curve``, ``at(caps)``, ``largest_within(token_budget)``, ``estimate`` and ``band``.
+
+    Raises
+    ------
+    ValueError
+        When an argument is out of its range, or `references` lacks a column.
+    """
+    if not 0.5 < confidence < 1:
+        raise ValueError(f"confidence must lie between 0.5 and 1, not {confidence!r}")
+    if references is None:
+        references = find_references(frame)
+    history = history_of(frame)
+    needs, misfits = needs_of(frame, history, references)
+    return Sizing(history, present_of(frame), needs, misfits, confidence, seed)
+
+
+def cap_curve(
+    frame: pd.DataFrame,
+    references: pd.DataFrame | None = None,
+    *,
+    confidence: float = DEFAULT_CONFIDENCE,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Compute what every cap would have served, and what it costs.
+
+    Exact under supersession: a reference counts as served at a cap iff its target would still be in
+    a store that was compacted to that cap after every row written and whatever it replaced.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        What ``memlab.load`` returns.
+    references : DataFrame, optional
+        What ``find_references`` returns; found in the frame when not given.
+    confidence : float
+        Of each limit on its own.
+    seed : int
+        Of the resampling behind the limits.
+
+    Returns
+    -------
+    DataFrame
+        Indexed by ``keep_recent`` from 0 to the prunable rows there are now; every cap up to
+        `EVERY_CAP` rows, beyond that those where the hit ratio changes and a spread of others.
+
+        ==========================  ==========================================================
+        ``hit_ratio``               estimated share of needs served (see `Estimate`)
+        ``hit_ratio_observed``      plain share of the references seen
+        ``low``, ``high``           limits of the share in the next stretch (see `band_of`)
+        ``boot_items``,             the active rows if the store were compacted to this cap now,
+        ``boot_tokens``             and their tokens
+        ``boot_*_mean, _p95, _max`` the same over the history under continuous compaction, one
+                                    value for each row written; caps at which they were computed
+                                    are in ``attrs``, between those they are interpolated
+        ``noise_share``,            prunable share of the boot context now, by items and by tokens
+        ``noise_share_tokens``
+        ``pruned``                  rows that would go now
+        ``days``                    from the newest row back to the oldest prunable one kept
+        ==========================  ==========================================================
+
+        Hit ratios are NaN without a reference, limits with fewer than 20 independent ones.
+
+    Raises
+    ------
+    ValueError
+        When an argument is out of its range, or `references` lacks a column.
+    """
+    return prepare_sizing(frame, references, confidence=confidence, seed=seed).curve
+
+
+def _spread(most: int, count: int) -> Ints:
+    """Return about `count` caps from 0 to `most`, evenly spaced by ratio."""
+    return np.unique(np.append(np.geomspace(1, most + 1, count).astype(np.int64) - 1, most))

@@ -1,0 +1,133 @@
+"""What share of the needs a cap would serve."""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from memlab.sizing.history import History, Ints, Needs
+
+Floats = npt.NDArray[np.float64]
+
+BLOCKS: Final = 20
+"""Contiguous blocks that a history is cut into: each long enough that the needs of one burst of
+work fall into the same block, and enough of them for a variance."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The needs a history has shown, weighted by how many memories could have shown them.
+
+    The mean cumulative function of needs per memory (Nelson 1988; Lawless and Nadeau 1995), with
+    age rank in the place of time: a need at rank `d` weighs one over the number of memories that
+    have been seen at rank `d`. Its value at a cap over its value at the horizon is the share of
+    needs that the cap serves. Ranks nest like stack distances (Mattson et al. 1970), so one
+    function answers for every cap. Young memories can only have shown short distances; the weights
+    undo that.
+
+    Attributes
+    ----------
+    history, needs
+        Both up to the moment of the estimate.
+    """
+
+    history: History
+    needs: Needs
+
+    @cached_property
+    def first_logged(self) -> int:
+        """The moment from which an access log was kept, as far as it shows."""
+        return int(self.needs.at[self.needs.logged][0]) if self.needs.logged.any() else 0
+
+    @cached_property
+    def seen_at(self) -> Ints:
+        """How many memories have been seen at each rank since the first; index 0 counts all."""
+        return self._seen_since(0)
+
+    @cached_property
+    def seen_at_logged(self) -> Ints:
+        """How many have been seen at each rank while the log was kept."""
+        return self._seen_since(self.first_logged)
+
+    def _seen_since(self, first: int) -> Ints:
+        """Count memories whose rank was `d` at some moment from `first` on, for each `d`."""
+        n = len(self.history)
+        rows = np.flatnonzero(self.history.counted)
+        reached = self.history.largest_ranks(rows, np.full(len(rows), n))
+        seen = _at_least(reached, len(rows))
+        if first:
+            old = rows[rows < first]
+            passed = self.history.largest_ranks(old, np.full(len(old), first))
+            seen[:-1] -= _at_least(passed, len(rows))[1:]
+        return seen
+
+    @cached_property
+    def horizon(self) -> int:
+        """The largest rank at which a block's worth of memories has been seen.
+
+        Beyond it a single need would outweigh a block of history, so nothing is said of it.
+        """
+        seen = self.seen_at if not self.needs.logged.all() else self.seen_at_logged
+        enough = max(math.ceil(self.history.counted.sum() / BLOCKS), 1)
+        return int(np.flatnonzero(seen >= enough)[-1]) if (seen >= enough).any() else 0
+
+    @cached_property
+    def within(self) -> npt.NDArray[np.bool_]:
+        """Which needs lie within the horizon."""
+        return self.needs.rank <= self.horizon
+
+    @cached_property
+    def by_rank(self) -> tuple[Ints, Floats]:
+        """Ranks in increasing order and the share of needs up to each."""
+        rank = self.needs.rank[self.within]
+        total = np.bincount(rank, self.weight, minlength=1)
+        ranks = np.flatnonzero(np.bincount(rank, minlength=1)).astype(np.int64)
+        share = np.cumsum(total[ranks], dtype=np.float64)
+        return ranks, share / share[-1] if len(share) else share
+
+    @cached_property
+    def weight(self) -> Floats:
+        """One over the memories seen at each need's rank, for the needs within the horizon."""
+        rank = np.maximum(self.needs.rank[self.within], 1)
+        if not self.needs.logged.any():
+            return 1 / self.seen_at[rank]
+        logged = self.needs.logged[self.within]
+        return 1 / np.where(logged, self.seen_at_logged[rank], self.seen_at[rank])
+
+    def share_at(self, caps: Ints) -> Floats:
+        """Return the estimated share of needs that each cap serves; NaN where there are none."""
+        ranks, share = self.by_rank
+        if not len(ranks):
+            return np.full(len(caps), np.nan)
+        return np.concatenate([[0.0], share])[np.searchsorted(ranks, caps, side="right")]
+
+    def observed_at(self, caps: Ints) -> Floats:
+        """Return the plain share of the needs seen that each cap would have served."""
+        if not len(self.needs):
+            return np.full(len(caps), np.nan)
+        upto = np.cumsum(np.bincount(self.needs.rank))
+        served: Floats = upto[np.minimum(caps, len(upto) - 1)] / upto[-1]
+        return served
+
+    def cap_for(self, share: float) -> int:
+        """Return the smallest cap whose estimated share is at least `share`."""
+        ranks, shares = self.by_rank
+        return int(ranks[min(int(np.searchsorted(shares, share - 1e-12)), len(ranks) - 1)])
+
+    @cached_property
+    def independent(self) -> int:
+        """In how many sittings a cap could have failed: needs of one task come together."""
+        return len(np.unique(self.needs.sitting[self.needs.rank > 0]))
+
+    @cached_property
+    def far_share(self) -> float:
+        """The share of needs in the last octave of the horizon, from half of it on."""
+        return float(1 - self.share_at(np.array([self.horizon // 2]))[0])
+
+
+def _at_least(ranks: Ints, largest: int) -> Ints:
+    """Count the ranks that are at least 0, 1, ... `largest`."""
+    return np.cumsum(np.bincount(ranks, minlength=largest + 1)[::-1])[::-1]
