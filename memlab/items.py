@@ -163,9 +163,9 @@ def strings_of(stored: str) -> tuple[str, ...]:
     try:
         values = json.loads(stored)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{_shortened(stored)} is not JSON") from error
+        raise ValueError(f"{shortened(stored)} is not JSON") from error
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise ValueError(f"{_shortened(stored)} is not a JSON list of strings")
+        raise ValueError(f"{shortened(stored)} is not a JSON list of strings")
     return tuple(values)
 
 
@@ -181,7 +181,7 @@ def is_load_bearing_stored(kind: str, tags_json: str) -> bool:
         When `kind` is unknown, or `tags_json` is not a JSON list of strings.
     """
     if kind not in _KINDS:
-        raise ValueError(f"kind {_shortened(kind)} is not one of {', '.join(_KINDS)}")
+        raise ValueError(f"kind {shortened(kind)} is not one of {', '.join(_KINDS)}")
     try:
         tags = strings_of(tags_json)
     except ValueError as error:
@@ -189,7 +189,8 @@ def is_load_bearing_stored(kind: str, tags_json: str) -> bool:
     return is_load_bearing_memory(MemoryItem("", MemoryKind(kind), "", "", _ANYBODY, tags))
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
+    """Return `text` quoted, and cut when it is long."""
     return repr(text if len(text) <= 80 else f"{text[:77]}...")
 
 
