@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
-from memlab.errors import MissingExtraError
+from memlab.extras import import_extra
 from memlab.policies.base import Policy
 
 Vectorise = Callable[[Sequence[str]], Any]
@@ -120,14 +120,9 @@ def word_sets(texts: Sequence[str]) -> Any:
     MissingExtraError
         If scikit-learn is not installed.
     """
-    try:
-        from sklearn.feature_extraction.text import HashingVectorizer
-    except ImportError as error:
-        raise MissingExtraError(
-            "near-duplicates need scikit-learn: pip install 'memlab[models]', or pass vectorise="
-        ) from error
+    text = import_extra("sklearn.feature_extraction.text", extra="models")
     words = r"(?u)\w+"  # one-letter words too: only a digit may tell two texts apart
-    return HashingVectorizer(
+    return text.HashingVectorizer(
         n_features=FEATURES, alternate_sign=False, binary=True, token_pattern=words
     ).transform(texts)
 

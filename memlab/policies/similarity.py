@@ -18,8 +18,10 @@ Integers = npt.NDArray[np.int64]
 
 Flags = npt.NDArray[np.bool_]
 
-ROUNDING = 1e-9
-SINGLE_ROUNDING = 1e-6
+# Cosines equal to so many decimals are a tie: what differs beyond is the order of summation.
+DECIMALS = 9
+SINGLE_DECIMALS = 6
+ROUNDING = 10.0**-DECIMALS
 BLOCK = 256
 
 
@@ -102,8 +104,8 @@ def _dense_pass(
     for start in range(0, len(asking), BLOCK):
         block = asking[start : start + BLOCK]
         older = np.flatnonzero(outcome.won[: block[-1]] < 0)
-        products = vectors[block] @ vectors[older].T
-        _settle_block(products, block, older, trust, threshold - SINGLE_ROUNDING, outcome)
+        products = np.round(vectors[block] @ vectors[older].T, SINGLE_DECIMALS)
+        _settle_block(products, block, older, trust, threshold - 10.0**-SINGLE_DECIMALS, outcome)
     return outcome
 
 
@@ -216,7 +218,7 @@ def _settle_sparse(  # type: ignore[no-untyped-def]
             index.head[feature] = e
         best, best_cosine = -1, threshold
         for other in found[:count]:
-            product = _product(rows, row, other, best_cosine)
+            product = np.round(_product(rows, row, other, best_cosine), DECIMALS)
             if product > best_cosine or (product == best_cosine and other > best):
                 best, best_cosine = other, product
         _settle(row, best, best_cosine, trust, outcome)
