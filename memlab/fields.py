@@ -41,8 +41,8 @@ class Coded:
 
     @classmethod
     def of(cls, column: Any) -> "Coded":
-        """Encode an Arrow column of texts."""
-        encoded = pc.dictionary_encode(column.combine_chunks())
+        """Encode an Arrow column of texts, or take one that is encoded apart."""
+        encoded = pc.dictionary_encode(column).combine_chunks()
         codes = encoded.indices.cast(pa.int64()).fill_null(_MISSING).to_numpy(zero_copy_only=False)
         return cls(encoded.dictionary.to_pylist(), codes)
 
@@ -132,7 +132,7 @@ def moments_of(column: str, texts: Any, faults: Faults) -> pd.DatetimeIndex:
         moments = pa.array([*distinct, None], _MICROSECONDS).take(
             pa.array(coded.codes % (len(distinct) + 1))
         )
-    naive = moments.cast(pa.timestamp("us")).to_numpy()
+    naive = moments.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False)
     return pd.DatetimeIndex(naive).tz_localize("UTC")
 
 
