@@ -123,7 +123,7 @@ def test_charts_of_tokens_say_how_they_were_counted() -> None:
         plot_before_after(context, context),
     ):
         notes = " ".join(written(ax)).replace("\n", " ")
-        assert "Tokens: characters / 4, an estimate." in notes
+        assert "Tokens (characters / 4, an estimate)." in notes
 
 
 def test_growth_mentions_rows_without_a_time() -> None:

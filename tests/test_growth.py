@@ -1,8 +1,12 @@
 """Growth curves, headline numbers and cap previews say what the rows say."""
 
 import pickle
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +18,8 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
 from memlab import columns as c
+from memlab.bundled import store_path
+from memlab.frame import load
 from memlab.growth import (
     PARTS,
     Amount,
@@ -478,3 +484,46 @@ def test_a_frame_that_was_filtered_keeps_its_own_index() -> None:
     assert summarize(frame, now=NOW).boot.items == 2
     assert boot_context(frame)[c.ITEMS].to_dict()["skills"] == 1
     assert growth_curve(frame)[c.SUPERSEDED].iloc[-1] == 1
+
+
+def test_the_worked_example_has_the_numbers_it_is_known_for() -> None:
+    frame = load(store_path("three_hundred_issues"))
+    summary, effect = summarize(frame, now=datetime(2026, 7, 1, tzinfo=UTC)), cap_effect(frame, 50)
+    assert (summary.boot.load_bearing.items, summary.boot.prunable.items) == (8, 592)
+    assert summary.parts.keys() == {"decisions", "skills", "episodes"}
+    assert summary.boot.noise_by_items == 592 / 600
+    assert (effect.pruned.items, effect.after.items) == (542, 58)
+    assert growth_curve(frame)[[c.PRUNABLE, c.LOAD_BEARING]].iloc[-1].tolist() == [592, 8]
+
+
+def test_rows_that_could_not_be_read_are_kept_and_shown_apart(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with SqliteMemoryStore(path) as store:
+        for n in range(4):
+            provenance = MemoryProvenance(None, "agent", source_task_ref=f"issue:#{n}")
+            store.put(MemoryItem(f"m{n}", MemoryKind.EPISODIC, "t", "body", provenance))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE memory_items SET kind = 'dream' WHERE memory_id = 'm1'")
+        connection.execute("UPDATE memory_items SET created_at = 'soon' WHERE memory_id = 'm2'")
+    frame = load(path, on_bad_row="keep")
+    summary = summarize(frame, now=datetime.now(UTC) + timedelta(days=1))
+    assert summary.parts["unreadable"].items == 2
+    assert summary.boot.prunable.items == 2
+    assert summary.undated == 1
+    assert cap_effect(frame, 0).after.items == 2
+    assert growth_curve(frame)[[c.PRUNABLE, c.LOAD_BEARING]].iloc[-1].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("name", ["history-uv", "agent-store1"])
+def test_a_recorded_store_is_previewed_as_it_is_compacted(
+    name: str, real_store: Callable[[str], Path]
+) -> None:
+    path = real_store(name)
+    before = load(path)
+    effect, kept = cap_effect(before, 200), survivors(before, 200)
+    with SqliteMemoryStore(path) as store:
+        assert store.compact_episodic(200) == effect.pruned.items > 0
+    after = load(path)
+    assert after[c.MEMORY_ID].tolist() == kept[c.MEMORY_ID].tolist()
+    assert boot_context(after).equals(boot_context(kept))
+    assert summarize(after, now=NOW).boot == effect.after

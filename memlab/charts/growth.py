@@ -320,4 +320,4 @@ def _caveat(curve: pd.DataFrame, measure: str) -> str:
 
 def _token_note(frame: pd.DataFrame) -> str:
     """Return how tokens were counted."""
-    return f"Tokens: {frame.attrs.get(c.TOKEN_RULE) or 'counted by a rule that was not stated'}."
+    return f"Tokens ({frame.attrs.get(c.TOKEN_RULE) or 'counted by a rule that was not stated'})."
