@@ -5,18 +5,20 @@
 which position, and all columns of ``memory_items``; the table ``applies`` holds the plans.
 """
 
+import json
 import os
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
-from memlab.database import COLUMNS, connect_reading, error_in_words, read_store
-from memlab.errors import ArchiveError, StoreError
+from memlab.database import COLUMNS, connect_reading, error_in_words, exact, read_store
+from memlab.errors import ArchiveError, PlanError, StoreError
 from memlab.plans import Plan
-from memlab.rows import Value, as_json, exact, fingerprint_of, signal_columns
+from memlab.rows import as_bytes, as_json, fingerprint_of, signal_columns
 from memlab.store import transaction
 
 Result = TypeVar("Result")
@@ -28,8 +30,9 @@ _COLUMNS: Final = ", ".join(COLUMNS)
 _CREATE: Final = (
     """
     CREATE TABLE applies (
-        apply INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, plan TEXT NOT NULL,
-         rows INTEGER NOT NULL, archived_at TEXT NOT NULL, finished_at TEXT
+        apply INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, policy TEXT NOT NULL,
+        made_at TEXT NOT NULL, rows INTEGER NOT NULL, archived_at TEXT NOT NULL, finished_at TEXT,
+        plan_json_zlib BLOB NOT NULL
     )""",
     f"""
     CREATE TABLE archived (
@@ -79,7 +82,7 @@ class Copy(NamedTuple):
     """An archived row, without its columns."""
 
     position: int
-    memory_id: Value
+    memory_id: bytes | None
     fingerprint: str
     restored_at: str | None
 
@@ -147,22 +150,33 @@ class Archive:
     def plan_of(self, entry: Entry) -> Plan:
         """Return the plan that an entry carried out."""
         with archive_errors(self.path):
-            (text,) = self.connection.execute(
-                "SELECT plan FROM applies WHERE apply = ?", (entry.apply,)
+            (packed,) = self.connection.execute(
+                "SELECT plan_json_zlib FROM applies WHERE apply = ?", (entry.apply,)
             ).fetchone()
-        return Plan.from_json(text)
+        try:
+            return Plan.from_json(zlib.decompress(packed))
+        except (zlib.error, TypeError, PlanError) as error:
+            raise ArchiveError(
+                f"plan {entry.digest[:12]} in {self.path} cannot be read: {error}; its rows can be "
+                "restored all the same"
+            ) from error
 
     def copies(self, entry: Entry) -> list[Copy]:
         """Return an entry's archived rows in order of position."""
-        with archive_errors(self.path), exact(self.connection):
+        with archive_errors(self.path):
             found = self.connection.execute(
-                "SELECT position, memory_id, CAST(fingerprint AS BLOB), CAST(restored_at AS BLOB) "
-                "FROM archived WHERE apply = ? ORDER BY position",
+                "SELECT position, fingerprint, restored_at FROM archived WHERE apply = ? "
+                "ORDER BY position",
                 (entry.apply,),
             ).fetchall()
+            with exact(self.connection):
+                ids = self.connection.execute(
+                    "SELECT memory_id FROM archived WHERE apply = ? ORDER BY position",
+                    (entry.apply,),
+                ).fetchall()
         return [
-            Copy(position, memory_id, fingerprint.decode(), restored and restored.decode())
-            for position, memory_id, fingerprint, restored in found
+            Copy(position, as_bytes(memory_id), fingerprint, restored_at)
+            for (position, fingerprint, restored_at), (memory_id,) in zip(found, ids, strict=True)
         ]
 
     @contextmanager
@@ -208,9 +222,16 @@ class Archive:
     def _copy(self, plan: Plan, at: datetime) -> None:
         self._forget(plan.digest)
         (apply,) = self.connection.execute(
-            "INSERT INTO applies (digest, plan, rows, archived_at) VALUES (?, ?, ?, ?) "
-            "RETURNING apply",
-            (plan.digest, plan.to_json(), len(plan.rows), _text(at)),
+            "INSERT INTO applies (digest, policy, made_at, rows, archived_at, plan_json_zlib) "
+            "VALUES (?, ?, ?, ?, ?, ?) RETURNING apply",
+            (
+                plan.digest,
+                json.dumps(plan.policy),
+                _text(plan.made_at),
+                len(plan.rows),
+                _text(at),
+                zlib.compress(plan.to_json().encode()),
+            ),
         ).fetchone()
         self.connection.executemany(
             f"INSERT INTO archived (apply, position, reason, fingerprint, {_COLUMNS}) "

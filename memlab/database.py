@@ -7,8 +7,9 @@ Standard library only. Nothing here knows what a memory means; :mod:`memlab.stor
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -16,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 from memlab.errors import BadRowError, MemlabError, StoreError
 
 Result = TypeVar("Result")
+State = dict[str, tuple[int, int, int]]
 
 CREATE_TABLE: Final = """
 CREATE TABLE IF NOT EXISTS memory_items (
@@ -56,6 +58,11 @@ _WORDS: Final = {
     "IOERR": "{path} cannot be read or written ({error}); nothing was changed: check the disk and "
     "try again",
 }
+
+
+_SIDE_FILES: Final = ("-wal", "-shm", "-journal")
+_STEP: Final = 20_000_000
+"""Nanoseconds after which a file that is written again has another time for sure."""
 
 
 @contextmanager
@@ -119,7 +126,7 @@ def check_table(connection: sqlite3.Connection, path: Path | str) -> None:
         )
     kind, without_rowid = table
     if kind != "table":
-        raise StoreError(f"memory_items in {path} is a {kind}, not a table; name the store itsel")
+        raise StoreError(f"memory_items in {path} is a {kind}, not a table; name the store itself")
     if without_rowid:
         raise StoreError(
             f"memory_items in {path} was made WITHOUT ROWID, so its rows have no order of "
@@ -166,7 +173,7 @@ def read_store(
 
     Opening a WAL store read-only makes ``-wal`` and ``-shm`` files where there are none, so a store
     that nobody has open is read as immutable, and read again if somebody wrote meanwhile. A store
-    left in the middle of a transaction is recovered in a temporary copy.
+    that was left in the middle of a transaction is recovered in a temporary copy.
 
     Parameters
     ----------
@@ -182,28 +189,36 @@ def read_store(
     StoreError
         When the file is not a store, cannot be read, or is rewritten faster than it is read.
     """
+    file = path.resolve()  # side files lie beside what a link points to
     for _ in range(5):
-        if _needs_recovery(path):
-            with tempfile.TemporaryDirectory() as folder:
-                return _checked(_recovered_copy(path, Path(folder)), path, read, check)
-        if _side_file(path, "-wal").exists() or not _is_wal(path):
-            return _checked(f"{path.resolve().as_uri()}?mode=ro", path, read, check)
-        before = _state(path)
-        try:
-            uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
-            result = _checked(uri, path, read, check)
-        except MemlabError:
-            if before == _state(path):
-                raise
-        else:
-            if before == _state(path):
-                return result
+        with ExitStack() as stack, sqlite_errors_in_words(path):
+            uri, before = _way_in(file, path, stack)
+            try:
+                result = _checked(uri, path, read, check)
+            except Exception:  # what is half rewritten can fail in any way
+                if before == _state(file, before):
+                    raise
+            else:
+                if before == _state(file, before):
+                    return result
     raise StoreError(f"{path} is rewritten faster than it can be read; try again when it is quiet")
 
 
-def connect_reading(uri: str, *, busy_timeout: float = 30.0) -> sqlite3.Connection:
-    """Open a URI handed out by :func:`read_store`."""
-    return sqlite3.connect(uri, uri=True, timeout=busy_timeout, isolation_level=None)
+def connect_reading(uri: str, *, busy_timeout: float = 5.0) -> sqlite3.Connection:
+    """Open a URI handed out by :func:`read_store`; threads may take turns with the connection."""
+    return sqlite3.connect(
+        uri, uri=True, timeout=busy_timeout, isolation_level=None, check_same_thread=False
+    )
+
+
+@contextmanager
+def exact(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """Hand out text as bytearray, so that it differs from a blob and need not be UTF-8."""
+    factory, connection.text_factory = connection.text_factory, bytearray
+    try:
+        yield connection
+    finally:
+        connection.text_factory = factory
 
 
 def _checked(
@@ -212,49 +227,97 @@ def _checked(
     read: Callable[[str], Result],
     check: Callable[[sqlite3.Connection, Path], None],
 ) -> Result:
-    with sqlite_errors_in_words(path):
-        with closing(connect_reading(uri)) as connection:
-            check(connection, path)
-        return read(uri)
+    with closing(connect_reading(uri)) as connection:
+        check(connection, path)
+    return read(uri)
 
 
-def _needs_recovery(path: Path) -> bool:
-    """Whether the file cannot be read where it lies without writing beside it."""
-    if _side_file(path, "-wal").exists() and not _side_file(path, "-shm").exists():
-        return True
-    if not _side_file(path, "-journal").exists():
-        return False
+def _way_in(file: Path, path: Path, stack: ExitStack) -> tuple[str, State]:
+    """Return a URI that opens the store, and what must stay as it is while the store is read.
+
+    Nothing, when locks see to it that nobody changes what is read.
+    """
+    locking = f"{file.as_uri()}?mode=ro"
+    wal, shm, journal = (_side_file(file, suffix).exists() for suffix in _SIDE_FILES)
+    if (wal and not shm) or (journal and _is_hot(locking)):
+        before = _state(file, ("", *_SIDE_FILES))
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        return _recovered_copy(file, path, Path(folder)), before
+    if wal or not _is_wal(file):
+        return locking, {}
+    before = _state(file, ("",))
+    return f"{locking}&immutable=1", before
+
+
+def _is_hot(uri: str) -> bool:
+    """Whether a transaction has to be rolled back before the file can be read."""
     try:
-        with closing(connect_reading(f"{path.resolve().as_uri()}?mode=ro")) as connection:
+        with closing(connect_reading(uri)) as connection:
             connection.execute("SELECT count(*) FROM sqlite_schema")
     except sqlite3.OperationalError as error:
         return error.sqlite_errorname.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN"))
     return False
 
 
-def _recovered_copy(path: Path, folder: Path) -> str:
+def _is_wal(file: Path) -> bool:
+    """Whether the file asks for a write-ahead log, which SQLite cannot open without locks.
+
+    SQLite looks, not Python: closing the file drops every lock that this process has on it, unless
+    SQLite does it.
+    """
+    try:
+        with closing(connect_reading(f"{file.as_uri()}?mode=ro&nolock=1")) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_schema")
+    except sqlite3.Error as error:
+        return error.sqlite_errorname == "SQLITE_CANTOPEN"
+    return False
+
+
+def _recovered_copy(file: Path, path: Path, folder: Path) -> str:
     """Copy the store and its side files into `folder`, recover it there and return its URI."""
     copy = folder / "store.db"
-    shutil.copyfile(path, copy)
-    for suffix in ("-wal", "-journal"):
-        if (side := _side_file(path, suffix)).exists():
-            shutil.copyfile(side, _side_file(copy, suffix))
-    with sqlite_errors_in_words(path), closing(connect(copy)) as connection:
+    with file.open("rb") as source:
+        _lock_shared(source.fileno(), path)
+        shutil.copyfile(file, copy)
+        for suffix in ("-wal", "-journal"):
+            with suppress(FileNotFoundError):  # its writer may have gone since
+                shutil.copyfile(_side_file(file, suffix), _side_file(copy, suffix))
+    with closing(connect(copy)) as connection:
         connection.execute("SELECT count(*) FROM sqlite_schema")
         connection.execute("PRAGMA journal_mode = DELETE")
     return f"{copy.as_uri()}?mode=ro&immutable=1"
+
+
+def _lock_shared(descriptor: int, path: Path) -> None:
+    """Take the lock of a reader, as SQLite does, until the file is closed."""
+    import fcntl  # not on every system, and hardly ever needed
+
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 510, 0x40000002)
+    except OSError as error:
+        raise StoreError(_WORDS["BUSY"].format(path=path)) from error
 
 
 def _side_file(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
-def _is_wal(path: Path) -> bool:
-    """Whether the file's header asks for a write-ahead log (bytes 18 and 19 are 2)."""
-    with path.open("rb") as file:
-        return file.read(20)[18:20] == b"\x02\x02"
+def _state(file: Path, suffixes: Iterable[str]) -> State:
+    """Return what differs once somebody has written one of the files.
+
+    Their times move in steps of some milliseconds, so that two looks within a step prove nothing.
+    """
+    state = {suffix: _stamp(_side_file(file, suffix)) for suffix in suffixes}
+    since = time.time_ns() - max((stamp[0] for stamp in state.values()), default=0)
+    if 0 <= since < _STEP:
+        time.sleep((_STEP - since) / 1e9)
+    return state
 
 
-def _state(path: Path) -> tuple[int, int, bool]:
-    stat = path.stat()
-    return stat.st_mtime_ns, stat.st_size, _side_file(path, "-wal").exists()
+def _stamp(file: Path) -> tuple[int, int, int]:
+    """Return when the file was changed, how long it is and which it is; zeros if there is none."""
+    try:
+        stat = file.stat()
+    except FileNotFoundError:
+        return 0, 0, 0
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino

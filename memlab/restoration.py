@@ -17,13 +17,20 @@ from memlab.compaction import (
     some_of,
     unwatched,
 )
-from memlab.database import COLUMNS, CREATE_TABLE, connect, sqlite_errors_in_words, store_file
+from memlab.database import (
+    COLUMNS,
+    CREATE_TABLE,
+    connect,
+    exact,
+    sqlite_errors_in_words,
+    store_file,
+)
 from memlab.errors import ArchiveError
 from memlab.files import whole_file
 from memlab.plans import Receipt
 from memlab.rows import (
     SIGNALS,
-    exact,
+    as_bytes,
     fill_positions,
     fingerprints,
     from_json,
@@ -124,12 +131,13 @@ def _chosen(archive: Archive, entry: Entry, ids: Collection[str] | None) -> list
     copies = archive.copies(entry)
     if ids is None:
         return copies
-    wanted = {memory_id.encode() for memory_id in ids}
+    wanted = {memory_id.encode(errors="replace"): memory_id for memory_id in ids}
     chosen = [copy for copy in copies if copy.memory_id in wanted]
-    if unknown := wanted - {copy.memory_id for copy in chosen}:
+    found = {copy.memory_id for copy in chosen}
+    if unknown := sorted(name for raw, name in wanted.items() if raw not in found):
         raise ArchiveError(
-            f"plan {entry.digest[:12]} took out no row {some_of(sorted(unknown))}; nothing was "
-            f"restored: memlab archive {archive.store} lists its rows"
+            f"plan {entry.digest[:12]} took out no row {some_of(unknown)}; nothing was restored: "
+            f"memlab archive {archive.store} lists its rows"
         )
     return chosen
 
@@ -150,15 +158,13 @@ def _missing(connection: sqlite3.Connection, entry: Entry, copies: list[Copy]) -
     ]
     fill_positions(connection, "wanted", located.absent)
     with exact(connection):
-        taken += [
-            f"id {memory_id.decode(errors='replace')!r}"
-            for (memory_id,) in connection.execute(
-                "SELECT CAST(item.memory_id AS BLOB) FROM temp.wanted JOIN archive.archived AS "
-                "copy ON copy.position = wanted.position AND copy.apply = ? "
-                "JOIN main.memory_items AS item ON item.memory_id = copy.memory_id",
-                (entry.apply,),
-            )
-        ]
+        found = connection.execute(
+            "SELECT item.memory_id FROM temp.wanted JOIN archive.archived AS copy "
+            "ON copy.position = wanted.position AND copy.apply = ? "
+            "JOIN main.memory_items AS item ON item.memory_id = copy.memory_id",
+            (entry.apply,),
+        )
+        taken += [f"id {(as_bytes(each) or b'').decode(errors='replace')!r}" for (each,) in found]
     if taken:
         raise ArchiveError(
             f"{len(taken):,} places of plan {entry.digest[:12]} have been taken since "
@@ -167,14 +173,13 @@ def _missing(connection: sqlite3.Connection, entry: Entry, copies: list[Copy]) -
     return [copy for copy in copies if copy.position in located.absent]
 
 
-def _ids_at(connection: sqlite3.Connection, source: str) -> dict[int, object]:
+def _ids_at(connection: sqlite3.Connection, source: str) -> dict[int, bytes | None]:
     with exact(connection):
-        return dict(
-            connection.execute(
-                f"SELECT rowid, memory_id FROM main.memory_items "
-                f"WHERE rowid IN (SELECT position FROM {source})"
-            )
+        found = connection.execute(
+            "SELECT rowid, memory_id FROM main.memory_items "
+            f"WHERE rowid IN (SELECT position FROM {source})"
         )
+        return {position: as_bytes(memory_id) for position, memory_id in found}
 
 
 def _put_back(

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 
 from memlab.archive import Archive, Entry, archive_errors, open_archive, read_archive
 from memlab.compaction import opened_for_change
-from memlab.database import COLUMNS
+from memlab.database import COLUMNS, exact
 from memlab.errors import ArchiveError
 from memlab.files import whole_file
-from memlab.rows import exact, jsonable
+from memlab.rows import jsonable
 from memlab.store import transaction
 
 EXPORTS: Final = (".jsonl", ".parquet")

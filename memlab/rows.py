@@ -1,7 +1,7 @@
 """Rows exactly as SQLite stores them: every byte, and what type it has.
 
-Read with :func:`exact`, a value is None, int, float, bytes (a blob) or bytearray (text, decoded by
-nobody, so that text that is not UTF-8 survives too).
+Read with :func:`memlab.database.exact`, a value is None, int, float, bytes (a blob) or bytearray
+(text, decoded by nobody, so that text that is not UTF-8 survives too).
 """
 
 import hashlib
@@ -10,25 +10,14 @@ import math
 import sqlite3
 import struct
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from typing import Any, Final
 
-from memlab.database import COLUMNS
+from memlab.database import COLUMNS, exact
 
 SIGNALS: Final = "memory_signals"
 """The side table of a store that keeps signals."""
 
 Value = int | float | bytes | bytearray | None
-
-
-@contextmanager
-def exact(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """Hand out text as bytearray, so that it differs from a blob and need not be UTF-8."""
-    factory, connection.text_factory = connection.text_factory, bytearray
-    try:
-        yield connection
-    finally:
-        connection.text_factory = factory
 
 
 def fingerprint_of(values: Iterable[Value]) -> str:
@@ -95,6 +84,13 @@ def signal_columns(connection: sqlite3.Connection, schema: str = "main") -> list
     ).fetchone()
     names = connection.execute("SELECT name FROM pragma_table_info(?, ?)", (SIGNALS, schema))
     return [name for (name,) in names] if found else []
+
+
+def as_bytes(value: Value) -> bytes | None:
+    """Return a value of any type in one that can be compared and looked up."""
+    if value is None or isinstance(value, bytes):
+        return value
+    return bytes(value) if isinstance(value, bytearray) else str(value).encode()
 
 
 def quoted(name: str) -> str:

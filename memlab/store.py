@@ -17,6 +17,7 @@ from memlab.database import (
     CREATE_TABLE,
     check_table,
     connect,
+    exact,
     sqlite_errors_in_words,
 )
 from memlab.errors import BadRowError, CompactionError
@@ -257,23 +258,23 @@ def classify_rows(connection: sqlite3.Connection) -> int:
         "(kind, tags_json, PRIMARY KEY (kind, tags_json)) WITHOUT ROWID"
     )
     load_bearing = 0
-    pairs = connection.execute(
-        "SELECT typeof(kind) || typeof(tags_json), CAST(kind AS BLOB), CAST(tags_json AS BLOB), "
-        "count(*), min(iif(superseded_by IS NULL, rowid, NULL)) "
-        "FROM memory_items GROUP BY kind, tags_json"
-    )
-    for types, kind, tags_json, rows, first_active in pairs:
-        try:
-            verdict = _verdict(types, kind, tags_json)
-        except ValueError as error:
-            if first_active is not None:
-                raise _unclassifiable(connection, first_active, error) from error
-            verdict = True
-        if verdict:
-            load_bearing += rows
-        else:
-            pair = (kind.decode(), tags_json.decode())
-            connection.execute("INSERT INTO temp.prunable_pairs VALUES (?, ?)", pair)
+    with exact(connection):
+        pairs = connection.execute(
+            "SELECT kind, tags_json, count(*), min(iif(superseded_by IS NULL, rowid, NULL)) "
+            "FROM memory_items GROUP BY kind, tags_json"
+        )
+        for kind, tags_json, rows, first_active in pairs:
+            try:
+                verdict = _verdict(kind, tags_json)
+            except ValueError as error:
+                if first_active is not None:
+                    raise _unclassifiable(connection, first_active, error) from error
+                verdict = True
+            if verdict:
+                load_bearing += rows
+            else:
+                pair = (kind.decode(), tags_json.decode())
+                connection.execute("INSERT INTO temp.prunable_pairs VALUES (?, ?)", pair)
     return load_bearing
 
 
@@ -342,9 +343,9 @@ def drop_selection(connection: sqlite3.Connection) -> None:
     connection.execute("DROP TABLE IF EXISTS temp.surplus")
 
 
-def _verdict(types: str, kind: bytes, tags_json: bytes) -> bool:
-    if types != "texttext":
-        raise ValueError("kind or tags_json is not text")
+def _verdict(kind: object, tags_json: object) -> bool:
+    if not isinstance(kind, bytearray) or not isinstance(tags_json, bytearray):
+        raise ValueError("kind or tags_json is not text")  # noqa: TRY004 - a row at fault, no caller
     try:
         return is_load_bearing_stored(kind.decode(), tags_json.decode())
     except UnicodeDecodeError as error:
