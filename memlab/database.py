@@ -204,6 +204,39 @@ def read_store(
     raise StoreError(f"{path} is rewritten faster than it can be read; try again when it is quiet")
 
 
+def copy_store(source: Path | str, target: Path | str) -> Path:
+    """Copy a store, as one moment sees it, into a new file; the store is only read.
+
+    Parameters
+    ----------
+    source : Path or str
+        A store's file or ``file:`` URI.
+    target : Path or str
+        The file to make.
+
+    Returns
+    -------
+    Path
+        The file made.
+
+    Raises
+    ------
+    StoreError
+        When `source` is no store, or `target` exists or cannot be written.
+    """
+    path, copy = store_file(source), Path(target)
+    if copy.exists():
+        raise StoreError(f"{copy} exists; name a file that does not")
+
+    def read(uri: str) -> Path:
+        copy.unlink(missing_ok=True)
+        with closing(connect_reading(uri)) as original, closing(connect(copy)) as made:
+            original.backup(made)
+        return copy
+
+    return read_store(path, read)
+
+
 def connect_reading(uri: str, *, busy_timeout: float = 5.0) -> sqlite3.Connection:
     """Open a URI handed out by :func:`read_store`; threads may take turns with the connection."""
     return sqlite3.connect(

@@ -1,7 +1,7 @@
 """Load a store as one labelled frame."""
 
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from memlab import columns as c
-from memlab.database import COLUMNS, connect, connect_reading, read_store, store_file
+from memlab.database import COLUMNS, connect, read_store, store_file
 from memlab.errors import BadRowError
 from memlab.fields import (
     Coded,
@@ -28,7 +28,7 @@ from memlab.fields import (
     verdicts_of,
 )
 from memlab.items import shortened
-from memlab.scan import BODIES_AT_ONCE, ROWS_AT_ONCE, TEXT, read_rows, row_ranges, schema
+from memlab.scan import BODY, TEXT, TEXTS, Texts, scan_rows, schema_of, snapshot
 from memlab.store import SqliteMemoryStore
 from memlab.tokens import CHARS_PER_TOKEN, ESTIMATE_RULE, CountTokens, token_counter
 
@@ -88,12 +88,12 @@ def load(
         raise ValueError(f"on_bad_row must be 'raise' or 'keep', not {on_bad_row!r}")
     counter, rule = (None, ESTIMATE_RULE) if count_tokens is None else token_counter(count_tokens)
 
-    stored, name = _read(source, with_body, counter)
+    stored, name = _read(source, (*TEXTS, BODY) if with_body else TEXTS, counter)
     frame = _labelled(stored)
-    if stored.problems and on_bad_row == "raise":
-        raise _bad_row(frame, stored.problems, name)
+    if stored.faults and on_bad_row == "raise":
+        raise _bad_row(frame, stored.faults, name)
     if on_bad_row == "keep":
-        frame = _with_problems(frame, stored.problems)
+        frame = _with_problems(frame, stored.faults)
     frame.attrs[c.TOKEN_RULE] = rule
     return frame
 
@@ -105,41 +105,38 @@ class _Stored:
     rows: Any
     tokens: Integers | None
     signals: pd.DataFrame | None
-    problems: list[Fault]
+    faults: list[Fault]
 
 
-def _read(source: Source, with_body: bool, counter: CountTokens | None) -> tuple[_Stored, str]:
+def _read(source: Source, texts: Texts, counter: CountTokens | None) -> tuple[_Stored, str]:
     """Return what `source` holds, and its name for a message."""
     if isinstance(source, SqliteMemoryStore):
         if source.path is None:
             with closing(connect(":memory:")) as copy:
                 source.connection.backup(copy)
-                return _stored(copy, with_body, counter), ":memory:"
+                return _stored([copy], texts, counter), ":memory:"
         source = source.path
     path = store_file(fspath(source))
 
     def read(uri: str) -> _Stored:
-        with closing(connect_reading(uri)) as connection:
-            return _stored(connection, with_body, counter)
+        with snapshot(uri) as connections:
+            return _stored(connections, texts, counter)
 
     return read_store(path, read), str(path)
 
 
 def _stored(
-    connection: sqlite3.Connection, with_body: bool, counter: CountTokens | None
+    connections: Sequence[sqlite3.Connection], texts: Texts, counter: CountTokens | None
 ) -> _Stored:
-    bodies = with_body or counter is not None
-    empty = schema(with_body=with_body).empty_table()
-    tables, counts, problems = [empty], [], []
-    connection.execute("BEGIN")
-    for rowids in row_ranges(connection, BODIES_AT_ONCE if bodies else ROWS_AT_ONCE):
-        rows = read_rows(connection, rowids, with_body=bodies)
-        problems += rows.problems
+    empty = schema_of(texts).empty_table()
+    tables, counts, faults = [empty], [], []
+    for rows in scan_rows(connections, texts if counter is None else (*TEXTS, BODY)):
+        faults += rows.faults
         if counter is not None:
             counts += _counted(rows.table, counter)
         tables.append(rows.table.select(empty.column_names))
     tokens = None if counter is None else np.array(counts, dtype=np.int64)
-    return _Stored(pa.concat_tables(tables), tokens, _signals(connection), problems)
+    return _Stored(pa.concat_tables(tables), tokens, _signals(connections[0]), faults)
 
 
 def _counted(table: Any, counter: CountTokens) -> list[int]:
@@ -148,9 +145,9 @@ def _counted(table: Any, counter: CountTokens) -> list[int]:
 
 
 def _labelled(stored: _Stored) -> pd.DataFrame:
-    """Return the frame, and add what is wrong with its rows to ``stored.problems``."""
+    """Return the frame, and add what is wrong with its rows to ``stored.faults``."""
     rows = stored.rows
-    faults = Faults(rows["position"].to_numpy(), stored.problems)
+    faults = Faults(rows["position"].to_numpy(), stored.faults)
     names = [name for name in (*_STRINGS, c.BODY) if name in rows.column_names]
     values: dict[str, Any] = dict(rows.select(names).to_pandas(types_mapper={TEXT: _STR}.get))
     for name in (c.POSITION, c.CHARS, c.CONFIDENCE, c.ACTIVE):
