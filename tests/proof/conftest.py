@@ -1,0 +1,75 @@
+"""Fixtures of the proofs."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proof import forking
+from proof.forking import Ended, Task
+
+MEMORY = Path("/dev/shm")
+"""A file system on which syncing costs nothing."""
+
+
+def _fast_folder() -> Path | None:
+    return MEMORY if os.access(MEMORY, os.W_OK) else None
+
+
+class Children:
+    """Children of a small process; every method is one of :class:`proof.forking.Forks`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def start(self, task: Task, **arguments: Any) -> int:
+        return self._ask("start", task, arguments)
+
+    def wait(self, pid: int) -> Ended:
+        return self._ask("wait", pid)
+
+    def wait_until_stopped(self, pid: int) -> bool:
+        return self._ask("wait_until_stopped", pid)
+
+    def kill(self, pid: int) -> Ended:
+        return self._ask("kill", pid)
+
+    def run(self, task: Task, **arguments: Any) -> Ended:
+        return self._ask("run", task, arguments)
+
+    def run_and_kill(self, task: Task, delay: float, **arguments: Any) -> Ended:
+        return self._ask("run_and_kill", task, arguments, delay)
+
+    def _ask(self, command: str, *arguments: Any) -> Any:
+        self._connection.send((command, arguments))
+        assert self._connection.poll(120), f"no answer to {command}"
+        return self._connection.recv()
+
+
+@pytest.fixture(scope="session")
+def children() -> Iterator[Children]:
+    ours, theirs = Pipe()
+    with ours, theirs:
+        process = subprocess.Popen(
+            [sys.executable, forking.__file__, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            env=os.environ | {"SQLITE_TMPDIR": str(_fast_folder() or tempfile.gettempdir())},
+        )
+        theirs.close()
+        yield Children(ours)
+    assert process.wait(60) == 0
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A folder that every user can enter, in memory where there is some."""
+    with tempfile.TemporaryDirectory(dir=_fast_folder()) as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)

@@ -1,0 +1,112 @@
+"""A small process that forks a child for each task.
+
+Forking a process that has threads is not safe, and starting an interpreter per child is slow. So
+one process without threads imports what the tasks need and forks; the tests talk to it over a pipe.
+Each command is a name and its arguments, each answer is a value.
+"""
+
+import os
+import pickle
+import signal
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+Task = Callable[..., Any]
+
+
+class Ended(NamedTuple):
+    """How a child ended: by a signal, with an error, or with a result."""
+
+    signal: int | None = None
+    error: BaseException | None = None
+    result: Any = None
+    seconds: float = 0.0
+
+
+class Forks:
+    """Forks children and waits for them."""
+
+    def __init__(self) -> None:
+        self._results: dict[int, int] = {}
+
+    def start(self, task: Task, arguments: dict[str, Any]) -> int:
+        """Fork a child that runs a task; return its process id."""
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(reading)
+            _run(task, arguments, writing)
+        os.close(writing)
+        self._results[pid] = reading
+        return pid
+
+    def wait(self, pid: int) -> Ended:
+        """Wait until a child has ended."""
+        with os.fdopen(self._results.pop(pid), "rb") as pipe:
+            answer = pipe.read()
+        _, status = os.waitpid(pid, 0)
+        if os.WIFSIGNALED(status):
+            return Ended(signal=os.WTERMSIG(status))
+        error, result, seconds = pickle.loads(answer)
+        return Ended(error=error, result=result, seconds=seconds)
+
+    def wait_until_stopped(self, pid: int) -> bool:
+        """Wait until a child has stopped itself, or has ended; whether it has stopped."""
+        waited = os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        assert waited is not None
+        return waited.si_code == os.CLD_STOPPED
+
+    def kill(self, pid: int) -> Ended:
+        """Kill a child, stopped or running."""
+        os.kill(pid, signal.SIGKILL)
+        return self.wait(pid)
+
+    def run(self, task: Task, arguments: dict[str, Any]) -> Ended:
+        """Run a task to its end."""
+        return self.wait(self.start(task, arguments))
+
+    def run_and_kill(self, task: Task, arguments: dict[str, Any], delay: float) -> Ended:
+        """Run a task and kill it after a delay in seconds, unless it has ended by then."""
+        pid = self.start(task, arguments)
+        until = time.perf_counter() + delay
+        time.sleep(max(0.0, delay - 0.0005))
+        while time.perf_counter() < until:
+            pass
+        return self.kill(pid)  # one that has ended is a zombie still, and ended by itself
+
+
+def _run(task: Task, arguments: dict[str, Any], pipe: int) -> None:
+    began = time.perf_counter()
+    error: BaseException | None = None
+    result = None
+    try:
+        result = task(**arguments)
+    except BaseException as caught:  # noqa: BLE001 - whatever it is, the test judges it
+        error = caught
+    answer = pickle.dumps((error, result, time.perf_counter() - began))
+    with os.fdopen(pipe, "wb") as file:
+        file.write(answer)
+    os._exit(0)
+
+
+def serve(connection: Connection) -> None:
+    """Carry out commands until the other end is closed."""
+    forks = Forks()
+    while True:
+        try:
+            command, arguments = connection.recv()
+        except EOFError:
+            return
+        connection.send(getattr(forks, command)(*arguments))
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+    from proof import tasks  # noqa: F401 - children find it imported
+    from proof.forking import serve as serve_commands
+
+    serve_commands(Connection(int(sys.argv[1])))

@@ -1,0 +1,74 @@
+"""What children do to stores. Standard library only, like all of memlab that is used here."""
+
+import os
+import resource
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from memlab.compaction import apply, unwatched
+from memlab.plans import Plan
+from memlab.reclaim import vacuum
+from memlab.restoration import restore
+from memlab.store import SqliteMemoryStore
+
+Watch = Callable[[str], None]
+Operation = Callable[[Path, Any, Watch], Any]
+"""Takes a store, what to do there and a watch."""
+
+
+def apply_plan(store: Path, what: str, watch: Watch = unwatched) -> Any:
+    return apply(Plan.from_json(what), store=store, watch=watch)
+
+
+def restore_rows(store: Path, what: str, watch: Watch = unwatched) -> int:
+    return restore(what, store=store, watch=watch)
+
+
+def vacuum_store(store: Path, what: None, watch: Watch = unwatched) -> Any:
+    return vacuum(store, watch=watch)
+
+
+def compact(store: Path, what: int, watch: Watch = unwatched) -> int:
+    """Compact; the steps are the statements, each named before it runs."""
+    with SqliteMemoryStore(store) as opened:
+        if watch is not unwatched:
+            opened.connection.set_trace_callback(lambda sql: watch(sql.strip()))
+        return opened.compact_episodic(what)
+
+
+def stopping(operation: Operation, store: Path, what: Any, step: str, nth: int = 1) -> Any:
+    """Carry out an operation, and stop this process at the nth step of a name."""
+    seen = 0
+
+    def watch(name: str) -> None:
+        nonlocal seen
+        seen += name == step
+        if name == step and seen == nth:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    return operation(store, what, watch)
+
+
+def steps_of(operation: Operation, store: Path, what: Any) -> list[str]:
+    """Carry out an operation, and return the names of its steps in order."""
+    steps: list[str] = []
+    operation(store, what, lambda name: steps.append(str(name)))
+    return steps
+
+
+def with_files_limited(limit: int, task: Callable[..., Any], *arguments: Any) -> Any:
+    """Let no file grow beyond so many bytes; writing more fails instead of ending the process."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+    return task(*arguments)
+
+
+def without_privileges(task: Callable[..., Any], *arguments: Any) -> Any:
+    """Do a task as a user whom permissions bind."""
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setresgid(65534, 65534, 65534)
+        os.setresuid(65534, 65534, 65534)
+    return task(*arguments)
