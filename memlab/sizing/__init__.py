@@ -5,6 +5,7 @@ from memlab.sizing.backtest import backtest_cap
 from memlab.sizing.choice import Verdict
 from memlab.sizing.curve import Sizing, cap_curve, prepare_sizing
 from memlab.sizing.floor import Floor
+from memlab.sizing.timeline import age_rank_quantiles, age_ranks, boot_over_time
 
 __all__ = [
     "Advice",
@@ -13,7 +14,10 @@ __all__ = [
     "TradeEnd",
     "Verdict",
     "advise",
+    "age_rank_quantiles",
+    "age_ranks",
     "backtest_cap",
+    "boot_over_time",
     "cap_curve",
     "prepare_sizing",
     "recommend_cap",

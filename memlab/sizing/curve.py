@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from memlab.columns import TOKEN_RULE
 from memlab.references import find_references
 from memlab.sizing.estimate import Estimate
 from memlab.sizing.history import (
@@ -84,7 +85,7 @@ class Sizing:
         curve = self._now(caps)
         for name in over_history:
             curve[name] = np.interp(caps, exact, over_history[name])
-        curve.attrs[EXACT_AT] = exact.tolist()
+        curve.attrs = {EXACT_AT: exact.tolist(), TOKEN_RULE: self.present.token_rule}
         return curve[_COLUMNS]
 
     def at(self, caps: Iterable[int]) -> pd.DataFrame:
@@ -132,8 +133,8 @@ class Sizing:
             {
                 "hit_ratio": share,
                 "hit_ratio_observed": self.estimate.observed_at(caps),
-                "low": np.fmin(low, share),
-                "high": np.fmax(high, share),
+                "low": np.minimum(low, share),
+                "high": np.maximum(high, share),
                 "boot_items": items,
                 "boot_tokens": tokens,
                 "noise_share": kept / np.maximum(items, 1),

@@ -1,0 +1,160 @@
+"""Along a history: what an agent would have loaded under a cap, and how far back needs reached."""
+
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from memlab.columns import AT, CREATED_AT, ITEMS, TIME, TOKEN_RULE, TOKENS
+from memlab.references import find_references
+from memlab.sizing.curve import KEEP_RECENT
+from memlab.sizing.history import Ints, history_of, needs_of
+
+WRITTEN: Final = "written"
+"""Rows that had been written by a moment: a clock that no wrong time can disturb."""
+AGE_RANK: Final = "age_rank"
+MEMORIES: Final = "memories"
+"""Key of ``age_ranks(...).attrs``: how many rows the frame has."""
+
+
+def boot_over_time(
+    frame: pd.DataFrame, caps: Iterable[int], *, moments: int = 1_000
+) -> pd.DataFrame:
+    """Return the boot context along the history under continuous compaction, and under none.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        What ``memlab.load`` returns.
+    caps : iterable of int
+        Each held from the first row on; no cap at all comes first whatever is asked.
+    moments : int
+        The most moments to report for each cap. A longer history is looked at in so many evenly
+        spaced rows, the first and the last among them: a spike between two of them is not seen.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``keep_recent`` (Int64, <NA> for no cap), ``written`` (rows written by then),
+        ``at`` (UTC; the earliest time by which so many rows were dated, whatever order they were
+        inserted in), ``items`` and ``tokens``; sorted by cap as given, then by ``written``.
+
+    Raises
+    ------
+    ValueError
+        When a cap is negative, or `moments` is less than 2.
+    """
+    wanted = list(dict.fromkeys(caps))
+    if any(cap < 0 for cap in wanted):
+        raise ValueError(f"caps must be 0 or more, not {min(wanted)}")
+    if moments < 2:
+        raise ValueError(f"moments must be 2 or more, not {moments!r}")
+    n = len(frame)
+    seen = np.unique(np.linspace(0, n - 1, min(n, moments)).round().astype(np.int64))
+    when = frame[CREATED_AT].ffill().bfill().sort_values().iloc[seen].reset_index(drop=True)
+    parts = [
+        pd.DataFrame(
+            {
+                KEEP_RECENT: pd.array([cap] * len(seen), dtype="Int64"),
+                WRITTEN: seen + 1,
+                AT: when.astype(TIME),
+                ITEMS: items,
+                TOKENS: tokens,
+            }
+        )
+        for cap, (items, tokens) in _boots(frame, [None, *wanted], seen)
+    ]
+    timeline = pd.concat(parts, ignore_index=True)
+    timeline.attrs[TOKEN_RULE] = frame.attrs.get(TOKEN_RULE, "")
+    return timeline
+
+
+def age_ranks(frame: pd.DataFrame, references: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Return how far back each need reached.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        What ``memlab.load`` returns.
+    references : DataFrame, optional
+        What ``find_references`` returns; found in the frame when not given.
+
+    Returns
+    -------
+    DataFrame
+        One row per reference in the order in which they arose: ``written``, the rows written by
+        then; ``age_rank``, the smallest cap that would have served it (1 for the newest row, 0 for
+        a load-bearing one, which every cap serves). ``attrs["memories"]`` holds the rows there are.
+
+    Raises
+    ------
+    ValueError
+        When `references` lacks a column.
+    """
+    if references is None:
+        references = find_references(frame)
+    needs, _ = needs_of(frame, history_of(frame), references)
+    ranks = pd.DataFrame({WRITTEN: needs.at, AGE_RANK: needs.rank})
+    ranks.attrs[MEMORIES] = len(frame)
+    return ranks
+
+
+def age_rank_quantiles(ranks: pd.DataFrame, *, parts: int = 5) -> pd.DataFrame:
+    """Return the median and the 90th percentile of age ranks in each part of the history.
+
+    Where they rise from part to part, needs reach farther as the history grows.
+
+    Parameters
+    ----------
+    ranks : DataFrame
+        What `age_ranks` returns. Needs of load-bearing rows (rank 0) are left out.
+    parts : int
+        Parts of equal length in rows written.
+
+    Returns
+    -------
+    DataFrame
+        One row per part: ``first`` and ``last``, the rows written where it begins and ends;
+        ``references``; ``p50`` and ``p90`` (Int64, the smallest rank that so many do not pass;
+        <NA> for a part without references).
+
+    Raises
+    ------
+    ValueError
+        When `parts` is less than 1.
+    """
+    if parts < 1:
+        raise ValueError(f"parts must be 1 or more, not {parts!r}")
+    edges = np.linspace(0, ranks.attrs[MEMORIES], parts + 1).round().astype(np.int64)
+    bound = ranks[ranks[AGE_RANK] > 0]
+    part = np.clip(np.searchsorted(edges, bound[WRITTEN], side="left") - 1, 0, parts - 1)
+    by_part = bound[AGE_RANK].groupby(part)
+    table = pd.DataFrame({"first": edges[:-1], "last": edges[1:]})
+    table["references"] = by_part.size().reindex(table.index, fill_value=0)
+    for name, share in (("p50", 0.5), ("p90", 0.9)):
+        quantile = by_part.agg(np.quantile, q=share, method="inverted_cdf")
+        table[name] = quantile.reindex(table.index).astype("Int64")
+    return table
+
+
+def _boots(
+    frame: pd.DataFrame, caps: list[int | None], seen: Ints
+) -> list[tuple[int | None, tuple[Ints, Ints]]]:
+    """Walk the history once for each cap; return items and tokens at the moments `seen`."""
+    history = history_of(frame)
+    n = len(history)
+    if not n:
+        return [(cap, (seen, seen)) for cap in caps]
+    from memlab.sizing.kernels import group_by, kept_over_time
+
+    ends = group_by(history.end, n + 1)
+    boots: list[tuple[int | None, tuple[Ints, Ints]]] = []
+    for cap in caps:
+        limit = n if cap is None else cap
+        kept = kept_over_time(limit, history.counted, history.tokens, history.end, ends)
+        items, tokens = (
+            part[seen] + floor[seen] for part, floor in zip(kept, history.floor, strict=True)
+        )
+        boots.append((cap, (items, tokens)))
+    return boots
