@@ -4,8 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from memlab.bundled import store_path
+    from memlab.compaction import apply, finish
+    from memlab.database import copy_store
     from memlab.errors import MemlabError
     from memlab.frame import load
+    from memlab.growth import boot_context, cap_effect, growth_curve, summarize, survivors
     from memlab.items import (
         EventId,
         EventRef,
@@ -14,30 +18,122 @@ if TYPE_CHECKING:
         MemoryProvenance,
         is_load_bearing_memory,
     )
+    from memlab.planning import plan
+    from memlab.plans import Plan, Receipt
+    from memlab.policies import (
+        ImportanceBudget,
+        ImportanceFloor,
+        KeepAll,
+        KeepRecent,
+        NearDuplicate,
+        Oracle,
+        Pipeline,
+        PurgeSuperseded,
+        TimeToLive,
+        ValueCap,
+        decide,
+    )
+    from memlab.reclaim import space, vacuum
+    from memlab.references import count_references, find_references
+    from memlab.restoration import restore
+    from memlab.retrieval import archived_plans, archived_rows, drop_archived, export_archived
+    from memlab.sizing import Advice, backtest_cap, cap_curve, recommend_cap
     from memlab.store import SqliteMemoryStore
 
 __all__ = [
+    "Advice",
     "EventId",
     "EventRef",
+    "ImportanceBudget",
+    "ImportanceFloor",
+    "KeepAll",
+    "KeepRecent",
     "MemlabError",
     "MemoryItem",
     "MemoryKind",
     "MemoryProvenance",
+    "NearDuplicate",
+    "Oracle",
+    "Pipeline",
+    "Plan",
+    "PurgeSuperseded",
+    "Receipt",
     "SqliteMemoryStore",
+    "TimeToLive",
+    "ValueCap",
+    "apply",
+    "archived_plans",
+    "archived_rows",
+    "backtest_cap",
+    "boot_context",
+    "cap_curve",
+    "cap_effect",
+    "copy_store",
+    "count_references",
+    "decide",
+    "drop_archived",
+    "export_archived",
+    "find_references",
+    "finish",
+    "growth_curve",
     "is_load_bearing_memory",
     "load",
+    "plan",
+    "recommend_cap",
+    "restore",
+    "space",
+    "store_path",
+    "summarize",
+    "survivors",
+    "vacuum",
 ]
 
 _HOME = {
+    "Advice": "sizing",
     "EventId": "items",
     "EventRef": "items",
+    "ImportanceBudget": "policies",
+    "ImportanceFloor": "policies",
+    "KeepAll": "policies",
+    "KeepRecent": "policies",
     "MemlabError": "errors",
     "MemoryItem": "items",
     "MemoryKind": "items",
     "MemoryProvenance": "items",
+    "NearDuplicate": "policies",
+    "Oracle": "policies",
+    "Pipeline": "policies",
+    "Plan": "plans",
+    "PurgeSuperseded": "policies",
+    "Receipt": "plans",
     "SqliteMemoryStore": "store",
+    "TimeToLive": "policies",
+    "ValueCap": "policies",
+    "apply": "compaction",
+    "archived_plans": "retrieval",
+    "archived_rows": "retrieval",
+    "backtest_cap": "sizing",
+    "boot_context": "growth",
+    "cap_curve": "sizing",
+    "cap_effect": "growth",
+    "copy_store": "database",
+    "count_references": "references",
+    "decide": "policies",
+    "drop_archived": "retrieval",
+    "export_archived": "retrieval",
+    "find_references": "references",
+    "finish": "compaction",
+    "growth_curve": "growth",
     "is_load_bearing_memory": "items",
     "load": "frame",
+    "plan": "planning",
+    "recommend_cap": "sizing",
+    "restore": "restoration",
+    "space": "reclaim",
+    "store_path": "bundled",
+    "summarize": "growth",
+    "survivors": "growth",
+    "vacuum": "reclaim",
 }
 
 

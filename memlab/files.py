@@ -41,6 +41,22 @@ def write_whole(path: Path | str, content: bytes | str) -> Path:
     return Path(path)
 
 
+def read_whole(path: Path | str) -> bytes:
+    """Return everything in a file that a user named.
+
+    Raises
+    ------
+    MemlabError
+        When it cannot be read.
+    """
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise MemlabError(
+            f"{path} cannot be read ({error.strerror or error}); check the path and its permissions"
+        ) from error
+
+
 @contextmanager
 def whole_file(
     path: Path | str, *, mode: int | None = None, replace: bool = True

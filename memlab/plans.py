@@ -116,7 +116,7 @@ class Size(NamedTuple):
     tokens: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """What a policy would delete from a store. Printing it is the dry run.
 
@@ -227,7 +227,7 @@ class Plan:
             )
         return plan
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return as_text(self._sheet())
 
     def _repr_html_(self) -> str:
@@ -275,7 +275,7 @@ class Plan:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Receipt:
     """What applying a plan did.
 
@@ -353,7 +353,7 @@ class Receipt:
                 token_rule=field_of(content, "token_rule", str),
             )
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return as_text(self._sheet())
 
     def _repr_html_(self) -> str:

@@ -119,6 +119,8 @@ def run_notebook(
         record_timing=False,
         resources={"metadata": {"path": str(folder)}},
         on_cell_executed=cell_executed,
+        # Otherwise the kernel says at every start that it listens on the loopback.
+        extra_arguments=["--IPKernelApp.log_level=ERROR"],
     )
     try:
         client.execute()

@@ -21,7 +21,7 @@ class Table(NamedTuple):
     Attributes
     ----------
     heading : str
-        One line.
+        One line; may be empty.
     header : tuple of str
         Names of the columns; empty for none.
     rows : sequence of tuple of str or int
@@ -50,7 +50,8 @@ def as_text(sheet: Sheet) -> str:
     width = max((len(name) for name, _ in sheet.facts), default=0)
     lines += [f"  {name:<{width}}  {_shown(value, limit=None)}" for name, value in sheet.facts]
     for table in sheet.tables:
-        lines += ["", _shown(table.heading, limit=None), *_aligned(table)]
+        heading = [_shown(table.heading, limit=None)] if table.heading else []
+        lines += ["", *heading, *_aligned(table)]
         if table.remark:
             lines.append(f"  {_shown(table.remark, limit=None)}")
     return "\n".join(lines)
@@ -65,7 +66,8 @@ def as_html(sheet: Sheet) -> str:
     )
     parts = [f"<p><strong>{_escaped(sheet.title)}</strong></p><table>{facts}</table>"]
     for table in sheet.tables:
-        parts.append(f"<p>{_escaped(table.heading)}</p><table>{_html_rows(table)}</table>")
+        heading = f"<p>{_escaped(table.heading)}</p>" if table.heading else ""
+        parts.append(f"{heading}<table>{_html_rows(table)}</table>")
         if table.remark:
             parts.append(f"<p>{_escaped(table.remark)}</p>")
     return f"<div>{''.join(parts)}</div>"

@@ -10,6 +10,11 @@ import pytest
 NOTEBOOKS = sorted((Path(__file__).resolve().parent.parent / "notebooks").glob("*.ipynb"))
 
 
+def tree_of(cell: dict[str, Any]) -> ast.Module:
+    """A cell's code without its magics."""
+    return ast.parse("".join(line for line in cell["source"] if not line.startswith("%")))
+
+
 def code_cells(path: Path) -> list[dict[str, Any]]:
     cells = json.loads(path.read_text())["cells"]
     code = [cell for cell in cells if cell["cell_type"] == "code"]
@@ -47,7 +52,7 @@ def test_the_first_cell_states_the_parameters(notebook: Path) -> None:
     assert "parameters" in first["metadata"]["tags"]
     stated = {
         target.id
-        for node in ast.parse("".join(first["source"])).body
+        for node in tree_of(first).body
         if isinstance(node, ast.Assign)
         for target in node.targets
         if isinstance(target, ast.Name)
@@ -57,7 +62,7 @@ def test_the_first_cell_states_the_parameters(notebook: Path) -> None:
 
 def test_cells_call_public_names_and_define_nothing(notebook: Path) -> None:
     for cell in code_cells(notebook):
-        for node in ast.walk(ast.parse("".join(cell["source"]))):
+        for node in ast.walk(tree_of(cell)):
             assert not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Lambda)
             if isinstance(node, ast.Attribute):
                 assert not node.attr.startswith("_")

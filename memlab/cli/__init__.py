@@ -4,10 +4,12 @@ from typing import Any
 
 import click
 
+from memlab.cli.compact import apply_plan, compact, finish_plan, restore_plan
 from memlab.cli.lab import lab
 from memlab.cli.report import report
 from memlab.cli.show import show
-from memlab.errors import MemlabError
+from memlab.cli.upkeep import archive, show_space, vacuum_store
+from memlab.errors import AlreadyAppliedError, CompactionError, MemlabError, StalePlanError
 from memlab.untrusted import for_terminal
 
 
@@ -15,12 +17,16 @@ class Commands(click.Group):
     """A group of commands whose errors are sentences."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; an error of memlab becomes one line on stderr and exit code 2."""
+        """Run a command; an error of memlab becomes one line on stderr.
+
+        The exit code is 1 where a plan was refused, 2 for bad input.
+        """
         try:
             return super().invoke(ctx)
         except MemlabError as error:
             click.echo(f"memlab: {for_terminal(str(error))}", err=True)
-            ctx.exit(2)
+            refused = isinstance(error, StalePlanError | AlreadyAppliedError | CompactionError)
+            ctx.exit(1 if refused else 2)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -33,5 +39,16 @@ def main() -> None:
     """
 
 
-for command in (show, report, lab):
+for command in (
+    show,
+    report,
+    lab,
+    compact,
+    apply_plan,
+    finish_plan,
+    restore_plan,
+    archive,
+    show_space,
+    vacuum_store,
+):
     main.add_command(command)

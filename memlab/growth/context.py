@@ -9,6 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from memlab import columns as c
+from memlab.sheet import Sheet, Table, as_html, as_text
 
 Mask: TypeAlias = NDArray[np.bool_]
 
@@ -46,7 +47,7 @@ class Boot:
     noise_by_tokens: float | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class CapEffect:
     """What one compaction to `keep_recent` prunable rows would do to a boot context.
 
@@ -70,6 +71,12 @@ class CapEffect:
     oldest_kept: datetime | None
     newest_kept: datetime | None
     newest_pruned: datetime | None
+
+    def __repr__(self) -> str:
+        return as_text(_effect_sheet(self))
+
+    def _repr_html_(self) -> str:
+        return as_html(_effect_sheet(self))
 
 
 def boot_context(frame: pd.DataFrame) -> pd.DataFrame:
@@ -192,6 +199,30 @@ def _stays(frame: pd.DataFrame, keep_recent: int) -> Mask:
     newest_first = frame[c.POSITION].where(prunable).rank(method="first", ascending=False)
     stays: Mask = ~prunable | (newest_first <= keep_recent).to_numpy(bool)
     return stays
+
+
+def _effect_sheet(effect: CapEffect) -> Sheet:
+    """Lay out what a cap would do."""
+    facts = [
+        (name, f"{moment:%Y-%m-%d}")
+        for name, moment in (
+            ("last episode to go", effect.newest_pruned),
+            ("first episode to stay", effect.oldest_kept),
+            ("last episode to stay", effect.newest_kept),
+        )
+        if moment
+    ]
+    rows = [
+        (name, boot.items, boot.tokens, _per_cent(boot.noise_by_items))
+        for name, boot in (("before", effect.before), ("after", effect.after))
+    ]
+    rows.append(("pruned", effect.pruned.items, effect.pruned.tokens, ""))
+    title = f"keep_recent = {effect.keep_recent:,}"
+    return Sheet(title, facts, [Table("", ("boot context", "items", "tokens", "noise"), rows)])
+
+
+def _per_cent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.1%}"
 
 
 def _created(frame: pd.DataFrame, position: float) -> datetime | None:

@@ -18,6 +18,7 @@ from memlab.growth.context import (
     moment_of,
 )
 from memlab.growth.curve import NEVER, lifetimes, successors
+from memlab.sheet import Sheet, Table, as_html, as_text
 
 PACE_WINDOWS: Final = 8
 PACE_WINDOW: Final = timedelta(days=7)
@@ -67,7 +68,7 @@ class Forecast:
     latest: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class StoreSummary:
     """The headline numbers of a store.
 
@@ -109,6 +110,12 @@ class StoreSummary:
     dangling: int
     undated: int
     token_rule: str
+
+    def __repr__(self) -> str:
+        return as_text(summary_sheet(self))
+
+    def _repr_html_(self) -> str:
+        return as_html(summary_sheet(self))
 
 
 def summarize(frame: pd.DataFrame, *, now: datetime, threshold: int = 50) -> StoreSummary:
@@ -201,6 +208,59 @@ def _passed_at(frame: pd.DataFrame, threshold: int) -> datetime:
     order = np.argsort(times, kind="stable")
     first = int(np.argmax(np.cumsum(steps[order]) > threshold))
     return pd.Timestamp(int(times[order][first]), unit="us", tz="UTC").to_pydatetime()
+
+
+def summary_sheet(summary: StoreSummary) -> Sheet:
+    """Lay the headline numbers out for a reader."""
+    boot = summary.boot
+    span = ""
+    if summary.first_at and summary.last_at:
+        span = f", {summary.first_at:%Y-%m-%d} to {summary.last_at:%Y-%m-%d}"
+    rows = [("loaded at every start", boot.items, boot.tokens)]
+    rows += [(f"  {name}", part.items, part.tokens) for name, part in summary.parts.items()]
+    rows += [("superseded, loaded never", summary.superseded.items, summary.superseded.tokens)]
+    facts = [
+        ("noise share", f"{_shares(boot.prunable, boot)}: what a cap could take away"),
+        ("floor", f"{_shares(boot.load_bearing, boot)}: load-bearing, no cap goes below"),
+        *_pace_facts(summary),
+        *_oddities(summary),
+        ("tokens", summary.token_rule),
+    ]
+    title = f"{summary.rows.items:,} memories{span}"
+    return Sheet(title, facts, [Table("", ("", "items", "tokens"), rows)])
+
+
+def _shares(part: Amount, boot: Boot) -> str:
+    """Return a part's share of a boot context, by items and by tokens."""
+    if not boot.items:
+        return "nothing is loaded"
+    tokens = f"{part.tokens / boot.tokens:.1%}" if boot.tokens else "none"
+    return f"{part.items / boot.items:.1%} of items, {tokens} of tokens"
+
+
+def _pace_facts(summary: StoreSummary) -> list[tuple[str, str]]:
+    facts = []
+    if pace := summary.pace:
+        windows = f"{pace.windows} windows of {pace.window_days:.0f} days"
+        rate = f"{pace.median:.1f} episodes a day ({pace.low:.1f} to {pace.high:.1f}"
+        facts.append(("pace", f"{rate} in the last {windows})"))
+    forecast = summary.forecast
+    if forecast.passed_at:
+        words = f"passed {forecast.threshold:,} on {forecast.passed_at:%Y-%m-%d}"
+        facts.append(("backlog", words))
+    elif forecast.expected:
+        words = f"passes {forecast.threshold:,} about {forecast.expected:%Y-%m-%d}"
+        facts.append(("backlog", words))
+    return facts
+
+
+def _oddities(summary: StoreSummary) -> list[tuple[str, str]]:
+    counts = {
+        "created before a memory that was inserted earlier": summary.out_of_order,
+        "superseded by a memory that is not there": summary.dangling,
+        "without a usable time": summary.undated,
+    }
+    return [("odd", f"{count:,} {what}") for what, count in counts.items() if count]
 
 
 def _after(now: datetime, days: float) -> datetime | None:

@@ -1,0 +1,115 @@
+"""Commands that delete and take back: ``compact``, ``apply``, ``finish`` and ``restore``."""
+
+import shlex
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from memlab.cli.options import STORE, json_option
+from memlab.cli.output import print_lines
+from memlab.cli.policy import origins_epilog, policy_of, policy_options
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command(epilog=origins_epilog())
+@click.argument("store", type=STORE)
+@policy_options
+@click.option("--save-plan", type=FILE, help="Write the plan to a file for review.")
+@click.option("--apply", "do_it", is_flag=True, help="Carry the plan out. Without it, only show.")
+@json_option
+def compact(
+    store: Path,
+    policy_name: str,
+    save_plan: Path | None,
+    do_it: bool,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Show what a cap would delete from STORE; with --apply, archive and delete it.
+
+    Decisions, skills and rejected paths are never deleted. What is deleted goes to an archive
+    beside the store first, and memlab restore puts it back byte for byte.
+
+    \b
+    memlab compact memory.db --keep-recent 200            show
+    memlab compact memory.db --keep-recent 200 --apply    do it
+    """  # noqa: D301 - \b keeps the lines below it apart
+    from memlab.compaction import apply
+    from memlab.files import write_whole
+    from memlab.planning import plan
+
+    made = plan(store, policy_of(policy_name, settings), now=datetime.now(UTC))
+    if save_plan is not None:
+        write_whole(save_plan, made.to_json())
+    if do_it:
+        receipt = apply(made, now=datetime.now(UTC))
+        click.echo(receipt.to_json() if as_json else f"{made}\n\n{receipt}", nl=not as_json)
+        return
+    click.echo(made.to_json() if as_json else str(made), nl=not as_json)
+    if not as_json:
+        click.echo()
+        print_lines(*_next_steps(save_plan, nothing=not made.rows))
+
+
+@click.command("apply")
+@click.argument("plan_file", metavar="PLAN", type=FILE)
+@click.option("--store", type=STORE, help="The store, where it is not the one the plan names.")
+@json_option
+def apply_plan(plan_file: Path, store: Path | None, as_json: bool) -> None:
+    """Carry out a reviewed PLAN, as memlab compact --save-plan wrote it.
+
+    A plan is refused when a memory it decided on has changed since, and when it was applied before.
+    """
+    from memlab.compaction import apply
+    from memlab.files import read_whole
+    from memlab.plans import Plan
+
+    made = Plan.from_json(read_whole(plan_file))
+    receipt = apply(made, store=store, now=datetime.now(UTC))
+    click.echo(receipt.to_json() if as_json else str(receipt), nl=not as_json)
+
+
+@click.command("finish")
+@click.argument("store", type=STORE)
+@click.argument("digest")
+@json_option
+def finish_plan(store: Path, digest: str, as_json: bool) -> None:
+    """Finish the plan DIGEST that was cut short on STORE.
+
+    memlab doctor STORE says whether there is one.
+    """
+    from memlab.compaction import finish
+
+    receipt = finish(store, digest, now=datetime.now(UTC))
+    click.echo(receipt.to_json() if as_json else str(receipt), nl=not as_json)
+
+
+@click.command("restore")
+@click.argument("store", type=STORE)
+@click.argument("digest")
+@click.option("--id", "ids", multiple=True, help="Only this memory; may be given several times.")
+@click.option("--into", type=FILE, help="Put the memories into a new file instead.")
+def restore_plan(store: Path, digest: str, ids: tuple[str, ...], into: Path | None) -> None:
+    """Put back into STORE what the plan DIGEST deleted: every byte, at the same position.
+
+    The beginning of the digest will do; memlab archive STORE lists them.
+    """
+    from memlab.restoration import restore
+
+    count = restore(digest, store=store, ids=ids or None, into=into)
+    target = store if into is None else into
+    print_lines(f"{count:,} memories restored into {target}")
+
+
+def _next_steps(save_plan: Path | None, *, nothing: bool) -> list[str]:
+    if nothing:
+        return ["nothing to do: the store is within the cap"]
+    if save_plan is not None:
+        return [
+            f"nothing was deleted; the plan is in {save_plan}. After review:",
+            f"  memlab apply {shlex.quote(str(save_plan))}",
+        ]
+    return ["nothing was deleted; add --apply to do it, or --save-plan FILE to have it reviewed"]
