@@ -122,12 +122,15 @@ class Archive:
                 "SELECT apply, digest, rows, archived_at, finished_at, count(position), "
                 "count(restored_at) FROM applies LEFT JOIN archived USING (apply) GROUP BY apply"
             ).fetchall()
-        return [
-            Entry(
-                apply, digest, rows, _moment(archived), finished and _moment(finished), left, back
-            )
-            for apply, digest, rows, archived, finished, left, back in found
-        ]
+        try:
+            return [
+                Entry(apply, digest, rows, _moment(at), finished and _moment(finished), left, back)
+                for apply, digest, rows, at, finished, left, back in found
+            ]
+        except (TypeError, ValueError) as error:
+            raise ArchiveError(
+                f"the table applies in {self.path} was changed by hand ({error}); restore a backup"
+            ) from error
 
     def entry(self, digest: str) -> Entry:
         """Return the applied plan whose digest begins with `digest`.

@@ -1,0 +1,376 @@
+"""A read-only look at a store's health. A bad store is a result here, never an exception."""
+
+import json
+import shlex
+import sqlite3
+from collections.abc import Callable, Collection, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+
+from memlab import columns as col
+from memlab.archive import Archive, Entry, archive_path, read_archive
+from memlab.compaction import Located, locate, some_of
+from memlab.database import COLUMNS, connect_reading, exact, read_store, store_file
+from memlab.errors import MemlabError
+from memlab.frame import load
+from memlab.items import REJECTED_PATH_TAG, MemoryKind
+from memlab.reclaim import in_bytes, space
+from memlab.rows import fingerprint_of
+from memlab.sheet import Sheet, as_html, as_text
+
+WORTH_RECLAIMING: Final = 1_000_000
+"""Bytes of free pages below which rewriting a store is not worth a word."""
+
+
+class Status(StrEnum):
+    """How a check ended."""
+
+    OK = "OK"
+    WARN = "WARN"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at.
+
+    Parameters
+    ----------
+    name : str
+        What was looked at.
+    status : Status
+        How it is.
+    summary : str
+        What was found.
+    advice : str
+        What to do; empty when there is nothing to do.
+    counts : dict of str to int
+        The numbers behind the summary.
+    """
+
+    name: str
+    status: Status
+    summary: str
+    advice: str = ""
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What :func:`diagnose` found.
+
+    Parameters
+    ----------
+    store : str
+        The path as it was given.
+    checks : tuple of Check
+        In the order in which they were made.
+    """
+
+    store: str
+    checks: tuple[Check, ...]
+
+    @property
+    def status(self) -> Status:
+        """The worst of the checks."""
+        return max((check.status for check in self.checks), key=list(Status).index)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as JSON values."""
+        checks = [vars(check) | {"status": str(check.status)} for check in self.checks]
+        return {"store": self.store, "status": str(self.status), "checks": checks}
+
+    def to_json(self) -> str:
+        """Return all of it as JSON."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    def __str__(self) -> str:
+        return as_text(self._sheet())
+
+    def _repr_html_(self) -> str:
+        return as_html(self._sheet())
+
+    def _sheet(self) -> Sheet:
+        facts = []
+        for check in self.checks:
+            facts.append((f"{check.status:<4} {check.name}", check.summary))
+            facts += [("", f"-> {check.advice}")] if check.advice else []
+        return Sheet(f"{self.status}: {self.store}", facts)
+
+
+def diagnose(path: str | Path, *, threshold: int = 50) -> Diagnosis:
+    """Look at a store's health. Reads only, and leaves no trace.
+
+    Parameters
+    ----------
+    path : str or Path
+        The store.
+    threshold : int
+        How many active prunable rows are still all right.
+
+    Returns
+    -------
+    Diagnosis
+        Also of a store that is absent or cannot be read.
+
+    Raises
+    ------
+    ValueError
+        When `threshold` is negative or not an int.
+    """
+    if type(threshold) is not int or threshold < 0:
+        raise ValueError(f"threshold must be an int of 0 or more, not {threshold!r}")
+    file = Path(path)
+    if not file.exists():
+        absent = f"there is no store at {path} yet"
+        advice = "check the path; an agent that has remembered nothing has no store"
+        check = Check("memory_integrity", Status.WARN, absent, advice)
+        return Diagnosis(str(path), (check,))
+    try:
+        frame = load(store_file(file), on_bad_row="keep")
+    except MemlabError as error:
+        checks = [Check("memory_integrity", Status.FAIL, str(error), "nothing else was checked")]
+        checks += _guarded("sqlite_integrity", lambda: _sqlite_integrity(file))
+        return Diagnosis(str(path), tuple(checks))
+    return Diagnosis(str(path), tuple(_checks(file, frame, threshold)))
+
+
+def _checks(file: Path, frame: pd.DataFrame, threshold: int) -> Iterator[Check]:
+    yield _memory_integrity(file, frame, threshold)
+    yield from _guarded("sqlite_integrity", lambda: _sqlite_integrity(file))
+    yield _classification(frame)
+    yield from _guarded("supersession", lambda: _supersession(file, frame))
+    yield _insertion_order(frame)
+    yield from _guarded("space", lambda: _space(file))
+    if archive_path(file).exists():
+        yield from _guarded("archive", lambda: _archive(file))
+    else:
+        yield Check("archive", Status.OK, "none: no plan has taken anything out")
+
+
+def _guarded(name: str, check: Callable[[], Check]) -> list[Check]:
+    """Make a check that reads files; what goes wrong while it reads is its result."""
+    try:
+        return [check()]
+    except MemlabError as error:
+        return [Check(name, Status.FAIL, str(error))]
+
+
+def _memory_integrity(file: Path, frame: pd.DataFrame, threshold: int) -> Check:
+    active = frame[frame[col.ACTIVE]]
+    kinds = active[col.KIND].astype(str).value_counts()
+    counts = {
+        "decisions": int(kinds.get(MemoryKind.SEMANTIC, 0)),
+        "skills": int(kinds.get(MemoryKind.PROCEDURAL, 0)),
+        "rejected_paths": sum(REJECTED_PATH_TAG in tags for tags in active[col.TAGS]),
+        "episodes": int(kinds.get(MemoryKind.EPISODIC, 0)),
+        "prunable": int(frame[col.PRUNABLE].sum()),
+        "superseded": len(frame) - len(active),
+    }
+    summary = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
+    if counts["prunable"] <= threshold:
+        return Check("memory_integrity", Status.OK, summary, counts=counts)
+    command = _command("compact", file, "--keep-recent", str(threshold))
+    advice = f"more than {threshold:,} prunable: {command} shows what would go"
+    return Check("memory_integrity", Status.WARN, summary, advice, counts)
+
+
+def _sqlite_integrity(file: Path) -> Check:
+    def read(uri: str) -> list[str]:
+        with closing(connect_reading(uri)) as connection:
+            connection.text_factory = lambda text: text.decode(errors="replace")
+            return [str(line) for (line,) in connection.execute("PRAGMA integrity_check(100)")]
+
+    found = read_store(file, read)
+    if found == ["ok"]:
+        return Check("sqlite_integrity", Status.OK, "SQLite finds the file sound")
+    return Check(
+        "sqlite_integrity",
+        Status.FAIL,
+        f"SQLite finds {len(found):,} faults: {some_of(found)}",
+        "restore a backup, or copy what can be read with the sqlite3 shell's .recover",
+        {"faults": len(found)},
+    )
+
+
+def _classification(frame: pd.DataFrame) -> Check:
+    bad = frame[frame[col.PROBLEM].notna()]
+    counts = {"unreadable": len(bad)}
+    if bad.empty:
+        return Check("rows", Status.OK, f"all {len(frame):,} can be read", counts=counts)
+    listed = [
+        f"row {position} ({memory_id!r}): {problem}"
+        for position, memory_id, problem in zip(
+            bad[col.POSITION], bad[col.MEMORY_ID], bad[col.PROBLEM], strict=True
+        )
+    ]
+    return Check(
+        "rows",
+        Status.WARN,
+        f"{len(bad):,} cannot be read: {some_of(listed)}",
+        "mend them with the sqlite3 shell: until then they count as load-bearing, and plans and "
+        "compaction may refuse the store",
+        counts,
+    )
+
+
+def _supersession(file: Path, frame: pd.DataFrame) -> Check:
+    successor = frame[frame[col.SUPERSEDED_BY].notna()].set_index(col.MEMORY_ID)[col.SUPERSEDED_BY]
+    links = dict(zip(successor.index, successor, strict=True))
+    known = set(frame[col.MEMORY_ID].dropna())
+    dangling = [old for old, new in links.items() if new not in known]
+    archived = _archived_ids(file, {links[old] for old in dangling}) if dangling else set()
+    lost = [old for old in dangling if links[old] not in archived]
+    cyclic = _in_cycles(links)
+    counts = {"dangling": len(lost), "archived": len(dangling) - len(lost), "cyclic": len(cyclic)}
+    faults = (
+        [f"{len(lost):,} replaced by a row that is not there ({some_of(lost)})"] if lost else []
+    )
+    if cyclic:
+        faults.append(f"{len(cyclic):,} replace each other in a circle ({some_of(cyclic)})")
+    if not faults:
+        summary = f"all {len(links):,} replaced rows lead to one that is there or archived"
+        return Check("supersession", Status.OK, summary, counts=counts)
+    return Check(
+        "supersession",
+        Status.WARN,
+        "; ".join(faults),
+        "an agent loads none of them: set superseded_by to NULL for those it should",
+        counts,
+    )
+
+
+def _in_cycles(links: dict[str, str]) -> list[str]:
+    """Return the ids from which following the links leads back to themselves."""
+    walk_of: dict[str, int] = {}
+    found = []
+    for walk, start in enumerate(links):
+        here = start
+        while here in links and here not in walk_of:
+            walk_of[here] = walk
+            here = links[here]
+        if walk_of.get(here) == walk:
+            entry = here
+            while True:
+                found.append(here)
+                here = links[here]
+                if here == entry:
+                    break
+    return found
+
+
+def _archived_ids(file: Path, wanted: Collection[str]) -> set[str]:
+    """Return which ids are among the archived rows."""
+    if not archive_path(file).exists():
+        return set()
+
+    def read(archive: Archive) -> set[str]:
+        found = archive.connection.execute("SELECT DISTINCT CAST(memory_id AS BLOB) FROM archived")
+        return {(raw or b"").decode(errors="replace") for (raw,) in found} & set(wanted)
+
+    return read_archive(file, read)
+
+
+def _insertion_order(frame: pd.DataFrame) -> Check:
+    created = frame[col.CREATED_AT].dropna()
+    late = int((created < created.cummax()).sum())
+    counts = {"out_of_order": late}
+    if not late:
+        return Check("insertion_order", Status.OK, "rows were inserted in order of time")
+    return Check(
+        "insertion_order",
+        Status.WARN,
+        f"{late:,} of {len(created):,} rows are older than a row inserted before them",
+        "keep-newest goes by insertion: look at what a plan lists as newest before applying it",
+        counts,
+    )
+
+
+def _space(file: Path) -> Check:
+    found = space(file)
+    counts = {name: size for name, size in found.to_dict().items() if isinstance(size, int)}
+    summary = f"{in_bytes(found.file)}, of which {in_bytes(found.free)} are free pages"
+    if found.free < WORTH_RECLAIMING or found.free < found.live:
+        return Check("space", Status.OK, summary, counts=counts)
+    command = _command("vacuum", file)
+    return Check("space", Status.WARN, summary, f"{command} gives them back", counts)
+
+
+def _archive(file: Path) -> Check:
+    def look(uri: str) -> Check:
+        with closing(connect_reading(uri)) as connection:
+            return read_archive(file, lambda archive: _archive_against(connection, archive))
+
+    if archive_path(file).stat().st_size == 0:
+        return Check("archive", Status.OK, "empty: no plan has taken anything out")
+    return read_store(file, look)
+
+
+def _archive_against(connection: sqlite3.Connection, archive: Archive) -> Check:
+    """Compare an archive with its store, plan by plan."""
+    entries = archive.entries()
+    counts = {"plans": len(entries), "rows": sum(entry.left for entry in entries), "unfinished": 0}
+    findings = []
+    if damaged := _damaged(archive):
+        findings.append(
+            (
+                f"{len(damaged):,} copies are not what was archived ({some_of(damaged)})",
+                "restore a backup of the archive; the other copies can be restored",
+            )
+        )
+    for entry in entries:
+        copies = archive.copies(entry)
+        located = locate(connection, copies)
+        unrecorded = [c for c in copies if c.restored_at is None and c.position in located.same]
+        if entry.finished_at is None and (located.same or located.changed):
+            counts["unfinished"] += 1
+            findings.append(_cut_short(entry, located, archive.store))
+        elif unrecorded:
+            findings.append(_back_again(entry, len(unrecorded), archive.store))
+    summary = f"{counts['rows']:,} rows of {len(entries):,} plans"
+    if not findings:
+        return Check("archive", Status.OK, f"{summary}, matching the store", counts=counts)
+    faults, advice = zip(*findings, strict=True)
+    return Check("archive", Status.WARN, "; ".join(faults), "; ".join(advice), counts)
+
+
+def _cut_short(entry: Entry, located: Located, store: Path) -> tuple[str, str]:
+    """Say what is unfinished about an apply, and the ways out."""
+    there = len(located.same) + len(located.changed)
+    fault = (
+        f"plan {entry.digest[:12]} was cut short: {entry.left:,} rows archived, {there:,} of them "
+        "not deleted"
+    )
+    drop = _command("archive", store, "--drop", entry.digest[:12])
+    if located.absent or located.changed:
+        restore = _command("restore", store, entry.digest[:12])
+        return fault, f"rows went or changed meanwhile: bring them back with {restore}, or {drop}"
+    finish = _command("finish", store, entry.digest[:12])
+    return fault, f"finish it with {finish}, or drop the copies with {drop}"
+
+
+def _back_again(entry: Entry, rows: int, store: Path) -> tuple[str, str]:
+    restore = _command("restore", store, entry.digest[:12])
+    fault = f"{rows:,} rows that plan {entry.digest[:12]} deleted are in the store again"
+    return fault, f"if restored, {restore} records it; else the store is an older copy: compact it"
+
+
+def _damaged(archive: Archive) -> list[str]:
+    """Return the positions of copies whose bytes are not those that were archived."""
+    with exact(archive.connection):
+        return [
+            f"position {position}"
+            for position, fingerprint, *values in archive.connection.execute(
+                f"SELECT position, fingerprint, {', '.join(COLUMNS)} FROM archived"
+            )
+            if fingerprint_of(values).encode() != fingerprint
+        ]
+
+
+def _command(name: str, store: Path, *arguments: str) -> str:
+    return shlex.join(["memlab", name, str(store), *arguments])

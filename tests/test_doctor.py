@@ -1,0 +1,353 @@
+"""The doctor finds what is wrong with a store, says what to do, and changes nothing."""
+
+import json
+import pickle
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from invariants import archive_of, rows_of
+from stores import RawText, episodes, row, run_sql, write_rows
+
+from memlab.archive import create_archive
+from memlab.compaction import ApplyStep, apply, finish
+from memlab.doctor import Check, Diagnosis, Status, diagnose
+from memlab.planning import plan
+from memlab.policies import KeepRecent
+from memlab.restoration import RestoreStep, restore
+from memlab.retrieval import drop_archived
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    floor = [row("d1", "semantic"), row("s1", "procedural"), row("r1", "episodic", "rejected-path")]
+    return write_rows(tmp_path / "memory.db", [*floor, *episodes(10)])
+
+
+def check(diagnosis: Diagnosis, name: str) -> Check:
+    (found,) = [each for each in diagnosis.checks if each.name == name]
+    return found
+
+
+def cut_short(store: Path, keep: int = 4) -> str:
+    """Archive what a plan names and die before it is deleted."""
+    made = plan(store, KeepRecent(keep), now=NOON)
+    with (
+        closing(sqlite3.connect(store)) as connection,
+        create_archive(store, connection) as archive,
+        archive.copying(made, NOON),
+    ):
+        pass
+    return made.digest[:12]
+
+
+def test_a_sound_store_passes_every_check(store: Path) -> None:
+    diagnosis = diagnose(store)
+    assert [each.name for each in diagnosis.checks] == [
+        "memory_integrity",
+        "sqlite_integrity",
+        "rows",
+        "supersession",
+        "insertion_order",
+        "space",
+        "archive",
+    ]
+    assert {each.status for each in diagnosis.checks} == {Status.OK}
+    assert diagnosis.status is Status.OK
+
+
+def test_it_leaves_no_trace(store: Path) -> None:
+    apply(plan(store, KeepRecent(4), now=NOON))
+    before = {path.name: path.read_bytes() for path in store.parent.iterdir()}
+    diagnose(store)
+    assert {path.name: path.read_bytes() for path in store.parent.iterdir()} == before
+
+
+def test_it_counts_what_an_agent_loads(store: Path) -> None:
+    write_rows(store, [row("old", superseded_by="e1")])
+    assert check(diagnose(store), "memory_integrity").counts == {
+        "decisions": 1,
+        "skills": 1,
+        "rejected_paths": 1,
+        "episodes": 11,
+        "prunable": 10,
+        "superseded": 1,
+    }
+
+
+@pytest.mark.parametrize(("threshold", "status"), [(10, Status.OK), (9, Status.WARN)])
+def test_a_backlog_above_the_threshold_is_a_warning_with_its_command(
+    store: Path, threshold: int, status: Status
+) -> None:
+    found = check(diagnose(store, threshold=threshold), "memory_integrity")
+    assert found.status is status
+    command = f"memlab compact {store} --keep-recent {threshold}"
+    assert (command in found.advice) is (status is Status.WARN)
+
+
+@pytest.mark.parametrize("threshold", [-1, True, 2.0, "50"])
+def test_a_threshold_that_is_no_count_is_a_mistake(store: Path, threshold: object) -> None:
+    with pytest.raises(
+        ValueError, match=f"threshold must be an int of 0 or more, not {threshold!r}"
+    ):
+        diagnose(store, threshold=threshold)  # type: ignore[arg-type]
+
+
+def test_an_absent_store_is_a_warning(tmp_path: Path) -> None:
+    diagnosis = diagnose(tmp_path / "memory.db")
+    assert diagnosis.status is Status.WARN
+    assert "there is no store" in check(diagnosis, "memory_integrity").summary
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (b"notes, not a database", "is not a SQLite database"),
+        (None, "is not a file"),
+    ],
+)
+def test_a_store_that_cannot_be_opened_is_a_failure_with_what_to_do(
+    tmp_path: Path, content: bytes | None, words: str
+) -> None:
+    path = tmp_path / "memory.db"
+    path.mkdir() if content is None else path.write_bytes(content)
+    diagnosis = diagnose(path)
+    found = check(diagnosis, "memory_integrity")
+    assert found.status is diagnosis.status is Status.FAIL
+    assert words in found.summary
+    assert "name the memory.db" in found.summary
+
+
+def test_another_database_is_a_failure(tmp_path: Path) -> None:
+    run_sql(tmp_path / "other.db", "CREATE TABLE notes (x)")
+    diagnosis = diagnose(tmp_path / "other.db")
+    assert "has no table memory_items" in check(diagnosis, "memory_integrity").summary
+    assert diagnosis.status is Status.FAIL
+
+
+def test_a_damaged_file_is_a_failure(store: Path) -> None:
+    write_rows(store, episodes(500, start=11))
+    data = bytearray(store.read_bytes())
+    data[8192:12288] = bytes(4096)
+    store.write_bytes(data)
+    diagnosis = diagnose(store)
+    assert diagnosis.status is Status.FAIL
+    assert check(diagnosis, "sqlite_integrity").status is Status.FAIL
+
+
+def test_an_index_that_misses_rows_is_a_failure(store: Path) -> None:
+    run_sql(
+        store,
+        "CREATE TABLE twin (memory_id TEXT PRIMARY KEY)",
+        "PRAGMA writable_schema = ON",
+        "UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema WHERE name = "
+        "'sqlite_autoindex_twin_1') WHERE name = 'sqlite_autoindex_memory_items_1'",
+    )
+    found = check(diagnose(store), "sqlite_integrity")
+    assert found.status is Status.FAIL
+    assert "missing from index" in found.summary
+
+
+def test_rows_that_cannot_be_read_are_named(store: Path) -> None:
+    write_rows(
+        store,
+        [
+            row("odd", "dream"),
+            row("worse", tags_json="[1]"),
+            row("worst", title=RawText(b"\xff")),
+            row("late", created_at="yesterday"),
+        ],
+    )
+    found = check(diagnose(store), "rows")
+    assert (found.status, found.counts) == (Status.WARN, {"unreadable": 4})
+    assert "row 14 ('odd'): " in found.summary
+    assert all(name in found.summary for name in ("worse", "worst", "late"))
+
+
+class TestSupersession:
+    def test_a_successor_that_is_not_there_is_a_warning(self, store: Path) -> None:
+        write_rows(store, [row("a", superseded_by="nobody"), row("b", superseded_by="e1")])
+        found = check(diagnose(store), "supersession")
+        assert found.counts == {"dangling": 1, "archived": 0, "cyclic": 0}
+        assert (found.status, "(a)" in found.summary) == (Status.WARN, True)
+
+    def test_a_successor_in_the_archive_is_not(self, store: Path) -> None:
+        write_rows(store, [row("a", superseded_by="e1")])
+        apply(plan(store, KeepRecent(4), now=NOON))
+        found = check(diagnose(store), "supersession")
+        assert (found.status, found.counts["archived"]) == (Status.OK, 1)
+
+    def test_circles_are_found_and_the_paths_into_them_are_not(self, store: Path) -> None:
+        links = {"self": "self", "a": "b", "b": "c", "c": "a", "in1": "in2", "in2": "b", "x": "e1"}
+        write_rows(store, [row(old, superseded_by=new) for old, new in links.items()])
+        found = check(diagnose(store), "supersession")
+        assert found.status is Status.WARN
+        assert found.counts == {"dangling": 0, "archived": 0, "cyclic": 4}
+
+    @settings(max_examples=40, deadline=None)
+    @given(links=st.dictionaries(st.integers(0, 7), st.integers(0, 7)))
+    def test_a_row_is_in_a_circle_when_the_way_from_it_leads_back(
+        self, tmp_path_factory: pytest.TempPathFactory, links: dict[int, int]
+    ) -> None:
+        def leads_back(start: int) -> bool:
+            here = start
+            for _ in links:
+                here = links.get(here, -1)
+                if here == start:
+                    return True
+            return False
+
+        rows = [
+            row(f"m{n}", superseded_by=f"m{links[n]}" if n in links else None) for n in range(8)
+        ]
+        path = write_rows(tmp_path_factory.mktemp("links") / "memory.db", rows)
+        found = check(diagnose(path), "supersession")
+        assert found.counts["cyclic"] == sum(map(leads_back, links))
+        assert found.counts["dangling"] == 0
+
+
+def test_rows_inserted_out_of_order_are_counted(store: Path) -> None:
+    write_rows(
+        store,
+        [
+            row("early", created_at="2026-02-01T00:00:00Z"),
+            row("later", created_at="2026-04-01T00:00:00Z"),
+            row("between", created_at="2026-03-15T00:00:00Z"),
+        ],
+    )
+    found = check(diagnose(store), "insertion_order")
+    assert (found.status, found.counts) == (Status.WARN, {"out_of_order": 2})
+
+
+def test_a_file_that_is_mostly_free_pages_is_a_warning_with_its_command(store: Path) -> None:
+    write_rows(store, [row(f"big{n}", body="x" * 100_000) for n in range(30)])
+    assert check(diagnose(store), "space").status is Status.OK
+    run_sql(store, "DELETE FROM memory_items WHERE memory_id LIKE 'big%'")
+    found = check(diagnose(store), "space")
+    assert found.status is Status.WARN
+    assert f"memlab vacuum {store}" in found.advice
+    assert found.counts["free"] > 2_900_000
+
+
+class TestArchive:
+    def test_an_archive_that_matches_its_store_passes(self, store: Path) -> None:
+        receipt = apply(plan(store, KeepRecent(4), now=NOON))
+        assert check(diagnose(store), "archive").counts == {"plans": 1, "rows": 6, "unfinished": 0}
+        restore(receipt)
+        assert check(diagnose(store), "archive").status is Status.OK
+
+    def test_an_apply_cut_short_is_a_warning_with_both_ways_out(self, store: Path) -> None:
+        digest = cut_short(store)
+        found = check(diagnose(store), "archive")
+        assert (found.status, found.counts["unfinished"]) == (Status.WARN, 1)
+        assert "6 rows archived, 6 of them not deleted" in found.summary
+        assert f"memlab finish {store} {digest}" in found.advice
+        assert f"memlab archive {store} --drop {digest}" in found.advice
+
+    def test_either_way_out_ends_the_warning(self, store: Path) -> None:
+        before = rows_of(store)
+        drop_archived(store, digest=cut_short(store))
+        assert diagnose(store).status is Status.OK
+        assert rows_of(store) == before
+        finish(store, cut_short(store))
+        assert diagnose(store).status is Status.OK
+        assert len(rows_of(store)) == 7
+
+    def test_an_apply_of_which_only_the_record_is_missing_is_none(self, store: Path) -> None:
+        with pytest.raises(KeyboardInterrupt):
+            apply(plan(store, KeepRecent(4), now=NOON), watch=interrupt_at(ApplyStep.COMMITTED))
+        assert check(diagnose(store), "archive").status is Status.OK
+
+    def test_copies_whose_rows_went_another_way_are_not_advised_away(self, store: Path) -> None:
+        digest = cut_short(store)
+        run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'e1'")
+        found = check(diagnose(store), "archive")
+        assert f"memlab restore {store} {digest}" in found.advice
+        assert "memlab finish" not in found.advice
+
+    def test_a_restore_that_was_not_recorded_is_a_warning(self, store: Path) -> None:
+        receipt = apply(plan(store, KeepRecent(4), now=NOON))
+        with pytest.raises(KeyboardInterrupt):
+            restore(receipt, watch=interrupt_at(RestoreStep.COMMITTED))
+        found = check(diagnose(store), "archive")
+        assert found.status is Status.WARN
+        assert "6 rows that plan" in found.summary
+        restore(receipt)
+        assert check(diagnose(store), "archive").status is Status.OK
+
+    def test_an_archive_beside_an_older_store_is_a_warning(self, store: Path) -> None:
+        older = store.read_bytes()
+        apply(plan(store, KeepRecent(4), now=NOON))
+        store.write_bytes(older)
+        assert "the store is an older copy" in check(diagnose(store), "archive").advice
+
+    def test_copies_that_were_changed_are_a_warning(self, store: Path) -> None:
+        apply(plan(store, KeepRecent(4), now=NOON))
+        run_sql(archive_of(store), "UPDATE archived SET body = 'forged' WHERE position = 5")
+        found = check(diagnose(store), "archive")
+        assert found.status is Status.WARN
+        assert "1 copies are not what was archived (position 5)" in found.summary
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "PRAGMA user_version = 9",
+            "DROP TABLE applies",
+            "UPDATE applies SET archived_at = 'yesterday'",
+            "UPDATE applies SET archived_at = x'00'",
+        ],
+    )
+    def test_an_archive_that_cannot_be_read_is_a_failure(self, store: Path, change: str) -> None:
+        apply(plan(store, KeepRecent(4), now=NOON))
+        run_sql(archive_of(store), "DROP VIEW archived_rows", change)
+        assert check(diagnose(store), "archive").status is Status.FAIL
+
+    def test_a_file_in_the_archives_place_is_a_failure(self, store: Path) -> None:
+        archive_of(store).write_bytes(b"somebody's notes, not an archive")
+        assert check(diagnose(store), "archive").status is Status.FAIL
+
+    def test_an_empty_archive_is_none(self, store: Path) -> None:
+        archive_of(store).touch()
+        assert check(diagnose(store), "archive").status is Status.OK
+
+
+def interrupt_at(step: str):  # type: ignore[no-untyped-def]
+    def watch(done: str) -> None:
+        if done == step:
+            raise KeyboardInterrupt
+
+    return watch
+
+
+def test_a_diagnosis_is_json_for_a_script(store: Path) -> None:
+    read = json.loads(diagnose(store, threshold=3).to_json())
+    assert read["status"] == "WARN"
+    assert read["checks"][0]["name"] == "memory_integrity"
+    assert read["checks"][0]["counts"]["prunable"] == 10
+
+
+def test_a_diagnosis_prints_one_line_a_check_and_its_advice(store: Path) -> None:
+    lines = str(diagnose(store, threshold=3)).splitlines()
+    assert lines[0] == f"WARN: {store}"
+    assert lines[1].startswith("  WARN memory_integrity  1 decisions, 1 skills")
+    assert lines[2].strip().startswith("-> more than 3 prunable: memlab compact")
+    assert len(lines) == 9
+
+
+def test_a_diagnosis_pickles(store: Path) -> None:
+    diagnosis = diagnose(store)
+    assert pickle.loads(pickle.dumps(diagnosis)) == diagnosis
+
+
+def test_hostile_text_steers_neither_terminal_nor_page(store: Path) -> None:
+    write_rows(store, [row("\x1b[31m<script>\u202e", "dream", superseded_by="\x1b]0;owned\x07")])
+    diagnosis = diagnose(store)
+    assert all(char.isprintable() or char == "\n" for char in str(diagnosis))
+    assert "<script" not in diagnosis._repr_html_()
