@@ -73,3 +73,9 @@ def scratch() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=_fast_folder()) as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
+
+
+@pytest.fixture(params=["wal", "delete"])
+def journal(request: pytest.FixtureRequest) -> str:
+    """How a store keeps its transactions."""
+    return str(request.param)

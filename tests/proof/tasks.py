@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from memlab.compaction import apply, unwatched
+from memlab.files import write_whole
+from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.plans import Plan
 from memlab.reclaim import vacuum
 from memlab.restoration import restore
@@ -58,17 +60,31 @@ def steps_of(operation: Operation, store: Path, what: Any) -> list[str]:
     return steps
 
 
-def with_files_limited(limit: int, task: Callable[..., Any], *arguments: Any) -> Any:
+def put_one(store: Path, body: str) -> None:
+    """Put one more item."""
+    with SqliteMemoryStore(store) as opened:
+        provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#1")
+        opened.put(MemoryItem("one more", MemoryKind.EPISODIC, "one more", body, provenance))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file for a user."""
+    write_whole(path, text)
+
+
+def with_files_limited(limit: int, arguments: tuple[Any, ...]) -> Any:
     """Let no file grow beyond so many bytes; writing more fails instead of ending the process."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
-    return task(*arguments)
+    task, *rest = arguments
+    return task(*rest)
 
 
-def without_privileges(task: Callable[..., Any], *arguments: Any) -> Any:
+def without_privileges(arguments: tuple[Any, ...]) -> Any:
     """Do a task as a user whom permissions bind."""
     if os.geteuid() == 0:
         os.setgroups([])
         os.setresgid(65534, 65534, 65534)
         os.setresuid(65534, 65534, 65534)
-    return task(*arguments)
+    task, *rest = arguments
+    return task(*rest)

@@ -5,135 +5,31 @@ import random
 import signal
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from invariants import Row, archive_of, assert_nothing_lost, copies_of, rows_of
+from invariants import archive_of, copies_of, rows_of
 
 import memlab
-from memlab.compaction import ApplyStep, apply
-from memlab.errors import AlreadyAppliedError
-from memlab.planning import plan
-from memlab.plans import Plan
-from memlab.policies import KeepRecent
+from memlab.compaction import ApplyStep
 from memlab.reclaim import VacuumStep
 from memlab.restoration import RestoreStep
-from memlab.store import SqliteMemoryStore
 from proof import tasks
 from proof.conftest import Children
-from proof.stores import NOW, copy_aside, files_of, make_store, signals_of
+from proof.scenes import (
+    JOURNALS,
+    SCENES,
+    Scene,
+    scene_of_apply,
+    scene_of_compact,
+    scene_of_restore,
+    scene_of_vacuum,
+)
+from proof.stores import copy_aside, files_of
 
 KILLS = int(os.environ.get("MEMLAB_KILLS", "400"))
 """How many processes are killed at a random moment, over all operations."""
-KEEP = 20
-ROWS = 120
-
-
-@dataclass
-class Scene:
-    """A store before an operation, what it holds then and what it is to hold afterwards.
-
-    Parameters
-    ----------
-    operation : callable
-        One of :mod:`proof.tasks`.
-    what : object
-        Its argument.
-    store : Path
-        Alone in its folder with all that belongs to it.
-    kept : dict
-        Rows that must be in the store or in its archive at any moment.
-    before, after : dict
-        The rows in the store at the start and at the end; never anything between.
-    signals : dict
-        What the side table says of ids in the store, at any moment; empty where nobody promises.
-    """
-
-    operation: tasks.Operation
-    what: Any
-    store: Path
-    kept: dict[int, Row]
-    before: dict[int, Row]
-    after: dict[int, Row]
-    signals: dict[str, tuple[Any, ...]]
-
-    def check(self, store: Path) -> None:
-        """Nothing is lost, and the operation has happened altogether or not at all."""
-        assert_nothing_lost(self.kept, store)
-        rows = rows_of(store)
-        assert rows in (self.before, self.after)
-        self._check_signals(store, rows)
-
-    def check_done(self, store: Path) -> None:
-        """Nothing is lost, and the operation has happened."""
-        assert_nothing_lost(self.kept, store)
-        assert rows_of(store) == self.after
-        self._check_signals(store, self.after)
-
-    def finish(self, children: Children, store: Path) -> None:
-        """Carry out the operation again, as it is; only a finished one may be refused."""
-        ended = children.run(self.operation, store=store, what=self.what)
-        if not isinstance(ended.error, AlreadyAppliedError):
-            assert ended.error is None
-        self.check_done(store)
-
-    def _check_signals(self, store: Path, rows: dict[int, Row]) -> None:
-        if self.signals:
-            there = {row[1].decode() for row in rows.values()}
-            expected = {name: row for name, row in self.signals.items() if name in there}
-            assert signals_of(store) == expected
-
-
-def _whole_and_plan(folder: Path, journal: str) -> tuple[Path, Plan]:
-    folder.mkdir()
-    store = make_store(folder / "memory.db", rows=ROWS, journal=journal)
-    return store, plan(store, KeepRecent(KEEP), now=NOW)
-
-
-def scene_of_apply(folder: Path, journal: str) -> Scene:
-    store, made = _whole_and_plan(folder, journal)
-    rows = rows_of(store)
-    gone = {row.position for row in made.rows}
-    left = {position: row for position, row in rows.items() if position not in gone}
-    return Scene(tasks.apply_plan, made.to_json(), store, rows, rows, left, signals_of(store))
-
-
-def scene_of_restore(folder: Path, journal: str) -> Scene:
-    store, made = _whole_and_plan(folder, journal)
-    rows, signals = rows_of(store), signals_of(store)
-    apply(made, now=NOW)
-    return Scene(tasks.restore_rows, made.digest, store, rows, rows_of(store), rows, signals)
-
-
-def scene_of_compact(folder: Path, journal: str) -> Scene:
-    applied = scene_of_apply(folder, journal)
-    return Scene(
-        tasks.compact, KEEP, applied.store, applied.after, applied.before, applied.after, {}
-    )
-
-
-def scene_of_vacuum(folder: Path, journal: str) -> Scene:
-    compacted = scene_of_compact(folder, journal)
-    with SqliteMemoryStore(compacted.store) as store:
-        store.compact_episodic(KEEP)
-    rows = rows_of(compacted.store)
-    return Scene(tasks.vacuum_store, None, compacted.store, rows, rows, rows, {})
-
-
-SCENES = {
-    "apply": scene_of_apply,
-    "restore": scene_of_restore,
-    "compact_episodic": scene_of_compact,
-    "vacuum": scene_of_vacuum,
-}
-JOURNALS = ("wal", "delete")
-
-
-@pytest.fixture(params=JOURNALS)
-def journal(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.mark.parametrize("name", SCENES)

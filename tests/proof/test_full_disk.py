@@ -1,0 +1,159 @@
+"""Where nothing more can be written, an error says so and nothing is lost."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from invariants import assert_sound, copies_of, rows_of
+
+from memlab.errors import MemlabError, StoreError
+from memlab.reclaim import space
+from proof import tasks
+from proof.conftest import Children
+from proof.forking import Ended
+from proof.scenes import SCENES, Scene
+from proof.stores import copy_aside, files_of
+
+PAGE = 4096
+LIMITS = (0, 1, 100, 512, *range(PAGE, 8 * PAGE, PAGE), *range(8 * PAGE, 48 * PAGE, 5 * PAGE - 24))
+"""Bytes beyond which no file may grow: sooner, amid and after all that an operation writes."""
+ROOM = (0, 1, 2, 4, 8, 16, 24, 32, 48, 96)
+"""Pages left on a disk."""
+
+
+def check_refused_or_done(
+    scene: Scene, store: Path, ended: Ended, *, named: Path | None = None
+) -> None:
+    """Nothing is lost, and what was said of the store, by the name it had then, is so."""
+    scene.check(store)
+    if ended.error is None:
+        scene.check_done(store)
+        return
+    assert isinstance(ended.error, MemlabError), repr(ended.error)
+    assert str(named or store) in str(ended.error)
+    if "nothing was" in str(ended.error):
+        assert rows_of(store) == scene.before
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_files_that_may_not_grow(
+    name: str, journal: str, scratch: Path, children: Children
+) -> None:
+    scene = SCENES[name](scratch / "whole", journal)
+    refused = []
+    for limit in LIMITS:
+        store = copy_aside(scene.store, scratch / "limited")
+        arguments = (scene.operation, store, scene.what)
+        ended = children.run(tasks.with_files_limited, limit=limit, arguments=arguments)
+        refused.append(ended.error is not None)
+        check_refused_or_done(scene, store, ended)
+        scene.finish(children, store)
+    assert refused[0]
+    assert not refused[-1]
+
+
+def test_an_item_that_does_not_fit_is_refused(
+    journal: str, scratch: Path, children: Children
+) -> None:
+    scene = SCENES["apply"](scratch / "whole", journal)
+    for limit in LIMITS:
+        store = copy_aside(scene.store, scratch / "limited")
+        arguments = (tasks.put_one, store, "x" * 30_000)
+        ended = children.run(tasks.with_files_limited, limit=limit, arguments=arguments)
+        after = rows_of(store)
+        assert_sound(store)
+        if ended.error is None:
+            assert len(after) == len(scene.before) + 1
+        else:
+            assert isinstance(ended.error, StoreError)
+            assert after == scene.before
+    assert ended.error is None
+
+
+def test_a_file_for_a_user_that_does_not_fit_leaves_the_old_one(
+    scratch: Path, children: Children
+) -> None:
+    target = scratch / "plan.json"
+    target.write_text("the old one")
+    for limit in (0, 1, 999):
+        arguments = (tasks.write_text, target, "x" * 1000)
+        ended = children.run(tasks.with_files_limited, limit=limit, arguments=arguments)
+        assert isinstance(ended.error, MemlabError)
+        assert files_of(scratch) == {"plan.json": b"the old one"}
+    arguments = (tasks.write_text, target, "x" * 1000)
+    assert children.run(tasks.with_files_limited, limit=1000, arguments=arguments).error is None
+    assert target.read_text() == "x" * 1000
+
+
+@contextmanager
+def small_disk(folder: Path, size: int) -> Iterator[Path]:
+    """A file system of so many bytes; skips where none may be mounted."""
+    folder.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if made.returncode:
+        pytest.skip(f"no file system can be mounted here: {made.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_a_disk_that_is_full(name: str, journal: str, scratch: Path, children: Children) -> None:
+    if shutil.which("mount") is None:
+        pytest.skip("no mount command")
+    scene = SCENES[name](scratch / "whole", journal)
+    with small_disk(scratch / "disk", 4 * 2**20) as disk:
+        for pages in ROOM:
+            store = copy_aside(scene.store, disk / "case")
+            fill(disk / "filler", leave=pages * PAGE)
+            ended = children.run(scene.operation, store=store, what=scene.what)
+            if pages == 0:
+                assert ended.error is not None
+            # A full disk has no room for looking into the store either.
+            copy = copy_aside(store, scratch / "elsewhere")
+            check_refused_or_done(scene, copy, ended, named=store)
+            (disk / "filler").unlink()
+            scene.finish(children, store)
+        assert ended.error is None
+
+
+def fill(filler: Path, *, leave: int) -> None:
+    """Take all room on a disk but so many bytes."""
+    free = shutil.disk_usage(filler.parent).free
+    with filler.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, free - leave)
+
+
+@pytest.mark.parametrize("name", SCENES)
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_store_that_may_not_be_written(
+    name: str, what: str, journal: str, scratch: Path, children: Children
+) -> None:
+    scene = SCENES[name](scratch / "whole", journal)
+    folder = scene.store.parent
+    for path in (folder, *folder.iterdir()):
+        path.chmod(0o777 if path.is_dir() else 0o666)
+    for path in [folder] if what == "folder" else folder.iterdir():
+        path.chmod(path.stat().st_mode & ~0o222)
+    before, copies = files_of(folder), copies_of(scene.store)
+
+    read = children.run(tasks.without_privileges, arguments=(space, scene.store))
+    assert read.error is None
+    arguments = (scene.operation, scene.store, scene.what)
+    ended = children.run(tasks.without_privileges, arguments=arguments)
+    assert isinstance(ended.error, MemlabError), repr(ended.error)
+    assert str(scene.store) in str(ended.error)
+    assert {name: files_of(folder)[name] for name in before} == before
+    assert copies_of(scene.store) == copies
+    if what == "folder":
+        assert files_of(folder) == before
