@@ -296,7 +296,7 @@ def open_archive(store: Path, *, busy_timeout: float = 30.0) -> Iterator[Archive
         When there is none, or the file is no archive of this format.
     """
     path = _existing(store)
-    with closing(_connect(path, busy_timeout)) as connection:
+    with _connected(path, busy_timeout) as connection:
         with archive_errors(path):
             check_archive(connection, path)
         yield Archive(connection, store)
@@ -325,7 +325,7 @@ def create_archive(
     path = archive_path(store)
     _touch_like(path, store)
     (encoding,) = connection.execute("PRAGMA encoding").fetchone()
-    with closing(_connect(path, busy_timeout)) as new:
+    with _connected(path, busy_timeout) as new:
         with archive_errors(path):
             new.execute(f"PRAGMA encoding = '{encoding}'")
             with transaction(new):
@@ -404,15 +404,18 @@ def _existing(store: Path) -> Path:
     return path
 
 
-def _connect(path: Path, busy_timeout: float) -> sqlite3.Connection:
+@contextmanager
+def _connected(path: Path, busy_timeout: float) -> Iterator[sqlite3.Connection]:
     with archive_errors(path):
         # A URI, so that a store can be attached for reading alone.
         connection = sqlite3.connect(
             f"{path.as_uri()}?mode=rw", uri=True, timeout=busy_timeout, isolation_level=None
         )
-        # FULL leaves the end of a commit to chance on a power cut, EXTRA does not.
-        connection.execute("PRAGMA synchronous = EXTRA")
-    return connection
+    with closing(connection):
+        with archive_errors(path):
+            # FULL leaves the end of a commit to chance on a power cut, EXTRA does not.
+            connection.execute("PRAGMA synchronous = EXTRA")
+        yield connection
 
 
 def _touch_like(path: Path, store: Path) -> None:
