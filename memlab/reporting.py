@@ -13,13 +13,23 @@ from memlab.files import write_whole
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-REPORT_NOTEBOOKS: Final = ("01_growth", "02_compact")
+REPORT_NOTEBOOKS: Final = ("01_growth", "03_size_keep_recent")
 """The notebooks whose analysis a report shows, in order."""
 
 PARAMETERS_TAG: Final = "parameters"
 """Marks the cell of a notebook that states its parameters."""
 NOT_IN_REPORT_TAG: Final = "not-in-report"
 """Marks a cell that speaks to somebody who reads the notebook, not a report."""
+
+_STYLE: Final = """<style>
+body { max-width: 56rem; margin: 2rem auto; padding: 0 1rem; }
+.jp-InputPrompt, .jp-OutputPrompt, .jp-InputCollapser, .jp-OutputCollapser { display: none; }
+.jp-RenderedMarkdown, .jp-OutputArea-output { padding-left: 0 !important; }
+.jp-OutputArea-output table { margin-left: 0; }
+.jp-OutputArea-output th:first-child, .jp-OutputArea-output td:first-child { text-align: left; }
+</style>
+"""
+"""Text and results on one left edge, at a width that reads well."""
 
 Progress = Callable[[int, int], None]
 """Called with how many cells are done and how many there are."""
@@ -141,7 +151,7 @@ def html_of(notebook: "NotebookNode", title: str) -> str:
         html_manager_semver_range="",
     )
     page, _ = exporter.from_notebook_node(notebook, resources={"metadata": {"name": title}})
-    return str(page)
+    return str(page).replace("</head>", f"{_STYLE}</head>", 1)
 
 
 def copy_notebooks(folder: Path, parameters: dict[str, Any]) -> list[Path]:

@@ -222,6 +222,7 @@ def summary_sheet(summary: StoreSummary) -> Sheet:
     facts = [
         ("noise share", f"{_shares(boot.prunable, boot)}: what a cap could take away"),
         ("floor", f"{_shares(boot.load_bearing, boot)}: load-bearing, no cap goes below"),
+        *_floor_facts(boot),
         *_pace_facts(summary),
         *_oddities(summary),
         ("tokens", summary.token_rule),
@@ -236,6 +237,19 @@ def _shares(part: Amount, boot: Boot) -> str:
         return "nothing is loaded"
     tokens = f"{part.tokens / boot.tokens:.1%}" if boot.tokens else "none"
     return f"{part.items / boot.items:.1%} of items, {tokens} of tokens"
+
+
+def _floor_facts(boot: Boot) -> list[tuple[str, str]]:
+    """Say so when a cap on episodes cannot change much."""
+    if not boot.tokens or boot.load_bearing.tokens < boot.tokens / 2:
+        return []
+    return [
+        (
+            "",
+            f"no cap on episodes can help much: {boot.load_bearing.tokens:,} of {boot.tokens:,} "
+            "tokens are load-bearing; shorten or supersede the largest of those",
+        )
+    ]
 
 
 def _pace_facts(summary: StoreSummary) -> list[tuple[str, str]]:
