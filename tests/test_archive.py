@@ -129,7 +129,7 @@ class TestListing:
         assert archived_rows(store, search=text)["memory_id"].tolist() == found
 
     def test_bytes_that_are_no_text_are_shown_all_the_same(self, store: Path) -> None:
-        write_rows(store, [row("odd", rowid=0, body=RawText(b"\xff"), source_event_id=b"\xfe")])
+        write_rows(store, [row("odd", rowid=0, source_event_id=RawText(b"\xff"))])
         compacted(store, 4)
         assert archived_rows(store, search="odd")["title"].tolist() == ["title of odd"]
 
@@ -158,13 +158,13 @@ class TestExporting:
         assert {name: first[name] for name in row("e1")} == row("e1", "episodic", "merged")
 
     def test_jsonl_keeps_values_of_any_type(self, store: Path, tmp_path: Path) -> None:
-        odd = row("odd", rowid=0, body=RawText(b"\xff\0"), source_event_id=b"\xfe")
+        odd = row("odd", rowid=0, source_event_id=RawText(b"\xff\0"), source_sequence=b"\xfe")
         write_rows(store, [odd])
         compacted(store, 4)
         export_archived(store, tmp_path / "out.jsonl", search="odd")
         (line,) = (tmp_path / "out.jsonl").read_text().splitlines()
-        assert json.loads(line)["body"] == {"text": "ff00"}
-        assert json.loads(line)["source_event_id"] == {"blob": "fe"}
+        assert json.loads(line)["source_event_id"] == {"text": "ff00"}
+        assert json.loads(line)["source_sequence"] == {"blob": "fe"}
 
     def test_jsonl_cannot_steer_a_terminal(self, store: Path, tmp_path: Path) -> None:
         write_rows(store, [row("odd", rowid=0, title="\x1b[31m\u202e\0")])

@@ -679,16 +679,19 @@ def test_a_plan_deletes_what_compact_episodic_deletes_and_all_comes_back(
 @settings(max_examples=40, deadline=None)
 @given(
     rows=row_lists(max_size=12),
-    bodies=st.lists(st.binary(max_size=5), min_size=12, max_size=12),
+    events=st.lists(st.binary(max_size=5), min_size=12, max_size=12),
     chosen=st.sets(st.integers(0, 11)),
 )
 def test_any_rows_restored_are_byte_for_byte_what_they_were(
     tmp_path_factory: pytest.TempPathFactory,
     rows: list[Row],
-    bodies: list[bytes],
+    events: list[bytes],
     chosen: set[int],
 ) -> None:
-    odd = [each | {"body": RawText(body)} for each, body in zip(rows, bodies, strict=False)]
+    odd = [
+        each | {"source_event_id": RawText(event)}
+        for each, event in zip(rows, events, strict=False)
+    ]
     store = write_rows(tmp_path_factory.mktemp("random") / "memory.db", odd)
     before = rows_of(store)
     made = plan(store, KeepRecent(0), now=NOON)
