@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
-from memlab.archive import Archive, Copy, archive_path, create_archive, open_archive
+from memlab.archive import Archive, Copy, archive_path, create_archive, open_archive, pack
 from memlab.database import (
     check_table,
     connect,
@@ -110,7 +110,7 @@ def apply(
     moment = datetime.now(UTC) if now is None else now
     with opened_for_change(path) as connection:
         if not plan.rows:
-            return _receipt(plan, path, moment, archived=False)
+            return receipt_of(plan, path, moment, archived=False)
         with sqlite_errors_in_words(path), transaction(connection):
             watch(ApplyStep.LOCKED)
             _archive_and_delete(connection, path, plan, moment, watch)
@@ -118,7 +118,7 @@ def apply(
     with open_archive(path) as archive:
         archive.finish(plan.digest, moment)
     watch(ApplyStep.RECORDED)
-    return _receipt(plan, path, moment, archived=True)
+    return receipt_of(plan, path, moment, archived=True)
 
 
 def finish(
@@ -291,7 +291,8 @@ def _delete(connection: sqlite3.Connection, plan: Plan, load_bearing: int, watch
     watch(ApplyStep.VERIFIED)
 
 
-def _receipt(plan: Plan, path: Path, now: datetime, *, archived: bool) -> Receipt:
+def receipt_of(plan: Plan, path: Path, now: datetime, *, archived: bool) -> Receipt:
+    """Return the receipt of a plan that was carried out on the store at `path`."""
     return Receipt(
         digest=plan.digest,
         store=str(path),

@@ -12,11 +12,19 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from memlab.archive import Archive, Entry, archive_errors, open_archive, read_archive
-from memlab.compaction import opened_for_change
+from memlab.archive import (
+    Archive,
+    Entry,
+    archive_errors,
+    archive_path,
+    open_archive,
+    read_archive,
+)
+from memlab.compaction import opened_for_change, receipt_of
 from memlab.database import COLUMNS, exact
 from memlab.errors import ArchiveError
 from memlab.files import whole_file
+from memlab.plans import Plan, Receipt
 from memlab.rows import jsonable
 from memlab.store import transaction
 
@@ -43,6 +51,34 @@ def archived_plans(store: str | Path) -> list[Entry]:
         When it has no archive, or one that cannot be read.
     """
     return read_archive(Path(store), lambda archive: archive.entries())
+
+
+def last_applied(store: str | Path) -> tuple[Plan, Receipt] | None:
+    """Return the last plan that was applied to a store, with its receipt; None without one.
+
+    Parameters
+    ----------
+    store : str or Path
+        The store.
+
+    Raises
+    ------
+    ArchiveError
+        When it has an archive that cannot be read.
+    """
+    path = Path(store).resolve()
+    if not archive_path(path).exists():
+        return None
+
+    def read(archive: Archive) -> tuple[Plan, Receipt] | None:
+        finished = [entry for entry in archive.entries() if entry.finished_at is not None]
+        if not finished:
+            return None
+        plan = archive.plan_of(finished[-1])
+        moment = finished[-1].finished_at or finished[-1].archived_at
+        return plan, receipt_of(plan, path, moment, archived=True)
+
+    return read_archive(path, read)
 
 
 def archived_rows(

@@ -227,6 +227,19 @@ class TestReport:
         assert "keep_recent = 25" in page
         assert str(store.parent) not in page
 
+    def test_the_record_names_evidence_plan_and_receipt(self, store: Path, tmp_path: Path) -> None:
+        record, page = tmp_path / "record.md", tmp_path / "report.html"
+        words = ("report", store, "-o", page, "--keep-recent", 50, "--record", record)
+        assert run(*words).exit_code == 0
+        text = record.read_text()
+        assert "| cap | `keep_recent = 50`, chosen by hand |" in text
+        assert "| goes | 542 of 644 memories |" in text
+        assert "`memlab apply record.plan.json`" in text
+        assert "horizon" in text
+        assert run("apply", tmp_path / "record.plan.json").exit_code == 0
+        assert run(*words).exit_code == 0
+        assert "542 memories deleted and archived; undo: `memlab restore" in record.read_text()
+
     def test_a_folder_that_is_not_there_is_one_sentence(self, store: Path, tmp_path: Path) -> None:
         done = run("report", store, "-o", tmp_path / "nowhere" / "report.html")
         assert done.exit_code == 2

@@ -44,6 +44,7 @@ ORDER = [
     "doctor",
     "charts",
     "explorer",
+    "record",
     "reporting",
     "cli",
 ]

@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from memlab.cli.compact import apply_plan, compact, finish_plan, restore_plan
+from memlab.cli.doctor import doctor
 from memlab.cli.lab import lab
 from memlab.cli.report import report
 from memlab.cli.show import show
@@ -47,6 +48,7 @@ for command in (
     apply_plan,
     finish_plan,
     restore_plan,
+    doctor,
     archive,
     show_space,
     vacuum_store,

@@ -1,11 +1,21 @@
-"""``memlab report``: one HTML file that shows what is in a store and what a cap would do."""
+"""``memlab report``: what is in a store and what a cap would do, as one HTML file."""
 
+from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from memlab.cli.options import STORE, moment_for, store_or_bundled
 from memlab.cli.output import print_lines, share
+
+if TYPE_CHECKING:
+    from memlab.sizing import Advice
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+
+WITHOUT_EVIDENCE: Final = 50
+"""The cap that a report shows where the evidence does not allow to recommend one."""
 
 
 @click.command()
@@ -13,7 +23,7 @@ from memlab.cli.output import print_lines, share
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     default=Path("memlab-report.html"),
     show_default=True,
     help="The file to write.",
@@ -21,11 +31,14 @@ from memlab.cli.output import print_lines, share
 @click.option(
     "--keep-recent",
     type=click.IntRange(min=0),
-    default=50,
-    show_default=True,
-    help="The cap whose effect the report shows.",
+    help=f"The cap whose effect is shown; by default the recommended one, else {WITHOUT_EVIDENCE}.",
 )
-def report(store: Path | None, output: Path, keep_recent: int) -> None:
+@click.option(
+    "--record",
+    type=FILE,
+    help="Also write a decision record in Markdown, and the plan to review beside it.",
+)
+def report(store: Path | None, output: Path, keep_recent: int | None, record: Path | None) -> None:
     """Write a report on STORE: one self-contained HTML file with its charts.
 
     Without STORE, on the bundled two years. The store is only read.
@@ -35,16 +48,15 @@ def report(store: Path | None, output: Path, keep_recent: int) -> None:
     from memlab.frame import load
     from memlab.growth import summarize
     from memlab.reporting import write_report
+    from memlab.sizing import recommend_cap
 
     path = store_or_bundled(store)
     frame = load(path)
     now = moment_for(store, frame)
-    parameters = {
-        "store": str(path.resolve()),
-        "now": now.isoformat(),
-        "keep_recent": keep_recent,
-    }
-    with tqdm(desc="report", unit="cell", leave=False, disable=None) as bar:
+    advice = recommend_cap(frame)
+    cap = next(n for n in (keep_recent, advice.keep_recent, WITHOUT_EVIDENCE) if n is not None)
+    parameters = {"store": str(path.resolve()), "now": now.isoformat(), "keep_recent": cap}
+    with tqdm(desc="report", unit=" cells", leave=False, disable=None) as bar:
 
         def progress(done: int, total: int) -> None:
             bar.total = total
@@ -61,3 +73,27 @@ def report(store: Path | None, output: Path, keep_recent: int) -> None:
         f"  load-bearing: {boot.load_bearing.items:,} memories, "
         f"{boot.load_bearing.tokens:,} tokens; no cap goes below them",
     )
+    if record is not None:
+        _write_record(record, path, advice, cap, now)
+
+
+def _write_record(record: Path, path: Path, advice: "Advice", cap: int, now: datetime) -> None:
+    """Write the record, and beside it the plan unless a plan for this cap was applied already."""
+    from memlab.files import write_whole
+    from memlab.planning import plan
+    from memlab.policies import KeepRecent
+    from memlab.record import decision_record
+    from memlab.retrieval import last_applied
+
+    policy = KeepRecent(cap)
+    made, receipt, plan_file = plan(path, policy, now=now), None, None
+    applied = last_applied(path)
+    if not made.rows and applied is not None and applied[0].policy == made.policy:
+        made, receipt = applied
+    elif made.rows:
+        plan_file = record.with_suffix(".plan.json")
+        write_whole(plan_file, made.to_json())
+        print_lines(f"plan: {plan_file}")
+    text = decision_record(advice, made, now=now, plan_file=plan_file, receipt=receipt)
+    write_whole(record, text)
+    print_lines(f"record: {record}")
