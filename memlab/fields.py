@@ -71,6 +71,7 @@ def interpreted(
     parse : callable
         Raises ValueError where a value means nothing.
     values : sequence
+        What to parse.
     otherwise : object
         Stands for a value that means nothing.
     """
@@ -87,11 +88,14 @@ def interpreted(
 
 def kinds_of(kinds: Coded, faults: Faults) -> pd.Categorical:
     """Return kinds as categories; an unknown one is missing."""
-    _, wrong = interpreted(lambda kind: is_load_bearing_stored(kind, "[]"), kinds.texts, False)
+    _, wrong = interpreted(
+        lambda kind: is_load_bearing_stored(kind, "[]"), kinds.texts, otherwise=False
+    )
     faults.add("kind", kinds.codes, wrong)
     places = {kind: place for place, kind in enumerate(KINDS)}
     codes = np.array([*(places.get(text, _MISSING) for text in kinds.texts), _MISSING])
-    return pd.Categorical.from_codes(codes[kinds.codes], categories=list(KINDS))
+    dtype = pd.CategoricalDtype(list(KINDS))
+    return pd.Categorical.from_codes(codes[kinds.codes], dtype=dtype)
 
 
 def verdicts_of(kinds: Coded, tags: Coded) -> npt.NDArray[np.bool_]:
@@ -113,7 +117,8 @@ def verdicts_of(kinds: Coded, tags: Coded) -> npt.NDArray[np.bool_]:
 
 def lists_of(column: str, lists: Coded, faults: Faults) -> npt.NDArray[np.object_]:
     """Return JSON lists as tuples of strings, () for what is none; equal texts share one tuple."""
-    tuples, wrong = interpreted(strings_of, lists.texts, ())
+    nothing: tuple[str, ...] = ()
+    tuples, wrong = interpreted(strings_of, lists.texts, nothing)
     faults.add(column, lists.codes, {code: f"{column} {text}" for code, text in wrong.items()})
     meanings = np.empty(len(tuples) + 1, dtype=object)
     meanings[:-1] = np.fromiter(tuples, dtype=object, count=len(tuples))
@@ -129,9 +134,8 @@ def moments_of(column: str, texts: Any, faults: Faults) -> pd.DatetimeIndex:
         coded = Coded.of(texts)
         distinct, wrong = interpreted(moment_of, coded.texts, None)
         faults.add(column, coded.codes, {code: f"{column} {text}" for code, text in wrong.items()})
-        moments = pa.array([*distinct, None], _MICROSECONDS).take(
-            pa.array(coded.codes % (len(distinct) + 1))
-        )
+        places = pa.array(coded.codes % (len(distinct) + 1))
+        moments = pa.array([*distinct, None], _MICROSECONDS).take(places)
     naive = moments.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False)
     return pd.DatetimeIndex(naive).tz_localize("UTC")
 

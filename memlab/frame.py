@@ -28,7 +28,7 @@ from memlab.fields import (
     verdicts_of,
 )
 from memlab.items import shortened
-from memlab.scan import BODY, TEXT, TEXTS, Texts, scan_rows, schema_of, snapshot
+from memlab.scan import SCHEMA, TEXT, scan_rows, snapshot
 from memlab.store import SqliteMemoryStore
 from memlab.tokens import CHARS_PER_TOKEN, ESTIMATE_RULE, CountTokens, token_counter
 
@@ -55,8 +55,7 @@ def load(
     source : path, ``file:`` URI or SqliteMemoryStore
         The store. What an open transaction has not committed yet is not seen.
     with_body : bool
-        Whether to add the texts themselves as ``body``. Only bodies that are read are checked to
-        be UTF-8.
+        Whether to add the texts themselves as ``body``, most of a store's memory.
     on_bad_row : {"raise", "keep"}
         What to do about a row that cannot be interpreted. ``"keep"`` adds a column ``problem``,
         missing where there is none; such a row counts as load-bearing, and the fields that cannot
@@ -88,7 +87,7 @@ def load(
         raise ValueError(f"on_bad_row must be 'raise' or 'keep', not {on_bad_row!r}")
     counter, rule = (None, ESTIMATE_RULE) if count_tokens is None else token_counter(count_tokens)
 
-    stored, name = _read(source, (*TEXTS, BODY) if with_body else TEXTS, counter)
+    stored, name = _read(source, with_body=with_body, counter=counter)
     frame = _labelled(stored)
     if stored.faults and on_bad_row == "raise":
         raise _bad_row(frame, stored.faults, name)
@@ -108,33 +107,33 @@ class _Stored:
     faults: list[Fault]
 
 
-def _read(source: Source, texts: Texts, counter: CountTokens | None) -> tuple[_Stored, str]:
+def _read(source: Source, *, with_body: bool, counter: CountTokens | None) -> tuple[_Stored, str]:
     """Return what `source` holds, and its name for a message."""
     if isinstance(source, SqliteMemoryStore):
         if source.path is None:
             with closing(connect(":memory:")) as copy:
                 source.connection.backup(copy)
-                return _stored([copy], texts, counter), ":memory:"
+                return _stored([copy], with_body=with_body, counter=counter), ":memory:"
         source = source.path
     path = store_file(fspath(source))
 
     def read(uri: str) -> _Stored:
         with snapshot(uri) as connections:
-            return _stored(connections, texts, counter)
+            return _stored(connections, with_body=with_body, counter=counter)
 
     return read_store(path, read), str(path)
 
 
 def _stored(
-    connections: Sequence[sqlite3.Connection], texts: Texts, counter: CountTokens | None
+    connections: Sequence[sqlite3.Connection], *, with_body: bool, counter: CountTokens | None
 ) -> _Stored:
-    empty = schema_of(texts).empty_table()
-    tables, counts, faults = [empty], [], []
-    for rows in scan_rows(connections, texts if counter is None else (*TEXTS, BODY)):
+    names = [name for name in SCHEMA.names if with_body or name != c.BODY]
+    tables, counts, faults = [SCHEMA.empty_table().select(names)], [], []
+    for rows in scan_rows(connections):
         faults += rows.faults
         if counter is not None:
             counts += _counted(rows.table, counter)
-        tables.append(rows.table.select(empty.column_names))
+        tables.append(rows.table.select(names))
     tokens = None if counter is None else np.array(counts, dtype=np.int64)
     return _Stored(pa.concat_tables(tables), tokens, _signals(connections[0]), faults)
 
@@ -181,7 +180,9 @@ def _signals(connection: sqlite3.Connection) -> pd.DataFrame | None:
     names = [name for name in c.SIGNAL_DTYPES if name in kept]
     if c.MEMORY_ID not in kept or not names:
         return None
-    rows = connection.execute(f"SELECT memory_id, {', '.join(names)} FROM memory_signals")
+    rows = connection.execute(
+        f"SELECT memory_id, {', '.join(names)} FROM memory_signals WHERE memory_id IS NOT NULL"
+    )
     frame = pd.DataFrame(rows.fetchall(), columns=[c.MEMORY_ID, *names], dtype=object)
     return frame.drop_duplicates(c.MEMORY_ID, keep="last").set_index(c.MEMORY_ID)
 
@@ -249,11 +250,11 @@ def _bad_row(frame: pd.DataFrame, faults: list[Fault], where: str) -> BadRowErro
     position, column, text = _first_to_last(faults)[0]
     memory_id = frame[c.MEMORY_ID].array[int(frame[c.POSITION].searchsorted(position))]
     name = None if pd.isna(memory_id) else str(memory_id)
-    others = len({fault[0] for fault in faults}) - 1
-    more = f" ({others} more rows cannot be read either)" if others else ""
+    rows = len({fault[0] for fault in faults})
+    them = "it" if rows == 1 else f"the {rows} rows like it"
     return BadRowError(
-        f"row {position} (memory_id {name!r}) in {where} cannot be read: {text}{more}; mend that "
-        "row, or load with on_bad_row='keep'",
+        f"row {position} (memory_id {name!r}) in {where} cannot be read: {text}; mend {them}, or "
+        "load with on_bad_row='keep'",
         position=position,
         memory_id=name,
         column=column,
@@ -268,10 +269,6 @@ def _with_problems(frame: pd.DataFrame, faults: list[Fault]) -> pd.DataFrame:
     problem = frame[c.POSITION].map({at: "; ".join(said) for at, said in texts.items()})
     problem = problem.astype(_STR)
     bad = problem.notna()
-    return frame.assign(
-        **{
-            c.LOAD_BEARING: frame[c.LOAD_BEARING] | bad,
-            c.PRUNABLE: frame[c.PRUNABLE] & ~bad,
-            c.PROBLEM: problem,
-        }
-    )
+    load_bearing, prunable = frame[c.LOAD_BEARING] | bad, frame[c.PRUNABLE] & ~bad
+    flagged = {c.LOAD_BEARING: load_bearing, c.PRUNABLE: prunable, c.PROBLEM: problem}
+    return pd.DataFrame({**frame, **flagged})

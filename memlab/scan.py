@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from queue import SimpleQueue
 from typing import Any, Final
 
@@ -23,25 +22,38 @@ import pyarrow.compute as pc
 
 from memlab.database import connect_reading
 
-Texts = tuple[str, ...]
 Range = tuple[int, int]
 Fault = tuple[int, str, str]
 """The rowid, the column and what is wrong with its value."""
 
-BODY: Final = "body"
 NULLABLE: Final = ("source_task_ref", "superseded_by")
 REPEATING: Final = ("kind", "tags_json", "supersedes_json", "evidence_refs_json")
 """Columns in which few texts come often: Arrow keeps each text once."""
-TEXTS: Final[Texts] = ("memory_id", "title", "authored_by", "created_at", *REPEATING, *NULLABLE)
+TEXTS: Final = (
+    *("memory_id", "title", "body", "authored_by", "created_at"),
+    *REPEATING,
+    *NULLABLE,
+)
 
 TEXT: Final = pa.large_string()
-CODED: Final = pa.dictionary(pa.int32(), TEXT)
-ROWS_AT_ONCE: Final = 8192
-BODIES_AT_ONCE: Final = 1024
+SCHEMA: Final = pa.schema(
+    [
+        ("position", pa.int64()),
+        ("confidence", pa.float64()),
+        *((name, pa.dictionary(pa.int32(), TEXT) if name in REPEATING else TEXT) for name in TEXTS),
+        ("active", pa.bool_()),
+        ("chars", pa.int64()),
+    ]
+)
+"""The text columns by their names in the table; ``chars`` are of title and body together."""
 
+_ROWS_AT_ONCE: Final = 8192
+_BYTES_AT_ONCE: Final = 2**21
+_WORTH_THREADS: Final = 16
+"""So many times are rows read at once before more than one thread does it."""
 _MOST_CONNECTIONS: Final = 4
-_WORTH_THREADS: Final = 8  # times ROWS_AT_ONCE
 _MOST_GAPS: Final = 4
+"""So many times more rowids than rows are walked through in even steps."""
 
 _TYPES: Final = {
     type(None): "NULL",
@@ -52,22 +64,29 @@ _TYPES: Final = {
 }
 _SEPARATOR: Final = "\x1f"
 _NULL: Final = "\x1e"
+_DECIMALS: Final = 10_000.0
 _BETWEEN: Final = "FROM memory_items WHERE rowid BETWEEN ? AND ?"
-_BODY_FACTS: Final = {
-    "lengths": "group_concat(length(body))",
-    "characters": "sum(length(body))",
-    "bytes": "sum(length(CAST(body AS BLOB)))",
-}
-_FACTS: Final = {
-    "rows": "count(*)",
-    "sound": "",
-    "position": "group_concat(rowid)",
-    "lowest confidence": "min(confidence)",
-    "highest confidence": "max(confidence)",
-    "confidences": "count(confidence)",
-    **{f"{name} present": f"count({name})" for name in NULLABLE},
-    **_BODY_FACTS,
-}
+_SOUND: Final = " AND ".join(  # blobs sort after every text
+    f"({name} < x'') IS NOT 0" if name in NULLABLE else f"{name} < x''" for name in TEXTS
+)
+_IN_DECIMALS: Final = f"CAST(confidence * {_DECIMALS} + 0.5 AS INTEGER)"
+_JOINED: Final = ", ".join(
+    f"group_concat(coalesce({name}, '{_NULL}'), '{_SEPARATOR}')"
+    if name in NULLABLE
+    else f"group_concat({name}, '{_SEPARATOR}')"
+    for name in TEXTS
+)
+_SELECT_JOINED: Final = f"""
+SELECT
+    count(*),
+    count(CASE WHEN {_SOUND} THEN 1 END),
+    count(CASE WHEN {_IN_DECIMALS} / {_DECIMALS} = confidence THEN 1 END),
+    group_concat(rowid),
+    group_concat({_IN_DECIMALS}),
+    {", ".join(f"count({name})" for name in NULLABLE)},
+    {_JOINED}
+{_BETWEEN}
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,25 +96,13 @@ class Rows:
     Parameters
     ----------
     table : pyarrow.Table
-        With the columns of :func:`schema_of`. What cannot be read is null, and has no characters.
+        With :data:`SCHEMA`. What cannot be read is null, and has no characters.
     faults : list of (position, column, text)
         What cannot be read, and why.
     """
 
     table: Any
     faults: list[Fault] = field(default_factory=list)
-
-
-@cache
-def schema_of(texts: Texts) -> Any:
-    """Return the Arrow schema of rows with these text columns.
-
-    They go by their names in the table, and so does ``confidence``. Beside them are ``position``,
-    ``active``, and ``chars`` of title and body together.
-    """
-    columns = [(name, CODED if name in REPEATING else TEXT) for name in texts]
-    others = [("confidence", pa.float64()), ("active", pa.bool_()), ("chars", pa.int64())]
-    return pa.schema([("position", pa.int64()), *columns, *others])
 
 
 @contextmanager
@@ -122,45 +129,47 @@ def _version(connection: sqlite3.Connection) -> int:
     return version
 
 
-def scan_rows(connections: Sequence[sqlite3.Connection], texts: Texts) -> Iterator[Rows]:
-    """Yield all rows of ``memory_items``, some thousand at a time, in rowid order.
+def scan_rows(connections: Sequence[sqlite3.Connection]) -> Iterator[Rows]:
+    """Yield all rows of ``memory_items``, some at a time, in rowid order.
 
     Parameters
     ----------
     connections : sequence of sqlite3.Connection
         One or more that see the same rows; each reads in a thread of its own.
-    texts : tuple of str
-        :data:`TEXTS`, with :data:`BODY` where bodies are wanted too. Bodies that are not read are
-        not checked to be UTF-8.
     """
-    ranges = list(_ranges(connections[0], BODIES_AT_ONCE if BODY in texts else ROWS_AT_ONCE))
+    ranges = list(_ranges(connections[0]))
     if len(ranges) < _WORTH_THREADS or len(connections) == 1:
-        yield from (_read(connections[0], rowids, texts) for rowids in ranges)
+        yield from (_read(connections[0], rowids) for rowids in ranges)
     else:
-        yield from _scan_in_threads(connections, ranges, texts)
+        yield from _scan_in_threads(connections, ranges)
 
 
-def _ranges(connection: sqlite3.Connection, size: int) -> Iterator[Range]:
-    """Yield the first and the last rowid of every `size` rows or fewer, but for gaps."""
-    lowest, highest, count = connection.execute(
-        "SELECT (SELECT min(rowid) FROM memory_items), (SELECT max(rowid) FROM memory_items), "
-        "(SELECT count(*) FROM memory_items)"
+def _ranges(connection: sqlite3.Connection) -> Iterator[Range]:
+    """Yield the first and the last rowid of every few rows."""
+    count, lowest, highest, pages = connection.execute(
+        "SELECT (SELECT count(*) FROM memory_items), (SELECT min(rowid) FROM memory_items), "
+        "(SELECT max(rowid) FROM memory_items), page_count * page_size "
+        "FROM pragma_page_count, pragma_page_size"
     ).fetchone()
-    if count and highest - lowest < _MOST_GAPS * count:
-        for first in range(lowest, highest + 1, size):
-            yield first, min(first + size - 1, highest)
+    if not count:
         return
-    while lowest is not None:
+    size = min(max(_BYTES_AT_ONCE * count // pages, 1), _ROWS_AT_ONCE)
+    if highest - lowest < _MOST_GAPS * count:
+        starts = range(lowest, highest + 1, size)
+        yield from ((start, min(start + size - 1, highest)) for start in starts)
+        return
+    following = (lowest,)
+    while following:
+        (start,) = following
         following = connection.execute(
             "SELECT rowid FROM memory_items WHERE rowid >= ? ORDER BY rowid LIMIT 1 OFFSET ?",
-            (lowest, size),
+            (start, size),
         ).fetchone()
-        yield lowest, highest if following is None else following[0] - 1
-        lowest = None if following is None else following[0]
+        yield start, following[0] - 1 if following else highest
 
 
 def _scan_in_threads(
-    connections: Sequence[sqlite3.Connection], ranges: Iterable[Range], texts: Texts
+    connections: Sequence[sqlite3.Connection], ranges: Iterable[Range]
 ) -> Iterator[Rows]:
     idle: SimpleQueue[sqlite3.Connection] = SimpleQueue()
     for connection in connections:
@@ -169,7 +178,7 @@ def _scan_in_threads(
     def read(rowids: Range) -> Rows:
         connection = idle.get()
         try:
-            return _read(connection, rowids, texts)
+            return _read(connection, rowids)
         finally:
             idle.put(connection)
 
@@ -183,61 +192,39 @@ def _scan_in_threads(
             yield running.popleft().result()
 
 
-def _read(connection: sqlite3.Connection, rowids: Range, texts: Texts) -> Rows:
-    return _joined(connection, rowids, texts) or _one_by_one(connection, rowids, texts)
+def _read(connection: sqlite3.Connection, rowids: Range) -> Rows:
+    return _joined(connection, rowids) or _one_by_one(connection, rowids)
 
 
-def _joined(connection: sqlite3.Connection, rowids: Range, texts: Texts) -> Rows | None:
+def _joined(connection: sqlite3.Connection, rowids: Range) -> Rows | None:
     """Read each column's texts as one; None where that could garble a value."""
     connection.text_factory = bytes
     try:
-        found = connection.execute(_select_joined(texts), rowids).fetchone()
+        count, sound, decimal, *found = connection.execute(_SELECT_JOINED, rowids).fetchone()
     except sqlite3.DataError:  # together longer than SQLite allows one value to be
         return None
-    values = dict(zip((*_FACTS, *texts), found, strict=True))
-    count = values["rows"]
     if not count:
-        return Rows(schema_of(texts).empty_table())
-    if values["sound"] != count or _has_nul(connection, rowids, values):
+        return Rows(SCHEMA.empty_table())
+    if sound != count:
         return None
-    columns: dict[str, Any] = {"position": _integers(values["position"])}
-    columns["confidence"] = _confidences(connection, rowids, columns["position"], values)
-    for name in texts:
-        columns[name] = _split(values[name], count, values.get(f"{name} present", count))
+    position, confidence = (_integers(joined) for joined in found[:2])
+    columns: dict[str, Any] = {"position": position}
+    columns["confidence"] = (
+        pc.divide(confidence.cast(pa.float64()), _DECIMALS)
+        if decimal == count
+        else _confidences(connection, rowids, position)
+    )
+    present = dict(zip(NULLABLE, found[2:], strict=False))
+    for name, joined in zip(TEXTS, found[2 + len(NULLABLE) :], strict=True):
+        columns[name] = _split(joined, count, present.get(name, count))
     if any(column is None for column in columns.values()):
         return None
     columns["active"] = columns["superseded_by"].is_null()
-    body = pc.utf8_length(columns[BODY]) if BODY in texts else _integers(values["lengths"])
-    columns["chars"] = pc.add(pc.utf8_length(columns["title"]), body)
+    columns["chars"] = pc.add(*(pc.utf8_length(columns[name]) for name in ("title", "body")))
     columns |= {name: columns[name].dictionary_encode() for name in REPEATING}
-    table = pa.table(columns, schema_of(texts))
-    in_order = (np.diff(columns["position"]) > 0).all()
+    table = pa.table(columns, SCHEMA)
+    in_order = (np.diff(position) > 0).all()
     return Rows(table if in_order else table.sort_by("position"))
-
-
-@cache
-def _select_joined(texts: Texts) -> str:
-    required = [name for name in (*TEXTS, BODY) if name not in NULLABLE]
-    checks = [f"{name} < x''" for name in required]  # blobs sort after every text
-    checks += [f"({name} < x'') IS NOT 0" for name in NULLABLE]
-    facts = {name: "NULL" if BODY in texts else sql for name, sql in _BODY_FACTS.items()}
-    sound = f"count(CASE WHEN {' AND '.join(checks)} THEN 1 END)"
-    values = {name: f"coalesce({name}, '{_NULL}')" for name in NULLABLE}
-    joined = [f"group_concat({values.get(name, name)}, '{_SEPARATOR}')" for name in texts]
-    wanted = {**_FACTS, **facts, "sound": sound}
-    return f"SELECT {', '.join([*wanted.values(), *joined])} {_BETWEEN}"
-
-
-def _has_nul(connection: sqlite3.Connection, rowids: Range, values: dict[str, Any]) -> bool:
-    """Whether the length of a body is not its number of characters: length() stops at a NUL."""
-    if values["characters"] == values["bytes"]:
-        return False
-    found = connection.execute(
-        f"SELECT 1 {_BETWEEN} AND length(body) <> length(CAST(body AS BLOB)) "
-        "AND instr(body, char(0)) LIMIT 1",
-        rowids,
-    )
-    return found.fetchone() is not None
 
 
 def _integers(joined: bytes) -> Any:
@@ -261,44 +248,39 @@ def _split(joined: bytes, count: int, present: int) -> Any | None:
     return pc.if_else(nulls, pa.scalar(None, TEXT), texts)
 
 
-def _confidences(
-    connection: sqlite3.Connection, rowids: Range, position: Any, values: dict[str, Any]
-) -> Any | None:
-    """Return the confidences, exactly as stored; None where one is not a number."""
-    low, high = values["lowest confidence"], values["highest confidence"]
-    if (type(low), type(high), values["confidences"]) != (float, float, len(position)):
-        return None
-    if low == high:
-        return pa.array(np.full(len(position), low))
+def _confidences(connection: sqlite3.Connection, rowids: Range, position: Any) -> Any | None:
+    """Return confidences of any number of digits; None where one is not a number."""
     found = connection.execute(f"SELECT rowid, confidence {_BETWEEN}", rowids).fetchall()
-    at, confidences = zip(*found, strict=True)
-    return pa.array(confidences) if pa.array(at).equals(position) else None
+    at, values = zip(*found, strict=True)
+    if {type(value) for value in values} != {float} or not pa.array(at).equals(position):
+        return None
+    return pa.array(values)
 
 
-def _one_by_one(connection: sqlite3.Connection, rowids: Range, texts: Texts) -> Rows:
+def _one_by_one(connection: sqlite3.Connection, rowids: Range) -> Rows:
     """Read rows whatever their values are."""
     connection.text_factory = bytearray  # a blob comes as bytes, so the two differ
-    names = ("rowid", "superseded_by IS NULL", "confidence", *TEXTS, BODY)
+    names = ("rowid", "superseded_by IS NULL", "confidence", *TEXTS)
     rows, faults = [], []
     for stored in connection.execute(
         f"SELECT {', '.join(names)} {_BETWEEN} ORDER BY rowid", rowids
     ):
-        row, wrong = _row(stored, texts)
+        row, wrong = _row(stored)
         rows.append(row)
         faults += wrong
-    return Rows(pa.Table.from_pylist(rows, schema_of(texts)), faults)
+    return Rows(pa.Table.from_pylist(rows, SCHEMA), faults)
 
 
-def _row(stored: Sequence[Any], texts: Texts) -> tuple[dict[str, Any], list[Fault]]:
+def _row(stored: Sequence[Any]) -> tuple[dict[str, Any], list[Fault]]:
     """Return a row with None for what cannot be read, and why it cannot."""
     position, active, confidence, *values = stored
     row: dict[str, Any] = {"position": position, "active": bool(active), "confidence": None}
     wrong: dict[str, str] = {}
-    for name, value in zip((*TEXTS, BODY), values, strict=True):
+    for name, value in zip(TEXTS, values, strict=True):
         row[name] = None
         if isinstance(value, bytearray):
             try:
-                row[name] = value.decode(errors="strict" if name in texts else "replace")
+                row[name] = value.decode()
             except UnicodeDecodeError:
                 wrong[name] = "is not UTF-8"
         elif value is not None or name not in NULLABLE:
@@ -307,5 +289,5 @@ def _row(stored: Sequence[Any], texts: Texts) -> tuple[dict[str, Any], list[Faul
         row["confidence"] = confidence
     else:
         wrong["confidence"] = f"is {_TYPES[type(confidence)]}, not a number"
-    row["chars"] = len(row["title"] or "") + len(row[BODY] or "")
+    row["chars"] = len(row["title"] or "") + len(row["body"] or "")
     return row, [(position, name, f"{name} {text}") for name, text in wrong.items()]

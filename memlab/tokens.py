@@ -28,7 +28,7 @@ def token_counter(count_tokens: CountTokens | str) -> tuple[CountTokens, str]:
     if callable(count_tokens):
         name = getattr(count_tokens, "__qualname__", type(count_tokens).__qualname__)
         return count_tokens, f"counted by {name}"
-    openai = import_extra("rs_bpe.bpe", extra="tokens").openai
+    openai = import_extra("rs_bpe", extra="tokens").bpe.openai
     names = [name for name in dir(openai) if name.endswith("_base")]
     if count_tokens not in names:
         raise ValueError(
