@@ -74,6 +74,8 @@ class CappedPolicy(Policy):
 
     reason: ClassVar[str]
     counts_load_bearing: ClassVar[bool] = True
+    timeless: ClassVar[bool] = False
+    """Whether neither the moment nor use changes the ranking."""
 
     @property
     @abstractmethod

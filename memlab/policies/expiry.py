@@ -2,14 +2,18 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
 from memlab.policies.base import Policy
 from memlab.policies.signals import moment, times
+
+LONGEST: Final = timedelta(days=2_000_000)
+"""Some five thousand years: added to a date, it still fits 64 bits of microseconds."""
 
 
 @dataclass(frozen=True)
@@ -33,13 +37,16 @@ class TimeToLive(Policy):
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
         """Name the rows whose time has come."""
-        at = moment(now)
+        expired = np.flatnonzero(self.deadlines(rows) <= moment(now))
+        return pd.Series(self.reason, index=expired, dtype="str")
+
+    def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
+        """Return the UTC time each row goes at, NaT for a durable one."""
         expires = times(rows, col.EXPIRES_AT)
-        expired = expires <= at
-        if self.ttl is not None and self.ttl > timedelta(0):
-            age = at - times(rows, col.CREATED_AT)
-            expired |= np.isnat(expires) & (age >= np.timedelta64(self.ttl))
-        return pd.Series(self.reason, index=np.flatnonzero(expired), dtype="str")
+        if self.ttl is None or self.ttl <= timedelta(0):
+            return expires
+        due = times(rows, col.CREATED_AT) + np.timedelta64(min(self.ttl, LONGEST))
+        return np.where(np.isnat(expires), due, expires)
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,9 @@ class PurgeSuperseded(Policy):
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
         """Name the superseded rows that are old enough."""
-        age = moment(now) - times(rows, col.CREATED_AT)
-        old = np.flatnonzero(age >= np.timedelta64(self.older_than))
+        old = np.flatnonzero(self.deadlines(rows) <= moment(now))
         return pd.Series(self.reason, index=old, dtype="str")
+
+    def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
+        """Return the UTC time from which each row is old enough, NaT for one without a date."""
+        return times(rows, col.CREATED_AT) + np.timedelta64(min(self.older_than, LONGEST))

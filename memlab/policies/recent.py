@@ -49,6 +49,7 @@ class KeepRecent(CappedPolicy):
     origin: ClassVar[str] = "forge-loop: the newest N by insertion order"
     reason: ClassVar[str] = "beyond-newest"
     counts_load_bearing: ClassVar[bool] = False
+    timeless: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Refuse what is not a count."""

@@ -15,14 +15,20 @@ def numbers(rows: Mapping[str, Any] | pd.DataFrame, name: str) -> npt.NDArray[np
     """Return a column as floats, NaN throughout where there is no such column."""
     if name not in rows:
         return np.full(len(rows[col.POSITION]), np.nan)
-    return np.asarray(pd.Series(rows[name]).to_numpy(dtype=np.float64, na_value=np.nan))
+    values = rows[name]
+    if isinstance(values, np.ndarray) and values.dtype == np.float64:
+        return values
+    return np.asarray(pd.Series(values).to_numpy(dtype=np.float64, na_value=np.nan))
 
 
 def times(rows: Mapping[str, Any] | pd.DataFrame, name: str) -> npt.NDArray[np.datetime64]:
     """Return a column of times as UTC in microseconds, NaT throughout where there is none."""
     if name not in rows:
         return np.full(len(rows[col.POSITION]), np.datetime64("NaT", "us"))
-    return np.asarray(pd.Series(rows[name]).to_numpy(dtype="datetime64[us]"))
+    values = rows[name]
+    if isinstance(values, np.ndarray) and values.dtype == np.dtype("datetime64[us]"):
+        return values
+    return np.asarray(pd.Series(values).to_numpy(dtype="datetime64[us]"))
 
 
 def moment(now: datetime) -> np.datetime64:

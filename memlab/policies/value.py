@@ -113,6 +113,7 @@ class ImportanceBudget(CappedPolicy):
     name: ClassVar[str] = "budget"
     origin: ClassVar[str] = "MemForge: hard budget per agent, least important first"
     reason: ClassVar[str] = "over-budget"
+    timeless: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Refuse what is not a count."""

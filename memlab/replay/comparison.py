@@ -1,0 +1,293 @@
+"""Policies side by side on one history, with the best and the worst that could be done."""
+
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import MISSING, fields
+from datetime import timedelta
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from tqdm.auto import tqdm
+
+from memlab import columns as col
+from memlab.policies import KeepAll, Oracle, Pipeline, Policy
+from memlab.replay.life import Life, life_of
+from memlab.replay.oracle import serve_most
+from memlab.replay.outcome import BOOT_ITEMS, BOOT_TOKENS, Replay
+from memlab.replay.walk import walk
+
+SMALL: Final = 100_000
+"""Rows times policies below which starting processes takes longer than it saves."""
+
+
+def replay_each(
+    frame: pd.DataFrame,
+    references: pd.DataFrame,
+    policies: Iterable[Policy],
+    *,
+    every: int = 1,
+    workers: int | None = None,
+    progress: bool = False,
+) -> list[Replay]:
+    """Replay one history under each of several policies.
+
+    Parameters
+    ----------
+    frame, references, every
+        As for :func:`memlab.replay.replay`.
+    policies : iterable of Policy
+        One for each setting to try.
+    workers : int, optional
+        Processes; as many as there are processors by default, none of its own for little work. A
+        policy that does not pickle (one with a vectoriser of its own, say) needs ``workers=1``.
+    progress : bool
+        Show a progress bar.
+
+    Returns
+    -------
+    list of Replay
+        In the order of `policies`.
+
+    Raises
+    ------
+    ValueError
+        If `every` or `workers` is below 1, or `references` lacks a column.
+    """
+    if every < 1:
+        raise ValueError(f"every={every!r} is not a whole number of 1 or more")
+    if workers is not None and workers < 1:
+        raise ValueError(f"workers={workers!r} is not a whole number of 1 or more")
+    given = list(policies)
+    life = life_of(frame, references)
+    if workers is None:
+        little = len(given) < 2 or len(life) * len(given) < SMALL
+        workers = 1 if little else os.cpu_count() or 1
+    with tqdm(total=len(given), desc="replays", unit="policy", disable=not progress) as bar:
+        if workers == 1:
+            return [_advance(bar, walk(life, policy, every=every)) for policy in given]
+        return _in_processes(life, given, every, min(workers, len(given)), bar)
+
+
+def _advance(bar: Any, done: Replay) -> Replay:
+    bar.update()
+    return done
+
+
+def _in_processes(
+    life: Life, policies: list[Policy], every: int, workers: int, bar: Any
+) -> list[Replay]:
+    done: dict[int, Replay] = {}
+    with ProcessPoolExecutor(workers, initializer=_Worker.start, initargs=(life,)) as pool:
+        tasks = {
+            pool.submit(_Worker.run, policy, every): number
+            for number, policy in enumerate(policies)
+        }
+        for task in as_completed(tasks):
+            done[tasks[task]] = _advance(bar, task.result())
+    return [done[number] for number in range(len(policies))]
+
+
+class _Worker:
+    """A process's own copy of the history, so that it crosses once."""
+
+    life: Life
+
+    @classmethod
+    def start(cls, life: Life) -> None:
+        cls.life = life
+
+    @classmethod
+    def run(cls, policy: Policy, every: int) -> Replay:
+        return walk(cls.life, policy, every=every)
+
+
+def compare(
+    frame: pd.DataFrame,
+    references: pd.DataFrame,
+    policies: Iterable[Policy],
+    *,
+    every: int = 1,
+    workers: int | None = None,
+    progress: bool = False,
+) -> pd.DataFrame:
+    """Compare policies on one history.
+
+    Parameters
+    ----------
+    frame, references, policies, every, workers, progress
+        As for :func:`replay_each`.
+
+    Returns
+    -------
+    DataFrame
+        As :func:`summarise` returns it, with ``KeepAll`` as the last row.
+
+    Raises
+    ------
+    ValueError
+        If `every` or `workers` is below 1, or `references` lacks a column.
+    """
+    given = [policy for policy in policies if not isinstance(policy, KeepAll)]
+    replays = replay_each(
+        frame, references, [*given, KeepAll()], every=every, workers=workers, progress=progress
+    )
+    return summarise(frame, references, replays)
+
+
+def summarise(
+    frame: pd.DataFrame, references: pd.DataFrame, replays: Sequence[Replay]
+) -> pd.DataFrame:
+    """Put replays of one history side by side.
+
+    Parameters
+    ----------
+    frame, references
+        What was replayed.
+    replays : sequence of Replay
+        As :func:`replay_each` returns them.
+
+    Returns
+    -------
+    DataFrame
+        One row for each replay, indexed by ``label``:
+
+        ========================  =============================================================
+        ``policy``                its short name
+        ``hit_ratio``, ``lost``   share of needs served, needs whose target was gone
+        ``oracle``                the share that could have been served with ``most_held`` slots
+        ``boot_items_mean``       over the moments of the history, as all that follow
+        ``boot_tokens_mean``,
+        ``boot_tokens_p95``
+        ``most_held``             the most prunable rows held at once
+        ``evicted``               rows that went
+        ``only_here``             rows that went under this policy and no other of those compared
+        ``floor_items``,          the load-bearing rows active at the end, which no policy touches
+        ``floor_tokens``
+        ========================  =============================================================
+    """
+    life = life_of(frame, references)
+    alone = evicted_only_by(replays)["label"].value_counts()
+    floor_items, floor_tokens = (int(line[-1]) if len(life) else 0 for line in life.history.floor)
+    bounds: dict[int, float] = {}
+    rows = []
+    for one in replays:
+        if one.most_held not in bounds:
+            bounds[one.most_held] = _bound(life, one.most_held)
+        rows.append(
+            {
+                "label": label_of(one.policy),
+                "policy": one.policy.name,
+                "hit_ratio": one.hit_ratio,
+                "lost": one.lost,
+                "oracle": one.hit_ratio
+                if isinstance(one.policy, Oracle)
+                else bounds[one.most_held],
+                "boot_items_mean": float(one.boot[BOOT_ITEMS].mean()),
+                "boot_tokens_mean": float(one.boot[BOOT_TOKENS].mean()),
+                "boot_tokens_p95": float(one.boot[BOOT_TOKENS].quantile(0.95)),
+                "most_held": one.most_held,
+                "evicted": len(one.evicted),
+                "only_here": int(alone.get(label_of(one.policy), 0)),
+                "floor_items": floor_items,
+                "floor_tokens": floor_tokens,
+            }
+        )
+    return pd.DataFrame(rows).set_index("label")
+
+
+def _bound(life: Life, slots: int) -> float:
+    served, _ = serve_most(life, slots)
+    return float(served.mean()) if len(served) else float("nan")
+
+
+def overlap(replays: Sequence[Replay], *, share: bool = False) -> pd.DataFrame:
+    """Say how many rows two policies both let go.
+
+    Parameters
+    ----------
+    replays : sequence of Replay
+        Of one history.
+    share : bool
+        Divide each line by what its own policy let go (NaN where that is nothing).
+
+    Returns
+    -------
+    DataFrame
+        Square, by label; the diagonal is what each let go.
+    """
+    gone = _gone(replays)
+    both = gone.T.astype(np.int64) @ gone.astype(np.int64)
+    if share:
+        own = np.diag(both).astype(np.float64)
+        both = both / np.where(own > 0, own, np.nan)[:, None]
+    labels = [label_of(one.policy) for one in replays]
+    return pd.DataFrame(both, index=labels, columns=labels)
+
+
+def evicted_only_by(replays: Sequence[Replay]) -> pd.DataFrame:
+    """Return the rows that only one of several policies let go.
+
+    Returns
+    -------
+    DataFrame
+        ``memory_id``, ``position``, ``tokens``, ``evicted_at_position``, ``step``, ``label`` of the
+        policy, in the order of `replays`.
+    """
+    alone = _gone(replays).sum(axis=1) == 1 if replays else np.empty(0, dtype=bool)
+    parts: list[pd.DataFrame] = [
+        one.evicted[alone[_numbers(replays, one)]].assign(label=label_of(one.policy))
+        for one in replays
+    ]
+    if not parts:
+        return pd.DataFrame(columns=[col.MEMORY_ID, col.POSITION, "label"])
+    return pd.concat(parts, ignore_index=True)
+
+
+def _numbers(replays: Sequence[Replay], one: Replay) -> "np.ndarray[Any, np.dtype[np.int64]]":
+    return np.searchsorted(_positions(replays), one.evicted[col.POSITION].to_numpy())
+
+
+def _positions(replays: Sequence[Replay]) -> "np.ndarray[Any, np.dtype[np.int64]]":
+    return np.unique(np.concatenate([one.evicted[col.POSITION].to_numpy() for one in replays]))
+
+
+def _gone(replays: Sequence[Replay]) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+    """Return which row went under which policy, shape (rows that went, replays)."""
+    if not replays:
+        return np.empty((0, 0), dtype=bool)
+    gone = np.zeros((len(_positions(replays)), len(replays)), dtype=bool)
+    for line, one in zip(gone.T, replays, strict=True):
+        line[_numbers(replays, one)] = True
+    return gone
+
+
+def label_of(policy: Policy) -> str:
+    """Name a policy with the settings that are not its defaults.
+
+    Examples
+    --------
+    >>> from memlab.policies import KeepRecent, ValueCap
+    >>> label_of(KeepRecent(50)), label_of(ValueCap(200, half_life=timedelta(days=1)))
+    ('recent 50', 'value 200, half_life=1 d')
+    """
+    if isinstance(policy, Pipeline):
+        return " > ".join(label_of(step) for step in policy.steps)
+    words = []
+    for one in fields(policy):
+        value = getattr(policy, one.name)
+        if not one.init or (one.default is not MISSING and value == one.default):
+            continue
+        named = one.default is not MISSING and one.name != "ttl"
+        words.append(f"{one.name}={_short(value)}" if named else _short(value))
+    return f"{policy.name} {', '.join(words)}".strip()
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, timedelta):
+        days = value / timedelta(days=1)
+        return f"{days:.3g} d" if days >= 1 else f"{24 * days:.3g} h"
+    if isinstance(value, tuple):
+        return "+".join(map(str, value)) or "none"
+    return getattr(value, "__name__", str(value))

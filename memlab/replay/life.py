@@ -1,0 +1,172 @@
+"""A history to walk forward through: what was written when, what was needed when, and the clock."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from memlab import columns as col
+from memlab.learned.experience import experience_of
+from memlab.learned.forecast import Forecast
+from memlab.sizing.history import History, history_of
+
+Ints = npt.NDArray[np.int64]
+Times = npt.NDArray[np.datetime64]
+
+_EPOCH = np.datetime64(0, "us")
+
+
+@dataclass(frozen=True)
+class Life:
+    """Rows in the order they were written, and the needs for them.
+
+    Moment ``m`` is row ``m`` written and what it replaced superseded. A need at ``m`` arises just
+    before that.
+
+    Attributes
+    ----------
+    frame : DataFrame
+        The rows, numbered from 0.
+    references : DataFrame
+        The needs that fit the frame, in the order they arose.
+    target, at : arrays of int64, one per need
+        Row numbers.
+    history : History
+        Which rows are load-bearing, and the moment each is superseded.
+    """
+
+    frame: pd.DataFrame
+    references: pd.DataFrame
+    target: Ints
+    at: Ints
+    history: History
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    @cached_property
+    def clock(self) -> Times:
+        """UTC time of each moment; it never runs backward, and unknown times are the last known."""
+        created = self.created
+        known = np.where(np.isnat(created), _EPOCH, created)
+        return np.maximum.accumulate(known) if len(known) else known
+
+    @cached_property
+    def created(self) -> Times:
+        """UTC time each row says it was made at."""
+        return _naive(self.frame[col.CREATED_AT])
+
+    @cached_property
+    def needed(self) -> Times:
+        """UTC time of each need; that of the row about to be written where it is not known."""
+        said = _naive(self.references[col.AT])
+        clock = np.append(self.clock, self.clock[-1:] if len(self) else _EPOCH)
+        return np.where(np.isnat(said), clock[self.at], said)
+
+    @cached_property
+    def forecast(self) -> Forecast:
+        """What could be forecast at each moment; the same for every cap."""
+        return Forecast(experience_of(self.frame, self.references))
+
+    def now(self, moment: int) -> datetime:
+        """Return the time of a moment."""
+        return aware(self.clock[moment])
+
+
+def life_of(frame: pd.DataFrame, references: pd.DataFrame) -> Life:
+    """Return a frame and its references as a history to walk through.
+
+    References that do not fit are left out: no such row, or one written later.
+
+    Raises
+    ------
+    ValueError
+        When `references` lacks a column.
+    """
+    if missing := {col.TARGET_POSITION, col.AT_POSITION, col.AT} - set(references):
+        raise ValueError(
+            f"references has no column {min(missing)!r}; make them with find_references(frame)"
+        )
+    rows = frame.sort_values(col.POSITION, kind="stable").reset_index(drop=True)
+    positions = rows[col.POSITION].to_numpy(dtype=np.int64)
+    wanted = references[col.TARGET_POSITION].to_numpy(dtype=np.int64)
+    target = np.searchsorted(positions, wanted)
+    at = np.searchsorted(positions, references[col.AT_POSITION].to_numpy(dtype=np.int64))
+    fits = (target < at) & (np.append(positions, -1)[target] == wanted)
+    order = np.flatnonzero(fits)[np.argsort(at[fits], kind="stable")]
+    needs = references.iloc[order].reset_index(drop=True)
+    return Life(rows, needs, target[order], at[order], history_of(rows))
+
+
+class Signals(Mapping[str, Any]):
+    """Columns of the rows of interest as they stood at a moment, for ranking.
+
+    Being needed is being used: the last access is the last need that was served, or the time of
+    writing, whatever the frame says of later.
+    """
+
+    def __init__(self, life: Life) -> None:
+        self.accessed = np.where(np.isnat(life.created), _EPOCH, life.created)
+        self.uses = np.zeros(len(life), dtype=np.int64)
+        self._life = life
+        self._whole: dict[str, npt.NDArray[Any]] = {}
+        self._rows: Ints | slice = slice(None)
+
+    def use(self, need: int) -> None:
+        """Note that a need was served."""
+        target = self._life.target[need]
+        self.accessed[target] = max(self.accessed[target], self._life.needed[need])
+        self.uses[target] += 1
+
+    def of(self, rows: Ints) -> "Signals":
+        """Return the signals of some rows; the same object, pointed elsewhere."""
+        self._rows = rows
+        return self
+
+    def as_frame(self, rows: Ints, *, active: bool) -> pd.DataFrame:
+        """Return some rows as a frame of that moment, numbered from 0."""
+        frame = self._life.frame.iloc[rows].reset_index(drop=True)
+        frame[col.ACTIVE] = active
+        frame[col.PRUNABLE] = active & ~frame[col.LOAD_BEARING]
+        if active:
+            frame[col.SUPERSEDED_BY] = pd.Series(None, index=frame.index, dtype="str")
+        accessed = pd.DatetimeIndex(self.accessed[rows]).tz_localize("UTC")
+        frame[col.LAST_ACCESSED_AT] = pd.Series(accessed).astype(col.TIME)
+        frame[col.ACCESS_COUNT] = pd.array(self.uses[rows], dtype="Int64")
+        return frame
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        """Return a column of the rows pointed at."""
+        if name == col.LAST_ACCESSED_AT:
+            return self.accessed[self._rows]
+        if name == col.ACCESS_COUNT:
+            return self.uses[self._rows]
+        if name not in self._whole:
+            column = self._life.frame[name]
+            timed = isinstance(column.dtype, pd.DatetimeTZDtype)
+            self._whole[name] = _naive(column) if timed else column.to_numpy()
+        return self._whole[name][self._rows]
+
+    def __contains__(self, name: object) -> bool:
+        return name in {col.LAST_ACCESSED_AT, col.ACCESS_COUNT} or name in self._life.frame
+
+    def __iter__(self) -> Iterator[str]:
+        yield from dict.fromkeys([*self._life.frame, col.LAST_ACCESSED_AT, col.ACCESS_COUNT])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def aware(time: np.datetime64) -> datetime:
+    """Return a time known to be UTC with its zone."""
+    return pd.Timestamp(time).to_pydatetime().replace(tzinfo=UTC)
+
+
+def _naive(times: "pd.Series[Any]") -> Times:
+    zoned: Any = times.astype(col.TIME)
+    return np.asarray(zoned.dt.tz_localize(None).to_numpy())
