@@ -1,4 +1,4 @@
-"""Run every notebook and store its outputs, the same bytes on every machine.
+"""Run every notebook and store its outputs, the same on every machine; draw the README's picture.
 
 python .ci/refresh_notebooks.py [NAME ...]
 """
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import nbformat
 
+import memlab
+from memlab import charts
 from memlab.files import write_whole
 from memlab.reporting import run_notebook
 
@@ -34,7 +36,15 @@ def refresh(path: Path) -> None:
     write_whole(path, nbformat.writes(notebook).encode() + b"\n")
 
 
+def draw_picture() -> None:
+    """Draw the README's picture."""
+    frame = memlab.load(memlab.store_path("two_years"))
+    figure = charts.plot_growth(memlab.growth_curve(frame)).figure
+    figure.savefig(NOTEBOOKS / "growth.png", dpi=100, metadata={"Software": None})
+
+
 for notebook_path in sorted(NOTEBOOKS.glob("*.ipynb")):
     if len(sys.argv) == 1 or notebook_path.stem in sys.argv[1:]:
         refresh(notebook_path)
         print(notebook_path.name)
+draw_picture()

@@ -243,18 +243,20 @@ def _floor_facts(boot: Boot) -> list[tuple[str, str]]:
     """Say so when a cap on episodes cannot change much."""
     if not boot.tokens or boot.load_bearing.tokens < boot.tokens / 2:
         return []
-    return [
-        (
-            "",
-            f"no cap on episodes can help much: {boot.load_bearing.tokens:,} of {boot.tokens:,} "
-            "tokens are load-bearing; shorten or supersede the largest of those",
-        )
-    ]
+    words = (
+        f"no cap on episodes can help much: {boot.load_bearing.tokens:,} of {boot.tokens:,} "
+        "tokens are load-bearing; shorten or supersede the largest of those"
+    )
+    return [("", words)]
 
 
 def _pace_facts(summary: StoreSummary) -> list[tuple[str, str]]:
     facts = []
-    if pace := summary.pace:
+    if (pace := summary.pace) and not pace.high:
+        facts.append(
+            ("pace", f"no episodes in the last {pace.windows * pace.window_days:.0f} days")
+        )
+    elif pace:
         windows = f"{pace.windows} windows of {pace.window_days:.0f} days"
         rate = f"{pace.median:.1f} episodes a day ({pace.low:.1f} to {pace.high:.1f}"
         facts.append(("pace", f"{rate} in the last {windows})"))

@@ -1,0 +1,61 @@
+"""The README says what is so."""
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import memlab
+from memlab.cli import main
+from memlab.cli.policy import ORIGINS
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+README = (CHECKOUT / "README.md").read_text()
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
+
+
+def blocks(language: str) -> list[str]:
+    return [text for name, text in BLOCKS if name == language]
+
+
+def test_ci_runs_the_test_command_as_it_stands() -> None:
+    report, tests = (block.strip() for block in blocks("sh"))
+    assert report.endswith("memlab report")
+    assert tests.endswith("pytest")
+    assert tests in (CHECKOUT / ".ci" / "run").read_text().splitlines()
+
+
+def test_the_table_names_every_command_and_no_other() -> None:
+    named = re.findall(r"^\| `memlab (\w+)", README, re.MULTILINE)
+    assert sorted(named) == sorted(main.commands)
+
+
+def test_every_command_mentioned_exists() -> None:
+    assert set(re.findall(r"memlab ([a-z]+)(?: [A-Z\[]| \w+\.db)", README)) <= set(main.commands)
+
+
+def test_the_table_names_every_policy_and_where_it_comes_from() -> None:
+    table = README[README.index("## Policies") : README.index("## What you can rely on")]
+    named = dict(re.findall(r"^\| `([\w-]+)` \| .*? \| (.*?) \|$", table, re.MULTILINE))
+    assert named == ORIGINS
+
+
+def test_every_public_name_used_in_code_exists() -> None:
+    for name in re.findall(r"memlab\.(\w+)\(", README):
+        assert name in memlab.__all__, name
+
+
+@pytest.mark.parametrize("block", blocks("console"))
+def test_sample_output_is_what_the_command_prints(
+    block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    memlab.copy_store(memlab.store_path("three_hundred_issues"), "memory.db")
+    command, _, expected = block.removeprefix("$ memlab ").partition("\n")
+    shown = CliRunner().invoke(main, command.split(), catch_exceptions=False)
+    assert [line.rstrip() for line in shown.output.splitlines()] == expected.splitlines()
+
+
+def test_the_changelog_knows_this_version() -> None:
+    assert f"## {memlab.__version__}" in (CHECKOUT / "CHANGELOG.md").read_text()
