@@ -8,11 +8,34 @@ from memlab.extras import import_extra
 
 import_extra("matplotlib", extra="report")
 
+from memlab.charts.evidence import (  # noqa: E402
+    plot_age_ranks,
+    plot_backtest,
+    plot_boot_over_time,
+)
 from memlab.charts.growth import (  # noqa: E402 - a missing matplotlib is explained first
     plot_backlog,
     plot_before_after,
     plot_boot_context,
     plot_growth,
 )
+from memlab.charts.sizing import (  # noqa: E402
+    mark_cap_curve,
+    mark_trade_off,
+    plot_cap_curve,
+    plot_trade_off,
+)
 
-__all__ = ["plot_backlog", "plot_before_after", "plot_boot_context", "plot_growth"]
+__all__ = [
+    "mark_cap_curve",
+    "mark_trade_off",
+    "plot_age_ranks",
+    "plot_backlog",
+    "plot_backtest",
+    "plot_before_after",
+    "plot_boot_context",
+    "plot_boot_over_time",
+    "plot_cap_curve",
+    "plot_growth",
+    "plot_trade_off",
+]

@@ -11,6 +11,7 @@ from textwrap import fill
 from typing import Any, Final, Literal
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
@@ -18,6 +19,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.text import Annotation
 from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from memlab.columns import TOKEN_RULE
 
 # Okabe and Ito (2008), "Color Universal Design": eight hues that stay apart for the common kinds of
 # colour blindness. Their yellow is too pale for a line on white and is left out.
@@ -271,6 +274,11 @@ def share(value: float) -> str:
     return f"{100 * value:.{digits}f} %"
 
 
+def token_note(frame: pd.DataFrame) -> str:
+    """Return in a sentence how the tokens of a computed frame were counted."""
+    return f"Tokens ({frame.attrs.get(TOKEN_RULE) or 'counted by a rule that was not stated'})."
+
+
 def _beside_axes(
     ax: Axes, text: str, at: tuple[float, float], *, offset: tuple[float, float]
 ) -> Annotation:
@@ -300,4 +308,4 @@ def _characters_across(ax: Axes) -> int:
     figure = ax.figure.get_figure(root=True)
     alone = len(figure.axes) == 1
     inches = (0.88 if alone else float(ax.get_position().width)) * figure.get_size_inches()[0]
-    return max(30, int(inches * 72 / (0.51 * SMALL)))
+    return max(30, int(inches * 72 / (0.54 * SMALL)))

@@ -28,6 +28,7 @@ from memlab.charts._style import (
     say_empty,
     share,
     time_axis,
+    token_note,
 )
 
 Measure = Literal["items", "tokens"]
@@ -183,7 +184,7 @@ def plot_boot_context(context: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         f"and {counted(totals[c.TOKENS], c.TOKENS)}",
         key=[*_KEY, ("items", _DARK), ("tokens", _LIGHT)],
     )
-    footnote(ax, _token_note(context))
+    footnote(ax, token_note(context))
     return ax
 
 
@@ -226,7 +227,7 @@ def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | N
         f"{totals[c.TOKENS]:,} → {counted(now[c.TOKENS], c.TOKENS)}",
         key=_KEY,
     )
-    footnote(ax, _token_note(before))
+    footnote(ax, token_note(before))
     return ax
 
 
@@ -314,10 +315,5 @@ def _caveat(curve: pd.DataFrame, measure: str) -> str:
         stand = "stands where it was" if undated == 1 else "stand where they were"
         sentences.append(f"{counted(undated, 'rows')} without a usable time {stand} inserted.")
     if measure == "tokens":
-        sentences.append(_token_note(curve))
+        sentences.append(token_note(curve))
     return " ".join(sentences)
-
-
-def _token_note(frame: pd.DataFrame) -> str:
-    """Return how tokens were counted."""
-    return f"Tokens ({frame.attrs.get(c.TOKEN_RULE) or 'counted by a rule that was not stated'})."

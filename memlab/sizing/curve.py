@@ -31,6 +31,9 @@ EXACT_AT: Final = "boot_history_exact_at"
 EVERY_CAP: Final = 4096
 """Up to this many prunable rows, the curve has a line for every cap."""
 
+ROUND_CAPS: Final = np.array([step * 10**zeros for zeros in range(9) for step in (1, 2, 5)])
+"""Caps that people ask for: they have a line of their own in every curve that reaches them."""
+
 MOMENTS: Final = 30_000_000
 """Moments that the statistics over history walk in one curve, about a second: caps times rows."""
 
@@ -85,7 +88,9 @@ class Sizing:
         curve = self._now(caps)
         for name in over_history:
             curve[name] = np.interp(caps, exact, over_history[name])
-        curve.attrs = {EXACT_AT: exact.tolist(), TOKEN_RULE: self.present.token_rule}
+        # a range where it can be: pandas copies attrs at every step
+        exact_at = range(len(every)) if exact is every else exact.tolist()
+        curve.attrs = {EXACT_AT: exact_at, TOKEN_RULE: self.present.token_rule}
         return curve[_COLUMNS]
 
     def at(self, caps: Iterable[int]) -> pd.DataFrame:
@@ -118,7 +123,8 @@ class Sizing:
         """Caps at which the hit ratio changes, and a spread of others."""
         most = self.present.prunable
         changes = np.flatnonzero(np.bincount(self.needs.rank, minlength=1))
-        return np.union1d(_spread(most, EVERY_CAP // 8), changes[changes <= most])
+        wanted = np.concatenate([_spread(most, EVERY_CAP // 8), ROUND_CAPS, changes])
+        return np.unique(wanted[wanted <= most])
 
     def _now(self, caps: Ints) -> pd.DataFrame:
         """Hit ratios, and what the caps would leave of the store as it is now."""
