@@ -183,11 +183,20 @@ class Archive:
         ]
 
     @contextmanager
-    def copying(self, plan: Plan, at: datetime) -> Iterator[None]:
+    def copying(self, plan: Plan, packed: bytes, at: datetime) -> Iterator[None]:
         """Copy a plan's rows out of the store, and check every copy; commit after the block.
 
         The caller holds the store's write lock, so that nobody changes the rows meanwhile. Copies
         that an earlier, unfinished attempt at the same plan left are replaced.
+
+        Parameters
+        ----------
+        plan : Plan
+            Names the rows.
+        packed : bytes
+            The same plan from :func:`pack`, made before the store was locked.
+        at : datetime
+            The moment written beside the copies.
         """
         with archive_errors(self.path):
             self.connection.execute(
@@ -195,7 +204,7 @@ class Archive:
             )
             try:
                 with transaction(self.connection):
-                    self._copy(plan, at)
+                    self._copy(plan, packed, at)
                     self._check_copies(plan)
                     yield
             finally:
@@ -222,7 +231,7 @@ class Archive:
                 ((_text(at), entry.apply, position) for position in positions),
             )
 
-    def _copy(self, plan: Plan, at: datetime) -> None:
+    def _copy(self, plan: Plan, packed: bytes, at: datetime) -> None:
         self._forget(plan.digest)
         (apply,) = self.connection.execute(
             "INSERT INTO applies (digest, policy, made_at, rows, archived_at, plan_json_zlib) "
@@ -233,7 +242,7 @@ class Archive:
                 _text(plan.made_at),
                 len(plan.rows),
                 _text(at),
-                zlib.compress(plan.to_json().encode()),
+                packed,
             ),
         ).fetchone()
         self.connection.executemany(
@@ -277,6 +286,11 @@ class Archive:
             (digest,),
         )
         self.connection.execute("DELETE FROM applies WHERE digest = ?", (digest,))
+
+
+def pack(plan: Plan) -> bytes:
+    """Return a plan as an archive keeps it."""
+    return zlib.compress(plan.to_json().encode())
 
 
 @contextmanager

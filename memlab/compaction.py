@@ -111,9 +111,10 @@ def apply(
     with opened_for_change(path) as connection:
         if not plan.rows:
             return receipt_of(plan, path, moment, archived=False)
+        packed = pack(plan)
         with sqlite_errors_in_words(path), transaction(connection):
             watch(ApplyStep.LOCKED)
-            _archive_and_delete(connection, path, plan, moment, watch)
+            _archive_and_delete(connection, path, plan, packed, moment, watch)
         watch(ApplyStep.COMMITTED)
     with open_archive(path) as archive:
         archive.finish(plan.digest, moment)
@@ -188,7 +189,12 @@ def locate(connection: sqlite3.Connection, copies: Collection[Copy]) -> Located:
 
 
 def _archive_and_delete(
-    connection: sqlite3.Connection, path: Path, plan: Plan, now: datetime, watch: Watch
+    connection: sqlite3.Connection,
+    path: Path,
+    plan: Plan,
+    packed: bytes,
+    now: datetime,
+    watch: Watch,
 ) -> None:
     """Do all of :func:`apply` that happens under the store's write lock."""
     load_bearing = classify_rows(connection)
@@ -201,7 +207,7 @@ def _archive_and_delete(
     _check_fresh(connection, plan)
     watch(ApplyStep.CHECKED)
     with create_archive(path, connection) as archive:
-        with archive.copying(plan, now):
+        with archive.copying(plan, packed, now):
             watch(ApplyStep.COPIED)
         watch(ApplyStep.ARCHIVED)
         try:

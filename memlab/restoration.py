@@ -112,7 +112,8 @@ def restore(
                 if missing:
                     _put_back(connection, entry, missing, watch)
             watch(RestoreStep.COMMITTED)
-        archive.mark_restored(entry, (copy.position for copy in copies), datetime.now(UTC))
+        unmarked = [copy.position for copy in copies if copy.restored_at is None]
+        archive.mark_restored(entry, unmarked, datetime.now(UTC))
     watch(RestoreStep.RECORDED)
     return len(missing)
 

@@ -29,7 +29,7 @@ from stores import (
 )
 
 from memlab import planning
-from memlab.archive import create_archive
+from memlab.archive import create_archive, pack
 from memlab.compaction import ApplyStep, apply, finish
 from memlab.errors import (
     AlreadyAppliedError,
@@ -456,7 +456,7 @@ def leave_unfinished(store: Path, made: Plan) -> None:
     with (
         closing(sqlite3.connect(store)) as connection,
         create_archive(store, connection) as archive,
-        archive.copying(made, NOON),
+        archive.copying(made, pack(made), NOON),
     ):
         pass
 

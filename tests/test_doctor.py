@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from invariants import archive_of, rows_of
 from stores import RawText, episodes, row, run_sql, write_rows
 
-from memlab.archive import create_archive
+from memlab.archive import create_archive, pack
 from memlab.compaction import ApplyStep, apply, finish
 from memlab.doctor import Check, Diagnosis, Status, diagnose
 from memlab.planning import plan
@@ -41,7 +41,7 @@ def cut_short(store: Path, keep: int = 4) -> str:
     with (
         closing(sqlite3.connect(store)) as connection,
         create_archive(store, connection) as archive,
-        archive.copying(made, NOON),
+        archive.copying(made, pack(made), NOON),
     ):
         pass
     return made.digest[:12]
