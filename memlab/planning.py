@@ -72,7 +72,7 @@ def _plan_at(uri: str, path: Path, policy: Policy, now: datetime) -> Plan | None
     """Return the plan, or None when somebody wrote between two looks at the store."""
     with closing(connect_reading(uri)) as connection:
         before = connection.execute("PRAGMA data_version").fetchone()
-        frame = load(uri)
+        frame = load(uri, with_body=any(step.reads_bodies for step in policy.steps))
         decided = decide(frame, policy, now=now)
         goes = frame[~decided[col.KEEP]]
         kept = frame[decided[col.KEEP] & frame[col.PRUNABLE]]

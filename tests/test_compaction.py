@@ -42,7 +42,7 @@ from memlab.errors import (
 )
 from memlab.planning import plan
 from memlab.plans import Plan
-from memlab.policies import KeepAll, KeepRecent, PurgeSuperseded
+from memlab.policies import KeepAll, KeepRecent, NearDuplicate, PurgeSuperseded
 from memlab.restoration import RestoreStep, restore
 from memlab.retrieval import archived_plans
 from memlab.rows import fingerprints
@@ -110,6 +110,12 @@ class TestPlanning:
         write_rows(store, [row("odd", "dream")])
         with pytest.raises(BadRowError, match="odd"):
             planned(store)
+
+    def test_a_policy_that_decides_by_texts_sees_all_of_them(self, tmp_path: Path) -> None:
+        words = ["alpha beta gamma", "alpha beta gamma", "delta epsilon zeta"]
+        rows = [row(f"e{n}", title="the same", body=text) for n, text in enumerate(words)]
+        made = plan(write_rows(tmp_path / "memory.db", rows), NearDuplicate(), now=NOON)
+        assert [goes.memory_id for goes in made.rows] == ["e0"]
 
     def test_the_moment_is_now_unless_given(self, store: Path) -> None:
         before = datetime.now(UTC)
@@ -283,8 +289,8 @@ class TestStalePlans:
     ) -> None:
         load, changes = planning.load, iter(["one", "two"])
 
-        def load_and_be_overtaken(source: str) -> object:
-            frame = load(source)
+        def load_and_be_overtaken(source: str, **options: bool) -> object:
+            frame = load(source, **options)
             if title := next(changes, None):
                 run_sql(store, f"UPDATE memory_items SET title = '{title}' WHERE rowid = 4")
             return frame

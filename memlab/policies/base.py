@@ -33,11 +33,14 @@ class Policy(ABC):
         Whose rule it is.
     population : {"active", "superseded"}
         Which rows it chooses among. The others are never touched by it.
+    reads_bodies : bool
+        Whether it decides by texts, and wants a frame loaded with them.
     """
 
     name: ClassVar[str]
     origin: ClassVar[str]
     population: ClassVar[Literal["active", "superseded"]] = "active"
+    reads_bodies: ClassVar[bool] = False
 
     @property
     def steps(self) -> "tuple[Policy, ...]":
