@@ -199,7 +199,9 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax = axes_for(ax, height=0.62 * len(backtest) + 1.7)
     measured = backtest[backtest["keep_recent"].notna() & backtest["needed"].notna()]
     places = np.arange(len(backtest))
-    ax.set_yticks(places, [f"first {share(cut)}" for cut in backtest["cut"]], color=INK)
+    ax.set_yticks(
+        places, [f"first {cut:.0%}".replace("%", " %") for cut in backtest["cut"]], color=INK
+    )
     ax.set_ylim(len(backtest) - 0.4, -0.6)
     ax.grid(visible=False, axis="y")
     ax.tick_params(axis="y", length=0)
@@ -215,7 +217,7 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         _dumbbell(ax, float(place), row)
     ax.set_xlabel("keep_recent")
     reached = int(measured["reached"].sum())
-    target = share(float(measured["target"].iloc[0]))
+    target = f"{100 * measured['target'].iloc[0]:.4g} %"
     heading(
         ax,
         f"The target of {target} was met at {reached} of {counted(len(measured), 'cuts')}",

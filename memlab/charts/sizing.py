@@ -6,6 +6,7 @@ from typing import Final
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.text import Annotation
+from matplotlib.transforms import Bbox
 
 from memlab.charts._style import (
     BLUE,
@@ -33,6 +34,9 @@ ESTIMATED: Final = BLUE
 OBSERVED: Final = ORANGE
 _LIMITS: Final = "#C9DEEC"
 _FLOOR: Final = "#E6E6E6"
+_PAPER: Final = {"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.5}
+"""Behind a name that a line may run through."""
+_FAR_RIGHT: Final = 0.92
 _ROUND: Final = [step * 10**zeros for zeros in range(1, 8) for step in (1, 2, 5)]
 """Caps that are named along a line."""
 _NO_NEEDS: Final = "No later need for an earlier memory is known:\nnothing to size a cap by"
@@ -43,7 +47,7 @@ def plot_cap_curve(
     *,
     advice: Advice | None = None,
     cap: int | None = None,
-    note: bool = True,
+    bare: bool = False,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw what share of the needs every cap serves: estimated, with its limits, and as seen.
@@ -56,8 +60,8 @@ def plot_cap_curve(
         As :func:`memlab.recommend_cap` returns it: its target and its cap are drawn.
     cap : int, optional
         A cap to look at; the title then speaks of it.
-    note : bool
-        Whether to write below how to read it.
+    bare : bool
+        Leave out what :func:`mark_cap_curve` marks, and the note below.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure by default.
 
@@ -81,9 +85,9 @@ def plot_cap_curve(
     _caps_across(ax, max(1, int(caps[-1]), cap or 0, (advice and advice.keep_recent) or 0))
     ax.set_ylim(0, 1.03)
     percent_axis(ax.yaxis, "share of needs served")
-    mark_cap_curve(ax, curve, advice=advice, cap=cap)
     heading(ax, _curve_title(curve, advice, cap), key=key)
-    if note:
+    if not bare:
+        mark_cap_curve(ax, curve, advice=advice, cap=cap)
         footnote(ax, _curve_note(curve, advice))
     return ax
 
@@ -99,7 +103,7 @@ def mark_cap_curve(
     if curve["hit_ratio"].isna().all():
         return
     if advice is not None:
-        mark_cap(ax, advice.target, f"target {share(advice.target)}")
+        mark_cap(ax, advice.target, f"target {_percent(advice.target)}")
         if advice.budget_cap is not None and advice.budget_cap < curve.index[-1]:
             ax.axvspan(advice.budget_cap, ax.get_xlim()[1], color=PURPLE, alpha=0.12, linewidth=0)
             _stand(ax, advice.budget_cap, f"budget allows {advice.budget_cap:,}", PURPLE, row=2)
@@ -115,7 +119,7 @@ def plot_trade_off(
     *,
     advice: Advice | None = None,
     cap: int | None = None,
-    note: bool = True,
+    bare: bool = False,
     ax: Axes | None = None,
 ) -> Axes:
     """Draw the share of needs served against the boot tokens it costs: what people choose on.
@@ -128,8 +132,8 @@ def plot_trade_off(
         As :func:`memlab.recommend_cap` returns it: its target, budget and cap are drawn.
     cap : int, optional
         A cap to look at.
-    note : bool
-        Whether to write below how to read it.
+    bare : bool
+        Leave out what :func:`mark_trade_off` marks, and the note below.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure by default.
 
@@ -155,12 +159,11 @@ def plot_trade_off(
     if tokens.iloc[0]:
         key.append(("load-bearing", _FLOOR))
         ax.axvspan(0, float(tokens.iloc[0]), color=_FLOOR, linewidth=0, zorder=0)
-    _name_caps(ax, curve, beside=[None if advice is None else advice.keep_recent, cap])
-    mark_trade_off(ax, curve, advice=advice, cap=cap)
     count_axis(ax.xaxis, "boot context, tokens (p95 over the history)")
     percent_axis(ax.yaxis, "share of needs served")
     heading(ax, _trade_title(curve, advice, cap), key=key)
-    if note:
+    if not bare:
+        mark_trade_off(ax, curve, advice=advice, cap=cap)
         footnote(
             ax,
             "Numbers along the line are caps; none goes below the load-bearing rows. "
@@ -172,13 +175,13 @@ def plot_trade_off(
 def mark_trade_off(
     ax: Axes, curve: pd.DataFrame, *, advice: Advice | None = None, cap: int | None = None
 ) -> None:
-    """Mark on a trade-off what :func:`plot_trade_off` marks: target, budget and caps."""
+    """Mark on a trade-off what :func:`plot_trade_off` marks: target, budget, caps by name."""
     if curve["hit_ratio"].isna().all():
         return
     if advice is not None:
         mark_cap(ax, advice.target)
         ax.annotate(
-            f"target {share(advice.target)}",
+            f"target {_percent(advice.target)}",
             (1, advice.target),
             xycoords=("axes fraction", "data"),
             xytext=(0, -3),
@@ -187,6 +190,7 @@ def mark_trade_off(
             va="top",
             color=CAP_COLOUR,
             fontsize=SMALL,
+            bbox=_PAPER,
         )
         if advice.token_budget is not None:
             _stand(ax, advice.token_budget, f"budget {short(advice.token_budget)}", PURPLE)
@@ -194,6 +198,7 @@ def mark_trade_off(
             _dot(ax, curve, advice.keep_recent, GREEN)
     if cap is not None:
         _dot(ax, curve, cap, CAP_COLOUR)
+    _name_caps(ax, curve, beside=[None if advice is None else advice.keep_recent, cap])
 
 
 def _row(curve: pd.DataFrame, cap: int) -> "pd.Series[float]":
@@ -226,7 +231,13 @@ def _stand(ax: Axes, x: float, text: str, colour: str, *, row: int = 0) -> None:
         ha="right" if left else "left",
         color=colour,
         fontsize=SMALL,
+        bbox=_PAPER,
     )
+
+
+def _percent(value: float) -> str:
+    """Write a target as it was set: 90 %, 97.5 %."""
+    return f"{100 * value:.4g} %"
 
 
 def _across(ax: Axes, x: float) -> float:
@@ -244,7 +255,7 @@ def _dot(ax: Axes, curve: pd.DataFrame, cap: int, colour: str) -> None:
 
 def _below(ax: Axes, place: tuple[float, float], cap: int) -> Annotation:
     """Name a cap below the line and to the right, to the left at the right edge."""
-    left = _across(ax, place[0]) > 0.92
+    left = _across(ax, place[0]) > _FAR_RIGHT
     return ax.annotate(
         f"{cap:,}",
         place,
@@ -254,23 +265,31 @@ def _below(ax: Axes, place: tuple[float, float], cap: int) -> Annotation:
         va="top",
         color=MUTED,
         fontsize=SMALL,
-        bbox={"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.5},
+        bbox=_PAPER,
     )
 
 
 def _name_caps(ax: Axes, curve: pd.DataFrame, *, beside: Sequence[int | None]) -> None:
     """Name round caps below the line of a trade-off, those that find room."""
-    across = ax.transData + ax.transAxes.inverted()
-    rows = [_row(curve, cap) for cap in beside if cap is not None]
-    taken = [across.transform((row["boot_tokens_p95"], row["hit_ratio"])) for row in rows]
+    taken = [_room_for(ax, _row(curve, cap), cap) for cap in beside if cap is not None]
     for cap in curve.index.intersection(_ROUND):
-        place = curve.loc[cap, ["boot_tokens_p95", "hit_ratio"]]
-        at = across.transform(tuple(place))
-        if any(abs(at[0] - x) < 0.07 and abs(at[1] - y) < 0.05 for x, y in taken):
+        row = curve.loc[cap]
+        room = _room_for(ax, row, cap)
+        if any(room.overlaps(other) for other in taken):
             continue
-        taken.append(at)
+        taken.append(room)
+        place = (row["boot_tokens_p95"], row["hit_ratio"])
         ax.plot(*place, "o", color=ESTIMATED, markersize=4, label="_named")
-        _below(ax, tuple(place), cap)
+        _below(ax, place, cap)
+
+
+def _room_for(ax: Axes, row: "pd.Series[float]", cap: int) -> Bbox:
+    """Return about what a dot and the name below it cover, in pixels."""
+    x, y = ax.transData.transform((row["boot_tokens_p95"], row["hit_ratio"]))
+    high = 1.4 * SMALL * ax.figure.get_figure(root=True).dpi / 72
+    wide = 0.5 * high * (1 + len(f"{cap:,}"))
+    left = wide if _across(ax, row["boot_tokens_p95"]) > _FAR_RIGHT else 0.0
+    return Bbox.from_extents(x - left, y - 1.3 * high, x - left + wide, y)
 
 
 def _curve_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) -> str:
@@ -284,11 +303,11 @@ def _curve_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) ->
         )
     if advice is None:
         return "What each cap would have served"
-    target = share(advice.target)
+    target = _percent(advice.target)
     if advice.verdict is Verdict.OK:
         return (
             f"keep_recent = {advice.keep_recent:,} serves {target} of needs, "
-            f"with {share(advice.confidence)} confidence"
+            f"with {_percent(advice.confidence)} confidence"
         )
     return {
         Verdict.CAP_HAS_NO_EFFECT: f"{target} of needs take more rows than there are: keep all",
@@ -305,7 +324,7 @@ def _curve_note(curve: pd.DataFrame, advice: Advice | None) -> str:
     seen = "Observed counts references as they are; estimated corrects for memories too young for "
     if curve["low"].isna().all():
         return f"{seen}long distances. Too few independent needs for limits."
-    confidence = "" if advice is None else f" of {share(advice.confidence)}"
+    confidence = "" if advice is None else f" of {_percent(advice.confidence)}"
     return f"{seen}long distances. Limits{confidence} are for a stretch to come, a fifth as long."
 
 
@@ -319,7 +338,7 @@ def _trade_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) ->
     if advice is not None and advice.trade and cap is None:
         meets, _ = advice.trade
         return (
-            f"{share(advice.target)} of needs cost {short(meets.boot_tokens_p95)} tokens, "
+            f"{_percent(advice.target)} of needs cost {short(meets.boot_tokens_p95)} tokens, "
             f"the budget is {short(advice.token_budget or 0)}"
         )
     if cap is None and advice is not None:
