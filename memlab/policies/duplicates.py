@@ -17,6 +17,7 @@ Vectorise = Callable[[Sequence[str]], Any]
 """Takes n texts, returns n rows of a numpy array or of a scipy sparse matrix."""
 
 FEATURES = 2**20
+BLOCKS = 64
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class NearDuplicate(Policy):
     name: ClassVar[str] = "dedup"
     origin: ClassVar[str] = "odek: a newer near-duplicate replaces the older, trust permitting"
     reason: ClassVar[str] = "near-duplicate"
+    reads_bodies: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Refuse a threshold that no cosine can be held to."""
@@ -112,6 +114,24 @@ def texts_of(rows: pd.DataFrame) -> list[str]:
     return (title + "\n" + rows[col.BODY].fillna("").astype("str")).tolist()
 
 
+def vectors_of(texts: Sequence[str], policy: NearDuplicate) -> Any:
+    """Return a policy's vectors of texts.
+
+    Raises
+    ------
+    MissingExtraError
+        If scikit-learn is not installed and the policy has no vectors of its own.
+    ValueError
+        If there is not one vector per text.
+    """
+    vectors = (policy.vectorise or word_sets)(texts)
+    if np.ndim(vectors) != 2 and not hasattr(vectors, "tocsr"):
+        raise ValueError(f"vectorise returned {type(vectors).__name__}, not a matrix")
+    if vectors.shape[0] != len(texts):
+        raise ValueError(f"vectorise returned {vectors.shape[0]} vectors for {len(texts)} texts")
+    return vectors
+
+
 def word_sets(texts: Sequence[str]) -> Any:
     """Return a sparse row per text, of unit length: which words occur in it.
 
@@ -134,14 +154,82 @@ def _replacements(
     # Compiled code and scipy are loaded where they are used: a policy is light to import.
     from memlab.policies.similarity import replace_older
 
-    texts = texts_of(rows)
-    vectors = (policy.vectorise or word_sets)(texts)
+    vectors = vectors_of(texts_of(rows), policy)
     if col.TRUSTED in rows:
         trust = rows[col.TRUSTED].fillna(value=True).to_numpy(dtype=bool)
     else:
         trust = np.ones(len(rows), dtype=bool)
-    if np.ndim(vectors) != 2 and not hasattr(vectors, "tocsr"):
-        raise ValueError(f"vectorise returned {type(vectors).__name__}, not a matrix")
-    if vectors.shape[0] != len(texts):
-        raise ValueError(f"vectorise returned {vectors.shape[0]} vectors for {len(texts)} texts")
     return replace_older(vectors, trust, policy.threshold)
+
+
+class TextIndex:
+    """Texts that a new one may repeat, kept as vectors while rows come and go.
+
+    Parameters
+    ----------
+    policy : NearDuplicate
+        Threshold and vectors.
+    rows : sequence of tuple of str
+        Id, title and body of each row, oldest first.
+    """
+
+    def __init__(self, policy: NearDuplicate, rows: Sequence[tuple[str, str, str]]) -> None:
+        self._policy = policy
+        self._ids: list[str | None] = []
+        self._place: dict[str, int] = {}
+        self._blocks: list[Any] = []
+        if rows:
+            self._append([memory_id for memory_id, _, _ in rows], [f"{t}\n{b}" for _, t, b in rows])
+
+    def most_similar(self, title: str, body: str) -> str | None:
+        """Return the id of the near-duplicate most like a text, the newest on a tie, or None."""
+        if not self._place:
+            return None
+        vector = self._unit([f"{title}\n{body}"])
+        cosines = np.concatenate([_products(block, vector) for block in self._blocks])
+        cosines[[memory_id is None for memory_id in self._ids]] = -1.0
+        best = len(cosines) - 1 - int(np.argmax(cosines[::-1]))
+        return self._ids[best] if cosines[best] >= self._policy.threshold - 1e-6 else None
+
+    def add(self, memory_id: str, title: str, body: str) -> None:
+        """Take in a row, in place of an older one with its id."""
+        self.discard(memory_id)
+        self._append([memory_id], [f"{title}\n{body}"])
+
+    def discard(self, memory_id: str) -> None:
+        """Leave a row out from now on."""
+        if (place := self._place.pop(memory_id, None)) is not None:
+            self._ids[place] = None
+
+    def _append(self, ids: Sequence[str], texts: Sequence[str]) -> None:
+        """Add a block of rows, and put blocks together before they are many."""
+        for memory_id in ids:
+            self._place[memory_id] = len(self._ids)
+            self._ids.append(memory_id)
+        self._blocks.append(self._unit(texts))
+        if len(self._blocks) > BLOCKS:
+            self._blocks = [_stacked(self._blocks)[list(self._place.values())]]
+            self._ids = list(self._place)
+            self._place = {memory_id: place for place, memory_id in enumerate(self._place)}
+
+    def _unit(self, texts: Sequence[str]) -> Any:
+        from memlab.policies.similarity import unit_rows
+
+        return unit_rows(vectors_of(texts, self._policy))
+
+
+def _stacked(blocks: Sequence[Any]) -> Any:
+    """Return blocks of one kind as one."""
+    if isinstance(blocks[0], np.ndarray):
+        return np.vstack(blocks)
+    from scipy.sparse import vstack
+
+    return vstack(blocks, format="csr")
+
+
+def _products(block: Any, vector: Any) -> npt.NDArray[np.float64]:
+    """Return the cosine of every row of a block and one vector, ties told by rounding."""
+    if isinstance(block, np.ndarray):
+        return np.round((block @ vector[0]).astype(np.float64), 6)
+    cosines = (block @ vector.T).toarray().ravel()
+    return np.asarray(np.round(cosines, 9), dtype=np.float64)

@@ -56,7 +56,7 @@ def replace_older(vectors: Any, trust: Flags, threshold: float) -> tuple[Integer
         If a vector is not finite.
     """
     one_pass = _sparse_pass if hasattr(vectors, "tocsr") else _dense_pass
-    prepared = _unit_sparse(vectors) if hasattr(vectors, "tocsr") else _unit_dense(vectors)
+    prepared = unit_rows(vectors)
     winner = np.full(len(trust), -1, dtype=np.int64)
     similarity = np.full(len(trust), -1.0)
     alive = np.arange(len(trust))
@@ -69,6 +69,17 @@ def replace_older(vectors: Any, trust: Flags, threshold: float) -> tuple[Integer
         similarity[alive[gone]] = np.minimum(cosine[gone], 1.0)
         alive, met = alive[~gone], met[~gone] & gone.any()
     return winner, similarity
+
+
+def unit_rows(vectors: Any) -> Any:
+    """Return vectors at unit length, sparse ones in double and dense ones in single precision.
+
+    Raises
+    ------
+    ValueError
+        If a vector is not finite.
+    """
+    return _unit_sparse(vectors) if hasattr(vectors, "tocsr") else _unit_dense(vectors)
 
 
 def _unit_sparse(vectors: Any) -> Any:

@@ -1,0 +1,230 @@
+"""What a lifecycle store keeps beside its items: one row of signals each, and counters."""
+
+import json
+import math
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from functools import cache
+from typing import Any, Final
+
+from memlab.items import MemoryItem, is_load_bearing_stored, strings_of
+
+AGENT_SCOPE: Final = ("agent_id", "thread_id", "namespace")
+
+SIGNAL_COLUMNS: Final = {
+    "memory_id": "TEXT PRIMARY KEY",
+    "importance": "REAL",
+    "last_accessed_at": "TEXT",
+    "access_count": "INTEGER",
+    "expires_at": "TEXT",
+    "agent_id": "TEXT",
+    "namespace": "TEXT",
+    "thread_id": "TEXT",
+    "graduated": "INTEGER",
+    "trusted": "INTEGER",
+    "position": "INTEGER",
+    "scope": "TEXT",
+}
+"""``position`` is the rowid of the item they belong to: signals of a row that was deleted and
+written anew by another store belong to nothing. ``scope`` is what the item is capped with."""
+
+SCHEMA: Final = (
+    "CREATE TABLE IF NOT EXISTS memory_signals ("
+    + ", ".join(f"{name} {kind}" for name, kind in SIGNAL_COLUMNS.items())
+    + ")",
+    "CREATE INDEX IF NOT EXISTS memory_signals_scope ON memory_signals (scope)",
+    (
+        "CREATE INDEX IF NOT EXISTS memory_signals_expiry ON memory_signals (expires_at) "
+        "WHERE expires_at IS NOT NULL"
+    ),
+    "CREATE TABLE IF NOT EXISTS memory_lifecycle (name TEXT PRIMARY KEY, value) WITHOUT ROWID",
+)
+
+HAS_SIGNALS: Final = "item.rowid = signal.position AND item.memory_id = signal.memory_id"
+"""How a row and its own signals find each other."""
+
+
+class Trust(StrEnum):
+    """Who stands behind a memory."""
+
+    TRUSTED = "trusted"
+    UNTRUSTED = "untrusted"
+    USER_APPROVED = "user-approved"
+    AUTO_APPROVED = "auto-approved"
+
+    @property
+    def rank(self) -> int:
+        """0 for what nobody stands behind, 1 for anything else."""
+        return int(self is not Trust.UNTRUSTED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LifecycleStats:
+    """What a lifecycle store has done, and how full its scopes are.
+
+    Attributes
+    ----------
+    sizes : mapping of str to int
+        Active rows by scope, load-bearing ones included. A scope is its fields as JSON.
+    evicted : mapping of str to int
+        Rows removed since the store began, by reason: ``lowest-value``, ``expired``,
+        ``near-duplicate``.
+    enforcement_failures : int
+        How often this object could not enforce a capacity after a put. The puts stand.
+    last_failure : str or None
+        What the last of them said.
+    floor_over_capacity : mapping of str to int
+        Scopes whose load-bearing rows alone exceed the capacity, and how many rows that is.
+    """
+
+    sizes: Mapping[str, int]
+    evicted: Mapping[str, int]
+    enforcement_failures: int
+    last_failure: str | None
+    floor_over_capacity: Mapping[str, int]
+
+
+@cache
+def load_bearing(kind: object, tags_json: object) -> bool:
+    """Return the predicate's verdict; what cannot be classified is load-bearing."""
+    if not isinstance(kind, str) or not isinstance(tags_json, str):
+        return True
+    try:
+        return is_load_bearing_stored(kind, tags_json)
+    except ValueError:
+        return True
+
+
+def as_text(moment: datetime) -> str:
+    """Return a time so that text sorts as time does.
+
+    Raises
+    ------
+    ValueError
+        If it has no time zone.
+    """
+    if moment.tzinfo is None:
+        raise ValueError(f"now={moment!r} has no time zone: pass an aware datetime, such as UTC")
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def expiry_of(ttl: timedelta | float | None, now: datetime) -> str | None:
+    """Return when a row written now expires; None for one that does not.
+
+    Raises
+    ------
+    ValueError
+        If `ttl` is neither a timedelta nor a finite number of seconds, or ends beyond the calendar.
+    """
+    if ttl is None:
+        return None
+    if not isinstance(ttl, timedelta) and not _is_finite(ttl):
+        raise ValueError(f"ttl={ttl!r} is not a timedelta or a finite number of seconds")
+    try:
+        life = ttl if isinstance(ttl, timedelta) else timedelta(seconds=ttl)
+        return as_text(now + life) if life > timedelta(0) else None
+    except OverflowError as error:
+        raise ValueError(
+            f"ttl={ttl!r} ends beyond the calendar: leave it out to keep it"
+        ) from error
+
+
+def checked_importance(importance: float) -> float:
+    """Return importance as a float, or raise a ValueError when it is not in [0, 1]."""
+    if not _is_finite(importance) or not 0 <= importance <= 1:
+        raise ValueError(f"importance={importance!r} is not a number in [0, 1]")
+    return float(importance)
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def scope_key(
+    fields: Iterable[str], values: Mapping[str, str | None], tags: Iterable[str]
+) -> str | None:
+    """Return the scope of a row as JSON, or None when none of the scope's fields is set.
+
+    Raises
+    ------
+    ValueError
+        If the scope is built of tags and one of them holds a comma.
+    """
+    fields = tuple(fields)
+    known: dict[str, Any] = {name: values[name] for name in fields if values.get(name) is not None}
+    if "tags" in fields:
+        if odd := [tag for tag in tags if "," in tag]:
+            raise ValueError(f"tags={odd!r}: a tag that tells scopes apart must not hold a comma")
+        known |= {"tags": ",".join(sorted(set(tags)))} if tags else {}
+    return json.dumps(known, sort_keys=True) if known or not fields else None
+
+
+def scope_fields(connection: sqlite3.Connection) -> tuple[str, ...] | None:
+    """Return what scopes are made of in a store that has side tables, None in any other."""
+    (tables,) = connection.execute(
+        "SELECT count(*) FROM sqlite_schema WHERE type = 'table' "
+        "AND name IN ('memory_signals', 'memory_lifecycle')"
+    ).fetchone()
+    if tables < 2:
+        return None
+    row = connection.execute("SELECT value FROM memory_lifecycle WHERE name = 'scope'").fetchone()
+    return tuple(json.loads(row[0])) if row else None
+
+
+def prepare(connection: sqlite3.Connection, fields: tuple[str, ...]) -> None:
+    """Make the side tables, and give every row the scope that `fields` say.
+
+    Call it in a transaction.
+    """
+    connection.execute(SCHEMA[0])
+    columns = connection.execute("SELECT name FROM pragma_table_info('memory_signals')")
+    for name in set(SIGNAL_COLUMNS) - {name for (name,) in columns}:
+        connection.execute(f"ALTER TABLE memory_signals ADD COLUMN {name} {SIGNAL_COLUMNS[name]}")
+    for statement in SCHEMA[1:]:
+        connection.execute(statement)
+    _adopt_positions(connection)
+    _rescope(connection, fields)
+    connection.execute(
+        "INSERT OR REPLACE INTO memory_lifecycle VALUES ('scope', ?)", (json.dumps(fields),)
+    )
+
+
+def _adopt_positions(connection: sqlite3.Connection) -> None:
+    """Tie signals that name no position to the row with their id."""
+    connection.execute(
+        "UPDATE memory_signals SET position = (SELECT item.rowid FROM memory_items AS item "
+        "WHERE item.memory_id = memory_signals.memory_id) WHERE position IS NULL"
+    )
+
+
+def _rescope(connection: sqlite3.Connection, fields: tuple[str, ...]) -> None:
+    """Say anew which scope every row belongs to."""
+    rows = connection.execute(
+        "SELECT signal.memory_id, signal.agent_id, signal.thread_id, signal.namespace, "
+        f"item.tags_json FROM memory_signals AS signal JOIN memory_items AS item ON {HAS_SIGNALS}"
+    ).fetchall()
+    connection.executemany(
+        "UPDATE memory_signals SET scope = ? WHERE memory_id = ?",
+        (
+            (scope_key(fields, dict(zip(AGENT_SCOPE, known, strict=True)), _tags(tags)), memory_id)
+            for memory_id, *known, tags in rows
+        ),
+    )
+
+
+def _tags(tags_json: str) -> tuple[str, ...]:
+    """Return stored tags for a scope; commas, refused on writing, become spaces."""
+    try:
+        return tuple(tag.replace(",", " ") for tag in strings_of(tags_json))
+    except (ValueError, TypeError):
+        return ()
+
+
+def values_of(item: MemoryItem, signals: Mapping[str, Any], *, position: int) -> tuple[Any, ...]:
+    """Return a row of ``memory_signals`` in the order of its columns."""
+    row = {"memory_id": item.memory_id, "access_count": 0, "graduated": 0, "position": position}
+    row |= signals
+    return tuple(row[name] for name in SIGNAL_COLUMNS)
