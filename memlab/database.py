@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
@@ -45,6 +46,10 @@ COLUMNS: Final = (
     "superseded_by",
 )
 """The table's columns, in the order in which they are declared."""
+
+_DECLARED: Final = {"source_sequence": "INTEGER", "confidence": "REAL"}
+"""Any other column is TEXT."""
+_ANOTHER_SCHEMA: Final = "copy its rows into a store made by memlab.SqliteMemoryStore"
 
 _WORDS: Final = {
     "NOTADB": "{path} is not a SQLite database; name the memory.db that an agent writes",
@@ -110,16 +115,18 @@ def check_table(connection: sqlite3.Connection, path: Path | str) -> None:
     Raises
     ------
     StoreError
-        When it is missing, a view, without rowids, or has other columns.
+        When it is missing, a view, without rowids, or has other columns or another key.
     """
     with sqlite_errors_in_words(path):
         table = connection.execute(
             "SELECT type, wr FROM pragma_table_list WHERE schema = 'main' AND name = 'memory_items'"
         ).fetchone()
-        found = [
-            name
-            for (name,) in connection.execute("SELECT name FROM pragma_table_xinfo('memory_items')")
-        ]
+        found = {
+            name: (declared.upper(), key)
+            for name, declared, key in connection.execute(
+                "SELECT name, type, pk FROM pragma_table_xinfo('memory_items')"
+            )
+        }
     if table is None:
         raise StoreError(
             f"{path} has no table memory_items; name the memory.db that an agent writes"
@@ -134,14 +141,23 @@ def check_table(connection: sqlite3.Connection, path: Path | str) -> None:
         )
     if missing := [name for name in COLUMNS if name not in found]:
         raise StoreError(
-            f"memory_items in {path} lacks the column {', '.join(missing)}; it has another schema: "
-            "copy its rows into a store made by memlab.SqliteMemoryStore"
+            f"memory_items in {path} lacks the column {', '.join(missing)}; {_ANOTHER_SCHEMA}"
         )
     if extra := [name for name in found if name not in COLUMNS]:
         raise StoreError(
             f"memory_items in {path} has the unknown column {', '.join(extra)}, which memlab could "
-            "not archive and restore; copy its rows into a store made by memlab.SqliteMemoryStore"
+            f"not archive and restore; {_ANOTHER_SCHEMA}"
         )
+    for name, (declared, key) in found.items():
+        if declared != _DECLARED.get(name, "TEXT"):
+            raise StoreError(
+                f"memory_items in {path} declares {name} as {declared or 'nothing'}, not "
+                f"{_DECLARED.get(name, 'TEXT')}; {_ANOTHER_SCHEMA}"
+            )
+        if key != (name == COLUMNS[0]):
+            raise StoreError(
+                f"the primary key of memory_items in {path} is not memory_id; {_ANOTHER_SCHEMA}"
+            )
 
 
 def store_file(source: Path | str) -> Path:
@@ -154,11 +170,17 @@ def store_file(source: Path | str) -> Path:
     """
     text = str(source)
     path = Path(unquote(urlsplit(text).path)) if text.startswith("file:") else Path(text)
-    if not path.exists():
-        raise StoreError(f"there is no file {path}; check the path")
-    if not path.is_file():
-        raise StoreError(f"{path} is not a file; name the memory.db inside it")
-    if path.stat().st_size == 0:
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise StoreError(f"there is no file {path}; check the path") from error
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path} cannot be looked at ({error}); check the path") from error
+    if S_ISDIR(found.st_mode):
+        raise StoreError(f"{path} is a folder; name the memory.db inside it")
+    if not S_ISREG(found.st_mode):
+        raise StoreError(f"{path} is not a file; name the memory.db that an agent writes")
+    if found.st_size == 0:
         raise StoreError(f"{path} is empty; name the memory.db that an agent writes")
     return path
 

@@ -22,6 +22,10 @@ Fault = tuple[int, str, str]
 KINDS: Final = tuple(kind.value for kind in MemoryKind)
 _MISSING: Final = -1
 _MICROSECONDS: Final = pa.timestamp("us", "UTC")
+_FIRST, _LAST = (
+    pa.scalar(datetime(year, month, day, tzinfo=UTC), _MICROSECONDS).value
+    for year, month, day in ((1, 1, 1), (9999, 12, 31))
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,16 +132,26 @@ def lists_of(column: str, lists: Coded, faults: Faults) -> npt.NDArray[np.object
 
 def moments_of(column: str, texts: Any, faults: Faults) -> pd.DatetimeIndex:
     """Return Arrow texts as moments in UTC, NaT for what is none."""
-    try:
-        moments = pc.cast(texts, _MICROSECONDS)
-    except pa.ArrowInvalid:  # some are no timestamps, or written in a way Arrow does not know
+    moments = _parsed_by_arrow(texts)
+    if moments is None:
         coded = Coded.of(texts)
-        distinct, wrong = interpreted(moment_of, coded.texts, None)
+        distinct, wrong = interpreted(moment_of, coded.texts, otherwise=None)
         faults.add(column, coded.codes, {code: f"{column} {text}" for code, text in wrong.items()})
         places = pa.array(coded.codes % (len(distinct) + 1))
-        moments = pa.array([*distinct, None], _MICROSECONDS).take(places)
-    naive = moments.cast(pa.timestamp("us")).to_numpy(zero_copy_only=False)
+        moments = pa.chunked_array([pa.array([*distinct, None], _MICROSECONDS).take(places)])
+    naive = moments.cast(pa.timestamp("us")).to_numpy()
     return pd.DatetimeIndex(naive).tz_localize("UTC")
+
+
+def _parsed_by_arrow(texts: Any) -> Any | None:
+    """Return all as moments at once; None where Arrow and :func:`moment_of` may disagree."""
+    try:
+        moments = pc.cast(texts, _MICROSECONDS)
+    except pa.ArrowInvalid:
+        return None
+    extremes = pc.min_max(moments.cast(pa.int64())).as_py()
+    known = extremes["min"] is None or _FIRST <= extremes["min"] <= extremes["max"] <= _LAST
+    return moments if known else None
 
 
 def moment_of(text: str) -> datetime:
@@ -157,4 +171,4 @@ def moment_of(text: str) -> datetime:
     try:
         return moment.astimezone(UTC)
     except OverflowError as error:
-        raise ValueError(f"{shortened(text)} is not a timestamp in the years 1 to 9999") from error
+        raise ValueError(f"{shortened(text)} is not in the years 1 to 9999") from error

@@ -201,28 +201,32 @@ def _aligned(signals: pd.DataFrame, memory_ids: pd.Series, faults: Faults) -> di
     return aligned
 
 
+def _shown(value: object) -> str:
+    return shortened(value) if isinstance(value, str) else repr(value)
+
+
 def _number(value: object) -> float:
     if isinstance(value, int | float):
         return float(value)
-    raise ValueError(f"{shortened(str(value))} is not a number")
+    raise ValueError(f"{_shown(value)} is not a number")
 
 
 def _count(value: object) -> int:
     if isinstance(value, int):
         return value
-    raise ValueError(f"{shortened(str(value))} is not a whole number")
+    raise ValueError(f"{_shown(value)} is not a whole number")
 
 
 def _flag(value: object) -> bool:
     if value in (0, 1):
         return bool(value)
-    raise ValueError(f"{shortened(str(value))} is neither 0 nor 1")
+    raise ValueError(f"{_shown(value)} is neither 0 nor 1")
 
 
 def _words(value: object) -> str:
     if isinstance(value, str):
         return value
-    raise ValueError(f"{shortened(str(value))} is not text")
+    raise ValueError(f"{_shown(value)} is not text")
 
 
 def _when(value: object) -> datetime:
@@ -250,10 +254,10 @@ def _bad_row(frame: pd.DataFrame, faults: list[Fault], where: str) -> BadRowErro
     position, column, text = _first_to_last(faults)[0]
     memory_id = frame[c.MEMORY_ID].array[int(frame[c.POSITION].searchsorted(position))]
     name = None if pd.isna(memory_id) else str(memory_id)
-    rows = len({fault[0] for fault in faults})
-    them = "it" if rows == 1 else f"the {rows} rows like it"
+    others = len({fault[0] for fault in faults}) - 1
+    more = f" and {others} more row{'s' * (others > 1)}" if others else ""
     return BadRowError(
-        f"row {position} (memory_id {name!r}) in {where} cannot be read: {text}; mend {them}, or "
+        f"row {position} (memory_id {name!r}) in {where} cannot be read: {text}; mend it{more}, or "
         "load with on_bad_row='keep'",
         position=position,
         memory_id=name,

@@ -1,0 +1,464 @@
+"""Whatever is handed to ``load``: nothing is lost, and the message says what, where, what next."""
+
+import os
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from stores import RawText, episodes, row, run_sql, write_rows
+
+import memlab
+from memlab.database import CREATE_TABLE, connect_reading
+from memlab.errors import BadRowError, StoreError
+
+Maker = Callable[[Path], Path]
+COPY = "copy its rows into a store made by memlab.SqliteMemoryStore"
+WITHOUT_ROWID = (
+    "memory_items in {path} was made WITHOUT ROWID, so its rows have no order of insertion; copy "
+    "them into a table made by memlab.SqliteMemoryStore"
+)
+UNKNOWN_COLUMN = (
+    "memory_items in {path} has the unknown column mood, which memlab could not archive and "
+    f"restore; {COPY}"
+)
+DAMAGED = (
+    "{path} is damaged (database disk image is malformed); restore a backup, or copy what can be "
+    "read with the sqlite3 shell's .recover"
+)
+
+
+def containing(data: bytes) -> Maker:
+    def make(folder: Path) -> Path:
+        path = folder / "memory.db"
+        path.write_bytes(data)
+        return path
+
+    return make
+
+
+def made_by(*statements: str) -> Maker:
+    def make(folder: Path) -> Path:
+        run_sql(folder / "memory.db", *statements)
+        return folder / "memory.db"
+
+    return make
+
+
+def with_table(old: str, new: str) -> Maker:
+    """A store whose table is declared a little differently."""
+    statement = CREATE_TABLE.replace(old, new)
+    assert statement != CREATE_TABLE
+    return made_by(statement)
+
+
+def damaged(change: Callable[[bytearray], None]) -> Maker:
+    def make(folder: Path) -> Path:
+        path = write_rows(folder / "memory.db", episodes(300), journal_mode="DELETE")
+        data = bytearray(path.read_bytes())
+        change(data)
+        path.write_bytes(data)
+        return path
+
+    return make
+
+
+def nonsense_in_the_middle(data: bytearray) -> None:
+    data[8 * 4096 : 16 * 4096] = b"\xa5" * (8 * 4096)
+
+
+def end_cut_off(data: bytearray) -> None:
+    del data[10 * 4096 :]
+
+
+NOT_A_STORE: dict[str, tuple[Maker, str]] = {
+    "no such file": (
+        lambda folder: folder / "memory.db",
+        "there is no file {path}; check the path",
+    ),
+    "a file for a folder": (
+        lambda folder: containing(b"x")(folder) / "memory.db",
+        "there is no file {path}; check the path",
+    ),
+    "a path no system takes": (
+        lambda folder: folder / ("x" * 300),
+        "{path} cannot be looked at ([Errno 36] File name too long: '{path}'); check the path",
+    ),
+    "a folder": (lambda folder: folder, "{path} is a folder; name the memory.db inside it"),
+    "a pipe": (
+        lambda folder: os.mkfifo(folder / "memory.db") or folder / "memory.db",
+        "{path} is not a file; name the memory.db that an agent writes",
+    ),
+    "an empty file": (
+        containing(b""),
+        "{path} is empty; name the memory.db that an agent writes",
+    ),
+    "a short text": (
+        containing(b"# Notes\n"),
+        "{path} is not a SQLite database; name the memory.db that an agent writes",
+    ),
+    "a long text": (
+        containing(b"remember the milk\n" * 1000),
+        "{path} is not a SQLite database; name the memory.db that an agent writes",
+    ),
+    "another format": (
+        containing(bytes(range(256)) * 64),
+        "{path} is not a SQLite database; name the memory.db that an agent writes",
+    ),
+    "another database": (
+        made_by("CREATE TABLE notes (text TEXT)"),
+        "{path} has no table memory_items; name the memory.db that an agent writes",
+    ),
+    "a view": (
+        made_by("CREATE TABLE m (x)", "CREATE VIEW memory_items AS SELECT * FROM m"),
+        "memory_items in {path} is a view, not a table; name the store itself",
+    ),
+    "no rowids": (
+        with_table(")\n", ") WITHOUT ROWID\n"),
+        WITHOUT_ROWID,
+    ),
+    "a column less": (
+        with_table("source_event_id TEXT, source_sequence INTEGER, ", ""),
+        f"memory_items in {{path}} lacks the column source_event_id, source_sequence; {COPY}",
+    ),
+    "a column more": (
+        with_table("superseded_by TEXT", "superseded_by TEXT, mood TEXT"),
+        UNKNOWN_COLUMN,
+    ),
+    "another type": (
+        with_table("title TEXT NOT NULL", "title"),
+        f"memory_items in {{path}} declares title as nothing, not TEXT; {COPY}",
+    ),
+    "another key": (
+        with_table("memory_id TEXT PRIMARY KEY", "memory_id TEXT"),
+        f"the primary key of memory_items in {{path}} is not memory_id; {COPY}",
+    ),
+    "nonsense in the middle": (damaged(nonsense_in_the_middle), DAMAGED),
+    "its end cut off": (damaged(end_cut_off), DAMAGED),
+}
+
+
+def everything_in(folder: Path) -> dict[str, bytes | None]:
+    """Name and bytes of everything in a folder; None for what has none."""
+    return {path.name: path.read_bytes() if path.is_file() else None for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("name", NOT_A_STORE)
+def test_what_is_no_store_is_refused_in_words_and_left_alone(tmp_path: Path, name: str) -> None:
+    make, message = NOT_A_STORE[name]
+    path = make(tmp_path)
+    before = everything_in(tmp_path)
+    with pytest.raises(StoreError) as caught:
+        memlab.load(path)
+    assert str(caught.value) == message.format(path=path)
+    assert everything_in(tmp_path) == before
+
+
+WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
+    "an unknown kind": (
+        {"kind": "dream"},
+        "kind",
+        "kind 'dream' is not one of semantic, episodic, procedural",
+    ),
+    "a kind in capitals": (
+        {"kind": "Episodic"},
+        "kind",
+        "kind 'Episodic' is not one of semantic, episodic, procedural",
+    ),
+    "tags that are no JSON": (
+        {"tags_json": "merged"},
+        "tags_json",
+        "tags_json 'merged' is not JSON",
+    ),
+    "tags that are an object": (
+        {"tags_json": '{"merged": 1}'},
+        "tags_json",
+        "tags_json '{\"merged\": 1}' is not a JSON list of strings",
+    ),
+    "tags that are numbers": (
+        {"tags_json": "[1, 2]"},
+        "tags_json",
+        "tags_json '[1, 2]' is not a JSON list of strings",
+    ),
+    "tags that nest too deep": (
+        {"tags_json": "[" * 100_000},
+        "tags_json",
+        f"tags_json '{'[' * 77}...' is not JSON",
+    ),
+    "tags that join with the next row's": (
+        {"tags_json": '["a"],["b"]'},
+        "tags_json",
+        'tags_json \'["a"],["b"]\' is not JSON',
+    ),
+    "evidence that is a text": (
+        {"evidence_refs_json": '"issue:#1"'},
+        "evidence_refs_json",
+        "evidence_refs_json '\"issue:#1\"' is not a JSON list of strings",
+    ),
+    "supersedes that is null": (
+        {"supersedes_json": "null"},
+        "supersedes_json",
+        "supersedes_json 'null' is not a JSON list of strings",
+    ),
+    "no timestamp": (
+        {"created_at": "yesterday"},
+        "created_at",
+        "created_at 'yesterday' is not a timestamp",
+    ),
+    "seconds since 1970": (
+        {"created_at": "1767225600"},
+        "created_at",
+        "created_at '1767225600' is not a timestamp",
+    ),
+    "a day that is not": (
+        {"created_at": "2026-02-30T00:00:00Z"},
+        "created_at",
+        "created_at '2026-02-30T00:00:00Z' is not a timestamp",
+    ),
+    "a time without zone": (
+        {"created_at": "2026-03-01T12:00:00"},
+        "created_at",
+        "created_at '2026-03-01T12:00:00' has no time zone",
+    ),
+    "a day without time": (
+        {"created_at": "2026-03-01"},
+        "created_at",
+        "created_at '2026-03-01' has no time zone",
+    ),
+    "a time before all years": (
+        {"created_at": "0001-01-01T00:00:00+01:00"},
+        "created_at",
+        "created_at '0001-01-01T00:00:00+01:00' is not in the years 1 to 9999",
+    ),
+    "the year nought": (
+        {"created_at": "0000-01-01T00:00:00Z"},
+        "created_at",
+        "created_at '0000-01-01T00:00:00Z' is not a timestamp",
+    ),
+    "a blob for a title": ({"title": b"\x00\xff"}, "title", "title is a blob, not text"),
+    "a blob for a body": ({"body": b"text"}, "body", "body is a blob, not text"),
+    "a blob for tags": ({"tags_json": b"[]"}, "tags_json", "tags_json is a blob, not text"),
+    "a blob for a successor": (
+        {"superseded_by": b"m1"},
+        "superseded_by",
+        "superseded_by is a blob, not text",
+    ),
+    "a title that is not UTF-8": ({"title": RawText(b"caf\xe9")}, "title", "title is not UTF-8"),
+    "a body that is not UTF-8": ({"body": RawText(b"\xc3(")}, "body", "body is not UTF-8"),
+    "a body that is half a pair": ({"body": RawText(b"\xed\xa0\xbd")}, "body", "body is not UTF-8"),
+    "confidence in words": (
+        {"confidence": "high"},
+        "confidence",
+        "confidence is text, not a number",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("with_body", [False, True])
+def test_a_bad_row_is_named_and_the_store_left_alone(
+    tmp_path: Path, name: str, with_body: bool
+) -> None:
+    columns, column, wrong = WRONG[name]
+    rows = [row("m1"), row("bad", **({"rowid": 40} | columns)), row("m3")]
+    path = write_rows(tmp_path / "memory.db", rows)
+    before = everything_in(tmp_path)
+    with pytest.raises(BadRowError) as caught:
+        memlab.load(path, with_body=with_body)
+    error = caught.value
+    assert str(error) == (
+        f"row 40 (memory_id 'bad') in {path} cannot be read: {wrong}; mend it, or load with "
+        "on_bad_row='keep'"
+    )
+    assert (error.position, error.memory_id, error.column) == (40, "bad", column)
+    kept = memlab.load(path, on_bad_row="keep")
+    assert list(kept["position"]) == [1, 40, 41]
+    assert kept["problem"][1] == wrong
+    assert kept["problem"].notna().sum() == 1
+    assert not kept["prunable"][1]
+    assert everything_in(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("memory_id", "named", "wrong"),
+    [
+        (None, None, "memory_id is NULL, not text"),
+        (b"m2", None, "memory_id is a blob, not text"),
+        (RawText(b"m\xff"), None, "memory_id is not UTF-8"),
+    ],
+)
+def test_a_row_whose_id_cannot_be_read_is_named_by_its_place(
+    tmp_path: Path, memory_id: object, named: None, wrong: str
+) -> None:
+    path = write_rows(tmp_path / "memory.db", [row("m1"), row("m2") | {"memory_id": memory_id}])
+    with pytest.raises(BadRowError) as caught:
+        memlab.load(path)
+    assert str(caught.value) == (
+        f"row 2 (memory_id {named!r}) in {path} cannot be read: {wrong}; mend it, or load with "
+        "on_bad_row='keep'"
+    )
+
+
+def test_the_first_of_many_bad_rows_is_named_and_the_others_counted(tmp_path: Path) -> None:
+    rows = [row("m1"), row("m2", created_at="?"), row("m3", "dream"), row("m4", "dream")]
+    path = write_rows(tmp_path / "memory.db", rows)
+    with pytest.raises(BadRowError) as caught:
+        memlab.load(path)
+    assert str(caught.value) == (
+        f"row 2 (memory_id 'm2') in {path} cannot be read: created_at '?' is not a timestamp; "
+        "mend it and 2 more rows, or load with on_bad_row='keep'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wrong"),
+    [
+        ("importance", "'high'", "importance 'high' is not a number"),
+        ("last_accessed_at", "1767225600", "last_accessed_at 1767225600 is not text"),
+        ("expires_at", "'2026-03-01T12:00'", "expires_at '2026-03-01T12:00' has no time zone"),
+        ("access_count", "1.5", "access_count 1.5 is not a whole number"),
+        ("agent_id", "x'61'", "agent_id b'a' is not text"),
+        ("graduated", "2", "graduated 2 is neither 0 nor 1"),
+    ],
+)
+def test_a_bad_signal_is_named(tmp_path: Path, name: str, value: str, wrong: str) -> None:
+    path = write_rows(tmp_path / "memory.db", [row("m1"), row("m2")])
+    run_sql(
+        path,
+        f"CREATE TABLE memory_signals (memory_id TEXT PRIMARY KEY, {name})",
+        f"INSERT INTO memory_signals VALUES ('m2', {value})",
+    )
+    with pytest.raises(BadRowError) as caught:
+        memlab.load(path)
+    assert str(caught.value) == (
+        f"row 2 (memory_id 'm2') in {path} cannot be read: {wrong}; mend it, or load with "
+        "on_bad_row='keep'"
+    )
+
+
+def test_signals_that_are_not_utf_8_are_an_error_in_words(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "memory.db", [row("m1")])
+    run_sql(
+        path,
+        "CREATE TABLE memory_signals (memory_id TEXT PRIMARY KEY, agent_id TEXT)",
+        "INSERT INTO memory_signals VALUES ('m1', CAST(x'ff' AS TEXT))",
+    )
+    with pytest.raises(BadRowError, match="holds text that is not UTF-8"):
+        memlab.load(path)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        pytest.param([], id="no rows"),
+        pytest.param([row("m1")], id="one row"),
+        pytest.param(
+            [row("m1", evidence_refs_json='["issue:9","issue:9","m1","nobody"]')],
+            id="duplicate and dangling references",
+        ),
+        pytest.param([row("m1", superseded_by="nobody")], id="a successor that is not there"),
+        pytest.param(
+            [row("m1", superseded_by="m2"), row("m2", superseded_by="m1")],
+            id="a cycle of supersession",
+        ),
+        pytest.param([row("m1", superseded_by="m1")], id="its own successor"),
+        pytest.param(
+            [row("m1", created_at="9999-12-31T23:59:59Z"), row("m2")], id="a clock in the future"
+        ),
+        pytest.param([row("m1", title="a\0b", body="\0")], id="NUL characters"),
+        pytest.param([row("", title="", body="", authored_by=" ")], id="nothing but blanks"),
+        pytest.param([row("m1", confidence=-7)], id="a confidence out of range"),
+    ],
+)
+def test_odd_rows_that_can_be_read_are_loaded_as_they_are(
+    tmp_path: Path, rows: list[dict[str, Any]]
+) -> None:
+    frame = memlab.load(write_rows(tmp_path / "memory.db", rows), with_body=True)
+    for name in ("memory_id", "title", "body", "superseded_by", "authored_by", "confidence"):
+        expected = [each.get(name) for each in rows]
+        assert [None if pd.isna(value) else value for value in frame[name]] == expected
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for a lock no longer than a test should."""
+    monkeypatch.setitem(connect_reading.__kwdefaults__, "busy_timeout", 0.05)
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("statement", ["SELECT 1", "DELETE FROM memory_items"])
+def test_a_locked_store_is_refused_in_words_and_left_alone(tmp_path: Path, statement: str) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(1), journal_mode="DELETE")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        connection.execute(statement)
+        names = {each.name for each in tmp_path.iterdir()}
+        with pytest.raises(StoreError) as caught:
+            memlab.load(path)
+        assert {each.name for each in tmp_path.iterdir()} == names
+        connection.execute("ROLLBACK")
+    assert str(caught.value) == (
+        f"{path} is locked by another process; try again when that process is done"
+    )
+    assert len(memlab.load(path)) == 1
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Be a user whom file permissions hold back; root is not one."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+
+
+@pytest.fixture
+def shut_folder() -> Iterator[Path]:
+    """A folder in which a store was made, and that nobody may write to."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_rows(folder / "memory.db", episodes(1), journal_mode="WAL")
+        (folder / "memory.db").chmod(0o444)
+        folder.chmod(0o555)
+        yield folder
+        folder.chmod(0o755)
+
+
+def test_a_read_only_store_in_a_read_only_folder_is_read(shut_folder: Path) -> None:
+    before = everything_in(shut_folder)
+    with as_nobody():
+        assert len(memlab.load(shut_folder / "memory.db")) == 1
+    assert everything_in(shut_folder) == before
+
+
+def test_a_store_that_may_not_be_read_is_refused_in_words(shut_folder: Path) -> None:
+    path = shut_folder / "memory.db"
+    path.chmod(0o000)
+    with as_nobody(), pytest.raises(StoreError) as caught:
+        memlab.load(path)
+    assert str(caught.value) == (
+        f"{path} cannot be opened; check that the path exists and its permissions"
+    )
+
+
+def test_a_folder_that_may_not_be_entered_is_refused_in_words(shut_folder: Path) -> None:
+    path = shut_folder / "memory.db"
+    shut_folder.chmod(0o000)
+    with as_nobody(), pytest.raises(StoreError) as caught:
+        memlab.load(path)
+    assert str(caught.value) == (
+        f"{path} cannot be looked at ([Errno 13] Permission denied: '{path}'); check the path"
+    )
+
+
+def test_a_source_that_is_none_is_a_type_error() -> None:
+    with pytest.raises(TypeError, match=r"expected str, bytes or os\.PathLike object, not int"):
+        memlab.load(7)  # type: ignore[arg-type]
