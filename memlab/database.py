@@ -293,12 +293,13 @@ def _way_in(file: Path, path: Path, stack: ExitStack) -> tuple[str, State]:
     Nothing, when locks see to it that nobody changes what is read.
     """
     locking = f"{file.as_uri()}?mode=ro"
-    wal, shm, journal = (_side_file(file, suffix).exists() for suffix in _SIDE_FILES)
-    if (wal and not shm) or (journal and _is_hot(locking)):
+    wal, shm, journal = (_side_file(file, suffix) for suffix in _SIDE_FILES)
+    is_left = _stamp(wal)[1] > 0 and not shm.exists()
+    if is_left or (journal.exists() and _is_hot(locking)):
         before = _state(file, ("", *_SIDE_FILES))
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         return _recovered_copy(file, path, Path(folder)), before
-    if wal or not _is_wal(file):
+    if (wal.exists() and shm.exists()) or not _is_wal(file):
         return locking, {}
     before = _state(file, ("",))
     return f"{locking}&immutable=1", before
