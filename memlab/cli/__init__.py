@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from memlab.cli.compact import apply_plan, compact, finish_plan, restore_plan
+from memlab.cli.compare import compare
 from memlab.cli.doctor import doctor
 from memlab.cli.lab import lab
 from memlab.cli.report import report
@@ -44,6 +45,7 @@ for command in (
     show,
     report,
     lab,
+    compare,
     compact,
     apply_plan,
     finish_plan,

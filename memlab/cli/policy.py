@@ -21,6 +21,7 @@ ORIGINS: Final = {
     "odek": "odek's order: near-duplicates, expiry, then the newest 500",
     "memforge": "MemForge's order: importance floor, then budget per agent",
     "betterdb": "BetterDB's defaults: own expiry, then the cap of each scope",
+    "learned": "memlab: what the store's own past says will be needed",
     "purge-superseded": "memlab: superseded rows, which no compaction reclaims",
 }
 """Policies that a command takes by name, and whose rule each is."""
@@ -121,12 +122,14 @@ def policy_of(policy_name: str, settings: dict[str, Any]) -> "Policy":
 
 
 def _factories() -> "dict[str, Callable[..., Policy]]":
+    from memlab.learned import Learned
     from memlab.policies import POLICIES, Pipeline
 
     presets: dict[str, Callable[..., Policy]] = {
         "odek": Pipeline.odek,
         "memforge": Pipeline.memforge,
         "betterdb": Pipeline.betterdb,
+        "learned": Learned,
     }
     return {**POLICIES, **presets}
 
