@@ -1,5 +1,6 @@
 """Deciding what would go: a policy's verdict on a store, with the evidence that it is still so."""
 
+import tempfile
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Final
 import pandas as pd
 
 from memlab import columns as col
-from memlab.database import connect_reading, read_store, store_file
+from memlab.database import connect_reading, copy_store, read_store, store_file
 from memlab.errors import StoreError
 from memlab.frame import load
 from memlab.plans import LOAD_BEARING, PRUNABLE, SUPERSEDED, Group, KeptRow, Plan, PlannedRow
@@ -49,11 +50,8 @@ def plan(
     """
     path = store_file(_file_of(source))
     moment = datetime.now(UTC) if now is None else now
-    for _ in range(5):
-        made = read_store(path, lambda uri: _plan_at(uri, path, policy, moment))
-        if made is not None:
-            return made
-    raise StoreError(f"{path} is rewritten faster than it can be read; try again when it is quiet")
+    made = read_store(path, lambda uri: _plan_at(uri, path, policy, moment))
+    return _plan_of_busy(path, policy, moment) if made is None else made
 
 
 def _file_of(source: str | Path | SqliteMemoryStore) -> str | Path:
@@ -66,6 +64,16 @@ def _file_of(source: str | Path | SqliteMemoryStore) -> str | Path:
         "a store in memory has no file to keep an archive beside: copy it into one with copy_to, "
         "then plan"
     )
+
+
+def _plan_of_busy(path: Path, policy: Policy, now: datetime) -> Plan:
+    """Plan for a store that is written while it is looked at, from a copy of one moment of it."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = copy_store(path, Path(folder) / "store.db")
+        made = read_store(copy, lambda uri: _plan_at(uri, path, policy, now))
+    if made is None:
+        raise StoreError(f"somebody writes to {copy}, a temporary copy of {path}; try again")
+    return made
 
 
 def _plan_at(uri: str, path: Path, policy: Policy, now: datetime) -> Plan | None:

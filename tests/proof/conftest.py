@@ -35,6 +35,9 @@ class Children:
     def wait(self, pid: int) -> Ended:
         return self._ask("wait", pid)
 
+    def any_running(self, pids: list[int]) -> bool:
+        return self._ask("any_running", pids)
+
     def wait_until_stopped(self, pid: int) -> bool:
         return self._ask("wait_until_stopped", pid)
 

@@ -9,11 +9,12 @@ import os
 import pickle
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 Task = Callable[..., Any]
 
@@ -31,28 +32,32 @@ class Forks:
     """Forks children and waits for them."""
 
     def __init__(self) -> None:
-        self._results: dict[int, int] = {}
+        self._answers: dict[int, IO[bytes]] = {}
 
     def start(self, task: Task, arguments: dict[str, Any]) -> int:
         """Fork a child that runs a task; return its process id."""
-        reading, writing = os.pipe()
+        # A pipe would hold up a child with much to say. wait() closes the file.
+        answer = tempfile.TemporaryFile()  # noqa: SIM115
         pid = os.fork()
         if pid == 0:
-            os.close(reading)
-            _run(task, arguments, writing)
-        os.close(writing)
-        self._results[pid] = reading
+            _run(task, arguments, answer)
+        self._answers[pid] = answer
         return pid
 
     def wait(self, pid: int) -> Ended:
         """Wait until a child has ended."""
-        with os.fdopen(self._results.pop(pid), "rb") as pipe:
-            answer = pipe.read()
         _, status = os.waitpid(pid, 0)
-        if os.WIFSIGNALED(status):
-            return Ended(signal=os.WTERMSIG(status))
-        error, result, seconds = pickle.loads(answer)
+        with self._answers.pop(pid) as answer:
+            if os.WIFSIGNALED(status):
+                return Ended(signal=os.WTERMSIG(status))
+            answer.seek(0)
+            error, result, seconds = pickle.load(answer)
         return Ended(error=error, result=result, seconds=seconds)
+
+    def any_running(self, pids: list[int]) -> bool:
+        """Whether one of these children has not ended."""
+        how = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return any(os.waitid(os.P_PID, pid, how) is None for pid in pids)
 
     def wait_until_stopped(self, pid: int) -> bool:
         """Wait until a child has stopped itself, or has ended; whether it has stopped."""
@@ -79,7 +84,7 @@ class Forks:
         return self.kill(pid)  # one that has ended is a zombie still, and ended by itself
 
 
-def _run(task: Task, arguments: dict[str, Any], pipe: int) -> None:
+def _run(task: Task, arguments: dict[str, Any], answer: IO[bytes]) -> None:
     began = time.perf_counter()
     error: BaseException | None = None
     result = None
@@ -87,9 +92,8 @@ def _run(task: Task, arguments: dict[str, Any], pipe: int) -> None:
         result = task(**arguments)
     except BaseException as caught:  # noqa: BLE001 - whatever it is, the test judges it
         error = caught
-    answer = pickle.dumps((error, result, time.perf_counter() - began))
-    with os.fdopen(pipe, "wb") as file:
-        file.write(answer)
+    pickle.dump((error, result, time.perf_counter() - began), answer)
+    answer.flush()
     os._exit(0)
 
 

@@ -77,7 +77,10 @@ def with_files_limited(limit: int, arguments: tuple[Any, ...]) -> Any:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
     task, *rest = arguments
-    return task(*rest)
+    try:
+        return task(*rest)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
 
 
 def without_privileges(arguments: tuple[Any, ...]) -> Any:

@@ -1,0 +1,137 @@
+"""Many processes write to one file, and nobody loses anything."""
+
+import os
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from invariants import assert_sound, is_load_bearing_row, is_prunable_row, rows_of
+
+import memlab
+from memlab.compaction import apply
+from memlab.errors import AlreadyAppliedError, ArchiveError, StalePlanError
+from memlab.planning import plan
+from memlab.plans import Receipt
+from memlab.policies import KeepRecent
+from memlab.restoration import restore
+from memlab.store import SqliteMemoryStore
+from proof import tasks, writing
+from proof.conftest import Children
+from proof.scenes import scene_of_apply, scene_of_restore
+from proof.stores import NOW
+
+WRITERS = 8
+PUTS = int(os.environ.get("MEMLAB_PUTS", "150"))
+"""Items that each writer puts."""
+
+
+def test_writers_and_plans_on_one_file(scratch: Path, children: Children) -> None:
+    store = scratch / "memory.db"
+    SqliteMemoryStore(store).close()
+    pids = [
+        children.start(writing.write, store=store, writer=writer, puts=PUTS)
+        for writer in range(WRITERS)
+    ]
+    tally = _plan_and_apply_while_running(store, children, pids)
+    ended = [children.wait(pid) for pid in pids]
+
+    assert [each.error for each in ended] == [None] * WRITERS
+    written = [each.result for each in ended]
+    assert_sound(store)
+    rows = {row[1].decode(): row for row in rows_of(store).values()}
+    deleted = sum(each.deleted for each in written) + tally["deleted"]
+    assert WRITERS * PUTS + tally["restored"] == len(rows) + deleted
+    with SqliteMemoryStore(store) as opened:
+        for each in written:
+            for memory_id, item in each.items.items():
+                found = opened.get(memory_id)
+                if memory_id in each.superseded:
+                    assert found is not None
+                    assert not found.is_active
+                elif memlab.is_load_bearing_memory(item) or found is not None:
+                    assert found == item
+    assert tally["applied"] > 0
+    assert tally["applied"] + tally["stale"] == tally["plans"]
+
+
+def _plan_and_apply_while_running(store: Path, children: Children, pids: list[int]) -> Counter[str]:
+    """Plan, apply and restore until every writer has ended; count what happened."""
+    tally: Counter[str] = Counter()
+    writing_still = True
+    while writing_still:
+        writing_still = children.any_running(pids)  # so the last plan is made in peace
+        made = plan(store, KeepRecent(writing.KEEP // 2))
+        if not made.rows:
+            continue
+        tally["plans"] += 1
+        try:
+            receipt = apply(made)
+        except StalePlanError as error:
+            decided = {row.memory_id for row in (*made.rows, *made.kept)}
+            tally["stale"] += decided.issuperset(error.memory_ids)
+            continue
+        tally["applied"] += 1
+        tally["deleted"] += receipt.deleted
+        if tally["applied"] % 3 == 0:
+            try:
+                tally["restored"] += restore(receipt)
+            except ArchiveError:  # a writer has put new rows in their places
+                tally["taken"] += 1
+    return tally
+
+
+def test_of_several_who_apply_a_plan_one_does(
+    journal: str, scratch: Path, children: Children
+) -> None:
+    for round_ in range(4):
+        scene = scene_of_apply(scratch / f"round {round_}", journal)
+        pids = [
+            children.start(tasks.apply_plan, store=scene.store, what=scene.what)
+            for _ in range(WRITERS)
+        ]
+        ended = [children.wait(pid) for pid in pids]
+        assert sum(isinstance(each.result, Receipt) for each in ended) == 1
+        errors = [each.error for each in ended if each.error is not None]
+        assert [type(error) for error in errors] == [AlreadyAppliedError] * (WRITERS - 1)
+        scene.check_done(scene.store)
+
+
+def test_of_several_who_restore_one_puts_rows_back(
+    journal: str, scratch: Path, children: Children
+) -> None:
+    for round_ in range(4):
+        scene = scene_of_restore(scratch / f"round {round_}", journal)
+        pids = [
+            children.start(tasks.restore_rows, store=scene.store, what=scene.what)
+            for _ in range(WRITERS)
+        ]
+        ended = [children.wait(pid) for pid in pids]
+        assert [each.error for each in ended] == [None] * WRITERS
+        back = len(scene.after) - len(scene.before)
+        assert sorted(each.result for each in ended) == [0] * (WRITERS - 1) + [back]
+        scene.check_done(scene.store)
+
+
+def test_of_plans_that_overlap_each_is_applied_whole_or_refused(
+    journal: str, scratch: Path, children: Children
+) -> None:
+    scene = scene_of_apply(scratch / "whole", journal)
+    plans = [
+        replace(plan(scene.store, KeepRecent(keep), now=NOW), store="elsewhere.db")
+        for keep in range(5, 5 + WRITERS)
+    ]
+    pids = [
+        children.start(tasks.apply_plan, store=scene.store, what=each.to_json()) for each in plans
+    ]
+    ended = [children.wait(pid) for pid in pids]
+    gone: set[int] = set()
+    for each, made in zip(ended, plans, strict=True):
+        if each.error is None:
+            gone |= {row.position for row in made.rows}
+        else:
+            assert isinstance(each.error, StalePlanError)
+    assert gone
+    left = {position: row for position, row in scene.before.items() if position not in gone}
+    assert rows_of(scene.store) == left
+    assert all(is_prunable_row(scene.before[position]) for position in gone)
+    assert all(not is_load_bearing_row(scene.before[position]) for position in gone)
