@@ -171,7 +171,7 @@ def _task_numbers(rows: pd.DataFrame) -> tuple[Floats, Floats]:
     place = np.arange(len(rows), dtype=np.float64)
     found = rows[col.SOURCE_TASK_REF].astype("str").str.extract(_LAST_NUMBER, expand=False)
     number = pd.to_numeric(found, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    if np.isnan(number).mean() > 0.5:
+    if 2 * np.count_nonzero(np.isnan(number)) >= len(number):
         return place, place
     highest = np.fmax.accumulate(np.append(0.0, number))[1:]
     return np.where(np.isnan(number), highest, number), highest

@@ -13,7 +13,7 @@ import numpy as np
 
 from memlab.learned.experience import Experience, Floats, Ints
 
-WRITTEN: Final = ("size", "gap", "lag", "names", "breadth", "tag rate")
+WRITTEN: Final = ("size", "odd size", "gap", "lag", "names", "breadth", "tag rate")
 """Known when a memory is written, or at the last look: the part of a score that stands still."""
 
 LIVED: Final = ("age", "old age", "needs", "since need", "names by age", "number distance")
@@ -36,8 +36,8 @@ MARGIN: Final = 2.0
 """Standard errors by which forecasts must have beaten age alone before they are acted on."""
 
 FEWEST_FORECASTS: Final = 100
-"""Needs that must have been forecast before the record counts: with fewer, two or three chance losses
-outweigh what there is to gain."""
+"""Needs that must have been forecast before the record counts: with fewer, two or three losses by
+chance outweigh what there is to gain."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,7 @@ class Forecast:
         return np.stack(
             [
                 past.size[memory],
+                past.size[memory] ** 2 - 1.0,
                 past.gap[memory],
                 past.lag[memory],
                 past.names[memory],
