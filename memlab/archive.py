@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeVar
 from memlab.database import COLUMNS, connect_reading, error_in_words, exact, read_store
 from memlab.errors import ArchiveError, PlanError, StoreError
 from memlab.plans import Plan
-from memlab.rows import as_bytes, as_json, fingerprint_of, signal_columns
+from memlab.rows import Value, as_bytes, as_json, fingerprint_of, signal_columns
 from memlab.store import transaction
 
 Result = TypeVar("Result")
@@ -85,6 +85,10 @@ class Copy(NamedTuple):
     memory_id: bytes | None
     fingerprint: str
     restored_at: str | None
+
+    def is_id(self, value: Value) -> bool:
+        """Whether a value read exactly is this row's id."""
+        return as_bytes(value) == self.memory_id
 
 
 def archive_path(store: Path) -> Path:

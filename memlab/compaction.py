@@ -16,6 +16,7 @@ from memlab.archive import Archive, Copy, archive_path, create_archive, open_arc
 from memlab.database import (
     check_table,
     connect,
+    exact,
     sqlite_errors_in_words,
     store_file,
 )
@@ -175,17 +176,48 @@ class Located(NamedTuple):
     """Positions of archived rows, by what the store has there."""
 
     same: set[int]
+    """The row, byte for byte."""
     changed: set[int]
+    """A row with its id."""
+    taken: set[int]
+    """Another row."""
     absent: set[int]
+    """Nothing."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether not one of the rows is where it was."""
+        return not self.same and not self.changed
 
 
 def locate(connection: sqlite3.Connection, copies: Collection[Copy]) -> Located:
     """Say which copies are in the store, byte for byte or changed, and which are not."""
     fill_positions(connection, "located", (copy.position for copy in copies))
     there = dict(fingerprints(connection, "temp.located"))
-    connection.execute("DROP TABLE temp.located")
     same = {copy.position for copy in copies if there.get(copy.position) == copy.fingerprint}
-    return Located(same, there.keys() - same, {c.position for c in copies} - there.keys())
+    other = there.keys() - same
+    fill_positions(connection, "located", other)
+    with exact(connection):
+        ids = dict(
+            connection.execute(
+                "SELECT rowid, memory_id FROM main.memory_items "
+                "WHERE rowid IN (SELECT position FROM temp.located)"
+            )
+        )
+    connection.execute("DROP TABLE temp.located")
+    changed = {c.position for c in copies if c.position in other and c.is_id(ids[c.position])}
+    absent = {copy.position for copy in copies} - there.keys()
+    return Located(same, changed, other - changed, absent)
+
+
+def record_finished(connection: sqlite3.Connection, archive: Archive, now: datetime) -> None:
+    """Record plans as done whose rows are gone: only the record was cut short.
+
+    Whoever holds the store's write lock knows that no apply is under way.
+    """
+    for entry in archive.entries():
+        if entry.finished_at is None and locate(connection, archive.copies(entry)).gone:
+            archive.finish(entry.digest, now)
 
 
 def _archive_and_delete(
@@ -203,7 +235,8 @@ def _archive_and_delete(
         with create_archive(path, connection) as archive:
             if _was_deleted(connection, archive, plan):
                 return
-            _settle(connection, archive, plan, now)
+            record_finished(connection, archive, now)
+            _forget_needless(connection, archive, plan)
     _check_fresh(connection, plan)
     watch(ApplyStep.CHECKED)
     with create_archive(path, connection) as archive:
@@ -230,20 +263,15 @@ def _was_deleted(connection: sqlite3.Connection, archive: Archive, plan: Plan) -
             f"plan {plan.digest[:12]} was applied on {entry.finished_at:%Y-%m-%d %H:%M} UTC: "
             f"{entry.rows:,} rows deleted and archived in {archive.path}{restored}; make a new plan"
         )
-    return len(locate(connection, archive.copies(entry)).absent) == entry.rows
+    return locate(connection, archive.copies(entry)).gone
 
 
-def _settle(connection: sqlite3.Connection, archive: Archive, plan: Plan, now: datetime) -> None:
-    """Clear up after other plans that were cut short, where there is nothing to decide.
-
-    Whoever holds the store's write lock knows that no other apply is under way.
-    """
+def _forget_needless(connection: sqlite3.Connection, archive: Archive, plan: Plan) -> None:
+    """Drop the copies of other plans that were cut short before any of their rows went."""
     for entry in archive.entries():
         if entry.finished_at is None and entry.digest != plan.digest:
             located = locate(connection, archive.copies(entry))
-            if not located.same and not located.changed:
-                archive.finish(entry.digest, now)
-            elif not located.absent and not located.changed:
+            if len(located.same) == entry.left:
                 archive.forget(entry.digest)
 
 

@@ -327,7 +327,7 @@ def _archive_against(connection: sqlite3.Connection, archive: Archive) -> Check:
         copies = archive.copies(entry)
         located = locate(connection, copies)
         unrecorded = [c for c in copies if c.restored_at is None and c.position in located.same]
-        if entry.finished_at is None and (located.same or located.changed):
+        if entry.finished_at is None and not located.gone:
             counts["unfinished"] += 1
             findings.append(_cut_short(entry, located, archive.store))
         elif unrecorded:
@@ -347,7 +347,7 @@ def _cut_short(entry: Entry, located: Located, store: Path) -> tuple[str, str]:
         "not deleted"
     )
     drop = _command("archive", store, "--drop", entry.digest[:12])
-    if located.absent or located.changed:
+    if len(located.same) < entry.left:
         restore = _command("restore", store, entry.digest[:12])
         return fault, f"rows went or changed meanwhile: bring them back with {restore}, or {drop}"
     finish = _command("finish", store, entry.digest[:12])

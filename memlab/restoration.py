@@ -14,6 +14,7 @@ from memlab.compaction import (
     fingerprints_of_others,
     locate,
     opened_for_change,
+    record_finished,
     some_of,
     unwatched,
 )
@@ -104,6 +105,8 @@ def restore(
         entry = archive.entry(digest)
         copies = _chosen(archive, entry, ids)
         with opened_for_change(path) as connection:
+            with transaction(connection):
+                record_finished(connection, archive, datetime.now(UTC))
             connection.execute("ATTACH ? AS archive", (str(archive.path),))
             with sqlite_errors_in_words(path), transaction(connection):
                 watch(RestoreStep.LOCKED)
@@ -149,13 +152,11 @@ def _missing(connection: sqlite3.Connection, entry: Entry, copies: list[Copy]) -
     A row that was restored and changed afterwards is the store's own again, not in the way.
     """
     located = locate(connection, copies)
-    fill_positions(connection, "wanted", located.changed)
-    ids = _ids_at(connection, "temp.wanted")
     taken = [
         f"position {copy.position}"
         for copy in copies
-        if copy.position in located.changed
-        and (copy.restored_at is None or ids[copy.position] != copy.memory_id)
+        if copy.position in located.taken
+        or (copy.position in located.changed and copy.restored_at is None)
     ]
     fill_positions(connection, "wanted", located.absent)
     with exact(connection):
@@ -172,15 +173,6 @@ def _missing(connection: sqlite3.Connection, entry: Entry, copies: list[Copy]) -
             f"({some_of(taken)}); nothing was restored: restore some ids, or into a new file"
         )
     return [copy for copy in copies if copy.position in located.absent]
-
-
-def _ids_at(connection: sqlite3.Connection, source: str) -> dict[int, bytes | None]:
-    with exact(connection):
-        found = connection.execute(
-            "SELECT rowid, memory_id FROM main.memory_items "
-            f"WHERE rowid IN (SELECT position FROM {source})"
-        )
-        return {position: as_bytes(memory_id) for position, memory_id in found}
 
 
 def _put_back(

@@ -287,7 +287,7 @@ class TestStalePlans:
     def test_a_plan_made_from_a_changing_store_is_made_again(
         self, store: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        load, changes = planning.load, iter(["one", "two"])
+        load, changes = planning.load, iter(["new"])
 
         def load_and_be_overtaken(source: str, **options: bool) -> object:
             frame = load(source, **options)
@@ -299,7 +299,7 @@ class TestStalePlans:
         with closing(sqlite3.connect(store)) as connection:
             connection.execute("SELECT * FROM memory_items")  # somebody has the store open
             made = planned(store)
-        assert made.rows[0].title == "two"
+        assert made.rows[0].title == "new"
         assert apply(made).deleted == 6
 
 
@@ -428,6 +428,39 @@ class TestBeingStopped:
         assert all(entry.finished_at for entry in archived_plans(store))
         with pytest.raises(AlreadyAppliedError):
             apply(made)
+
+    def test_a_position_taken_again_does_not_hide_that_the_deletion_was_done(
+        self, store: Path
+    ) -> None:
+        before, made = rows_of(store), planned(store, 0)
+        with pytest.raises(StoppedError):
+            apply(made, watch=stop_at(ApplyStep.COMMITTED))
+        write_rows(store, [row("new")])
+        assert max(rows_of(store)) <= max(before), "the new row must take a position again"
+        after = rows_of(store)
+        assert apply(made).deleted == 10
+        assert rows_of(store) == after
+        assert archived_plans(store)[0].finished_at is not None
+
+    def test_a_restore_after_a_stop_leaves_a_record_of_both(self, store: Path) -> None:
+        before, made = rows_of(store), planned(store)
+        with pytest.raises(StoppedError):
+            apply(made, watch=stop_at(ApplyStep.COMMITTED))
+        assert restore(made.digest, store=store) == 6
+        assert rows_of(store) == before
+        apply(planned(store, 2))
+        assert [(e.rows, e.restored, bool(e.finished_at)) for e in archived_plans(store)] == [
+            (6, 6, True),
+            (8, 0, True),
+        ]
+
+    def test_restoring_what_was_archived_and_not_deleted_restores_nothing(
+        self, store: Path
+    ) -> None:
+        before, made = rows_of(store), planned(store)
+        leave_unfinished(store, made)
+        assert restore(made.digest, store=store) == 0
+        assert rows_of(store) == before
 
     def test_rows_that_another_process_deleted_meanwhile_stay_in_the_archive(
         self, store: Path

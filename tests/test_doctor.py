@@ -110,7 +110,7 @@ def test_an_absent_store_is_a_warning(tmp_path: Path) -> None:
     [
         (b"", "is empty"),
         (b"notes, not a database", "is not a SQLite database"),
-        (None, "is not a file"),
+        (None, "is a folder"),
     ],
 )
 def test_a_store_that_cannot_be_opened_is_a_failure_with_what_to_do(
