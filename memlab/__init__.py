@@ -4,10 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from memlab.access_log import read_access_log
     from memlab.bundled import store_path
     from memlab.compaction import apply, finish
     from memlab.database import copy_store
     from memlab.errors import MemlabError
+    from memlab.explorer import explore
     from memlab.frame import load
     from memlab.growth import boot_context, cap_effect, growth_curve, summarize, survivors
     from memlab.items import (
@@ -37,7 +39,15 @@ if TYPE_CHECKING:
     from memlab.references import count_references, find_references
     from memlab.restoration import restore
     from memlab.retrieval import archived_plans, archived_rows, drop_archived, export_archived
-    from memlab.sizing import Advice, backtest_cap, cap_curve, recommend_cap
+    from memlab.sizing import (
+        Advice,
+        age_rank_quantiles,
+        age_ranks,
+        backtest_cap,
+        boot_over_time,
+        cap_curve,
+        recommend_cap,
+    )
     from memlab.store import SqliteMemoryStore
 
 __all__ = [
@@ -61,17 +71,21 @@ __all__ = [
     "SqliteMemoryStore",
     "TimeToLive",
     "ValueCap",
+    "age_rank_quantiles",
+    "age_ranks",
     "apply",
     "archived_plans",
     "archived_rows",
     "backtest_cap",
     "boot_context",
+    "boot_over_time",
     "cap_curve",
     "cap_effect",
     "copy_store",
     "count_references",
     "decide",
     "drop_archived",
+    "explore",
     "export_archived",
     "find_references",
     "finish",
@@ -79,6 +93,7 @@ __all__ = [
     "is_load_bearing_memory",
     "load",
     "plan",
+    "read_access_log",
     "recommend_cap",
     "restore",
     "space",
@@ -109,17 +124,21 @@ _HOME = {
     "SqliteMemoryStore": "store",
     "TimeToLive": "policies",
     "ValueCap": "policies",
+    "age_rank_quantiles": "sizing",
+    "age_ranks": "sizing",
     "apply": "compaction",
     "archived_plans": "retrieval",
     "archived_rows": "retrieval",
     "backtest_cap": "sizing",
     "boot_context": "growth",
+    "boot_over_time": "sizing",
     "cap_curve": "sizing",
     "cap_effect": "growth",
     "copy_store": "database",
     "count_references": "references",
     "decide": "policies",
     "drop_archived": "retrieval",
+    "explore": "explorer",
     "export_archived": "retrieval",
     "find_references": "references",
     "finish": "compaction",
@@ -127,6 +146,7 @@ _HOME = {
     "is_load_bearing_memory": "items",
     "load": "frame",
     "plan": "planning",
+    "read_access_log": "access_log",
     "recommend_cap": "sizing",
     "restore": "restoration",
     "space": "reclaim",

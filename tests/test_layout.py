@@ -25,6 +25,7 @@ ORDER = [
     "tokens",
     "scan",
     "fields",
+    "access_log",
     "frame",
     "growth",
     "references",

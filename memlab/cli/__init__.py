@@ -10,6 +10,7 @@ from memlab.cli.doctor import doctor
 from memlab.cli.lab import lab
 from memlab.cli.report import report
 from memlab.cli.show import show
+from memlab.cli.size import size
 from memlab.cli.upkeep import archive, show_space, vacuum_store
 from memlab.errors import AlreadyAppliedError, CompactionError, MemlabError, StalePlanError
 from memlab.untrusted import for_terminal
@@ -43,6 +44,7 @@ def main() -> None:
 
 for command in (
     show,
+    size,
     report,
     lab,
     compare,

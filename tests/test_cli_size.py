@@ -1,0 +1,183 @@
+"""``memlab size``: the recommendation in a terminal, the table around it, the command after it."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from invariants import rows_of
+from stores import episodes, row, write_rows
+
+import memlab
+from memlab.cli import main
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+def table_in(output: str) -> dict[int, list[str]]:
+    """The lines of the table of caps, by cap."""
+    found = re.findall(r"^[> ] +([\d,]+) +([\d.]+%|–) +(.+)$", output, re.MULTILINE)
+    return {int(cap.replace(",", "")): [served, *rest.split()] for cap, served, rest in found}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return memlab.copy_store(memlab.store_path("two_years"), tmp_path / "my memory.db")
+
+
+def test_it_prints_what_the_library_recommends_and_how_to_apply_it(store: Path) -> None:
+    advice = memlab.recommend_cap(memlab.load(store))
+    sized = run("size", store)
+    assert sized.exit_code == 0
+    assert f"keep_recent = {advice.keep_recent}" in sized.output
+    assert f"next: memlab compact '{store}' --keep-recent {advice.keep_recent} --apply" in (
+        sized.output
+    )
+
+
+def test_the_command_it_prints_works(store: Path) -> None:
+    found = json.loads(run("size", store, "--json").output)
+    done = run("compact", store, "--keep-recent", found["keep_recent"], "--apply")
+    assert found["command"].endswith(f"--keep-recent {found['keep_recent']} --apply")
+    assert done.exit_code == 0
+    assert memlab.load(store)["prunable"].sum() == found["keep_recent"]
+
+
+def test_the_table_shows_caps_around_the_answer_as_the_curve_has_them(store: Path) -> None:
+    frame = memlab.load(store)
+    curve, advice = memlab.cap_curve(frame), memlab.recommend_cap(frame)
+    table = table_in(run("size", store).output)
+    assert advice.keep_recent in table
+    assert min(table) == 0
+    assert max(table) == advice.prunable
+    for cap, cells in table.items():
+        assert cells[0] == f"{curve.loc[cap, 'hit_ratio']:.1%}"
+        assert f"{curve.loc[cap, 'boot_tokens']:,.0f}" in cells
+
+
+def test_the_track_record_is_the_backtest(store: Path) -> None:
+    backtest = memlab.backtest_cap(memlab.load(store))
+    output = run("size", store).output
+    for _, cut in backtest.iterrows():
+        assert f"at {cut['cut']:.0%}: chose {cut['keep_recent']:,}, needed {cut['needed']:,}" in (
+            output
+        )
+
+
+def test_json_holds_the_advice_and_the_table(store: Path) -> None:
+    frame = memlab.load(store)
+    advice = memlab.recommend_cap(frame, target=0.8)
+    found = json.loads(run("size", store, "--target", 0.8, "--json").output)
+    assert found["store"] == str(store)
+    for name, value in json.loads(advice.to_json()).items():
+        assert found[name] == value, name
+    curve = memlab.cap_curve(frame)
+    for line in found["caps"]:
+        assert line["boot_tokens"] == curve.loc[line["keep_recent"], "boot_tokens"]
+    assert len(found["backtest"]) == 4
+
+
+def test_a_budget_below_the_target_gives_both_ends(store: Path) -> None:
+    advice = memlab.recommend_cap(memlab.load(store), token_budget=15_000)
+    sized = run("size", store, "--token-budget", 15_000)
+    assert sized.output.count("memlab compact") == 2
+    for end, what in zip(advice.trade, ("target", "budget"), strict=True):
+        assert f"--keep-recent {end.keep_recent} --apply    for the {what}" in sized.output
+
+
+def test_an_agents_store_is_refused_a_number(real_store: Callable[[str], Path]) -> None:
+    store = real_store("agent-store1")
+    sized = run("size", store)
+    assert sized.exit_code == 0
+    assert "too-few-references" in sized.output
+    assert "memlab compact" not in sized.output
+    assert "floor-exceeds-budget" in run("size", store, "--token-budget", 50_000).output
+
+
+def test_a_cap_beyond_the_rows_there_are_says_that_it_would_delete_nothing(tmp_path: Path) -> None:
+    chain = [
+        row(f"e{n}", evidence_refs_json=json.dumps([f"e{n - 1 - 58 * (n // 10 % 2)}"]))
+        for n in range(60, 120)
+    ]
+    store = write_rows(tmp_path / "memory.db", [*episodes(59), *chain])
+    assert json.loads(run("size", store, "--json").output)["command"] is None
+    sized = run("size", store).output
+    assert "cap-has-no-effect" in sized
+    assert sized.endswith("next: nothing yet; that cap would delete nothing\n")
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_hardly_any_rows_are_declined(tmp_path: Path, count: int) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(count))
+    sized = run("size", store)
+    assert sized.exit_code == 0
+    assert "too-few-references" in sized.output
+    assert "references: none" in sized.output
+    assert json.loads(run("size", store, "--json").output)["keep_recent"] is None
+
+
+def test_without_a_store_it_sizes_the_bundled_two_years() -> None:
+    assert "3,200 memories" in run("size").output
+
+
+def test_sizing_only_reads(store: Path) -> None:
+    before, rows = store.read_bytes(), rows_of(store)
+    run("size", store)
+    assert store.read_bytes() == before
+    assert rows_of(store) == rows
+    assert [path.name for path in store.parent.iterdir()] == [store.name]
+
+
+def test_a_log_adds_references_and_says_what_it_left_out(store: Path, tmp_path: Path) -> None:
+    log = tmp_path / "reads.csv"
+    newest = memlab.load(store)["memory_id"].iloc[-2:]
+    lines = [f"{name},2026-06-30T18:00:00Z" for name in [*newest, "nobody"]]
+    log.write_text("\n".join(["memory_id,at", *lines]))
+    sized = run("size", store, "--log", log)
+    assert "2 log" in sized.output
+    assert "1 dangling (log)" in sized.output
+    alone = json.loads(run("size", store, "--log", log, "--only-log", "--json").output)
+    assert alone["references"] == 2
+    assert alone["verdict"] == "too-few-references"
+
+
+def test_a_bad_log_is_one_sentence_and_exit_code_2(store: Path, tmp_path: Path) -> None:
+    log = tmp_path / "reads.csv"
+    log.write_text("memory_id,at\na,yesterday\n")
+    sized = run("size", store, "--log", log)
+    assert sized.exit_code == 2
+    assert re.fullmatch(r"memlab: .*line 2: at 'yesterday' is not a timestamp.*\n", sized.stderr)
+    assert not sized.stdout
+
+
+def test_only_log_without_a_log_is_a_usage_error(store: Path) -> None:
+    sized = run("size", store, "--only-log")
+    assert sized.exit_code == 2
+    assert "--only-log needs --log FILE" in sized.stderr
+
+
+@pytest.mark.parametrize("option", [["--target", "1"], ["--target", "0"], ["--token-budget", "-5"]])
+def test_options_out_of_range_are_refused(store: Path, option: list[str]) -> None:
+    assert run("size", store, *option).exit_code == 2
+
+
+def test_what_is_no_store_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database\n" * 200)
+    sized = run("size", path)
+    assert sized.exit_code == 2
+    assert sized.stderr.startswith("memlab: ")
+    assert "Traceback" not in sized.stderr
+
+
+def test_text_of_a_store_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    loud = row("d1", "semantic", title="\x1b[2J\x1b]0;owned\x07", body="x" * 4000)
+    store = write_rows(tmp_path / "memory.db", [loud, *episodes(3)])
+    output = run("size", store, "--token-budget", 10).output
+    assert "floor-exceeds-budget" in output
+    assert "\x1b" not in output
+    assert "\x07" not in output
