@@ -108,6 +108,9 @@ class LifecycleStore(SqliteMemoryStore):
         self._texts: TextIndex | None = None
         self._seen: tuple[int, int] | None = None
         self._failures: list[str] = []
+        if duplicates is not None and duplicates.threshold > 0:
+            # What makes the vectors is loaded now, not while other writers wait for the file.
+            _text_index(duplicates, []).most_similar("", "")
         self.connection.create_function("load_bearing", 2, load_bearing, deterministic=True)
         try:
             with self._errors_in_words():
@@ -431,9 +434,7 @@ class LifecycleStore(SqliteMemoryStore):
 
     def _read_texts(self, policy: "NearDuplicate") -> "TextIndex":
         """Read the texts that a row may repeat: those of active rows that are not load-bearing."""
-        from memlab.policies.duplicates import TextIndex
-
-        return TextIndex(
+        return _text_index(
             policy,
             self.connection.execute(
                 "SELECT memory_id, title, body FROM memory_items WHERE superseded_by IS NULL "
@@ -462,3 +463,10 @@ class LifecycleStore(SqliteMemoryStore):
     def _now_seen(self) -> tuple[int, int]:
         (version,) = self.connection.execute("PRAGMA data_version").fetchone()
         return version, self.connection.total_changes
+
+
+def _text_index(policy: "NearDuplicate", rows: list[tuple[str, str, str]]) -> "TextIndex":
+    """Return an index of texts; only a store that looks for duplicates needs the modules for it."""
+    from memlab.policies.duplicates import TextIndex
+
+    return TextIndex(policy, rows)

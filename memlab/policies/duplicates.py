@@ -183,9 +183,9 @@ class TextIndex:
 
     def most_similar(self, title: str, body: str) -> str | None:
         """Return the id of the near-duplicate most like a text, the newest on a tie, or None."""
+        vector = self._unit([f"{title}\n{body}"])
         if not self._place:
             return None
-        vector = self._unit([f"{title}\n{body}"])
         cosines = np.concatenate([_products(block, vector) for block in self._blocks])
         cosines[[memory_id is None for memory_id in self._ids]] = -1.0
         best = len(cosines) - 1 - int(np.argmax(cosines[::-1]))
@@ -230,6 +230,7 @@ def _stacked(blocks: Sequence[Any]) -> Any:
 def _products(block: Any, vector: Any) -> npt.NDArray[np.float64]:
     """Return the cosine of every row of a block and one vector, ties told by rounding."""
     if isinstance(block, np.ndarray):
-        return np.round((block @ vector[0]).astype(np.float64), 6)
-    cosines = (block @ vector.T).toarray().ravel()
-    return np.asarray(np.round(cosines, 9), dtype=np.float64)
+        cosines, decimals = block @ vector[0], 6
+    else:
+        cosines, decimals = (block @ vector.T).toarray().ravel(), 9
+    return np.asarray(np.round(cosines.astype(np.float64), decimals), dtype=np.float64)

@@ -1,0 +1,711 @@
+"""The store that keeps itself in bounds, beside the policy that says what should be left."""
+
+import multiprocessing
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import memlab
+from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
+from memlab.lifecycle import LifecycleStore, Trust
+from memlab.lifecycle.ranking import Ranked, Tournament
+from memlab.policies import NearDuplicate, ValueCap, decide
+from memlab.scoring import value_score
+from memlab.store import SqliteMemoryStore
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+
+
+class Clock:
+    """A time that stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+def item(
+    memory_id: str, text: str = "", *, kind: str = "episodic", tags: tuple[str, ...] = ()
+) -> MemoryItem:
+    provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#1", created_at=START)
+    return MemoryItem(memory_id, MemoryKind(kind), text or memory_id, "", provenance, tags)
+
+
+def ids(store: SqliteMemoryStore) -> list[str]:
+    return [each.memory_id for each in store.list_active()]
+
+
+def columns_of(path: Path) -> dict[str, Any]:
+    """The signals in a file by memory id, read past every store."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.row_factory = sqlite3.Row
+        return {r["memory_id"]: dict(r) for r in connection.execute("SELECT * FROM memory_signals")}
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "memory.db"
+
+
+@pytest.fixture
+def open_store(path: Path, clock: Clock) -> Iterator[Callable[..., LifecycleStore]]:
+    opened = []
+
+    def open_one(**settings: Any) -> LifecycleStore:
+        opened.append(LifecycleStore(path, clock=clock, **settings))
+        return opened[-1]
+
+    yield open_one
+    for store in opened:
+        store.close()
+
+
+# The file
+
+
+def test_memory_items_stays_as_a_plain_store_makes_it(tmp_path: Path) -> None:
+    def schema(path: Path) -> list[Any]:
+        with closing(sqlite3.connect(path)) as connection:
+            return connection.execute(
+                "SELECT type, name, sql FROM sqlite_schema WHERE tbl_name = 'memory_items'"
+            ).fetchall()
+
+    LifecycleStore(tmp_path / "a.db", capacity=ValueCap(1)).close()
+    SqliteMemoryStore(tmp_path / "b.db").close()
+    assert schema(tmp_path / "a.db") == schema(tmp_path / "b.db")
+
+
+def test_a_plain_store_never_makes_signals(path: Path) -> None:
+    with SqliteMemoryStore(path) as store:
+        store.put(item("a"))
+    with closing(sqlite3.connect(path)) as connection:
+        tables = connection.execute(
+            "SELECT name FROM sqlite_schema WHERE type = 'table'"
+        ).fetchall()
+    assert tables == [("memory_items",)]
+
+
+def test_a_plain_store_works_as_before_on_the_same_file(path: Path) -> None:
+    with LifecycleStore(path) as store:
+        for name in "abc":
+            store.put(item(name), agent_id="g")
+    with SqliteMemoryStore(path) as plain:
+        assert ids(plain) == ["a", "b", "c"]
+        plain.supersede("a", by_memory_id="b")
+        assert plain.compact_episodic(1) == 1
+        assert ids(plain) == ["c"]
+
+
+def test_opening_twice_changes_nothing(path: Path) -> None:
+    LifecycleStore(path).close()
+    before = path.read_bytes()
+    LifecycleStore(path).close()
+    assert path.read_bytes() == before
+
+
+def test_signals_made_elsewhere_are_taken_over(path: Path) -> None:
+    with SqliteMemoryStore(path) as plain:
+        plain.put(item("a"))
+        plain.put(item("b"))
+        plain.connection.execute(
+            "CREATE TABLE memory_signals (memory_id TEXT PRIMARY KEY, importance REAL, "
+            "last_accessed_at TEXT, access_count INTEGER, expires_at TEXT, agent_id TEXT, "
+            "namespace TEXT, thread_id TEXT, graduated INTEGER, trusted INTEGER)"
+        )
+        plain.connection.execute(
+            "INSERT INTO memory_signals (memory_id, importance, agent_id) VALUES ('a', 0.1, 'g')"
+        )
+    with LifecycleStore(path, capacity=ValueCap(1)) as store:
+        store.put(item("c"), agent_id="g", importance=0.9)
+        assert ids(store) == ["b", "c"]
+
+
+def test_a_frame_shows_what_was_put(open_store: Callable[..., LifecycleStore], path: Path) -> None:
+    open_store().put(
+        item("a"), ttl=60, importance=0.25, agent_id="g", thread_id="t", namespace="n",
+        trust=Trust.UNTRUSTED,
+    )  # fmt: skip
+    (row,) = memlab.load(path).to_dict("records")
+    assert row["importance"] == 0.25
+    assert row["expires_at"] == START + timedelta(seconds=60)
+    assert row["last_accessed_at"] == START
+    assert (row["access_count"], row["trusted"], row["graduated"]) == (0, False, False)
+    assert (row["agent_id"], row["thread_id"], row["namespace"]) == ("g", "t", "n")
+
+
+def test_another_scope_regroups_the_rows_that_are_there(
+    open_store: Callable[..., LifecycleStore],
+) -> None:
+    first = open_store(capacity=ValueCap(5))
+    first.put(item("a", tags=("x",)), agent_id="g", importance=0.1)
+    first.put(item("b", tags=("y",)), agent_id="g", importance=0.2)
+    second = open_store(capacity=ValueCap(1, scope=("tags",)))
+    second.put(item("c", tags=("x",)), importance=0.9)
+    assert ids(second) == ["b", "c"]
+
+
+# Expiry
+
+
+def test_an_expired_row_is_gone_at_once_and_deleted_later(
+    open_store: Callable[..., LifecycleStore], clock: Clock
+) -> None:
+    store = open_store()
+    store.put(item("a"), ttl=HOUR)
+    store.put(item("b"), ttl=2 * HOUR)
+    clock.now = START + HOUR
+    assert store.get("a") is None
+    assert ids(store) == ["b"]
+    assert store.get("b") is not None
+    assert store.connection.execute("SELECT count(*) FROM memory_items").fetchone() == (2,)
+    assert store.expire(clock.now) == 1
+    assert store.expire(clock.now) == 0
+    assert store.connection.execute("SELECT count(*) FROM memory_items").fetchone() == (1,)
+    assert store.stats().evicted == {"expired": 1}
+
+
+@pytest.mark.parametrize("ttl", [None, 0, -1, -0.5, timedelta(0), timedelta(days=-1)])
+def test_a_ttl_that_is_not_positive_is_durable(
+    open_store: Callable[..., LifecycleStore], clock: Clock, ttl: Any
+) -> None:
+    store = open_store()
+    store.put(item("a"), ttl=ttl)
+    clock.now = START + 3650 * DAY
+    assert store.expire(clock.now) == 0
+    assert ids(store) == ["a"]
+
+
+def test_being_used_does_not_extend_an_expiry(
+    open_store: Callable[..., LifecycleStore], clock: Clock
+) -> None:
+    store = open_store()
+    store.put(item("a"), ttl=HOUR)
+    assert store.touch(["a"], now=START + HOUR / 2) == 1
+    clock.now = START + HOUR
+    assert ids(store) == []
+
+
+def test_load_bearing_rows_do_not_expire(
+    open_store: Callable[..., LifecycleStore], clock: Clock
+) -> None:
+    store = open_store()
+    store.put(item("d", kind="semantic"), ttl=1)
+    store.put(item("r", tags=("rejected-path",)), ttl=1)
+    clock.now = START + DAY
+    assert store.expire(clock.now) == 0
+    assert ids(store) == ["d", "r"]
+    assert store.get("d") is not None
+    assert store.touch(["d"], now=clock.now) == 1
+
+
+def test_a_row_and_its_expiry_are_one_transaction(
+    open_store: Callable[..., LifecycleStore],
+) -> None:
+    store = open_store()
+    store.connection.execute(
+        "CREATE TRIGGER full BEFORE INSERT ON memory_signals "
+        "BEGIN SELECT RAISE(ABORT, 'no room for signals'); END"
+    )
+    with pytest.raises(memlab.errors.StoreError, match="no room for signals"):
+        store.put(item("a"), ttl=HOUR)
+    assert ids(store) == []
+
+
+# Values that mean nothing
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"importance": 1.1}, "importance=1.1"),
+        ({"importance": -0.1}, "importance=-0.1"),
+        ({"importance": float("nan")}, "importance=nan"),
+        ({"importance": "high"}, "importance='high'"),
+        ({"importance": True}, "importance=True"),
+        ({"ttl": "soon"}, "ttl='soon'"),
+        ({"ttl": float("nan")}, "ttl=nan"),
+        ({"ttl": float("inf")}, "ttl=inf"),
+        ({"ttl": True}, "ttl=True"),
+        ({"ttl": 1e12}, "beyond the calendar"),
+        ({"trust": "maybe"}, "maybe"),
+    ],
+)
+def test_a_value_without_meaning_is_refused_and_nothing_written(
+    open_store: Callable[..., LifecycleStore], settings: dict[str, Any], words: str
+) -> None:
+    store = open_store()
+    with pytest.raises(ValueError, match=words):
+        store.put(item("a"), **settings)
+    assert ids(store) == []
+
+
+def test_a_comma_is_refused_only_where_tags_make_the_scope(
+    open_store: Callable[..., LifecycleStore],
+) -> None:
+    comma = item("a", tags=("x,y",))
+    open_store(capacity=ValueCap(3)).put(comma, agent_id="g")
+    with pytest.raises(ValueError, match="comma"):
+        open_store(capacity=ValueCap(3, scope=("tags",))).put(comma)
+
+
+def test_a_time_without_zone_is_refused(open_store: Callable[..., LifecycleStore]) -> None:
+    with pytest.raises(ValueError, match="no time zone"):
+        open_store().expire(START.replace(tzinfo=None))
+
+
+# Capacity
+
+
+def test_the_lowest_goes_when_a_scope_is_over(open_store: Callable[..., LifecycleStore]) -> None:
+    store = open_store(capacity=ValueCap(2))
+    store.put(item("low"), agent_id="g", importance=0.1)
+    store.put(item("mid"), agent_id="g", importance=0.5)
+    assert store.stats().evicted == {}
+    store.put(item("high"), agent_id="g", importance=0.9)
+    assert ids(store) == ["mid", "high"]
+    assert store.get("low") is None
+    assert store.stats().evicted == {"lowest-value": 1}
+    assert store.stats().sizes == {'{"agent_id": "g"}': 2}
+
+
+def test_a_row_without_a_scope_is_never_capped(open_store: Callable[..., LifecycleStore]) -> None:
+    store = open_store(capacity=ValueCap(1))
+    for name in "abc":
+        store.put(item(name))
+    assert ids(store) == ["a", "b", "c"]
+
+
+def test_without_a_capacity_nothing_is_capped(open_store: Callable[..., LifecycleStore]) -> None:
+    store = open_store()
+    for name in "abc":
+        store.put(item(name), agent_id="g")
+    assert store.stats().sizes == {'{"agent_id": "g"}': 3}
+
+
+def test_scopes_are_capped_apart(open_store: Callable[..., LifecycleStore]) -> None:
+    store = open_store(capacity=ValueCap(1))
+    for name, agent, space in (
+        ("a", "g", None),
+        ("b", "g", "n"),
+        ("c", "h", None),
+        ("d", "g", "n"),
+    ):
+        store.put(item(name), agent_id=agent, namespace=space)
+    assert ids(store) == ["a", "c", "d"]
+
+
+def test_load_bearing_rows_take_up_room_and_stay(open_store: Callable[..., LifecycleStore]) -> None:
+    store = open_store(capacity=ValueCap(2))
+    for name in "abc":
+        store.put(item(name, kind="procedural"), agent_id="g", importance=0.0)
+    store.put(item("e"), agent_id="g", importance=1.0)
+    assert ids(store) == ["a", "b", "c"]
+    stats = store.stats()
+    assert stats.floor_over_capacity == {'{"agent_id": "g"}': 3}
+    assert stats.enforcement_failures == 0
+    assert stats.evicted == {"lowest-value": 1}
+
+
+def test_writing_an_id_again_counts_once(open_store: Callable[..., LifecycleStore]) -> None:
+    store = open_store(capacity=ValueCap(2))
+    for name in "aab":
+        store.put(item(name), agent_id="g")
+    assert ids(store) == ["a", "b"]
+    store.put(item("a"), agent_id="h")
+    assert store.stats().sizes == {'{"agent_id": "g"}': 1, '{"agent_id": "h"}': 1}
+    store.put(item("c"), agent_id="g")
+    assert ids(store) == ["a", "b", "c"]
+
+
+def test_expired_rows_go_before_the_lowest(
+    open_store: Callable[..., LifecycleStore], clock: Clock
+) -> None:
+    store = open_store(capacity=ValueCap(2))
+    store.put(item("brief"), agent_id="g", importance=1.0, ttl=HOUR)
+    store.put(item("low"), agent_id="g", importance=0.0)
+    clock.now += HOUR
+    store.put(item("new"), agent_id="g")
+    assert ids(store) == ["low", "new"]
+    assert store.stats().evicted == {"expired": 1}
+
+
+def test_a_failed_enforcement_leaves_the_put_and_is_counted(
+    open_store: Callable[..., LifecycleStore], clock: Clock
+) -> None:
+    store = open_store(capacity=ValueCap(1))
+    store.put(item("a"), agent_id="g", importance=0.1)
+    store.connection.execute(
+        "CREATE TRIGGER keep BEFORE DELETE ON memory_items "
+        "BEGIN SELECT RAISE(ABORT, 'not this'); END"
+    )
+    clock.now += HOUR
+    store.put(item("b"), agent_id="g")
+    assert ids(store) == ["a", "b"]
+    assert store.stats().enforcement_failures == 1
+    assert "not this" in (store.stats().last_failure or "")
+    assert store.stats().evicted == {}
+    store.connection.execute("DROP TRIGGER keep")
+    store.put(item("c"), agent_id="g")
+    assert ids(store) == ["c"]
+
+
+def test_a_trigger_cannot_make_an_eviction_cost_a_decision(
+    open_store: Callable[..., LifecycleStore],
+) -> None:
+    store = open_store(capacity=ValueCap(1))
+    store.put(item("d", kind="semantic"))
+    store.put(item("a"), agent_id="g", importance=0.1)
+    store.connection.execute(
+        "CREATE TRIGGER greedy AFTER DELETE ON memory_items "
+        "BEGIN DELETE FROM memory_items WHERE kind = 'semantic'; END"
+    )
+    store.put(item("b"), agent_id="g")
+    assert ids(store) == ["d", "a", "b"]
+    assert "trigger" in (store.stats().last_failure or "")
+
+
+def test_what_others_delete_and_supersede_is_not_counted(
+    open_store: Callable[..., LifecycleStore], path: Path
+) -> None:
+    store = open_store(capacity=ValueCap(3))
+    for name in "abc":
+        store.put(item(name), agent_id="g")
+    with SqliteMemoryStore(path) as plain:
+        plain.compact_episodic(2)
+        plain.supersede("b", by_memory_id="c")
+    store.put(item("d"), agent_id="g")
+    store.put(item("e"), agent_id="g")
+    assert ids(store) == ["c", "d", "e"]
+    store.put(item("f"), agent_id="g")
+    assert ids(store) == ["d", "e", "f"]
+    assert store.stats().evicted == {"lowest-value": 1}
+
+
+def test_a_row_another_store_made_load_bearing_is_not_evicted(
+    open_store: Callable[..., LifecycleStore], path: Path
+) -> None:
+    store = open_store(capacity=ValueCap(1))
+    store.put(item("a"), agent_id="g", importance=0.0, ttl=HOUR)
+    with SqliteMemoryStore(path) as plain:
+        plain.put(item("a", tags=("rejected-path",)))
+    store.put(item("b"), agent_id="g")
+    assert ids(store) == ["a"]
+
+
+def test_signals_of_a_deleted_row_do_not_fall_to_a_new_one_of_its_name(
+    open_store: Callable[..., LifecycleStore], path: Path, clock: Clock
+) -> None:
+    store = open_store()
+    store.put(item("a"), ttl=HOUR, agent_id="g")
+    store.put(item("b"), agent_id="g")
+    with SqliteMemoryStore(path) as plain:
+        plain.compact_episodic(1)
+        plain.put(item("a"))
+    clock.now += DAY
+    assert ids(store) == ["b", "a"]
+    assert store.expire(clock.now) == 0
+    assert set(columns_of(path)) == {"b"}
+
+
+def test_superseding_through_the_store_keeps_its_counts(
+    open_store: Callable[..., LifecycleStore],
+) -> None:
+    store = open_store(capacity=ValueCap(2))
+    for name in "abc":
+        store.put(item(name), agent_id="g")
+    store.supersede("b", by_memory_id="c")
+    store.put(item("d"), agent_id="g")
+    assert ids(store) == ["c", "d"]
+    with pytest.raises(KeyError, match="nobody"):
+        store.supersede("c", by_memory_id="nobody")
+
+
+# Reinforcement
+
+
+def test_a_touch_sets_last_access_and_adds_to_the_count(
+    open_store: Callable[..., LifecycleStore], path: Path, clock: Clock
+) -> None:
+    store = open_store(capacity=ValueCap(2))
+    for name in "ab":
+        store.put(item(name), agent_id="g")
+    assert store.touch(["a", "a", "nobody"], now=START + DAY) == 1
+    assert store.touch(["a"], now=START + HOUR) == 1
+    signals = columns_of(path)["a"]
+    assert signals["access_count"] == 2
+    assert signals["last_accessed_at"] == "2026-03-02T12:00:00.000000+00:00"
+    clock.now = START + DAY
+    store.put(item("c"), agent_id="g")
+    assert ids(store) == ["a", "c"]
+
+
+def test_a_touch_never_brings_a_row_back(
+    open_store: Callable[..., LifecycleStore], clock: Clock
+) -> None:
+    store = open_store()
+    store.put(item("a"), ttl=HOUR)
+    assert store.touch(["a"], now=START + HOUR) == 0
+    clock.now += HOUR
+    store.expire(clock.now)
+    assert store.touch(["a"], now=START) == 0
+    assert store.get("a") is None
+
+
+# Near-duplicates on write
+
+SAME = "the deploy failed because the port was taken"
+DEDUP = NearDuplicate(0.92)
+
+
+@pytest.mark.parametrize(
+    ("settings", "texts", "trust", "left"),
+    [
+        ({"duplicates": DEDUP}, (SAME, SAME), ("trusted", "trusted"), ["m1"]),
+        ({"duplicates": DEDUP}, (SAME, "tea grows in shade"), ("trusted", "trusted"), ["m0", "m1"]),
+        ({"duplicates": NearDuplicate(0)}, (SAME, SAME), ("trusted", "trusted"), ["m0", "m1"]),
+        ({}, (SAME, SAME), ("trusted", "trusted"), ["m0", "m1"]),
+        ({"duplicates": DEDUP}, (SAME, SAME), ("trusted", "untrusted"), ["m0", "m1"]),
+        ({"duplicates": DEDUP}, (SAME, SAME), ("untrusted", "trusted"), ["m1"]),
+        ({"duplicates": DEDUP}, (SAME, SAME), ("untrusted", "untrusted"), ["m1"]),
+        ({"duplicates": DEDUP}, (SAME, SAME), ("user-approved", "untrusted"), ["m0", "m1"]),
+        ({"duplicates": DEDUP}, (SAME, SAME), ("trusted", "auto-approved"), ["m1"]),
+    ],
+)
+def test_a_newer_near_duplicate_replaces_the_older_trust_permitting(
+    open_store: Callable[..., LifecycleStore],
+    settings: dict[str, Any],
+    texts: tuple[str, ...],
+    trust: tuple[str, ...],
+    left: list[str],
+) -> None:
+    store = open_store(**settings)
+    for number, (text, who) in enumerate(zip(texts, trust, strict=True)):
+        store.put(item(f"m{number}", text), trust=who)
+    assert ids(store) == left
+    assert store.stats().evicted == ({"near-duplicate": 1} if len(left) == 1 else {})
+
+
+def test_only_the_most_similar_older_row_is_replaced(
+    open_store: Callable[..., LifecycleStore],
+) -> None:
+    store = open_store(duplicates=NearDuplicate(0.8))
+    store.put(item("far", "one two three four five six x y"))
+    store.put(item("near", "one two three four five six seven z"))
+    assert ids(store) == ["far", "near"]
+    store.put(item("new", "one two three four five six seven x"))
+    assert ids(store) == ["far", "new"]
+
+
+def test_an_id_written_again_replaces_itself_with_the_later_text(
+    open_store: Callable[..., LifecycleStore],
+) -> None:
+    store = open_store(duplicates=DEDUP)
+    store.put(item("a", SAME))
+    store.put(item("a", "something else entirely"))
+    store.put(item("b", SAME))
+    assert ids(store) == ["a", "b"]
+    found = store.get("a")
+    assert found is not None
+    assert found.title == "something else entirely"
+
+
+def test_load_bearing_rows_neither_replace_nor_are_replaced(
+    open_store: Callable[..., LifecycleStore],
+) -> None:
+    store = open_store(duplicates=DEDUP)
+    store.put(item("d", SAME, kind="semantic"))
+    store.put(item("e", SAME))
+    store.put(item("s", SAME, kind="procedural"))
+    assert ids(store) == ["d", "e", "s"]
+
+
+def test_duplicates_are_seen_across_stores_and_after_many_rows(
+    open_store: Callable[..., LifecycleStore], path: Path
+) -> None:
+    store = open_store(duplicates=DEDUP)
+    for number in range(70):
+        store.put(item(f"m{number}", f"only {number} {number * 7} {number * 13}"))
+    with SqliteMemoryStore(path) as plain:
+        plain.put(item("plain", SAME))
+    store.put(item("again", SAME))
+    store.put(item("repeat", "only 60 420 780"))
+    left = ids(store)
+    assert "plain" not in left
+    assert "m60" not in left
+    assert len(left) == 71
+
+
+# Beside the policy
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "put", "put", "touch", "supersede", "foreign", "reopen"]),
+        st.integers(0, 7),
+        st.sampled_from([0.0, 0.1, 0.5, 0.5000001, 1.0]),
+        st.sampled_from([None, "g", "h"]),
+        st.sampled_from([-400, 0, 0, 1, 30, 24 * 7, 24 * 365]),
+        st.booleans(),
+    ),
+    max_size=25,
+)
+rules = st.builds(
+    ValueCap,
+    st.integers(0, 4),
+    half_life=st.sampled_from([HOUR, 7 * DAY]),
+    recency=st.sampled_from([0.0, 0.25, 0.9]),
+    importance=st.sampled_from([0.0, 0.15, 0.1]),
+    scope=st.sampled_from([("agent_id",), ("agent_id", "tags"), ()]),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(rules, steps)
+def test_after_every_put_the_scope_holds_what_the_policy_keeps(
+    tmp_path_factory: pytest.TempPathFactory, rule: ValueCap, drawn: list[Any]
+) -> None:
+    path = tmp_path_factory.mktemp("lifecycle") / "memory.db"
+    clock = Clock()
+    guarded = LifecycleStore(path, capacity=rule, clock=clock)
+    free = LifecycleStore(path.with_name("free.db"), capacity=rule, clock=clock)
+    for store in (guarded, free):
+        store.connection.execute("PRAGMA synchronous = OFF")
+    free._enforce = lambda *_: None  # type: ignore[method-assign]
+    for action, number, importance, agent, hours, floor in drawn:
+        clock.now += hours * HOUR
+        name = f"m{number}"
+        if action == "put":
+            new = item(name, kind="semantic" if floor else "episodic", tags=("t",) * (number % 2))
+            for store in (guarded, free):
+                store.put(new, importance=importance, agent_id=agent)
+            scope = free.connection.execute(
+                "SELECT scope FROM memory_signals WHERE memory_id = ?", (name,)
+            ).fetchone()[0]
+            for gone in expected_to_go(free, path.with_name("free.db"), rule, scope, clock.now):
+                free.connection.execute("DELETE FROM memory_items WHERE memory_id = ?", (gone,))
+        elif action == "touch":
+            assert guarded.touch([name], now=clock.now) == free.touch([name], now=clock.now)
+        elif action == "supersede" and {name, "m0"} <= {*ids(guarded)} and number:
+            guarded.supersede(name, by_memory_id="m0")
+            free.supersede(name, by_memory_id="m0")
+        elif action == "foreign":
+            for each in (path, path.with_name("free.db")):
+                with closing(sqlite3.connect(each)) as other, other:
+                    other.execute("DELETE FROM memory_items WHERE memory_id = ?", (name,))
+        elif action == "reopen":
+            guarded.close()
+            guarded = LifecycleStore(path, capacity=rule, clock=clock)
+            guarded.connection.execute("PRAGMA synchronous = OFF")
+        assert ids(guarded) == ids(free)
+    assert guarded.stats().enforcement_failures == 0
+    guarded.close()
+    free.close()
+
+
+def expected_to_go(
+    store: LifecycleStore, path: Path, rule: ValueCap, scope: str | None, now: datetime
+) -> list[str]:
+    """What the policy drops from one scope of an uncapped store."""
+    members = {
+        name
+        for (name,) in store.connection.execute(
+            "SELECT memory_id FROM memory_signals WHERE scope IS NOT NULL AND scope = ?", (scope,)
+        )
+    }
+    frame = memlab.load(path)
+    frame = frame[frame["memory_id"].isin(members)]
+    decision = decide(frame, replace(rule, scope=()), now=now)
+    return frame.loc[~decision["keep"], "memory_id"].tolist()
+
+
+@settings(max_examples=300)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["add", "add", "discard", "touch", "ask"]),
+            st.integers(0, 12),
+            st.sampled_from([0.0, 0.1, 0.2, 0.5, 0.9, 1.0]),
+            st.integers(-30, 60),
+        ),
+        max_size=60,
+    ),
+    rules,
+)
+def test_a_tournament_finds_the_lowest_whatever_the_clock_does(
+    drawn: list[Any], rule: ValueCap
+) -> None:
+    tournament, rows, now = Tournament(rule), {}, START
+    for action, number, importance, hours in drawn:
+        name = f"m{number}"
+        if action == "add":
+            rows[name] = Ranked(name, importance, now, number)
+            tournament.add(rows[name])
+        elif action == "discard":
+            rows.pop(name, None)
+            tournament.discard(name)
+        elif action == "touch" and name in rows:
+            rows[name] = rows[name]._replace(accessed=max(rows[name].accessed, now))
+            tournament.touch(name, now)
+        now += hours * HOUR
+        assert len(tournament) == len(rows)
+        assert tournament.lowest(now) == min(
+            rows.values(), key=lambda row: order_of(row, rule, now), default=None
+        )
+
+
+def order_of(row: Ranked, rule: ValueCap, now: datetime) -> tuple[Any, ...]:
+    score = value_score(
+        now - row.accessed, row.importance, half_life=rule.half_life,
+        recency_weight=rule.recency, importance_weight=rule.importance,
+    )  # fmt: skip
+    return score, row.accessed, row.position
+
+
+# Many writers
+
+
+def write_some(path: Path, writer: int) -> None:
+    with LifecycleStore(path, capacity=ValueCap(5), duplicates=DEDUP) as store:
+        store.connection.execute("PRAGMA synchronous = OFF")
+        for number in range(4):
+            store.put(item(f"w{writer}-{number}", f"writer {writer} note {number}"), agent_id="g")
+            store.put(item(f"shared-{number}", f"shared note {number}"), agent_id="g")
+
+
+def test_sixteen_writers_leave_a_store_within_its_cap(path: Path) -> None:
+    context = multiprocessing.get_context("forkserver")
+    heavy = ["memlab.policies.similarity", "sklearn.feature_extraction.text", "scipy.sparse"]
+    context.set_forkserver_preload([__name__, *heavy])
+    writers = [context.Process(target=write_some, args=(path, number)) for number in range(16)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(timeout=120)
+    assert [writer.exitcode for writer in writers] == [0] * 16
+    with LifecycleStore(path, capacity=ValueCap(5)) as store:
+        left = ids(store)
+        assert len(left) == len(set(left)) == 5
+        (orphans,) = store.connection.execute(
+            "SELECT count(*) FROM memory_signals WHERE memory_id NOT IN "
+            "(SELECT memory_id FROM memory_items)"
+        ).fetchone()
+        assert orphans == 0
+        evicted = store.stats().evicted
+        written = store.connection.execute("SELECT max(rowid) FROM memory_items").fetchone()[0]
+        assert sum(evicted.values()) >= written - 5
