@@ -260,8 +260,9 @@ class Archive:
     def _copy_signals(self, apply: int, names: list[str]) -> None:
         with exact(self.connection):
             found = self.connection.execute(
-                "SELECT position, side.* FROM main.archived JOIN store.memory_signals AS side "
-                "ON side.memory_id = archived.memory_id WHERE apply = ?",
+                "SELECT copy.position, side.* FROM main.archived AS copy "
+                "JOIN store.memory_signals AS side ON side.memory_id = copy.memory_id "
+                "WHERE copy.apply = ?",
                 (apply,),
             ).fetchall()
         self.connection.executemany(

@@ -135,4 +135,4 @@ def stop_at(step: str | None):  # type: ignore[no-untyped-def]
 
 
 TestCompactionUnderStops = CompactionUnderStops.TestCase
-TestCompactionUnderStops.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+TestCompactionUnderStops.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
