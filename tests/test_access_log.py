@@ -11,6 +11,12 @@ from memlab.access_log import read_access_log
 from memlab.errors import MemlabError
 from memlab.references import find_references
 
+JSON_LINES = """
+{"memory_id": "a", "at": "2025-01-01T02:30:00Z"}
+
+{"at": "2025-01-01T02:30:00Z", "memory_id": "b", "score": 0.5}
+"""
+
 
 def written(folder: Path, content: str | bytes) -> Path:
     path = folder / "reads.log"
@@ -24,7 +30,7 @@ def written(folder: Path, content: str | bytes) -> Path:
         "memory_id,at\na,2025-01-01T02:30:00+00:00\nb,2025-01-01T04:30:00+02:00\n",
         "at,who,memory_id\r\n2025-01-01T02:30:00Z,x,a\r\n\r\n2025-01-01T02:30:00+00:00,y,b\r\n",
         "\ufeffmemory_id,at\na,2025-01-01T02:30:00Z\nb,2025-01-01T02:30:00Z\n",
-        '{"memory_id": "a", "at": "2025-01-01T02:30Z"}\n\n{"at": "2025-01-01T02:30Z", "memory_id": "b"}',
+        JSON_LINES,
     ],
     ids=["csv", "other columns", "byte order mark", "json lines"],
 )
