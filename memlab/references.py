@@ -132,7 +132,7 @@ def find_references(
         _add_named(mentions, frame)
         _add_returns(mentions, frame)
     at, target, kind = mentions.without_duplicates()
-    when = frame[CREATED_AT].to_numpy()[at]
+    when = _utc(frame[CREATED_AT])[at]
     if log is not None:
         read_at, read_target, read_when = _reads(mentions, frame, log)
         order = np.argsort(np.concatenate([at, read_at]), kind="stable")
@@ -146,7 +146,7 @@ def find_references(
             TARGET_ID: frame[MEMORY_ID].iloc[target].array,
             TARGET_POSITION: positions[target],
             AT_POSITION: positions[at],
-            AT: pd.Series(when, dtype=TIME),
+            AT: pd.Series(when).dt.tz_localize("UTC"),
             KIND: pd.Categorical(np.array(REFERENCE_KINDS)[kind], categories=list(REFERENCE_KINDS)),
         }
     ).astype(REFERENCE_DTYPES)
@@ -220,13 +220,18 @@ def _reads(
     mentions.leave_out("log", "undated", len(log) - len(dated))
     once = dated.drop_duplicates().sort_values(AT, kind="stable")
     mentions.leave_out("log", "duplicate", len(dated) - len(once))
-    when = once[AT].astype(TIME).to_numpy()
-    at = np.searchsorted(np.sort(frame[CREATED_AT].to_numpy()), when, side="right")
+    when = _utc(once[AT])
+    at = np.searchsorted(np.sort(_utc(frame[CREATED_AT])), when, side="right")
     target = pd.Index(frame[MEMORY_ID]).get_indexer(once[MEMORY_ID])
     mentions.leave_out("log", "dangling", int((target == _NOWHERE).sum()))
     mentions.leave_out("log", "forward", int((target >= at).sum()))
     served = (target != _NOWHERE) & (target < at)
     return at[served], target[served], when[served]
+
+
+def _utc(times: pd.Series) -> npt.NDArray[np.datetime64]:
+    """Return times as UTC without a zone, which numpy can hold."""
+    return times.astype(TIME).dt.tz_localize(None).to_numpy()
 
 
 def _unrolled(cells: pd.Series) -> tuple[Ordinals, npt.NDArray[np.object_]]:

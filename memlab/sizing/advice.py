@@ -69,8 +69,8 @@ class Advice:
     prunable : int
         Prunable rows now.
     drift : float
-        Factor by which the recent half of the history takes a larger cap than all of it; 1.0 where
-        resampling alone would explain it.
+        Factor by which needs of the next stretch reach farther than those of the whole history, if
+        the trend goes on; 1.0 where resampling alone would show as much.
     target, confidence : float
     token_budget : int or None
     budget_cap : int or None
@@ -199,7 +199,7 @@ def advise(sizing: Sizing, *, target: float = 0.9, token_budget: int | None = No
         boot_tokens_p95=end.boot_tokens_p95 if end else None,
         days=end.days if end else None,
         prunable=sizing.present.prunable,
-        drift=1.0 if sizing.band is None else sizing.band.drift_at(target),
+        drift=1.0 if sizing.band is None else sizing.band.drift,
         target=target,
         confidence=sizing.confidence,
         token_budget=token_budget,

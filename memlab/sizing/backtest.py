@@ -12,7 +12,7 @@ from memlab.sizing.choice import check_target, choose_cap
 from memlab.sizing.curve import DEFAULT_CONFIDENCE, KEEP_RECENT
 from memlab.sizing.estimate import Estimate
 from memlab.sizing.history import History, Needs, history_of, needs_of
-from memlab.sizing.resampling import band_of
+from memlab.sizing.resampling import LEVELS, band_of
 
 CUTS: Final = (0.5, 0.6, 0.7, 0.8)
 AHEAD: Final = 0.2
@@ -92,7 +92,8 @@ def _measure(
     last = round((cut + AHEAD) * n)
     before = history.until(first)
     estimate = Estimate(before, needs.between(0, first))
-    band = band_of(estimate, confidence, seed=seed)
+    levels = LEVELS[target - LEVELS[0] <= LEVELS]  # an upper limit depends on these alone
+    band = band_of(estimate, confidence, seed=seed, levels=levels)
     prunable = int((before.counted & (before.end >= first)).sum())
     choice = choose_cap(estimate, band, target=target, confidence=confidence, prunable=prunable)
     after = np.sort(needs.between(first, last if last < n else n + 1).rank)

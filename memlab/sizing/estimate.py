@@ -42,26 +42,16 @@ class Estimate:
         """The moment from which an access log was kept, as far as it shows."""
         return int(self.needs.at[self.needs.logged][0]) if self.needs.logged.any() else 0
 
-    @cached_property
-    def seen_at(self) -> Ints:
-        """How many memories have been seen at each rank since the first; index 0 counts all."""
-        return self._seen_since(0)
-
-    @cached_property
-    def seen_at_logged(self) -> Ints:
-        """How many have been seen at each rank while the log was kept."""
-        return self._seen_since(self.first_logged)
-
-    def _seen_since(self, first: int) -> Ints:
-        """Count memories whose rank was `d` at some moment from `first` on, for each `d`."""
+    def seen_since(self, first: int) -> Ints:
+        """Count the memories whose rank was `d` at some moment from `first` on, for each `d`."""
         n = len(self.history)
         rows = np.flatnonzero(self.history.counted)
         reached = self.history.largest_ranks(rows, np.full(len(rows), n))
-        seen = _at_least(reached, len(rows))
+        seen = _at_least(reached, len(rows) + 1)
         if first:
             old = rows[rows < first]
             passed = self.history.largest_ranks(old, np.full(len(old), first))
-            seen[:-1] -= _at_least(passed, len(rows))[1:]
+            seen[:-1] -= _at_least(passed, len(rows) + 1)[1:]
         return seen
 
     @cached_property
@@ -70,7 +60,7 @@ class Estimate:
 
         Beyond it a single need would outweigh a block of history, so nothing is said of it.
         """
-        seen = self.seen_at if not self.needs.logged.all() else self.seen_at_logged
+        seen = self.seen_since(self.first_logged if self.needs.logged.all() else 0)
         enough = max(math.ceil(self.history.counted.sum() / BLOCKS), 1)
         return int(np.flatnonzero(seen >= enough)[-1]) if (seen >= enough).any() else 0
 
@@ -91,11 +81,17 @@ class Estimate:
     @cached_property
     def weight(self) -> Floats:
         """One over the memories seen at each need's rank, for the needs within the horizon."""
+        return self.weight_since(0)
+
+    def weight_since(self, first: int) -> Floats:
+        """Return the same, of the memories seen at that rank from the moment `first` on."""
         rank = np.maximum(self.needs.rank[self.within], 1)
-        if not self.needs.logged.any():
-            return 1 / self.seen_at[rank]
-        logged = self.needs.logged[self.within]
-        return 1 / np.where(logged, self.seen_at_logged[rank], self.seen_at[rank])
+        weight: Floats = 1 / np.maximum(self.seen_since(first)[rank], 1)
+        if self.needs.logged.any():
+            logged = self.needs.logged[self.within]
+            seen = self.seen_since(max(first, self.first_logged))[rank[logged]]
+            weight[logged] = 1 / np.maximum(seen, 1)
+        return weight
 
     def share_at(self, caps: Ints) -> Floats:
         """Return the estimated share of needs that each cap serves; NaN where there are none."""
@@ -120,12 +116,17 @@ class Estimate:
     @cached_property
     def independent(self) -> int:
         """In how many sittings a cap could have failed: needs of one task come together."""
-        return len(np.unique(self.needs.sitting[self.needs.rank > 0]))
+        return distinct(self.needs.sitting[self.needs.rank > 0])
 
     @cached_property
     def far_share(self) -> float:
         """The share of needs in the last octave of the horizon, from half of it on."""
         return float(1 - self.share_at(np.array([self.horizon // 2]))[0])
+
+
+def distinct(numbers: Ints) -> int:
+    """Count the different numbers among small ones of 0 or more."""
+    return int(np.count_nonzero(np.bincount(numbers)))
 
 
 def _at_least(ranks: Ints, largest: int) -> Ints:

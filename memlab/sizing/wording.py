@@ -42,8 +42,8 @@ def what_would_change(sizing: Sizing, advice: "Advice") -> Iterator[str]:
     yield from _MISSING.get(advice.verdict, _nothing)(sizing, advice)
     if advice.drift != 1.0:
         yield (
-            f"drift: the recent half of the history takes {advice.drift:.1f} times the cap that "
-            "all of it takes; size again as the store grows"
+            f"drift: by their trend, needs of the next stretch reach {advice.drift:.1f} times as "
+            "far as those of the whole history; limits are widened, size again as the store grows"
         )
     elif advice.keep_recent is not None and advice.sittings < 4 * HALF_NEEDS:
         yield "little evidence: whether needs drift cannot be told yet"

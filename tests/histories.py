@@ -1,0 +1,61 @@
+"""Simulated histories after the law that real projects' references follow.
+
+Most needs lie within some tens of memories, a part of them hundreds or thousands back (bug
+archaeology); work comes in bursts; distances drift as a project ages; between one need in a hundred
+memories and one in eight.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from frames import make_episodes, make_references
+
+Floats = npt.NDArray[np.float64]
+
+DRIFTS = ("steady", "growing", "shrinking", "wandering")
+
+
+class Simulated(NamedTuple):
+    """A history as row numbers: needs arise at `at`, `distance` rows back, among `rows` rows."""
+
+    rows: int
+    at: npt.NDArray[np.int64]
+    distance: npt.NDArray[np.int64]
+
+    def as_frames(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """The same as a frame of episodes and a frame of references."""
+        frame = make_episodes(self.rows)
+        return frame, make_references(frame, self.at, self.distance)
+
+
+def simulate_history(seed: int, drift: str, *, rows: int | None = None) -> Simulated:
+    """Draw a history; everything about it, its size too, comes from the seed."""
+    rng = np.random.default_rng(seed)
+    if rows is None:
+        rows = int(np.exp(rng.uniform(np.log(2000), np.log(15000))))
+    per_row = np.exp(rng.uniform(np.log(0.01), np.log(0.13)))
+    scale = _scale(rng, rows, drift)
+    needs = rng.poisson(per_row * _bursts(rng, rows))
+    at = np.repeat(np.arange(rows), needs)
+    near = rng.lognormal(np.log(rng.uniform(8, 60)), rng.uniform(1.2, 1.8), len(at))
+    far = rng.lognormal(np.log(rng.uniform(500, 3000)), rng.uniform(0.8, 1.3), len(at))
+    is_far = rng.random(len(at)) < rng.uniform(0.05, 0.35) * np.clip(scale[at], 0.3, 3)
+    distance = np.ceil(np.where(is_far, far, near) * scale[at]).astype(np.int64)
+    there = (distance <= at) & (distance > 0)
+    return Simulated(rows, at[there], distance[there])
+
+
+def _scale(rng: np.random.Generator, rows: int, drift: str) -> Floats:
+    """By how much distances are longer than at the middle of the history."""
+    if drift == "wandering":
+        return np.repeat(np.exp(rng.normal(0, 0.5, 10)), rows // 10 + 1)[:rows]
+    rate = {"steady": 0.0, "growing": rng.uniform(0.3, 1.5), "shrinking": -rng.uniform(0.3, 1.2)}
+    return np.exp(rate[drift] * np.linspace(-0.5, 0.5, rows))
+
+
+def _bursts(rng: np.random.Generator, rows: int) -> Floats:
+    """How busy each of sixty stretches of the history is, one on average."""
+    pace = np.repeat(np.exp(rng.normal(0, 0.8, 60)), rows // 60 + 1)[:rows]
+    return pace / pace.mean()
