@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from memlab.bundled import store_path
     from memlab.compaction import apply, finish
     from memlab.database import copy_store
+    from memlab.doctor import diagnose
     from memlab.errors import MemlabError
     from memlab.explorer import explore
     from memlab.frame import load
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
         MemoryProvenance,
         is_load_bearing_memory,
     )
+    from memlab.learned import Learned
+    from memlab.lifecycle import LifecycleStore, Trust
     from memlab.planning import plan
     from memlab.plans import Plan, Receipt
     from memlab.policies import (
@@ -36,7 +39,9 @@ if TYPE_CHECKING:
         decide,
     )
     from memlab.reclaim import space, vacuum
+    from memlab.record import decision_record
     from memlab.references import count_references, find_references
+    from memlab.replay import compare
     from memlab.restoration import restore
     from memlab.retrieval import archived_plans, archived_rows, drop_archived, export_archived
     from memlab.sizing import (
@@ -58,6 +63,8 @@ __all__ = [
     "ImportanceFloor",
     "KeepAll",
     "KeepRecent",
+    "Learned",
+    "LifecycleStore",
     "MemlabError",
     "MemoryItem",
     "MemoryKind",
@@ -70,6 +77,7 @@ __all__ = [
     "Receipt",
     "SqliteMemoryStore",
     "TimeToLive",
+    "Trust",
     "ValueCap",
     "age_rank_quantiles",
     "age_ranks",
@@ -81,9 +89,12 @@ __all__ = [
     "boot_over_time",
     "cap_curve",
     "cap_effect",
+    "compare",
     "copy_store",
     "count_references",
     "decide",
+    "decision_record",
+    "diagnose",
     "drop_archived",
     "explore",
     "export_archived",
@@ -111,6 +122,8 @@ _HOME = {
     "ImportanceFloor": "policies",
     "KeepAll": "policies",
     "KeepRecent": "policies",
+    "Learned": "learned",
+    "LifecycleStore": "lifecycle",
     "MemlabError": "errors",
     "MemoryItem": "items",
     "MemoryKind": "items",
@@ -123,6 +136,7 @@ _HOME = {
     "Receipt": "plans",
     "SqliteMemoryStore": "store",
     "TimeToLive": "policies",
+    "Trust": "lifecycle",
     "ValueCap": "policies",
     "age_rank_quantiles": "sizing",
     "age_ranks": "sizing",
@@ -134,9 +148,12 @@ _HOME = {
     "boot_over_time": "sizing",
     "cap_curve": "sizing",
     "cap_effect": "growth",
+    "compare": "replay",
     "copy_store": "database",
     "count_references": "references",
     "decide": "policies",
+    "decision_record": "record",
+    "diagnose": "doctor",
     "drop_archived": "retrieval",
     "explore": "explorer",
     "export_archived": "retrieval",

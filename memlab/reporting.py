@@ -77,7 +77,7 @@ def write_report(
 def joined_notebooks(names: tuple[str, ...], parameters: dict[str, Any]) -> "NotebookNode":
     """Return the named bundled notebooks as one, in reading order, with `parameters` filled in."""
     nbformat = import_extra("nbformat", extra="report")
-    whole = nbformat.v4.new_notebook()
+    whole: NotebookNode = nbformat.v4.new_notebook()
     for path in notebook_paths():
         if path.stem not in names:
             continue

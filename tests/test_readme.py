@@ -37,7 +37,7 @@ def test_every_command_mentioned_exists() -> None:
 
 def test_the_table_names_every_policy_and_where_it_comes_from() -> None:
     table = README[README.index("## Policies") : README.index("## What you can rely on")]
-    named = dict(re.findall(r"^\| `([\w-]+)` \| .*? \| (.*?) \|$", table, re.MULTILINE))
+    named = dict(re.findall(r"^\| `(\w[\w-]*)` \| .*? \| (.*?) \|$", table, re.MULTILINE))
     assert named == ORIGINS
 
 

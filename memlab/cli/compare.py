@@ -149,9 +149,9 @@ def _table_lines(
 def _draw(table: "pd.DataFrame", chart: Path) -> None:
     from io import BytesIO
 
-    from memlab.charts import plot_tradeoff
+    from memlab.charts import plot_comparison
     from memlab.files import write_whole
 
     drawn = BytesIO()
-    plot_tradeoff(table).figure.savefig(drawn, format="png", dpi=120)
+    plot_comparison(table).figure.savefig(drawn, format="png", dpi=120)
     write_whole(chart, drawn.getvalue())
