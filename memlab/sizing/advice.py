@@ -38,7 +38,7 @@ class TradeEnd:
     days: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Advice:
     """A cap with its evidence, or a verdict that says why there is none.
 
@@ -110,7 +110,7 @@ class Advice:
     would_change: tuple[str, ...]
     token_rule: str
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return as_text(sheet_of(self))
 
     def _repr_html_(self) -> str:
