@@ -20,10 +20,14 @@ def test_what_is_written_is_there_and_nothing_beside_it(tmp_path: Path) -> None:
 
 
 def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
+    def stop_half_way() -> None:
+        with whole_file(target) as draft:
+            draft.write_bytes(b"half")
+            raise KeyError("stopped")
+
     target = write_whole(tmp_path / "plan.json", b"old")
-    with pytest.raises(KeyError), whole_file(target) as draft:
-        draft.write_bytes(b"half")
-        raise KeyError("stopped")
+    with pytest.raises(KeyError, match="stopped"):
+        stop_half_way()
     assert target.read_bytes() == b"old"
     assert names_in(tmp_path) == ["plan.json"]
 
