@@ -3,14 +3,14 @@
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from memlab.errors import CompactionError, MemlabError
 from memlab.items import MemoryItem, MemoryKind, is_load_bearing_memory
-from memlab.lifecycle.ranking import Capacity, Ranked, Tournament
+from memlab.lifecycle.ranking import Capacity
+from memlab.lifecycle.scopes import Scopes
 from memlab.lifecycle.signals import (
     AGENT_SCOPE,
     HAS_SIGNALS,
@@ -34,15 +34,6 @@ if TYPE_CHECKING:
 LOWEST_VALUE: Final = "lowest-value"
 EXPIRED: Final = "expired"
 NEAR_DUPLICATE: Final = "near-duplicate"
-EPOCH: Final = as_text(datetime.fromtimestamp(0, UTC))
-
-
-@dataclass
-class _Scope:
-    """The active rows of a scope: how many, and those that may go."""
-
-    count: int
-    evictable: Tournament
 
 
 def now_utc() -> datetime:
@@ -104,7 +95,7 @@ class LifecycleStore(SqliteMemoryStore):
         self.capacity: Final = capacity
         self.duplicates: Final = duplicates
         self._clock = clock
-        self._scopes: dict[str | None, _Scope] = {}
+        self._scopes = Scopes(self.connection)
         self._texts: TextIndex | None = None
         self._seen: tuple[int, int] | None = None
         self._failures: list[str] = []
@@ -284,17 +275,7 @@ class LifecycleStore(SqliteMemoryStore):
             f"INSERT INTO memory_signals ({', '.join(SIGNAL_COLUMNS)}) VALUES ({marks})",
             values_of(item, signals, position=position),
         )
-        scope = signals["scope"]
-        if scope is None or not item.is_active:
-            return
-        if scope not in self._scopes:
-            return
-        self._scopes[scope].count += 1
-        if not is_load_bearing_memory(item):
-            accessed = datetime.fromisoformat(signals["last_accessed_at"])
-            self._scopes[scope].evictable.add(
-                Ranked(item.memory_id, signals["importance"], accessed, position)
-            )
+        self._scopes.enter(item, signals, position)
 
     def _forget(self, memory_id: str) -> None:
         """Drop a row's signals and take it out of the count of its scope."""
@@ -309,17 +290,9 @@ class LifecycleStore(SqliteMemoryStore):
 
     def _leave_scope(self, memory_id: str) -> None:
         """Take a row that was active out of its scope and out of the texts."""
-        if scope := self._scopes.get(self._scope_key_of(memory_id)):
-            scope.count -= 1
-            scope.evictable.discard(memory_id)
+        self._scopes.leave(memory_id)
         if self._texts is not None:
             self._texts.discard(memory_id)
-
-    def _scope_key_of(self, memory_id: str) -> str | None:
-        row = self.connection.execute(
-            "SELECT scope FROM memory_signals WHERE memory_id = ?", (memory_id,)
-        ).fetchone()
-        return row[0] if row else None
 
     def _remove(self, memory_id: str, reason: str) -> None:
         """Delete a row that is not load-bearing, and count it by reason.
@@ -351,32 +324,13 @@ class LifecycleStore(SqliteMemoryStore):
         """Evict the lowest rows of a scope that holds too many; never fail the put before it."""
         try:
             with self._writing():
-                rows = self._rows_of(scope, capacity)
+                rows = self._scopes.rows_of(scope, capacity)
                 if rows.count > capacity.slots:
                     self._sweep(as_text(now))
                 while rows.count > capacity.slots and (row := rows.evictable.lowest(now)):
                     self._remove(row.memory_id, LOWEST_VALUE)
         except (MemlabError, sqlite3.Error) as error:
             self._failures.append(str(error))
-
-    def _rows_of(self, scope: str, capacity: Capacity) -> _Scope:
-        """Return the active rows of a scope; read anew when others have written."""
-        if scope not in self._scopes:
-            rows = self.connection.execute(
-                "SELECT load_bearing(item.kind, item.tags_json), signal.memory_id, "
-                "coalesce(signal.importance, 0.0), coalesce(signal.last_accessed_at, ?), "
-                "item.rowid FROM memory_signals AS signal "
-                f"JOIN memory_items AS item ON {HAS_SIGNALS} "
-                "WHERE signal.scope = ? AND item.superseded_by IS NULL",
-                (EPOCH, scope),
-            ).fetchall()
-            evictable = (
-                Ranked(memory_id, importance, datetime.fromisoformat(accessed), position)
-                for floor, memory_id, importance, accessed, position in rows
-                if not floor
-            )
-            self._scopes[scope] = _Scope(len(rows), Tournament(capacity, evictable))
-        return self._scopes[scope]
 
     def _sweep(self, at: str) -> int:
         """Delete the rows that have expired."""
@@ -400,8 +354,8 @@ class LifecycleStore(SqliteMemoryStore):
             "OR load_bearing(item.kind, item.tags_json)))",
             {"at": at, "memory_id": memory_id},
         ).rowcount
-        if reinforced and (scope := self._scopes.get(self._scope_key_of(memory_id))):
-            scope.evictable.touch(memory_id, datetime.fromisoformat(at))
+        if reinforced:
+            self._scopes.touch(memory_id, datetime.fromisoformat(at))
         return reinforced
 
     def _expired(self, also: str = "", *values: str) -> set[str]:
@@ -453,7 +407,8 @@ class LifecycleStore(SqliteMemoryStore):
         try:
             with self._errors_in_words(), transaction(self.connection):
                 if self._seen != self._now_seen():
-                    self._scopes, self._texts = {}, None
+                    self._scopes.forget()
+                    self._texts = None
                 yield
             self._seen = self._now_seen()
         except BaseException:
