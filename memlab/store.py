@@ -20,7 +20,7 @@ from memlab.database import (
     exact,
     sqlite_errors_in_words,
 )
-from memlab.errors import BadRowError, CompactionError
+from memlab.errors import BadRowError, CompactionError, StoreError
 from memlab.items import (
     REJECTED_PATH_TAG,
     EventId,
@@ -44,6 +44,8 @@ _PRUNABLE_PAIR: Final = (
 )
 _ACTIVE_PRUNABLE: Final = f"superseded_by IS NULL AND {_PRUNABLE_PAIR}"
 _HIGHEST_ROWID: Final = 2**63 - 1
+_SMALLEST_DATABASE: Final = 512
+"""Bytes: one page of the smallest size."""
 
 
 class SqliteMemoryStore:
@@ -74,7 +76,7 @@ class SqliteMemoryStore:
         self.path: Final = None if str(path) == ":memory:" else Path(path)
         """The store's file; None for a store in memory."""
         if self.path is not None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            _prepare(self.path)
         self.connection: Final = connect(path, busy_timeout=busy_timeout)
         """For code that keeps tables of its own in the same file."""
         try:
@@ -341,6 +343,22 @@ def drop_selection(connection: sqlite3.Connection) -> None:
     """Forget what :func:`classify_rows` and :func:`select_surplus` found."""
     connection.execute("DROP TABLE IF EXISTS temp.prunable_pairs")
     connection.execute("DROP TABLE IF EXISTS temp.surplus")
+
+
+def _prepare(path: Path) -> None:
+    """Make the folders that `path` lies in; refuse a file that is there and can be no database.
+
+    SQLite takes a file of a few bytes for an empty database and writes over it.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"the folder of {path} cannot be made ({error.strerror}); check the path and its "
+            "permissions"
+        ) from error
+    if path.is_file() and 0 < path.stat().st_size < _SMALLEST_DATABASE:
+        raise StoreError(f"{path} is not a SQLite database; name the memory.db of an agent")
 
 
 def _verdict(kind: object, tags_json: object) -> bool:

@@ -204,6 +204,20 @@ class TestOpening:
             SqliteMemoryStore(path)
         assert path.read_bytes() == before
 
+    @pytest.mark.parametrize("content", ["x", "not a store"])
+    def test_a_file_of_a_few_bytes_is_refused_and_left_alone(
+        self, path: Path, content: str
+    ) -> None:
+        path.write_text(content)
+        with pytest.raises(StoreError, match="is not a SQLite database"):
+            SqliteMemoryStore(path)
+        assert path.read_text() == content
+
+    def test_a_folder_that_cannot_be_made_is_named(self, path: Path) -> None:
+        path.write_text("in the way")
+        with pytest.raises(StoreError, match="the folder of .* cannot be made"):
+            SqliteMemoryStore(path / "memory.db")
+
     def test_a_copy_holds_the_same_rows(self, store: SqliteMemoryStore, tmp_path: Path) -> None:
         put_all(store, *episodes(3))
         store.copy_to(tmp_path / "copy.db")
