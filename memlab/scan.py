@@ -233,12 +233,12 @@ def _integers(joined: bytes) -> Any:
 
 def _split(joined: bytes, count: int, present: int) -> Any | None:
     """Return `count` texts, all but `present` of them null; None if they cannot be told apart."""
-    parts = pc.split_pattern(pa.array([joined], pa.large_binary()), _SEPARATOR).values
-    if len(parts) != count:
-        return None
     try:
-        texts = pc.cast(parts, TEXT)
+        whole = pa.array([joined], TEXT)
     except pa.ArrowInvalid:  # not UTF-8
+        return None
+    texts = pc.split_pattern(whole, _SEPARATOR).values
+    if len(texts) != count:
         return None
     if present == count:
         return texts

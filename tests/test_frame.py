@@ -38,7 +38,14 @@ from memlab.columns import (
 )
 from memlab.database import CREATE_TABLE
 from memlab.errors import BadRowError, MissingExtraError
-from memlab.items import EventId, EventRef, MemoryItem, MemoryKind, MemoryProvenance
+from memlab.items import (
+    EventId,
+    EventRef,
+    MemoryItem,
+    MemoryKind,
+    MemoryProvenance,
+    strings_of,
+)
 
 EVERY_ROW = (-(2**63), 2**63 - 1)
 
@@ -189,6 +196,25 @@ ODD_TEXTS = st.one_of(
 def _holds_a_mark(rows: list[Row]) -> bool:
     texts = [str(value) for each in rows for value in each.values()]
     return any("\x1f" in text or "\x1e" in text or "\\x1" in text for text in texts)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    stored=st.one_of(
+        st.text(alphabet='[]", \n\t{}\\ux019a:-.eE', max_size=10),
+        st.lists(st.one_of(st.text(), st.none(), st.lists(st.text()))).map(json.dumps),
+    )
+)
+def test_a_list_is_what_json_says_it_is(stored: str) -> None:
+    try:
+        values = json.loads(stored)
+    except ValueError:
+        values = None
+    if isinstance(values, list) and all(isinstance(value, str) for value in values):
+        assert strings_of(stored) == tuple(values)
+    else:
+        with pytest.raises(ValueError, match=r"is not (JSON|a JSON list of strings)$"):
+            strings_of(stored)
 
 
 @pytest.mark.parametrize(
