@@ -48,6 +48,8 @@ SERIES: Final = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, BLACK)
 
 WIDTH: Final = 8.0
 """Inches: the width of a notebook's output at 100 %."""
+EMPTY_HEIGHT: Final = 1.6
+"""Inches: a chart that has nothing to show says so in little room."""
 SMALL: Final = 9.0
 """Points: tick labels, direct labels, notes."""
 LARGE: Final = 12.0

@@ -1,7 +1,7 @@
 """Charts of policies side by side: what they serve and cost, what they delete, what they lose."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import pandas as pd
@@ -49,7 +49,7 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     Returns
     -------
     matplotlib.axes.Axes
-        With one line for each policy, labelled with its short name, a line at what keeping all
+        With one line for each family of settings, labelled with its name, a line at what keeping all
         costs, and what no policy of the same size can reach as a shade.
     """
     ax = axes_for(ax, height=4.8)
@@ -62,7 +62,7 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax.fill_between(bound.index, best, 1.0, step="post", color=_OUT_OF_REACH, linewidth=0)
     ax.step(bound.index, best, where="post", color=GREY, linewidth=1, label=BEST)
     labels = []
-    drawn = table[table["policy"] != ALL].groupby("policy", sort=False)
+    drawn = table[table["policy"] != ALL].groupby("family", sort=False)
     for place, (name, lines) in enumerate(drawn):
         path = lines.sort_values("boot_tokens_mean")
         colour = SERIES[place % len(SERIES)]
@@ -81,6 +81,7 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax.set_xlabel("mean boot tokens over the history (log scale)")
     ax.xaxis.set_major_formatter(lambda value, _: short(value))
     ax.xaxis.set_minor_formatter(lambda value, _: short(value) if _leads(value) else "")
+    ax.tick_params(which="minor", colors=MUTED, labelsize=SMALL)
     percent_axis(ax.yaxis, "share of needs served")
     ax.set_ylim(min(0.9, float(table["hit_ratio"].min())) - 0.03, 1.01)
     label_ends(ax, labels)
@@ -98,13 +99,20 @@ def _leads(value: float) -> bool:
     return f"{value:e}"[0] in "25"
 
 
-def plot_overlap(shares: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """Draw how much of what one policy deletes another deletes too.
+def plot_overlap(
+    shares: pd.DataFrame,
+    *,
+    of: Literal["evicted", "lost"] = "evicted",
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw how much of what one policy deletes, or loses, another does too.
 
     Parameters
     ----------
     shares : pandas.DataFrame
         As :func:`memlab.replay.overlap` returns it with ``share=True``.
+    of : {"evicted", "lost"}
+        What was counted there: rows that went, or needs that were lost.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure by default.
 
@@ -114,10 +122,10 @@ def plot_overlap(shares: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         With one image; up to sixteen policies have their shares written in.
     """
     ax = axes_for(ax, height=1.8 + 0.42 * min(len(shares), 14))
-    title = "Who deletes what"
+    title = "Who deletes what" if of == "evicted" else "Who loses what"
     if shares.empty or shares.isna().all(axis=None):
         heading(ax, title)
-        say_empty(ax, "Nothing is deleted")
+        say_empty(ax, "Nothing is deleted" if of == "evicted" else "Nothing is lost")
         return ax
     values = shares.to_numpy(dtype=float)
     ax.grid(visible=False)
@@ -130,9 +138,8 @@ def plot_overlap(shares: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
             text = "–" if np.isnan(value) else f"{100 * value:.0f}"
             ink = "white" if value > 0.9 else INK
             ax.text(column, line, text, ha="center", va="center", color=ink, fontsize=SMALL)
-    heading(
-        ax, title, "Percent of the rows the policy on the left deletes that the one below does too."
-    )
+    what = "rows deleted" if of == "evicted" else "needs lost"
+    heading(ax, title, f"Percent of the {what} under the policy on the left that go below as well.")
     return ax
 
 

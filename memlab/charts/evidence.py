@@ -12,6 +12,7 @@ from memlab import columns as c
 from memlab.charts._style import (
     BLUE,
     CAP_COLOUR,
+    EMPTY_HEIGHT,
     GREEN,
     GREY,
     HAIRLINE,
@@ -64,9 +65,9 @@ def plot_age_ranks(
     matplotlib.axes.Axes
         With a line ``needs`` of dots, and for each part of the history its ``p50`` and ``p90``.
     """
-    ax = axes_for(ax, height=4.4)
     title = "How far back needs reach"
     bound = ranks[ranks["age_rank"] > 0]
+    ax = axes_for(ax, height=EMPTY_HEIGHT if bound.empty else 4.4)
     if bound.empty:
         heading(ax, title)
         say_empty(
@@ -148,14 +149,11 @@ def plot_boot_over_time(
     if measure not in {"items", "tokens"}:
         raise ValueError(f"measure must be 'items' or 'tokens', not {measure!r}")
     title = "What an agent would have loaded at every start"
-    ax = axes_for(ax, height=4.4)
-    if timeline.empty:
+    short_history = timeline[c.AT].nunique() < 2
+    ax = axes_for(ax, height=EMPTY_HEIGHT if short_history else 4.4)
+    if short_history:
         heading(ax, title)
-        say_empty(ax, "No rows yet")
-        return ax
-    if timeline[c.AT].nunique() < 2:
-        heading(ax, title)
-        say_empty(ax, "One moment only: no course to draw")
+        say_empty(ax, "No rows yet" if timeline.empty else "One moment only: no course to draw")
         return ax
     colours = iter((BLUE, GREEN, ORANGE, PURPLE, VERMILION))
     ends = []
@@ -196,8 +194,8 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     matplotlib.axes.Axes
         With a line ``chosen`` and a line ``needed`` of dots, one place a cut.
     """
-    ax = axes_for(ax, height=0.62 * len(backtest) + 1.7)
     measured = backtest[backtest["keep_recent"].notna() & backtest["needed"].notna()]
+    ax = axes_for(ax, height=EMPTY_HEIGHT if measured.empty else 0.62 * len(backtest) + 1.7)
     places = np.arange(len(backtest))
     ax.set_yticks(
         places, [f"first {cut:.0%}".replace("%", " %") for cut in backtest["cut"]], color=INK

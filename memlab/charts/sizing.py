@@ -11,6 +11,7 @@ from matplotlib.transforms import Bbox
 from memlab.charts._style import (
     BLUE,
     CAP_COLOUR,
+    EMPTY_HEIGHT,
     GREEN,
     MUTED,
     ORANGE,
@@ -70,8 +71,9 @@ def plot_cap_curve(
     matplotlib.axes.Axes
         With lines ``estimated`` and ``observed``, and the limits as a shade where they are known.
     """
-    ax = axes_for(ax, height=4.4)
-    if curve["hit_ratio"].isna().all():
+    unknown = curve["hit_ratio"].isna().all()
+    ax = axes_for(ax, height=EMPTY_HEIGHT if unknown else 4.4)
+    if unknown:
         heading(ax, "What each cap would have served")
         say_empty(ax, _NO_NEEDS)
         return ax
@@ -142,8 +144,9 @@ def plot_trade_off(
     matplotlib.axes.Axes
         With a line ``estimated`` of hit ratio against the 95th percentile of boot tokens.
     """
-    ax = axes_for(ax, height=4.4)
-    if curve["hit_ratio"].isna().all():
+    unknown = curve["hit_ratio"].isna().all()
+    ax = axes_for(ax, height=EMPTY_HEIGHT if unknown else 4.4)
+    if unknown:
         heading(ax, "What a share of needs costs at every start")
         say_empty(ax, _NO_NEEDS)
         return ax
