@@ -215,7 +215,7 @@ class TestOpening:
 
     def test_a_folder_that_cannot_be_made_is_named(self, path: Path) -> None:
         path.write_text("in the way")
-        with pytest.raises(StoreError, match="the folder of .* cannot be made"):
+        with pytest.raises(StoreError, match=r"the folder of .* cannot be made"):
             SqliteMemoryStore(path / "memory.db")
 
     def test_a_copy_holds_the_same_rows(self, store: SqliteMemoryStore, tmp_path: Path) -> None:

@@ -21,7 +21,11 @@ from memlab.errors import MissingExtraError
     help="Where to put the notebooks. One that is there already is left as it is.",
 )
 @click.option("--no-browser", is_flag=True, help="Print the address instead of opening it.")
-def lab(store: Path | None, folder: Path, no_browser: bool) -> None:
+@click.option("--allow-root", is_flag=True, help="Start even as root, as in a container.")
+@click.option("--port", type=click.IntRange(1, 65535), help="The port to listen on.")
+def lab(
+    store: Path | None, folder: Path, no_browser: bool, allow_root: bool, port: int | None
+) -> None:
     """Open the notebooks in JupyterLab, filled in with STORE.
 
     Without STORE they open on the bundled two years. The notebooks are copies, yours to change.
@@ -38,6 +42,6 @@ def lab(store: Path | None, folder: Path, no_browser: bool) -> None:
     for path in copy_notebooks(folder, {"store": str(source.resolve())}):
         click.echo(f"wrote {path}")
     command = [sys.executable, "-m", "jupyterlab", str(folder)]
-    raise SystemExit(
-        subprocess.run([*command, *["--no-browser"] * no_browser], check=False).returncode
-    )
+    command += ["--no-browser"] * no_browser + ["--allow-root"] * allow_root
+    command += [f"--port={port}"] if port else []
+    raise SystemExit(subprocess.run(command, check=False).returncode)
