@@ -51,7 +51,7 @@ def test_each_policy_is_one_line_of_its_settings(
 ) -> None:
     table = summarise(*history, replays)
     ax = drawn(plot_comparison(table))
-    for name, part in table.groupby("policy"):
+    for name, part in table.groupby("family"):
         across, up = line(ax, str(name))
         assert sorted(across) == across
         assert sorted(up) == sorted(part["hit_ratio"])
@@ -66,8 +66,9 @@ def test_what_keeping_all_costs_is_marked(history: tuple[pd.DataFrame, pd.DataFr
 
 
 def test_overlap_is_written_into_its_cells(replays: list[Replay]) -> None:
-    shares = overlap(replays, share=True)
-    ax = drawn(plot_overlap(shares))
+    shares = overlap(replays, of="lost", share=True)
+    ax = drawn(plot_overlap(shares, of="lost"))
+    assert ax.get_title(loc="left") == "Who loses what"
     np.testing.assert_array_equal(ax.images[0].get_array(), shares.to_numpy())
     assert [text.get_text() for text in ax.texts[: len(shares)]] == [
         f"{100 * value:.0f}" for value in shares.iloc[0]

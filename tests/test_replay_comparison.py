@@ -79,6 +79,13 @@ def test_overlap_counts_rows_that_both_let_go() -> None:
     ]
     share = overlap(replays, share=True)
     assert share.iloc[0, 1] == len(newest & budget) / len(newest)
+    lost = [~one.references["kept"] for one in replays]
+    assert overlap(replays, of="lost").iloc[0, 1] == (lost[0] & lost[1]).sum()
+    table = compare(frame, references, POLICIES[:2])
+    assert table["lost_only_here"].tolist()[:2] == [
+        (lost[0] & ~lost[1]).sum(),
+        (lost[1] & ~lost[0]).sum(),
+    ]
     only = evicted_only_by(replays)
     assert set(only.loc[only["label"] == "recent 30", c.MEMORY_ID]) == newest - budget
     assert set(only.loc[only["label"] == "budget 30", c.MEMORY_ID]) == budget - newest
@@ -120,6 +127,8 @@ def test_labels_say_what_differs_from_the_defaults() -> None:
 def test_arguments_out_of_range_are_named() -> None:
     with pytest.raises(ValueError, match="workers=0"):
         replay_each(*history(), POLICIES, workers=0)
+    with pytest.raises(ValueError, match="of='kept'"):
+        overlap([], of="kept")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="every=0"):
         compare(*history(), POLICIES, every=0)
 
@@ -170,7 +179,7 @@ class FadingImportance(CappedPolicy):
 
 
 def importance_of(frame: pd.DataFrame, references: pd.DataFrame) -> npt.NDArray[np.float64]:
-    """How likely a memory is to be needed at all, by length and what it names, from the first half."""
+    """How likely a memory is to be needed at all, learned from the first half of a history."""
     half = len(frame) // 2
     early = references.loc[references[c.AT_POSITION] <= half, c.TARGET_POSITION]
     length = np.log1p(frame[c.CHARS].to_numpy())

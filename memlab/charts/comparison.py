@@ -49,8 +49,8 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     Returns
     -------
     matplotlib.axes.Axes
-        With one line for each family of settings, labelled with its name, a line at what keeping all
-        costs, and what no policy of the same size can reach as a shade.
+        With one line for each family of settings, labelled with its name, a line at what keeping
+        all costs, and what no policy of the same size can reach as a shade.
     """
     ax = axes_for(ax, height=4.8)
     if table["hit_ratio"].isna().all():

@@ -24,7 +24,8 @@ class Learned(CappedPolicy):
     fitted again as needs arise. Until there have been enough, and unless its forecasts of needs it
     had not seen have beaten age alone, it keeps the newest, as `KeepRecent` does.
 
-    Load-bearing rows come on top, as under `KeepRecent`.
+    It counts memories, not tokens: what is needed tends to be long, so the same number of them
+    takes more tokens than the newest would. Load-bearing rows come on top, as under `KeepRecent`.
 
     A store that has been compacted shows only what was kept. Give it the rows that went as well,
     with :meth:`after`; without them it learns from what is there.

@@ -3,6 +3,7 @@
 from memlab.replay.comparison import (
     compare,
     evicted_only_by,
+    family_of,
     label_of,
     overlap,
     replay_each,
@@ -15,6 +16,7 @@ __all__ = [
     "Replay",
     "compare",
     "evicted_only_by",
+    "family_of",
     "label_of",
     "overlap",
     "replay",

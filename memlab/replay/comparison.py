@@ -3,9 +3,9 @@
 import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from memlab import columns as col
 from memlab.policies import KeepAll, Oracle, Pipeline, Policy
 from memlab.replay.life import Life, life_of
 from memlab.replay.oracle import serve_most
-from memlab.replay.outcome import BOOT_ITEMS, BOOT_TOKENS, Replay
+from memlab.replay.outcome import BOOT_ITEMS, BOOT_TOKENS, KEPT, Replay
 from memlab.replay.walk import walk
 
 SMALL: Final = 100_000
@@ -155,6 +155,7 @@ def summarise(
 
         ========================  =============================================================
         ``policy``                its short name
+        ``family``                that, and which settings beside its size are not the defaults
         ``hit_ratio``, ``lost``   share of needs served, needs whose target was gone
         ``oracle``                the share that could have been served with ``most_held`` slots
         ``boot_items_mean``       over the moments of the history, as all that follow
@@ -163,6 +164,7 @@ def summarise(
         ``most_held``             the most prunable rows held at once
         ``evicted``               rows that went
         ``only_here``             rows that went under this policy and no other of those compared
+        ``lost_only_here``        needs lost under this policy and no other
         ``floor_items``,          the load-bearing rows active at the end, which no policy touches
         ``floor_tokens``
         ========================  =============================================================
@@ -170,15 +172,17 @@ def summarise(
     life = life_of(frame, references)
     alone = evicted_only_by(replays)["label"].value_counts()
     floor_items, floor_tokens = (int(line[-1]) if len(life) else 0 for line in life.history.floor)
+    missed = _missed(replays)
     bounds: dict[int, float] = {}
     rows = []
-    for one in replays:
+    for number, one in enumerate(replays):
         if one.most_held not in bounds:
             bounds[one.most_held] = _bound(life, one.most_held)
         rows.append(
             {
                 "label": label_of(one.policy),
                 "policy": one.policy.name,
+                "family": family_of(one.policy),
                 "hit_ratio": one.hit_ratio,
                 "lost": one.lost,
                 "oracle": one.hit_ratio
@@ -190,6 +194,7 @@ def summarise(
                 "most_held": one.most_held,
                 "evicted": len(one.evicted),
                 "only_here": int(alone.get(label_of(one.policy), 0)),
+                "lost_only_here": int((missed[:, number] & (missed.sum(axis=1) == 1)).sum()),
                 "floor_items": floor_items,
                 "floor_tokens": floor_tokens,
             }
@@ -202,22 +207,36 @@ def _bound(life: Life, slots: int) -> float:
     return float(served.mean()) if len(served) else float("nan")
 
 
-def overlap(replays: Sequence[Replay], *, share: bool = False) -> pd.DataFrame:
-    """Say how many rows two policies both let go.
+def overlap(
+    replays: Sequence[Replay], *, of: Literal["evicted", "lost"] = "evicted", share: bool = False
+) -> pd.DataFrame:
+    """Say how many rows two policies both let go, or how many needs both lost.
+
+    Over a history much longer than the caps nearly every row goes under every policy in the end;
+    what was needed tells policies apart.
 
     Parameters
     ----------
     replays : sequence of Replay
         Of one history.
+    of : {"evicted", "lost"}
+        Rows that went, or needs that were lost.
     share : bool
-        Divide each line by what its own policy let go (NaN where that is nothing).
+        Divide each line by its own policy's (NaN where that is nothing).
 
     Returns
     -------
     DataFrame
-        Square, by label; the diagonal is what each let go.
+        Square, by label; the diagonal is each policy's own.
+
+    Raises
+    ------
+    ValueError
+        If `of` is neither.
     """
-    gone = _gone(replays)
+    if of not in {"evicted", "lost"}:
+        raise ValueError(f"of={of!r} is neither 'evicted' nor 'lost'")
+    gone = _gone(replays) if of == "evicted" else _missed(replays)
     both = gone.T.astype(np.int64) @ gone.astype(np.int64)
     if share:
         own = np.diag(both).astype(np.float64)
@@ -263,6 +282,28 @@ def _gone(replays: Sequence[Replay]) -> "np.ndarray[Any, np.dtype[np.bool_]]":
     return gone
 
 
+def _missed(replays: Sequence[Replay]) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+    """Return which need was lost under which policy, shape (needs, replays)."""
+    if not replays:
+        return np.empty((0, 0), dtype=bool)
+    return ~np.column_stack([one.references[KEPT].to_numpy(dtype=bool) for one in replays])
+
+
+def family_of(policy: Policy) -> str:
+    """Name a policy with those of its settings, its size aside, that are not the defaults.
+
+    Examples
+    --------
+    >>> from memlab.policies import KeepRecent, ValueCap
+    >>> family_of(KeepRecent(50)), family_of(ValueCap(200, half_life=timedelta(days=1)))
+    ('recent', 'value, half_life')
+    """
+    if isinstance(policy, Pipeline):
+        return " > ".join(family_of(step) for step in policy.steps)
+    set_apart = [one.name for one in _settings(policy) if one.default is not MISSING]
+    return ", ".join([policy.name, *(name for name in set_apart if name != "ttl")])
+
+
 def label_of(policy: Policy) -> str:
     """Name a policy with the settings that are not its defaults.
 
@@ -275,13 +316,20 @@ def label_of(policy: Policy) -> str:
     if isinstance(policy, Pipeline):
         return " > ".join(label_of(step) for step in policy.steps)
     words = []
-    for one in fields(policy):
+    for one in _settings(policy):
         value = getattr(policy, one.name)
-        if not one.init or (one.default is not MISSING and value == one.default):
-            continue
         named = one.default is not MISSING and one.name != "ttl"
         words.append(f"{one.name}={_short(value)}" if named else _short(value))
     return f"{policy.name} {', '.join(words)}".strip()
+
+
+def _settings(policy: Policy) -> "list[Field[Any]]":
+    """Fields of a policy that are not at their defaults."""
+    return [
+        one
+        for one in fields(policy)
+        if one.init and (one.default is MISSING or getattr(policy, one.name) != one.default)
+    ]
 
 
 def _short(value: Any) -> str:
