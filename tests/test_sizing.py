@@ -285,3 +285,32 @@ def test_wrong_arguments_are_named() -> None:
         cap_curve(frame, confidence=1.5)
     with pytest.raises(ValueError, match="caps must be 0 or more, not -1"):
         prepare_sizing(frame).at([-1])
+
+
+def test_weights_undo_what_young_memories_could_not_show() -> None:
+    rng = np.random.default_rng(1)
+    cap = np.array([300])
+    plain, weighted, true = [], [], []
+    for _ in range(10):
+        at = np.sort(rng.integers(1, 2000, 1500))
+        distance = np.ceil(rng.lognormal(4, 2, 1500)).astype(int)
+        there = distance <= at
+        references = make_references(make_episodes(2000), at[there], distance[there])
+        estimate = prepare_sizing(make_episodes(2000), references).estimate
+        plain.append(estimate.observed_at(cap)[0])
+        weighted.append(estimate.share_at(cap)[0])
+        true.append((distance <= 300).sum() / (distance <= estimate.horizon).sum())
+    assert np.mean(plain) > np.mean(true) + 0.03
+    assert np.mean(weighted) == pytest.approx(np.mean(true), abs=0.015)
+
+
+def test_a_log_kept_only_lately_is_weighted_by_what_it_could_see() -> None:
+    rng = np.random.default_rng(2)
+    at = np.sort(rng.integers(1500, 2000, 800))
+    distance = np.ceil(rng.lognormal(4, 1.5, 800)).astype(int).clip(1, 1400)
+    log = make_references(make_episodes(2000), at, distance).assign(kind="log")
+    estimate = prepare_sizing(make_episodes(2000), log).estimate
+    caps = np.array([20, 100, 500])
+    np.testing.assert_allclose(estimate.share_at(caps), estimate.observed_at(caps), atol=0.01)
+    as_evidence = prepare_sizing(make_episodes(2000), log.assign(kind="evidence")).estimate
+    assert (as_evidence.share_at(caps) < estimate.share_at(caps) - 0.01).any()

@@ -86,11 +86,11 @@ class Estimate:
     def weight_since(self, first: int) -> Floats:
         """Return the same, of the memories seen at that rank from the moment `first` on."""
         rank = np.maximum(self.needs.rank[self.within], 1)
-        weight: Floats = 1 / np.maximum(self.seen_since(first)[rank], 1)
+        weight: Floats = (1 / np.maximum(self.seen_since(first), 1))[rank]
         if self.needs.logged.any():
             logged = self.needs.logged[self.within]
-            seen = self.seen_since(max(first, self.first_logged))[rank[logged]]
-            weight[logged] = 1 / np.maximum(seen, 1)
+            seen = self.seen_since(max(first, self.first_logged))
+            weight[logged] = (1 / np.maximum(seen, 1))[rank[logged]]
         return weight
 
     def share_at(self, caps: Ints) -> Floats:

@@ -27,6 +27,7 @@ from memlab.sizing.floor import Floor, floor_of
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 _NOWHERE: Final = -1
+_MEASURES: Final = ("mean", "p95", "max")
 
 
 @dataclass(frozen=True)
@@ -106,17 +107,25 @@ class History:
         return np.where(self.counted[target], rank, 0)
 
     def boot_over_history(self, caps: Ints) -> pd.DataFrame:
-        """Return mean, p95 and max of boot items and tokens under continuous compaction."""
-        names = [
-            f"boot_{of}_{what}" for of in ("items", "tokens") for what in ("mean", "p95", "max")
-        ]
-        if not len(self):
-            return pd.DataFrame(0, index=caps, columns=names)
-        from memlab.sizing.kernels import boot_over_history
+        """Return mean, p95 and max of boot items and tokens under continuous compaction.
 
-        mean, high = boot_over_history(caps, self.counted, self.tokens, self.end, self.floor)
-        columns = (mean[:, 0], high[:, 0], high[:, 1], mean[:, 1], high[:, 2], high[:, 3])
-        return pd.DataFrame(dict(zip(names, columns, strict=True)), index=caps)
+        Over the moments after each row written; the p95 is the smallest value that 95 % of them do
+        not pass.
+        """
+        names = [f"boot_{of}_{what}" for of in ("items", "tokens") for what in _MEASURES]
+        n = len(self)
+        if not n:
+            return pd.DataFrame(0, index=caps, columns=names)
+        from memlab.sizing.kernels import group_by, kept_over_time
+
+        ends = group_by(self.end, n + 1)
+        rows = np.empty((len(caps), len(names)))
+        for row, cap in zip(rows, caps, strict=True):
+            kept = kept_over_time(cap, self.counted, self.tokens, self.end, ends)
+            for place, (part, floor) in enumerate(zip(kept, self.floor, strict=True)):
+                row[3 * place : 3 * place + 3] = _mean_p95_max(part + floor)
+        table = pd.DataFrame(rows, index=caps, columns=names)
+        return table.astype({name: "int64" for name in names if not name.endswith("mean")})
 
 
 @dataclass(frozen=True)
@@ -233,6 +242,12 @@ def needs_of(frame: pd.DataFrame, history: History, references: pd.DataFrame) ->
     return Needs(rank, at, _sittings(frame, at, logged), logged), int((~fits).sum())
 
 
+def _mean_p95_max(values: Ints) -> tuple[float, int, int]:
+    """Return the mean, the nearest-rank 95th percentile and the maximum."""
+    nearest = -(-95 * len(values) // 100) - 1
+    return values.mean(), np.partition(values, nearest)[nearest], values.max()
+
+
 def _row_numbers(positions: Ints, wanted: Ints) -> tuple[Ints, Flags]:
     """Return how many rows stand before each position, and whether it is a row's."""
     n = len(positions)
@@ -245,7 +260,10 @@ def _row_numbers(positions: Ints, wanted: Ints) -> tuple[Ints, Flags]:
 
 def _sittings(frame: pd.DataFrame, at: Ints, logged: Flags) -> Ints:
     """Return a number for the task that each need arose in; for one without, its moment's."""
-    task = pd.factorize(frame[SOURCE_TASK_REF])[0]
     own = len(frame) + np.arange(len(frame) + 1)
-    sitting = np.where(np.append(task, _NOWHERE) == _NOWHERE, own, np.append(task, _NOWHERE))
-    return np.where(logged, own[at], sitting[at])
+    by_row = own.copy()
+    rows = np.flatnonzero(frame[SOURCE_TASK_REF].notna().to_numpy())
+    by_row[rows] = pd.factorize(frame[SOURCE_TASK_REF].iloc[rows])[0]
+    sitting = by_row[at]
+    sitting[logged] = own[at[logged]]
+    return sitting

@@ -1,6 +1,6 @@
 """The compiled loops of sizing. Imported on first use: numba takes a second to load.
 
-The first call on a machine compiles (some seconds in all); the result is cached beside the module
+The first call on a machine compiles (about five seconds); the result is cached beside the module
 or, where that folder cannot be written, in the user's cache folder.
 """
 
@@ -134,29 +134,3 @@ def kept_over_time(
         items_then[moment] = items
         tokens_then[moment] = total
     return items_then, tokens_then
-
-
-@njit(cache=True)
-def boot_over_history(
-    caps: Ints, counted: Flags, tokens: Ints, end: Ints, floor: tuple[Ints, Ints]
-) -> tuple[npt.NDArray[np.float64], Ints]:  # pragma: no cover - compiled
-    """Return mean, and p95 and max, of boot items and tokens over the moments, for every cap.
-
-    `floor` holds the load-bearing items and tokens active after every moment. The p95 is the
-    smallest value that 95 % of the moments do not pass.
-    """
-    n = len(counted)
-    ends = group_by(end, n + 1)
-    mean = np.zeros((len(caps), 2))
-    high = np.zeros((len(caps), 4), np.int64)
-    nearest = max((95 * n + 99) // 100 - 1, 0)
-    for i in range(len(caps)):
-        items, total = kept_over_time(caps[i], counted, tokens, end, ends)
-        items += floor[0]
-        total += floor[1]
-        mean[i, 0], mean[i, 1] = items.mean(), total.mean()
-        high[i, 0] = np.partition(items, nearest)[nearest]
-        high[i, 1] = items.max()
-        high[i, 2] = np.partition(total, nearest)[nearest]
-        high[i, 3] = total.max()
-    return mean, high
