@@ -112,8 +112,10 @@ def verdicts_of(kinds: Coded, tags: Coded) -> npt.NDArray[np.bool_]:
     codes, distinct = pd.factorize(pairs)
 
     def is_load_bearing(pair: int) -> bool:
+        if pair == _MISSING:
+            return True
         kind, tag = divmod(pair, len(tags.texts))
-        return pair == _MISSING or is_load_bearing_stored(kinds.texts[kind], tags.texts[tag])
+        return is_load_bearing_stored(kinds.texts[kind], tags.texts[tag])
 
     verdicts, _ = interpreted(is_load_bearing, distinct.tolist(), otherwise=True)
     return np.array(verdicts, dtype=bool)[codes]

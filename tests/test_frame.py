@@ -479,6 +479,14 @@ def test_kept_bad_rows_say_what_is_wrong_and_are_never_prunable(tmp_path: Path) 
     assert frame["chars"][4] == len("title of blob")
 
 
+@pytest.mark.parametrize("name", scan.TEXTS)
+def test_a_store_with_nothing_but_a_bad_row_can_be_kept(tmp_path: Path, name: str) -> None:
+    path = write_rows(tmp_path / "memory.db", [row("m1") | {name: b"blob"}])
+    frame = memlab.load(path, on_bad_row="keep", with_body=True)
+    assert list(frame[PROBLEM]) == [f"{name} is a blob, not text"]
+    assert frame[LOAD_BEARING].all()
+
+
 def test_keeping_bad_rows_of_a_good_store_flags_none(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(2))
     frame = memlab.load(path, on_bad_row="keep")
