@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -38,8 +39,12 @@ def lab(
         raise MissingExtraError(
             "this needs jupyterlab, which is not installed; run: pip install 'memlab[lab]'"
         )
-    source = store_file(store) if store else store_path("two_years")
-    for path in copy_notebooks(folder, {"store": str(source.resolve())}):
+    if store is None:
+        parameters = {"store": str(store_path("two_years"))}
+    else:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        parameters = {"store": str(store_file(store).resolve()), "now": now}
+    for path in copy_notebooks(folder, parameters):
         click.echo(f"wrote {path}")
     command = [sys.executable, "-m", "jupyterlab", str(folder)]
     command += ["--no-browser"] * no_browser + ["--allow-root"] * allow_root
