@@ -88,8 +88,7 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     heading(
         ax,
         "What each policy serves and costs",
-        "One mark a setting. Grey: beyond the best that could be done with as many rows. "
-        "Dotted: keeping all.",
+        "One mark a setting. Grey: out of reach at that size. Dotted: keeping all.",
     )
     return ax
 
