@@ -21,7 +21,7 @@ def group_by(key: Ints, groups: int) -> tuple[Ints, Ints]:  # pragma: no cover -
     for group in range(groups):
         start[group + 1] += start[group]
     place = start[:-1].copy()
-    member = np.empty(len(key), np.int64)
+    member = np.empty(len(key), np.int32)
     for i in range(len(key)):
         member[place[key[i]]] = i
         place[key[i]] += 1
