@@ -150,7 +150,7 @@ def _labelled(stored: _Stored) -> pd.DataFrame:
     names = [name for name in (*_STRINGS, c.BODY) if name in rows.column_names]
     values: dict[str, Any] = dict(rows.select(names).to_pandas(types_mapper={TEXT: _STR}.get))
     for name in (c.POSITION, c.CHARS, c.CONFIDENCE, c.ACTIVE):
-        values[name] = rows[name].to_numpy()
+        values[name] = np.array(rows[name])  # one's own to write to, which Arrow's is not
     estimate = -(-values[c.CHARS] // CHARS_PER_TOKEN)
     values[c.TOKENS] = estimate if stored.tokens is None else stored.tokens
     values[c.CREATED_AT] = moments_of("created_at", rows["created_at"], faults)
@@ -163,7 +163,7 @@ def _labelled(stored: _Stored) -> pd.DataFrame:
     values[c.PRUNABLE] = values[c.ACTIVE] & ~values[c.LOAD_BEARING]
     if stored.signals is not None:
         values |= _aligned(stored.signals, values[c.MEMORY_ID], faults)
-    return pd.DataFrame({name: values[name] for name in _order(values)})
+    return pd.DataFrame({name: values[name] for name in _order(values)}, copy=False)
 
 
 def _order(values: Iterable[str]) -> list[str]:

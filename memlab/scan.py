@@ -47,8 +47,8 @@ SCHEMA: Final = pa.schema(
 )
 """The text columns by their names in the table; ``chars`` are of title and body together."""
 
-_ROWS_AT_ONCE: Final = 8192
-_BYTES_AT_ONCE: Final = 2**21
+_ROWS_AT_ONCE: Final = 2**14
+_BYTES_AT_ONCE: Final = 2**22
 _WORTH_THREADS: Final = 16
 """So many times are rows read at once before more than one thread does it."""
 _MOST_CONNECTIONS: Final = 4

@@ -63,6 +63,14 @@ def test_a_frame_has_the_columns_and_dtypes_that_are_promised(tmp_path: Path) ->
     assert list(frame["kind"].cat.categories) == ["semantic", "episodic", "procedural"]
 
 
+@pytest.mark.parametrize("name", ["position", "chars", "tokens", "confidence", "active", "title"])
+def test_a_frame_is_its_reader_s_own_to_write_to(tmp_path: Path, name: str) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(2))
+    frame = memlab.load(path)
+    frame.loc[0, name] = frame.loc[1, name]
+    assert frame.loc[0, name] == memlab.load(path).loc[1, name]
+
+
 def test_a_store_without_rows_has_the_same_columns(tmp_path: Path) -> None:
     frame = memlab.load(write_rows(tmp_path / "memory.db", []), with_body=True)
     assert len(frame) == 0
