@@ -414,6 +414,8 @@ def archive_errors(path: Path) -> Iterator[None]:
                 f"{path} is not an archive, though it has an archive's name; move it away"
             ) from error
         raise ArchiveError(f"archive: {error_in_words(error, path)}") from error
+    except UnicodeDecodeError as error:  # SQLite's message quotes what it found
+        raise ArchiveError(f"{path} is damaged ({error}); move it away") from error
 
 
 def _existing(store: Path) -> Path:

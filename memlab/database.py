@@ -79,6 +79,8 @@ def sqlite_errors_in_words(path: Path | str) -> Iterator[None]:
         raise  # a mistake in a caller's code, not in a user's file
     except sqlite3.Error as error:
         raise error_in_words(error, path) from error
+    except UnicodeDecodeError as error:  # SQLite's message quotes what it found
+        raise StoreError(_WORDS["CORRUPT"].format(path=path, error=error)) from error
 
 
 def error_in_words(error: sqlite3.Error, path: Path | str) -> MemlabError:
@@ -295,11 +297,12 @@ def _way_in(file: Path, path: Path, stack: ExitStack) -> tuple[str, State]:
     locking = f"{file.as_uri()}?mode=ro"
     wal, shm, journal = (_side_file(file, suffix) for suffix in _SIDE_FILES)
     is_left = _stamp(wal)[1] > 0 and not shm.exists()
-    if is_left or (journal.exists() and _is_hot(locking)):
+    in_use = wal.exists() and shm.exists()
+    if is_left or (journal.exists() and ((not in_use and _is_wal(file)) or _is_hot(locking))):
         before = _state(file, ("", *_SIDE_FILES))
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         return _recovered_copy(file, path, Path(folder)), before
-    if (wal.exists() and shm.exists()) or not _is_wal(file):
+    if in_use or not _is_wal(file):
         return locking, {}
     before = _state(file, ("",))
     return f"{locking}&immutable=1", before

@@ -186,7 +186,7 @@ def _sqlite_integrity(file: Path) -> Check:
             connection.text_factory = lambda text: text.decode(errors="replace")
             return [str(line) for (line,) in connection.execute("PRAGMA integrity_check(100)")]
 
-    found = read_store(file, read)
+    found = read_store(store_file(file), read)
     if found == ["ok"]:
         return Check("sqlite_integrity", Status.OK, "SQLite finds the file sound")
     return Check(

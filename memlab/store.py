@@ -374,10 +374,11 @@ def _unclassifiable(
     connection: sqlite3.Connection, position: int, error: ValueError
 ) -> BadRowError:
     """Name the row at `position`, whatever type its id has."""
-    (memory_id,) = connection.execute(
+    found = connection.execute(
         "SELECT CAST(memory_id AS BLOB) FROM memory_items WHERE rowid = ?", (position,)
     ).fetchone()
-    name = None if memory_id is None else memory_id.decode(errors="replace")
+    # Of a damaged file SQLite may find a row in one way and not in another.
+    name = None if found is None or found[0] is None else found[0].decode(errors="replace")
     return BadRowError(
         f"row {position} (memory_id {name!r}) cannot be classified: {error}; nothing was deleted: "
         "mend that row, then compact",

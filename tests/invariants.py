@@ -1,7 +1,7 @@
 """What must hold of a store whatever happens to it: written once, used by every kind of test."""
 
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,25 @@ def rows_of(store: Path | sqlite3.Connection) -> dict[int, Row]:
         with closing(sqlite3.connect(store)) as connection:
             return rows_of(connection)
     return {row[0]: row for row in _exactly(store, _EVERY_COLUMN_AS_STORED)}
+
+
+def salvaged_rows_of(store: Path) -> dict[int, Row]:
+    """Every row of a damaged store that can still be read, one by one; none of what is no table.
+
+    Work on a copy: reading may recover the file.
+    """
+    rows: dict[int, Row] = {}
+    with closing(sqlite3.connect(store)) as connection, suppress(sqlite3.Error, UnicodeDecodeError):
+        kind = "SELECT type FROM sqlite_schema WHERE lower(name) = 'memory_items'"
+        if connection.execute(kind).fetchall() != [("table",)]:
+            return {}
+        connection.text_factory = bytes
+        found = connection.execute("SELECT rowid FROM memory_items NOT INDEXED").fetchall()
+        one = f"SELECT rowid, {_COLUMNS}, {_TYPES} FROM memory_items NOT INDEXED WHERE rowid = ?"
+        for position in found:
+            with suppress(sqlite3.Error):
+                rows |= {row[0]: row for row in connection.execute(one, position)}
+    return rows
 
 
 def archive_of(store: Path) -> Path:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from proof import forking
 from proof.forking import Ended, Task
 
 MEMORY = Path("/dev/shm")
@@ -21,6 +20,14 @@ MEMORY = Path("/dev/shm")
 
 def _fast_folder() -> Path | None:
     return MEMORY if os.access(MEMORY, os.W_OK) else None
+
+
+def environment() -> dict[str, str]:
+    """For a process that imports what lies beside this folder."""
+    return os.environ | {
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+        "SQLITE_TMPDIR": str(_fast_folder() or tempfile.gettempdir()),
+    }
 
 
 class Children:
@@ -61,9 +68,9 @@ def children() -> Iterator[Children]:
     ours, theirs = Pipe()
     with ours, theirs:
         process = subprocess.Popen(
-            [sys.executable, forking.__file__, str(theirs.fileno())],
+            [sys.executable, "-m", "proof.forking", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
-            env=os.environ | {"SQLITE_TMPDIR": str(_fast_folder() or tempfile.gettempdir())},
+            env=environment(),
         )
         theirs.close()
         yield Children(ours)

@@ -13,7 +13,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 Task = Callable[..., Any]
@@ -109,7 +108,6 @@ def serve(connection: Connection) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     from proof import tasks  # noqa: F401 - children find it imported
     from proof.forking import serve as serve_commands
 

@@ -65,6 +65,7 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {
         path.name: b"" if path.name.endswith("-shm") else path.read_bytes()
         for path in folder.iterdir()
+        if path.is_file()
     }
 
 

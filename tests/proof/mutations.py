@@ -1,0 +1,393 @@
+"""Store files as no agent writes them, each from a seed."""
+
+import random
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from memlab.database import COLUMNS
+
+Mutation = Callable[[Path, random.Random], None]
+"""Changes a closed store in place."""
+
+HOSTILE_VALUES: Final = (
+    None,
+    "",
+    "\0",
+    "episodic\0",
+    "x" * 5000,
+    "é" * 3000,
+    0,
+    -1,
+    2**63 - 1,
+    -(2**63),
+    0.5,
+    float("inf"),
+    -1e308,
+    b"",
+    b"\xff\xfe",
+    b"episodic",
+    "[" * 3000,
+    "[]" * 10,
+    "{}",
+    "null",
+    '["a", 1]',
+    '["rejected-path"]',
+    '["\\ud800"]',
+    '{"a": [1, 2]}',
+    "1e999",
+    "NaN",
+    "9999-12-31T23:59:59.999999+00:00",
+    "0001-01-01T00:00:00-12:00",
+    "2025-02-30T00:00:00+00:00",
+    "2025-01-01T00:00:00",
+    "2025-01-01T00:00:00.123456789+00:00",
+    "Robert'); DROP TABLE memory_items;--",
+    "\ud800".encode("utf-8", "surrogatepass"),
+)
+NOT_UTF8: Final = ("80", "c328", "f0288cbc", "edA080", "66006f00", "00ff00")
+"""Texts in hexadecimal."""
+
+TRIGGERS: Final = (
+    "AFTER DELETE ON memory_items BEGIN DELETE FROM memory_items WHERE kind = 'semantic'; END",
+    (
+        "AFTER DELETE ON memory_items BEGIN "
+        "DELETE FROM memory_items WHERE rowid = (SELECT max(rowid) FROM memory_items); END"
+    ),
+    (
+        "BEFORE DELETE ON memory_items BEGIN "
+        "UPDATE memory_items SET kind = 'episodic', tags_json = '[]' WHERE kind = 'procedural'; END"
+    ),
+    (
+        "AFTER DELETE ON memory_items BEGIN "
+        "UPDATE memory_items SET body = 'gone' WHERE kind = 'semantic'; END"
+    ),
+    "BEFORE DELETE ON memory_items BEGIN SELECT RAISE(IGNORE); END",
+    "BEFORE DELETE ON memory_items BEGIN SELECT RAISE(ABORT, 'no'); END",
+    "BEFORE DELETE ON memory_items BEGIN SELECT RAISE(ROLLBACK, 'no'); END",
+    "BEFORE DELETE ON memory_items BEGIN SELECT RAISE(FAIL, 'no'); END",
+    (
+        "AFTER DELETE ON memory_items BEGIN INSERT INTO memory_items SELECT OLD.memory_id || 'x', "
+        "OLD.kind, '', '', '[]', NULL, NULL, NULL, '', 0, '', '', '', NULL; END"
+    ),
+    (
+        "AFTER DELETE ON memory_items WHEN OLD.rowid % 2 BEGIN "
+        "DELETE FROM memory_items WHERE kind = 'semantic' AND rowid < OLD.rowid; "
+        "INSERT INTO memory_items SELECT 'fake' || OLD.rowid, 'semantic', '', '', '[]', NULL, NULL, "
+        "NULL, '', 0, '', '', '', NULL; END"
+    ),
+    "AFTER INSERT ON memory_items BEGIN DELETE FROM memory_items WHERE kind = 'semantic'; END",
+    "AFTER INSERT ON memory_items BEGIN UPDATE memory_items SET title = 'x'; END",
+    "AFTER DELETE ON memory_signals BEGIN DELETE FROM memory_items WHERE kind = 'semantic'; END",
+    "AFTER UPDATE ON memory_items BEGIN DELETE FROM memory_items; END",
+    "AFTER DELETE ON memory_items BEGIN SELECT load_extension('x'); END",
+    "AFTER DELETE ON memory_items BEGIN SELECT no_such_function(); END",
+)
+
+RESHAPED: Final = (
+    # A view in the table's place, with and without somebody who answers for it.
+    "ALTER TABLE memory_items RENAME TO kept; CREATE VIEW memory_items AS SELECT * FROM kept",
+    (
+        "ALTER TABLE memory_items RENAME TO kept; CREATE VIEW memory_items AS SELECT rowid, * FROM "
+        "kept; CREATE TRIGGER t INSTEAD OF DELETE ON memory_items BEGIN DELETE FROM kept; END"
+    ),
+    (
+        "ALTER TABLE memory_items RENAME TO kept; CREATE VIEW memory_items AS "
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT kept.* FROM kept, n"
+    ),
+    "ALTER TABLE memory_items ADD COLUMN extra TEXT",
+    "ALTER TABLE memory_items ADD COLUMN loud TEXT GENERATED ALWAYS AS (upper(title)) VIRTUAL",
+    "ALTER TABLE memory_items DROP COLUMN body",
+    "ALTER TABLE memory_items RENAME COLUMN body TO text",
+    (
+        "ALTER TABLE memory_items RENAME TO MEMORY_ITEMS2; ALTER TABLE MEMORY_ITEMS2 RENAME TO "
+        "MEMORY_ITEMS"
+    ),
+    "DROP TABLE memory_items",
+    "DELETE FROM memory_items",
+    "CREATE INDEX i ON memory_items (kind, tags_json)",
+    "CREATE INDEX i ON memory_items (json_extract(tags_json, '$[0]'))",
+    "CREATE UNIQUE INDEX i ON memory_items (title, body) WHERE superseded_by IS NULL",
+    "DROP TABLE memory_signals; CREATE VIEW memory_signals AS SELECT memory_id FROM memory_items",
+    (
+        "DROP TABLE memory_signals; CREATE TABLE memory_signals (memory_id, importance, "
+        "\"a\"\"b\" TEXT, 'c d'); INSERT INTO memory_signals SELECT memory_id, 'high', x'00', 1 FROM "
+        "memory_items"
+    ),
+    "UPDATE memory_signals SET importance = 'NaN', access_count = x'ff'",
+    "CREATE TABLE archived (x); CREATE TABLE applies (y)",
+    "CREATE VIEW surplus AS SELECT 1 AS position; CREATE VIEW kept AS SELECT 1 AS position",
+    "CREATE TABLE located (position); CREATE TABLE prunable_pairs (kind, tags_json)",
+    "PRAGMA user_version = 99; PRAGMA application_id = 7",
+    "PRAGMA journal_mode = TRUNCATE",
+    "PRAGMA auto_vacuum = FULL; VACUUM",
+)
+
+DECLARATIONS: Final = (
+    {},  # no types at all
+    {"memory_id": "TEXT PRIMARY KEY", "kind": "TEXT COLLATE NOCASE"},
+    {"memory_id": "INTEGER PRIMARY KEY"},
+    {"memory_id": "TEXT", "tags_json": "TEXT GENERATED ALWAYS AS ('[]')"},
+    {"memory_id": "TEXT PRIMARY KEY", "kind": "TEXT GENERATED ALWAYS AS ('episodic') STORED"},
+    {"memory_id": "TEXT PRIMARY KEY", "confidence": "BLOB", "created_at": "INTEGER"},
+    {"memory_id": "TEXT PRIMARY KEY", "superseded_by": "TEXT REFERENCES memory_items (memory_id) "
+     "ON DELETE CASCADE"},
+    {"memory_id": "TEXT PRIMARY KEY", "title": "TEXT CHECK (length(title) < 3)"},
+    {"memory_id": "TEXT PRIMARY KEY COLLATE NOCASE", "tags_json": "NUMERIC"},
+)  # fmt: skip
+TABLE_OPTIONS: Final = ("", "", "", " WITHOUT ROWID", " STRICT")
+
+
+def mutate(store: Path, seed: int) -> str:
+    """Change a closed store as a seed says; return the name of what was done to it."""
+    rng = random.Random(seed)
+    mutation = MUTATIONS[seed % len(MUTATIONS)]
+    mutation(store, rng)
+    if rng.random() < 0.2:
+        again = rng.choice(MUTATIONS)
+        again(store, rng)
+        return f"{mutation.__name__}, {again.__name__}"
+    return mutation.__name__
+
+
+def flip_bytes(store: Path, rng: random.Random) -> None:
+    data = bytearray(store.read_bytes() or b"\0")
+    for _ in range(rng.choice((1, 1, 2, 8, 64, 500))):
+        data[rng.randrange(len(data))] = rng.randrange(256)
+    store.write_bytes(data)
+
+
+def flip_in_header(store: Path, rng: random.Random) -> None:
+    data = bytearray(store.read_bytes() or b"\0")
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        data[rng.randrange(min(140, len(data)))] = rng.choice((0, 1, 2, 127, 255, 64))
+    store.write_bytes(data)
+
+
+def flip_in_page_heads(store: Path, rng: random.Random) -> None:
+    size = _page_size(store)
+    data = bytearray(store.read_bytes() or b"\0")
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        start = rng.randrange(max(1, len(data) // size)) * size
+        data[min(start + rng.randrange(16), len(data) - 1)] = rng.choice((0, 1, 2, 5, 10, 13, 255))
+    store.write_bytes(data)
+
+
+def overwrite_pages(store: Path, rng: random.Random) -> None:
+    """Zero pages, or put noise or another page there."""
+    size = _page_size(store)
+    data = bytearray(store.read_bytes() or b"\0")
+    pages = max(1, len(data) // size)
+    for _ in range(rng.choice((1, 1, 2, 5))):
+        start = rng.randrange(pages) * size
+        other = rng.randrange(pages) * size
+        page = (bytes(size), b"\xff" * size, rng.randbytes(size), data[other : other + size])
+        data[start : start + size] = rng.choice(page)
+    store.write_bytes(data)
+
+
+def cut_or_extend(store: Path, rng: random.Random) -> None:
+    data = store.read_bytes() or b"\0"
+    size = _page_size(store)
+    length = rng.choice((rng.randrange(len(data)), rng.randrange(len(data)) // size * size, 0, 15))
+    longer = data + rng.randbytes(rng.choice((1, size, 3 * size)))
+    store.write_bytes(rng.choice((data[:length], data[:length], longer)))
+
+
+def leave_a_log(store: Path, rng: random.Random) -> None:
+    """Leave the log of a process that was killed, damaged now and then."""
+    copies = {}
+    with closing(_open(store)) as connection:
+        _run(connection, "PRAGMA journal_mode = WAL")
+        _run(connection, "PRAGMA wal_autocheckpoint = 0")
+        _run(connection, "UPDATE memory_items SET body = body || ' more' WHERE rowid % 3 = 0")
+        _run(connection, "DELETE FROM memory_items WHERE kind = 'episodic' AND rowid % 5 = 0")
+        for suffix in ("", "-wal", "-shm"):
+            side = store.with_name(store.name + suffix)
+            if side.exists():
+                copies[side] = bytearray(side.read_bytes())
+    for side, data in copies.items():
+        if side != store and data and rng.random() < 0.6:
+            for _ in range(rng.choice((1, 3, 30))):
+                data[rng.randrange(len(data))] = rng.randrange(256)
+            del data[rng.choice((len(data), rng.randrange(len(data)))) :]
+        if side == store or rng.random() < 0.8:
+            side.write_bytes(data)
+
+
+def leave_a_journal(store: Path, rng: random.Random) -> None:
+    """Leave something called a journal."""
+    page = store.read_bytes()[: _page_size(store)]
+    magic = bytes.fromhex("d9d505f920a163d7")
+    store.with_name(f"{store.name}-journal").write_bytes(
+        rng.choice((b"", b"\0" * 600, magic + rng.randbytes(2000), magic + page, rng.randbytes(99)))
+    )
+
+
+def add_triggers(store: Path, rng: random.Random) -> None:
+    with closing(_open(store)) as connection:
+        for number in range(rng.choice((1, 1, 2))):
+            _run(connection, f"CREATE TRIGGER t{number} {rng.choice(TRIGGERS)}")
+
+
+def reshape(store: Path, rng: random.Random) -> None:
+    with closing(_open(store)) as connection, suppress(sqlite3.Error):  # as in _run
+        connection.executescript(rng.choice(RESHAPED))
+
+
+def declare_otherwise(store: Path, rng: random.Random) -> None:
+    """Copy the rows into a table of the same name with other columns."""
+    kinds = dict.fromkeys(COLUMNS, "") | rng.choice(DECLARATIONS)
+    names = list(COLUMNS)
+    if rng.random() < 0.3:
+        rng.shuffle(names)
+    declared = ", ".join(f"{name} {kinds[name]}" for name in names)
+    copied = ", ".join(name for name in names if "GENERATED" not in kinds[name])
+    with closing(_open(store)) as connection:
+        _run(connection, "ALTER TABLE memory_items RENAME TO former")
+        _run(connection, f"CREATE TABLE memory_items ({declared}){rng.choice(TABLE_OPTIONS)}")
+        _run(connection, f"INSERT INTO memory_items ({copied}) SELECT {copied} FROM former")
+        _run(connection, "DROP TABLE former")
+
+
+def put_hostile_values(store: Path, rng: random.Random) -> None:
+    """Put values of the wrong type or form into rows, NULL too where it is forbidden."""
+    with closing(_open(store)) as connection:
+        if rng.random() < 0.4:
+            _rewrite_schema(connection, "replace(sql, ' NOT NULL', '')")
+        for _ in range(rng.choice((1, 1, 3, 10))):
+            column, value = rng.choice(COLUMNS), rng.choice(HOSTILE_VALUES)
+            where = rng.choice(("rowid = 3", "rowid % 2", "kind = 'semantic'", "1"))
+            if rng.random() < 0.2:
+                text = f"CAST(x'{rng.choice(NOT_UTF8)}' AS TEXT)"
+                _run(connection, f"UPDATE memory_items SET {column} = {text} WHERE {where}")
+            else:
+                _run(connection, f"UPDATE memory_items SET {column} = ? WHERE {where}", value)
+
+
+def move_rows(store: Path, rng: random.Random) -> None:
+    """Put rows at the ends of the range of positions, and make supersession go in circles."""
+    ends = (-(2**63), -1, 0, 2**31, 2**53 + 1, 2**63 - 2, 2**63 - 1)
+    with closing(_open(store)) as connection:
+        for position in rng.sample(ends, rng.randrange(1, len(ends))):
+            _run(
+                connection,
+                f"UPDATE memory_items SET rowid = ? WHERE memory_id = 'm{rng.randrange(25)}'",
+                position,
+            )
+        if rng.random() < 0.3:
+            _run(connection, "UPDATE memory_items SET superseded_by = memory_id WHERE rowid % 4")
+
+
+def rewrite_schema(store: Path, rng: random.Random) -> None:
+    expression = rng.choice(
+        (
+            "'CREATE TABLE memory_items'",
+            "''",
+            "NULL",
+            "sql || ')'",
+            "replace(sql, 'memory_id TEXT PRIMARY KEY', 'memory_id TEXT')",
+            "replace(sql, 'title TEXT NOT NULL', 'title INTEGER')",
+            (
+                "replace(sql, 'title TEXT NOT NULL, body TEXT NOT NULL', "
+                "'body TEXT NOT NULL, title TEXT NOT NULL')"
+            ),
+            "replace(sql, 'kind TEXT NOT NULL', 'kind TEXT NOT NULL COLLATE NOSUCH')",
+            "replace(sql, 'kind TEXT NOT NULL', 'kind TEXT NOT NULL DEFAULT (nosuch())')",
+            "replace(sql, 'superseded_by TEXT', 'superseded_by TEXT, extra TEXT')",
+            "replace(sql, ', superseded_by TEXT', '')",
+            (
+                "replace(sql, 'created_at TEXT NOT NULL', "
+                "'created_at TEXT AS (memory_id) STORED NOT NULL')"
+            ),
+        )
+    )
+    with closing(_open(store)) as connection:
+        _rewrite_schema(connection, expression)
+        if rng.random() < 0.3:
+            page = rng.choice((0, 1, 2, 3, 5, 99, -1))
+            _run(connection, "PRAGMA writable_schema = ON")
+            _run(connection, "UPDATE sqlite_schema SET rootpage = ? WHERE rowid = 1", page)
+
+
+def encode_otherwise(store: Path, rng: random.Random) -> None:
+    """Write the store anew in UTF-16."""
+    with closing(_open(store)) as connection:
+        try:
+            script = list(connection.iterdump())
+        except sqlite3.Error:  # damaged by an earlier mutation
+            return
+    store.unlink()
+    with closing(_open(store)) as connection:
+        _run(connection, f"PRAGMA encoding = 'UTF-16{rng.choice(('le', 'be'))}'")
+        for statement in script:
+            _run(connection, statement)
+
+
+def be_something_else(store: Path, rng: random.Random) -> None:
+    """Have another file under the store's name, or a strange archive beside it."""
+    archive = store.with_name(f"{store.name}.archive.db")
+    if archive.exists():
+        return
+    choice = rng.randrange(5)
+    if choice == 0:
+        store.write_bytes(
+            rng.choice((b"", b"text\n" * 50, rng.randbytes(5000), b"SQLite format 3\0"))
+        )
+    elif choice == 1:
+        archive.write_bytes(rng.choice((b"", b"text\n" * 50, rng.randbytes(5000))))
+    elif choice == 2:
+        archive.write_bytes(store.read_bytes())
+    elif choice == 3:
+        archive.mkdir()
+    else:
+        with closing(_open(archive)) as connection:
+            _run(connection, "PRAGMA user_version = 1")
+            _run(connection, "CREATE TABLE applies (digest)")
+            _run(connection, "CREATE TABLE archived (position)")
+
+
+MUTATIONS: Final = (
+    flip_bytes,
+    flip_in_header,
+    flip_in_page_heads,
+    overwrite_pages,
+    cut_or_extend,
+    leave_a_log,
+    leave_a_journal,
+    add_triggers,
+    reshape,
+    declare_otherwise,
+    put_hostile_values,
+    move_rows,
+    rewrite_schema,
+    encode_otherwise,
+    be_something_else,
+)
+
+
+def _page_size(store: Path) -> int:
+    with store.open("rb") as file:
+        size = int.from_bytes(file.read(18)[16:18], "big")
+    return max(size, 512)
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, isolation_level=None)
+
+
+def _run(connection: sqlite3.Connection, statement: str, *values: Any) -> None:
+    """Run a statement; one that an earlier mutation has made impossible changes nothing."""
+    with suppress(sqlite3.Error):
+        connection.execute(statement, values).fetchall()
+
+
+def _rewrite_schema(connection: sqlite3.Connection, expression: str) -> None:
+    _run(connection, "PRAGMA writable_schema = ON")
+    _run(
+        connection,
+        f"UPDATE sqlite_schema SET sql = {expression} WHERE name = 'memory_items'",
+    )
+    _run(connection, "PRAGMA writable_schema = RESET")
