@@ -27,13 +27,14 @@ ANY_STORE: Final = "STORE"
 """Stands in commands for a store whose file is not known."""
 
 STYLE: Final = """<style>
-.memlab-sizing .widget-readout { min-width: 4.5em; }
+.memlab-sizing img { margin: 0; }
+.memlab-sizing .widget-text input { width: 7em; flex: none; }
 .memlab-sizing .widget-html-content { line-height: 1.5; }
 .memlab-sizing table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 .memlab-sizing td { padding: 0 1em 0 0; vertical-align: top; }
 .memlab-sizing td:first-child { white-space: nowrap; opacity: 0.75; }
-.memlab-sizing pre { margin: 0; padding: 0.4em 0.6em; white-space: pre-wrap; }
-.memlab-sizing pre { border: 1px solid #8a8d9180; }
+.memlab-sizing pre { margin: 0; padding: 0.4em 0.6em; white-space: pre-wrap; word-break: normal; }
+.memlab-sizing pre { border: 1px solid #8a8d9180; overflow-wrap: anywhere; }
 .memlab-sizing p { margin: 0.2em 0; max-width: 62em; }
 body[data-jp-theme-light="false"] .memlab-sizing img { filter: invert(0.93) hue-rotate(180deg); }
 </style>"""
@@ -159,16 +160,20 @@ class SizingPanel:
         most = max(1, self._sizing.present.prunable)
         cap = min(most, most if self.advice.keep_recent is None else self.advice.keep_recent)
         self._steps = cap_steps(most)
-        wide = widgets.Layout(width="26em", max_width="100%")
-        narrow = widgets.Layout(width="15em")
+        wide = {"layout": widgets.Layout(width="24em", max_width="100%")}
+        narrow = {
+            "layout": widgets.Layout(width="auto"),
+            "style": {"description_width": "initial"},
+        }
         self.slider = widgets.SelectionSlider(
             options=[(f"{step:,}", step) for step in self._steps.tolist()],
             value=self._nearest_step(cap),
             description="keep_recent",
-            layout=wide,
+            readout=False,
+            **wide,
         )
         self.keep_recent = widgets.BoundedIntText(
-            value=cap, min=0, max=most, description="exactly", layout=narrow
+            value=cap, min=0, max=most, description="exactly", **narrow
         )
         self.target = widgets.FloatSlider(
             value=target,
@@ -177,7 +182,7 @@ class SizingPanel:
             step=0.01,
             readout_format=".0%",
             description="target",
-            layout=wide,
+            **wide,
         )
         self.token_budget = widgets.BoundedIntText(
             value=token_budget or 0,
@@ -186,25 +191,28 @@ class SizingPanel:
             step=1_000,
             description="token budget",
             tooltip="Tokens that the boot context may take; 0 for no budget",
-            layout=narrow,
+            **narrow,
         )
-        self.use_recommended = widgets.Button(description="Use the recommended cap")
+        self.use_recommended = widgets.Button(
+            description="Use the recommended cap", layout=widgets.Layout(width="auto")
+        )
         images = [
             widgets.Image(format="png", layout=widgets.Layout(width="540px", max_width="100%"))
             for _ in self._pictures
         ]
         self.curve_picture, self.trade_off_picture = images
         self.numbers, self.recommendation, self.command = (widgets.HTML() for _ in range(3))
-        wrap = widgets.Layout(flex_flow="row wrap", align_items="center")
+        words = widgets.VBox(
+            [self.numbers, self.recommendation, self.command],
+            layout=widgets.Layout(flex="1 1 20em", min_width="0", padding="0 0 0 1em"),
+        )
+        row = widgets.Layout(flex_flow="row wrap", align_items="center")
         self.widget = widgets.VBox(
             [
                 widgets.HTML(STYLE, layout=widgets.Layout(display="none")),
-                widgets.HBox([self.slider, self.keep_recent, self.use_recommended], layout=wrap),
-                widgets.HBox([self.target, self.token_budget], layout=wrap),
-                widgets.HBox(images, layout=widgets.Layout(flex_flow="row wrap")),
-                self.numbers,
-                self.recommendation,
-                self.command,
+                widgets.HBox([self.slider, self.keep_recent, self.use_recommended], layout=row),
+                widgets.HBox([self.target, self.token_budget], layout=row),
+                widgets.HBox([self.curve_picture, words, self.trade_off_picture], layout=row),
             ]
         )
         self.widget.add_class("memlab-sizing")

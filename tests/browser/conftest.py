@@ -1,0 +1,72 @@
+"""A browser, a JupyterLab on a copy of the notebooks, and a page that stays on this machine."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+import memlab
+from browser.lab import Lab, running_lab
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+]
+AT_HOME = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Headless Chromium; where there is none, the test is skipped by name."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        pytest.skip(f"no browser on this machine (looked for {', '.join(BROWSERS)})")
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=found, args=ARGUMENTS)
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page; once the test is done, it must have asked for nothing outside this machine."""
+    context = browser.new_context(viewport={"width": 1360, "height": 1000})
+    asked: list[str] = []
+    context.on("request", lambda request: asked.append(request.url))
+    opened = context.new_page()
+    opened.on("websocket", lambda socket: asked.append(socket.url))
+    opened.set_default_timeout(60_000)
+    yield opened
+    context.close()
+    assert not [url for url in asked if not url.startswith(AT_HOME)]
+
+
+@pytest.fixture(scope="session")
+def lab(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """JupyterLab on a copy of the notebooks and of the stores they read."""
+    folder, private = tmp_path_factory.mktemp("work"), tmp_path_factory.mktemp("private")
+    (folder / "data").mkdir(parents=True)
+    shutil.copytree(CHECKOUT / "notebooks", folder / "notebooks")
+    for name in ("two_years", "three_hundred_issues"):
+        shutil.copy(memlab.store_path(name), folder / "data")
+    with running_lab(folder, private) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def artifacts() -> Path:
+    """Where screenshots are kept: the folder named by MEMLAB_ARTIFACTS, or one in the checkout."""
+    folder = Path(os.environ.get("MEMLAB_ARTIFACTS", CHECKOUT / "artifacts"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

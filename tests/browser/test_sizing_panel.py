@@ -1,0 +1,118 @@
+"""The sizing notebook in a real browser: moved by keyboard, its numbers are those of the curve."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+import memlab
+from browser.lab import Lab, change_theme
+
+NOTEBOOK = "notebooks/03_size_keep_recent.ipynb"
+
+
+@pytest.fixture(scope="module")
+def two_years() -> pd.DataFrame:
+    return memlab.load(memlab.store_path("two_years"))
+
+
+@pytest.fixture(scope="module")
+def curve(two_years: pd.DataFrame) -> pd.DataFrame:
+    return memlab.cap_curve(two_years)
+
+
+@pytest.fixture
+def panel(page: Page, lab: Lab) -> Locator:
+    """The panel on the page, every cell run."""
+    lab.open(page, NOTEBOOK)
+    lab.run_all(page)
+    found = page.locator(".memlab-sizing")
+    expect(found).to_have_count(1)
+    return found
+
+
+def expect_cap(panel: Locator, curve: pd.DataFrame, cap: int) -> None:
+    """The panel shows a cap, and about it what the curve says."""
+    row = curve.loc[cap]
+    expect(panel.locator("tr", has_text="keep_recent").locator("td").last).to_have_text(f"{cap:,}")
+    said = {
+        "needs served": f"{row['hit_ratio']:.1%} (limits {row['low']:.1%} to {row['high']:.1%})",
+        "as observed": f"{row['hit_ratio_observed']:.1%}",
+        "boot context": f"{row['boot_items']:,.0f} items, {row['boot_tokens']:,.0f} tokens now",
+        "over the history": f"{row['boot_tokens_p95']:,.0f} tokens (p95)",
+        "memory kept": f"{row['days']:,.1f} days",
+    }
+    for name, text in said.items():
+        expect(panel.locator("tr", has_text=name).locator("td").last).to_have_text(text)
+    expect(panel.locator("pre")).to_have_text(
+        f"memlab compact ../data/two_years.db --keep-recent {cap} --apply"
+    )
+
+
+def box(panel: Locator, description: str) -> Locator:
+    """A number box by its description."""
+    return panel.locator(".widget-text", has_text=description).locator("input")
+
+
+def test_the_panel_takes_the_keyboard_and_agrees_with_the_curve(
+    page: Page, panel: Locator, artifacts: Path, two_years: pd.DataFrame, curve: pd.DataFrame
+) -> None:
+    expect(page.locator('[data-mime-type="application/vnd.jupyter.error"]')).to_have_count(0)
+    expect_cap(panel, curve, 250)
+    picture = panel.locator("img").first
+    before = picture.get_attribute("src")
+
+    cap = panel.locator(".noUi-handle").first
+    for key, reached in (
+        ("ArrowRight", 260),
+        ("ArrowLeft", 250),
+        ("PageUp", 300),
+        ("Home", 0),
+        ("End", int(curve.index[-1])),
+    ):
+        cap.press(key)
+        expect_cap(panel, curve, reached)
+    assert picture.get_attribute("src") != before
+
+    box(panel, "exactly").fill("123")
+    box(panel, "exactly").press("Enter")
+    expect_cap(panel, curve, 123)
+
+    box(panel, "token budget").fill("20000")
+    box(panel, "token budget").press("Enter")
+    panel.locator(".noUi-handle").nth(1).press("ArrowRight")
+    advice = memlab.recommend_cap(two_years, target=0.81, token_budget=20_000)
+    expect(panel).to_contain_text(f"For a target of 81%: {str(advice).splitlines()[0]}")
+
+    panel.get_by_role("button", name="Use the recommended cap").press("Enter")
+    assert advice.keep_recent is not None
+    expect_cap(panel, curve, advice.keep_recent)
+    panel.scroll_into_view_if_needed()
+    page.screenshot(path=artifacts / "sizing-panel-light.png")
+
+
+def test_the_panel_fits_ordinary_widths_in_both_themes(
+    page: Page, panel: Locator, artifacts: Path
+) -> None:
+    for theme, filtered in (("JupyterLab Light", "none"), ("JupyterLab Dark", "invert")):
+        change_theme(page, theme)
+        shown = panel.locator("img").first.evaluate("image => getComputedStyle(image).filter")
+        assert shown.startswith(filtered)
+        for width in (900, 1360, 1920):
+            page.set_viewport_size({"width": width, "height": 1080})
+            panel.scroll_into_view_if_needed()
+            name = f"sizing-panel-{width}-{theme.split()[-1].lower()}.png"
+            panel.screenshot(path=artifacts / name)
+            assert parts_outside(panel) == []
+
+
+def parts_outside(panel: Locator) -> list[str]:
+    """What reaches beyond the panel's right edge."""
+    found: list[str] = panel.evaluate(
+        """panel => [...panel.querySelectorAll("img, pre, table, button, input, .noUi-handle")]
+            .filter(part => part.getBoundingClientRect().right
+                            > panel.getBoundingClientRect().right + 1)
+            .map(part => part.outerHTML.slice(0, 80))"""
+    )
+    return found
