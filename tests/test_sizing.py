@@ -15,7 +15,7 @@ from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.references import find_references
 from memlab.sizing import cap_curve, prepare_sizing
 from memlab.sizing.curve import EXACT_AT
-from memlab.sizing.history import history_of, needs_of
+from memlab.sizing.history import History, history_of, needs_of
 from memlab.store import SqliteMemoryStore
 
 LIVES = st.lists(
@@ -105,9 +105,8 @@ def test_boot_context_over_history_is_that_of_the_real_store(
         assert found[f"{name}_max"] == then[-1]
 
 
-def largest_rank_by_counting(frame: pd.DataFrame, target: int, at: int) -> int:
+def largest_rank_by_counting(history: History, target: int, at: int) -> int:
     """The definition, moment by moment."""
-    history = history_of(frame)
     if not history.counted[target]:
         return 0
     moments = range(target, min(at, int(history.end[target])))
@@ -117,25 +116,19 @@ def largest_rank_by_counting(frame: pd.DataFrame, target: int, at: int) -> int:
     )
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_ranks_follow_their_definition_on_longer_histories(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    n = 150
-    ends = np.where(rng.random(n) < 0.5, np.arange(n) + rng.geometric(0.1, n), n)
-    frame = make_frame(
-        *(
-            row(
-                f"m{i}",
-                kind="episodic" if rng.random() < 0.8 else "procedural",
-                superseded_by=f"m{end}" if end < n else None,
-            )
-            for i, end in enumerate(ends)
-        )
-    )
-    at = rng.integers(1, n, 300)
-    target = (at * rng.random(300)).astype(np.int64)
-    expected = [largest_rank_by_counting(frame, t, a) for t, a in zip(target, at, strict=True)]
-    assert history_of(frame).largest_ranks(target, at).tolist() == expected
+@pytest.mark.parametrize(
+    ("rows", "pairs", "life"), [(150, 300, 10), (150, 300, 100), (9000, 8, 300), (9000, 8, 6000)]
+)
+def test_ranks_follow_their_definition_on_longer_histories(
+    rows: int, pairs: int, life: int
+) -> None:
+    rng = np.random.default_rng(rows + life)
+    end = np.where(rng.random(rows) < 0.5, np.arange(rows) + rng.geometric(1 / life, rows), rows)
+    history = History(rng.random(rows) < 0.8, np.minimum(end, rows), np.ones(rows, np.int64))
+    at = rng.integers(rows // 2, rows + 1, pairs)
+    target = (at * rng.random(pairs)).astype(np.int64)
+    expected = [largest_rank_by_counting(history, t, a) for t, a in zip(target, at, strict=True)]
+    assert history.largest_ranks(target, at).tolist() == expected
 
 
 def test_without_supersession_a_rank_is_a_subtraction() -> None:

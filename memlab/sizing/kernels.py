@@ -10,10 +10,15 @@ from numba import njit
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+Groups = tuple[Ints, npt.NDArray[np.int32]]
+"""Where each group starts, and the members of all: half the memory of int64 is a quarter faster."""
+
+BLOCK = 64
+"""Words in a block: 4,096 rows."""
 
 
 @njit(cache=True)
-def group_by(key: Ints, groups: int) -> tuple[Ints, Ints]:  # pragma: no cover - compiled
+def group_by(key: Ints, groups: int) -> Groups:  # pragma: no cover - compiled
     """Return where each group starts and the members of all groups in order (a counting sort)."""
     start = np.zeros(groups + 1, np.int64)
     for value in key:
@@ -40,15 +45,6 @@ def _count_bits(word: np.uint64) -> int:  # pragma: no cover - compiled
 
 
 @njit(cache=True)
-def _add_to_words(tree: Ints, word: int, change: int) -> None:  # pragma: no cover - compiled
-    """Add to one word's count in a Fenwick tree."""
-    node = word + 1
-    while node < len(tree):
-        tree[node] += change
-        node += node & -node
-
-
-@njit(cache=True)
 def _next_step(after: Ints, place: int) -> int:  # pragma: no cover - compiled
     """Return the first step at `place` or later, halving the path to it on the way."""
     while after[place] != place:
@@ -67,43 +63,59 @@ def largest_ranks_under_supersession(
     function of time that rises by at most one at a moment: a set of steps. One more counted row
     raises the rank of everything older while it is active, from its own moment to its `end`. On the
     largest rank so far that is a new step at its own moment, and the first step at or after its end
-    gone: there the maximum had risen already. So the answer is the number of steps before `at`.
-    The steps are bits, counted by a Fenwick tree over words; the next step is found by union-find.
-    O(rows + pairs log(rows / 64)).
+    gone: there the maximum had risen already. So the answer is the number of steps before `at`:
+    all there are, less those from `at` on.
+
+    The steps are bits in words, the words in blocks. Beside each word stands how many steps follow
+    it in its block, beside each block how many follow in later ones: new steps come at the front,
+    where they change neither, so only a step that goes has a few neighbouring counts to lower. The
+    next step is found by union-find. A pair costs three look-ups, a row a constant, and a step that
+    goes at most ``BLOCK + rows / 64 / BLOCK`` additions in a line.
     """
     n = len(counted)
     start, member = group_by(target, n)
-    bits = np.zeros(n // 64 + 1, np.uint64)
-    tree = np.zeros(len(bits) + 1, np.int64)
+    words = n // 64 + 1
+    bits = np.zeros(words, np.uint64)
+    later_words = np.zeros(words, np.int64)
+    later_blocks = np.zeros(words // BLOCK + 1, np.int64)
     after = np.arange(n + 1)
     rank = np.zeros(len(target), np.int64)
+    steps = 0
+    front = words - 1
     for row in range(n - 1, -1, -1):
+        if row >> 6 != front:
+            begun = later_words[front] + _count_bits(bits[front])
+            front = row >> 6
+            if (front + 1) % BLOCK:
+                later_words[front] = begun
+            else:
+                later_blocks[front // BLOCK] = later_blocks[front // BLOCK + 1] + begun
         if not counted[row]:
             after[row] = row + 1
             continue
         gone = _next_step(after, end[row])
         if gone < n:
             after[gone] = gone + 1
-            bits[gone >> 6] ^= np.uint64(1) << np.uint64(gone & 63)
-            _add_to_words(tree, gone >> 6, -1)
-        bits[row >> 6] |= np.uint64(1) << np.uint64(row & 63)
-        _add_to_words(tree, row >> 6, 1)
+            word = gone >> 6
+            bits[word] ^= np.uint64(1) << np.uint64(gone & 63)
+            later_words[max(front, word - word % BLOCK) : word] -= 1
+            later_blocks[front // BLOCK : word // BLOCK] -= 1
+            steps -= 1
+        bits[front] |= np.uint64(1) << np.uint64(row & 63)
+        steps += 1
         for i in range(start[row], start[row + 1]):
             pair = member[i]
             before = min(at[pair], end[row])
-            node = before >> 6
-            below = (np.uint64(1) << np.uint64(before & 63)) - np.uint64(1)
-            steps = _count_bits(bits[node] & below)
-            while node > 0:
-                steps += tree[node]
-                node &= node - 1
-            rank[pair] = steps
+            word = before >> 6
+            rest = bits[word] >> np.uint64(before & 63)
+            follow = later_blocks[word // BLOCK] + later_words[word] + _count_bits(rest)
+            rank[pair] = steps - follow
     return rank
 
 
 @njit(cache=True)
 def kept_over_time(
-    cap: int, counted: Flags, tokens: Ints, end: Ints, ends: tuple[Ints, Ints]
+    cap: int, counted: Flags, tokens: Ints, end: Ints, ends: Groups
 ) -> tuple[Ints, Ints]:  # pragma: no cover - compiled
     """Return how many prunable rows, and tokens of them, a cap leaves after every moment.
 

@@ -99,12 +99,12 @@ def measure_large(rows: int, references: int) -> None:
     target = needs[c.TARGET_POSITION].to_numpy() - 1
     at = needs[c.AT_POSITION].to_numpy() - 1
     ranks = history.largest_ranks(target, at)
-    every = best_of(3, lambda: history.largest_ranks(target, at))
+    every = best_of(5, lambda: history.largest_ranks(target, at))
     caps = np.geomspace(10, rows // 2, 10).astype(np.int64)
     data = (history.counted, history.end, target, at)
     for cap in caps:
         assert served_by_one_cap(cap, *data) == (ranks <= cap).sum()
-    ten = best_of(3, lambda: [served_by_one_cap(cap, *data) for cap in caps])
+    ten = best_of(5, lambda: [served_by_one_cap(cap, *data) for cap in caps])
     print(f"every cap at once                {every:8.2f} s")
     print(f"ten caps, one by one             {ten:8.2f} s   {ten / every:.1f} times that")
     arrays = best_of(2, lambda: needs_of(frame, history, needs))
