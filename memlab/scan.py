@@ -139,7 +139,8 @@ def scan_rows(connections: Sequence[sqlite3.Connection]) -> Iterator[Rows]:
     """
     ranges = list(_ranges(connections[0]))
     if len(ranges) < _WORTH_THREADS or len(connections) == 1:
-        yield from (_read(connections[0], rowids) for rowids in ranges)
+        reader = _Reader(connections[0])
+        yield from (reader.read(rowids) for rowids in ranges)
     else:
         yield from _scan_in_threads(connections, ranges)
 
@@ -171,16 +172,16 @@ def _ranges(connection: sqlite3.Connection) -> Iterator[Range]:
 def _scan_in_threads(
     connections: Sequence[sqlite3.Connection], ranges: Iterable[Range]
 ) -> Iterator[Rows]:
-    idle: SimpleQueue[sqlite3.Connection] = SimpleQueue()
+    idle: SimpleQueue[_Reader] = SimpleQueue()
     for connection in connections:
-        idle.put(connection)
+        idle.put(_Reader(connection))
 
     def read(rowids: Range) -> Rows:
-        connection = idle.get()
+        reader = idle.get()
         try:
-            return _read(connection, rowids)
+            return reader.read(rowids)
         finally:
-            idle.put(connection)
+            idle.put(reader)
 
     with ThreadPoolExecutor(len(connections)) as pool:
         running: deque[Future[Rows]] = deque()
@@ -192,17 +193,31 @@ def _scan_in_threads(
             yield running.popleft().result()
 
 
-def _read(connection: sqlite3.Connection, rowids: Range) -> Rows:
-    return _joined(connection, rowids) or _one_by_one(connection, rowids)
+@dataclass(slots=True)
+class _Reader:
+    """Reads over one connection, and keeps the texts it read last.
+
+    Freed all at once, their memory would go back to the system and be fetched from it again for the
+    next rows, page by page: that takes as long as the reading.
+    """
+
+    connection: sqlite3.Connection
+    last: Sequence[Any] = ()
+
+    def read(self, rowids: Range) -> Rows:
+        self.connection.text_factory = bytes
+        try:
+            found = self.connection.execute(_SELECT_JOINED, rowids).fetchone()
+        except sqlite3.DataError:  # together longer than SQLite allows one value to be
+            return _one_by_one(self.connection, rowids)
+        rows = _joined(self.connection, rowids, found)
+        self.last = found
+        return rows or _one_by_one(self.connection, rowids)
 
 
-def _joined(connection: sqlite3.Connection, rowids: Range) -> Rows | None:
-    """Read each column's texts as one; None where that could garble a value."""
-    connection.text_factory = bytes
-    try:
-        count, sound, decimal, *found = connection.execute(_SELECT_JOINED, rowids).fetchone()
-    except sqlite3.DataError:  # together longer than SQLite allows one value to be
-        return None
+def _joined(connection: sqlite3.Connection, rowids: Range, found: Sequence[Any]) -> Rows | None:
+    """Take each column's texts apart again; None where that could garble a value."""
+    count, sound, decimal, *found = found
     if not count:
         return Rows(SCHEMA.empty_table())
     if sound != count:
@@ -233,12 +248,12 @@ def _integers(joined: bytes) -> Any:
 
 def _split(joined: bytes, count: int, present: int) -> Any | None:
     """Return `count` texts, all but `present` of them null; None if they cannot be told apart."""
-    try:
-        whole = pa.array([joined], TEXT)
-    except pa.ArrowInvalid:  # not UTF-8
+    parts = pc.split_pattern(pa.array([joined], pa.large_binary()), _SEPARATOR).values
+    if len(parts) != count:
         return None
-    texts = pc.split_pattern(whole, _SEPARATOR).values
-    if len(texts) != count:
+    try:
+        texts = pc.cast(parts, TEXT)
+    except pa.ArrowInvalid:  # not UTF-8
         return None
     if present == count:
         return texts

@@ -185,7 +185,9 @@ def test_reading_joined_and_reading_one_by_one_give_the_same(data: st.DataObject
         run_sql(path, CREATE_TABLE.replace("NOT NULL", ""))
         write_rows(path, rows)
         with closing(sqlite3.connect(path)) as connection:
-            joined = scan._joined(connection, EVERY_ROW)
+            connection.text_factory = bytes
+            found = connection.execute(scan._SELECT_JOINED, EVERY_ROW).fetchone()
+            joined = scan._joined(connection, EVERY_ROW, found)
             by_row = scan._one_by_one(connection, EVERY_ROW)
     if joined is None:
         assert by_row.faults or _holds_a_mark(rows)
