@@ -36,12 +36,15 @@ if TYPE_CHECKING:
         PurgeSuperseded,
         TimeToLive,
         ValueCap,
+        composite_score,
         decide,
+        near_duplicates,
+        recency_decay,
     )
     from memlab.reclaim import space, vacuum
     from memlab.record import decision_record
     from memlab.references import count_references, find_references
-    from memlab.replay import compare
+    from memlab.replay import compare, overlap, replay_each
     from memlab.restoration import restore
     from memlab.retrieval import archived_plans, archived_rows, drop_archived, export_archived
     from memlab.sizing import (
@@ -90,6 +93,7 @@ __all__ = [
     "cap_curve",
     "cap_effect",
     "compare",
+    "composite_score",
     "copy_store",
     "count_references",
     "decide",
@@ -103,9 +107,13 @@ __all__ = [
     "growth_curve",
     "is_load_bearing_memory",
     "load",
+    "near_duplicates",
+    "overlap",
     "plan",
     "read_access_log",
+    "recency_decay",
     "recommend_cap",
+    "replay_each",
     "restore",
     "space",
     "store_path",
@@ -149,6 +157,7 @@ _HOME = {
     "cap_curve": "sizing",
     "cap_effect": "growth",
     "compare": "replay",
+    "composite_score": "policies",
     "copy_store": "database",
     "count_references": "references",
     "decide": "policies",
@@ -162,9 +171,13 @@ _HOME = {
     "growth_curve": "growth",
     "is_load_bearing_memory": "items",
     "load": "frame",
+    "near_duplicates": "policies",
+    "overlap": "replay",
     "plan": "planning",
     "read_access_log": "access_log",
+    "recency_decay": "policies",
     "recommend_cap": "sizing",
+    "replay_each": "replay",
     "restore": "restoration",
     "space": "reclaim",
     "store_path": "bundled",

@@ -1,14 +1,21 @@
 """Fixtures that several test modules share."""
 
 import importlib.util
+import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 SHARED = CHECKOUT.parent / "shared"
+
+# A shared machine is slow now and then, which says nothing about the code. In CI every run tries
+# the same examples, so that a red run is the change's.
+settings.register_profile("memlab", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("memlab")
 
 
 @pytest.fixture

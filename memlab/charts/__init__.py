@@ -8,6 +8,11 @@ from memlab.extras import import_extra
 
 import_extra("matplotlib", extra="report")
 
+from memlab.charts.comparison import (  # noqa: E402
+    plot_comparison,
+    plot_overlap,
+    plot_regret,
+)
 from memlab.charts.evidence import (  # noqa: E402
     plot_age_ranks,
     plot_backtest,
@@ -36,6 +41,9 @@ __all__ = [
     "plot_boot_context",
     "plot_boot_over_time",
     "plot_cap_curve",
+    "plot_comparison",
     "plot_growth",
+    "plot_overlap",
+    "plot_regret",
     "plot_trade_off",
 ]

@@ -3,13 +3,16 @@
 import shlex
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from memlab.cli.options import STORE, json_option
 from memlab.cli.output import print_lines
 from memlab.cli.policy import origins_epilog, policy_of, policy_options
+
+if TYPE_CHECKING:
+    from memlab.plans import Plan
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -51,7 +54,7 @@ def compact(
     click.echo(made.to_json() if as_json else str(made), nl=not as_json)
     if not as_json:
         click.echo()
-        print_lines(*_next_steps(save_plan, nothing=not made.rows))
+        print_lines(*_warnings(made), *_next_steps(save_plan, nothing=not made.rows))
 
 
 @click.command("apply")
@@ -102,6 +105,16 @@ def restore_plan(store: Path, digest: str, ids: tuple[str, ...], into: Path | No
     count = restore(digest, store=store, ids=ids or None, into=into)
     target = store if into is None else into
     print_lines(f"{count:,} memories restored into {target}")
+
+
+def _warnings(made: "Plan") -> list[str]:
+    """Say so when a policy that counts load-bearing memories leaves nothing else."""
+    if made.rows and not made.kept and made.policy.get("max_items"):
+        return [
+            f"every prunable memory would go: {made.floor.items:,} load-bearing ones take up room",
+            "under this policy and never go; a larger --max-items keeps more",
+        ]
+    return []
 
 
 def _next_steps(save_plan: Path | None, *, nothing: bool) -> list[str]:
