@@ -75,8 +75,8 @@ TRIGGERS: Final = (
     (
         "AFTER DELETE ON memory_items WHEN OLD.rowid % 2 BEGIN "
         "DELETE FROM memory_items WHERE kind = 'semantic' AND rowid < OLD.rowid; "
-        "INSERT INTO memory_items SELECT 'fake' || OLD.rowid, 'semantic', '', '', '[]', NULL, NULL, "
-        "NULL, '', 0, '', '', '', NULL; END"
+        "INSERT INTO memory_items SELECT 'fake' || OLD.rowid, 'semantic', '', '', '[]', NULL, "
+        "NULL, NULL, '', 0, '', '', '', NULL; END"
     ),
     "AFTER INSERT ON memory_items BEGIN DELETE FROM memory_items WHERE kind = 'semantic'; END",
     "AFTER INSERT ON memory_items BEGIN UPDATE memory_items SET title = 'x'; END",
@@ -113,8 +113,8 @@ RESHAPED: Final = (
     "DROP TABLE memory_signals; CREATE VIEW memory_signals AS SELECT memory_id FROM memory_items",
     (
         "DROP TABLE memory_signals; CREATE TABLE memory_signals (memory_id, importance, "
-        "\"a\"\"b\" TEXT, 'c d'); INSERT INTO memory_signals SELECT memory_id, 'high', x'00', 1 FROM "
-        "memory_items"
+        '"a""b" TEXT, \'c d\'); INSERT INTO memory_signals '
+        "SELECT memory_id, 'high', x'00', 1 FROM memory_items"
     ),
     "UPDATE memory_signals SET importance = 'NaN', access_count = x'ff'",
     "CREATE TABLE archived (x); CREATE TABLE applies (y)",
@@ -125,19 +125,25 @@ RESHAPED: Final = (
     "PRAGMA auto_vacuum = FULL; VACUUM",
 )
 
+DECLARED: Final = {
+    **dict.fromkeys(COLUMNS, "TEXT"),
+    "memory_id": "TEXT PRIMARY KEY",
+    "source_sequence": "INTEGER",
+    "confidence": "REAL",
+}
 DECLARATIONS: Final = (
-    {},  # no types at all
-    {"memory_id": "TEXT PRIMARY KEY", "kind": "TEXT COLLATE NOCASE"},
+    dict.fromkeys(COLUMNS, ""),
+    {},
+    {"kind": "TEXT COLLATE NOCASE", "tags_json": "TEXT COLLATE RTRIM"},
     {"memory_id": "INTEGER PRIMARY KEY"},
     {"memory_id": "TEXT", "tags_json": "TEXT GENERATED ALWAYS AS ('[]')"},
-    {"memory_id": "TEXT PRIMARY KEY", "kind": "TEXT GENERATED ALWAYS AS ('episodic') STORED"},
-    {"memory_id": "TEXT PRIMARY KEY", "confidence": "BLOB", "created_at": "INTEGER"},
-    {"memory_id": "TEXT PRIMARY KEY", "superseded_by": "TEXT REFERENCES memory_items (memory_id) "
-     "ON DELETE CASCADE"},
-    {"memory_id": "TEXT PRIMARY KEY", "title": "TEXT CHECK (length(title) < 3)"},
+    {"kind": "TEXT GENERATED ALWAYS AS ('episodic') STORED"},
+    {"confidence": "BLOB", "created_at": "INTEGER"},
+    {"superseded_by": "TEXT REFERENCES memory_items (memory_id) ON DELETE CASCADE"},
+    {"title": "TEXT CHECK (length(title) < 3)"},
     {"memory_id": "TEXT PRIMARY KEY COLLATE NOCASE", "tags_json": "NUMERIC"},
-)  # fmt: skip
-TABLE_OPTIONS: Final = ("", "", "", " WITHOUT ROWID", " STRICT")
+)
+TABLE_OPTIONS: Final = ("", "", "", "", " WITHOUT ROWID", " STRICT")
 
 
 def mutate(store: Path, seed: int) -> str:

@@ -1,6 +1,7 @@
 """Whatever a store's file holds, memlab ends with a result or one of its errors."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -37,6 +38,10 @@ class Worker:
             code = self._process.wait()
             self._start()
             return f"seed {self.seed}: the process ended with {code}"
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def is_late(self) -> bool:
         return time.monotonic() - self.since > PATIENCE
@@ -89,3 +94,13 @@ def test_every_hostile_file_ends_in_a_result_or_an_error(scratch: Path) -> None:
     found = list(verdicts(iter(range(FILES)), scratch))
     assert len(found) == FILES
     assert [each for each in found if each is not None] == []
+
+
+def test_a_process_that_dies_or_hangs_is_a_verdict(scratch: Path) -> None:
+    for number, wanted in ((signal.SIGSEGV, "ended with -11"), (signal.SIGSTOP, "ended with -9")):
+        worker = Worker(scratch)
+        worker.send(7)
+        os.kill(worker.pid, number)
+        verdict = worker.replace() if number == signal.SIGSTOP else worker.answer()
+        assert verdict == f"seed 7: the process {wanted}"
+        worker.stop()
