@@ -153,5 +153,5 @@ def _draw(table: "pd.DataFrame", chart: Path) -> None:
     from memlab.files import write_whole
 
     drawn = BytesIO()
-    plot_comparison(table).figure.savefig(drawn, format="png", dpi=120)
+    plot_comparison(table).figure.canvas.print_figure(drawn, format="png", dpi=120)
     write_whole(chart, drawn.getvalue())
