@@ -366,6 +366,45 @@ def test_a_failed_enforcement_leaves_the_put_and_is_counted(
     assert ids(store) == ["c"]
 
 
+def test_candidates_are_not_looked_at_within_capacity(
+    open_store: Callable[..., LifecycleStore], path: Path
+) -> None:
+    store = open_store(capacity=ValueCap(2))
+    store.put(item("a"), agent_id="g")
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute("UPDATE memory_signals SET last_accessed_at = 'lately'")
+    store.put(item("b"), agent_id="g")
+    assert store.stats().enforcement_failures == 0
+    store.put(item("c"), agent_id="g")
+    assert ids(store) == ["a", "b", "c"]
+    assert store.stats().enforcement_failures == 1
+    assert "lately" in (store.stats().last_failure or "")
+
+
+def test_an_importance_that_is_not_finite_counts_as_none(
+    open_store: Callable[..., LifecycleStore], path: Path
+) -> None:
+    store = open_store(capacity=ValueCap(2))
+    store.put(item("a"), agent_id="g")
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute("UPDATE memory_signals SET importance = 9e999")
+    store.put(item("b"), agent_id="g", importance=0.1)
+    store.put(item("c"), agent_id="g", importance=0.1)
+    assert ids(store) == ["b", "c"]
+
+
+def test_an_id_that_looks_like_a_path_reaches_no_file(
+    open_store: Callable[..., LifecycleStore], path: Path
+) -> None:
+    victim = path.parent.parent / f"{path.parent.name}-victim"
+    victim.write_text("whole")
+    store = open_store(capacity=ValueCap(1))
+    store.put(item(f"../{victim.name}"), agent_id="g", importance=0.0)
+    store.put(item("b"), agent_id="g")
+    assert ids(store) == ["b"]
+    assert victim.read_text() == "whole"
+
+
 def test_a_trigger_cannot_make_an_eviction_cost_a_decision(
     open_store: Callable[..., LifecycleStore],
 ) -> None:
@@ -466,6 +505,33 @@ def test_a_touch_never_brings_a_row_back(
     store.expire(clock.now)
     assert store.touch(["a"], now=START) == 0
     assert store.get("a") is None
+
+
+def test_a_row_whose_signals_are_unset_is_reinforced(
+    open_store: Callable[..., LifecycleStore], path: Path
+) -> None:
+    store = open_store()
+    store.put(item("a"))
+    with closing(sqlite3.connect(path)) as other, other:
+        other.execute("UPDATE memory_signals SET last_accessed_at = NULL, access_count = NULL")
+    assert store.touch(["a"], now=START) == 1
+    signals = columns_of(path)["a"]
+    assert (signals["access_count"], signals["last_accessed_at"][:10]) == (1, "2026-03-01")
+
+
+def test_a_reinforcement_that_fails_breaks_no_read(
+    open_store: Callable[..., LifecycleStore],
+) -> None:
+    store = open_store()
+    store.put(item("a"))
+    store.connection.execute(
+        "CREATE TRIGGER still BEFORE UPDATE ON memory_signals "
+        "BEGIN SELECT RAISE(ABORT, 'not now'); END"
+    )
+    with pytest.raises(memlab.errors.StoreError, match="not now"):
+        store.touch(["a"], now=START)
+    assert store.get("a") == item("a")
+    assert ids(store) == ["a"]
 
 
 # Near-duplicates on write

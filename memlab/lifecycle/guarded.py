@@ -1,13 +1,12 @@
 """The lifecycle store."""
 
-import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from memlab.errors import CompactionError, MemlabError
+from memlab.errors import CompactionError
 from memlab.items import MemoryItem, MemoryKind, is_load_bearing_memory
 from memlab.lifecycle.ranking import Capacity
 from memlab.lifecycle.scopes import Scopes
@@ -98,7 +97,8 @@ class LifecycleStore(SqliteMemoryStore):
         self._scopes = Scopes(self.connection)
         self._texts: TextIndex | None = None
         self._seen: tuple[int, int] | None = None
-        self._failures: list[str] = []
+        self._failures = 0
+        self._last_failure: str | None = None
         if duplicates is not None and duplicates.threshold > 0:
             # What makes the vectors is loaded now, not while other writers wait for the file.
             _text_index(duplicates, []).most_similar("", "")
@@ -256,8 +256,8 @@ class LifecycleStore(SqliteMemoryStore):
         return LifecycleStats(
             sizes={scope: size for scope, size, _ in sizes},
             evicted=dict(evicted),
-            enforcement_failures=len(self._failures),
-            last_failure=self._failures[-1] if self._failures else None,
+            enforcement_failures=self._failures,
+            last_failure=self._last_failure,
             floor_over_capacity={
                 scope: floor for scope, _, floor in sizes if slots is not None and floor > slots
             },
@@ -324,13 +324,15 @@ class LifecycleStore(SqliteMemoryStore):
         """Evict the lowest rows of a scope that holds too many; never fail the put before it."""
         try:
             with self._writing():
-                rows = self._scopes.rows_of(scope, capacity)
-                if rows.count > capacity.slots:
+                if self._scopes.count(scope) > capacity.slots:
                     self._sweep(as_text(now))
-                while rows.count > capacity.slots and (row := rows.evictable.lowest(now)):
+                while self._scopes.count(scope) > capacity.slots:
+                    if (row := self._scopes.lowest(scope, capacity, now)) is None:
+                        break
                     self._remove(row.memory_id, LOWEST_VALUE)
-        except (MemlabError, sqlite3.Error) as error:
-            self._failures.append(str(error))
+        except Exception as error:  # noqa: BLE001 - the row is durable, whatever comes after it
+            self._failures += 1
+            self._last_failure = str(error) or type(error).__name__
 
     def _sweep(self, at: str) -> int:
         """Delete the rows that have expired."""
@@ -347,8 +349,9 @@ class LifecycleStore(SqliteMemoryStore):
     def _touch(self, memory_id: str, at: str) -> int:
         """Reinforce one row that is there and has not expired."""
         reinforced = self.connection.execute(
-            "UPDATE memory_signals AS signal SET access_count = access_count + 1, "
-            "last_accessed_at = max(last_accessed_at, :at) WHERE memory_id = :memory_id "
+            "UPDATE memory_signals AS signal SET access_count = coalesce(access_count, 0) + 1, "
+            "last_accessed_at = max(coalesce(last_accessed_at, ''), :at) "
+            "WHERE memory_id = :memory_id "
             f"AND EXISTS (SELECT 1 FROM memory_items AS item WHERE {HAS_SIGNALS} "
             "AND (signal.expires_at IS NULL OR signal.expires_at > :at "
             "OR load_bearing(item.kind, item.tags_json)))",
@@ -402,7 +405,8 @@ class LifecycleStore(SqliteMemoryStore):
 
         Scopes are kept between transactions as long as nobody else has written: no other
         connection (``data_version``) and nothing else through this one (``total_changes``). After
-        a foreign write the rows of a scope are read again when it is next full.
+        a foreign write a scope is counted again when it is next written to, and its rows are read
+        again when it is next too full.
         """
         try:
             with self._errors_in_words(), transaction(self.connection):

@@ -1,6 +1,8 @@
-"""What is known of full scopes between transactions, so that a put need not read them again."""
+"""What is known of scopes between transactions, so that a put need not read them again."""
 
+import math
 import sqlite3
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -11,17 +13,22 @@ from memlab.lifecycle.signals import HAS_SIGNALS, as_text
 
 EPOCH: Final = as_text(datetime.fromtimestamp(0, UTC))
 
+_ACTIVE_IN_SCOPE: Final = (
+    f"FROM memory_signals AS signal JOIN memory_items AS item ON {HAS_SIGNALS} "
+    "WHERE signal.scope = ? AND item.superseded_by IS NULL"
+)
+
 
 @dataclass
 class ScopeRows:
-    """The active rows of a scope: how many, and those that may go."""
+    """The active rows of a scope: how many, and those that may go, once it was too full."""
 
     count: int
-    evictable: Tournament
+    evictable: Tournament | None = None
 
 
 class Scopes:
-    """The scopes whose rows have been read, kept in step with what their store writes.
+    """The scopes that have been counted, kept in step with what their store writes.
 
     Parameters
     ----------
@@ -34,34 +41,42 @@ class Scopes:
         self._known: dict[str | None, ScopeRows] = {}
 
     def forget(self) -> None:
-        """Read every scope again when it is next asked for."""
+        """Count every scope again when it is next asked for."""
         self._known = {}
 
-    def rows_of(self, scope: str, capacity: Capacity) -> ScopeRows:
-        """Return the active rows of a scope, read from the file unless they are known."""
+    def count(self, scope: str) -> int:
+        """Return how many active rows a scope holds."""
         if scope not in self._known:
-            rows = self._connection.execute(
-                "SELECT load_bearing(item.kind, item.tags_json), signal.memory_id, "
-                "coalesce(signal.importance, 0.0), coalesce(signal.last_accessed_at, ?), "
-                "item.rowid FROM memory_signals AS signal "
-                f"JOIN memory_items AS item ON {HAS_SIGNALS} "
-                "WHERE signal.scope = ? AND item.superseded_by IS NULL",
-                (EPOCH, scope),
-            ).fetchall()
-            evictable = (
-                Ranked(memory_id, importance, datetime.fromisoformat(accessed), position)
-                for floor, memory_id, importance, accessed, position in rows
-                if not floor
-            )
-            self._known[scope] = ScopeRows(len(rows), Tournament(capacity, evictable))
-        return self._known[scope]
+            (count,) = self._connection.execute(
+                f"SELECT count(*) {_ACTIVE_IN_SCOPE}", (scope,)
+            ).fetchone()
+            self._known[scope] = ScopeRows(count)
+        return self._known[scope].count
+
+    def lowest(self, scope: str, capacity: Capacity, now: datetime) -> Ranked | None:
+        """Return the row of a counted scope that goes first, None where none may."""
+        rows = self._known[scope]
+        if rows.evictable is None:
+            rows.evictable = Tournament(capacity, self._evictable(scope))
+        return rows.evictable.lowest(now)
+
+    def _evictable(self, scope: str) -> Iterator[Ranked]:
+        found = self._connection.execute(
+            "SELECT signal.memory_id, coalesce(signal.importance, 0.0), "
+            f"coalesce(signal.last_accessed_at, ?), item.rowid {_ACTIVE_IN_SCOPE} "
+            "AND NOT load_bearing(item.kind, item.tags_json)",
+            (EPOCH, scope),
+        )
+        for memory_id, importance, accessed, position in found:
+            finite = importance if math.isfinite(importance) else 0.0
+            yield Ranked(memory_id, finite, datetime.fromisoformat(accessed), position)
 
     def enter(self, item: MemoryItem, signals: dict[str, Any], position: int) -> None:
         """Count in a row that was written."""
         if not item.is_active or (rows := self._known.get(signals["scope"])) is None:
             return
         rows.count += 1
-        if not is_load_bearing_memory(item):
+        if rows.evictable is not None and not is_load_bearing_memory(item):
             accessed = datetime.fromisoformat(signals["last_accessed_at"])
             rows.evictable.add(Ranked(item.memory_id, signals["importance"], accessed, position))
 
@@ -69,11 +84,13 @@ class Scopes:
         """Count out a row that was active and has signals."""
         if (rows := self._scope_of(memory_id)) is not None:
             rows.count -= 1
-            rows.evictable.discard(memory_id)
+            if rows.evictable is not None:
+                rows.evictable.discard(memory_id)
 
     def touch(self, memory_id: str, accessed: datetime) -> None:
         """Note the last access of a row that has signals."""
-        if (rows := self._scope_of(memory_id)) is not None:
+        rows = self._scope_of(memory_id)
+        if rows is not None and rows.evictable is not None:
             rows.evictable.touch(memory_id, accessed)
 
     def _scope_of(self, memory_id: str) -> ScopeRows | None:
