@@ -2,7 +2,7 @@
 
 import pickle
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import FrozenInstanceError, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -152,6 +152,12 @@ def test_a_policy_pickles_and_says_whose_rule_it_is(policy: Policy) -> None:
     assert len(policy.origin) > 10
 
 
+@every_policy
+def test_a_policy_cannot_change_while_it_is_applied(policy: Policy) -> None:
+    with pytest.raises(FrozenInstanceError):
+        setattr(policy, fields(policy)[0].name if fields(policy) else "keep", 1)
+
+
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 def test_every_setting_says_what_it_means(policy: type[Policy]) -> None:
     if policy is Pipeline:
@@ -184,11 +190,14 @@ def test_the_oracle_refuses_to_decide() -> None:
         (lambda: KeepRecent(1, by="title"), "by='title'"),
         (lambda: Oracle(-2), "max_items=-2"),
         (lambda: ValueCap(1.5), "max_items=1.5"),
+        (lambda: ValueCap(float("nan")), "max_items=nan"),
+        (lambda: ValueCap(False), "max_items=False"),
         (lambda: ValueCap(1, half_life=timedelta(0)), "half_life="),
         (lambda: ValueCap(1, recency=-0.1), "recency=-0.1"),
         (lambda: ValueCap(1, importance=float("nan")), "importance=nan"),
         (lambda: ValueCap(1, scope=("colour",)), "colour"),
         (lambda: ImportanceBudget(-3), "max_items=-3"),
+        (lambda: ImportanceBudget(0.0), r"max_items=0\.0"),
         (lambda: ImportanceBudget(3, scope=("kind",)), "kind"),
         (lambda: ImportanceFloor(float("nan")), "threshold=nan"),
         (lambda: NearDuplicate(1.2), "threshold=1.2"),

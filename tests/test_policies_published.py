@@ -181,15 +181,20 @@ def test_published_case(rows: list[dict[str, Any]], policy: Policy, gone: list[i
 
 def test_floor_and_budget_are_counted_apart() -> None:
     frame = memories(of_importance(*[0.1 * i for i in range(1, 16)]))
-    policy = Pipeline.memforge(threshold=0.3 - 1e-9, max_items=10)
+    policy = Pipeline.memforge(threshold=0.3, max_items=10)
     counts = decide(frame, policy, now=NOW)["reason"].value_counts()
     assert counts["step 1: below-floor"] == 2
     assert counts["step 2: over-budget"] == 3
     assert counts["kept"] == 10
 
 
-def test_rows_go_in_the_order_of_their_value() -> None:
-    frame = memories(used(FRESH, FRESH, FRESH, importance=(0.1, 0.5, 0.9)))
+@pytest.mark.parametrize(
+    "rows",
+    [used(FRESH, FRESH, FRESH, importance=(0.1, 0.5, 0.9)), used(4 * WEEK, WEEK, FRESH)],
+    ids=["by importance", "by last access"],
+)
+def test_rows_go_in_the_order_of_their_value(rows: list[dict[str, Any]]) -> None:
+    frame = memories(rows)
     assert [went(frame, ValueCap(cap, scope=())) for cap in (3, 2, 1, 0)] == [
         [], ["m0"], ["m0", "m1"], ["m0", "m1", "m2"],
     ]  # fmt: skip

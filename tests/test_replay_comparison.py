@@ -30,6 +30,7 @@ from memlab.policies import (
 )
 from memlab.references import find_references
 from memlab.replay import compare, evicted_only_by, label_of, overlap, replay_each
+from memlab.sizing import prepare_sizing
 
 
 def history() -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -55,6 +56,22 @@ def test_every_policy_lies_between_nothing_and_its_bound() -> None:
     assert table.loc["all", ["hit_ratio", "lost", "evicted"]].tolist() == [1, 0, 0]
     assert table.loc["recent 30", "most_held"] == 30
     assert table.loc["recent 30", "boot_tokens_p95"] == 300
+
+
+def test_costs_are_those_of_the_cap_curve() -> None:
+    frame, references = history()
+    frame[c.TOKENS] = np.random.default_rng(1).integers(1, 500, len(frame))
+    line = prepare_sizing(frame, references).at([30]).iloc[0]
+    row = compare(frame, references, [KeepRecent(30)]).iloc[0]
+    for name in ("boot_items_mean", "boot_tokens_mean", "boot_tokens_p95"):
+        assert row[name] == pytest.approx(line[name])
+
+
+def test_an_empty_history_is_compared() -> None:
+    frame = make_episodes(0)
+    table = compare(frame, find_references(frame), [KeepRecent(5)])
+    assert table[["hit_ratio", "boot_tokens_mean", "boot_tokens_p95"]].isna().all(axis=None)
+    assert table["floor_items"].tolist() == [0, 0]
 
 
 def test_processes_give_what_one_process_gives() -> None:

@@ -12,7 +12,7 @@ import pandas as pd
 from memlab import columns as col
 from memlab.learned.experience import experience_of
 from memlab.learned.forecast import Forecast
-from memlab.policies.base import CappedPolicy, non_negative
+from memlab.policies.base import CappedPolicy, check_whole
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Learned(CappedPolicy):
 
     def __post_init__(self) -> None:
         """Refuse what is not a count."""
-        non_negative("max_items", self.max_items)
+        check_whole("max_items", self.max_items)
 
     @property
     def slots(self) -> int:

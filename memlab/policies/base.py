@@ -186,8 +186,9 @@ def _as_given(
     return pd.DataFrame({col.KEEP: kept, col.REASON: pd.Categorical(why)}, index=frame.index)
 
 
-def non_negative(name: str, value: object) -> int:
-    """Return a count, or raise a ValueError that names the argument."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
-        raise ValueError(f"{name}={value!r} is not a whole number of 0 or more")
-    return int(value)
+def check_whole(name: str, value: object, *, least: int | None = 0) -> None:
+    """Raise a ValueError that names the argument unless it is a whole number of `least` or more."""
+    whole = not isinstance(value, bool) and isinstance(value, (int, np.integer))
+    if not whole or (least is not None and value < least):  # type: ignore[operator]
+        bound = "" if least is None else f" of {least} or more"
+        raise ValueError(f"{name}={value!r} is not a whole number{bound}")

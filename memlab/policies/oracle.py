@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pandas as pd
 
-from memlab.policies.base import Policy, non_negative
+from memlab.policies.base import Policy, check_whole
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Oracle(Policy):
 
     def __post_init__(self) -> None:
         """Refuse what is not a count."""
-        non_negative("max_items", self.max_items)
+        check_whole("max_items", self.max_items)
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":  # noqa: ARG002
         """Refuse to decide: the future is not in a frame."""

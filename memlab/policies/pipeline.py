@@ -11,7 +11,7 @@ from memlab.policies.base import Policy
 from memlab.policies.duplicates import NearDuplicate
 from memlab.policies.expiry import TimeToLive
 from memlab.policies.recent import KeepRecent
-from memlab.policies.value import ImportanceBudget, ImportanceFloor, ValueCap
+from memlab.policies.value import AGENT_SCOPE, ImportanceBudget, ImportanceFloor, ValueCap
 
 
 @dataclass(frozen=True, init=False)
@@ -75,8 +75,7 @@ class Pipeline(Policy):
         tags : bool
             Whether a scope is told apart by its tags as well.
         """
-        cap = ValueCap(max_items)
-        scope = (*cap.scope, col.TAGS) if tags else cap.scope
+        scope = (*AGENT_SCOPE, col.TAGS) if tags else AGENT_SCOPE
         return cls(TimeToLive(), ValueCap(max_items, scope=scope))
 
     @property

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
-from memlab.policies.base import CappedPolicy, Policy, non_negative
+from memlab.policies.base import CappedPolicy, Policy, check_whole
 from memlab.policies.signals import times
 
 
@@ -53,7 +53,7 @@ class KeepRecent(CappedPolicy):
 
     def __post_init__(self) -> None:
         """Refuse what is not a count."""
-        non_negative("keep", self.keep)
+        check_whole("keep", self.keep)
         if self.by not in {col.POSITION, col.CREATED_AT}:
             raise ValueError(f"by={self.by!r} is neither 'position' nor 'created_at'")
 

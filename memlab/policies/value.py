@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
-from memlab.policies.base import CappedPolicy, Policy, non_negative
+from memlab.policies.base import CappedPolicy, Policy, check_whole
 from memlab.policies.signals import moment, numbers, scope_numbers, times
 from memlab.scoring import HALF_LIFE, IMPORTANCE_WEIGHT, RECENCY_WEIGHT, value_score
 
@@ -57,7 +57,7 @@ class ValueCap(CappedPolicy):
 
     def __post_init__(self) -> None:
         """Refuse settings that rank nothing."""
-        non_negative("max_items", max(0, self.max_items))
+        check_whole("max_items", self.max_items, least=None)
         if self.half_life <= timedelta(0):
             raise ValueError(f"half_life={self.half_life!r} is not above zero")
         for name in ("recency", "importance"):
@@ -117,7 +117,8 @@ class ImportanceBudget(CappedPolicy):
 
     def __post_init__(self) -> None:
         """Refuse what is not a count."""
-        non_negative("max_items", self.max_items or 0)
+        if self.max_items is not None:
+            check_whole("max_items", self.max_items)
         check_scope(self.scope)
 
     @property

@@ -123,7 +123,7 @@ class History:
         for row, cap in zip(rows, caps, strict=True):
             kept = kept_over_time(cap, self.counted, self.tokens, self.end, ends)
             for place, (part, floor) in enumerate(zip(kept, self.floor, strict=True)):
-                row[3 * place : 3 * place + 3] = _mean_p95_max(part + floor)
+                row[3 * place : 3 * place + 3] = mean_p95_max(part + floor)
         table = pd.DataFrame(rows, index=caps, columns=names)
         return table.astype({name: "int64" for name in names if not name.endswith("mean")})
 
@@ -242,8 +242,8 @@ def needs_of(frame: pd.DataFrame, history: History, references: pd.DataFrame) ->
     return Needs(rank, at, _sittings(frame, at, logged), logged), int((~fits).sum())
 
 
-def _mean_p95_max(values: Ints) -> tuple[float, int, int]:
-    """Return the mean, the nearest-rank 95th percentile and the maximum."""
+def mean_p95_max(values: Ints) -> tuple[float, int, int]:
+    """Return the mean, the nearest-rank 95th percentile and the maximum of one value or more."""
     nearest = -(-95 * len(values) // 100) - 1
     return values.mean(), np.partition(values, nearest)[nearest], values.max()
 
