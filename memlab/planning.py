@@ -12,6 +12,7 @@ from memlab import columns as col
 from memlab.database import connect_reading, copy_store, read_store, store_file
 from memlab.errors import StoreError
 from memlab.frame import load
+from memlab.past import past_of
 from memlab.plans import LOAD_BEARING, PRUNABLE, SUPERSEDED, Group, KeptRow, Plan, PlannedRow
 from memlab.policies import Policy, decide
 from memlab.rows import fill_positions, fingerprints, signal_fingerprints
@@ -26,6 +27,8 @@ def plan(
     source: str | Path | SqliteMemoryStore, policy: Policy, *, now: datetime | None = None
 ) -> Plan:
     """Say what a policy would delete from a store. Reads only.
+
+    A policy that learns does so from the rows that the store's archive keeps, too.
 
     Parameters
     ----------
@@ -47,6 +50,8 @@ def plan(
         When the store cannot be read, or lives in memory.
     BadRowError
         When a row cannot be interpreted.
+    ArchiveError
+        When the policy learns and the store has an archive that cannot be read.
     """
     path = store_file(_file_of(source))
     moment = datetime.now(UTC) if now is None else now
@@ -81,6 +86,8 @@ def _plan_at(uri: str, path: Path, policy: Policy, now: datetime) -> Plan | None
     with closing(connect_reading(uri)) as connection:
         before = connection.execute("PRAGMA data_version").fetchone()
         frame = load(uri, with_body=any(step.reads_bodies for step in policy.steps))
+        if any(step.learns for step in policy.steps):
+            policy = policy.after(past_of(path, frame))
         decided = decide(frame, policy, now=now)
         goes = frame[~decided[col.KEEP]]
         kept = frame[decided[col.KEEP] & frame[col.PRUNABLE]]

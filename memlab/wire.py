@@ -29,7 +29,9 @@ def as_data(value: Any) -> Any:
         return value
     if is_dataclass(value) and not isinstance(value, type):
         name = getattr(value, "name", type(value).__name__)
-        settings = {field.name: as_data(getattr(value, field.name)) for field in fields(value)}
+        settings = {
+            field.name: as_data(getattr(value, field.name)) for field in fields(value) if field.init
+        }
         return {"policy": name, **settings}
     if isinstance(value, (tuple, list)):
         return [as_data(each) for each in value]

@@ -27,8 +27,9 @@ class Learned(CappedPolicy):
     It counts memories, not tokens: what is needed tends to be long, so the same number of them
     takes more tokens than the newest would. Load-bearing rows come on top, as under `KeepRecent`.
 
-    A store that has been compacted shows only what was kept. Give it the rows that went as well,
-    with :meth:`after`; without them it learns from what is there.
+    A store that has been compacted shows only what was kept. :func:`memlab.plan` gives it the rows
+    that the store's archive keeps as well; anywhere else do so with :meth:`after`. Without them it
+    learns from what is there.
 
     Raises
     ------
@@ -44,6 +45,7 @@ class Learned(CappedPolicy):
     origin: ClassVar[str] = "memlab: what the store's own past says will be needed"
     reason: ClassVar[str] = "least-expected"
     counts_load_bearing: ClassVar[bool] = False
+    learns: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Refuse what is not a count."""

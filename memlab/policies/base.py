@@ -35,17 +35,30 @@ class Policy(ABC):
         Which rows it chooses among. The others are never touched by it.
     reads_bodies : bool
         Whether it decides by texts, and wants a frame loaded with them.
+    learns : bool
+        Whether it decides by what a store has lived through, and wants that with :meth:`after`.
     """
 
     name: ClassVar[str]
     origin: ClassVar[str]
     population: ClassVar[Literal["active", "superseded"]] = "active"
     reads_bodies: ClassVar[bool] = False
+    learns: ClassVar[bool] = False
 
     @property
     def steps(self) -> "tuple[Policy, ...]":
         """The policies that run, in order: the policy itself, unless it is made of others."""
         return (self,)
+
+    def after(self, past: pd.DataFrame) -> "Policy":  # noqa: ARG002
+        """Return the policy with a past to learn from: itself, unless it learns.
+
+        Parameters
+        ----------
+        past : DataFrame
+            Every row that was ever written, gone ones among them, as :func:`memlab.load` returns.
+        """
+        return self
 
     @abstractmethod
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":

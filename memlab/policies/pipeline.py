@@ -83,6 +83,10 @@ class Pipeline(Policy):
         """The policies that run, those of an inner pipeline among them."""
         return tuple(step for policy in self.policies for step in policy.steps)
 
+    def after(self, past: pd.DataFrame) -> "Pipeline":
+        """Return the pipeline with a past to learn from for each of its policies."""
+        return Pipeline(*(policy.after(past) for policy in self.policies))
+
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":  # noqa: ARG002
         """Name no row: the steps do."""
         raise TypeError("a Pipeline decides through its steps; call memlab.policies.decide")
