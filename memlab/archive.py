@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from memlab.database import COLUMNS, connect_reading, error_in_words, exact, read_store
 from memlab.errors import ArchiveError, PlanError, StoreError
+from memlab.items import shortened
 from memlab.plans import Plan
 from memlab.rows import Value, as_bytes, as_json, fingerprint_of, signal_columns
 from memlab.store import transaction
@@ -147,12 +148,15 @@ class Archive:
         found = [entry for entry in self.entries() if digest and entry.digest.startswith(digest)]
         if len(found) == 1:
             return found[0]
+        name = shortened(digest)
         if not found:
             raise ArchiveError(
-                f"no plan {digest!r} in {self.path}; memlab archive {self.store} lists them"
+                f"no plan {name} in {self.path}; memlab archive {self.store} lists them"
             )
         names = ", ".join(entry.digest[:16] for entry in found)
-        raise ArchiveError(f"{digest!r} names several plans in {self.path}: {names}; write more")
+        raise ArchiveError(
+            f"{shortened(digest)} names several plans in {self.path}: {names}; write more"
+        )
 
     def plan_of(self, entry: Entry) -> Plan:
         """Return the plan that an entry carried out."""

@@ -342,6 +342,7 @@ def receipt_of(plan: Plan, path: Path, now: datetime, *, archived: bool) -> Rece
 
 
 def some_of(names: Sequence[object]) -> str:
-    """Return the first five names, and how many more there are."""
-    shown = ", ".join(str(name) for name in names[:5])
+    """Return the first five names, each cut when it is long, and how many more there are."""
+    texts = [str(name) for name in names[:5]]
+    shown = ", ".join(text if len(text) <= 80 else f"{text[:77]}..." for text in texts)
     return f"{shown} and {len(names) - 5:,} more" if len(names) > 5 else shown

@@ -2,11 +2,16 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from memlab.cli.options import STORE, json_option
 from memlab.cli.output import print_json, print_lines
+from memlab.sheet import Sheet, Table, as_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 DAY = click.DateTime(formats=["%Y-%m-%d"])
 
@@ -53,7 +58,9 @@ def archive(
         if as_json:
             click.echo(found.to_json(orient="records", date_format="iso", indent=2))
         else:
-            print_lines(*(found.to_string(index=False) if len(found) else "none").splitlines())
+            click.echo(
+                as_text(Sheet(f"{len(found):,} memories in the archive", [], [_table(found)]))
+            )
     elif as_json:
         print_json([entry._asdict() for entry in archived_plans(store)])
     else:
@@ -63,6 +70,14 @@ def archive(
                 f"{entry.digest[:12]}  {entry.archived_at:%Y-%m-%d %H:%M}  {state}  "
                 f"{entry.rows:,} memories, {entry.restored:,} restored"
             )
+
+
+def _table(found: "pd.DataFrame") -> Table:
+    """List archived rows so that one line is one row, whatever stands in it."""
+    shown = found.assign(digest=found["digest"].str[:12]).astype(object)
+    rows = shown.where(shown.notna(), "").itertuples(index=False, name=None)
+    cells = [tuple(c if isinstance(c, int) else str(c) for c in row) for row in rows]
+    return Table("", tuple(found.columns), cells)
 
 
 @click.command("space")

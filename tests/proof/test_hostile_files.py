@@ -34,7 +34,7 @@ class Worker:
         """What is wrong with the seed that was sent."""
         try:
             return self.connection.recv()
-        except EOFError:
+        except (EOFError, ConnectionResetError):
             code = self._process.wait()
             self._start()
             return f"seed {self.seed}: the process ended with {code}"

@@ -1,0 +1,280 @@
+"""Whatever a memory says, it is shown as text: in a terminal, a notebook, a report and a file."""
+
+import json
+import shutil
+import unicodedata
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+from invariants import rows_of
+
+import memlab
+from memlab import KeepRecent, Plan, Receipt, apply, plan, restore
+from memlab.cli import main
+from memlab.database import COLUMNS
+from memlab.doctor import diagnose
+from memlab.errors import MemlabError
+from memlab.growth import boot_context, summarize
+from memlab.reclaim import space
+from memlab.reporting import html_of, run_notebook
+from memlab.retrieval import archived_rows, export_archived
+from proof.hostile_text import LONG, TEXTS, make_hostile_store
+from proof.stores import NOW, copy_aside
+
+MOST_SHOWN = 60_000
+"""Characters that a command or a page may take to show a store with a text of ten million."""
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_hostile_store(tmp_path_factory.mktemp("hostile") / "memory.db")
+
+
+@pytest.fixture
+def store(hostile: Path, scratch: Path) -> Path:
+    return copy_aside(hostile, scratch / "copy")
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_hostile_store(tmp_path_factory.mktemp("small") / "memory.db", long=0)
+
+
+@pytest.fixture
+def applied(small: Path, scratch: Path) -> tuple[Path, Plan, Receipt]:
+    path = copy_aside(small, scratch / "applied")
+    made = plan(path, KeepRecent(3), now=NOW)
+    return path, made, apply(made, now=NOW)
+
+
+@pytest.fixture
+def opened() -> Iterator[Any]:
+    """An empty page in a real browser."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        pytest.skip("chromium is not installed")
+    arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=chromium, args=arguments)
+        yield browser.new_page()
+        browser.close()
+
+
+def steering(text: str) -> set[str]:
+    """The characters in a text that could steer a terminal, or hide."""
+    return {c for c in text if unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp", "Cs"}} - {"\n"}
+
+
+def run(*arguments: object) -> Result:
+    result = CliRunner().invoke(main, [str(each) for each in arguments])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_no_command_lets_a_text_steer_the_terminal(store: Path, scratch: Path) -> None:
+    planned = scratch / "plan.json"
+    commands: list[tuple[object, ...]] = [
+        ("show", store),
+        ("size", store),
+        ("doctor", store),
+        ("compact", store, "--keep-recent", 3, "--save-plan", planned),
+        ("apply", planned),
+        ("apply", planned),
+        ("archive", store),
+        ("archive", store, "--rows"),
+        ("archive", store, "--search", "owned"),
+        ("restore", store, "0000"),
+        ("doctor", store),
+        ("space", store),
+    ]
+    for command in commands:
+        result = run(*command)
+        assert result.output
+        assert steering(result.output) == set(), command
+        assert len(result.output) < MOST_SHOWN, command
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_an_id_in_an_error_does_not_steer_the_terminal(name: str, small: Path) -> None:
+    result = run("restore", small, f"no {TEXTS[name]}")
+    assert result.exit_code == 2
+    assert steering(result.output) == set()
+    assert result.output.count("\n") == 1
+
+
+def test_errors_name_rows_in_few_words(store: Path) -> None:
+    made = plan(store, KeepRecent(3), now=NOW)
+    receipt = apply(made, now=NOW)
+    with pytest.raises(MemlabError) as unknown:
+        restore(receipt, ids=["B" * LONG])
+    with memlab.SqliteMemoryStore(store) as opened:
+        opened.connection.execute("UPDATE memory_items SET body = 'changed'")
+    restored = restore(receipt)
+    assert restored == receipt.deleted
+    stale = plan(store, KeepRecent(3), now=NOW)
+    with memlab.SqliteMemoryStore(store) as opened:
+        opened.connection.execute("UPDATE memory_items SET body = 'changed again'")
+    with pytest.raises(MemlabError) as changed:
+        apply(stale, now=NOW)
+    with memlab.SqliteMemoryStore(store) as opened:
+        opened.connection.execute("UPDATE memory_items SET kind = memory_id")
+    with pytest.raises(MemlabError) as bad:
+        memlab.load(store)
+    for error in (unknown, changed, bad):
+        assert len(str(error.value)) < 3000
+
+
+class Tags(HTMLParser):
+    """The tags and attributes of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+
+def shown_in_notebooks(path: Path) -> Iterator[Any]:
+    """Whatever shows a store's own text in a notebook."""
+    frame = memlab.load(path)
+    made = plan(path, KeepRecent(3), now=NOW)
+    yield frame
+    yield summarize(frame, now=NOW)
+    yield boot_context(frame)
+    yield memlab.recommend_cap(frame)
+    yield diagnose(path)
+    yield space(path)
+    yield made
+    yield apply(made, now=NOW)
+    yield archived_rows(path)
+    yield diagnose(path)
+
+
+def test_notebooks_show_text_as_text(store: Path) -> None:
+    for shown in shown_in_notebooks(store):
+        page = shown._repr_html_()
+        found = Tags(page)
+        layout = {"div", "p", "strong", "table", "thead", "tbody", "tr", "th", "td", "style", "br"}
+        assert found.tags <= layout, type(shown)
+        assert found.attributes <= {"style", "class", "border", "scoped"}, type(shown)
+        assert len(page) < MOST_SHOWN, type(shown)
+
+
+def test_the_printed_forms_are_short_and_do_not_steer(store: Path) -> None:
+    for shown in shown_in_notebooks(store):
+        assert len(str(shown)) < MOST_SHOWN, type(shown)
+        if not hasattr(shown, "columns"):  # pandas prints frames, and leaves what it does not know
+            assert steering(str(shown)) == set(), type(shown)
+
+
+def test_a_plan_survives_its_file_and_the_file_is_plain(store: Path) -> None:
+    made = plan(store, KeepRecent(3), now=NOW)
+    text = made.to_json()
+    assert text.isascii()
+    assert steering(text) == set()
+    assert Plan.from_json(text) == made
+    receipt = apply(made, now=NOW)
+    assert receipt.to_json().isascii()
+    assert Receipt.from_json(receipt.to_json()) == receipt
+
+
+def test_exports_keep_every_text(applied: tuple[Path, Plan, Receipt], scratch: Path) -> None:
+    path, made, receipt = applied
+    lines, table = scratch / "rows.jsonl", scratch / "rows.parquet"
+    assert export_archived(path, lines) == receipt.deleted
+    assert export_archived(path, table) == receipt.deleted
+    restore(receipt)
+    rows = rows_of(path)
+    wanted = [
+        [
+            value.decode() if isinstance(value, bytes) else value
+            for value in rows[row.position][1:15]
+        ]
+        for row in made.rows
+    ]
+    assert lines.read_bytes().isascii()
+    objects = [json.loads(line) for line in lines.read_text().split("\n")[:-1]]
+    assert [[each[name] for name in COLUMNS] for each in objects] == wanted
+    parquet = pq.read_table(table).to_pylist()
+    assert [[each[name] for name in COLUMNS] for each in parquet] == wanted
+
+
+def test_exports_keep_ten_million_characters(store: Path, scratch: Path) -> None:
+    apply(plan(store, KeepRecent(3), now=NOW), now=NOW)
+    lines, table = scratch / "rows.jsonl", scratch / "rows.parquet"
+    for target in (lines, table):
+        assert export_archived(store, target, search="A" * LONG) == 3
+    objects = [json.loads(line) for line in lines.read_text().splitlines()]
+    for rows in (objects, pq.read_table(table).to_pylist()):
+        assert max(len(row["title"]) for row in rows) == LONG
+
+
+def report_of(store: Path, page: Path) -> Path:
+    """The report on a store whose name is hostile too."""
+    named = store.rename(store.with_name(TEXTS["image"].replace("/", "")[:60]))
+    result = run("report", named, "-o", page, "--keep-recent", 3)
+    assert result.exit_code == 0, result.output
+    return page
+
+
+def notebook_of(store: Path, page: Path) -> Path:
+    """A page of all that a notebook shows of a store's own text."""
+    code = (
+        f"import memlab; from memlab.doctor import diagnose; store = {str(store)!r}",
+        "memlab.load(store, with_body=True)",
+        "made = memlab.plan(store, memlab.KeepRecent(3)); made",
+        "print(made)",
+        "memlab.apply(made)",
+        "memlab.archived_rows(store)",
+        "diagnose(store)",
+    )
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in code])
+    run_notebook(notebook, page.parent)
+    page.write_text(html_of(notebook, TEXTS["escape"]))
+    assert "fetch(" in page.read_text()
+    return page
+
+
+@pytest.mark.parametrize("make", [report_of, notebook_of])
+def test_a_browser_finds_nothing_to_run_or_to_fetch(
+    make: Callable[[Path, Path], Path], small: Path, scratch: Path, opened: Any
+) -> None:
+    page = make(copy_aside(small, scratch / "copy"), scratch / "page.html")
+    requests: list[str] = []
+    dialogs: list[str] = []
+    opened.on("request", lambda request: requests.append(request.url))
+    opened.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+    opened.goto(page.as_uri(), wait_until="networkidle")
+
+    assert [url for url in requests if not url.startswith(("data:", "blob:"))] == [page.as_uri()]
+    assert dialogs == []
+    assert opened.evaluate("window.owned") is None
+    assert opened.title() != "owned"
+    handlers = opened.evaluate(
+        "[...document.querySelectorAll('*')].flatMap(element => [...element.attributes])"
+        ".filter(each => each.name.startsWith('on') || /^\\s*javascript:/i.test(each.value))"
+        ".map(each => each.value)"
+    )
+    assert handlers == []
+
+
+def test_a_browser_would_notice(scratch: Path, opened: Any) -> None:
+    page = scratch / "page.html"
+    page.write_text(f"<body>{TEXTS['script']}{TEXTS['image']}</body>")
+    requests: list[str] = []
+    opened.on("request", lambda request: requests.append(request.url))
+    opened.goto(page.as_uri(), wait_until="networkidle")
+    assert opened.evaluate("window.owned") == 1
+    assert len(requests) > 1
