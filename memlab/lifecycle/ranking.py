@@ -10,6 +10,7 @@ finding the lowest, adding, and removing a row look at one path through the tree
 import math
 from collections.abc import Iterable
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, NamedTuple, Protocol
 
 from memlab.scoring import value_score
@@ -132,13 +133,9 @@ class Tournament:
         if one is None or other is None:
             self._winner[node] = one or other
         else:
-            self._winner[node] = min(one, other, key=lambda row: self._key(row, now))
-            begins, ends = self._holds(one, other, at)
-        spans = (self._span[left], self._span[right])
-        self._span[node] = (
-            max(begins, *(span[0] for span in spans)),
-            min(ends, *(span[1] for span in spans)),
-        )
+            self._winner[node], begins, ends = self._lower(one, other, now, at)
+        (one_begins, one_ends), (other_begins, other_ends) = self._span[left], self._span[right]
+        self._span[node] = max(begins, one_begins, other_begins), min(ends, one_ends, other_ends)
 
     def _key(self, row: Ranked, now: datetime) -> tuple[float, datetime, int]:
         score = value_score(
@@ -150,24 +147,32 @@ class Tournament:
         )
         return score, row.accessed, row.position
 
-    def _holds(self, one: Ranked, other: Ranked, at: float) -> tuple[float, float]:
-        """Return the span of time around `at` in which two rows keep their order.
+    def _lower(
+        self, one: Ranked, other: Ranked, now: datetime, at: float
+    ) -> tuple[Ranked, float, float]:
+        """Return which of two rows goes first, and the span of time around `at` in which it does.
 
-        With access ages apart by ``d`` half-lives and importances by ``i``, their scores cross
-        where the newer access is ``log2(recency * (1 - 2**-d) / (importance * i))`` half-lives old.
-        Near that moment rounding decides, so the span ends before it.
+        With access ages apart by ``d`` half-lives and importances by ``i``, the scores cross where
+        the newer access is ``log2(recency * (1 - 2**-d) / (importance * i))`` half-lives old: the
+        older access is lower before that, the newer after. Near that moment rounding decides, so
+        the scores themselves are compared and the span is empty.
         """
-        older, newer = sorted((one, other), key=lambda row: row.accessed)
+        older, newer = sorted((one, other), key=attrgetter("accessed", "position"))
         latest = newer.accessed.timestamp()
-        if at < latest:
-            return NEVER  # a clock behind the last access: recency stands still until then
-        apart = (latest - older.accessed.timestamp()) / self._half_life
-        gain = self._capacity.importance * (older.importance - newer.importance)
-        fading = self._capacity.recency * -math.expm1(-apart * math.log(2))
-        if gain <= 0 or fading <= 0:
-            return latest, math.inf
-        crossing = latest + self._half_life * math.log2(fading / gain)
-        doubt = self._half_life * min(1.0, 1e-14 / gain) + 1e-5
-        if at < crossing - doubt:
-            return latest, crossing - doubt
-        return (crossing + doubt, math.inf) if at > crossing + doubt else NEVER
+        begins, ends = NEVER  # a clock behind the last access: recency stands still until then
+        if at >= latest:
+            gain = self._capacity.importance * (older.importance - newer.importance)
+            if gain <= 0:
+                return older, latest, math.inf
+            apart = (latest - older.accessed.timestamp()) / self._half_life
+            fading = self._capacity.recency * -math.expm1(-apart * math.log(2))
+            if fading > 0:
+                crossing = latest + self._half_life * math.log2(fading / gain)
+                doubt = self._half_life * min(1.0, 1e-14 / gain) + 1e-5
+                if at < crossing - doubt:
+                    return older, latest, crossing - doubt
+                if at > crossing + doubt:
+                    return newer, max(latest, crossing + doubt), math.inf
+            else:
+                begins, ends = latest, math.inf
+        return min(older, newer, key=lambda row: self._key(row, now)), begins, ends
