@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from memlab.database import COLUMNS, connect_reading, error_in_words, exact, read_store
-from memlab.errors import ArchiveError, PlanError, StoreError
+from memlab.errors import ArchiveError, PlanError, StoreError, UnfilledArchiveError
 from memlab.items import shortened
 from memlab.plans import Plan
 from memlab.rows import Value, as_bytes, as_json, fingerprint_of, signal_columns
@@ -391,6 +391,8 @@ def check_archive(connection: sqlite3.Connection, path: Path) -> None:
 
     Raises
     ------
+    UnfilledArchiveError
+        When it is still empty.
     ArchiveError
         When it does not.
     """
@@ -398,6 +400,11 @@ def check_archive(connection: sqlite3.Connection, path: Path) -> None:
     tables = connection.execute(
         "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name"
     ).fetchall()
+    if version == 0 and not tables:
+        raise UnfilledArchiveError(
+            f"{path} was begun and never filled: a plan was cut short before it took anything out; "
+            "apply it again, or delete that file"
+        )
     if version != FORMAT or tables != [("applies",), ("archived",)]:
         raise ArchiveError(
             f"{path} is not an archive of format {FORMAT} (it says {version}); use the memlab that "
@@ -425,6 +432,8 @@ def archive_errors(path: Path) -> Iterator[None]:
 def _existing(store: Path) -> Path:
     path = archive_path(store)
     if not path.is_file() or path.stat().st_size == 0:
+        if not store.is_file():
+            raise ArchiveError(f"there is no store {store} and no archive {path}; check the path")
         raise ArchiveError(f"there is no archive {path}: no plan has taken anything out of {store}")
     return path
 

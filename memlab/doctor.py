@@ -16,7 +16,7 @@ from memlab import columns as col
 from memlab.archive import Archive, Entry, archive_path, read_archive
 from memlab.compaction import Located, locate, some_of
 from memlab.database import COLUMNS, connect_reading, exact, read_store, store_file
-from memlab.errors import MemlabError
+from memlab.errors import MemlabError, UnfilledArchiveError
 from memlab.frame import load
 from memlab.items import REJECTED_PATH_TAG, MemoryKind
 from memlab.reclaim import in_bytes, space
@@ -233,6 +233,8 @@ def _supersession(file: Path, frame: pd.DataFrame) -> Check:
     )
     if cyclic:
         faults.append(f"{len(cyclic):,} replace each other in a circle ({some_of(cyclic)})")
+    if not links:
+        return Check("supersession", Status.OK, "no row was replaced", counts=counts)
     if not faults:
         summary = f"all {len(links):,} replaced rows lead to one that is there or archived"
         return Check("supersession", Status.OK, summary, counts=counts)
@@ -306,9 +308,13 @@ def _archive(file: Path) -> Check:
         with closing(connect_reading(uri)) as connection:
             return read_archive(file, lambda archive: _archive_against(connection, archive))
 
+    nothing = Check("archive", Status.OK, "empty: no plan has taken anything out")
     if archive_path(file).stat().st_size == 0:
-        return Check("archive", Status.OK, "empty: no plan has taken anything out")
-    return read_store(file, look)
+        return nothing
+    try:
+        return read_store(file, look)
+    except UnfilledArchiveError:
+        return nothing
 
 
 def _archive_against(connection: sqlite3.Connection, archive: Archive) -> Check:
@@ -332,7 +338,7 @@ def _archive_against(connection: sqlite3.Connection, archive: Archive) -> Check:
             findings.append(_cut_short(entry, located, archive.store))
         elif unrecorded:
             findings.append(_back_again(entry, len(unrecorded), archive.store))
-    summary = f"{counts['rows']:,} rows of {len(entries):,} plans"
+    summary = f"{counts['rows']:,} rows of {len(entries):,} plan{'s' * (len(entries) != 1)}"
     if not findings:
         return Check("archive", Status.OK, f"{summary}, matching the store", counts=counts)
     faults, advice = zip(*findings, strict=True)

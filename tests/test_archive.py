@@ -14,7 +14,8 @@ from stores import RawText, episodes, row, run_sql, write_rows, write_signals
 
 from memlab.archive import archive_path, open_archive
 from memlab.compaction import ApplyStep, apply
-from memlab.errors import ArchiveError
+from memlab.doctor import Status, diagnose
+from memlab.errors import ArchiveError, UnfilledArchiveError
 from memlab.planning import plan
 from memlab.plans import Receipt
 from memlab.policies import KeepRecent
@@ -279,3 +280,20 @@ def test_an_archive_whose_tables_were_changed_by_hand_is_refused(store: Path) ->
     run_sql(archive_of(store), "UPDATE applies SET archived_at = 'yesterday'")
     with pytest.raises(ArchiveError, match="changed by hand"):
         archived_plans(store)
+
+
+def test_an_archive_that_was_begun_and_never_filled_is_said_to_be_that(store: Path) -> None:
+    with closing(sqlite3.connect(archive_of(store), isolation_level=None)) as connection:
+        connection.execute("VACUUM")  # a page, and nothing in it
+    assert archive_of(store).stat().st_size
+    with pytest.raises(UnfilledArchiveError, match=r"begun and never filled.*apply it again"):
+        archived_plans(store)
+    (found,) = [check for check in diagnose(store).checks if check.name == "archive"]
+    assert (found.status, found.summary) == (Status.OK, "empty: no plan has taken anything out")
+    compacted(store, 4)
+    assert [entry.rows for entry in archived_plans(store)] == [6]
+
+
+def test_an_archive_of_a_store_that_is_not_there_sends_to_the_path(tmp_path: Path) -> None:
+    with pytest.raises(ArchiveError, match=r"no store .* and no archive .*; check the path"):
+        archived_plans(tmp_path / "memory.db")
