@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Self
 
 import pytest
 from click.testing import CliRunner, Result
@@ -284,6 +285,52 @@ def test_help_loads_nothing_heavy() -> None:
     heavy = {"pandas", "numpy", "matplotlib", "pyarrow", "numba", "nbformat", "IPython", "sklearn"}
     assert "Commands:" in done.stdout
     assert not heavy & set(done.stdout.split())
+
+
+def test_the_list_of_commands_cuts_no_sentence_short() -> None:
+    listed = run("--help").output.partition("Commands:")[2].strip().splitlines()
+    assert len(listed) == len(main.commands)
+    assert not [line for line in listed if line.endswith("...")]
+
+
+def test_an_interrupted_command_says_so_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("memlab.frame.load", interrupted)
+    stopped = run("show")
+    assert (stopped.exit_code, stopped.output) == (130, "memlab: interrupted\n")
+
+
+def test_a_server_outlives_the_ctrl_c_that_it_hears_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Server:
+        waits = 0
+
+        def __init__(self, command: list[str]) -> None:
+            assert command[1:3] == ["-m", "jupyterlab"]
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            assert self.waits == 2
+
+        def wait(self) -> int:
+            self.waits += 1
+            if self.waits == 1:
+                raise KeyboardInterrupt
+            return 7
+
+    monkeypatch.setattr(subprocess, "Popen", Server)
+    monkeypatch.setattr("memlab.reporting.copy_notebooks", lambda *_: [])
+    assert run("lab").exit_code == 7
+
+
+def test_the_help_of_a_command_lists_the_policies_it_takes_and_no_other() -> None:
+    listed = run("compare", "--help").output.partition("Policies:")[2]
+    assert "learned" in listed
+    assert "purge-superseded" not in listed
+    assert all(name in run("compact", "--help").output for name in ORIGINS)
 
 
 def test_every_command_says_what_it_is_for() -> None:

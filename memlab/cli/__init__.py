@@ -22,7 +22,7 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; an error of memlab becomes one line on stderr.
 
-        The exit code is 1 where a plan was refused, 2 for bad input.
+        The exit code is 1 where a plan was refused, 2 for bad input, 130 after Ctrl-C.
         """
         try:
             return super().invoke(ctx)
@@ -30,6 +30,9 @@ class Commands(click.Group):
             click.echo(f"memlab: {for_terminal(str(error))}", err=True)
             refused = isinstance(error, StalePlanError | AlreadyAppliedError | CompactionError)
             ctx.exit(1 if refused else 2)
+        except KeyboardInterrupt:
+            click.echo("memlab: interrupted", err=True)
+            ctx.exit(130)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -37,8 +40,8 @@ class Commands(click.Group):
 def main() -> None:
     """See an agent's memory grow, size its keep_recent cap, compact it safely, take it back.
 
-    STORE is the SQLite file an agent keeps its memories in, often called memory.db. Reading it
-    never changes it. Commands that change it say what they would do and wait for --apply.
+    STORE is the SQLite file an agent keeps its memories in, often called memory.db. Looking at it
+    never changes it. compact says what it would delete and waits for --apply; restore puts it back.
     """
 
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-@click.command(epilog=origins_epilog())
+@click.command(
+    epilog=origins_epilog(), short_help="Show what a cap would delete; with --apply, do it."
+)
 @click.argument("store", type=STORE)
 @policy_options
 @click.option("--save-plan", type=FILE, help="Write the plan to a file for review.")
@@ -57,7 +59,7 @@ def compact(
         print_lines(*_warnings(made), *_next_steps(save_plan, nothing=not made.rows))
 
 
-@click.command("apply")
+@click.command("apply", short_help="Carry out a plan that was saved and reviewed.")
 @click.argument("plan_file", metavar="PLAN", type=FILE)
 @click.option("--store", type=STORE, help="The store, where it is not the one the plan names.")
 @json_option
@@ -90,7 +92,7 @@ def finish_plan(store: Path, digest: str, as_json: bool) -> None:
     click.echo(receipt.to_json() if as_json else str(receipt), nl=not as_json)
 
 
-@click.command("restore")
+@click.command("restore", short_help="Put back what a plan deleted.")
 @click.argument("store", type=STORE)
 @click.argument("digest")
 @click.option("--id", "ids", multiple=True, help="Only this memory; may be given several times.")
@@ -119,7 +121,7 @@ def _warnings(made: "Plan") -> list[str]:
 
 def _next_steps(save_plan: Path | None, *, nothing: bool) -> list[str]:
     if nothing:
-        return ["nothing to do: the store is within the cap"]
+        return ["nothing to do: under this policy every memory stays"]
     if save_plan is not None:
         return [
             f"nothing was deleted; the plan is in {save_plan}. After review:",

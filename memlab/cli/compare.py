@@ -23,6 +23,7 @@ AGES: Final = tuple(timedelta(days=days) for days in (7, 30, 90, 180, 365))
 
 COUNTED: Final = ("recent", "value", "budget", "learned", "odek", "betterdb")
 TRIED: Final = ("recent", "ttl", "value", "learned")
+COMPARED: Final = tuple(sorted({*COUNTED, "ttl", "dedup"}))
 
 SHOWN: Final = {
     "hit_ratio": "hit ratio",
@@ -33,13 +34,24 @@ SHOWN: Final = {
     "only_here": "only here",
 }
 
+_LEGEND: Final = (
+    "hit ratio  needs in this past that found their memory, as they were; memlab size estimates",
+    "           those to come, which reach further back",
+    "oracle     the most that any policy with as many slots could have served",
+    "only here  needs that this line alone would have lost",
+    "A count is of prunable memories for recent, learned and odek; the others count load-bearing",
+    "ones too, which never go.",
+)
 
-@click.command(epilog=origins_epilog())
+
+@click.command(
+    epilog=origins_epilog(COMPARED), short_help="Compare policies on the store's own past."
+)
 @click.argument("store", type=STORE)
 @click.option(
     "--policy",
     "names",
-    type=click.Choice(sorted({*COUNTED, "ttl", "dedup"})),
+    type=click.Choice(COMPARED),
     multiple=True,
     help=f"A policy to try; may be given several times.  [default: {', '.join(TRIED)}]",
 )
@@ -141,7 +153,9 @@ def _table_lines(
         "",
         f"{references:,} references; load-bearing floor {items:,} memories, {tokens:,} tokens",
     ]
-    if not references:
+    if references:
+        notes += ["", *_LEGEND]
+    else:
         notes.append("no reference is known, so no hit ratio: only costs can be compared")
     return [*lines, *notes]
 

@@ -7,7 +7,7 @@ import click
 from memlab.cli.options import STORE, json_option
 
 
-@click.command()
+@click.command(short_help="Look at the health of a store and of its archive.")
 @click.argument("store", type=STORE)
 @click.option(
     "--threshold",

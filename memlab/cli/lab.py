@@ -12,7 +12,7 @@ from memlab.database import store_file
 from memlab.errors import MissingExtraError
 
 
-@click.command()
+@click.command(short_help="Open the notebooks in JupyterLab.")
 @click.argument("store", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--folder",
@@ -49,4 +49,14 @@ def lab(
     command = [sys.executable, "-m", "jupyterlab", str(folder)]
     command += ["--no-browser"] * no_browser + ["--allow-root"] * allow_root
     command += [f"--port={port}"] if port else []
-    raise SystemExit(subprocess.run(command, check=False).returncode)
+    raise SystemExit(_run_to_its_end(command))
+
+
+def _run_to_its_end(command: list[str]) -> int:
+    """Return the exit code of a server that hears Ctrl-C itself, and asks before it stops."""
+    with subprocess.Popen(command) as server:
+        while True:
+            try:
+                return server.wait()
+            except KeyboardInterrupt:
+                continue

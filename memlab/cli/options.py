@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-STORE = click.Path(path_type=Path)
+STORE = click.Path(path_type=Path, readable=False)
+"""Whether it can be read is for the reader to say, with what to do."""
 
 
 def json_option(command: Command) -> Command:

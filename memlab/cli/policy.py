@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -89,10 +89,10 @@ def policy_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def origins_epilog() -> str:
-    """Return whose rule each policy is, for the end of a command's help."""
-    width = max(map(len, ORIGINS))
-    lines = [f"  {name:{width}}  {origin}" for name, origin in ORIGINS.items()]
+def origins_epilog(names: Collection[str] = tuple(ORIGINS)) -> str:
+    """Return whose rule each policy is, for the end of the help of a command that takes `names`."""
+    width = max(map(len, names))
+    lines = [f"  {name:{width}}  {origin}" for name, origin in ORIGINS.items() if name in names]
     return "\b\nPolicies:\n" + "\n".join(lines)
 
 

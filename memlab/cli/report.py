@@ -18,7 +18,7 @@ WITHOUT_EVIDENCE: Final = 50
 """The cap that a report shows where the evidence does not allow to recommend one."""
 
 
-@click.command()
+@click.command(short_help="Write one HTML file with charts.")
 @click.argument("store", type=STORE, required=False)
 @click.option(
     "-o",

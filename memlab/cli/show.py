@@ -9,7 +9,7 @@ from memlab.cli.options import STORE, json_option, moment_for, store_or_bundled
 from memlab.cli.output import print_json, print_lines
 
 
-@click.command()
+@click.command(short_help="Show what an agent loads at every start.")
 @click.argument("store", type=STORE, required=False)
 @click.option(
     "--threshold",

@@ -20,7 +20,7 @@ AROUND: Final = (0, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_0
 """Caps that the table shows beside those of the answer."""
 
 
-@click.command()
+@click.command(short_help="Recommend a keep_recent, with evidence.")
 @click.argument("store", type=STORE, required=False)
 @click.option(
     "--target",

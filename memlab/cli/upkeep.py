@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 DAY = click.DateTime(formats=["%Y-%m-%d"])
 
 
-@click.command()
+@click.command(short_help="List, search, export or drop what was deleted.")
 @click.argument("store", type=STORE)
 @click.option("--rows", is_flag=True, help="List the archived memories instead of the plans.")
 @click.option("--digest", help="Only what this plan took out; the beginning of a digest will do.")
@@ -47,7 +47,8 @@ def archive(
             raise click.UsageError("give either --drop-before or --drop")
         before = drop_before.replace(tzinfo=UTC) if drop_before else None
         entries = drop_archived(store, before=before, digest=drop)
-        print_lines(f"dropped {sum(e.left for e in entries):,} memories of {len(entries):,} plans")
+        plans = f"{len(entries):,} plan{'s' * (len(entries) != 1)}"
+        print_lines(f"dropped {sum(e.left for e in entries):,} memories of {plans}")
     elif export is not None:
         if export.suffix not in {".jsonl", ".parquet"}:
             raise click.UsageError(f"--export must end in .jsonl or .parquet, not {export.name!r}")
@@ -80,7 +81,7 @@ def _table(found: "pd.DataFrame") -> Table:
     return Table("", tuple(found.columns), cells)
 
 
-@click.command("space")
+@click.command("space", short_help="Show where the bytes are.")
 @click.argument("store", type=STORE)
 @json_option
 def show_space(store: Path, as_json: bool) -> None:
@@ -94,7 +95,7 @@ def show_space(store: Path, as_json: bool) -> None:
         click.echo(str(found))
 
 
-@click.command("vacuum")
+@click.command("vacuum", short_help="Give the room of deleted memories back.")
 @click.argument("store", type=STORE)
 @json_option
 def vacuum_store(store: Path, as_json: bool) -> None:
