@@ -49,7 +49,11 @@ def in_words(policy: Mapping[str, Any]) -> str:
     >>> in_words({"policy": "recent", "keep": 50, "by": "position"})
     "recent(keep=50, by='position')"
     """
-    settings = (f"{name}={_word(value)}" for name, value in policy.items() if name != "policy")
+    settings = (
+        f"{name}={_word(value)}"
+        for name, value in policy.items()
+        if name != "policy" and value is not None
+    )
     return f"{policy.get('policy')}({', '.join(settings)})"
 
 
