@@ -34,7 +34,7 @@ from memlab.rows import (
     signal_columns,
     signal_fingerprints,
 )
-from memlab.store import classify_rows, delete_surplus, transaction
+from memlab.store import classify_rows, delete_rows, transaction
 
 
 class ApplyStep(StrEnum):
@@ -156,20 +156,6 @@ def count_rows(connection: sqlite3.Connection) -> int:
     """Return how many rows ``memory_items`` has."""
     (count,) = connection.execute("SELECT count(*) FROM main.memory_items").fetchone()
     return int(count)
-
-
-def fingerprints_of_others(connection: sqlite3.Connection, table: str) -> list[tuple[int, str]]:
-    """Return fingerprints of the rows not in `table` where a trigger could change them.
-
-    Reading a whole store takes time, and in a store without triggers nothing else can happen.
-    """
-    if not connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'trigger'").fetchone():
-        return []
-    others = (
-        "(SELECT rowid AS position FROM main.memory_items "
-        f"WHERE rowid NOT IN (SELECT position FROM temp.{table}))"
-    )
-    return list(fingerprints(connection, others))
 
 
 class Located(NamedTuple):
@@ -303,24 +289,20 @@ def _check_fresh(connection: sqlite3.Connection, plan: Plan) -> None:
 
 
 def _delete(connection: sqlite3.Connection, plan: Plan, load_bearing: int, watch: Watch) -> None:
-    rows, others = count_rows(connection), fingerprints_of_others(connection, "surplus")
-    if signal_columns(connection):
-        connection.execute(
-            f"DELETE FROM main.{SIGNALS} WHERE memory_id IN (SELECT memory_id "
-            "FROM main.memory_items WHERE rowid IN (SELECT position FROM temp.surplus))"
-        )
-    deleted = delete_surplus(connection, load_bearing)
+    chosen = "rowid IN (SELECT position FROM temp.surplus)"
+    rows = count_rows(connection)
+    signals = (
+        f"DELETE FROM main.{SIGNALS} WHERE memory_id IN "
+        f"(SELECT memory_id FROM main.memory_items WHERE {chosen})"
+    )
+    beside = signals if signal_columns(connection) else None
+    deleted = delete_rows(connection, chosen, load_bearing, beside=beside)
     watch(ApplyStep.DELETED)
-    left = count_rows(connection)
-    if not deleted == rows - left == len(plan.rows):
+    gone = rows - count_rows(connection)
+    if not deleted == gone == len(plan.rows):
         raise CompactionError(
-            f"{len(plan.rows):,} rows were to go and {rows - left:,} would have gone; all was "
-            "rolled back: look for a trigger on memory_items in the store"
-        )
-    if others != fingerprints_of_others(connection, "surplus"):
-        raise CompactionError(
-            "rows that were to stay would have changed; all was rolled back: look for a trigger "
-            "on memory_items in the store"
+            f"{len(plan.rows):,} rows were to go and {gone:,} would have gone; all was rolled "
+            "back: look for a trigger on memory_items in the store"
         )
     watch(ApplyStep.VERIFIED)
 

@@ -11,7 +11,6 @@ from memlab.archive import Archive, Copy, Entry, open_archive
 from memlab.compaction import (
     Watch,
     count_rows,
-    fingerprints_of_others,
     locate,
     opened_for_change,
     record_finished,
@@ -34,6 +33,7 @@ from memlab.rows import (
     as_bytes,
     fill_positions,
     fingerprints,
+    fingerprints_under_triggers,
     from_json,
     quoted,
     signal_columns,
@@ -179,7 +179,8 @@ def _put_back(
     connection: sqlite3.Connection, entry: Entry, copies: list[Copy], watch: Watch
 ) -> None:
     """Insert the copies named in ``temp.wanted``, and check that nothing else happened."""
-    rows, others = count_rows(connection), fingerprints_of_others(connection, "wanted")
+    others = "rowid NOT IN (SELECT position FROM temp.wanted)"
+    rows, unchanged = count_rows(connection), fingerprints_under_triggers(connection, others)
     names = ", ".join(COLUMNS)
     connection.execute(
         f"INSERT INTO main.memory_items (rowid, {names}) SELECT position, {names} "
@@ -193,7 +194,7 @@ def _put_back(
     if (
         back != {copy.position: copy.fingerprint for copy in copies}
         or count_rows(connection) != rows + len(copies)
-        or others != fingerprints_of_others(connection, "wanted")
+        or unchanged != fingerprints_under_triggers(connection, others)
     ):
         raise ArchiveError(
             "the rows would not have come back as they were, or others would have changed; all was "

@@ -76,6 +76,20 @@ def signal_fingerprints(connection: sqlite3.Connection, source: str) -> Iterator
     )
 
 
+def fingerprints_under_triggers(
+    connection: sqlite3.Connection, condition: str
+) -> list[tuple[int, str]]:
+    """Return position and fingerprint of the rows that meet a condition in SQL.
+
+    None in a store without triggers: there a statement changes the rows it names and no others, and
+    reading a whole store takes time.
+    """
+    if not connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'trigger'").fetchone():
+        return []
+    source = f"(SELECT rowid AS position FROM main.memory_items WHERE {condition})"
+    return list(fingerprints(connection, source))
+
+
 def fill_positions(connection: sqlite3.Connection, table: str, positions: Iterable[int]) -> None:
     """Put positions into a new temporary table that :func:`fingerprints` can read."""
     connection.execute(f"DROP TABLE IF EXISTS temp.{table}")

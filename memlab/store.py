@@ -6,8 +6,9 @@ Standard library only: an agent's runtime that imports this module pays for noth
 import json
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -31,6 +32,7 @@ from memlab.items import (
     is_load_bearing_stored,
     strings_of,
 )
+from memlab.rows import fingerprints_under_triggers
 
 _SELECT: Final = f"SELECT {', '.join(COLUMNS)} FROM memory_items"
 _UPSERT: Final = (
@@ -38,10 +40,13 @@ _UPSERT: Final = (
     "ON CONFLICT (memory_id) DO UPDATE SET "
     + ", ".join(f"{name} = excluded.{name}" for name in COLUMNS[1:])
 )
+# BINARY: a table may declare its columns NOCASE. IN, not EXISTS: a subquery that looks at the row
+# would keep SQLite from deleting while it scans.
 _PRUNABLE_PAIR: Final = (
-    "EXISTS (SELECT 1 FROM temp.prunable_pairs AS pair "
-    "WHERE pair.kind = memory_items.kind AND pair.tags_json = memory_items.tags_json)"
+    "(kind COLLATE BINARY, tags_json COLLATE BINARY) "
+    "IN (SELECT kind, tags_json FROM temp.prunable_pairs)"
 )
+_NOT_PRUNABLE: Final = f"{_PRUNABLE_PAIR} IS NOT TRUE"
 _ACTIVE_PRUNABLE: Final = f"superseded_by IS NULL AND {_PRUNABLE_PAIR}"
 _HIGHEST_ROWID: Final = 2**63 - 1
 _SMALLEST_DATABASE: Final = 512
@@ -192,24 +197,35 @@ class SqliteMemoryStore:
         BadRowError
             When an active row cannot be classified; nothing is deleted.
         CompactionError
-            When a load-bearing row would have gone too; nothing is deleted.
+            When a trigger would have cost a load-bearing row, or changed any that stays; nothing is
+            deleted.
         """
         if type(keep_recent) is not int or keep_recent < 0:
             raise ValueError(f"keep_recent must be an int of 0 or more, not {keep_recent!r}")
         with self._errors_in_words(), transaction(self.connection):
             load_bearing = classify_rows(self.connection)
-            if select_surplus(self.connection, keep_recent):
-                deleted = delete_surplus(self.connection, load_bearing)
-            else:
-                deleted = 0
-            drop_selection(self.connection)
+            surplus = surplus_condition(self.connection, keep_recent)
+            deleted = delete_rows(self.connection, surplus, load_bearing) if surplus else 0
+            forget_verdicts(self.connection)
         return deleted
 
     def copy_to(self, path: Path) -> None:
-        """Copy the whole store into a new file at `path`."""
-        with self._errors_in_words(), connect(path) as copy:
+        """Copy the whole store into a new file.
+
+        Parameters
+        ----------
+        path : Path
+            The file to make.
+
+        Raises
+        ------
+        StoreError
+            When it exists or cannot be written.
+        """
+        if path.exists():
+            raise StoreError(f"{path} exists; name a file that does not")
+        with sqlite_errors_in_words(path), closing(connect(path)) as copy:
             self.connection.backup(copy)
-        copy.close()
 
     def _items(self, where: str, *values: str) -> list[MemoryItem]:
         with self._errors_in_words():
@@ -242,7 +258,7 @@ def classify_rows(connection: sqlite3.Connection) -> int:
     """Ask the predicate once per distinct kind and tags, and keep the prunable pairs.
 
     Call it inside a transaction. The pairs stay in ``temp.prunable_pairs`` until
-    :func:`drop_selection`. Superseded rows that cannot be classified count as load-bearing.
+    :func:`forget_verdicts`. Superseded rows that cannot be classified count as load-bearing.
 
     Returns
     -------
@@ -254,66 +270,63 @@ def classify_rows(connection: sqlite3.Connection) -> int:
     BadRowError
         When an active row cannot be classified.
     """
-    drop_selection(connection)
+    forget_verdicts(connection)
     connection.execute(
         "CREATE TEMP TABLE prunable_pairs "
         "(kind, tags_json, PRIMARY KEY (kind, tags_json)) WITHOUT ROWID"
     )
+    verdict = cache(is_load_bearing_stored)
     load_bearing = 0
     with exact(connection):
-        pairs = connection.execute(
-            "SELECT kind, tags_json, count(*), min(iif(superseded_by IS NULL, rowid, NULL)) "
-            "FROM memory_items GROUP BY kind, tags_json"
-        )
-        for kind, tags_json, rows, first_active in pairs:
+        # Once a pair is known to be prunable, its rows are passed over in SQL.
+        for position, kind, tags_json, active in connection.execute(
+            f"SELECT rowid, kind, tags_json, superseded_by IS NULL FROM memory_items "
+            f"WHERE {_NOT_PRUNABLE} ORDER BY rowid"
+        ):
             try:
-                verdict = _verdict(kind, tags_json)
+                pair = _decoded(kind), _decoded(tags_json)
+                is_load_bearing = verdict(*pair)
             except ValueError as error:
-                if first_active is not None:
-                    raise _unclassifiable(connection, first_active, error) from error
-                verdict = True
-            if verdict:
-                load_bearing += rows
+                if active:
+                    raise _unclassifiable(connection, position, error) from error
+                is_load_bearing = True
+            if is_load_bearing:
+                load_bearing += 1
             else:
-                pair = (kind.decode(), tags_json.decode())
-                connection.execute("INSERT INTO temp.prunable_pairs VALUES (?, ?)", pair)
+                connection.execute("INSERT OR IGNORE INTO temp.prunable_pairs VALUES (?, ?)", pair)
     return load_bearing
 
 
-def select_surplus(connection: sqlite3.Connection, keep_recent: int) -> int:
-    """Put the rowids of all active prunable rows but the newest into ``temp.surplus``.
+def surplus_condition(connection: sqlite3.Connection, keep_recent: int) -> str | None:
+    """Return, as SQL, which rows are active, prunable and not among the newest `keep_recent`.
 
-    Call it after :func:`classify_rows`, in the same transaction.
-
-    Returns
-    -------
-    int
-        How many rows are surplus.
+    Call it after :func:`classify_rows`, in the same transaction. None when there are no such rows.
     """
-    connection.execute("CREATE TEMP TABLE surplus (position INTEGER PRIMARY KEY)")
     cut = connection.execute(
         f"SELECT rowid FROM memory_items WHERE {_ACTIVE_PRUNABLE} "
         "ORDER BY rowid DESC LIMIT 1 OFFSET ?",
         (min(keep_recent, _HIGHEST_ROWID),),
     ).fetchone()
-    if cut is None:
-        return 0
-    return connection.execute(
-        "INSERT INTO temp.surplus SELECT rowid FROM memory_items "
-        f"WHERE rowid <= ? AND {_ACTIVE_PRUNABLE} ORDER BY rowid",
-        cut,
-    ).rowcount
+    return None if cut is None else f"rowid <= {cut[0]} AND {_ACTIVE_PRUNABLE}"
 
 
-def delete_surplus(connection: sqlite3.Connection, load_bearing: int) -> int:
-    """Delete the rows in ``temp.surplus`` and check that every load-bearing row is still there.
+def delete_rows(
+    connection: sqlite3.Connection, chosen: str, load_bearing: int, *, beside: str | None = None
+) -> int:
+    """Delete the `chosen` rows and check that every load-bearing row is still there.
+
+    Where a trigger could touch rows that stay, every one of them is compared with before.
 
     Parameters
     ----------
     connection : sqlite3.Connection
         In the transaction that classified the rows.
+    chosen : str
+        A condition in SQL, of this package's own making.
     load_bearing : int
         How many load-bearing rows there were, as :func:`classify_rows` counted.
+    beside : str, optional
+        A statement on another table to run before, while the rows are there to be looked up.
 
     Returns
     -------
@@ -323,26 +336,32 @@ def delete_surplus(connection: sqlite3.Connection, load_bearing: int) -> int:
     Raises
     ------
     CompactionError
-        When the number of load-bearing rows is another than before.
+        When the number of load-bearing rows is another than before, or a row that was to stay is
+        not as it was.
     """
-    deleted = connection.execute(
-        "DELETE FROM memory_items WHERE rowid IN (SELECT position FROM temp.surplus)"
-    ).rowcount
+    staying = fingerprints_under_triggers(connection, f"({chosen}) IS NOT TRUE")
+    if beside is not None:
+        connection.execute(beside)
+    deleted = connection.execute(f"DELETE FROM memory_items WHERE {chosen}").rowcount
     (left,) = connection.execute(
-        f"SELECT count(*) FROM memory_items WHERE NOT ({_PRUNABLE_PAIR})"
+        f"SELECT count(*) FROM memory_items WHERE {_NOT_PRUNABLE}"
     ).fetchone()
     if left != load_bearing:
         raise CompactionError(
             f"deleting {deleted} rows would have left {left} of {load_bearing} load-bearing rows; "
             "all was rolled back: look for a trigger on memory_items in the store"
         )
+    if staying != fingerprints_under_triggers(connection, "TRUE"):
+        raise CompactionError(
+            f"deleting {deleted} rows would have changed or kept others than were chosen; all was "
+            "rolled back: look for a trigger on memory_items in the store"
+        )
     return deleted
 
 
-def drop_selection(connection: sqlite3.Connection) -> None:
-    """Forget what :func:`classify_rows` and :func:`select_surplus` found."""
+def forget_verdicts(connection: sqlite3.Connection) -> None:
+    """Drop what :func:`classify_rows` found."""
     connection.execute("DROP TABLE IF EXISTS temp.prunable_pairs")
-    connection.execute("DROP TABLE IF EXISTS temp.surplus")
 
 
 def _prepare(path: Path) -> None:
@@ -361,11 +380,12 @@ def _prepare(path: Path) -> None:
         raise StoreError(f"{path} is not a SQLite database; name the memory.db of an agent")
 
 
-def _verdict(kind: object, tags_json: object) -> bool:
-    if not isinstance(kind, bytearray) or not isinstance(tags_json, bytearray):
+def _decoded(value: object) -> str:
+    """Return text that was read exactly."""
+    if not isinstance(value, bytearray):
         raise ValueError("kind or tags_json is not text")  # noqa: TRY004 - a row at fault, no caller
     try:
-        return is_load_bearing_stored(kind.decode(), tags_json.decode())
+        return value.decode()
     except UnicodeDecodeError as error:
         raise ValueError("kind or tags_json is not UTF-8") from error
 

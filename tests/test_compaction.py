@@ -335,6 +335,18 @@ class TestTriggers:
         assert rows_of(store) == before
         assert copies_of(store) == {}
 
+    def test_a_trigger_on_the_side_table_costs_nothing_either(self, store: Path) -> None:
+        write_signals(store, "e1", importance=0.5)
+        run_sql(
+            store,
+            "CREATE TRIGGER sly AFTER DELETE ON memory_signals BEGIN "
+            "UPDATE memory_items SET body = '' WHERE memory_id = 'd1'; END",
+        )
+        made, before = planned(store), rows_of(store)
+        with pytest.raises(CompactionError, match="all was rolled back"):
+            apply(made)
+        assert rows_of(store) == before
+
     def test_a_trigger_that_keeps_an_index_of_its_own_may_do_so(self, store: Path) -> None:
         run_sql(
             store,

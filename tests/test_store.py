@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from invariants import assert_compacted, rows_of
 
+from memlab.database import CREATE_TABLE
 from memlab.errors import BadRowError, CompactionError, StoreError
 from memlab.items import EventId, EventRef, MemoryItem, MemoryKind, MemoryProvenance
 from memlab.store import SqliteMemoryStore
@@ -223,6 +224,17 @@ class TestOpening:
         store.copy_to(tmp_path / "copy.db")
         assert rows_of(tmp_path / "copy.db") == rows_of(store.connection)
 
+    def test_a_copy_is_not_written_over_another_file(
+        self, store: SqliteMemoryStore, tmp_path: Path
+    ) -> None:
+        other = tmp_path / "other.db"
+        with SqliteMemoryStore(other) as kept:
+            put_all(kept, item("theirs"))
+        with pytest.raises(StoreError, match=r"other\.db exists"):
+            store.copy_to(other)
+        with SqliteMemoryStore(other) as kept:
+            assert ids(kept) == ["theirs"]
+
 
 class TestCompaction:
     def test_the_newest_prunable_and_all_load_bearing_rows_survive(
@@ -324,6 +336,56 @@ class TestCompaction:
                 store.compact_episodic(1)
             assert rows_of(store.connection) == rows
         assert path.read_bytes() == before
+
+    @pytest.mark.parametrize(
+        "action",
+        [
+            "UPDATE memory_items SET title = '', body = '' WHERE memory_id = 'd1'",
+            "UPDATE memory_items SET memory_id = 'd2' WHERE memory_id = 'd1'",
+            "INSERT OR REPLACE INTO memory_items SELECT * FROM memory_items WHERE memory_id = 'd1'",
+            "DELETE FROM memory_items WHERE memory_id = 'e3'",
+            "UPDATE memory_items SET superseded_by = NULL WHERE memory_id = 'old'",
+            "SELECT RAISE(IGNORE)",
+        ],
+    )
+    def test_a_trigger_cannot_change_or_keep_any_row(
+        self, store: SqliteMemoryStore, action: str
+    ) -> None:
+        put_all(store, item("d1", "semantic"), item("old", superseded_by="e3"), *episodes(3))
+        store.connection.execute(
+            f"CREATE TRIGGER sly BEFORE DELETE ON memory_items BEGIN {action}; END"
+        )
+        before = rows_of(store.connection)
+        with pytest.raises(CompactionError, match=r"rolled back.*trigger"):
+            store.compact_episodic(1)
+        assert rows_of(store.connection) == before
+
+    def test_a_trigger_that_minds_its_own_table_is_in_nobodys_way(
+        self, store: SqliteMemoryStore
+    ) -> None:
+        put_all(store, item("d1", "semantic"), *episodes(3))
+        store.connection.execute("CREATE TABLE gone (memory_id)")
+        store.connection.execute(
+            "CREATE TRIGGER note AFTER DELETE ON memory_items BEGIN "
+            "INSERT INTO gone VALUES (old.memory_id); END"
+        )
+        assert store.compact_episodic(1) == 2
+        assert store.connection.execute("SELECT * FROM gone").fetchall() == [("e1",), ("e2",)]
+
+    @pytest.mark.parametrize("tags", [("rejected-path", "REJECTED-path"), ("MERGED", "merged")])
+    @pytest.mark.parametrize("order", [1, -1])
+    def test_tags_differ_where_a_table_takes_no_notice_of_case(
+        self, path: Path, tags: tuple[str, str], order: int
+    ) -> None:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(
+                CREATE_TABLE.replace("tags_json TEXT", "tags_json TEXT COLLATE NOCASE")
+            )
+        with SqliteMemoryStore(path) as store:
+            put_all(store, *(item(tag, "episodic", tag) for tag in tags[::order]))
+            before = rows_of(store.connection)
+            store.compact_episodic(0)
+            assert_compacted(before, rows_of(store.connection), 0)
 
     @pytest.mark.parametrize(
         ("change", "words"),
