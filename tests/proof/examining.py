@@ -18,7 +18,7 @@ from typing import Any
 from click.testing import CliRunner
 from invariants import Row, assert_load_bearing_rows_stay, copies_of, salvaged_rows_of
 
-from memlab import KeepRecent, MemlabError, Plan, apply, load, plan
+from memlab import KeepRecent, MemlabError, Plan, SqliteMemoryStore, apply, load, plan, restore
 from memlab.cli import main
 from memlab.doctor import diagnose
 from proof.mutations import mutate
@@ -47,7 +47,9 @@ class Examiner:
         name = f"seed {seed}"
         try:
             name += f" ({mutate(store, seed)})"
-            self._apply(store, self._read(store))
+            made = self._read(store)
+            self._compact(copy_aside(store, self.aside.with_name("compacted")))
+            self._apply(store, made)
         except Exception:  # noqa: BLE001 - whatever it is, it is the answer
             return f"{name}: {traceback.format_exc()}"
         return None
@@ -66,11 +68,20 @@ class Examiner:
         assert {name for name in {*files, *after} if files.get(name) != after.get(name)} == set()
         return made
 
+    def _compact(self, store: Path) -> None:
+        before = self._salvaged(store)
+        result_of(lambda: compacted(store))
+        assert_load_bearing_rows_stay(before, self._salvaged(store))
+
     def _apply(self, store: Path, made: Plan | None) -> None:
         before = self._salvaged(store)
         for each in (made, self.plan):  # the other was made before the store was changed
-            if each is not None:
-                result_of(lambda each=each: apply(each, store=store))
+            if each is None:
+                continue
+            receipt = result_of(lambda each=each: apply(each, store=store))
+            self._check_nothing_lost(before, store)
+            if receipt is not None:
+                result_of(lambda receipt=receipt: restore(receipt))
                 self._check_nothing_lost(before, store)
 
     def _salvaged(self, store: Path) -> dict[int, Row]:
@@ -83,6 +94,12 @@ class Examiner:
         missing = {p: row for p, row in before.items() if after.get(p) != row}
         copies = copies_of(self.aside / store.name) if missing else {}
         assert all(row in copies.get(position, []) for position, row in missing.items())
+
+
+def compacted(store: Path) -> int:
+    """Compact as an agent's runtime does."""
+    with SqliteMemoryStore(store) as opened:
+        return opened.compact_episodic(5)
 
 
 def result_of(use: Callable[[], Any]) -> Any:
