@@ -13,7 +13,7 @@ from tqdm.auto import tqdm
 
 from memlab import columns as col
 from memlab.policies import KeepAll, Oracle, Pipeline, Policy
-from memlab.replay.life import Life, life_of
+from memlab.replay.life import Ints, Life, life_of
 from memlab.replay.oracle import serve_most
 from memlab.replay.outcome import BOOT_ITEMS, BOOT_TOKENS, KEPT, Replay
 from memlab.replay.walk import walk
@@ -171,7 +171,8 @@ def summarise(
         ========================  =============================================================
     """
     life = life_of(frame, references)
-    alone = evicted_only_by(replays)["label"].value_counts()
+    gone = _gone(replays)[1]
+    alone = gone[gone.sum(axis=1) == 1].sum(axis=0)
     floor_items, floor_tokens = (int(line[-1]) if len(life) else 0 for line in life.history.floor)
     missed = _missed(replays)
     bounds: dict[int, float] = {}
@@ -194,7 +195,7 @@ def summarise(
                 "boot_tokens_p95": _p95(one.boot[BOOT_TOKENS]),
                 "most_held": one.most_held,
                 "evicted": len(one.evicted),
-                "only_here": int(alone.get(label_of(one.policy), 0)),
+                "only_here": int(alone[number]),
                 "lost_only_here": int((missed[:, number] & (missed.sum(axis=1) == 1)).sum()),
                 "floor_items": floor_items,
                 "floor_tokens": floor_tokens,
@@ -241,7 +242,7 @@ def overlap(
     """
     if of not in {"evicted", "lost"}:
         raise ValueError(f"of={of!r} is neither 'evicted' nor 'lost'")
-    gone = _gone(replays) if of == "evicted" else _missed(replays)
+    gone = _gone(replays)[1] if of == "evicted" else _missed(replays)
     both = gone.T.astype(np.int64) @ gone.astype(np.int64)
     if share:
         own = np.diag(both).astype(np.float64)
@@ -259,9 +260,10 @@ def evicted_only_by(replays: Sequence[Replay]) -> pd.DataFrame:
         ``memory_id``, ``position``, ``tokens``, ``evicted_at_position``, ``step``, ``label`` of the
         policy, in the order of `replays`.
     """
-    alone = _gone(replays).sum(axis=1) == 1 if replays else np.empty(0, dtype=bool)
+    positions, gone = _gone(replays)
+    alone = gone.sum(axis=1) == 1
     parts: list[pd.DataFrame] = [
-        one.evicted[alone[_numbers(replays, one)]].assign(label=label_of(one.policy))
+        one.evicted[alone[_places(positions, one)]].assign(label=label_of(one.policy))
         for one in replays
     ]
     if not parts:
@@ -269,22 +271,19 @@ def evicted_only_by(replays: Sequence[Replay]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def _numbers(replays: Sequence[Replay], one: Replay) -> "np.ndarray[Any, np.dtype[np.int64]]":
-    return np.searchsorted(_positions(replays), one.evicted[col.POSITION].to_numpy())
-
-
-def _positions(replays: Sequence[Replay]) -> "np.ndarray[Any, np.dtype[np.int64]]":
-    return np.unique(np.concatenate([one.evicted[col.POSITION].to_numpy() for one in replays]))
-
-
-def _gone(replays: Sequence[Replay]) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-    """Return which row went under which policy, shape (rows that went, replays)."""
-    if not replays:
-        return np.empty((0, 0), dtype=bool)
-    gone = np.zeros((len(_positions(replays)), len(replays)), dtype=bool)
+def _gone(replays: Sequence[Replay]) -> "tuple[Ints, np.ndarray[Any, np.dtype[np.bool_]]]":
+    """Return the positions of rows that went, and which went under which policy, a line a row."""
+    went = [one.evicted[col.POSITION].to_numpy() for one in replays]
+    positions = np.unique(np.concatenate([np.empty(0, np.int64), *went]))
+    gone = np.zeros((len(positions), len(replays)), dtype=bool)
     for line, one in zip(gone.T, replays, strict=True):
-        line[_numbers(replays, one)] = True
-    return gone
+        line[_places(positions, one)] = True
+    return positions, gone
+
+
+def _places(positions: Ints, one: Replay) -> Ints:
+    """Return where the rows that went under a policy stand among all that went."""
+    return np.searchsorted(positions, one.evicted[col.POSITION].to_numpy())
 
 
 def _missed(replays: Sequence[Replay]) -> "np.ndarray[Any, np.dtype[np.bool_]]":
