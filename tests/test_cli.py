@@ -287,6 +287,21 @@ def test_help_loads_nothing_heavy() -> None:
     assert not heavy & set(done.stdout.split())
 
 
+def test_a_report_that_could_not_be_written_is_not_begun(store: Path, tmp_path: Path) -> None:
+    for option in ("--output", "--record"):
+        refused = run("report", store, option, tmp_path / "absent" / "file")
+        assert refused.exit_code == 2
+        assert f"there is no folder {tmp_path / 'absent'}" in refused.output
+
+
+def test_what_was_restored_is_counted_for_a_script(store: Path) -> None:
+    digest = json.loads(run("compact", store, "--keep-recent", 50, "--apply", "--json").output)[
+        "digest"
+    ]
+    restored = json.loads(run("restore", store, digest, "--json").output)
+    assert restored == {"restored": 542, "into": str(store)}
+
+
 def test_the_list_of_commands_cuts_no_sentence_short() -> None:
     listed = run("--help").output.partition("Commands:")[2].strip().splitlines()
     assert len(listed) == len(main.commands)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from memlab.cli.options import STORE, json_option
-from memlab.cli.output import print_lines
+from memlab.cli.output import print_json, print_lines
 from memlab.cli.policy import origins_epilog, policy_of, policy_options
 
 if TYPE_CHECKING:
@@ -97,7 +97,10 @@ def finish_plan(store: Path, digest: str, as_json: bool) -> None:
 @click.argument("digest")
 @click.option("--id", "ids", multiple=True, help="Only this memory; may be given several times.")
 @click.option("--into", type=FILE, help="Put the memories into a new file instead.")
-def restore_plan(store: Path, digest: str, ids: tuple[str, ...], into: Path | None) -> None:
+@json_option
+def restore_plan(
+    store: Path, digest: str, ids: tuple[str, ...], into: Path | None, as_json: bool
+) -> None:
     """Put back into STORE what the plan DIGEST deleted: every byte, at the same position.
 
     The beginning of the digest will do; memlab archive STORE lists them.
@@ -106,7 +109,10 @@ def restore_plan(store: Path, digest: str, ids: tuple[str, ...], into: Path | No
 
     count = restore(digest, store=store, ids=ids or None, into=into)
     target = store if into is None else into
-    print_lines(f"{count:,} memories restored into {target}")
+    if as_json:
+        print_json({"restored": count, "into": str(target)})
+    else:
+        print_lines(f"{count:,} memories restored into {target}")
 
 
 def _warnings(made: "Plan") -> list[str]:

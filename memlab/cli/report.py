@@ -50,6 +50,9 @@ def report(store: Path | None, output: Path, keep_recent: int | None, record: Pa
     from memlab.reporting import write_report
     from memlab.sizing import recommend_cap
 
+    for file in (output, record):
+        if file is not None and not file.parent.is_dir():
+            raise click.UsageError(f"there is no folder {file.parent} to write {file.name} into")
     path = store_or_bundled(store)
     frame = load(path)
     now = moment_for(store, frame)
