@@ -12,12 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memlab.items import MemoryKind, is_load_bearing_stored, shortened, strings_of
+from memlab.scan import Fault
 
 T = TypeVar("T")
 Meaning = TypeVar("Meaning")
 Integers = npt.NDArray[np.int64]
-Fault = tuple[int, str, str]
-"""The rowid, the column and what is wrong with its value."""
 
 KINDS: Final = tuple(kind.value for kind in MemoryKind)
 _MISSING: Final = -1

@@ -18,7 +18,6 @@ from memlab.database import COLUMNS, connect, read_store, store_file
 from memlab.errors import BadRowError
 from memlab.fields import (
     Coded,
-    Fault,
     Faults,
     interpreted,
     kinds_of,
@@ -28,7 +27,7 @@ from memlab.fields import (
     verdicts_of,
 )
 from memlab.items import shortened
-from memlab.scan import SCHEMA, TEXT, scan_rows, snapshot
+from memlab.scan import SCHEMA, TEXT, Fault, scan_rows, snapshot
 from memlab.store import SqliteMemoryStore
 from memlab.tokens import CHARS_PER_TOKEN, ESTIMATE_RULE, CountTokens, token_counter
 
