@@ -111,7 +111,7 @@ def run_notebook(
     Raises
     ------
     MemlabError
-        When a cell fails.
+        When a cell fails, takes more than ten minutes, or ends its kernel.
     """
     nbclient = import_extra("nbclient", extra="report")
     cells = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
@@ -136,6 +136,11 @@ def run_notebook(
         client.execute()
     except nbclient.exceptions.CellExecutionError as error:
         raise MemlabError(f"a cell of the analysis failed: {error.ename}: {error.evalue}") from None
+    except (nbclient.exceptions.CellTimeoutError, nbclient.exceptions.DeadKernelError) as error:
+        raise MemlabError(
+            "the analysis did not end: its process was stopped or took more than ten minutes for a "
+            "cell; look whether there is enough memory, and try again"
+        ) from error
 
 
 def html_of(notebook: "NotebookNode", title: str) -> str:

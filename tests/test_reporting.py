@@ -5,11 +5,7 @@ import nbformat
 import pytest
 
 from memlab.errors import MemlabError
-from memlab.reporting import (
-    fill_in_parameters,
-    html_of,
-    run_notebook,
-)
+from memlab.reporting import fill_in_parameters, html_of, run_notebook
 
 
 def notebook_of(*cells: str, parameters: str = "store = 'bundled.db'") -> nbformat.NotebookNode:
@@ -36,6 +32,11 @@ def test_progress_counts_every_cell(tmp_path: Path) -> None:
 def test_a_failing_cell_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(MemlabError, match="a cell of the analysis failed: ValueError: no such cap"):
         run_notebook(notebook_of("raise ValueError('no such cap')"), tmp_path)
+
+
+def test_a_process_that_dies_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(MemlabError, match="the analysis did not end: its process was stopped"):
+        run_notebook(notebook_of("import os; os._exit(1)"), tmp_path)
 
 
 def test_a_page_asks_for_nothing_and_shows_no_code(tmp_path: Path) -> None:
