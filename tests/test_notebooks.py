@@ -2,6 +2,7 @@
 
 import ast
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +73,4 @@ def test_no_path_of_a_machine_is_stored(notebook: Path) -> None:
     text = notebook.read_text()
     assert str(Path.home()) not in text
     assert str(NOTEBOOKS[0].parent) not in text
+    assert f"{tempfile.gettempdir()}/" not in text
