@@ -52,20 +52,19 @@ class Forecast:
 
     experience: Experience
 
-    @cached_property
+    @property
     def weights(self) -> Floats:
         """Weights after each look, shape (looks, features)."""
-        return self._fitted(tuple(range(len(WRITTEN) + len(LIVED))))
+        return self._fits[0]
 
     @cached_property
     def trusted(self) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
         """Whether, at each look, forecasts made before had beaten age alone by the margin."""
-        gain = self._log_shares(self.weights) - self._log_shares(self._fitted(AGE_ONLY))
+        _, gain = self._fits
         known = np.isfinite(gain)
         trusted = np.zeros(len(self.experience.looks), dtype=bool)
-        for look, moment in enumerate(self.experience.looks):
-            record = gain[: np.searchsorted(self.experience.at, moment)]
-            record = record[known[: len(record)]]
+        for look, seen in enumerate(self._seen[:-1]):
+            record = gain[:seen][known[:seen]]
             if len(record) >= FEWEST_FORECASTS:
                 error = record.std(ddof=1) / np.sqrt(len(record))
                 trusted[look] = record.mean() > MARGIN * error
@@ -139,15 +138,41 @@ class Forecast:
         return np.stack(columns, axis=-1)
 
     @cached_property
-    def _cases(self) -> tuple[Floats, Floats]:
-        """For each need the features of its target and of others, and the odds of drawing them."""
+    def _seen(self) -> Ints:
+        """Needs that had arisen by each look, and by the end."""
         past = self.experience
-        rng = np.random.default_rng(0)
-        moment = past.at[:, None]
-        draws = rng.random((len(past.at), NOT_NEEDED))
+        return np.append(np.searchsorted(past.at, past.looks), len(past.at))
+
+    @cached_property
+    def _draws(self) -> Floats:
+        """A number below one for each memory drawn for each need."""
+        return np.random.default_rng(0).random((len(self.experience.at), NOT_NEEDED))
+
+    @cached_property
+    def _fits(self) -> tuple[Floats, Floats]:
+        """Weights after each look, and how much they gained on age alone at each need after it.
+
+        The gain is a difference of log shares, NaN before the first look.
+        """
+        weights = np.zeros((len(self.experience.looks), len(WRITTEN) + len(LIVED)))
+        gain = np.full(len(self.experience.at), np.nan)
+        for line, seen, until in zip(weights, self._seen[:-1], self._seen[1:], strict=True):
+            cases, odds = self._cases(max(0, seen - MOST_NEEDS), seen)
+            line[:] = fit_choice(cases, odds, AGE_ONLY[0])
+            age_alone = np.zeros_like(line)
+            age_alone[list(AGE_ONLY)] = fit_choice(cases[..., list(AGE_ONLY)], odds, 0)
+            cases, odds = self._cases(seen, until)
+            gain[seen:until] = log_shares(cases, odds, line) - log_shares(cases, odds, age_alone)
+        return weights, gain
+
+    def _cases(self, first: int, last: int) -> tuple[Floats, Floats]:
+        """For some needs the features of the target and of others, and the odds of drawing them."""
+        past = self.experience
+        moment = past.at[first:last, None]
+        draws = self._draws[first:last]
         near = NOT_NEEDED // 2
-        ages = np.empty((len(past.at), NOT_NEEDED + 1), dtype=np.int64)
-        ages[:, 0] = past.at - past.target
+        ages = np.empty((len(moment), NOT_NEEDED + 1), dtype=np.int64)
+        ages[:, 0] = past.at[first:last] - past.target[first:last]
         ages[:, 1 : near + 1] = np.exp(draws[:, :near] * np.log(moment + 1.0))
         ages[:, near + 1 :] = 1 + draws[:, near:] * moment
         ages = np.clip(ages, 1, moment)
@@ -159,30 +184,11 @@ class Forecast:
         )
         return features, np.log(odds)
 
-    def _fitted(self, features: tuple[int, ...]) -> Floats:
-        """Weights after each look with all but some features left out."""
-        cases, odds = self._cases
-        weights = np.zeros((len(self.experience.looks), cases.shape[-1]))
-        chosen = list(features)
-        for line, moment in zip(weights, self.experience.looks, strict=True):
-            seen = np.searchsorted(self.experience.at, moment)
-            part = slice(max(0, seen - MOST_NEEDS), seen)
-            line[chosen] = fit_choice(
-                cases[part][..., chosen], odds[part], features.index(AGE_ONLY[0])
-            )
-        return weights
 
-    def _log_shares(self, weights: Floats) -> Floats:
-        """Log of the share each need's target had in the forecast at that time; NaN before one."""
-        cases, odds = self._cases
-        shares = np.full(len(cases), np.nan)
-        bounds = np.searchsorted(
-            self.experience.at, np.append(self.experience.looks, np.iinfo(np.int64).max)
-        )
-        for line, first, last in zip(weights, bounds[:-1], bounds[1:], strict=True):
-            score = cases[first:last] @ line - odds[first:last]
-            shares[first:last] = score[:, 0] - np.logaddexp.reduce(score, axis=1)
-        return shares
+def log_shares(cases: Floats, odds: Floats, weights: Floats) -> Floats:
+    """Return the logarithm of the share that the first alternative of each case has."""
+    score = cases @ weights - odds
+    return np.asarray(score[:, 0] - np.logaddexp.reduce(score, axis=1))
 
 
 def fit_choice(cases: Floats, odds: Floats, age: int) -> Floats:
