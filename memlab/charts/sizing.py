@@ -344,12 +344,20 @@ def _trade_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) ->
             f"{_percent(advice.target)} of needs cost {short(meets.boot_tokens_p95)} tokens, "
             f"the budget is {short(advice.token_budget or 0)}"
         )
-    if cap is None and advice is not None:
-        cap = advice.keep_recent
+    if cap is None and advice is not None and advice.hit_ratio is not None:
+        # The curve need not list the recommended cap itself.
+        return _price(advice.hit_ratio, advice.boot_tokens_p95 or 0)
     if cap is None:
         return "What a share of needs costs at every start"
     row = _row(curve, cap)
-    cost = f"{counted(row['boot_tokens_p95'], 'tokens')} at every start"
     if pd.isna(row["low"]):
-        return f"keep_recent = {cap:,} costs {cost}"
-    return f"{share(float(row['hit_ratio']))} of needs for {cost}"
+        return f"keep_recent = {cap:,} costs {_at_every_start(row['boot_tokens_p95'])}"
+    return _price(float(row["hit_ratio"]), row["boot_tokens_p95"])
+
+
+def _price(hit_ratio: float, tokens: float) -> str:
+    return f"{share(hit_ratio)} of needs for {_at_every_start(tokens)}"
+
+
+def _at_every_start(tokens: float) -> str:
+    return f"{counted(tokens, 'tokens')} at every start"

@@ -176,11 +176,19 @@ def compact_command(path: Path, cap: int) -> str:
     return f"memlab compact {shlex.quote(str(path))} --keep-recent {cap} --apply"
 
 
+def preview_of(command: str) -> str:
+    """Return the same command without what makes it delete."""
+    return command.removesuffix(" --apply")
+
+
 def next_lines(path: Path, advice: "Advice") -> list[str]:
     """Say what to run next; nothing where nothing is recommended."""
     command = command_for(path, advice)
     if command is not None:
-        return [f"next: {command}", "      without --apply it shows what would go"]
+        return [
+            f"next: {preview_of(command)}    shows what would go",
+            f"      {command}    does it",
+        ]
     if advice.trade:
         meets, fits = (compact_command(path, end.keep_recent) for end in advice.trade)
         return [f"next: {meets}    for the target", f"      {fits}    for the budget"]

@@ -79,10 +79,10 @@ def _facts(advice: "Advice") -> Iterator[tuple[str, str]]:
         yield "cap needed", f"{low:,} to {high:,} in the next stretch"
     if advice.hit_ratio is not None and advice.hit_ratio_interval is not None:
         low_share, high_share = advice.hit_ratio_interval
-        yield "hit ratio", f"{advice.hit_ratio:.3f}, limits {low_share:.3f} to {high_share:.3f}"
+        yield "hit ratio", f"{advice.hit_ratio:.1%}, limits {low_share:.1%} to {high_share:.1%}"
     evidence = (
         f"{advice.references:,} references, {advice.sittings:,} independent ones that a cap can "
-        f"lose, {advice.memories:,} memories, horizon {advice.horizon:,}"
+        f"lose, {advice.memories:,} memories, horizon {advice.horizon:,} rows back"
     )
     yield "evidence", evidence
     if advice.boot_tokens is not None:
