@@ -323,7 +323,7 @@ def encode_otherwise(store: Path, rng: random.Random) -> None:
     with closing(_open(store)) as connection:
         try:
             script = list(connection.iterdump())
-        except sqlite3.Error:  # damaged by an earlier mutation
+        except (sqlite3.Error, UnicodeDecodeError):  # damaged by an earlier mutation
             return
     store.unlink()
     with closing(_open(store)) as connection:
@@ -386,7 +386,7 @@ def _open(path: Path) -> sqlite3.Connection:
 
 def _run(connection: sqlite3.Connection, statement: str, *values: Any) -> None:
     """Run a statement; one that an earlier mutation has made impossible changes nothing."""
-    with suppress(sqlite3.Error):
+    with suppress(sqlite3.Error, UnicodeDecodeError):
         connection.execute(statement, values).fetchall()
 
 
