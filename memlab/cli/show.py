@@ -33,11 +33,14 @@ def show(store: Path | None, threshold: int, as_json: bool) -> None:
     if as_json:
         print_json({"store": str(path), "summary": summary})
         return
-    name = shlex.quote(str(path))
-    print_lines(
-        str(path),
-        *str(summary).splitlines(),
-        "",
+    print_lines(str(path), *str(summary).splitlines(), "", *_next_lines(store))
+
+
+def _next_lines(store: Path | None) -> list[str]:
+    if store is None:
+        return ["this is the bundled example; next: memlab show STORE with a store of yours"]
+    name = shlex.quote(str(store))
+    return [
         f"next: memlab size {name}    which keep_recent, with evidence",
         f"      memlab compact {name} --keep-recent 50    what a cap would do; deletes nothing",
-    )
+    ]
