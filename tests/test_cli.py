@@ -244,7 +244,7 @@ class TestReport:
     def test_a_folder_that_is_not_there_is_one_sentence(self, store: Path, tmp_path: Path) -> None:
         done = run("report", store, "-o", tmp_path / "nowhere" / "report.html")
         assert done.exit_code == 2
-        assert done.stderr.startswith("memlab: ")
+        assert f"there is no folder {tmp_path / 'nowhere'} to write report.html" in done.stderr
 
     @pytest.mark.parametrize("rows", [0, 1])
     def test_a_store_of_next_to_nothing_has_a_report(self, tmp_path: Path, rows: int) -> None:
