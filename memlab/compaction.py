@@ -17,6 +17,7 @@ from memlab.database import (
     check_table,
     connect,
     exact,
+    roomy_cache,
     sqlite_errors_in_words,
     store_file,
 )
@@ -149,7 +150,8 @@ def opened_for_change(path: Path) -> Iterator[sqlite3.Connection]:
     with closing(connect(path)) as connection, sqlite_errors_in_words(path):
         check_table(connection, path)
         connection.execute("PRAGMA synchronous = FULL")
-        yield connection
+        with roomy_cache(connection):
+            yield connection
 
 
 def count_rows(connection: sqlite3.Connection) -> int:

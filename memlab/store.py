@@ -19,6 +19,7 @@ from memlab.database import (
     check_table,
     connect,
     exact,
+    roomy_cache,
     sqlite_errors_in_words,
 )
 from memlab.errors import BadRowError, CompactionError, StoreError
@@ -202,7 +203,11 @@ class SqliteMemoryStore:
         """
         if type(keep_recent) is not int or keep_recent < 0:
             raise ValueError(f"keep_recent must be an int of 0 or more, not {keep_recent!r}")
-        with self._errors_in_words(), transaction(self.connection):
+        with (
+            self._errors_in_words(),
+            roomy_cache(self.connection),
+            transaction(self.connection),
+        ):
             load_bearing = classify_rows(self.connection)
             surplus = surplus_condition(self.connection, keep_recent)
             deleted = delete_rows(self.connection, surplus, load_bearing) if surplus else 0

@@ -267,6 +267,19 @@ class TestCompaction:
             assert (wal.stat().st_size if wal.exists() else 0) == written
         assert path.read_bytes() == before
 
+    @pytest.mark.parametrize("keep_recent", [1, 10])
+    def test_the_connection_is_left_as_it_was(
+        self, store: SqliteMemoryStore, keep_recent: int
+    ) -> None:
+        def state() -> list[object]:
+            queries = ("PRAGMA cache_size", "SELECT count(*) FROM sqlite_temp_schema")
+            return [store.connection.execute(query).fetchone() for query in queries]
+
+        put_all(store, *episodes(3))
+        before = state()
+        store.compact_episodic(keep_recent)
+        assert state() == before
+
     def test_only_load_bearing_rows_means_nothing_to_do(self, store: SqliteMemoryStore) -> None:
         put_all(store, item("d1", "semantic"), item("s1", "procedural"))
         assert store.compact_episodic(0) == 0
