@@ -239,7 +239,10 @@ def add_triggers(store: Path, rng: random.Random) -> None:
 
 
 def reshape(store: Path, rng: random.Random) -> None:
-    with closing(_open(store)) as connection, suppress(sqlite3.Error):  # as in _run
+    with (
+        closing(_open(store)) as connection,
+        suppress(sqlite3.Error, UnicodeDecodeError),
+    ):  # as in _run
         connection.executescript(rng.choice(RESHAPED))
 
 
