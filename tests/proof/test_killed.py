@@ -28,7 +28,7 @@ from proof.scenes import (
 )
 from proof.stores import copy_aside, files_of
 
-KILLS = int(os.environ.get("MEMLAB_KILLS", "320"))
+KILLS = int(os.environ.get("MEMLAB_KILLS", "240"))
 """How many processes are killed at a random moment, over all operations."""
 
 
