@@ -4,6 +4,7 @@ It is sent a seed over a pipe, and answers with what went wrong: None, or a text
 silence are answers too.
 """
 
+import os
 import shutil
 import sys
 import tempfile
@@ -47,6 +48,8 @@ class Examiner:
         name = f"seed {seed}"
         try:
             name += f" ({mutate(store, seed)})"
+            for file in self.case.iterdir():
+                os.utime(file, (0, 0))  # readers wait for what has just been written to settle
             made = self._read(store)
             self._compact(copy_aside(store, self.aside.with_name("compacted")))
             self._apply(store, made)
