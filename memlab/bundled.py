@@ -43,35 +43,16 @@ def store_path(name: str) -> Path:
     >>> store_path("two_years").name
     'two_years.db'
     """
-    return _named(name, {path.stem: path for path in _folder("data").glob("*.db")})
+    # A name is looked up, never read as a path.
+    paths = {path.stem: path for path in _folder("data").glob("*.db")}
+    if name not in paths:
+        raise ValueError(f"name must be one of {', '.join(sorted(paths))}, not {name!r}")
+    return paths[name]
 
 
 def notebook_paths() -> tuple[Path, ...]:
     """Return where the notebooks lie, in reading order."""
     return tuple(sorted(_folder("notebooks").glob("[0-9]*.ipynb")))
-
-
-def notebook_path(name: str) -> Path:
-    """Return where a bundled notebook lies.
-
-    Parameters
-    ----------
-    name : str
-        Its file name without the ending, such as ``"01_growth"``.
-
-    Raises
-    ------
-    ValueError
-        When no bundled notebook is called `name`.
-    """
-    return _named(name, {path.stem: path for path in notebook_paths()})
-
-
-def _named(name: str, paths: dict[str, Path]) -> Path:
-    """Return the path called `name`; a name is never read as a path."""
-    if name not in paths:
-        raise ValueError(f"name must be one of {', '.join(sorted(paths))}, not {name!r}")
-    return paths[name]
 
 
 def _folder(name: str) -> Path:

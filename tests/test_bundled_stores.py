@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from memlab.bundled import notebook_path, notebook_paths, store_names, store_path
+from memlab.bundled import notebook_paths, store_names, store_path
 from memlab.items import is_load_bearing_memory
 from memlab.store import SqliteMemoryStore
 
@@ -207,10 +207,3 @@ def test_notebooks_are_found_in_reading_order() -> None:
     assert [path.name for path in found] == sorted(
         path.name for path in (CHECKOUT / "notebooks").glob("0*.ipynb")
     )
-    for path in found:
-        assert notebook_path(path.stem) == path
-
-
-def test_an_unknown_notebook_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"name must be one of .*not '09_none'"):
-        notebook_path("09_none")

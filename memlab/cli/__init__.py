@@ -1,4 +1,4 @@
-"""The command line: parse, call, print, exit code. The only clock and the only ``print``."""
+"""The command line: parse, call, print, exit code."""
 
 from typing import Any
 

@@ -38,7 +38,7 @@ _LEGEND: Final = (
     "hit ratio  needs in this past that found their memory, as they were; memlab size estimates",
     "           those to come, which reach further back",
     "oracle     the most that any policy with as many slots could have served",
-    "only here  needs that this line alone would have lost",
+    "only here  memories that this line alone would have deleted",
     "A count is of prunable memories for recent, learned and odek; the others count load-bearing",
     "ones too, which never go.",
 )
