@@ -14,7 +14,7 @@ import nbformat
 import memlab
 from memlab import charts
 from memlab.files import write_whole
-from memlab.reporting import run_notebook
+from memlab.report.pages import run_notebook
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 WIDGET = "application/vnd.jupyter.widget-view+json"

@@ -4,14 +4,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from memlab.access_log import read_access_log
-    from memlab.bundled import store_path
-    from memlab.compaction import apply, finish
-    from memlab.database import copy_store
+    from memlab.compaction.applying import apply, finish
+    from memlab.compaction.contents import (
+        archived_plans,
+        archived_rows,
+        drop_archived,
+        export_archived,
+    )
+    from memlab.compaction.planning import plan
+    from memlab.compaction.plans import Plan, Receipt
+    from memlab.compaction.reclaim import space, vacuum
+    from memlab.compaction.restoring import restore
     from memlab.doctor import diagnose
     from memlab.errors import MemlabError
-    from memlab.explorer import explore
-    from memlab.frame import load
+    from memlab.evidence.access_log import read_access_log
+    from memlab.evidence.references import count_references, find_references
+    from memlab.frame.loading import load
     from memlab.growth import boot_context, cap_effect, growth_curve, summarize, survivors
     from memlab.items import (
         EventId,
@@ -21,10 +29,7 @@ if TYPE_CHECKING:
         MemoryProvenance,
         is_load_bearing_memory,
     )
-    from memlab.learned import Learned
     from memlab.lifecycle import LifecycleStore, Trust
-    from memlab.planning import plan
-    from memlab.plans import Plan, Receipt
     from memlab.policies import (
         ImportanceBudget,
         ImportanceFloor,
@@ -41,12 +46,11 @@ if TYPE_CHECKING:
         near_duplicates,
         recency_decay,
     )
-    from memlab.reclaim import space, vacuum
-    from memlab.record import decision_record
-    from memlab.references import count_references, find_references
+    from memlab.policies.learned import Learned
     from memlab.replay import compare, overlap, replay_each
-    from memlab.restoration import restore
-    from memlab.retrieval import archived_plans, archived_rows, drop_archived, export_archived
+    from memlab.report.bundled import store_path
+    from memlab.report.panel import explore
+    from memlab.report.record import decision_record
     from memlab.sizing import (
         Advice,
         age_rank_quantiles,
@@ -57,6 +61,7 @@ if TYPE_CHECKING:
         recommend_cap,
     )
     from memlab.store import SqliteMemoryStore
+    from memlab.store.database import copy_store
 
 __all__ = [
     "Advice",
@@ -130,7 +135,7 @@ _HOME = {
     "ImportanceFloor": "policies",
     "KeepAll": "policies",
     "KeepRecent": "policies",
-    "Learned": "learned",
+    "Learned": "policies.learned",
     "LifecycleStore": "lifecycle",
     "MemlabError": "errors",
     "MemoryItem": "items",
@@ -139,18 +144,18 @@ _HOME = {
     "NearDuplicate": "policies",
     "Oracle": "policies",
     "Pipeline": "policies",
-    "Plan": "plans",
+    "Plan": "compaction.plans",
     "PurgeSuperseded": "policies",
-    "Receipt": "plans",
+    "Receipt": "compaction.plans",
     "SqliteMemoryStore": "store",
     "TimeToLive": "policies",
     "Trust": "lifecycle",
     "ValueCap": "policies",
     "age_rank_quantiles": "sizing",
     "age_ranks": "sizing",
-    "apply": "compaction",
-    "archived_plans": "retrieval",
-    "archived_rows": "retrieval",
+    "apply": "compaction.applying",
+    "archived_plans": "compaction.contents",
+    "archived_rows": "compaction.contents",
     "backtest_cap": "sizing",
     "boot_context": "growth",
     "boot_over_time": "sizing",
@@ -158,32 +163,32 @@ _HOME = {
     "cap_effect": "growth",
     "compare": "replay",
     "composite_score": "policies",
-    "copy_store": "database",
-    "count_references": "references",
+    "copy_store": "store.database",
+    "count_references": "evidence.references",
     "decide": "policies",
-    "decision_record": "record",
+    "decision_record": "report.record",
     "diagnose": "doctor",
-    "drop_archived": "retrieval",
-    "explore": "explorer",
-    "export_archived": "retrieval",
-    "find_references": "references",
-    "finish": "compaction",
+    "drop_archived": "compaction.contents",
+    "explore": "report.panel",
+    "export_archived": "compaction.contents",
+    "find_references": "evidence.references",
+    "finish": "compaction.applying",
     "growth_curve": "growth",
     "is_load_bearing_memory": "items",
     "load": "frame",
     "near_duplicates": "policies",
     "overlap": "replay",
-    "plan": "planning",
-    "read_access_log": "access_log",
+    "plan": "compaction.planning",
+    "read_access_log": "evidence.access_log",
     "recency_decay": "policies",
     "recommend_cap": "sizing",
     "replay_each": "replay",
-    "restore": "restoration",
-    "space": "reclaim",
-    "store_path": "bundled",
+    "restore": "compaction.restoring",
+    "space": "compaction.reclaim",
+    "store_path": "report.bundled",
     "summarize": "growth",
     "survivors": "growth",
-    "vacuum": "reclaim",
+    "vacuum": "compaction.reclaim",
 }
 
 

@@ -13,15 +13,15 @@ from typing import Any, Final
 import pandas as pd
 
 from memlab import columns as col
-from memlab.archive import Archive, Entry, archive_path, read_archive
-from memlab.compaction import Located, locate, some_of
-from memlab.database import COLUMNS, connect_reading, exact, read_store, store_file
+from memlab.compaction.applying import Located, locate, some_of
+from memlab.compaction.reclaim import in_bytes, space
 from memlab.errors import MemlabError, UnfilledArchiveError
-from memlab.frame import load
+from memlab.frame.loading import load
 from memlab.items import REJECTED_PATH_TAG, MemoryKind
-from memlab.reclaim import in_bytes, space
-from memlab.rows import fingerprint_of
-from memlab.sheet import Sheet, as_html, as_text
+from memlab.store.archive import Archive, Entry, archive_path, read_archive
+from memlab.store.database import COLUMNS, connect_reading, exact, read_store, store_file
+from memlab.store.rows import fingerprint_of
+from memlab.text import Sheet, as_html, as_text
 
 WORTH_RECLAIMING: Final = 1_000_000
 """Bytes of free pages below which rewriting a store is not worth a word."""

@@ -12,6 +12,9 @@ import numpy.typing as npt
 import pandas as pd
 from frames import make_episodes, make_references
 
+from memlab import columns as c
+from memlab.evidence.references import find_references
+
 Floats = npt.NDArray[np.float64]
 
 DRIFTS = ("steady", "growing", "shrinking", "wandering")
@@ -59,3 +62,30 @@ def _bursts(rng: np.random.Generator, rows: int) -> Floats:
     """How busy each of sixty stretches of the history is, one on average."""
     pace = np.repeat(np.exp(rng.normal(0, 0.8, 60)), rows // 60 + 1)[:rows]
     return pace / pace.mean()
+
+
+def work(rows: int = 1600, *, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A history in which only long texts tagged ``core`` are ever needed, some time later."""
+    rng = np.random.default_rng(seed)
+    matters = rng.random(rows) < 0.3
+    distance = np.ceil(rng.lognormal(3, 1.2, rows)).astype(int)
+    at = np.flatnonzero(rng.random(rows) < 0.9)
+    at = at[(distance[at] <= at) & matters[at - np.minimum(distance[at], at)]]
+    frame = make_episodes(rows)
+    frame[c.CHARS] = np.where(matters, 900, 60) + rng.integers(0, 50, rows)
+    tags = np.empty(rows, dtype=object)
+    tags[:] = [("shipped", "core") if one else ("shipped",) for one in matters]
+    frame[c.TAGS] = tags
+    return frame, make_references(frame, at, distance[at])
+
+
+def recorded() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The same work, with the needs written down in the rows themselves."""
+    frame, references = work()
+    named: dict[int, list[str]] = {}
+    for at, target in zip(references[c.AT_POSITION], references[c.TARGET_ID], strict=True):
+        named.setdefault(at, []).append(target)
+    cells = np.empty(len(frame), dtype=object)
+    cells[:] = [tuple(named.get(position, ())) for position in frame[c.POSITION]]
+    frame[c.EVIDENCE_REFS] = cells
+    return frame, find_references(frame)

@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from memlab.database import CREATE_TABLE
+from memlab.store.database import CREATE_TABLE
 
 CREATE_SIGNALS = """
 CREATE TABLE memory_signals (

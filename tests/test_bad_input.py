@@ -13,8 +13,8 @@ import pytest
 from stores import RawText, episodes, row, run_sql, write_rows
 
 import memlab
-from memlab.database import CREATE_TABLE, connect_reading
 from memlab.errors import BadRowError, StoreError
+from memlab.store.database import CREATE_TABLE, connect_reading
 
 Maker = Callable[[Path], Path]
 COPY = "copy its rows into a store made by memlab.SqliteMemoryStore"

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from invariants import archive_of, rows_of
 from stores import RawText, episodes, row, run_sql, write_rows
 
-from memlab.archive import create_archive, pack
-from memlab.compaction import ApplyStep, apply, finish
+from memlab.compaction.applying import ApplyStep, apply, finish
+from memlab.compaction.contents import drop_archived
+from memlab.compaction.planning import plan
+from memlab.compaction.restoring import RestoreStep, restore
 from memlab.doctor import Check, Diagnosis, Status, diagnose
-from memlab.planning import plan
 from memlab.policies import KeepRecent
-from memlab.restoration import RestoreStep, restore
-from memlab.retrieval import drop_archived
+from memlab.store.archive import create_archive, pack
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

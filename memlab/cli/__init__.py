@@ -13,7 +13,7 @@ from memlab.cli.show import show
 from memlab.cli.size import size
 from memlab.cli.upkeep import archive, show_space, vacuum_store
 from memlab.errors import AlreadyAppliedError, CompactionError, MemlabError, StalePlanError
-from memlab.untrusted import for_terminal
+from memlab.text import for_terminal
 
 
 class Commands(click.Group):

@@ -12,7 +12,7 @@ from memlab.cli.output import print_json, print_lines
 from memlab.cli.policy import origins_epilog, policy_of, policy_options
 
 if TYPE_CHECKING:
-    from memlab.plans import Plan
+    from memlab.compaction.plans import Plan
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -42,9 +42,9 @@ def compact(
     memlab compact memory.db --keep-recent 200            show
     memlab compact memory.db --keep-recent 200 --apply    do it
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.compaction import apply
+    from memlab.compaction.applying import apply
+    from memlab.compaction.planning import plan
     from memlab.files import write_whole
-    from memlab.planning import plan
 
     made = plan(store, policy_of(policy_name, settings), now=datetime.now(UTC))
     if save_plan is not None:
@@ -68,9 +68,9 @@ def apply_plan(plan_file: Path, store: Path | None, as_json: bool) -> None:
 
     A plan is refused when a memory it decided on has changed since, and when it was applied before.
     """
-    from memlab.compaction import apply
+    from memlab.compaction.applying import apply
+    from memlab.compaction.plans import Plan
     from memlab.files import read_whole
-    from memlab.plans import Plan
 
     made = Plan.from_json(read_whole(plan_file))
     receipt = apply(made, store=store, now=datetime.now(UTC))
@@ -86,7 +86,7 @@ def finish_plan(store: Path, digest: str, as_json: bool) -> None:
 
     memlab doctor STORE says whether there is one.
     """
-    from memlab.compaction import finish
+    from memlab.compaction.applying import finish
 
     receipt = finish(store, digest, now=datetime.now(UTC))
     click.echo(receipt.to_json() if as_json else str(receipt), nl=not as_json)
@@ -105,7 +105,7 @@ def restore_plan(
 
     The beginning of the digest will do; memlab archive STORE lists them.
     """
-    from memlab.restoration import restore
+    from memlab.compaction.restoring import restore
 
     count = restore(digest, store=store, ids=ids or None, into=into)
     target = store if into is None else into

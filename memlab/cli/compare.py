@@ -82,8 +82,8 @@ def compare(
     Every policy is replayed from the first memory to the last; a need is served if its target was
     still there. The oracle is the most that any policy with that many slots could have served.
     """
-    from memlab.frame import load
-    from memlab.references import find_references
+    from memlab.evidence.references import find_references
+    from memlab.frame.loading import load
     from memlab.replay import compare as compare_policies
 
     frame = load(store, with_body="dedup" in names or "odek" in names)
@@ -102,7 +102,6 @@ def compare(
 def _policies(
     names: tuple[str, ...], caps: tuple[int, ...], ages: tuple[timedelta, ...]
 ) -> "Iterator[Policy]":
-    from memlab.learned import Learned
     from memlab.policies import (
         ImportanceBudget,
         KeepRecent,
@@ -111,6 +110,7 @@ def _policies(
         TimeToLive,
         ValueCap,
     )
+    from memlab.policies.learned import Learned
 
     counted: dict[str, Callable[[int], Policy]] = {
         "recent": KeepRecent,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from memlab.bundled import store_path
-from memlab.database import store_file
 from memlab.errors import MissingExtraError
+from memlab.report.bundled import store_path
+from memlab.store.database import store_file
 
 
 @click.command(short_help="Open the notebooks in JupyterLab.")
@@ -33,7 +33,7 @@ def lab(
     """
     from importlib.util import find_spec
 
-    from memlab.reporting import copy_notebooks
+    from memlab.report.pages import copy_notebooks
 
     if find_spec("jupyterlab") is None:
         raise MissingExtraError(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from memlab.bundled import store_path
 from memlab.columns import CREATED_AT
+from memlab.report.bundled import store_path
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from memlab.untrusted import for_terminal
+from memlab.text import for_terminal
 
 
 def print_json(value: Any) -> None:

@@ -122,8 +122,8 @@ def policy_of(policy_name: str, settings: dict[str, Any]) -> "Policy":
 
 
 def _factories() -> "dict[str, Callable[..., Policy]]":
-    from memlab.learned import Learned
     from memlab.policies import POLICIES, Pipeline
+    from memlab.policies.learned import Learned
 
     presets: dict[str, Callable[..., Policy]] = {
         "odek": Pipeline.odek,

@@ -45,9 +45,9 @@ def report(store: Path | None, output: Path, keep_recent: int | None, record: Pa
     """
     from tqdm import tqdm
 
-    from memlab.frame import load
+    from memlab.frame.loading import load
     from memlab.growth import summarize
-    from memlab.reporting import write_report
+    from memlab.report.pages import write_report
     from memlab.sizing import recommend_cap
 
     for file in (output, record):
@@ -82,11 +82,11 @@ def report(store: Path | None, output: Path, keep_recent: int | None, record: Pa
 
 def _write_record(record: Path, path: Path, advice: "Advice", cap: int, now: datetime) -> None:
     """Write the record, and beside it the plan unless a plan for this cap was applied already."""
+    from memlab.compaction.contents import last_applied
+    from memlab.compaction.planning import plan
     from memlab.files import write_whole
-    from memlab.planning import plan
     from memlab.policies import KeepRecent
-    from memlab.record import decision_record
-    from memlab.retrieval import last_applied
+    from memlab.report.record import decision_record
 
     policy = KeepRecent(cap)
     made, receipt, plan_file = plan(path, policy, now=now), None, None

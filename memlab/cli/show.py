@@ -24,7 +24,7 @@ def show(store: Path | None, threshold: int, as_json: bool) -> None:
 
     Without STORE, the bundled two years.
     """
-    from memlab.frame import load
+    from memlab.frame.loading import load
     from memlab.growth import summarize
 
     path = store_or_bundled(store)

@@ -65,9 +65,9 @@ def size(
     """  # noqa: D301 - \b keeps the lines below it apart
     if only_log and log_file is None:
         raise click.UsageError("--only-log needs --log FILE")
-    from memlab.access_log import read_access_log
-    from memlab.frame import load
-    from memlab.references import find_references
+    from memlab.evidence.access_log import read_access_log
+    from memlab.evidence.references import find_references
+    from memlab.frame.loading import load
     from memlab.sizing import advise, backtest_cap, prepare_sizing
 
     path = store_or_bundled(store)
@@ -96,7 +96,7 @@ def size(
 
 def as_object(path: Path, advice: "Advice", *frames: "pd.DataFrame") -> dict[str, Any]:
     """Return everything for a script: the advice's own fields, and what stands around it."""
-    from memlab.references import NOT_COUNTED
+    from memlab.evidence.references import NOT_COUNTED
 
     references, caps, backtest = frames
     tables = {"caps": caps.reset_index(), "backtest": backtest}
@@ -152,7 +152,7 @@ def track_record(backtest: "pd.DataFrame") -> list[str]:
 
 def reference_counts(references: "pd.DataFrame") -> str:
     """Say where references were found, and what was not counted as one."""
-    from memlab.references import NOT_COUNTED
+    from memlab.evidence.references import NOT_COUNTED
 
     counts = references["kind"].astype("str").value_counts(sort=False)
     found = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())

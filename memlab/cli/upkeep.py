@@ -8,7 +8,7 @@ import click
 
 from memlab.cli.options import STORE, json_option
 from memlab.cli.output import print_json, print_lines
-from memlab.sheet import Sheet, Table, as_text
+from memlab.text import Sheet, Table, as_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +40,12 @@ def archive(
     as_json: bool,
 ) -> None:
     """List what was taken out of STORE, search it, export it, or drop it for good."""
-    from memlab.retrieval import archived_plans, archived_rows, drop_archived, export_archived
+    from memlab.compaction.contents import (
+        archived_plans,
+        archived_rows,
+        drop_archived,
+        export_archived,
+    )
 
     if drop_before is not None or drop is not None:
         if drop_before is not None and drop is not None:
@@ -86,7 +91,7 @@ def _table(found: "pd.DataFrame") -> Table:
 @json_option
 def show_space(store: Path, as_json: bool) -> None:
     """Show where the bytes of STORE are, and how small vacuum would make it."""
-    from memlab.reclaim import space
+    from memlab.compaction.reclaim import space
 
     found = space(store)
     if as_json:
@@ -103,7 +108,7 @@ def vacuum_store(store: Path, as_json: bool) -> None:
 
     The room it takes meanwhile is checked first.
     """
-    from memlab.reclaim import vacuum
+    from memlab.compaction.reclaim import vacuum
 
     done = vacuum(store)
     if as_json:

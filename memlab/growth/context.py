@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from memlab import columns as c
-from memlab.sheet import Sheet, Table, as_html, as_text
+from memlab.text import Sheet, Table, as_html, as_text
 
 Mask: TypeAlias = NDArray[np.bool_]
 

@@ -18,7 +18,7 @@ from memlab.growth.context import (
     moment_of,
 )
 from memlab.growth.curve import NEVER, lifetimes, successors
-from memlab.sheet import Sheet, Table, as_html, as_text
+from memlab.text import Sheet, Table, as_html, as_text
 
 PACE_WINDOWS: Final = 8
 PACE_WINDOW: Final = timedelta(days=7)

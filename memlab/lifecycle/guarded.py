@@ -25,7 +25,8 @@ from memlab.lifecycle.signals import (
     scope_key,
     values_of,
 )
-from memlab.store import SqliteMemoryStore, transaction
+from memlab.store import SqliteMemoryStore
+from memlab.store.database import transaction
 
 if TYPE_CHECKING:
     from memlab.policies.duplicates import NearDuplicate, TextIndex

@@ -10,7 +10,7 @@ import pandas as pd
 
 from memlab import columns as col
 from memlab.policies.base import CappedPolicy, Policy, check_whole
-from memlab.policies.signals import times
+from memlab.policies.readings import times
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pandas as pd
 
 from memlab import columns as col
 from memlab.policies.base import CappedPolicy, Policy, check_whole
-from memlab.policies.signals import moment, numbers, scope_numbers, times
+from memlab.policies.readings import moment, numbers, scope_numbers, times
 from memlab.scoring import HALF_LIFE, IMPORTANCE_WEIGHT, RECENCY_WEIGHT, value_score
 
 AGENT_SCOPE = (col.AGENT_ID, col.THREAD_ID, col.NAMESPACE)

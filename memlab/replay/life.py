@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
-from memlab.learned.experience import experience_of
-from memlab.learned.forecast import Forecast
+from memlab.policies.learned.experience import experience_of
+from memlab.policies.learned.forecast import Forecast
 from memlab.sizing.history import History, history_of
 
 Ints = npt.NDArray[np.int64]

@@ -11,7 +11,7 @@ import pandas as pd
 
 from memlab import columns as col
 from memlab.policies import Policy
-from memlab.policies.signals import moment as as_moment
+from memlab.policies.readings import moment as as_moment
 from memlab.replay.life import Ints, Life
 
 KEPT: Final = "kept"

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from memlab.learned import Learned
 from memlab.policies import (
     CappedPolicy,
     ImportanceFloor,
@@ -23,7 +22,8 @@ from memlab.policies import (
     TimeToLive,
 )
 from memlab.policies.duplicates import texts_of, word_sets
-from memlab.policies.signals import moment as as_moment
+from memlab.policies.learned import Learned
+from memlab.policies.readings import moment as as_moment
 from memlab.replay.life import Ints, Life, Signals
 
 

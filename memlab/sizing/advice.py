@@ -5,11 +5,11 @@ from dataclasses import asdict, dataclass, replace
 
 import pandas as pd
 
-from memlab.sheet import as_html, as_text
 from memlab.sizing.choice import Choice, Verdict, check_target, choose_cap
 from memlab.sizing.curve import DEFAULT_CONFIDENCE, Sizing, prepare_sizing
 from memlab.sizing.floor import Floor
 from memlab.sizing.wording import rule_in_words, sheet_of, what_would_change
+from memlab.text import as_html, as_text
 
 
 @dataclass(frozen=True)

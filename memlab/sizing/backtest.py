@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from memlab.references import find_references
+from memlab.evidence.references import find_references
 from memlab.sizing.choice import check_target, choose_cap
 from memlab.sizing.curve import DEFAULT_CONFIDENCE, KEEP_RECENT
 from memlab.sizing.estimate import Estimate

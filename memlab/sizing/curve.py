@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from memlab.columns import TOKEN_RULE
-from memlab.references import find_references
+from memlab.evidence.references import find_references
 from memlab.sizing.estimate import Estimate
 from memlab.sizing.history import (
     History,

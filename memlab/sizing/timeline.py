@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from memlab.columns import AT, CREATED_AT, ITEMS, TIME, TOKEN_RULE, TOKENS
-from memlab.references import find_references
+from memlab.evidence.references import find_references
 from memlab.sizing.curve import KEEP_RECENT
 from memlab.sizing.history import Ints, history_of, needs_of
 

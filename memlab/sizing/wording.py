@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from memlab.sheet import Sheet, Table
 from memlab.sizing.choice import Verdict, sittings_needed
 from memlab.sizing.curve import Sizing
 from memlab.sizing.resampling import HALF_NEEDS
+from memlab.text import Sheet, Table
 
 if TYPE_CHECKING:
     from memlab.sizing.advice import Advice, TradeEnd

@@ -20,9 +20,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from memlab.database import CREATE_TABLE
 from memlab.items import is_load_bearing_memory
 from memlab.store import SqliteMemoryStore
+from memlab.store.database import CREATE_TABLE
 
 KEEP_RECENT = 50
 TAG_SETS = ["[]", '["failed"]', '["merged"]', '["merged","area:docs"]', '["failed","area:core"]']

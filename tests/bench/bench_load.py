@@ -22,7 +22,7 @@ from pathlib import Path
 import pandas as pd
 
 import memlab
-from memlab.database import CREATE_TABLE
+from memlab.store.database import CREATE_TABLE
 
 WORDS = "the cache of an index parser merge failed because a retry timed out when building docs"
 START = datetime(2024, 1, 1, tzinfo=UTC)

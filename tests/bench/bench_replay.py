@@ -16,8 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from histories import simulate_history
 
 from memlab import columns as c
-from memlab.frame import load
-from memlab.learned import Learned
+from memlab.evidence.references import find_references
+from memlab.frame.loading import load
 from memlab.policies import (
     ImportanceBudget,
     KeepRecent,
@@ -26,7 +26,7 @@ from memlab.policies import (
     TimeToLive,
     ValueCap,
 )
-from memlab.references import find_references
+from memlab.policies.learned import Learned
 from memlab.replay import compare
 
 

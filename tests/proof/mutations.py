@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from memlab.database import COLUMNS
+from memlab.store.database import COLUMNS
 
 Mutation = Callable[[Path, random.Random], None]
 """Changes a closed store in place."""

@@ -6,10 +6,10 @@ from typing import Any
 
 from invariants import Row, assert_compacted, assert_nothing_lost, rows_of
 
-from memlab.compaction import apply
+from memlab.compaction.applying import apply
+from memlab.compaction.planning import plan
+from memlab.compaction.plans import Plan
 from memlab.errors import AlreadyAppliedError
-from memlab.planning import plan
-from memlab.plans import Plan
 from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
 from proof import tasks

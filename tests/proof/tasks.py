@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from memlab.compaction import apply, unwatched
+from memlab.compaction.applying import apply, unwatched
+from memlab.compaction.plans import Plan
+from memlab.compaction.reclaim import vacuum
+from memlab.compaction.restoring import restore
 from memlab.files import write_whole
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
-from memlab.plans import Plan
-from memlab.reclaim import vacuum
-from memlab.restoration import restore
 from memlab.store import SqliteMemoryStore
 
 Watch = Callable[[str], None]

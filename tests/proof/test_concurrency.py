@@ -8,12 +8,12 @@ from pathlib import Path
 from invariants import assert_sound, is_load_bearing_row, is_prunable_row, rows_of
 
 import memlab
-from memlab.compaction import apply
+from memlab.compaction.applying import apply
+from memlab.compaction.planning import plan
+from memlab.compaction.plans import Receipt
+from memlab.compaction.restoring import restore
 from memlab.errors import AlreadyAppliedError, ArchiveError, StalePlanError
-from memlab.planning import plan
-from memlab.plans import Receipt
 from memlab.policies import KeepRecent
-from memlab.restoration import restore
 from memlab.store import SqliteMemoryStore
 from proof import tasks, writing
 from proof.conftest import Children

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from invariants import assert_sound, copies_of, rows_of
 
+from memlab.compaction.reclaim import space
 from memlab.errors import MemlabError, StoreError
-from memlab.reclaim import space
 from proof import tasks
 from proof.conftest import Children
 from proof.forking import Ended

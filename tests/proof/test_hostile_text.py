@@ -18,13 +18,13 @@ from invariants import rows_of
 import memlab
 from memlab import KeepRecent, Plan, Receipt, apply, plan, restore
 from memlab.cli import main
-from memlab.database import COLUMNS
+from memlab.compaction.contents import archived_rows, export_archived
+from memlab.compaction.reclaim import space
 from memlab.doctor import diagnose
 from memlab.errors import MemlabError
 from memlab.growth import boot_context, summarize
-from memlab.reclaim import space
-from memlab.reporting import html_of, run_notebook
-from memlab.retrieval import archived_rows, export_archived
+from memlab.report.pages import html_of, run_notebook
+from memlab.store.database import COLUMNS
 from proof.hostile_text import LONG, TEXTS, make_hostile_store
 from proof.stores import NOW, copy_aside
 

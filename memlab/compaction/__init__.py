@@ -1,0 +1,4 @@
+"""Plan, apply, archive, restore.
+
+Imports nothing: a script that only reads a plan pays for no frame.
+"""

@@ -1,0 +1,228 @@
+"""The room a store takes on the disk, and giving back what deleted rows left behind."""
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from memlab.compaction.applying import Watch, opened_for_change, unwatched
+from memlab.errors import StoreError
+from memlab.store.archive import archive_path
+from memlab.store.database import CREATE_TABLE, connect_reading, read_store, store_file
+from memlab.text import Sheet, as_html, as_text
+
+
+@dataclass(frozen=True)
+class Space:
+    """Bytes on the disk that belong to a store.
+
+    Parameters
+    ----------
+    store : str
+        Absolute path.
+    file : int
+        The store's own file.
+    wal : int
+        The write-ahead log beside it, 0 when there is none.
+    live : int
+        Pages in use.
+    free : int
+        Pages that deleted rows left; SQLite fills them again before the file grows.
+    archive : int
+        What plans took out, in the archive beside the store.
+    after_vacuum : int
+        The file's size after :func:`vacuum`, at most: half-empty pages are joined as well.
+    """
+
+    store: str
+    file: int
+    wal: int
+    live: int
+    free: int
+    archive: int
+    after_vacuum: int
+
+    def to_dict(self) -> dict[str, str | int]:
+        """Return the fields as JSON values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return as_text(self._sheet())
+
+    def _repr_html_(self) -> str:
+        return as_html(self._sheet())
+
+    def _sheet(self) -> Sheet:
+        sizes = {name: size for name, size in asdict(self).items() if isinstance(size, int)}
+        facts = [(name.replace("_", " "), in_bytes(size)) for name, size in sizes.items()]
+        return Sheet(f"room on the disk for {self.store}", facts)
+
+
+@dataclass(frozen=True)
+class Vacuumed:
+    """What :func:`vacuum` did: the sizes before and after."""
+
+    before: Space
+    after: Space
+
+    @property
+    def freed(self) -> int:
+        """Bytes given back to the disk by the store's file and its log."""
+        return self.before.file + self.before.wal - self.after.file - self.after.wal
+
+    def to_dict(self) -> dict[str, object]:
+        """Return both sizes as JSON values."""
+        return {"freed": self.freed} | asdict(self)
+
+    def __str__(self) -> str:
+        return (
+            f"{in_bytes(self.freed)} given back: the file was {in_bytes(self.before.file)} and is "
+            f"{in_bytes(self.after.file)}"
+        )
+
+
+class VacuumStep(StrEnum):
+    """What :func:`vacuum` has just done."""
+
+    CHECKED = "checked"
+    """There is room on the disk, and positions will stay."""
+    REWRITTEN = "rewritten"
+    """The store is whole, without free pages."""
+    SHRUNK = "shrunk"
+    """The file has its new size."""
+
+
+def space(path: str | Path) -> Space:
+    """Return how many bytes a store takes on the disk, and how many it needs. Reads only.
+
+    Parameters
+    ----------
+    path : str or Path
+        The store.
+
+    Raises
+    ------
+    StoreError
+        When it cannot be read.
+    """
+    file = store_file(path).resolve()
+    page, pages, free = read_store(file, _pages_at)
+    return Space(
+        store=str(file),
+        file=file.stat().st_size,
+        wal=_size(file.with_name(f"{file.name}-wal")),
+        live=page * (pages - free),
+        free=page * free,
+        archive=_size(archive_path(file)),
+        after_vacuum=page * (pages - free),
+    )
+
+
+def vacuum(path: str | Path, *, watch: Watch = unwatched) -> Vacuumed:
+    """Rewrite a store without the room that deleted rows left, and shrink its file.
+
+    Every row stays at its position. Stopped at any moment, the store is as before or as after.
+
+    Parameters
+    ----------
+    path : str or Path
+        The store.
+    watch : callable, optional
+        Called with each :class:`VacuumStep` when it is done.
+
+    Returns
+    -------
+    Vacuumed
+        The sizes before and after.
+
+    Raises
+    ------
+    StoreError
+        When the disk has no room for the copies it takes, the store is in use, or this build of
+        SQLite would move rows. Nothing is changed.
+    """
+    before = space(path)
+    file = Path(before.store)
+    _check_room(before)
+    _check_positions_stay()
+    watch(VacuumStep.CHECKED)
+    with opened_for_change(file) as connection:
+        connection.execute("VACUUM")
+        watch(VacuumStep.REWRITTEN)
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    watch(VacuumStep.SHRUNK)
+    return Vacuumed(before, space(file))
+
+
+def in_bytes(size: int) -> str:
+    """Return a size for a person.
+
+    Examples
+    --------
+    >>> in_bytes(3_040_000)
+    '3.0 MB'
+    """
+    for unit, name in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if abs(size) >= unit:
+            return f"{size / unit:,.1f} {name}"
+    return f"{size} bytes"
+
+
+def _pages_at(uri: str) -> tuple[int, int, int]:
+    with closing(connect_reading(uri)) as connection:
+        page, pages, free = (
+            connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("page_size", "page_count", "freelist_count")
+        )
+    return page, pages, free
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _check_room(before: Space) -> None:
+    """Refuse where the copy SQLite makes aside, and the log of writing it back, will not fit."""
+    beside = Path(before.store).parent
+    aside = _temporary_folder()
+    needed = {beside: max(before.file, before.after_vacuum)}
+    if aside.stat().st_dev == beside.stat().st_dev:
+        needed[beside] += before.after_vacuum
+    else:
+        needed[aside] = before.after_vacuum
+    for folder, size in needed.items():
+        room = shutil.disk_usage(folder).free
+        if room < size:
+            raise StoreError(
+                f"rewriting {before.store} takes {in_bytes(size)} in {folder} and there is "
+                f"{in_bytes(room)}; nothing was changed: free some, or set SQLITE_TMPDIR to a "
+                "folder on another disk"
+            )
+
+
+def _temporary_folder() -> Path:
+    """Return where SQLite makes its copy."""
+    return Path(os.environ.get("SQLITE_TMPDIR") or tempfile.gettempdir())
+
+
+def _check_positions_stay() -> None:
+    """Try on a table in memory that this build of SQLite keeps rowids; it need not, by the book."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.execute(CREATE_TABLE)
+        connection.execute(
+            "INSERT INTO memory_items (rowid, memory_id, kind, title, body, tags_json, authored_by,"
+            " confidence, created_at, supersedes_json, evidence_refs_json) "
+            "VALUES (3, 'b', '', '', '', '', '', 1, '', '', ''), "
+            "(7, 'a', '', '', '', '', '', 1, '', '', '')"
+        )
+        connection.execute("VACUUM")
+        found = connection.execute("SELECT rowid FROM memory_items ORDER BY rowid").fetchall()
+    if found != [(3,), (7,)]:
+        raise StoreError(
+            f"SQLite {sqlite3.sqlite_version} would give rows new positions; nothing was changed: "
+            "use a build that keeps them"
+        )

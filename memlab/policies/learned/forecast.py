@@ -1,0 +1,232 @@
+"""Which memory is needed next: a conditional logit over all that were there.
+
+A need falls on one of the memories written so far; how much more likely on one than on another is
+``exp(score)``. McFadden (1974) has the likelihood; sampling the memories that were not needed, with
+their sampling odds taken out, leaves its maximum where it was (McFadden 1978).
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from memlab.policies.learned.experience import Experience, Floats, Ints
+
+WRITTEN: Final = ("size", "odd size", "gap", "lag", "names", "breadth", "tag rate")
+"""Known when a memory is written, or at the last look: the part of a score that stands still."""
+
+LIVED: Final = ("age", "old age", "needs", "since need", "names by age", "number distance")
+"""What changes from one write to the next."""
+
+AGE_ONLY: Final = (len(WRITTEN), len(WRITTEN) + 1)
+"""The features of a forecast that knows ages alone."""
+
+NOT_NEEDED: Final = 60
+"""Memories drawn, for each need, among those it might have fallen on: half of them near."""
+
+PENALTY: Final = 20.0
+"""Of a squared weight. Features are about one wide, so a weight is within 0.2 of none until some
+tens of needs say otherwise."""
+
+MOST_NEEDS: Final = 4000
+"""The newest needs that are fitted."""
+
+MARGIN: Final = 2.0
+"""Standard errors by which forecasts must have beaten age alone before they are acted on."""
+
+FEWEST_FORECASTS: Final = 100
+"""Needs that must have been forecast before the record counts: with fewer, two or three losses by
+chance outweigh what there is to gain."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Scores of memories at any moment of a history, each from what was known by then.
+
+    Attributes
+    ----------
+    experience : Experience
+        The whole of the history; a score at a moment goes by what came before it.
+    """
+
+    experience: Experience
+
+    @property
+    def weights(self) -> Floats:
+        """Weights after each look, shape (looks, features)."""
+        return self._fits[0]
+
+    @cached_property
+    def trusted(self) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+        """Whether, at each look, forecasts made before had beaten age alone by the margin."""
+        _, gain = self._fits
+        known = np.isfinite(gain)
+        trusted = np.zeros(len(self.experience.looks), dtype=bool)
+        for look, seen in enumerate(self._seen[:-1]):
+            record = gain[:seen][known[:seen]]
+            if len(record) >= FEWEST_FORECASTS:
+                error = record.std(ddof=1) / np.sqrt(len(record))
+                trusted[look] = record.mean() > MARGIN * error
+        return trusted
+
+    def look_before(self, moment: int) -> int | None:
+        """Return the look whose weights are in use at a moment; None while age alone decides."""
+        look = int(np.searchsorted(self.experience.looks, moment, side="right")) - 1
+        return look if look >= 0 and self.trusted[look] else None
+
+    def scores(self, memories: Ints, moment: int) -> Floats:
+        """Return how likely each memory is to be needed next, as a logarithm without its base.
+
+        Parameters
+        ----------
+        memories : array of int64
+            Numbers of memories written before `moment`.
+        moment : int
+            Memories written so far.
+
+        Returns
+        -------
+        array of float64
+            While age alone decides, the newer memory has the higher score.
+        """
+        look = self.look_before(moment)
+        if look is None:
+            return memories.astype(np.float64)
+        weights = self.weights[look]
+        lived = self._lived(memories, np.int64(moment))
+        return np.asarray(self._standing[look][memories] + lived @ weights[len(WRITTEN) :])
+
+    @cached_property
+    def _standing(self) -> dict[int, Floats]:
+        """What the features known at writing add to scores, for each look that is acted on."""
+        return {
+            look: self._written(np.arange(len(self.experience)), np.int64(look + 1))
+            @ self.weights[look, : len(WRITTEN)]
+            for look in np.flatnonzero(self.trusted).tolist()
+        }
+
+    def _written(self, memory: Ints, look: "Ints | np.int64") -> Floats:
+        past = self.experience
+        return np.stack(
+            [
+                past.size[memory],
+                past.size[memory] ** 2 - 1.0,
+                past.gap[memory],
+                past.lag[memory],
+                past.names[memory],
+                past.breadth[memory],
+                past.tag_rates[look, memory],
+            ],
+            axis=-1,
+        )
+
+    def _lived(self, memory: Ints, moment: "Ints | np.int64") -> Floats:
+        past = self.experience
+        age = np.log(moment - memory)
+        needs, last = past.needs_before(memory, moment)
+        since = np.where(needs > 0, np.log(np.maximum(moment - last, 1)) - 4.0, 0.0)
+        distance = np.abs(past.highest[moment - 1] - past.number[memory])
+        columns = (
+            age,
+            np.maximum(age - 5.0, 0.0),
+            np.log1p(needs),
+            since,
+            past.names[memory] * (age - 4.0),
+            np.log1p(distance),
+        )
+        return np.stack(columns, axis=-1)
+
+    @cached_property
+    def _seen(self) -> Ints:
+        """Needs that had arisen by each look, and by the end."""
+        past = self.experience
+        return np.append(np.searchsorted(past.at, past.looks), len(past.at))
+
+    @cached_property
+    def _draws(self) -> Floats:
+        """A number below one for each memory drawn for each need."""
+        return np.random.default_rng(0).random((len(self.experience.at), NOT_NEEDED))
+
+    @cached_property
+    def _fits(self) -> tuple[Floats, Floats]:
+        """Weights after each look, and how much they gained on age alone at each need after it.
+
+        The gain is a difference of log shares, NaN before the first look.
+        """
+        weights = np.zeros((len(self.experience.looks), len(WRITTEN) + len(LIVED)))
+        gain = np.full(len(self.experience.at), np.nan)
+        for line, seen, until in zip(weights, self._seen[:-1], self._seen[1:], strict=True):
+            cases, odds = self._cases(max(0, seen - MOST_NEEDS), seen)
+            line[:] = fit_choice(cases, odds, AGE_ONLY[0])
+            age_alone = np.zeros_like(line)
+            age_alone[list(AGE_ONLY)] = fit_choice(cases[..., list(AGE_ONLY)], odds, 0)
+            cases, odds = self._cases(seen, until)
+            gain[seen:until] = log_shares(cases, odds, line) - log_shares(cases, odds, age_alone)
+        return weights, gain
+
+    def _cases(self, first: int, last: int) -> tuple[Floats, Floats]:
+        """For some needs the features of the target and of others, and the odds of drawing them."""
+        past = self.experience
+        moment = past.at[first:last, None]
+        draws = self._draws[first:last]
+        near = NOT_NEEDED // 2
+        ages = np.empty((len(moment), NOT_NEEDED + 1), dtype=np.int64)
+        ages[:, 0] = past.at[first:last] - past.target[first:last]
+        ages[:, 1 : near + 1] = np.exp(draws[:, :near] * np.log(moment + 1.0))
+        ages[:, near + 1 :] = 1 + draws[:, near:] * moment
+        ages = np.clip(ages, 1, moment)
+        odds = 0.5 * np.log((ages + 1.0) / ages) / np.log(moment + 1.0) + 0.5 / moment
+        look = np.searchsorted(past.looks, moment, side="right")
+        memory = moment - ages
+        features = np.concatenate(
+            [self._written(memory, look), self._lived(memory, moment)], axis=-1
+        )
+        return features, np.log(odds)
+
+
+def log_shares(cases: Floats, odds: Floats, weights: Floats) -> Floats:
+    """Return the logarithm of the share that the first alternative of each case has."""
+    score = cases @ weights - odds
+    return np.asarray(score[:, 0] - np.logaddexp.reduce(score, axis=1))
+
+
+def fit_choice(cases: Floats, odds: Floats, age: int) -> Floats:
+    """Fit weights by penalised maximum likelihood (Newton's method, steps halved as needed).
+
+    Parameters
+    ----------
+    cases : array, shape (needs, alternatives, features)
+        The alternative a need fell on comes first.
+    odds : array, shape (needs, alternatives)
+        Logarithm of how likely each was drawn.
+    age : int
+        The feature whose weight is drawn toward -1 instead of 0: one over the age, the law of
+        forgetting to begin with.
+
+    Returns
+    -------
+    array, shape (features,)
+    """
+    start = np.zeros(cases.shape[-1])
+    start[age] = -1.0
+    weights, value = start, -np.inf
+    step, scale = np.zeros_like(start), 1.0
+    for _ in range(60):
+        trial = weights + scale * step
+        score = cases @ trial - odds
+        total = np.logaddexp.reduce(score, axis=1)
+        reached = float((score[:, 0] - total).sum() - PENALTY / 2 * ((trial - start) ** 2).sum())
+        if reached < value:
+            scale /= 2
+            continue
+        gained, weights, value = reached - value, trial, reached
+        if gained < 1e-6:
+            break
+        share = np.exp(score - total[:, None])
+        mean = np.einsum("en,enf->ef", share, cases)
+        slope = (cases[:, 0] - mean).sum(axis=0) - PENALTY * (weights - start)
+        spread = (cases * np.sqrt(share)[..., None]).reshape(-1, len(start))
+        curvature = spread.T @ spread - mean.T @ mean + PENALTY * np.eye(len(start))
+        step, scale = np.linalg.solve(curvature, slope), 1.0
+    return weights

@@ -1,0 +1,108 @@
+"""Keep what the store's own past says will be needed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from memlab import columns as col
+from memlab.policies.base import CappedPolicy, check_whole
+from memlab.policies.learned.experience import experience_of
+from memlab.policies.learned.forecast import Forecast
+
+
+@dataclass(frozen=True)
+class Learned(CappedPolicy):
+    """Keep the prunable memories that are the most likely to be needed next.
+
+    How likely is learned from the needs so far: which of the memories there at the time each fell
+    on, by age, length, tags, what they name, how often and how lately they had been needed. It is
+    fitted again as needs arise. Until there have been enough, and unless its forecasts of needs it
+    had not seen have beaten age alone, it keeps the newest, as `KeepRecent` does.
+
+    It counts memories, not tokens: what is needed tends to be long, so the same number of them
+    takes more tokens than the newest would. Load-bearing rows come on top, as under `KeepRecent`.
+
+    A store that has been compacted shows only what was kept. :func:`memlab.plan` gives it the rows
+    that the store's archive keeps as well; anywhere else do so with :meth:`after`. Without them it
+    learns from what is there.
+
+    Raises
+    ------
+    ValueError
+        If `max_items` is not a whole number of 0 or more.
+    """
+
+    max_items: int = field(metadata={"help": "prunable memories to keep"})
+    past: pd.DataFrame | None = field(default=None, init=False, repr=False, compare=False)
+    references: pd.DataFrame | None = field(default=None, init=False, repr=False, compare=False)
+
+    name: ClassVar[str] = "learned"
+    origin: ClassVar[str] = "memlab: what the store's own past says will be needed"
+    reason: ClassVar[str] = "least-expected"
+    counts_load_bearing: ClassVar[bool] = False
+    learns: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Refuse what is not a count."""
+        check_whole("max_items", self.max_items)
+
+    @property
+    def slots(self) -> int:
+        """How many prunable rows stay."""
+        return self.max_items
+
+    def after(self, past: pd.DataFrame, references: pd.DataFrame | None = None) -> Self:
+        """Return the policy with a past to learn from.
+
+        Parameters
+        ----------
+        past : DataFrame
+            Every row that was ever written, gone ones among them, as :func:`memlab.load` returns.
+        references : DataFrame, optional
+            What ``find_references`` returns; found in `past` when not given.
+        """
+        policy = replace(self)
+        object.__setattr__(policy, "past", past)
+        object.__setattr__(policy, "references", references)
+        return policy
+
+    def forecast(self, frame: pd.DataFrame, references: pd.DataFrame | None = None) -> Forecast:
+        """Return the forecast that a history gives rise to.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            Rows in rowid order, those pruned since among them.
+        references : DataFrame, optional
+            What ``find_references`` returns; found in the frame when not given.
+        """
+        return Forecast(experience_of(frame, references))
+
+    def eviction_keys(
+        self,
+        rows: Mapping[str, Any] | pd.DataFrame,
+        *,
+        now: datetime,  # noqa: ARG002
+    ) -> tuple[npt.NDArray[Any], ...]:
+        """Return how likely each row is to be needed next; 0 for a load-bearing one."""
+        here = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(dict(rows))
+        past = here if self.past is None else _with_past(self.past, here)
+        forecast = self.forecast(past, self.references)
+        counted = past.loc[~past[col.LOAD_BEARING], col.MEMORY_ID]
+        number = pd.Index(counted).get_indexer(here[col.MEMORY_ID]).astype(np.int64)
+        scores = np.zeros(len(here))
+        known = number >= 0
+        scores[known] = forecast.scores(number[known], len(counted))
+        return (scores,)
+
+
+def _with_past(past: pd.DataFrame, here: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the past and any written since, in rowid order."""
+    new = here[~here[col.MEMORY_ID].isin(past[col.MEMORY_ID])]
+    every = pd.concat([past, new[list(past.columns.intersection(new.columns))]])
+    return every.sort_values(col.POSITION, kind="stable").reset_index(drop=True)

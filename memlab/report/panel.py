@@ -1,0 +1,350 @@
+"""The sizing panel: move a cap, a target or a token budget, and see what it would serve and cost.
+
+Pictures are drawn once; a move restores them and draws the marks on top, so that it takes a few
+hundredths of a second.
+"""
+
+import html
+import shlex
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from os import PathLike, fspath
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.image import imsave
+
+from memlab.charts import mark_cap_curve, mark_trade_off, plot_cap_curve, plot_trade_off
+from memlab.extras import import_extra
+from memlab.frame.loading import Source, load
+from memlab.sizing import Advice, Sizing, advise, prepare_sizing
+
+ANY_STORE: Final = "STORE"
+"""Stands in commands for a store whose file is not known."""
+
+STYLE: Final = """<style>
+.memlab-sizing img { margin: 0; }
+.memlab-sizing .widget-text input { width: 7em; flex: none; }
+.memlab-sizing .widget-html-content { line-height: 1.5; }
+.memlab-sizing table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+.memlab-sizing td { padding: 0 1em 0 0; vertical-align: top; }
+.memlab-sizing td:first-child { white-space: nowrap; opacity: 0.75; }
+.memlab-sizing pre { margin: 0; padding: 0.4em 0.6em; white-space: pre-wrap; word-break: normal; }
+.memlab-sizing pre { border: 1px solid #8a8d9180; overflow-wrap: anywhere; }
+.memlab-sizing p { margin: 0.2em 0; max-width: 62em; }
+body[data-jp-theme-light="false"] .memlab-sizing img { filter: invert(0.93) hue-rotate(180deg); }
+</style>"""
+
+Mark = Callable[..., None]
+Plot = Callable[..., Axes]
+Facts = list[tuple[str, str]]
+
+
+class Picture:
+    """A chart drawn once, and a copy of it with the marks of the moment.
+
+    Parameters
+    ----------
+    plot, mark : callable
+        From :mod:`memlab.charts`: what to draw once, and what to draw on top.
+    curve : pandas.DataFrame
+        What both draw.
+    """
+
+    size: Final = (5.4, 3.7)
+    """Inches, at 100 pixels each."""
+
+    def __init__(self, plot: Plot, mark: Mark, curve: pd.DataFrame) -> None:
+        figure = Figure(figsize=self.size, dpi=100, facecolor="white", layout="constrained")
+        self._canvas = FigureCanvasAgg(figure)
+        self._axes, self._mark, self._curve = figure.add_subplot(), mark, curve
+        plot(curve, ax=self._axes, bare=True)
+        self._canvas.draw()  # type: ignore[no-untyped-call]
+        figure.set_layout_engine("none")
+        self._drawn = self._canvas.copy_from_bbox(figure.bbox)  # type: ignore[no-untyped-call]
+
+    def png(self, *, advice: Advice, cap: int) -> bytes:
+        """Return the chart with these marks."""
+        self._canvas.restore_region(self._drawn)  # type: ignore[no-untyped-call]
+        before = set(self._axes.get_children())
+        self._mark(self._axes, self._curve, advice=advice, cap=cap)
+        marks = [artist for artist in self._axes.get_children() if artist not in before]
+        for artist in sorted(marks, key=lambda artist: artist.get_zorder()):
+            self._axes.draw_artist(artist)
+            artist.remove()
+        buffer = BytesIO()
+        pixels = self._canvas.buffer_rgba()  # type: ignore[no-untyped-call]
+        imsave(buffer, pixels, format="png")
+        return buffer.getvalue()
+
+
+class SizingPanel:
+    """Controls, pictures and numbers for choosing a cap.
+
+    Shows itself as the last expression of a notebook's cell. Every control takes the keyboard, and
+    setting its ``value`` is the same as moving it.
+
+    Parameters
+    ----------
+    sizing : Sizing
+        As :func:`memlab.sizing.prepare_sizing` returns it.
+    store : str
+        How the command names the store.
+    target : float
+        Share of needs to serve.
+    token_budget : int, optional
+        Tokens that the boot context may take.
+
+    Attributes
+    ----------
+    slider
+        The cap, in steps that people ask for.
+    keep_recent
+        A box with the cap, exact.
+    target
+        A slider with the share of needs to serve.
+    token_budget
+        A box; 0 is no budget.
+    use_recommended
+        A button that sets the cap to the recommended one.
+    curve_picture, trade_off_picture, numbers, recommendation, command
+        What is shown.
+    widget
+        All of it together.
+    advice : Advice
+        What is recommended for the target and the budget.
+    """
+
+    def __init__(
+        self, sizing: Sizing, *, store: str, target: float, token_budget: int | None
+    ) -> None:
+        self._sizing, self._store = sizing, store
+        self.advice = advise(sizing, target=target, token_budget=token_budget)
+        self._pictures = [
+            Picture(plot_cap_curve, mark_cap_curve, sizing.curve),
+            Picture(plot_trade_off, mark_trade_off, sizing.curve),
+        ]
+        self._make_widgets(target, token_budget)
+        self._show()
+        self.slider.observe(self._slider_moved, names="value")
+        self.keep_recent.observe(self._cap_changed, names="value")
+        self.target.observe(self._question_changed, names="value")
+        self.token_budget.observe(self._question_changed, names="value")
+        self.use_recommended.on_click(self._recommended_asked)
+
+    @property
+    def text(self) -> str:
+        """What the panel says, as plain text."""
+        lines = [f"{name}: {value}" for name, value in self._facts()]
+        return "\n".join([*lines, *self._advice_lines(), self.command_line])
+
+    @property
+    def command_line(self) -> str:
+        """The command that carries the cap out."""
+        return (
+            f"memlab compact {shlex.quote(self._store)} "
+            f"--keep-recent {self.keep_recent.value} --apply"
+        )
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        """Show the widget; where there is none to see, the text."""
+        bundle: dict[str, Any] = self.widget._repr_mimebundle_(**options)
+        return bundle | {"text/plain": self.text}
+
+    def _make_widgets(self, target: float, token_budget: int | None) -> None:
+        widgets = import_extra("ipywidgets", extra="lab")
+        most = max(1, self._sizing.present.prunable)
+        cap = min(most, most if self.advice.keep_recent is None else self.advice.keep_recent)
+        self._steps = cap_steps(most)
+        wide = {"layout": widgets.Layout(width="24em", max_width="100%")}
+        narrow = {
+            "layout": widgets.Layout(width="auto"),
+            "style": {"description_width": "initial"},
+        }
+        self.slider = widgets.SelectionSlider(
+            options=[(f"{step:,}", step) for step in self._steps.tolist()],
+            value=self._nearest_step(cap),
+            description="keep_recent",
+            readout=False,
+            **wide,
+        )
+        self.keep_recent = widgets.BoundedIntText(
+            value=cap, min=0, max=most, description="exactly", **narrow
+        )
+        self.target = widgets.FloatSlider(
+            value=target,
+            min=0.5,
+            max=0.99,
+            step=0.01,
+            readout_format=".0%",
+            description="target",
+            **wide,
+        )
+        self.token_budget = widgets.BoundedIntText(
+            value=token_budget or 0,
+            min=0,
+            max=10**9,
+            step=1_000,
+            description="token budget",
+            tooltip="Tokens that the boot context may take; 0 for no budget",
+            **narrow,
+        )
+        self.use_recommended = widgets.Button(
+            description="Use the recommended cap", layout=widgets.Layout(width="auto")
+        )
+        images = [
+            widgets.Image(format="png", layout=widgets.Layout(width="540px", max_width="100%"))
+            for _ in self._pictures
+        ]
+        self.curve_picture, self.trade_off_picture = images
+        self.numbers, self.recommendation, self.command = (widgets.HTML() for _ in range(3))
+        words = widgets.VBox(
+            [self.numbers, self.recommendation, self.command],
+            layout=widgets.Layout(flex="1 1 20em", min_width="0", padding="0 0 0 1em"),
+        )
+        row = widgets.Layout(flex_flow="row wrap", align_items="center")
+        self.widget = widgets.VBox(
+            [
+                widgets.HTML(STYLE, layout=widgets.Layout(display="none")),
+                widgets.HBox([self.slider, self.keep_recent, self.use_recommended], layout=row),
+                widgets.HBox([self.target, self.token_budget], layout=row),
+                widgets.HBox([self.curve_picture, words, self.trade_off_picture], layout=row),
+            ]
+        )
+        self.widget.add_class("memlab-sizing")
+
+    def _slider_moved(self, change: Any) -> None:
+        if self._nearest_step(self.keep_recent.value) != change["new"]:
+            self.keep_recent.value = change["new"]
+
+    def _cap_changed(self, change: Any) -> None:
+        self.slider.value = self._nearest_step(change["new"])
+        self._show()
+
+    def _question_changed(self, _: Any) -> None:
+        self.advice = advise(
+            self._sizing,
+            target=round(self.target.value, 4),
+            token_budget=self.token_budget.value or None,
+        )
+        self._show()
+
+    def _recommended_asked(self, _: Any) -> None:
+        if self.advice.keep_recent is not None:
+            self.keep_recent.value = self.advice.keep_recent
+
+    def _nearest_step(self, cap: int) -> int:
+        return int(self._steps[np.abs(self._steps - cap).argmin()])
+
+    def _show(self) -> None:
+        """Bring pictures and texts up to date."""
+        cap = self.keep_recent.value
+        images = (self.curve_picture, self.trade_off_picture)
+        for image, picture in zip(images, self._pictures, strict=True):
+            image.value = picture.png(advice=self.advice, cap=cap)
+        self.use_recommended.disabled = self.advice.keep_recent is None
+        self.numbers.value = _table(self._facts())
+        self.recommendation.value = "".join(
+            f"<p>{html.escape(line)}</p>" for line in self._advice_lines()
+        )
+        self.command.value = f"<pre>{html.escape(self.command_line)}</pre>"
+
+    def _facts(self) -> Facts:
+        return list(_facts_of(self._sizing, self.keep_recent.value))
+
+    def _advice_lines(self) -> list[str]:
+        """Say what is recommended, and the first thing that would change it."""
+        title = str(self.advice).partition("\n")[0]
+        return [
+            f"For a target of {self.advice.target:.0%}: {title}",
+            *self.advice.would_change[:1],
+        ]
+
+
+def explore(
+    source: Source | pd.DataFrame,
+    references: pd.DataFrame | None = None,
+    *,
+    target: float = 0.9,
+    token_budget: int | None = None,
+    seed: int = 0,
+) -> SizingPanel:
+    """Open the sizing panel: sliders for the cap and the target, a box for the token budget.
+
+    Moving one updates the pictures, the numbers and the command to run. Nothing is written.
+
+    Parameters
+    ----------
+    source : path, ``file:`` URI, SqliteMemoryStore or DataFrame
+        A store, or the frame that ``memlab.load`` returned.
+    references : DataFrame, optional
+        What ``find_references`` returns; found in the frame when not given.
+    target : float
+        Share of needs to serve at first, from 0.5 to 0.99.
+    token_budget : int, optional
+        Tokens that the boot context may take at first.
+    seed : int
+        Of the resampling behind the limits.
+
+    Returns
+    -------
+    SizingPanel
+
+    Raises
+    ------
+    StoreError
+        When `source` is not a store.
+    MissingExtraError
+        When the ``lab`` extra is not installed.
+    ValueError
+        When the target or the budget is out of range.
+    """
+    if not 0.5 <= target <= 0.99:
+        raise ValueError(f"target must lie between 0.5 and 0.99, not {target!r}")
+    frame = source if isinstance(source, pd.DataFrame) else load(source)
+    store = fspath(source) if isinstance(source, str | PathLike) else ANY_STORE
+    sizing = prepare_sizing(frame, references, seed=seed)
+    return SizingPanel(sizing, store=store, target=target, token_budget=token_budget)
+
+
+def cap_steps(most: int) -> "np.ndarray[Any, np.dtype[np.int64]]":
+    """Return caps from 0 to `most` that people ask for: every one to 100, then two digits.
+
+    Examples
+    --------
+    >>> cap_steps(125)[-5:]
+    array([ 99, 100, 110, 120, 125])
+    """
+    caps = {digits * 10**zeros for zeros in range(10) for digits in range(10, 100)}
+    return np.array(sorted(cap for cap in caps | set(range(10)) | {most} if cap <= most))
+
+
+def _facts_of(sizing: Sizing, cap: int) -> Iterator[tuple[str, str]]:
+    """Say what a cap serves and costs."""
+    row = sizing.at([cap]).iloc[0]
+    yield "keep_recent", f"{cap:,}"
+    if pd.isna(row["hit_ratio"]):
+        yield "needs served", "unknown: no later need is known"
+    else:
+        limits = "too few needs for limits"
+        if not pd.isna(row["low"]):
+            limits = f"limits {row['low']:.1%} to {row['high']:.1%}"
+        yield "needs served", f"{row['hit_ratio']:.1%} ({limits})"
+        yield "as observed", f"{row['hit_ratio_observed']:.1%}"
+    yield "boot context", f"{row['boot_items']:,.0f} items, {row['boot_tokens']:,.0f} tokens now"
+    yield "over the history", f"{row['boot_tokens_p95']:,.0f} tokens (p95)"
+    yield "noise", f"{row['noise_share']:.1%} of items, {row['noise_share_tokens']:.1%} of tokens"
+    yield "would go now", f"{row['pruned']:,.0f} of {sizing.present.prunable:,} prunable rows"
+    yield "memory kept", f"{row['days']:,.1f} days"
+
+
+def _table(facts: Facts) -> str:
+    rows = "".join(
+        f"<tr><td>{html.escape(name)}</td><td>{html.escape(value)}</td></tr>"
+        for name, value in facts
+    )
+    return f"<table>{rows}</table>"

@@ -1,0 +1,88 @@
+"""The decision record: which cap, on what evidence, by which plan, with what result."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memlab.text import for_terminal
+
+if TYPE_CHECKING:
+    from memlab.compaction.plans import Plan, Receipt, Size
+    from memlab.sizing import Advice
+
+
+def decision_record(
+    advice: "Advice",
+    plan: "Plan",
+    *,
+    now: datetime,
+    plan_file: Path | None = None,
+    receipt: "Receipt | None" = None,
+) -> str:
+    """Return a record of a sizing decision, ready for a pull request.
+
+    Parameters
+    ----------
+    advice : Advice
+        What the evidence said.
+    plan : Plan
+        What was decided.
+    now : datetime
+        The moment of the record.
+    plan_file : Path, optional
+        Where the plan lies for whoever reviews it.
+    receipt : Receipt, optional
+        What applying the plan did; without one the record says that it was not applied.
+
+    Returns
+    -------
+    str
+        Markdown. What comes from the store stands in code fences, where nothing in it is markup.
+    """
+    cap = plan.policy.get("keep")
+    chosen = "as recommended" if cap == advice.keep_recent else "chosen by hand"
+    facts = {
+        "store": f"`{_inline(Path(plan.store).name)}`",
+        "date": f"{now:%Y-%m-%d}",
+        "cap": f"`keep_recent = {cap}`, {chosen}",
+        "verdict of the evidence": f"`{advice.verdict}`",
+        "goes": f"{plan.goes.items:,} of {plan.history.items:,} memories",
+        "boot context": f"{_size(plan.boot_before)} → {_size(plan.boot_after)}",
+        "floor": f"{plan.floor.items:,} load-bearing memories, all of which stay",
+        "plan digest": f"`{plan.digest}`",
+        "receipt": _receipt_in_words(receipt, plan_file),
+    }
+    rows = "\n".join(f"| {name} | {value} |" for name, value in facts.items())
+    return (
+        f"# Decision record: keep_recent = {cap}\n\n"
+        f"| | |\n|---|---|\n{rows}\n\n"
+        f"## Evidence\n\n{_fenced(str(advice))}\n\n"
+        f"## Plan\n\n{_fenced(str(plan))}\n"
+    )
+
+
+def _receipt_in_words(receipt: "Receipt | None", plan_file: Path | None) -> str:
+    if receipt is not None:
+        return (
+            f"applied {receipt.applied_at:%Y-%m-%d %H:%M} UTC, {receipt.deleted:,} memories "
+            f"deleted and archived; undo: `{_inline(receipt.undo)}`"
+        )
+    if plan_file is not None:
+        return f"not applied; after review: `memlab apply {_inline(plan_file.name)}`"
+    return "not applied: nothing would go"
+
+
+def _size(size: "Size") -> str:
+    return f"{size.items:,} memories, {size.tokens:,} tokens"
+
+
+def _inline(text: str) -> str:
+    return for_terminal(text).replace("`", "'").replace("|", "\\|")
+
+
+def _fenced(text: str) -> str:
+    """Return `text` in a code fence that no run of backticks in it can close."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}text\n{text}\n{fence}"

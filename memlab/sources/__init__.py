@@ -1,0 +1,1 @@
+"""Where memories live: one module a kind of store."""

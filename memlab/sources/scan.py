@@ -1,0 +1,308 @@
+"""Read every row of a store as Arrow columns, without a Python object per value.
+
+SQLite joins a column's texts of some thousand rows with a separator; Arrow splits them again. Rows
+that such a round trip could garble (values of another type than text, the separator inside a text)
+are read one by one instead. The connections are the standard library's: closing the file through
+another copy of SQLite would drop the locks of a store that this process has open.
+"""
+
+import os
+import sqlite3
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from memlab.store.database import connect_reading
+
+Range = tuple[int, int]
+Fault = tuple[int, str, str]
+"""The rowid, the column and what is wrong with its value."""
+
+NULLABLE: Final = ("source_task_ref", "superseded_by")
+REPEATING: Final = ("kind", "tags_json", "supersedes_json", "evidence_refs_json")
+"""Columns in which few texts come often: Arrow keeps each text once."""
+TEXTS: Final = (
+    *("memory_id", "title", "body", "authored_by", "created_at"),
+    *REPEATING,
+    *NULLABLE,
+)
+
+TEXT: Final = pa.large_string()
+SCHEMA: Final = pa.schema(
+    [
+        ("position", pa.int64()),
+        ("confidence", pa.float64()),
+        *((name, pa.dictionary(pa.int32(), TEXT) if name in REPEATING else TEXT) for name in TEXTS),
+        ("active", pa.bool_()),
+        ("chars", pa.int64()),
+    ]
+)
+"""The text columns by their names in the table; ``chars`` are of title and body together."""
+
+_ROWS_AT_ONCE: Final = 2**14
+_BYTES_AT_ONCE: Final = 2**22
+_WORTH_THREADS: Final = 16
+"""So many times are rows read at once before more than one thread does it."""
+_MOST_CONNECTIONS: Final = 4
+_MOST_GAPS: Final = 4
+"""So many times more rowids than rows are walked through in even steps."""
+
+_TYPES: Final = {
+    type(None): "NULL",
+    int: "a number",
+    float: "a number",
+    bytearray: "text",
+    bytes: "a blob",
+}
+_SEPARATOR: Final = "\x1f"
+_NULL: Final = "\x1e"
+_DECIMALS: Final = 10_000.0
+_BETWEEN: Final = "FROM memory_items WHERE rowid BETWEEN ? AND ?"
+_SOUND: Final = " AND ".join(  # blobs sort after every text
+    f"({name} < x'') IS NOT 0" if name in NULLABLE else f"{name} < x''" for name in TEXTS
+)
+_IN_DECIMALS: Final = f"CAST(confidence * {_DECIMALS} + 0.5 AS INTEGER)"
+_JOINED: Final = ", ".join(
+    f"group_concat(coalesce({name}, '{_NULL}'), '{_SEPARATOR}')"
+    if name in NULLABLE
+    else f"group_concat({name}, '{_SEPARATOR}')"
+    for name in TEXTS
+)
+_SELECT_JOINED: Final = f"""
+SELECT
+    count(*),
+    count(CASE WHEN {_SOUND} THEN 1 END),
+    count(CASE WHEN {_IN_DECIMALS} / {_DECIMALS} = confidence THEN 1 END),
+    group_concat(rowid),
+    group_concat({_IN_DECIMALS}),
+    {", ".join(f"count({name})" for name in NULLABLE)},
+    {_JOINED}
+{_BETWEEN}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows of a store, in rowid order.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        With :data:`SCHEMA`. What cannot be read is null, and has no characters.
+    faults : list of (position, column, text)
+        What cannot be read, and why.
+    """
+
+    table: Any
+    faults: list[Fault] = field(default_factory=list)
+
+
+@contextmanager
+def snapshot(uri: str) -> Iterator[Sequence[sqlite3.Connection]]:
+    """Open a store once per core, every connection in a transaction that sees the same rows."""
+    with ExitStack() as stack:
+        connections = [
+            stack.enter_context(closing(connect_reading(uri)))
+            for _ in range(min(os.cpu_count() or 1, _MOST_CONNECTIONS))
+        ]
+        versions = [_version(connection) for connection in connections]
+        for connection in connections:
+            connection.execute("BEGIN")
+        # As long as no version has changed between the first and the second look at it, there was
+        # a moment between all first and all second looks, and every connection sees that moment.
+        same = versions == [_version(connection) for connection in connections]
+        yield connections if same else connections[:1]
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    """Return a number that changes when somebody else commits; begins to read if in a BEGIN."""
+    connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    version: int = connection.execute("PRAGMA data_version").fetchone()[0]
+    return version
+
+
+def scan_rows(connections: Sequence[sqlite3.Connection]) -> Iterator[Rows]:
+    """Yield all rows of ``memory_items``, some at a time, in rowid order.
+
+    Parameters
+    ----------
+    connections : sequence of sqlite3.Connection
+        One or more that see the same rows; each reads in a thread of its own.
+    """
+    ranges = list(_ranges(connections[0]))
+    if len(ranges) < _WORTH_THREADS or len(connections) == 1:
+        reader = _Reader(connections[0])
+        yield from (reader.read(rowids) for rowids in ranges)
+    else:
+        yield from _scan_in_threads(connections, ranges)
+
+
+def _ranges(connection: sqlite3.Connection) -> Iterator[Range]:
+    """Yield the first and the last rowid of every few rows."""
+    count, lowest, highest, pages = connection.execute(
+        "SELECT (SELECT count(*) FROM memory_items), (SELECT min(rowid) FROM memory_items), "
+        "(SELECT max(rowid) FROM memory_items), page_count * page_size "
+        "FROM pragma_page_count, pragma_page_size"
+    ).fetchone()
+    if not count:
+        return
+    size = min(max(_BYTES_AT_ONCE * count // pages, 1), _ROWS_AT_ONCE)
+    if highest - lowest < _MOST_GAPS * count:
+        starts = range(lowest, highest + 1, size)
+        yield from ((start, min(start + size - 1, highest)) for start in starts)
+        return
+    following = (lowest,)
+    while following:
+        (start,) = following
+        following = connection.execute(
+            "SELECT rowid FROM memory_items WHERE rowid >= ? ORDER BY rowid LIMIT 1 OFFSET ?",
+            (start, size),
+        ).fetchone()
+        yield start, following[0] - 1 if following else highest
+
+
+def _scan_in_threads(
+    connections: Sequence[sqlite3.Connection], ranges: Iterable[Range]
+) -> Iterator[Rows]:
+    idle: SimpleQueue[_Reader] = SimpleQueue()
+    for connection in connections:
+        idle.put(_Reader(connection))
+
+    def read(rowids: Range) -> Rows:
+        reader = idle.get()
+        try:
+            return reader.read(rowids)
+        finally:
+            idle.put(reader)
+
+    with ThreadPoolExecutor(len(connections)) as pool:
+        running: deque[Future[Rows]] = deque()
+        for rowids in ranges:
+            running.append(pool.submit(read, rowids))
+            if len(running) > 2 * len(connections):  # what is read must not pile up
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads over one connection, and keeps the texts it read last.
+
+    Freed all at once, their memory would go back to the system and be fetched from it again for the
+    next rows, page by page: that takes as long as the reading.
+    """
+
+    connection: sqlite3.Connection
+    last: Sequence[Any] = ()
+
+    def read(self, rowids: Range) -> Rows:
+        self.connection.text_factory = bytes
+        try:
+            found = self.connection.execute(_SELECT_JOINED, rowids).fetchone()
+        except sqlite3.DataError:  # together longer than SQLite allows one value to be
+            return _one_by_one(self.connection, rowids)
+        rows = _joined(self.connection, rowids, found)
+        self.last = found
+        return rows or _one_by_one(self.connection, rowids)
+
+
+def _joined(connection: sqlite3.Connection, rowids: Range, found: Sequence[Any]) -> Rows | None:
+    """Take each column's texts apart again; None where that could garble a value."""
+    count, sound, decimal, *found = found
+    if not count:
+        return Rows(SCHEMA.empty_table())
+    if sound != count:
+        return None
+    position, confidence = (_integers(joined) for joined in found[:2])
+    columns: dict[str, Any] = {"position": position}
+    columns["confidence"] = (
+        pc.divide(confidence.cast(pa.float64()), _DECIMALS)
+        if decimal == count
+        else _confidences(connection, rowids, position)
+    )
+    present = dict(zip(NULLABLE, found[2:], strict=False))
+    for name, joined in zip(TEXTS, found[2 + len(NULLABLE) :], strict=True):
+        columns[name] = _split(joined, count, present.get(name, count))
+    if any(column is None for column in columns.values()):
+        return None
+    columns["active"] = columns["superseded_by"].is_null()
+    columns["chars"] = pc.add(*(pc.utf8_length(columns[name]) for name in ("title", "body")))
+    columns |= {name: columns[name].dictionary_encode() for name in REPEATING}
+    table = pa.table(columns, SCHEMA)
+    in_order = (np.diff(position) > 0).all()
+    return Rows(table if in_order else table.sort_by("position"))
+
+
+def _integers(joined: bytes) -> Any:
+    return pa.array(np.fromstring(joined, dtype=np.int64, sep=","))
+
+
+def _split(joined: bytes, count: int, present: int) -> Any | None:
+    """Return `count` texts, all but `present` of them null; None if they cannot be told apart."""
+    parts = pc.split_pattern(pa.array([joined], pa.large_binary()), _SEPARATOR).values
+    if len(parts) != count:
+        return None
+    try:
+        texts = pc.cast(parts, TEXT)
+    except pa.ArrowInvalid:  # not UTF-8
+        return None
+    if present == count:
+        return texts
+    nulls = pc.equal(texts, pa.scalar(_NULL, TEXT))
+    if pc.sum(nulls).as_py() != count - present:
+        return None
+    return pc.if_else(nulls, pa.scalar(None, TEXT), texts)
+
+
+def _confidences(connection: sqlite3.Connection, rowids: Range, position: Any) -> Any | None:
+    """Return confidences of any number of digits; None where one is not a number."""
+    found = connection.execute(f"SELECT rowid, confidence {_BETWEEN}", rowids).fetchall()
+    at, values = zip(*found, strict=True)
+    if {type(value) for value in values} != {float} or not pa.array(at).equals(position):
+        return None
+    return pa.array(values)
+
+
+def _one_by_one(connection: sqlite3.Connection, rowids: Range) -> Rows:
+    """Read rows whatever their values are."""
+    connection.text_factory = bytearray  # a blob comes as bytes, so the two differ
+    names = ("rowid", "superseded_by IS NULL", "confidence", *TEXTS)
+    rows, faults = [], []
+    for stored in connection.execute(
+        f"SELECT {', '.join(names)} {_BETWEEN} ORDER BY rowid", rowids
+    ):
+        row, wrong = _row(stored)
+        rows.append(row)
+        faults += wrong
+    return Rows(pa.Table.from_pylist(rows, SCHEMA), faults)
+
+
+def _row(stored: Sequence[Any]) -> tuple[dict[str, Any], list[Fault]]:
+    """Return a row with None for what cannot be read, and why it cannot."""
+    position, active, confidence, *values = stored
+    row: dict[str, Any] = {"position": position, "active": bool(active), "confidence": None}
+    wrong: dict[str, str] = {}
+    for name, value in zip(TEXTS, values, strict=True):
+        row[name] = None
+        if isinstance(value, bytearray):
+            try:
+                row[name] = value.decode()
+            except UnicodeDecodeError:
+                wrong[name] = "is not UTF-8"
+        elif value is not None or name not in NULLABLE:
+            wrong[name] = f"is {_TYPES[type(value)]}, not text"
+    if isinstance(confidence, float):
+        row["confidence"] = confidence
+    else:
+        wrong["confidence"] = f"is {_TYPES[type(confidence)]}, not a number"
+    row["chars"] = len(row["title"] or "") + len(row["body"] or "")
+    return row, [(position, name, f"{name} {text}") for name, text in wrong.items()]

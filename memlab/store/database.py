@@ -1,0 +1,414 @@
+"""A store file: opening it, checking that it is one, and SQLite's errors in our words.
+
+Standard library only. Nothing here knows what a memory means; :mod:`memlab.store` and
+:mod:`memlab.frame.loading` build on it.
+"""
+
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+from typing import Final, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from memlab.errors import BadRowError, MemlabError, StoreError
+
+Result = TypeVar("Result")
+State = dict[str, tuple[int, int, int]]
+
+CREATE_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS memory_items (
+    memory_id TEXT PRIMARY KEY, kind TEXT NOT NULL, title TEXT NOT NULL, body TEXT NOT NULL,
+    tags_json TEXT NOT NULL, source_event_id TEXT, source_sequence INTEGER, source_task_ref TEXT,
+    authored_by TEXT NOT NULL, confidence REAL NOT NULL, created_at TEXT NOT NULL,
+    supersedes_json TEXT NOT NULL, evidence_refs_json TEXT NOT NULL, superseded_by TEXT
+)
+"""
+
+COLUMNS: Final = (
+    "memory_id",
+    "kind",
+    "title",
+    "body",
+    "tags_json",
+    "source_event_id",
+    "source_sequence",
+    "source_task_ref",
+    "authored_by",
+    "confidence",
+    "created_at",
+    "supersedes_json",
+    "evidence_refs_json",
+    "superseded_by",
+)
+"""The table's columns, in the order in which they are declared."""
+
+_DECLARED: Final = {"source_sequence": "INTEGER", "confidence": "REAL"}
+"""Any other column is TEXT."""
+_ANOTHER_SCHEMA: Final = "copy its rows into a store made by memlab.SqliteMemoryStore"
+
+_WORDS: Final = {
+    "NOTADB": "{path} is not a SQLite database; name the memory.db that an agent writes",
+    "BUSY": "{path} is locked by another process; try again when that process is done",
+    "LOCKED": "{path} is locked by another process; try again when that process is done",
+    "READONLY": "{path} cannot be written; check the permissions of the file and its folder",
+    "CORRUPT": "{path} is damaged ({error}); restore a backup, or copy what can be read with "
+    "the sqlite3 shell's .recover",
+    "CANTOPEN": "{path} cannot be opened; check that the path exists and its permissions",
+    "FULL": "no room left on the disk for {path}; nothing was changed: free some and try again",
+    "IOERR": "{path} cannot be read or written ({error}); nothing was changed: check the disk and "
+    "try again",
+}
+
+
+_SIDE_FILES: Final = ("-wal", "-shm", "-journal")
+_STEP: Final = 20_000_000
+"""Nanoseconds after which a file that is written again has another time for sure."""
+
+
+@contextmanager
+def sqlite_errors_in_words(path: Path | str) -> Iterator[None]:
+    """Raise SQLite's own errors as a :class:`StoreError` that says what, where and what next."""
+    try:
+        yield
+    except sqlite3.ProgrammingError:
+        raise  # a mistake in a caller's code, not in a user's file
+    except sqlite3.Error as error:
+        raise error_in_words(error, path) from error
+    except UnicodeDecodeError as error:  # SQLite's message quotes what it found
+        raise StoreError(_WORDS["CORRUPT"].format(path=path, error=error)) from error
+
+
+def error_in_words(error: sqlite3.Error, path: Path | str) -> MemlabError:
+    """Return the error to raise for an error of SQLite on the store at `path`."""
+    if str(error).startswith("Could not decode to UTF-8"):
+        return BadRowError(f"{path} holds text that is not UTF-8: {error}; memlab doctor names it")
+    primary = getattr(error, "sqlite_errorname", "").removeprefix("SQLITE_").partition("_")[0]
+    words = _WORDS.get(primary, "{path} cannot be used as a store: SQLite says {error}")
+    return StoreError(words.format(path=path, error=error))
+
+
+def connect(path: Path | str, *, busy_timeout: float = 30.0) -> sqlite3.Connection:
+    """Open `path` for reading and writing, with transactions begun by hand.
+
+    Parameters
+    ----------
+    path : Path or str
+        A file, made when it is missing, or ``":memory:"``.
+    busy_timeout : float
+        Seconds to wait for another process's transaction to end.
+
+    Raises
+    ------
+    StoreError
+        When the file cannot be opened.
+    """
+    with sqlite_errors_in_words(path):
+        return sqlite3.connect(path, timeout=busy_timeout, isolation_level=None)
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Do all of the block or none of it.
+
+    ``BEGIN IMMEDIATE`` waits for other writers first; a transaction that reads and then writes
+    would fail at once when somebody wrote in between.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def check_table(connection: sqlite3.Connection, path: Path | str) -> None:
+    """Check that `connection` holds ``memory_items`` as agents write it.
+
+    Raises
+    ------
+    StoreError
+        When it is missing, a view, without rowids, or has other columns or another key.
+    """
+    with sqlite_errors_in_words(path):
+        table = connection.execute(
+            "SELECT type, wr FROM pragma_table_list WHERE schema = 'main' AND name = 'memory_items'"
+        ).fetchone()
+        found = {
+            name: (declared.upper(), key)
+            for name, declared, key in connection.execute(
+                "SELECT name, type, pk FROM pragma_table_xinfo('memory_items')"
+            )
+        }
+    if table is None:
+        raise StoreError(
+            f"{path} has no table memory_items; name the memory.db that an agent writes"
+        )
+    kind, without_rowid = table
+    if kind != "table":
+        raise StoreError(f"memory_items in {path} is a {kind}, not a table; name the store itself")
+    if without_rowid:
+        raise StoreError(
+            f"memory_items in {path} was made WITHOUT ROWID, so its rows have no order of "
+            "insertion; copy them into a table made by memlab.SqliteMemoryStore"
+        )
+    if missing := [name for name in COLUMNS if name not in found]:
+        raise StoreError(
+            f"memory_items in {path} lacks the column {', '.join(missing)}; {_ANOTHER_SCHEMA}"
+        )
+    if extra := [name for name in found if name not in COLUMNS]:
+        raise StoreError(
+            f"memory_items in {path} has the unknown column {', '.join(extra)}, which memlab could "
+            f"not archive and restore; {_ANOTHER_SCHEMA}"
+        )
+    for name, (declared, key) in found.items():
+        if declared != _DECLARED.get(name, "TEXT"):
+            raise StoreError(
+                f"memory_items in {path} declares {name} as {declared or 'nothing'}, not "
+                f"{_DECLARED.get(name, 'TEXT')}; {_ANOTHER_SCHEMA}"
+            )
+        if key != (name == COLUMNS[0]):
+            raise StoreError(
+                f"the primary key of memory_items in {path} is not memory_id; {_ANOTHER_SCHEMA}"
+            )
+
+
+def store_file(source: Path | str) -> Path:
+    """Return the existing file that a path or a ``file:`` URI names.
+
+    Raises
+    ------
+    StoreError
+        When there is none, or it is a folder or empty.
+    """
+    text = str(source)
+    path = Path(unquote(urlsplit(text).path)) if text.startswith("file:") else Path(text)
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise StoreError(f"there is no file {path}; check the path") from error
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path} cannot be looked at ({error}); check the path") from error
+    if S_ISDIR(found.st_mode):
+        raise StoreError(f"{path} is a folder; name the memory.db inside it")
+    if not S_ISREG(found.st_mode):
+        raise StoreError(f"{path} is not a file; name the memory.db that an agent writes")
+    if found.st_size == 0:
+        raise StoreError(f"{path} is empty; name the memory.db that an agent writes")
+    return path
+
+
+def read_store(
+    path: Path,
+    read: Callable[[str], Result],
+    *,
+    check: Callable[[sqlite3.Connection, Path], None] = check_table,
+) -> Result:
+    """Return ``read(uri)``, where `uri` opens the checked store at `path` and leaves no trace.
+
+    Opening a WAL store read-only makes ``-wal`` and ``-shm`` files where there are none, so a store
+    that nobody has open is read as immutable, and read again if somebody wrote meanwhile. A store
+    that was left in the middle of a transaction is recovered in a temporary copy.
+
+    Parameters
+    ----------
+    path : Path
+        An existing file.
+    read : callable
+        Takes a ``file:`` URI that SQLite opens; may be called more than once.
+    check : callable
+        What the file must be; raises where it is not.
+
+    Raises
+    ------
+    StoreError
+        When the file is not a store, cannot be read, or is rewritten faster than it is read.
+    """
+    file = path.resolve()  # side files lie beside what a link points to
+    for _ in range(5):
+        with ExitStack() as stack, sqlite_errors_in_words(path):
+            uri, before = _way_in(file, path, stack)
+            try:
+                result = _checked(uri, path, read, check)
+            except Exception:  # what is half rewritten can fail in any way
+                if before == _state(file, before):
+                    raise
+            else:
+                if before == _state(file, before):
+                    return result
+    raise StoreError(f"{path} is rewritten faster than it can be read; try again when it is quiet")
+
+
+def copy_store(source: Path | str, target: Path | str) -> Path:
+    """Copy a store, as one moment sees it, into a new file; the store is only read.
+
+    Parameters
+    ----------
+    source : Path or str
+        A store's file or ``file:`` URI.
+    target : Path or str
+        The file to make.
+
+    Returns
+    -------
+    Path
+        The file made.
+
+    Raises
+    ------
+    StoreError
+        When `source` is no store, or `target` exists or cannot be written.
+    """
+    path, copy = store_file(source), Path(target)
+    if copy.exists():
+        raise StoreError(f"{copy} exists; name a file that does not")
+
+    def read(uri: str) -> Path:
+        copy.unlink(missing_ok=True)
+        with closing(connect_reading(uri)) as original, closing(connect(copy)) as made:
+            original.backup(made)
+        return copy
+
+    return read_store(path, read)
+
+
+def connect_reading(uri: str, *, busy_timeout: float = 5.0) -> sqlite3.Connection:
+    """Open a URI handed out by :func:`read_store`; threads may take turns with the connection."""
+    return sqlite3.connect(
+        uri, uri=True, timeout=busy_timeout, isolation_level=None, check_same_thread=False
+    )
+
+
+@contextmanager
+def exact(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """Hand out text as bytearray, so that it differs from a blob and need not be UTF-8."""
+    factory, connection.text_factory = connection.text_factory, bytearray
+    try:
+        yield connection
+    finally:
+        connection.text_factory = factory
+
+
+@contextmanager
+def roomy_cache(connection: sqlite3.Connection) -> Iterator[None]:
+    """Let SQLite hold up to 32 MiB of pages meanwhile.
+
+    Rows are deleted in order, but their ids come in none: each deletion touches another page of the
+    ids' index, and a page that does not stay is written and read again for each.
+    """
+    (before,) = connection.execute("PRAGMA cache_size").fetchone()
+    connection.execute("PRAGMA cache_size = -32768")
+    try:
+        yield
+    finally:
+        connection.execute(f"PRAGMA cache_size = {before}")
+
+
+def _checked(
+    uri: str,
+    path: Path,
+    read: Callable[[str], Result],
+    check: Callable[[sqlite3.Connection, Path], None],
+) -> Result:
+    with closing(connect_reading(uri)) as connection:
+        check(connection, path)
+    return read(uri)
+
+
+def _way_in(file: Path, path: Path, stack: ExitStack) -> tuple[str, State]:
+    """Return a URI that opens the store, and what must stay as it is while the store is read.
+
+    Nothing, when locks see to it that nobody changes what is read.
+    """
+    locking = f"{file.as_uri()}?mode=ro"
+    wal, shm, journal = (_side_file(file, suffix) for suffix in _SIDE_FILES)
+    is_left = _stamp(wal)[1] > 0 and not shm.exists()
+    in_use = wal.exists() and shm.exists()
+    if is_left or (journal.exists() and ((not in_use and _is_wal(file)) or _is_hot(locking))):
+        before = _state(file, ("", *_SIDE_FILES))
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        return _recovered_copy(file, path, Path(folder)), before
+    if in_use or not _is_wal(file):
+        return locking, {}
+    before = _state(file, ("",))
+    return f"{locking}&immutable=1", before
+
+
+def _is_hot(uri: str) -> bool:
+    """Whether a transaction has to be rolled back before the file can be read."""
+    try:
+        with closing(connect_reading(uri)) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_schema")
+    except sqlite3.OperationalError as error:
+        return error.sqlite_errorname.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN"))
+    return False
+
+
+def _is_wal(file: Path) -> bool:
+    """Whether the file asks for a write-ahead log, which SQLite cannot open without locks.
+
+    SQLite looks, not Python: closing the file drops every lock that this process has on it, unless
+    SQLite does it.
+    """
+    try:
+        with closing(connect_reading(f"{file.as_uri()}?mode=ro&nolock=1")) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_schema")
+    except sqlite3.Error as error:
+        return error.sqlite_errorname == "SQLITE_CANTOPEN"
+    return False
+
+
+def _recovered_copy(file: Path, path: Path, folder: Path) -> str:
+    """Copy the store and its side files into `folder`, recover it there and return its URI."""
+    copy = folder / "store.db"
+    with file.open("rb") as source:
+        _lock_shared(source.fileno(), path)
+        shutil.copyfile(file, copy)
+        for suffix in ("-wal", "-journal"):
+            with suppress(FileNotFoundError):  # its writer may have gone since
+                shutil.copyfile(_side_file(file, suffix), _side_file(copy, suffix))
+    with closing(connect(copy)) as connection:
+        connection.execute("SELECT count(*) FROM sqlite_schema")
+        connection.execute("PRAGMA journal_mode = DELETE")
+    return f"{copy.as_uri()}?mode=ro&immutable=1"
+
+
+def _lock_shared(descriptor: int, path: Path) -> None:
+    """Take the lock of a reader, as SQLite does, until the file is closed."""
+    import fcntl  # not on every system, and hardly ever needed
+
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 510, 0x40000002)
+    except OSError as error:
+        raise StoreError(_WORDS["BUSY"].format(path=path)) from error
+
+
+def _side_file(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _state(file: Path, suffixes: Iterable[str]) -> State:
+    """Return what differs once somebody has written one of the files.
+
+    Their times move in steps of some milliseconds, so that two looks within a step prove nothing.
+    """
+    state = {suffix: _stamp(_side_file(file, suffix)) for suffix in suffixes}
+    since = time.time_ns() - max((stamp[0] for stamp in state.values()), default=0)
+    if 0 <= since < _STEP:
+        time.sleep((_STEP - since) / 1e9)
+    return state
+
+
+def _stamp(file: Path) -> tuple[int, int, int]:
+    """Return when the file was changed, how long it is and which it is; zeros if there is none."""
+    try:
+        stat = file.stat()
+    except FileNotFoundError:
+        return 0, 0, 0
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino

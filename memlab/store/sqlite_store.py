@@ -1,0 +1,306 @@
+"""The store an agent reads and writes, and the one routine that compacts it.
+
+Standard library only: an agent's runtime that imports this module pays for nothing else.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from memlab.errors import BadRowError, StoreError
+from memlab.items import (
+    REJECTED_PATH_TAG,
+    EventId,
+    EventRef,
+    MemoryItem,
+    MemoryKind,
+    MemoryProvenance,
+    strings_of,
+)
+from memlab.store.database import (
+    COLUMNS,
+    CREATE_TABLE,
+    check_table,
+    connect,
+    roomy_cache,
+    sqlite_errors_in_words,
+    transaction,
+)
+from memlab.store.selection import classify_rows, delete_rows, forget_verdicts, surplus_condition
+
+_SELECT: Final = f"SELECT {', '.join(COLUMNS)} FROM memory_items"
+_UPSERT: Final = (
+    f"INSERT INTO memory_items ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))}) "
+    "ON CONFLICT (memory_id) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in COLUMNS[1:])
+)
+_SMALLEST_DATABASE: Final = 512
+"""Bytes: one page of the smallest size."""
+
+
+class SqliteMemoryStore:
+    """An agent's memory in one SQLite file.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file, made with its parent folders when missing, or ``":memory:"``.
+    busy_timeout : float
+        Seconds to wait for another process's transaction to end.
+
+    Raises
+    ------
+    StoreError
+        When the file is not a store or cannot be opened.
+
+    Examples
+    --------
+    >>> with SqliteMemoryStore(":memory:") as store:
+    ...     provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#1")
+    ...     store.put(MemoryItem("m1", MemoryKind.EPISODIC, "shipped", "", provenance))
+    ...     store.compact_episodic(keep_recent=0)
+    1
+    """
+
+    def __init__(self, path: str | Path, *, busy_timeout: float = 30.0) -> None:
+        self.path: Final = None if str(path) == ":memory:" else Path(path)
+        """The store's file; None for a store in memory."""
+        if self.path is not None:
+            _prepare(self.path)
+        self.connection: Final = connect(path, busy_timeout=busy_timeout)
+        """For code that keeps tables of its own in the same file."""
+        try:
+            with sqlite_errors_in_words(path):
+                exists = self.connection.execute(
+                    "SELECT 1 FROM sqlite_schema WHERE name = 'memory_items'"
+                ).fetchone()
+                if exists:
+                    check_table(self.connection, path)
+                self.connection.execute("PRAGMA journal_mode = WAL")
+                self.connection.execute(CREATE_TABLE)
+        except BaseException:
+            self.connection.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file. A closed store cannot be used again."""
+        self.connection.close()
+
+    def put(self, item: MemoryItem) -> None:
+        """Write `item`; one with the same id is replaced and keeps its place in the order."""
+        with self._errors_in_words():
+            self.connection.execute(_UPSERT, _row_of(item))
+
+    def get(self, memory_id: str) -> MemoryItem | None:
+        """Return the item with this id, superseded or not; None when there is none.
+
+        Raises
+        ------
+        BadRowError
+            When its row cannot be read as an item.
+        """
+        return next(iter(self._items("WHERE memory_id = ?", memory_id)), None)
+
+    def list_active(self, *, kind: MemoryKind | None = None) -> list[MemoryItem]:
+        """Return the items that no other has replaced, in rowid order.
+
+        Raises
+        ------
+        BadRowError
+            When a row cannot be read as an item.
+        """
+        if kind is None:
+            return self._items("WHERE superseded_by IS NULL ORDER BY rowid")
+        return self._items("WHERE superseded_by IS NULL AND kind = ? ORDER BY rowid", kind)
+
+    def list_rejected_paths(self) -> list[MemoryItem]:
+        """Return the active items tagged ``rejected-path``, in rowid order.
+
+        Raises
+        ------
+        BadRowError
+            When a row cannot be read as an item.
+        """
+        return [item for item in self.list_active() if REJECTED_PATH_TAG in item.tags]
+
+    def supersede(self, memory_id: str, *, by_memory_id: str) -> None:
+        """Mark `memory_id` as replaced by `by_memory_id`.
+
+        Raises
+        ------
+        KeyError
+            Naming the id that is not in the store; nothing is changed.
+        ValueError
+            When an item would replace itself.
+        """
+        if memory_id == by_memory_id:
+            raise ValueError(f"by_memory_id must be another item than {memory_id!r}")
+        with self._errors_in_words(), transaction(self.connection):
+            for needed in (memory_id, by_memory_id):
+                if not self.connection.execute(
+                    "SELECT 1 FROM memory_items WHERE memory_id = ?", (needed,)
+                ).fetchone():
+                    raise KeyError(needed)
+            self.connection.execute(
+                "UPDATE memory_items SET superseded_by = ? WHERE memory_id = ?",
+                (by_memory_id, memory_id),
+            )
+
+    def compact_episodic(self, keep_recent: int) -> int:
+        """Delete all active prunable items but the `keep_recent` with the highest rowids.
+
+        Load-bearing and superseded rows are not touched. The deletion is one transaction: either
+        all of it is there afterwards, or none. Deleted bytes are overwritten or left in free pages
+        as the SQLite build's ``secure_delete`` says.
+
+        Parameters
+        ----------
+        keep_recent : int
+            How many prunable items may stay; 0 or more.
+
+        Returns
+        -------
+        int
+            How many rows were deleted. 0 when there are no more than `keep_recent`; then nothing is
+            written.
+
+        Raises
+        ------
+        ValueError
+            When `keep_recent` is negative or not an int.
+        BadRowError
+            When an active row cannot be classified; nothing is deleted.
+        CompactionError
+            When a trigger would have cost a load-bearing row, or changed any that stays; nothing is
+            deleted.
+        """
+        if type(keep_recent) is not int or keep_recent < 0:
+            raise ValueError(f"keep_recent must be an int of 0 or more, not {keep_recent!r}")
+        with (
+            self._errors_in_words(),
+            roomy_cache(self.connection),
+            transaction(self.connection),
+        ):
+            load_bearing = classify_rows(self.connection)
+            surplus = surplus_condition(self.connection, keep_recent)
+            deleted = delete_rows(self.connection, surplus, load_bearing) if surplus else 0
+            forget_verdicts(self.connection)
+        return deleted
+
+    def copy_to(self, path: Path) -> None:
+        """Copy the whole store into a new file.
+
+        Parameters
+        ----------
+        path : Path
+            The file to make.
+
+        Raises
+        ------
+        StoreError
+            When it exists or cannot be written.
+        """
+        if path.exists():
+            raise StoreError(f"{path} exists; name a file that does not")
+        with sqlite_errors_in_words(path), closing(connect(path)) as copy:
+            self.connection.backup(copy)
+
+    def _items(self, where: str, *values: str) -> list[MemoryItem]:
+        with self._errors_in_words():
+            return [_item_of(row) for row in self.connection.execute(f"{_SELECT} {where}", values)]
+
+    @contextmanager
+    def _errors_in_words(self) -> Iterator[None]:
+        with sqlite_errors_in_words(self.path or ":memory:"):
+            yield
+
+
+def _prepare(path: Path) -> None:
+    """Make the folders that `path` lies in; refuse a file that is there and can be no database.
+
+    SQLite takes a file of a few bytes for an empty database and writes over it.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"the folder of {path} cannot be made ({error.strerror}); check the path and its "
+            "permissions"
+        ) from error
+    if path.is_file() and 0 < path.stat().st_size < _SMALLEST_DATABASE:
+        raise StoreError(f"{path} is not a SQLite database; name the memory.db of an agent")
+
+
+def _row_of(item: MemoryItem) -> tuple[Any, ...]:
+    """Return the item's values in the order of :data:`memlab.store.database.COLUMNS`."""
+    provenance = item.provenance
+    event = provenance.source_event
+    return (
+        item.memory_id,
+        item.kind.value,
+        item.title,
+        item.body,
+        _json(item.tags),
+        event.event_id if event else None,
+        event.sequence if event else None,
+        provenance.source_task_ref,
+        provenance.authored_by,
+        provenance.confidence,
+        provenance.created_at.astimezone(UTC).isoformat(),
+        _json(provenance.supersedes),
+        _json(provenance.evidence_refs),
+        item.superseded_by,
+    )
+
+
+def _item_of(row: tuple[Any, ...]) -> MemoryItem:
+    values = dict(zip(COLUMNS, row, strict=True))
+    try:
+        return MemoryItem(
+            values["memory_id"],
+            MemoryKind(values["kind"]),
+            values["title"],
+            values["body"],
+            _provenance_of(values),
+            strings_of(values["tags_json"]),
+            values["superseded_by"],
+        )
+    except (ValueError, TypeError, AttributeError) as error:
+        raise BadRowError(
+            f"memory {values['memory_id']!r} cannot be read: {error}; mend its row",
+            memory_id=str(values["memory_id"]),
+        ) from error
+
+
+def _provenance_of(values: dict[str, Any]) -> MemoryProvenance:
+    event_id = values["source_event_id"]
+    return MemoryProvenance(
+        source_event=None
+        if event_id is None
+        else EventRef(EventId(event_id), values["source_sequence"]),
+        authored_by=values["authored_by"],
+        source_task_ref=values["source_task_ref"],
+        confidence=values["confidence"],
+        created_at=datetime.fromisoformat(values["created_at"]),
+        supersedes=strings_of(values["supersedes_json"]),
+        evidence_refs=strings_of(values["evidence_refs_json"]),
+    )
+
+
+def _json(values: tuple[str, ...]) -> str:
+    return json.dumps(values, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,128 @@
+"""Text for people: a page of facts and tables, laid out once for a terminal and for a notebook.
+
+Whatever stands in a cell may come from an agent, and somebody may have written to the agent: every
+form makes it harmless.
+"""
+
+import html
+import unicodedata
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+_CONTROL: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+Cell = str | int
+
+WIDEST: Final = 72
+"""Characters of a cell that are shown."""
+
+
+class Table(NamedTuple):
+    """Rows under a heading, and a remark below them.
+
+    Attributes
+    ----------
+    heading : str
+        One line; may be empty.
+    header : tuple of str
+        Names of the columns; empty for none.
+    rows : sequence of tuple of str or int
+        Integers are aligned to the right, with thousands separated.
+    remark : str
+        Such as how many rows are not listed.
+    """
+
+    heading: str
+    header: tuple[str, ...]
+    rows: Sequence[tuple[Cell, ...]]
+    remark: str = ""
+
+
+class Sheet(NamedTuple):
+    """A title, facts by name, and tables."""
+
+    title: str
+    facts: Sequence[tuple[str, str]]
+    tables: Sequence[Table] = ()
+
+
+def for_terminal(text: str) -> str:
+    r"""Return `text` with every character that could steer a terminal written as an escape.
+
+    Control characters, ANSI sequences, marks that turn the direction of writing, line separators
+    and lone surrogates become escapes such as ``\x1b``; everything a person reads stays.
+
+    Examples
+    --------
+    >>> print(for_terminal("red \x1b[31m alert\u202e"))
+    red \x1b[31m alert\u202e
+    """
+    return "".join(
+        char.encode("unicode_escape").decode() if unicodedata.category(char) in _CONTROL else char
+        for char in text
+    )
+
+
+def as_text(sheet: Sheet) -> str:
+    """Return the sheet for a terminal: columns aligned, nothing in it can steer the terminal."""
+    lines = [_shown(sheet.title, limit=None)]
+    width = max((len(name) for name, _ in sheet.facts), default=0)
+    lines += [f"  {name:<{width}}  {_shown(value, limit=None)}" for name, value in sheet.facts]
+    for table in sheet.tables:
+        heading = [_shown(table.heading, limit=None)] if table.heading else []
+        lines += ["", *heading, *_aligned(table)]
+        if table.remark:
+            lines.append(f"  {_shown(table.remark, limit=None)}")
+    return "\n".join(lines)
+
+
+def as_html(sheet: Sheet) -> str:
+    """Return the sheet for a notebook: every character that means something to HTML is escaped."""
+    facts = "".join(
+        f"<tr><th style='text-align:left'>{_escaped(name)}</th>"
+        f"<td style='text-align:left'>{_escaped(value)}</td></tr>"
+        for name, value in sheet.facts
+    )
+    parts = [f"<p><strong>{_escaped(sheet.title)}</strong></p><table>{facts}</table>"]
+    for table in sheet.tables:
+        heading = f"<p>{_escaped(table.heading)}</p>" if table.heading else ""
+        parts.append(f"{heading}<table>{_html_rows(table)}</table>")
+        if table.remark:
+            parts.append(f"<p>{_escaped(table.remark)}</p>")
+    return f"<div>{''.join(parts)}</div>"
+
+
+def _aligned(table: Table) -> list[str]:
+    cells = [[_shown(cell) for cell in row] for row in table.rows]
+    header = [list(table.header)] if table.header else []
+    widths = [max(map(len, column)) for column in zip(*header, *cells, strict=True)]
+    numeric = [all(isinstance(cell, int) for cell in column) for column in zip(*table.rows)]  # noqa: B905 - no rows, no columns
+    return [
+        "  "
+        + "  ".join(
+            f"{cell:>{width}}" if right else f"{cell:<{width}}"
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        ).rstrip()
+        for row in (header + cells if cells else [])
+    ]
+
+
+def _html_rows(table: Table) -> str:
+    header = "".join(f"<th>{_escaped(name)}</th>" for name in table.header)
+    rows = [f"<tr>{header}</tr>"] if header else []
+    rows += [
+        "<tr>" + "".join(f"<td>{_escaped(cell)}</td>" for cell in row) + "</tr>"
+        for row in table.rows
+    ]
+    return "".join(rows)
+
+
+def _shown(cell: Cell, *, limit: int | None = WIDEST) -> str:
+    if isinstance(cell, int):
+        return f"{cell:,}"
+    text = for_terminal(cell if limit is None else cell[: limit + 1])
+    return text if limit is None or len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _escaped(cell: Cell) -> str:
+    return html.escape(_shown(cell, limit=None if isinstance(cell, int) else WIDEST * 4))

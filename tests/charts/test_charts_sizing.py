@@ -1,0 +1,427 @@
+"""Charts of sizing draw the numbers they are given, and titles say what is so."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from frames import make_episodes, make_frame, make_references, row
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.dates import num2date
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from memlab import columns as c
+from memlab.charts import (
+    mark_cap_curve,
+    mark_trade_off,
+    plot_age_ranks,
+    plot_backtest,
+    plot_boot_over_time,
+    plot_cap_curve,
+    plot_trade_off,
+)
+from memlab.frame.loading import load
+from memlab.report.bundled import store_path
+from memlab.sizing import (
+    Advice,
+    Verdict,
+    age_rank_quantiles,
+    age_ranks,
+    backtest_cap,
+    boot_over_time,
+    cap_curve,
+    recommend_cap,
+)
+
+
+@pytest.fixture(scope="module")
+def two_years() -> pd.DataFrame:
+    return load(store_path("two_years"))
+
+
+@pytest.fixture(scope="module")
+def curve(two_years: pd.DataFrame) -> pd.DataFrame:
+    return cap_curve(two_years)
+
+
+@pytest.fixture(scope="module")
+def advice(two_years: pd.DataFrame) -> Advice:
+    return recommend_cap(two_years)
+
+
+def draw(ax: Axes) -> Figure:
+    figure = ax.figure
+    assert isinstance(figure, Figure)
+    FigureCanvasAgg(figure).draw()
+    return figure
+
+
+def lines_named(ax: Axes, name: str) -> list[Line2D]:
+    return [line for line in ax.get_lines() if line.get_label() == name]
+
+
+def written(ax: Axes) -> list[str]:
+    texts = [*ax.texts, ax.title, ax._left_title]  # type: ignore[attr-defined]
+    legend = ax.get_legend()
+    texts += legend.get_texts() if legend else []
+    return [text.get_text() for text in texts if text.get_text()]
+
+
+def title(ax: Axes) -> str:
+    return ax.get_title(loc="left").replace("\n", " ")
+
+
+def note(ax: Axes) -> str:
+    return " ".join(written(ax)).replace("\n", " ")
+
+
+def upright_lines(ax: Axes) -> list[float]:
+    """Where lines stand from the bottom to the top of the axes."""
+    return [
+        float(line.get_xdata()[0])
+        for line in ax.get_lines()
+        if list(line.get_ydata()) == [0, 1] and line.get_xdata()[0] == line.get_xdata()[1]
+    ]
+
+
+def without_references(count: int) -> pd.DataFrame:
+    return make_episodes(3).iloc[:count]
+
+
+def every_chart(frame: pd.DataFrame, *, budget: int | None = None) -> list[Axes]:
+    curve, advice = cap_curve(frame), recommend_cap(frame, token_budget=budget)
+    ranks = age_ranks(frame)
+    timeline = boot_over_time(frame, [0, 2, advice.keep_recent or 5])
+    return [
+        plot_cap_curve(curve),
+        plot_cap_curve(curve, advice=advice),
+        plot_cap_curve(curve, advice=advice, cap=1),
+        plot_trade_off(curve),
+        plot_trade_off(curve, advice=advice),
+        plot_trade_off(curve, advice=advice, cap=1),
+        plot_boot_over_time(timeline),
+        plot_boot_over_time(timeline, measure="items", budget=3),
+        plot_age_ranks(ranks),
+        plot_age_ranks(ranks, quantiles=age_rank_quantiles(ranks), cap=advice.keep_recent),
+        plot_backtest(backtest_cap(frame)),
+    ]
+
+
+class TestCapCurve:
+    def test_it_draws_the_estimate_and_the_plain_count(self, curve: pd.DataFrame) -> None:
+        ax = plot_cap_curve(curve)
+        for name, column in (("estimated", "hit_ratio"), ("observed", "hit_ratio_observed")):
+            (line,) = lines_named(ax, name)
+            assert line.get_xdata().tolist() == curve.index.tolist()
+            assert line.get_ydata().tolist() == curve[column].tolist()
+            assert line.get_drawstyle() == "steps-post"
+
+    def test_the_shade_is_between_the_limits(self, curve: pd.DataFrame) -> None:
+        (shade,) = plot_cap_curve(curve).collections
+        heights = set(np.round(shade.get_paths()[0].vertices[:, 1], 12))
+        assert heights == set(np.round(curve[["low", "high"]].to_numpy().ravel(), 12))
+
+    def test_target_and_recommended_cap_are_drawn(
+        self, curve: pd.DataFrame, advice: Advice
+    ) -> None:
+        ax = plot_cap_curve(curve, advice=advice)
+        assert upright_lines(ax) == [advice.keep_recent]
+        assert [0.9, 0.9] in [list(line.get_ydata()) for line in lines_named(ax, "_cap")]
+        assert {"target 90 %", f"recommended {advice.keep_recent}"} <= set(written(ax))
+        assert title(ax) == (
+            f"keep_recent = {advice.keep_recent} serves 90 % of needs, with 90 % confidence"
+        )
+
+    def test_a_cap_to_look_at_is_in_the_title_with_its_estimate(self, curve: pd.DataFrame) -> None:
+        ax = plot_cap_curve(curve, cap=250)
+        assert title(ax) == "keep_recent = 250 serves an estimated 91.4 % of needs"
+        assert curve.loc[250, "hit_ratio"] == pytest.approx(0.914, abs=0.0005)
+        (dot,) = lines_named(ax, "_chosen")
+        assert (dot.get_xdata()[0], dot.get_ydata()[0]) == (250, curve.loc[250, "hit_ratio"])
+
+    def test_caps_beyond_the_budget_are_shaded(
+        self, two_years: pd.DataFrame, curve: pd.DataFrame
+    ) -> None:
+        advice = recommend_cap(two_years, token_budget=20_000)
+        ax = plot_cap_curve(curve, advice=advice)
+        assert advice.budget_cap in upright_lines(ax)
+        assert f"budget allows {advice.budget_cap}" in written(ax)
+        assert ax.patches[0].get_extents().x0 == pytest.approx(
+            ax.transData.transform((advice.budget_cap, 0))[0]
+        )
+        assert title(ax) == "No cap meets 90 % within the token budget"
+
+    def test_a_recommended_cap_beyond_the_rows_is_in_view(
+        self, curve: pd.DataFrame, advice: Advice
+    ) -> None:
+        far = replace(advice, verdict=Verdict.CAP_HAS_NO_EFFECT, keep_recent=5_000)
+        ax = plot_cap_curve(curve, advice=far)
+        assert upright_lines(ax) == [5_000]
+        assert ax.get_xlim()[1] >= 5_000
+        assert title(ax) == "90 % of needs take more rows than there are: keep all"
+
+    def test_few_needs_give_no_limits_and_no_claim(self) -> None:
+        frame = make_episodes(40)
+        references = make_references(frame, [10, 20], [3, 4])
+        curve, advice = cap_curve(frame, references), recommend_cap(frame, references)
+        ax = plot_cap_curve(curve, advice=advice)
+        assert not ax.collections
+        assert "limits" not in written(ax)
+        assert title(ax) == "Too few needs are known to recommend a cap"
+        assert "Too few independent needs for limits." in note(ax)
+        assert title(plot_cap_curve(curve, advice=advice, cap=3)) == (
+            "keep_recent = 3 would have served 50 % of the few needs seen"
+        )
+
+    def test_every_verdict_has_a_title_of_its_own(
+        self, curve: pd.DataFrame, advice: Advice
+    ) -> None:
+        said = {title(plot_cap_curve(curve, advice=replace(advice, verdict=v))) for v in Verdict}
+        assert len(said) == len(Verdict)
+
+    def test_a_target_is_written_as_it_was_set(self, two_years: pd.DataFrame) -> None:
+        advice = recommend_cap(two_years, target=0.825)
+        assert "target 82.5 %" in written(plot_cap_curve(cap_curve(two_years), advice=advice))
+
+
+class TestTradeOff:
+    def test_it_draws_the_share_against_the_tokens(self, curve: pd.DataFrame) -> None:
+        ax = plot_trade_off(curve)
+        (line,) = lines_named(ax, "estimated")
+        assert line.get_xdata().tolist() == curve["boot_tokens_p95"].tolist()
+        assert line.get_ydata().tolist() == curve["hit_ratio"].tolist()
+        assert ax.get_xlim()[0] == 0
+        assert ax.get_xlim()[1] >= curve["boot_tokens_p95"].max()
+
+    def test_the_load_bearing_rows_are_a_floor(self, curve: pd.DataFrame) -> None:
+        ax = plot_trade_off(curve)
+        (floor,) = ax.patches
+        assert floor.get_x() + floor.get_width() == curve.loc[0, "boot_tokens_p95"]
+        assert "load-bearing" in written(ax)
+
+    def test_without_load_bearing_rows_there_is_no_floor(self) -> None:
+        frame = make_episodes(40)
+        ax = plot_trade_off(cap_curve(frame, make_references(frame, [10, 20], [3, 4])))
+        assert not ax.patches
+        assert "load-bearing" not in written(ax)
+
+    def test_named_caps_stand_where_they_are_and_apart(self, curve: pd.DataFrame) -> None:
+        ax = plot_trade_off(curve, cap=90)
+        figure = draw(ax)
+        named = {text.get_text(): text for text in ax.texts if text.get_text().isdigit()}
+        assert {"10", "20", "90", "500"} <= set(named)
+        for cap, text in named.items():
+            assert text.xy == (
+                curve.loc[int(cap), "boot_tokens_p95"],
+                curve.loc[int(cap), "hit_ratio"],
+            )
+        boxes = [text.get_window_extent(figure.canvas.get_renderer()) for text in named.values()]
+        for number, one in enumerate(boxes):
+            assert not any(one.overlaps(other) for other in boxes[number + 1 :])
+
+    def test_the_title_says_what_the_recommended_cap_costs(
+        self, curve: pd.DataFrame, advice: Advice
+    ) -> None:
+        served = f"{100 * curve.loc[advice.keep_recent, 'hit_ratio']:.1f} %"
+        assert title(plot_trade_off(curve, advice=advice)) == (
+            f"{served} of needs for {advice.boot_tokens_p95:,} tokens at every start"
+        )
+
+    def test_a_budget_in_conflict_is_in_the_title(
+        self, two_years: pd.DataFrame, curve: pd.DataFrame
+    ) -> None:
+        advice = recommend_cap(two_years, token_budget=9_000)
+        ax = plot_trade_off(curve, advice=advice)
+        assert title(ax).startswith("90 % of needs cost ")
+        assert title(ax).endswith("the budget is 9,000")
+        assert 9_000 in upright_lines(ax)
+
+    def test_a_floor_above_the_budget_is_in_the_title(
+        self, two_years: pd.DataFrame, curve: pd.DataFrame
+    ) -> None:
+        advice = recommend_cap(two_years, token_budget=1_000)
+        ax = plot_trade_off(curve, advice=advice, cap=50)
+        assert title(ax) == "Load-bearing rows cost 6,491 tokens, the budget is 1,000"
+
+    def test_few_needs_give_a_cost_without_a_share(self) -> None:
+        frame = make_episodes(40)
+        curve = cap_curve(frame, make_references(frame, [10, 20], [3, 4]))
+        assert title(plot_trade_off(curve, cap=5)) == (
+            "keep_recent = 5 costs 50 tokens at every start"
+        )
+
+    def test_it_says_how_tokens_were_counted(self, curve: pd.DataFrame) -> None:
+        assert "Tokens (estimate: characters / 4, rounded up)." in note(plot_trade_off(curve))
+
+
+class TestMarks:
+    @pytest.mark.parametrize(
+        ("plot", "mark"), [(plot_cap_curve, mark_cap_curve), (plot_trade_off, mark_trade_off)]
+    )
+    def test_a_bare_chart_and_its_marks_are_the_chart(
+        self,
+        curve: pd.DataFrame,
+        advice: Advice,
+        plot: Callable[..., Axes],
+        mark: Callable[..., None],
+    ) -> None:
+        bare = plot(curve, bare=True)
+        assert not lines_named(bare, "_cap")
+        mark(bare, curve, advice=advice, cap=80)
+        whole = plot(curve, advice=advice, cap=80)
+        assert len(bare.get_lines()) == len(whole.get_lines())
+        marks = [text.get_text() for text in bare.texts if text.get_text()]
+        assert set(marks) <= set(written(whole))
+
+    def test_marks_outside_the_axes_are_left_out(
+        self, curve: pd.DataFrame, two_years: pd.DataFrame
+    ) -> None:
+        far = recommend_cap(two_years, token_budget=10**8)
+        ax = plot_trade_off(curve, bare=True)
+        mark_trade_off(ax, curve, advice=far)
+        assert not upright_lines(ax)
+        assert not any("budget" in text for text in written(ax))
+
+
+class TestBootOverTime:
+    def test_it_draws_each_cap_and_none(self, two_years: pd.DataFrame) -> None:
+        timeline = boot_over_time(two_years, [50, 1_000])
+        ax = plot_boot_over_time(timeline)
+        for name, cap in (("keep 50", 50), ("keep 1,000", 1_000)):
+            (line,) = lines_named(ax, name)
+            held = timeline[timeline["keep_recent"].eq(cap).fillna(value=False)]
+            assert line.get_ydata().tolist() == held["tokens"].tolist()
+        (free,) = lines_named(ax, "no cap")
+        held = timeline[timeline["keep_recent"].isna()]
+        assert free.get_ydata().tolist() == held["tokens"].tolist()
+        first = num2date(free.get_xdata(orig=False)[0])
+        assert abs(first - held["at"].iloc[0]) < pd.Timedelta(seconds=1)
+
+    def test_line_ends_name_the_cap_and_what_it_costs_now(self, two_years: pd.DataFrame) -> None:
+        texts = written(plot_boot_over_time(boot_over_time(two_years, [50]), measure="items"))
+        assert {"keep 50: 165", "no cap: 2,979"} <= set(texts)
+
+    def test_a_budget_is_drawn_and_in_view(self, two_years: pd.DataFrame) -> None:
+        ax = plot_boot_over_time(boot_over_time(two_years, [50]), budget=400_000)
+        assert "budget: 400 k" in written(ax)
+        assert ax.get_ylim()[1] > 400_000
+
+    def test_another_measure_is_refused(self, two_years: pd.DataFrame) -> None:
+        with pytest.raises(ValueError, match="measure must be 'items' or 'tokens', not 'bytes'"):
+            plot_boot_over_time(boot_over_time(two_years, []), measure="bytes")  # type: ignore[arg-type]
+
+    def test_one_moment_is_no_course(self) -> None:
+        ax = plot_boot_over_time(boot_over_time(make_episodes(1), [5]))
+        assert "One moment only: no course to draw" in written(ax)
+
+
+class TestAgeRanks:
+    def test_every_need_of_a_prunable_row_is_a_dot(self, two_years: pd.DataFrame) -> None:
+        ranks = age_ranks(two_years)
+        ax = plot_age_ranks(ranks)
+        (dots,) = lines_named(ax, "needs")
+        bound = ranks[ranks["age_rank"] > 0]
+        assert dots.get_xdata().tolist() == bound["written"].tolist()
+        assert dots.get_ydata().tolist() == bound["age_rank"].tolist()
+        assert ax.get_yscale() == "log"
+        assert "Not drawn: 47 references to load-bearing rows." in note(ax)
+        assert len(ranks) - len(bound) == 47
+
+    def test_no_dot_is_out_of_view(self, two_years: pd.DataFrame) -> None:
+        ranks = age_ranks(two_years)
+        ax = plot_age_ranks(ranks, cap=5_000)
+        assert ax.get_ylim()[0] < 1
+        assert ax.get_ylim()[1] > 5_000
+        assert ax.get_xlim()[1] >= ranks["written"].max()
+
+    def test_quantiles_span_their_part(self, two_years: pd.DataFrame) -> None:
+        ranks = age_ranks(two_years)
+        quantiles = age_rank_quantiles(ranks)
+        ax = plot_age_ranks(ranks, quantiles=quantiles)
+        drawn = {line.get_label(): line.get_segments() for line in ax.collections}
+        for name in ("p50", "p90"):
+            assert [segment[0][1] for segment in drawn[name]] == quantiles[name].tolist()
+            assert [segment[0][0] for segment in drawn[name]] == quantiles["first"].tolist()
+            assert [segment[1][0] for segment in drawn[name]] == quantiles["last"].tolist()
+
+    def test_needs_of_load_bearing_rows_alone_are_said(self) -> None:
+        frame = make_frame(
+            row("d", **{c.KIND: "semantic"}), row("e", **{c.EVIDENCE_REFS: ("d",)}), "f"
+        )
+        assert "Every need is of a load-bearing row" in written(plot_age_ranks(age_ranks(frame)))
+
+
+class TestBacktest:
+    def test_each_cut_shows_what_was_chosen_and_what_was_needed(
+        self, two_years: pd.DataFrame
+    ) -> None:
+        backtest = backtest_cap(two_years)
+        ax = plot_backtest(backtest)
+        for name, column in (("chosen", "keep_recent"), ("needed", "needed")):
+            assert [line.get_xdata()[0] for line in lines_named(ax, name)] == (
+                backtest[column].tolist()
+            )
+        assert title(ax) == (f"The target of 90 % was met at {backtest['reached'].sum()} of 4 cuts")
+        assert ax.get_yticklabels()[0].get_text() == "first 50 %"
+
+    def test_a_missed_cut_looks_missed(self, two_years: pd.DataFrame) -> None:
+        backtest = backtest_cap(two_years, confidence=0.51)
+        colours = {
+            bool(reached): line.get_color()
+            for reached, line in zip(
+                backtest["reached"], lines_named(plot_backtest(backtest), "chosen"), strict=True
+            )
+        }
+        assert colours[True] != colours[False]
+
+    def test_a_declined_cut_is_said_beside_measured_ones(self, two_years: pd.DataFrame) -> None:
+        backtest = backtest_cap(two_years, cuts=(0.03, 0.5))
+        ax = plot_backtest(backtest)
+        assert f"declined: {backtest['verdict'].iloc[0]}" in written(ax)
+        assert title(ax).endswith("of 1 cut")
+
+    def test_nothing_measured_says_why(self) -> None:
+        ax = plot_backtest(backtest_cap(make_episodes(30)))
+        assert title(ax) == "No cut could be measured"
+        assert any("too-few-references" in text for text in written(ax))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_charts_of_hardly_any_rows_are_charts(count: int) -> None:
+    for ax in every_chart(without_references(count)):
+        draw(ax)
+        assert title(ax)
+
+
+def test_everything_written_lies_within_the_figure(
+    two_years: pd.DataFrame, real_store: Callable[[str], Path]
+) -> None:
+    for frame, budget in ((two_years, 20_000), (load(real_store("agent-store1")), 50_000)):
+        for ax in every_chart(frame, budget=budget):
+            figure = draw(ax)
+            drawn, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+            assert min(drawn.x0, drawn.y0) >= -0.02, title(ax)
+            assert drawn.x1 <= width + 0.02, title(ax)
+            assert drawn.y1 <= height + 0.02, title(ax)
+
+
+def test_a_chart_leaves_its_frame_alone(two_years: pd.DataFrame, advice: Advice) -> None:
+    curve, ranks = cap_curve(two_years), age_ranks(two_years)
+    kept = curve.copy(), ranks.copy()
+    plot_cap_curve(curve, advice=advice, cap=3)
+    plot_trade_off(curve, advice=advice, cap=3)
+    plot_age_ranks(ranks, quantiles=age_rank_quantiles(ranks), cap=3)
+    pd.testing.assert_frame_equal(curve, kept[0])
+    pd.testing.assert_frame_equal(ranks, kept[1])
+
+
+def test_charts_draw_on_the_axes_they_are_given(curve: pd.DataFrame, advice: Advice) -> None:
+    figure = Figure(figsize=(12, 5), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    assert plot_cap_curve(curve, advice=advice, ax=left) is left
+    assert plot_trade_off(curve, advice=advice, ax=right) is right
+    FigureCanvasAgg(figure).draw()

@@ -1,0 +1,354 @@
+"""The commands as a person types them: what they print, what they leave, how they exit."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Self
+
+import pytest
+from click.testing import CliRunner, Result
+from invariants import assert_compacted, rows_of
+
+import memlab
+from memlab.cli import main
+from memlab.cli.policy import ORIGINS
+from memlab.policies import POLICIES
+
+NOT_A_STORE = "These are not the memories you are looking for.\n" * 100
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "memory.db")
+
+
+def digest_in(receipt: str) -> str:
+    (line,) = [line for line in receipt.splitlines() if line.strip().startswith("undo")]
+    return line.split()[-1]
+
+
+class TestShow:
+    def test_it_prints_the_headline_numbers(self, store: Path) -> None:
+        shown = run("show", store)
+        assert shown.exit_code == 0
+        for words in (
+            "644 memories",
+            "loaded at every start       600",
+            "decisions                   3",
+            "skills                      5",
+            "episodes                  592",
+            "98.7% of items",
+            "passed 50 on",
+        ):
+            assert words in shown.output
+
+    def test_without_a_store_it_shows_the_bundled_two_years(self) -> None:
+        assert "3,200 memories, 2024-07-01 to 2026-06-30" in run("show").output
+
+    def test_json_says_the_same(self, store: Path) -> None:
+        found = json.loads(run("show", store, "--json").output)
+        assert found["summary"]["boot"]["items"] == 600
+        assert found["summary"]["boot"]["prunable"]["items"] == 592
+
+    def test_an_empty_store_is_shown(self, tmp_path: Path) -> None:
+        with memlab.SqliteMemoryStore(tmp_path / "memory.db"):
+            pass
+        shown = run("show", tmp_path / "memory.db")
+        assert shown.exit_code == 0
+        assert "0 memories" in shown.output
+
+    def test_the_store_is_left_as_it_was(self, store: Path) -> None:
+        before = store.read_bytes()
+        run("show", store)
+        assert store.read_bytes() == before
+        assert [path.name for path in store.parent.iterdir()] == ["memory.db"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "{}"),
+        ("report", "{}"),
+        ("compact", "{}", "--keep-recent", "5"),
+        ("compact", "{}", "--keep-recent", "5", "--apply"),
+        ("archive", "{}"),
+        ("restore", "{}", "abc"),
+        ("finish", "{}", "abc"),
+        ("space", "{}"),
+        ("vacuum", "{}"),
+        ("apply", "{}"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("content", [None, "", NOT_A_STORE], ids=["missing", "empty", "text"])
+def test_what_is_no_store_is_one_sentence_and_exit_code_two(
+    tmp_path: Path, words: tuple[str, ...], content: str | None
+) -> None:
+    path = tmp_path / "memory.db"
+    if content is not None:
+        path.write_text(content)
+    result = run(*(word.format(path) for word in words))
+    assert result.exit_code == 2
+    assert result.stderr.startswith("memlab: ")
+    assert result.stderr.count("\n") == 1
+    assert not path.exists() or path.read_text() == content
+
+
+class TestCompact:
+    def test_without_apply_it_shows_and_deletes_nothing(self, store: Path) -> None:
+        before = store.read_bytes()
+        shown = run("compact", store, "--keep-recent", 50)
+        assert shown.exit_code == 0
+        assert "542 of 644 items" in shown.output
+        assert "600 items" in shown.output
+        assert "58 items" in shown.output
+        assert "nothing was deleted" in shown.output
+        assert store.read_bytes() == before
+
+    def test_with_apply_it_deletes_and_says_how_to_take_it_back(self, store: Path) -> None:
+        before = rows_of(store)
+        done = run("compact", store, "--keep-recent", 50, "--apply")
+        assert done.exit_code == 0
+        assert_compacted(before, rows_of(store), 50)
+        restored = run("restore", store, digest_in(done.output))
+        assert "542 memories restored" in restored.output
+        assert rows_of(store) == before
+        assert "0 memories restored" in run("restore", store, digest_in(done.output)).output
+
+    def test_within_the_cap_there_is_nothing_to_do(self, store: Path) -> None:
+        assert "nothing to do" in run("compact", store, "--keep-recent", 592).output
+
+    def test_a_saved_plan_is_applied_after_review(self, store: Path, tmp_path: Path) -> None:
+        before = rows_of(store)
+        shown = run("compact", store, "--keep-recent", 9, "--save-plan", tmp_path / "plan.json")
+        assert f"memlab apply {tmp_path / 'plan.json'}" in shown.output
+        assert rows_of(store) == before
+        assert run("apply", tmp_path / "plan.json").exit_code == 0
+        assert_compacted(before, rows_of(store), 9)
+
+    def test_a_plan_is_not_applied_twice(self, store: Path, tmp_path: Path) -> None:
+        run("compact", store, "--keep-recent", 9, "--save-plan", tmp_path / "plan.json")
+        run("apply", tmp_path / "plan.json")
+        again = run("apply", tmp_path / "plan.json")
+        assert again.exit_code == 1
+        assert "was applied on" in again.stderr
+
+    def test_a_stale_plan_is_a_finding(self, store: Path, tmp_path: Path) -> None:
+        run("compact", store, "--keep-recent", 9, "--save-plan", tmp_path / "plan.json")
+        with memlab.SqliteMemoryStore(store) as opened:
+            opened.compact_episodic(100)
+        left = rows_of(store)
+        refused = run("apply", tmp_path / "plan.json")
+        assert refused.exit_code == 1
+        assert "nothing was deleted" in refused.stderr
+        assert rows_of(store) == left
+
+    def test_a_plan_follows_its_store_to_another_place(self, store: Path, tmp_path: Path) -> None:
+        run("compact", store, "--keep-recent", 9, "--save-plan", tmp_path / "plan.json")
+        moved = tmp_path / "moved.db"
+        shutil.copyfile(store, moved)
+        before = rows_of(moved)
+        assert run("apply", tmp_path / "plan.json", "--store", moved).exit_code == 0
+        assert_compacted(before, rows_of(moved), 9)
+        assert rows_of(store) == before
+
+    @pytest.mark.parametrize(
+        ("words", "expected"),
+        [
+            ((), "the policy 'recent' needs --keep-recent"),
+            (("--keep-recent", -1), "-1 is not in the range x>=0"),
+            (("--keep-recent", "many"), "'many' is not a valid integer"),
+            (("--policy", "value"), "the policy 'value' needs --max-items"),
+            (("--policy", "value", "--max-items", 5, "--ttl", "3d"), "--ttl is no setting"),
+            (("--policy", "ttl", "--ttl", "30"), "'30' is no age; write one like 30d"),
+            (("--policy", "ttl", "--ttl", "999999999999d"), "more than the calendar holds"),
+        ],
+    )
+    def test_a_wrong_setting_is_explained(
+        self, store: Path, words: tuple[object, ...], expected: str
+    ) -> None:
+        refused = run("compact", store, *words)
+        assert refused.exit_code == 2
+        assert expected in refused.stderr
+
+    def test_every_policy_of_the_package_is_offered_with_its_origin(self) -> None:
+        decided_elsewhere = {"all", "oracle", "pipeline"}
+        of_package = {n: p.origin for n, p in POLICIES.items() if n not in decided_elsewhere}
+        assert of_package.items() <= ORIGINS.items()
+        helped = run("compact", "--help").output
+        for origin in ORIGINS.values():
+            assert origin in helped
+
+
+class TestArchive:
+    def test_it_lists_searches_exports_and_drops(self, store: Path, tmp_path: Path) -> None:
+        digest = digest_in(run("compact", store, "--keep-recent", 50, "--apply").output)
+        assert f"{digest}  " in run("archive", store).output
+        assert "542 memories, 0 restored" in run("archive", store).output
+        found = run("archive", store, "--search", "Merged #12:").output
+        assert "Merged #12:" in found
+        assert (
+            "542 memories written" in run("archive", store, "--export", tmp_path / "a.jsonl").output
+        )
+        assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 542
+        assert "dropped 0" in run("archive", store, "--drop-before", "2000-01-01").output
+        assert "dropped 542 memories" in run("archive", store, "--drop", digest).output
+        assert run("restore", store, digest).exit_code == 2
+
+    def test_an_export_to_an_unknown_format_is_refused(self, store: Path, tmp_path: Path) -> None:
+        run("compact", store, "--keep-recent", 50, "--apply")
+        assert run("archive", store, "--export", tmp_path / "a.xls").exit_code == 2
+
+
+class TestSpace:
+    def test_vacuum_gives_back_what_space_says(self, store: Path) -> None:
+        run("compact", store, "--keep-recent", 0, "--apply")
+        promised = json.loads(run("space", store, "--json").output)["after_vacuum"]
+        assert run("vacuum", store).exit_code == 0
+        assert store.stat().st_size == promised
+
+
+class TestReport:
+    def test_it_writes_one_page_and_prints_where(self, store: Path, tmp_path: Path) -> None:
+        output = tmp_path / "report.html"
+        done = run("report", store, "-o", output, "--keep-recent", 25)
+        assert done.exit_code == 0
+        assert f"report: {output}" in done.output
+        assert "600 memories at every start" in done.output
+        assert "98.7% of items" in done.output
+        page = output.read_text()
+        assert "Memory report: memory&#46;db" in page or "Memory report: memory.db" in page
+        assert page.count("data:image/png;base64,") >= 5
+        assert "keep_recent = 25" in page
+        assert str(store.parent) not in page
+
+    def test_the_record_names_evidence_plan_and_receipt(self, store: Path, tmp_path: Path) -> None:
+        record, page = tmp_path / "record.md", tmp_path / "report.html"
+        words = ("report", store, "-o", page, "--keep-recent", 50, "--record", record)
+        assert run(*words).exit_code == 0
+        text = record.read_text()
+        assert "| cap | `keep_recent = 50`, chosen by hand |" in text
+        assert "| goes | 542 of 644 memories |" in text
+        assert "`memlab apply record.plan.json`" in text
+        assert "horizon" in text
+        assert run("apply", tmp_path / "record.plan.json").exit_code == 0
+        assert run(*words).exit_code == 0
+        assert "542 memories deleted and archived; undo: `memlab restore" in record.read_text()
+
+    def test_a_folder_that_is_not_there_is_one_sentence(self, store: Path, tmp_path: Path) -> None:
+        done = run("report", store, "-o", tmp_path / "nowhere" / "report.html")
+        assert done.exit_code == 2
+        assert f"there is no folder {tmp_path / 'nowhere'} to write report.html" in done.stderr
+
+    @pytest.mark.parametrize("rows", [0, 1])
+    def test_a_store_of_next_to_nothing_has_a_report(self, tmp_path: Path, rows: int) -> None:
+        with memlab.SqliteMemoryStore(tmp_path / "memory.db") as store:
+            for number in range(rows):
+                provenance = memlab.MemoryProvenance(None, "agent", source_task_ref="issue:#1")
+                kind = memlab.MemoryKind.EPISODIC
+                store.put(memlab.MemoryItem(f"m{number}", kind, "title", "body", provenance))
+        done = run("report", tmp_path / "memory.db", "-o", tmp_path / "report.html")
+        assert done.exit_code == 0, done.output
+        assert (tmp_path / "report.html").stat().st_size > 100_000
+
+
+class TestLab:
+    def test_the_notebooks_are_copied_once_with_the_store_filled_in(
+        self, store: Path, tmp_path: Path
+    ) -> None:
+        from memlab.report.pages import copy_notebooks
+
+        folder = tmp_path / "notebooks"
+        written = copy_notebooks(folder, {"store": str(store)})
+        assert folder / "01_growth.ipynb" in written
+        assert str(store) in (folder / "01_growth.ipynb").read_text()
+        (folder / "01_growth.ipynb").write_text("mine")
+        assert copy_notebooks(folder, {"store": str(store)}) == []
+        assert (folder / "01_growth.ipynb").read_text() == "mine"
+
+
+def test_help_loads_nothing_heavy() -> None:
+    program = (
+        "import sys; from memlab.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+    )
+    heavy = {"pandas", "numpy", "matplotlib", "pyarrow", "numba", "nbformat", "IPython", "sklearn"}
+    assert "Commands:" in done.stdout
+    assert not heavy & set(done.stdout.split())
+
+
+def test_a_report_that_could_not_be_written_is_not_begun(store: Path, tmp_path: Path) -> None:
+    for option in ("--output", "--record"):
+        refused = run("report", store, option, tmp_path / "absent" / "file")
+        assert refused.exit_code == 2
+        assert f"there is no folder {tmp_path / 'absent'}" in refused.output
+
+
+def test_what_was_restored_is_counted_for_a_script(store: Path) -> None:
+    digest = json.loads(run("compact", store, "--keep-recent", 50, "--apply", "--json").output)[
+        "digest"
+    ]
+    restored = json.loads(run("restore", store, digest, "--json").output)
+    assert restored == {"restored": 542, "into": str(store)}
+
+
+def test_the_list_of_commands_cuts_no_sentence_short() -> None:
+    listed = run("--help").output.partition("Commands:")[2].strip().splitlines()
+    assert len(listed) == len(main.commands)
+    assert not [line for line in listed if line.endswith("...")]
+
+
+def test_an_interrupted_command_says_so_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("memlab.frame.loading.load", interrupted)
+    stopped = run("show")
+    assert (stopped.exit_code, stopped.output) == (130, "memlab: interrupted\n")
+
+
+def test_a_server_outlives_the_ctrl_c_that_it_hears_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Server:
+        waits = 0
+
+        def __init__(self, command: list[str]) -> None:
+            assert command[1:3] == ["-m", "jupyterlab"]
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            assert self.waits == 2
+
+        def wait(self) -> int:
+            self.waits += 1
+            if self.waits == 1:
+                raise KeyboardInterrupt
+            return 7
+
+    monkeypatch.setattr(subprocess, "Popen", Server)
+    monkeypatch.setattr("memlab.report.pages.copy_notebooks", lambda *_: [])
+    assert run("lab").exit_code == 7
+
+
+def test_the_help_of_a_command_lists_the_policies_it_takes_and_no_other() -> None:
+    listed = run("compare", "--help").output.partition("Policies:")[2]
+    assert "learned" in listed
+    assert "purge-superseded" not in listed
+    assert all(name in run("compact", "--help").output for name in ORIGINS)
+
+
+def test_every_command_says_what_it_is_for() -> None:
+    for name, command in main.commands.items():
+        assert command.help, name
+        assert run(name, "--help").exit_code == 0

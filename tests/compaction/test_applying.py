@@ -1,0 +1,790 @@
+"""Plan, apply, restore on store files: what goes, what stays, what comes back."""
+
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from invariants import (
+    archive_of,
+    assert_compacted,
+    assert_load_bearing_rows_stay,
+    assert_nothing_lost,
+    copies_of,
+    rows_of,
+)
+from stores import (
+    RawText,
+    Row,
+    episodes,
+    row,
+    row_lists,
+    run_sql,
+    signals_of,
+    write_rows,
+    write_signals,
+)
+
+from memlab.compaction import planning
+from memlab.compaction.applying import ApplyStep, apply, finish
+from memlab.compaction.contents import archived_plans
+from memlab.compaction.planning import plan
+from memlab.compaction.plans import Plan
+from memlab.compaction.restoring import RestoreStep, restore
+from memlab.errors import (
+    AlreadyAppliedError,
+    ArchiveError,
+    BadRowError,
+    CompactionError,
+    MemlabError,
+    StalePlanError,
+    StoreError,
+)
+from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
+from memlab.lifecycle import LifecycleStore
+from memlab.policies import ImportanceBudget, KeepAll, KeepRecent, NearDuplicate, PurgeSuperseded
+from memlab.store import SqliteMemoryStore
+from memlab.store.archive import create_archive, pack
+from memlab.store.rows import fingerprints
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+class StoppedError(Exception):
+    """Raised at a step, as if the process had been stopped there."""
+
+
+def stop_at(step: str):  # type: ignore[no-untyped-def]
+    def watch(done: str) -> None:
+        if done == step:
+            raise StoppedError(step)
+
+    return watch
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Two load-bearing rows, a superseded one, and ten episodes."""
+    floor = [row("d1", "semantic"), row("s1", "procedural"), row("old", superseded_by="e1")]
+    return write_rows(tmp_path / "memory.db", [*floor, *episodes(10)])
+
+
+def planned(store: Path, keep: int = 4) -> Plan:
+    return plan(store, KeepRecent(keep), now=NOON)
+
+
+class TestPlanning:
+    def test_a_plan_names_what_compaction_would_delete(self, store: Path) -> None:
+        made = planned(store)
+        assert [goes.memory_id for goes in made.rows] == [f"e{n}" for n in range(1, 7)]
+        assert [kept.memory_id for kept in made.kept] == ["e7", "e8", "e9", "e10"]
+        assert made.boot_before.items == 12
+        assert made.boot_after.items == 6
+        assert made.floor.items == 2
+        assert made.history.items == 13
+
+    def test_planning_leaves_no_trace(self, store: Path) -> None:
+        before, names = store.read_bytes(), sorted(store.parent.iterdir())
+        planned(store)
+        assert store.read_bytes() == before
+        assert sorted(store.parent.iterdir()) == names
+
+    def test_the_same_store_at_the_same_time_gives_the_same_plan(self, store: Path) -> None:
+        assert planned(store).to_json() == planned(store).to_json()
+
+    def test_an_open_store_can_be_planned(self, store: Path) -> None:
+        with SqliteMemoryStore(store) as opened:
+            assert plan(opened, KeepRecent(4), now=NOON) == planned(store)
+
+    @pytest.mark.parametrize("source", [":memory:", SqliteMemoryStore])
+    def test_a_store_in_memory_is_refused_in_words(self, source: object) -> None:
+        if source is SqliteMemoryStore:
+            source = SqliteMemoryStore(":memory:")
+        with pytest.raises(StoreError, match=r"in memory has no file .* copy_to"):
+            plan(source, KeepRecent(4), now=NOON)  # type: ignore[arg-type]
+        if isinstance(source, SqliteMemoryStore):
+            source.close()
+
+    def test_a_row_that_cannot_be_classified_stops_the_plan(self, store: Path) -> None:
+        write_rows(store, [row("odd", "dream")])
+        with pytest.raises(BadRowError, match="odd"):
+            planned(store)
+
+    def test_a_policy_that_decides_by_texts_sees_all_of_them(self, tmp_path: Path) -> None:
+        words = ["alpha beta gamma", "alpha beta gamma", "delta epsilon zeta"]
+        rows = [row(f"e{n}", title="the same", body=text) for n, text in enumerate(words)]
+        made = plan(write_rows(tmp_path / "memory.db", rows), NearDuplicate(), now=NOON)
+        assert [goes.memory_id for goes in made.rows] == ["e0"]
+
+    def test_the_moment_is_now_unless_given(self, store: Path) -> None:
+        before = datetime.now(UTC)
+        assert before <= plan(store, KeepRecent(4)).made_at <= datetime.now(UTC)
+
+    def test_a_store_without_rows_gives_a_plan_without_rows(self, tmp_path: Path) -> None:
+        made = planned(write_rows(tmp_path / "memory.db", []))
+        assert made.rows == made.kept == made.groups == ()
+        assert "0 of 0 items" in str(made)
+
+
+class TestApplying:
+    def test_it_deletes_exactly_what_the_plan_names(self, store: Path) -> None:
+        before = rows_of(store)
+        receipt = apply(planned(store), now=NOON)
+        assert_compacted(before, rows_of(store), 4)
+        assert_nothing_lost(before, store)
+        assert receipt.deleted == 6
+        assert receipt.digest == planned_digest(store)
+        assert receipt.applied_at == NOON
+
+    def test_every_step_is_taken_in_order(self, store: Path) -> None:
+        steps: list[str] = []
+        apply(planned(store), watch=steps.append)
+        assert steps == list(ApplyStep)
+
+    def test_a_plan_read_from_its_file_works_the_same(self, store: Path) -> None:
+        before = rows_of(store)
+        apply(Plan.from_json(planned(store).to_json()))
+        assert_compacted(before, rows_of(store), 4)
+
+    def test_a_second_time_is_refused_with_what_happened_first(self, store: Path) -> None:
+        made = planned(store)
+        apply(made, now=NOON)
+        after = rows_of(store)
+        with pytest.raises(AlreadyAppliedError) as caught:
+            apply(made)
+        assert str(caught.value) == (
+            f"plan {made.digest[:12]} was applied on 2026-03-01 12:00 UTC: 6 rows deleted and "
+            f"archived in {archive_of(store)}; make a new plan"
+        )
+        assert rows_of(store) == after
+
+    def test_after_a_restore_the_refusal_says_so(self, store: Path) -> None:
+        made = planned(store)
+        restore(apply(made, now=NOON), ids=["e1", "e2"])
+        with pytest.raises(AlreadyAppliedError, match="2 of them restored since"):
+            apply(made)
+
+    def test_a_plan_that_deletes_nothing_writes_nothing(self, store: Path) -> None:
+        made, before = plan(store, KeepAll(), now=NOON), store.read_bytes()
+        receipt = apply(made)
+        assert (receipt.deleted, receipt.archive) == (0, None)
+        assert store.read_bytes() == before
+        assert not archive_of(store).exists()
+
+    def test_superseded_rows_can_go_too(self, store: Path) -> None:
+        made = plan(store, PurgeSuperseded(timedelta(0)), now=NOON)
+        assert [each.memory_id for each in made.rows] == ["old"]
+        before = rows_of(store)
+        assert restore(apply(made)) == 1
+        assert rows_of(store) == before
+
+    def test_a_copy_of_the_store_can_be_named_instead(self, store: Path, tmp_path: Path) -> None:
+        made, before = planned(store), rows_of(store)
+        other = tmp_path / "elsewhere.db"
+        other.write_bytes(store.read_bytes())
+        assert apply(made, store=other).store == str(other)
+        assert_compacted(before, rows_of(other), 4)
+        assert rows_of(store) == before
+
+    def test_a_store_with_a_rollback_journal_works_too(self, tmp_path: Path) -> None:
+        store = write_rows(tmp_path / "memory.db", episodes(10), journal_mode="DELETE")
+        before = rows_of(store)
+        assert restore(apply(planned(store))) == 6
+        assert rows_of(store) == before
+
+    @pytest.mark.parametrize("encoding", ["UTF-16le", "UTF-16be"])
+    def test_a_store_in_utf_16_works_too(self, tmp_path: Path, encoding: str) -> None:
+        store = tmp_path / "memory.db"
+        with closing(sqlite3.connect(store)) as connection:
+            connection.execute(f"PRAGMA encoding = '{encoding}'")
+            connection.execute("CREATE TABLE unrelated (x)")
+        write_rows(store, [*episodes(9), row("ü", title="€ 😀")])
+        before = rows_of(store)
+        assert restore(apply(planned(store, 0))) == 10
+        assert rows_of(store) == before
+
+    def test_a_name_with_every_odd_character_works_too(self, store: Path, tmp_path: Path) -> None:
+        odd = tmp_path / "a ?#%25'\"é;.db"
+        store.rename(odd)
+        before = rows_of(odd)
+        assert restore(apply(planned(odd))) == 6
+        assert rows_of(odd) == before
+
+    def test_a_link_shares_the_archive_of_its_store(self, store: Path, tmp_path: Path) -> None:
+        link = tmp_path / "linked" / "link.db"
+        link.parent.mkdir()
+        link.symlink_to(store)
+        assert apply(planned(link)).archive == str(archive_of(store))
+
+    def test_the_store_may_be_open_elsewhere(self, store: Path) -> None:
+        with SqliteMemoryStore(store) as opened:
+            apply(planned(store))
+            assert len(opened.list_active()) == 6
+
+
+def planned_digest(store: Path) -> str:
+    (entry,) = archived_plans(store)
+    return entry.digest
+
+
+class TestStalePlans:
+    @pytest.mark.parametrize(
+        ("change", "stale"),
+        [
+            ("UPDATE memory_items SET title = 'new' WHERE memory_id = 'e3'", ["e3"]),
+            ("UPDATE memory_items SET superseded_by = 'e9' WHERE memory_id = 'e3'", ["e3"]),
+            ("UPDATE memory_items SET body = CAST(body AS BLOB) WHERE memory_id = 'e3'", ["e3"]),
+            ("UPDATE memory_items SET rowid = 100 WHERE memory_id = 'e3'", ["e3"]),
+            ("UPDATE memory_items SET tags_json = '[\"rejected-path\"]' WHERE rowid = 6", ["e3"]),
+            ("DELETE FROM memory_items WHERE memory_id IN ('e2', 'e3')", ["e2", "e3"]),
+            ("DELETE FROM memory_items WHERE memory_id = 'e10'", ["e10"]),
+            ("UPDATE memory_items SET superseded_by = 'd1' WHERE memory_id = 'e9'", ["e9"]),
+        ],
+    )
+    def test_a_row_changed_or_gone_is_named_and_nothing_is_deleted(
+        self, store: Path, change: str, stale: list[str]
+    ) -> None:
+        made = planned(store)
+        run_sql(store, change)
+        before = rows_of(store)
+        with pytest.raises(StalePlanError, match=stale[0]) as caught:
+            apply(made)
+        assert caught.value.memory_ids == tuple(stale)
+        assert rows_of(store) == before
+        assert not archive_of(store).exists()
+
+    def test_rows_added_since_do_not_make_a_plan_stale(self, store: Path) -> None:
+        made = planned(store)
+        write_rows(store, [row("d2", "semantic"), *episodes(5, start=11)])
+        before = rows_of(store)
+        assert apply(made).deleted == 6
+        gone = {each.position for each in made.rows}
+        assert rows_of(store) == {p: r for p, r in before.items() if p not in gone}
+
+    def test_rows_that_no_policy_chooses_among_may_change(self, store: Path) -> None:
+        made = planned(store)
+        run_sql(
+            store,
+            "UPDATE memory_items SET title = 'new' WHERE memory_id = 'd1'",
+            "DELETE FROM memory_items WHERE memory_id = 'old'",
+        )
+        assert apply(made).deleted == 6
+
+    def test_a_row_used_since_is_not_deleted(self, store: Path) -> None:
+        write_signals(store, "e1", importance=0.5, access_count=1)
+        made = planned(store)
+        write_signals(store, "e1", importance=0.5, access_count=2)
+        with pytest.raises(StalePlanError, match=r"1 changed \(e1\)"):
+            apply(made)
+
+    def test_many_rows_are_counted(self, store: Path) -> None:
+        made = planned(store, 0)
+        run_sql(store, "DELETE FROM memory_items WHERE memory_id LIKE 'e%'")
+        with pytest.raises(StalePlanError, match=r"10 gone \(e1, e2, e3, e4, e5 and 5 more\)"):
+            apply(made)
+
+    def test_a_plan_made_from_a_changing_store_is_made_again(
+        self, store: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        load, changes = planning.load, iter(["new"])
+
+        def load_and_be_overtaken(source: str, **options: bool) -> object:
+            frame = load(source, **options)
+            if title := next(changes, None):
+                run_sql(store, f"UPDATE memory_items SET title = '{title}' WHERE rowid = 4")
+            return frame
+
+        monkeypatch.setattr(planning, "load", load_and_be_overtaken)
+        with closing(sqlite3.connect(store)) as connection:
+            connection.execute("SELECT * FROM memory_items")  # somebody has the store open
+            made = planned(store)
+        assert made.rows[0].title == "new"
+        assert apply(made).deleted == 6
+
+
+class TestTriggers:
+    @pytest.mark.parametrize(
+        "action",
+        [
+            "DELETE FROM memory_items WHERE memory_id = 'd1'",
+            "DELETE FROM memory_items WHERE memory_id = 'e9'",
+            "UPDATE memory_items SET body = '' WHERE memory_id = 'd1'",
+            "UPDATE memory_items SET body = '' WHERE memory_id = 'old'",
+            "UPDATE memory_items SET kind = 'semantic' WHERE memory_id = 'e9'",
+            "INSERT OR REPLACE INTO memory_items SELECT * FROM memory_items WHERE rowid = 1",
+            "SELECT RAISE(IGNORE)",
+            "SELECT RAISE(ABORT, 'no')",
+        ],
+    )
+    @pytest.mark.parametrize("moment", ["BEFORE", "AFTER"])
+    def test_a_trigger_that_touches_other_rows_costs_nothing(
+        self, store: Path, action: str, moment: str
+    ) -> None:
+        made = planned(store)
+        run_sql(store, f"CREATE TRIGGER greedy {moment} DELETE ON memory_items BEGIN {action}; END")
+        before = rows_of(store)
+        if (action, moment) == ("SELECT RAISE(IGNORE)", "AFTER"):
+            apply(made)  # too late to keep the row, so it does nothing
+            assert_compacted(before, rows_of(store), 4)
+            return
+        with pytest.raises(MemlabError):
+            apply(made)
+        assert rows_of(store) == before
+        assert copies_of(store) == {}
+
+    def test_a_trigger_on_the_side_table_costs_nothing_either(self, store: Path) -> None:
+        write_signals(store, "e1", importance=0.5)
+        run_sql(
+            store,
+            "CREATE TRIGGER sly AFTER DELETE ON memory_signals BEGIN "
+            "UPDATE memory_items SET body = '' WHERE memory_id = 'd1'; END",
+        )
+        made, before = planned(store), rows_of(store)
+        with pytest.raises(CompactionError, match="all was rolled back"):
+            apply(made)
+        assert rows_of(store) == before
+
+    def test_a_trigger_that_keeps_an_index_of_its_own_may_do_so(self, store: Path) -> None:
+        run_sql(
+            store,
+            "CREATE TABLE gone (memory_id)",
+            "CREATE TRIGGER note AFTER DELETE ON memory_items BEGIN "
+            "INSERT INTO gone VALUES (old.memory_id); END",
+        )
+        before = rows_of(store)
+        apply(planned(store))
+        assert_compacted(before, rows_of(store), 4)
+
+    def test_a_trigger_that_alters_what_comes_back_costs_nothing(self, store: Path) -> None:
+        receipt = apply(planned(store))
+        run_sql(
+            store,
+            "CREATE TRIGGER censor AFTER INSERT ON memory_items BEGIN "
+            "UPDATE memory_items SET body = '' WHERE memory_id = new.memory_id; END",
+        )
+        before = rows_of(store)
+        with pytest.raises(ArchiveError, match="all was rolled back"):
+            restore(receipt)
+        assert rows_of(store) == before
+
+    def test_a_forged_plan_cannot_name_a_decision(self, store: Path) -> None:
+        made = planned(store)
+        forged = plan(store, KeepRecent(4), now=NOON)
+        run_sql(store, "UPDATE memory_items SET kind = 'episodic' WHERE memory_id = 'd1'")
+        decision = next(r for r in planned(store, 0).rows if r.memory_id == "d1")
+        run_sql(store, "UPDATE memory_items SET kind = 'semantic' WHERE memory_id = 'd1'")
+        (as_it_is,) = fingerprints_at(store, decision.position)
+        forged = Plan(
+            made.store, made.made_at, made.policy, made.token_rule, made.groups,
+            (decision._replace(fingerprint=as_it_is), *made.rows), made.kept,
+        )  # fmt: skip
+        before = rows_of(store)
+        with pytest.raises(CompactionError, match="1 of 2 load-bearing rows"):
+            apply(forged)
+        assert rows_of(store) == before
+
+
+def fingerprints_at(store: Path, position: int) -> list[str]:
+    with closing(sqlite3.connect(store)) as connection:
+        return [
+            print_ for _, print_ in fingerprints(connection, f"(SELECT {position} AS position)")
+        ]
+
+
+class TestBeingStopped:
+    @pytest.mark.parametrize("step", ApplyStep)
+    def test_nothing_is_lost_and_the_same_call_finishes(self, store: Path, step: ApplyStep) -> None:
+        made, before = planned(store), rows_of(store)
+        with pytest.raises(StoppedError):
+            apply(made, watch=stop_at(step))
+        assert_nothing_lost(before, store)
+        committed = step in {ApplyStep.COMMITTED, ApplyStep.RECORDED}
+        assert (rows_of(store) == before) is not committed
+        if step is ApplyStep.RECORDED:
+            with pytest.raises(AlreadyAppliedError):
+                apply(made)
+        else:
+            assert apply(made).deleted == 6
+        assert_compacted(before, rows_of(store), 4)
+        assert {position: len(found) for position, found in copies_of(store).items()} == {
+            each.position: 1 for each in made.rows
+        }
+
+    def test_copies_that_were_not_needed_are_dropped_again(self, store: Path) -> None:
+        with pytest.raises(StoppedError):
+            apply(planned(store), watch=stop_at(ApplyStep.DELETED))
+        assert copies_of(store) == {}
+
+    def test_a_plan_cut_short_can_be_finished_from_the_archive(self, store: Path) -> None:
+        before = rows_of(store)
+        leave_unfinished(store, planned(store))
+        receipt = finish(store, planned_digest(store)[:8], now=NOON)
+        assert_compacted(before, rows_of(store), 4)
+        assert restore(receipt) == 6
+        assert rows_of(store) == before
+
+    def test_another_plan_clears_up_copies_of_rows_that_are_there(self, store: Path) -> None:
+        before = rows_of(store)
+        leave_unfinished(store, planned(store))
+        receipt = apply(planned(store, 2))
+        assert planned_digest(store) == receipt.digest
+        assert_nothing_lost(before, store)
+
+    def test_another_plan_keeps_copies_of_rows_that_are_gone(self, store: Path) -> None:
+        before, made = rows_of(store), planned(store)
+        with pytest.raises(StoppedError):
+            apply(made, watch=stop_at(ApplyStep.COMMITTED))
+        apply(planned(store, 2))
+        assert_nothing_lost(before, store)
+        assert all(entry.finished_at for entry in archived_plans(store))
+        with pytest.raises(AlreadyAppliedError):
+            apply(made)
+
+    def test_a_position_taken_again_does_not_hide_that_the_deletion_was_done(
+        self, store: Path
+    ) -> None:
+        before, made = rows_of(store), planned(store, 0)
+        with pytest.raises(StoppedError):
+            apply(made, watch=stop_at(ApplyStep.COMMITTED))
+        write_rows(store, [row("new")])
+        assert max(rows_of(store)) <= max(before), "the new row must take a position again"
+        after = rows_of(store)
+        assert apply(made).deleted == 10
+        assert rows_of(store) == after
+        assert archived_plans(store)[0].finished_at is not None
+
+    def test_a_restore_after_a_stop_leaves_a_record_of_both(self, store: Path) -> None:
+        before, made = rows_of(store), planned(store)
+        with pytest.raises(StoppedError):
+            apply(made, watch=stop_at(ApplyStep.COMMITTED))
+        assert restore(made.digest, store=store) == 6
+        assert rows_of(store) == before
+        apply(planned(store, 2))
+        assert [(e.rows, e.restored, bool(e.finished_at)) for e in archived_plans(store)] == [
+            (6, 6, True),
+            (8, 0, True),
+        ]
+
+    def test_restoring_what_was_archived_and_not_deleted_restores_nothing(
+        self, store: Path
+    ) -> None:
+        before, made = rows_of(store), planned(store)
+        leave_unfinished(store, made)
+        assert restore(made.digest, store=store) == 0
+        assert rows_of(store) == before
+
+    def test_rows_that_another_process_deleted_meanwhile_stay_in_the_archive(
+        self, store: Path
+    ) -> None:
+        before, made = rows_of(store), planned(store)
+        leave_unfinished(store, made)
+        run_sql(store, "DELETE FROM memory_items WHERE memory_id IN ('e1', 'e2')")
+        with pytest.raises(StalePlanError):
+            apply(made)
+        apply(planned(store, 2))
+        assert_nothing_lost(before, store)
+        assert restore(made.digest, store=store, ids=["e1", "e2"]) == 2
+
+    @pytest.mark.parametrize("step", RestoreStep)
+    def test_a_restore_cut_short_is_whole_or_not_at_all(
+        self, store: Path, step: RestoreStep
+    ) -> None:
+        before = rows_of(store)
+        receipt = apply(planned(store))
+        after = rows_of(store)
+        with pytest.raises(StoppedError):
+            restore(receipt, watch=stop_at(step))
+        assert_nothing_lost(before, store)
+        committed = step in {RestoreStep.COMMITTED, RestoreStep.RECORDED}
+        assert rows_of(store) == (before if committed else after)
+        assert restore(receipt) == (0 if committed else 6)
+        assert rows_of(store) == before
+
+
+def leave_unfinished(store: Path, made: Plan) -> None:
+    """Leave the archive as a process does that dies between its copies and its deletion."""
+    with (
+        closing(sqlite3.connect(store)) as connection,
+        create_archive(store, connection) as archive,
+        archive.copying(made, pack(made), NOON),
+    ):
+        pass
+
+
+class TestRestoring:
+    def test_it_gives_back_the_same_bytes_at_the_same_position(self, store: Path) -> None:
+        before = rows_of(store)
+        receipt = apply(planned(store))
+        assert restore(receipt) == 6
+        assert rows_of(store) == before
+
+    def test_every_step_is_taken_in_order(self, store: Path) -> None:
+        steps: list[str] = []
+        restore(apply(planned(store)), watch=steps.append)
+        assert steps == list(RestoreStep)
+
+    def test_restoring_twice_restores_nothing(self, store: Path) -> None:
+        receipt = apply(planned(store))
+        restore(receipt)
+        before = rows_of(store)
+        assert restore(receipt) == 0
+        assert rows_of(store) == before
+
+    def test_a_restored_row_may_change_and_restoring_again_leaves_it(self, store: Path) -> None:
+        receipt = apply(planned(store))
+        restore(receipt)
+        run_sql(store, "UPDATE memory_items SET superseded_by = 'e9' WHERE memory_id = 'e1'")
+        before = rows_of(store)
+        assert restore(receipt) == 0
+        assert rows_of(store) == before
+
+    def test_what_was_restored_and_compacted_away_comes_back_again(self, store: Path) -> None:
+        before, receipt = rows_of(store), apply(planned(store))
+        restore(receipt)
+        with SqliteMemoryStore(store) as opened:
+            assert opened.compact_episodic(4) == 6
+        assert restore(receipt) == 6
+        assert rows_of(store) == before
+
+    def test_some_rows_can_be_restored_alone(self, store: Path) -> None:
+        before, receipt = rows_of(store), apply(planned(store))
+        after = rows_of(store)
+        assert restore(receipt, ids=["e2", "e5"]) == 2
+        assert rows_of(store) == dict(sorted((after | {5: before[5], 8: before[8]}).items()))
+        assert restore(receipt) == 4
+        assert rows_of(store) == before
+
+    def test_an_unknown_id_restores_nothing(self, store: Path) -> None:
+        receipt = apply(planned(store))
+        after = rows_of(store)
+        with pytest.raises(ArchiveError, match="took out no row nobody"):
+            restore(receipt, ids=["e1", "nobody"])
+        assert rows_of(store) == after
+
+    def test_the_beginning_of_a_digest_will_do(self, store: Path) -> None:
+        receipt = apply(planned(store))
+        assert restore(receipt.digest[:6], store=store) == 6
+
+    @pytest.mark.parametrize("digest", ["", "zz"])
+    def test_an_unknown_digest_is_refused_in_words(self, store: Path, digest: str) -> None:
+        apply(planned(store))
+        with pytest.raises(ArchiveError, match=f"no plan '{digest}' in .*memlab archive"):
+            restore(digest, store=store)
+
+    def test_a_beginning_that_names_two_plans_is_refused(self, store: Path) -> None:
+        first = apply(planned(store, 9)).digest
+        for keep in range(8, -1, -1):
+            if apply(planned(store, keep)).digest[0] == first[0]:
+                break
+        else:
+            run_sql(archive_of(store), f"UPDATE applies SET digest = '{first[0]}0' WHERE apply = 2")
+        with pytest.raises(ArchiveError, match="names several plans"):
+            restore(first[0], store=store)
+
+    def test_a_digest_needs_a_store(self) -> None:
+        with pytest.raises(ValueError, match="store must be given"):
+            restore("abc")
+
+    def test_without_an_archive_it_says_that_nothing_was_taken_out(self, store: Path) -> None:
+        with pytest.raises(ArchiveError, match="there is no archive"):
+            restore("abc", store=store)
+
+    @pytest.mark.parametrize(
+        ("change", "taken"),
+        [
+            (lambda path: write_rows(path, [row("new", rowid=4)]), "position 4"),
+            (lambda path: write_rows(path, [row("e2", rowid=77)]), "id 'e2'"),
+            (lambda path: write_rows(path, [row("e2", rowid=5, title="again")]), "position 5"),
+        ],
+    )
+    def test_a_place_taken_since_is_named_and_nothing_changes(
+        self, store: Path, change: object, taken: str
+    ) -> None:
+        receipt = apply(planned(store))
+        change(store)  # type: ignore[operator]
+        before = rows_of(store)
+        with pytest.raises(ArchiveError, match=taken):
+            restore(receipt)
+        assert rows_of(store) == before
+
+    def test_all_of_it_can_go_into_a_new_file(self, store: Path, tmp_path: Path) -> None:
+        before, receipt = rows_of(store), apply(planned(store))
+        write_rows(store, [row("new", rowid=4)])
+        after, into = rows_of(store), tmp_path / "restored.db"
+        assert restore(receipt, into=into) == 6
+        assert rows_of(into) == {position: before[position] for position in range(4, 10)}
+        assert rows_of(store) == after
+        assert sorted(p.name for p in tmp_path.iterdir() if "restored" in p.name) == ["restored.db"]
+
+    def test_a_store_that_is_lost_does_not_keep_its_archive_from_a_new_file(
+        self, store: Path, tmp_path: Path
+    ) -> None:
+        receipt = apply(planned(store))
+        store.unlink()
+        assert restore(receipt, ids=["e1"], into=tmp_path / "restored.db") == 1
+        assert len(rows_of(tmp_path / "restored.db")) == 1
+
+    def test_an_existing_file_is_not_written_over(self, store: Path) -> None:
+        receipt = apply(planned(store))
+        before = rows_of(store)
+        with pytest.raises(MemlabError, match="exists; name a file that does not"):
+            restore(receipt, into=store)
+        assert rows_of(store) == before
+
+    def test_signals_go_with_their_row_and_come_back(self, store: Path) -> None:
+        write_signals(store, "e1", importance=0.1 + 0.2, access_count=3, namespace="ns", trusted=0)
+        write_signals(store, "e2", last_accessed_at="2026-03-01T12:00:00Z", agent_id="ü")
+        write_signals(store, "e10", importance=0.9)
+        rows, signals = rows_of(store), signals_of(store)
+        receipt = apply(planned(store))
+        assert [each[0] for each in signals_of(store)] == ["e10"]
+        assert restore(receipt) == 6
+        assert (rows_of(store), signals_of(store)) == (rows, signals)
+
+    def test_a_lifecycle_store_gets_back_what_it_knew(self, tmp_path: Path) -> None:
+        path = tmp_path / "memory.db"
+        with LifecycleStore(path) as lifecycle:
+            for number in range(6):
+                item = MemoryItem(
+                    f"e{number}",
+                    MemoryKind.EPISODIC,
+                    "title",
+                    "body",
+                    MemoryProvenance(None, "agent", source_task_ref="issue:#1", created_at=NOON),
+                )
+                lifecycle.put(
+                    item, importance=number / 10, agent_id="a", namespace=f"n{number % 2}"
+                )
+            lifecycle.touch(["e1", "e4"], now=NOON)
+        rows, signals = rows_of(path), signals_of(path)
+        receipt = apply(plan(path, ImportanceBudget(2, scope=()), now=NOON))
+        assert [each[0] for each in signals_of(path)] == ["e4", "e5"]
+        assert restore(receipt) == 4
+        assert (rows_of(path), signals_of(path)) == (rows, signals)
+
+    def test_rows_come_back_where_no_side_table_is_left(self, store: Path) -> None:
+        write_signals(store, "e1", importance=0.5)
+        before, receipt = rows_of(store), apply(planned(store))
+        run_sql(store, "DROP TABLE memory_signals")
+        assert restore(receipt) == 6
+        assert rows_of(store) == before
+
+
+class TestPermissions:
+    @pytest.mark.parametrize("mode", [0o600, 0o640, 0o664])
+    def test_the_archive_has_the_permissions_of_its_store(self, store: Path, mode: int) -> None:
+        store.chmod(mode)
+        receipt = apply(planned(store))
+        assert archive_of(store).stat().st_mode & 0o777 == mode
+        restore(receipt, into=store.with_name("restored.db"))
+        assert store.with_name("restored.db").stat().st_mode & 0o777 == mode
+
+    def test_permissions_drawn_tighter_since_hold_for_the_archive_too(self, store: Path) -> None:
+        apply(planned(store, 8))
+        store.chmod(0o600)
+        apply(planned(store))
+        assert archive_of(store).stat().st_mode & 0o777 == 0o600
+
+
+class TestForeignArchives:
+    def test_a_file_in_the_archives_place_is_refused_and_kept(self, store: Path) -> None:
+        archive_of(store).write_bytes(b"somebody's notes")
+        before = rows_of(store)
+        with pytest.raises(ArchiveError, match=r"not an archive.*move it away"):
+            apply(planned(store))
+        assert rows_of(store) == before
+        assert archive_of(store).read_bytes() == b"somebody's notes"
+
+    def test_another_database_in_its_place_is_refused(self, store: Path) -> None:
+        run_sql(archive_of(store), "CREATE TABLE applies (x)")
+        before = rows_of(store)
+        with pytest.raises(ArchiveError, match="is not an archive of format 1"):
+            apply(planned(store))
+        assert rows_of(store) == before
+
+    def test_an_archive_of_a_later_format_is_refused(self, store: Path) -> None:
+        receipt = apply(planned(store))
+        run_sql(archive_of(store), "PRAGMA user_version = 2")
+        after = rows_of(store)
+        with pytest.raises(ArchiveError, match="use the memlab that wrote it"):
+            restore(receipt)
+        with pytest.raises(ArchiveError, match="use the memlab that wrote it"):
+            apply(planned(store, 1))
+        assert rows_of(store) == after
+
+    def test_an_empty_file_in_its_place_becomes_the_archive(self, store: Path) -> None:
+        archive_of(store).touch()
+        before = rows_of(store)
+        assert restore(apply(planned(store))) == 6
+        assert rows_of(store) == before
+
+    def test_copies_that_were_tampered_with_do_not_come_back(self, store: Path) -> None:
+        receipt = apply(planned(store))
+        run_sql(archive_of(store), "UPDATE archived SET title = 'forged' WHERE position = 4")
+        after = rows_of(store)
+        with pytest.raises(ArchiveError, match="would not have come back as they were"):
+            restore(receipt)
+        assert rows_of(store) == after
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=row_lists(), keep=st.integers(0, 12))
+def test_a_plan_deletes_what_compact_episodic_deletes_and_all_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Row], keep: int
+) -> None:
+    folder = tmp_path_factory.mktemp("random")
+    store = write_rows(folder / "memory.db", rows)
+    other = write_rows(folder / "compacted.db", rows)
+    before = rows_of(store)
+    receipt = apply(plan(store, KeepRecent(keep), now=NOON))
+    with SqliteMemoryStore(other) as compacted:
+        assert compacted.compact_episodic(keep) == receipt.deleted
+    assert rows_of(store) == rows_of(other)
+    assert_compacted(before, rows_of(store), keep)
+    assert_nothing_lost(before, store)
+    if receipt.deleted:
+        assert restore(receipt) == receipt.deleted
+    assert rows_of(store) == before
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=row_lists(max_size=12),
+    events=st.lists(st.binary(max_size=5), min_size=12, max_size=12),
+    chosen=st.sets(st.integers(0, 11)),
+)
+def test_any_rows_restored_are_byte_for_byte_what_they_were(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: list[Row],
+    events: list[bytes],
+    chosen: set[int],
+) -> None:
+    odd = [
+        each | {"source_event_id": RawText(event)}
+        for each, event in zip(rows, events, strict=False)
+    ]
+    store = write_rows(tmp_path_factory.mktemp("random") / "memory.db", odd)
+    before = rows_of(store)
+    made = plan(store, KeepRecent(0), now=NOON)
+    receipt = apply(made)
+    ids = [each.memory_id for number, each in enumerate(made.rows) if number in chosen]
+    if made.rows:
+        assert restore(receipt, ids=ids) == len(ids)
+    positions = {each.position for each in made.rows if each.memory_id not in ids}
+    assert rows_of(store) == {p: r for p, r in before.items() if p not in positions}
+    assert_load_bearing_rows_stay(before, rows_of(store))
+    assert_nothing_lost(before, store)
+
+
+@pytest.mark.parametrize("name", ["history-uv", "agent-store6"])
+def test_real_stores_come_back_row_by_row(real_store, name: str) -> None:  # type: ignore[no-untyped-def]
+    store = real_store(name)
+    before = rows_of(store)
+    receipt = apply(plan(store, KeepRecent(50), now=NOON))
+    assert_compacted(before, rows_of(store), 50)
+    assert_nothing_lost(before, store)
+    assert restore(receipt) == receipt.deleted
+    assert rows_of(store) == before

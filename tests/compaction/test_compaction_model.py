@@ -1,0 +1,138 @@
+"""Whatever the order of plans, stops, finishes and restores, no row is lost and none is made up."""
+
+import shutil
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from invariants import (
+    Row,
+    assert_nothing_lost,
+    assert_sound,
+    copies_of,
+    rows_of,
+)
+from stores import row, write_rows
+
+from memlab.compaction.applying import ApplyStep, apply
+from memlab.compaction.contents import archived_plans
+from memlab.compaction.planning import plan
+from memlab.compaction.plans import Plan
+from memlab.compaction.reclaim import vacuum
+from memlab.compaction.restoring import RestoreStep, restore
+from memlab.errors import AlreadyAppliedError, ArchiveError, StalePlanError
+from memlab.policies import KeepRecent
+from memlab.store import SqliteMemoryStore
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+class StoppedError(Exception):
+    """Raised at a step, as if the process had been stopped there."""
+
+
+class CompactionUnderStops(RuleBasedStateMachine):
+    """Keeps every version of every row that a plan ever took out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp())
+        self.store = write_rows(self.folder / "memory.db", [row("d0", "semantic"), row("e0")])
+        self.plans: list[Plan] = []
+        self.taken_out: set[Row] = set()
+        self.written = 0
+
+    def teardown(self) -> None:
+        shutil.rmtree(self.folder)
+
+    @rule(kind=st.sampled_from(["episodic", "episodic", "semantic"]), count=st.integers(1, 4))
+    def put(self, kind: str, count: int) -> None:
+        write_rows(self.store, [row(f"m{self.written + n}", kind) for n in range(count)])
+        self.written += count
+
+    @rule(number=st.integers(0, 30), title=st.sampled_from(["one", "two"]))
+    def change(self, number: int, title: str) -> None:
+        with SqliteMemoryStore(self.store) as store:
+            store.connection.execute(
+                "UPDATE memory_items SET title = ? WHERE memory_id = ?", (title, f"m{number}")
+            )
+
+    @rule(number=st.integers(0, 30))
+    def supersede(self, number: int) -> None:
+        with SqliteMemoryStore(self.store) as store:
+            if store.get(f"m{number}") is not None:
+                store.supersede(f"m{number}", by_memory_id="d0")
+
+    @rule(keep=st.integers(0, 6))
+    def make_plan(self, keep: int) -> None:
+        moment = START + timedelta(minutes=len(self.plans))
+        self.plans.append(plan(self.store, KeepRecent(keep), now=moment))
+
+    @precondition(lambda self: self.plans)
+    @rule(data=st.data(), stop=st.none() | st.sampled_from(ApplyStep))
+    def apply_plan(self, data: st.DataObject, stop: ApplyStep | None) -> None:
+        chosen = data.draw(st.sampled_from(self.plans))
+        before = rows_of(self.store)
+        committed = stop in {None, ApplyStep.COMMITTED, ApplyStep.RECORDED}
+        try:
+            apply(chosen, watch=stop_at(stop))
+        except StoppedError:
+            pass
+        except (StalePlanError, AlreadyAppliedError):
+            committed = False
+        positions = {each.position for each in chosen.rows} if committed else set()
+        expected = {p: found for p, found in before.items() if p not in positions}
+        assert rows_of(self.store) == expected
+        self.taken_out |= {before[p] for p in positions & before.keys()}
+        assert_nothing_lost(before, self.store)
+
+    @rule(data=st.data(), stop=st.none() | st.sampled_from(RestoreStep))
+    def restore_plan(self, data: st.DataObject, stop: RestoreStep | None) -> None:
+        if not self.taken_out:
+            return
+        entry = data.draw(st.sampled_from(archived_plans(self.store)))
+        before = rows_of(self.store)
+        try:
+            count = restore(entry.digest, store=self.store, watch=stop_at(stop))
+        except ArchiveError:
+            assert rows_of(self.store) == before
+            return
+        except StoppedError:
+            count = None
+        after = rows_of(self.store)
+        back = {p: found for p, found in after.items() if p not in before}
+        assert {p: found for p, found in after.items() if p in before} == before
+        assert set(back.values()) <= self.taken_out
+        assert count is None or count == len(back)
+
+    @rule()
+    def vacuum_store(self) -> None:
+        before = rows_of(self.store)
+        vacuum(self.store)
+        assert rows_of(self.store) == before
+
+    @invariant()
+    def what_was_taken_out_is_in_the_archive(self) -> None:
+        assert self.taken_out <= {
+            each for found in copies_of(self.store).values() for each in found
+        }
+
+    @invariant()
+    def the_store_is_sound(self) -> None:
+        assert_sound(self.store)
+        assert "d0" in {found[1].decode() for found in rows_of(self.store).values()}
+
+
+def stop_at(step: str | None):  # type: ignore[no-untyped-def]
+    def watch(done: str) -> None:
+        if done == step:
+            raise StoppedError(step)
+
+    return watch
+
+
+TestCompactionUnderStops = CompactionUnderStops.TestCase
+TestCompactionUnderStops.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)

@@ -1,0 +1,308 @@
+"""Plans and receipts as data: written, read, named, shown."""
+
+import json
+import pickle
+from dataclasses import FrozenInstanceError, dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memlab.compaction.plans import Group, KeptRow, Plan, PlannedRow, Receipt, Size
+from memlab.compaction.wire import as_data, in_words
+from memlab.errors import PlanError
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+HOSTILE = "\x1b[31m<script>alert(1)</script>\u202e\0&'\""
+
+TEXT = st.text(max_size=12)
+COUNT = st.integers(0, 2**63 - 1)
+POSITION = st.integers(-(2**63), 2**63 - 1)
+GROUPS = st.builds(Group, st.booleans(), TEXT, TEXT, TEXT, COUNT, COUNT)
+ROWS = st.builds(PlannedRow, POSITION, TEXT, TEXT, TEXT, TEXT, COUNT, TEXT, TEXT, TEXT)
+KEPT = st.builds(KeptRow, POSITION, TEXT, TEXT)
+SETTINGS = st.one_of(st.none(), st.booleans(), COUNT, st.floats(allow_nan=False), TEXT)
+MOMENTS = st.datetimes(timezones=st.just(UTC))
+PLANS = st.builds(
+    Plan,
+    store=TEXT,
+    made_at=MOMENTS,
+    policy=st.dictionaries(TEXT, SETTINGS, max_size=3),
+    token_rule=TEXT,
+    groups=st.lists(GROUPS, max_size=4).map(tuple),
+    rows=st.lists(ROWS, max_size=25).map(tuple),
+    kept=st.lists(KEPT, max_size=4).map(tuple),
+)
+SIZES = st.builds(Size, COUNT, COUNT)
+RECEIPTS = st.builds(
+    Receipt,
+    digest=TEXT,
+    store=TEXT,
+    archive=st.none() | TEXT,
+    policy=st.dictionaries(TEXT, SETTINGS, max_size=3),
+    made_at=MOMENTS,
+    applied_at=MOMENTS,
+    deleted=COUNT,
+    boot_before=SIZES,
+    boot_after=SIZES,
+    token_rule=TEXT,
+)
+
+
+def planned(position: int, **fields: object) -> PlannedRow:
+    return PlannedRow(
+        position, f"e{position}", "episodic", "a title", "beyond-newest", 10, NOON.isoformat(),
+        f"{position:032x}", "",
+    )._replace(**fields)  # fmt: skip
+
+
+def plan_of(*rows: PlannedRow) -> Plan:
+    return Plan(
+        store="/srv/memory.db",
+        made_at=NOON,
+        policy={"policy": "recent", "keep": 2, "by": "position"},
+        token_rule="characters / 4, an estimate",
+        groups=(
+            Group(False, "load-bearing", "semantic", "load-bearing", 3, 90),
+            Group(False, "prunable", "episodic", "kept", 2, 20),
+            Group(False, "superseded", "episodic", "superseded", 4, 40),
+            Group(True, "prunable", "episodic", "beyond-newest", len(rows), 10 * len(rows)),
+        ),
+        rows=rows,
+        kept=(KeptRow(901, "k1", "aa"), KeptRow(902, "k2", "bb")),
+    )
+
+
+def receipt_of(plan: Plan) -> Receipt:
+    return Receipt(
+        digest=plan.digest,
+        store="/srv/my memory.db",
+        archive="/srv/my memory.db.archive.db",
+        policy=plan.policy,
+        made_at=NOON,
+        applied_at=NOON,
+        deleted=len(plan.rows),
+        boot_before=plan.boot_before,
+        boot_after=plan.boot_after,
+        token_rule=plan.token_rule,
+    )
+
+
+class TestJson:
+    @given(plan=PLANS)
+    def test_a_plan_comes_back_as_it_was_written(self, plan: Plan) -> None:
+        again = Plan.from_json(plan.to_json())
+        assert again == plan
+        assert again.digest == plan.digest
+        assert again.to_json() == plan.to_json()
+
+    @given(receipt=RECEIPTS)
+    def test_a_receipt_comes_back_as_it_was_written(self, receipt: Receipt) -> None:
+        assert Receipt.from_json(receipt.to_json()) == receipt
+
+    @given(plan=PLANS)
+    def test_plans_pickle(self, plan: Plan) -> None:
+        assert pickle.loads(pickle.dumps(plan)) == plan
+
+    def test_every_row_has_a_line_of_its_own(self) -> None:
+        lines = plan_of(planned(1), planned(2)).to_json().splitlines()
+        (line,) = [line for line in lines if '"e1"' in line]
+        assert line == (
+            ' {"position": 1, "memory_id": "e1", "kind": "episodic", "title": "a title", "reason": '
+            '"beyond-newest", "tokens": 10, "created_at": "2026-03-01T12:00:00+00:00", '
+            '"fingerprint": "00000000000000000000000000000001", "signals": ""},'
+        )
+
+    def test_two_plans_differ_in_the_lines_of_the_rows_that_differ(self) -> None:
+        one = plan_of(*map(planned, range(1, 40))).to_json().splitlines()
+        other = plan_of(*map(planned, range(1, 41))).to_json().splitlines()
+        changed = {line.rstrip(",") for line in one} ^ {line.rstrip(",") for line in other}
+        digests = [line for line in changed if line.startswith('"digest"')]
+        counts = [line for line in changed if '"items"' in line]
+        rows = [line for line in changed if '"position": 40' in line]
+        assert (len(digests), len(counts), len(rows), len(changed)) == (2, 2, 1, 5)
+
+    def test_the_text_cannot_steer_a_terminal(self) -> None:
+        text = plan_of(planned(1, memory_id=HOSTILE, title=HOSTILE)).to_json()
+        assert text.isascii()
+        assert all(char.isprintable() or char == "\n" for char in text)
+
+
+class TestNames:
+    def test_the_digest_depends_on_everything(self) -> None:
+        plan = plan_of(planned(1))
+        others = [
+            replace(plan, store="/srv/other.db"),
+            replace(plan, made_at=NOON + timedelta(seconds=1)),
+            replace(plan, policy={"policy": "recent", "keep": 3}),
+            replace(plan, rows=(planned(1, fingerprint="ff"),)),
+            replace(plan, kept=()),
+        ]
+        assert len({each.digest for each in [plan, *others]}) == 6
+
+    def test_the_fingerprint_depends_on_the_rows_alone(self) -> None:
+        plan = plan_of(planned(1))
+        assert replace(plan, made_at=NOON + timedelta(1)).fingerprint == plan.fingerprint
+        assert replace(plan, rows=(planned(1, fingerprint="f"),)).fingerprint != plan.fingerprint
+        assert replace(plan, kept=plan.kept[1:]).fingerprint != plan.fingerprint
+
+    def test_a_plan_is_frozen(self) -> None:
+        with pytest.raises(FrozenInstanceError):
+            plan_of().store = "elsewhere"  # type: ignore[misc]
+
+    def test_plans_and_receipts_can_be_members_of_a_set(self) -> None:
+        plan = plan_of(planned(1))
+        assert len({plan, plan_of(planned(1)), plan_of(planned(2))}) == 2
+        assert len({receipt_of(plan), receipt_of(plan)}) == 1
+
+
+class TestReadingBadFiles:
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("", "this is not a plan: it is not JSON"),
+            ("[" * 100_000, "this is not a plan: it is not JSON"),
+            (b"\xff\xfe\xfa", "this is not a plan: it is not JSON"),
+            ("[]", "this is not a plan: it has no 'memlab_plan'"),
+            ('{"memlab_receipt": 1}', "this is not a plan: it has no 'memlab_plan'"),
+            ('{"memlab_plan": 2}', "this plan has format 2 and this memlab reads 1"),
+            ('{"memlab_plan": 1}', "this is not a whole plan: 'store'; make a new one"),
+        ],
+    )
+    def test_what_is_no_plan_is_refused_in_words(self, text: str | bytes, words: str) -> None:
+        with pytest.raises(PlanError) as caught:
+            Plan.from_json(text)
+        assert str(caught.value).startswith(words)
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("store", 1),
+            ("made_at", "yesterday"),
+            ("made_at", "2026-03-01T12:00:00"),
+            ("policy", []),
+            ("rows", {}),
+            ("rows", ["e1"]),
+            ("rows", [{"position": 1}]),
+            ("kept", [{"position": True, "memory_id": "k", "fingerprint": ""}]),
+            ("groups", None),
+        ],
+    )
+    def test_a_field_of_the_wrong_type_is_refused(self, field: str, value: object) -> None:
+        content = json.loads(plan_of(planned(1)).to_json())
+        with pytest.raises(PlanError, match="this is not a whole plan"):
+            Plan.from_json(json.dumps(content | {field: value}))
+
+    def test_an_edited_plan_is_refused(self) -> None:
+        text = plan_of(planned(1), planned(2)).to_json()
+        with pytest.raises(PlanError, match="edited after it was made"):
+            Plan.from_json(text.replace('"e2"', '"decision-1"'))
+
+    def test_a_receipt_without_its_fields_is_refused(self) -> None:
+        with pytest.raises(PlanError, match="this is not a whole receipt: 'digest'"):
+            Receipt.from_json('{"memlab_receipt": 1}')
+
+
+class TestShowing:
+    def test_a_plan_prints_what_a_reviewer_asks(self) -> None:
+        plan = plan_of(planned(1), planned(2, reason="expired"))
+        assert str(plan) == (
+            f"plan {plan.digest[:12]} for /srv/memory.db\n"
+            "  policy        recent(keep=2, by='position')\n"
+            "  made          2026-03-01 12:00 UTC\n"
+            "  goes          2 of 11 items (18.2%), 20 of 170 tokens (11.8%)\n"
+            "  floor         3 load-bearing items, 90 tokens\n"
+            "  boot context  7 items, 130 tokens -> 5 items, 110 tokens\n"
+            "  tokens        characters / 4, an estimate\n"
+            "\n"
+            "goes\n"
+            "  label     kind      reason         items  tokens\n"
+            "  prunable  episodic  beyond-newest      2      20\n"
+            "\n"
+            "stays\n"
+            "  label         kind      reason        items  tokens\n"
+            "  load-bearing  semantic  load-bearing      3      90\n"
+            "  prunable      episodic  kept              2      20\n"
+            "  superseded    episodic  superseded        4      40\n"
+            "\n"
+            "what goes, oldest first\n"
+            "  position  created     tokens  reason         id  title\n"
+            "         1  2026-03-01      10  beyond-newest  e1  a title\n"
+            "         2  2026-03-01      10  expired        e2  a title"
+        )
+
+    def test_a_plan_that_deletes_nothing_says_so(self) -> None:
+        plan = replace(plan_of(), groups=plan_of().groups[:3])
+        assert "goes          0 of 9 items (0.0%), 0 of 150 tokens (0.0%)" in str(plan)
+        assert "\ngoes\n  nothing\n" in str(plan)
+
+    def test_a_plan_for_an_empty_store_prints(self) -> None:
+        assert "0 of 0 items (0.0%)" in str(replace(plan_of(), groups=(), kept=()))
+
+    def test_a_large_plan_lists_ten_rows_and_counts_the_rest(self) -> None:
+        text = str(plan_of(*map(planned, range(1, 1001))))
+        assert len(text.splitlines()) == 31
+        assert "and 990 more between them, all in the plan's rows" in text
+        assert "e5 " in text
+        assert "e996 " in text
+        assert "e6 " not in text
+
+    def test_a_receipt_prints_how_to_take_it_back(self) -> None:
+        receipt = receipt_of(plan_of(planned(1)))
+        assert receipt.undo == f"memlab restore '/srv/my memory.db' {receipt.digest[:12]}"
+        assert f"undo          {receipt.undo}" in str(receipt)
+        assert "deleted       1 rows" in str(receipt)
+
+    def test_a_receipt_for_nothing_offers_no_way_back(self) -> None:
+        text = str(replace(receipt_of(plan_of()), archive=None))
+        assert "none: there was nothing to delete" in text
+        assert "undo" not in text
+
+    @pytest.mark.parametrize("field", ["memory_id", "title", "reason", "kind", "created_at"])
+    def test_hostile_text_steers_neither_terminal_nor_page(self, field: str) -> None:
+        plan = plan_of(planned(1, **{field: HOSTILE}))
+        plan = replace(
+            plan, store=HOSTILE, token_rule=HOSTILE, policy={"policy": HOSTILE, HOSTILE: HOSTILE}
+        )
+        for shown in (plan, receipt_of(plan), replace(receipt_of(plan), store=HOSTILE)):
+            assert all(char.isprintable() or char == "\n" for char in str(shown))
+            page = shown._repr_html_()
+            assert "<script" not in page
+            assert all(char.isprintable() for char in page)
+
+    def test_ten_megabytes_of_one_character_print_as_a_line(self) -> None:
+        plan = plan_of(planned(1, memory_id="x" * 10_000_000))
+        assert max(map(len, str(plan).splitlines())) < 200
+        assert len(plan._repr_html_()) < 10_000
+
+
+@dataclass(frozen=True)
+class Nested:
+    half_life: timedelta
+    inner: object
+    name = "nested"
+
+
+class TestPolicyAsData:
+    def test_a_policy_becomes_its_name_and_its_settings(self) -> None:
+        policy = Nested(timedelta(days=7), (Nested(timedelta(0), None), len, "x", 0.5))
+        assert as_data(policy) == {
+            "policy": "nested",
+            "half_life": "7 days, 0:00:00",
+            "inner": [
+                {"policy": "nested", "half_life": "0:00:00", "inner": None},
+                "builtins.len",
+                "x",
+                0.5,
+            ],
+        }
+
+    def test_nothing_of_an_unknown_object_but_its_type_is_written(self) -> None:
+        assert as_data(object()) == "builtins.object"
+
+    def test_it_reads_as_a_line(self) -> None:
+        data = as_data(Nested(timedelta(days=1), (Nested(timedelta(0), 1),)))
+        assert in_words(data) == (
+            "nested(half_life='1 day, 0:00:00', inner=[nested(half_life='0:00:00', inner=1)])"
+        )

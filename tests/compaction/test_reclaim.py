@@ -1,0 +1,202 @@
+"""The room a store takes, and giving it back."""
+
+import shutil
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from invariants import archive_of, assert_sound, rows_of
+from stores import Row, episodes, row, row_lists, run_sql, write_rows
+
+from memlab.compaction import applying as compaction
+from memlab.compaction import reclaim
+from memlab.compaction.applying import apply
+from memlab.compaction.planning import plan
+from memlab.compaction.reclaim import VacuumStep, in_bytes, space, vacuum
+from memlab.compaction.restoring import restore
+from memlab.errors import StoreError
+from memlab.policies import KeepRecent
+from memlab.store import SqliteMemoryStore
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store that has shrunk to a tenth of the pages in its file."""
+    big = [row(f"big{n}", "episodic", body="x" * 10_000) for n in range(200)]
+    path = write_rows(tmp_path / "memory.db", [*big, *episodes(10)])
+    apply(plan(path, KeepRecent(10), now=NOON))
+    return path
+
+
+def test_space_tells_what_the_bytes_are_for(store: Path) -> None:
+    found = space(store)
+    assert found.file == store.stat().st_size
+    assert found.live + found.free == found.file
+    assert found.free > 2_000_000
+    assert found.live < 50_000
+    assert found.after_vacuum == found.live
+    assert found.wal == 0
+    assert found.archive == archive_of(store).stat().st_size
+
+
+def test_a_log_that_was_not_written_back_counts(store: Path) -> None:
+    with SqliteMemoryStore(store) as opened:
+        opened.connection.execute("UPDATE memory_items SET body = hex(zeroblob(50000))")
+        found = space(store)
+        assert found.wal == store.with_name("memory.db-wal").stat().st_size > 0
+        assert found.live > 50_000
+
+
+def test_looking_leaves_no_trace(store: Path) -> None:
+    before = {path.name: path.read_bytes() for path in store.parent.iterdir()}
+    space(store)
+    assert {path.name: path.read_bytes() for path in store.parent.iterdir()} == before
+
+
+def test_vacuum_gives_back_what_deleted_rows_left(store: Path) -> None:
+    before, rows, projected = store.stat().st_size, rows_of(store), space(store).after_vacuum
+    done = vacuum(store)
+    assert store.stat().st_size == done.after.file <= projected
+    assert done.freed == before - done.after.file > 2_000_000
+    assert rows_of(store) == rows
+    assert_sound(store)
+
+
+def test_every_step_is_taken_in_order(store: Path) -> None:
+    steps: list[str] = []
+    vacuum(store, watch=steps.append)
+    assert steps == list(VacuumStep)
+
+
+def test_what_was_archived_comes_back_after_a_vacuum(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(10))
+    before = rows_of(store)
+    receipt = apply(plan(store, KeepRecent(4), now=NOON))
+    vacuum(store)
+    assert restore(receipt) == 6
+    assert rows_of(store) == before
+
+
+@settings(max_examples=25, deadline=None)
+@given(rows=row_lists())
+def test_every_row_stays_at_its_position(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Row]
+) -> None:
+    store = write_rows(tmp_path_factory.mktemp("random") / "memory.db", rows)
+    before = rows_of(store)
+    vacuum(store)
+    assert rows_of(store) == before
+
+
+@pytest.mark.parametrize("journal_mode", ["DELETE", "WAL"])
+def test_the_journal_mode_stays(tmp_path: Path, journal_mode: str) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(3), journal_mode=journal_mode)
+    vacuum(store)
+    with closing(sqlite3.connect(store)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == (journal_mode.lower(),)
+
+
+def test_a_disk_without_room_is_refused_before_anything_is_written(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {path.name: path.read_bytes() for path in store.parent.iterdir()}
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=2_000_000))
+    with pytest.raises(StoreError, match=r"takes 2\.\d MB in .* and there is 2\.0 MB; nothing was"):
+        vacuum(store)
+    assert {path.name: path.read_bytes() for path in store.parent.iterdir()} == before
+
+
+@pytest.mark.parametrize(("beside", "aside"), [(10**9, 0), (0, 10**9)])
+def test_both_disks_need_room_when_the_temporary_folder_is_on_another(
+    store: Path, monkeypatch: pytest.MonkeyPatch, beside: int, aside: int
+) -> None:
+    class OnAnotherDisk:
+        def stat(self) -> SimpleNamespace:
+            return SimpleNamespace(st_dev=-1)
+
+    def disk_usage(folder: object) -> SimpleNamespace:
+        return SimpleNamespace(free=beside if folder == store.parent else aside)
+
+    monkeypatch.setattr(reclaim, "_temporary_folder", OnAnotherDisk)
+    monkeypatch.setattr(shutil, "disk_usage", disk_usage)
+    with pytest.raises(StoreError, match="there is 0 bytes; nothing was changed"):
+        vacuum(store)
+
+
+def test_a_sqlite_that_moves_rows_is_refused(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moves = reclaim.CREATE_TABLE.replace("memory_id TEXT PRIMARY KEY", "memory_id TEXT")
+    assert moves != reclaim.CREATE_TABLE
+    real = sqlite3.connect
+
+    class Moving(sqlite3.Connection):
+        def execute(self, sql: str, *parameters: object) -> sqlite3.Cursor:
+            if sql == "VACUUM":
+                sql = "UPDATE memory_items SET rowid = rowid - 2"
+            return super().execute(sql, *parameters)
+
+    monkeypatch.setattr(
+        reclaim.sqlite3, "connect", lambda name, **options: real(name, factory=Moving, **options)
+    )
+    before = store.read_bytes()
+    with pytest.raises(StoreError, match="would give rows new positions"):
+        vacuum(store)
+    assert store.read_bytes() == before
+
+
+def test_a_store_that_somebody_writes_to_is_refused_in_words(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = compaction.connect
+    monkeypatch.setattr(compaction, "connect", lambda path: connect(path, busy_timeout=0.05))
+    with closing(sqlite3.connect(store, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="locked by another process"):
+            vacuum(store)
+
+
+def test_a_missing_store_is_said_in_words(tmp_path: Path) -> None:
+    for look in (space, vacuum):
+        with pytest.raises(StoreError, match="there is no file"):
+            look(tmp_path / "memory.db")  # type: ignore[operator]
+
+
+def test_it_prints_what_a_person_reads(store: Path) -> None:
+    lines = str(space(store)).splitlines()
+    assert lines[0] == f"room on the disk for {store}"
+    assert [line.split()[0] for line in lines[1:]] == [
+        "file",
+        "wal",
+        "live",
+        "free",
+        "archive",
+        "after",
+    ]
+    assert " given back: the file was 2." in str(vacuum(store))
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1000, "1.0 kB"),
+        (3_040_000_000, "3.0 GB"),
+        (-5000, "-5.0 kB"),
+    ],
+)
+def test_sizes_are_said_in_units(size: int, words: str) -> None:
+    assert in_bytes(size) == words
+
+
+def test_a_free_page_is_filled_before_the_file_grows(store: Path) -> None:
+    size = store.stat().st_size
+    write_rows(store, [row("again", body="x" * 1_000_000)])
+    assert store.stat().st_size == size
+    run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'again'")
+    assert space(store).file == size

@@ -1,0 +1,184 @@
+import pandas as pd
+import pytest
+from frames import START, make_frame, row
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memlab import columns as c
+from memlab.evidence.references import REASONS, count_references, find_references
+
+
+def found(frame: pd.DataFrame, log: pd.DataFrame | None = None) -> list[tuple[str, int, str]]:
+    """(target, at_position, kind) of every reference."""
+    references = find_references(frame, log)
+    columns = references[[c.TARGET_ID, c.AT_POSITION, c.KIND]]
+    return [(str(t), int(a), str(k)) for t, a, k in columns.itertuples(index=False)]
+
+
+def left_out(frame: pd.DataFrame, log: pd.DataFrame | None = None) -> dict[tuple[str, str], int]:
+    """How many mentions are no reference, by kind and reason."""
+    table = count_references(find_references(frame, log))[list(REASONS)].stack()  # noqa: PD013 - pairs are wanted
+    return {place: int(count) for place, count in table.items() if count}
+
+
+def reads(*entries: tuple[str, float]) -> pd.DataFrame:
+    """An access log of (memory, hours after the first row)."""
+    return pd.DataFrame(
+        {
+            c.MEMORY_ID: pd.Series([name for name, _ in entries], dtype="str"),
+            c.AT: [START + pd.Timedelta(hours=hours) for _, hours in entries],
+        }
+    )
+
+
+def test_evidence_naming_an_id_is_a_need_when_the_row_is_written() -> None:
+    assert found(make_frame("a", "b", row("c", evidence_refs=("a",)))) == [("a", 3, "evidence")]
+
+
+def test_a_task_reference_points_at_the_newest_earlier_item_that_carries_it() -> None:
+    frame = make_frame(
+        row("a", source_task_ref="T"),
+        row("b", source_task_ref="T"),
+        row("c", source_task_ref="U", evidence_refs=("T",)),
+        row("d", source_task_ref="T"),
+    )
+    assert found(frame) == [("b", 3, "evidence"), ("b", 4, "task")]
+
+
+def test_an_id_wins_over_a_task_reference_of_the_same_name() -> None:
+    frame = make_frame("x", row("b", source_task_ref="x"), row("c", evidence_refs=("x",)))
+    assert found(frame) == [("x", 3, "evidence")]
+
+
+def test_what_a_row_replaces_was_needed_when_it_was_written() -> None:
+    frame = make_frame("a", row("b", superseded_by="d"), row("c", supersedes=("a",)), "d")
+    assert found(frame) == [("a", 3, "supersedes"), ("b", 4, "superseded")]
+
+
+def test_one_replacement_written_on_both_rows_is_one_need() -> None:
+    frame = make_frame(row("a", superseded_by="b"), row("b", supersedes=("a",)))
+    assert found(frame) == [("a", 2, "supersedes")]
+    assert left_out(frame) == {("superseded", "duplicate"): 1}
+
+
+def test_a_task_taken_up_again_needs_its_last_item() -> None:
+    frame = make_frame(
+        row("a", source_task_ref="T"), row("b", source_task_ref="U"), row("c", source_task_ref="T")
+    )
+    assert found(frame) == [("a", 3, "task")]
+
+
+def test_the_next_item_of_the_same_sitting_is_no_later_need() -> None:
+    frame = make_frame(row("a", source_task_ref="T"), "between", row("b", source_task_ref="T"))
+    assert found(frame) == []
+    assert left_out(frame) == {("task", "continued"): 1}
+
+
+def test_forward_self_and_dangling_mentions_are_counted_not_dropped() -> None:
+    frame = make_frame(
+        row("a", source_task_ref="A", evidence_refs=("b", "a", "nothing", "A", "B")),
+        row("b", source_task_ref="B", supersedes=("b", "c", "gone")),
+        row("c", superseded_by="gone"),
+        row("d", superseded_by="a"),
+    )
+    assert found(frame) == []
+    assert left_out(frame) == {
+        ("evidence", "forward"): 2,
+        ("evidence", "self"): 2,
+        ("evidence", "dangling"): 1,
+        ("supersedes", "forward"): 1,
+        ("supersedes", "self"): 1,
+        ("supersedes", "dangling"): 1,
+        ("superseded", "forward"): 1,
+        ("superseded", "dangling"): 1,
+    }
+
+
+def test_a_store_that_says_nothing_has_no_references() -> None:
+    references = find_references(make_frame("a", "b"))
+    assert len(references) == 0
+    assert {name: str(references[name].dtype) for name in references} == {
+        name: str(dtype) for name, dtype in c.REFERENCE_DTYPES.items()
+    }
+    assert len(find_references(make_frame())) == 0
+
+
+def test_a_read_falls_after_the_rows_created_by_then() -> None:
+    frame = make_frame("a", "b", "c")
+    assert found(frame, reads(("a", 0.0), ("a", 1.5), ("b", 90.0))) == [
+        ("a", 2, "log"),
+        ("a", 3, "log"),
+        ("b", 4, "log"),
+    ]
+
+
+def test_reads_of_nothing_too_early_twice_or_undated_are_counted() -> None:
+    log = reads(("a", -1.0), ("nothing", 1.0), ("b", 5.0), ("b", 5.0), ("a", 5.0))
+    log.loc[4, c.AT] = pd.NaT
+    frame = make_frame("a", "b")
+    assert found(frame, log) == [("b", 3, "log")]
+    assert left_out(frame, log) == {
+        ("log", "forward"): 1,
+        ("log", "dangling"): 1,
+        ("log", "duplicate"): 1,
+        ("log", "undated"): 1,
+    }
+
+
+def test_a_log_is_added_in_order_or_used_alone() -> None:
+    frame = make_frame("a", row("b", evidence_refs=("a",)), row("c", evidence_refs=("b",)))
+    log = reads(("a", 1.2))
+    assert [kind for *_, kind in found(frame, log)] == ["evidence", "evidence", "log"]
+    assert find_references(frame, log)[c.AT_POSITION].is_monotonic_increasing
+    assert list(find_references(frame, log, only_log=True)[c.KIND]) == ["log"]
+
+
+def test_one_clock_in_the_future_moves_no_other_read() -> None:
+    late = row("b", created_at=START + pd.Timedelta(days=9999))
+    assert found(make_frame("a", late, "c", "d"), reads(("a", 2.5))) == [("a", 3, "log")]
+
+
+def test_a_log_without_what_it_needs_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="log has no column 'at'"):
+        find_references(make_frame("a"), pd.DataFrame({c.MEMORY_ID: ["a"]}))
+    naive = pd.DataFrame({c.MEMORY_ID: ["a"], c.AT: [pd.Timestamp("2025-01-01")]})
+    with pytest.raises(ValueError, match="must hold times with a zone"):
+        find_references(make_frame("a"), naive)
+
+
+def test_positions_with_gaps_stay_positions() -> None:
+    frame = make_frame(row("a", position=7), row("b", position=90, evidence_refs=("a",)))
+    assert found(frame, reads(("b", 5.0))) == [("a", 90, "evidence"), ("b", 91, "log")]
+
+
+def test_the_frame_is_not_touched() -> None:
+    frame = make_frame("a", row("b", evidence_refs=("a",)))
+    before = frame.copy(deep=True)
+    find_references(frame, reads(("a", 3.0)))
+    pd.testing.assert_frame_equal(frame, before)
+
+
+@given(st.data())
+def test_every_mention_is_counted_once(data: st.DataObject) -> None:
+    names = [f"m{i}" for i in range(6)]
+    some = st.lists(st.sampled_from([*names, "T0", "T1", "zz"]), max_size=3).map(tuple)
+    rows = [
+        row(
+            name,
+            source_task_ref=data.draw(st.sampled_from([None, "T0", "T1"])),
+            evidence_refs=data.draw(some),
+            supersedes=data.draw(some),
+            superseded_by=data.draw(st.sampled_from([None, None, *names, "zz"])),
+        )
+        for name in names
+    ]
+    table = count_references(find_references(make_frame(*rows)))
+    tasks = [one["source_task_ref"] for one in rows if one["source_task_ref"]]
+    mentions = {
+        "evidence": sum(len(one["evidence_refs"]) for one in rows),
+        "supersedes": sum(len(one["supersedes"]) for one in rows),
+        "superseded": sum(one["superseded_by"] is not None for one in rows),
+        "task": len(tasks) - len(set(tasks)),
+        "log": 0,
+    }
+    assert table.sum(axis=1).to_dict() == mentions

@@ -1,0 +1,566 @@
+"""What a loaded frame holds, and that loading leaves no trace."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from invariants import rows_of
+from pandas.testing import assert_frame_equal
+from stores import (
+    ANY_VALUE,
+    Row,
+    episodes,
+    row,
+    row_lists,
+    run_sql,
+    write_rows,
+    write_signals,
+)
+
+import memlab
+from memlab import SqliteMemoryStore
+from memlab.columns import (
+    DTYPES,
+    LOAD_BEARING,
+    PROBLEM,
+    PRUNABLE,
+    SIGNAL_DTYPES,
+    TOKEN_RULE,
+)
+from memlab.errors import BadRowError, MissingExtraError
+from memlab.items import (
+    EventId,
+    EventRef,
+    MemoryItem,
+    MemoryKind,
+    MemoryProvenance,
+    strings_of,
+)
+from memlab.sources import scan
+from memlab.store.database import CREATE_TABLE
+
+EVERY_ROW = (-(2**63), 2**63 - 1)
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    """The bytes of every file, so that a file more, less or changed shows."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_frame_has_the_columns_and_dtypes_that_are_promised(tmp_path: Path) -> None:
+    frame = memlab.load(write_rows(tmp_path / "memory.db", episodes(3)))
+    assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == DTYPES
+    assert list(frame) == list(DTYPES)
+    assert frame.index.equals(pd.RangeIndex(3))
+    assert list(frame["kind"].cat.categories) == ["semantic", "episodic", "procedural"]
+
+
+@pytest.mark.parametrize("name", ["position", "chars", "tokens", "confidence", "active", "title"])
+def test_a_frame_is_its_reader_s_own_to_write_to(tmp_path: Path, name: str) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(2))
+    frame = memlab.load(path)
+    frame.loc[0, name] = frame.loc[1, name]
+    assert frame.loc[0, name] == memlab.load(path).loc[1, name]
+
+
+def test_a_store_without_rows_has_the_same_columns(tmp_path: Path) -> None:
+    frame = memlab.load(write_rows(tmp_path / "memory.db", []), with_body=True)
+    assert len(frame) == 0
+    assert {n: str(d) for n, d in frame.dtypes.items() if n != "body"} == DTYPES
+    assert str(frame["body"].dtype) == "str"
+
+
+def test_every_field_of_an_item_arrives(tmp_path: Path) -> None:
+    with SqliteMemoryStore(tmp_path / "memory.db") as store:
+        store.put(
+            MemoryItem(
+                "m1",
+                MemoryKind.SEMANTIC,
+                "tïtle",
+                "body text",
+                MemoryProvenance(
+                    EventRef(EventId("e1"), 4),
+                    "agent",
+                    source_task_ref="issue:#7",
+                    confidence=0.1 + 0.2,
+                    created_at=pd.Timestamp("2026-01-02T03:04:05.678901+02:00").to_pydatetime(),
+                    supersedes=("m0", "ü"),
+                    evidence_refs=("issue:#1",),
+                ),
+                ("a", "b,c"),
+            )
+        )
+    (loaded,) = memlab.load(tmp_path / "memory.db", with_body=True).to_dict("records")
+    assert pd.isna(loaded.pop("superseded_by"))
+    assert loaded == {
+        "position": 1,
+        "memory_id": "m1",
+        "kind": "semantic",
+        "title": "tïtle",
+        "body": "body text",
+        "chars": 14,
+        "tokens": 4,
+        "tags": ("a", "b,c"),
+        "source_task_ref": "issue:#7",
+        "authored_by": "agent",
+        "confidence": 0.1 + 0.2,
+        "created_at": pd.Timestamp("2026-01-02T01:04:05.678901", tz="UTC"),
+        "supersedes": ("m0", "ü"),
+        "evidence_refs": ("issue:#1",),
+        "active": True,
+        "load_bearing": True,
+        "prunable": False,
+    }
+
+
+def test_rows_come_in_the_order_of_their_rowids(tmp_path: Path) -> None:
+    rowids = [5, -(2**63), 2**63 - 1, 0, -7]
+    rows = [row(f"m{rowid}", rowid=rowid) for rowid in rowids]
+    frame = memlab.load(write_rows(tmp_path / "memory.db", rows))
+    assert list(frame["position"]) == sorted(rowids)
+    assert list(frame["memory_id"]) == [f"m{rowid}" for rowid in sorted(rowids)]
+
+
+def test_labels_say_what_compaction_may_take(tmp_path: Path) -> None:
+    rows = [
+        row("decision", "semantic"),
+        row("skill", "procedural"),
+        row("noise", "episodic", "failed"),
+        row("warning", "episodic", "failed", "rejected-path"),
+        row("old noise", "episodic", superseded_by="noise"),
+        row("old decision", "semantic", superseded_by="nobody"),
+    ]
+    frame = memlab.load(write_rows(tmp_path / "memory.db", rows)).set_index("memory_id")
+    assert list(frame.index[frame["load_bearing"]]) == [
+        "decision",
+        "skill",
+        "warning",
+        "old decision",
+    ]
+    assert list(frame.index[frame["prunable"]]) == ["noise"]
+    assert list(frame.index[~frame["active"]]) == ["old noise", "old decision"]
+
+
+@settings(max_examples=50, deadline=None)
+@given(rows=row_lists(), keep_recent=st.integers(0, 8))
+def test_labels_the_active_list_and_compaction_agree(rows: list[Row], keep_recent: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_rows(Path(folder) / "memory.db", [_readable(each) for each in rows])
+        frame = memlab.load(path)
+        with SqliteMemoryStore(path) as store:
+            assert list(frame.loc[frame["active"], "memory_id"]) == [
+                item.memory_id for item in store.list_active()
+            ]
+            deleted = store.compact_episodic(keep_recent)
+        prunable = list(frame.loc[frame["prunable"], "position"])
+        surplus = prunable[: max(0, len(prunable) - keep_recent)]
+        assert deleted == len(surplus)
+        assert sorted(rows_of(path)) == [p for p in frame["position"] if p not in surplus]
+
+
+def _readable(each: Row) -> Row:
+    """The row with an event that the store can read as an item; a frame ignores events."""
+    return each | {"source_event_id": None, "source_sequence": None}
+
+
+@settings(max_examples=80, deadline=None)
+@given(data=st.data())
+def test_reading_joined_and_reading_one_by_one_give_the_same(data: st.DataObject) -> None:
+    rows = data.draw(row_lists(max_size=6))
+    for each in rows:
+        for name in data.draw(st.lists(st.sampled_from(scan.TEXTS[1:]), max_size=2)):
+            each[name] = data.draw(ODD_TEXTS)
+        if data.draw(st.integers(0, 5)) == 0:
+            each["confidence"] = data.draw(st.sampled_from([0.12345678, "high", b"", -3.0, 1e300]))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "memory.db"
+        run_sql(path, CREATE_TABLE.replace("NOT NULL", ""))
+        write_rows(path, rows)
+        with closing(sqlite3.connect(path)) as connection:
+            connection.text_factory = bytes
+            found = connection.execute(scan._SELECT_JOINED, EVERY_ROW).fetchone()
+            joined = scan._joined(connection, EVERY_ROW, found)
+            by_row = scan._one_by_one(connection, EVERY_ROW)
+    if joined is None:
+        assert by_row.faults or _holds_a_mark(rows)
+    else:
+        assert not by_row.faults
+        assert joined.table.to_pylist() == by_row.table.to_pylist()
+
+
+ODD_TEXTS = st.one_of(
+    st.text(max_size=4),
+    st.sampled_from(["\x1f", "\x1e", "a\x1fb", "\0", "a\0b", "\x1e\x1e", "", "é\0"]),
+    ANY_VALUE,
+)
+
+
+def _holds_a_mark(rows: list[Row]) -> bool:
+    texts = [str(value) for each in rows for value in each.values()]
+    return any("\x1f" in text or "\x1e" in text or "\\x1" in text for text in texts)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    stored=st.one_of(
+        st.text(alphabet='[]", \n\t{}\\ux019a:-.eE', max_size=10),
+        st.lists(st.one_of(st.text(), st.none(), st.lists(st.text()))).map(json.dumps),
+    )
+)
+def test_a_list_is_what_json_says_it_is(stored: str) -> None:
+    try:
+        values = json.loads(stored)
+    except ValueError:
+        values = None
+    if isinstance(values, list) and all(isinstance(value, str) for value in values):
+        assert strings_of(stored) == tuple(values)
+    else:
+        with pytest.raises(ValueError, match=r"is not (JSON|a JSON list of strings)$"):
+            strings_of(stored)
+
+
+@pytest.mark.parametrize(
+    ("title", "body", "chars"),
+    [
+        ("title", "body", 9),
+        ("", "", 0),
+        ("ä–", "日本語", 5),
+        ("a\0b", "c\0d\0", 7),
+        ("é\0é", "\0", 4),
+        ("\x1f", "\x1e\x1f", 3),
+        ("👩‍🚀", "x" * 70_000, 70_003),
+    ],
+)
+@pytest.mark.parametrize("with_body", [False, True])
+def test_characters_are_counted_as_python_counts_them(
+    tmp_path: Path, title: str, body: str, chars: int, with_body: bool
+) -> None:
+    path = write_rows(tmp_path / "memory.db", [row("m1"), row("m2", title=title, body=body)])
+    frame = memlab.load(path, with_body=with_body)
+    assert frame["chars"][1] == chars == len(title) + len(body)
+    assert frame["title"][1] == title
+    assert not with_body or frame["body"][1] == body
+
+
+@pytest.mark.parametrize(
+    ("stored", "meant"),
+    [
+        ("2026-03-01T12:00:00+00:00", "2026-03-01T12:00:00Z"),
+        ("2026-03-01T12:00:00Z", "2026-03-01T12:00:00Z"),
+        ("2026-03-01 12:00:00.5+02:00", "2026-03-01T10:00:00.5Z"),
+        ("2026-03-01T12:00:00.123456789+00:00", "2026-03-01T12:00:00.123456Z"),
+        ("20260301T120000Z", "2026-03-01T12:00:00Z"),
+        ("2999-12-31T23:59:59.999999-01:00", "3000-01-01T00:59:59.999999Z"),
+    ],
+)
+def test_timestamps_become_moments_in_utc(tmp_path: Path, stored: str, meant: str) -> None:
+    rows = [row("m1"), row("m2", created_at=stored)]
+    frame = memlab.load(write_rows(tmp_path / "memory.db", rows))
+    assert frame["created_at"][1] == pd.Timestamp(meant)
+    assert str(frame["created_at"].dtype) == DTYPES["created_at"]
+
+
+def test_tokens_are_a_quarter_of_the_characters_rounded_up_and_said_to_be_an_estimate(
+    tmp_path: Path,
+) -> None:
+    rows = [row(f"m{chars}", title="", body="x" * chars) for chars in (0, 1, 4, 5)]
+    frame = memlab.load(write_rows(tmp_path / "memory.db", rows))
+    assert list(frame["tokens"]) == [0, 1, 1, 2]
+    assert frame.attrs[TOKEN_RULE] == "estimate: characters / 4, rounded up"
+
+
+@pytest.mark.parametrize("with_body", [False, True])
+def test_tokens_can_be_counted_by_a_function(tmp_path: Path, with_body: bool) -> None:
+    def words(text: str) -> int:
+        return len(text.split())
+
+    path = write_rows(tmp_path / "memory.db", [row("m1", title="one two", body="three four five")])
+    frame = memlab.load(path, count_tokens=words, with_body=with_body)
+    assert list(frame["tokens"]) == [5]
+    assert "words" in frame.attrs[TOKEN_RULE]
+    assert ("body" in frame) is with_body
+
+
+def test_tokens_can_be_counted_by_a_tokenizer(tmp_path: Path) -> None:
+    openai = pytest.importorskip("rs_bpe.bpe").openai
+    path = write_rows(tmp_path / "memory.db", [row("m1", title="Quasistellar", body="über")])
+    frame = memlab.load(path, count_tokens="o200k_base")
+    count = openai.o200k_base().count
+    assert list(frame["tokens"]) == [count("Quasistellar") + count("über")]
+    assert frame.attrs[TOKEN_RULE] == "exact: o200k_base"
+
+
+def test_an_unknown_tokenizer_is_named_with_those_there_are(tmp_path: Path) -> None:
+    pytest.importorskip("rs_bpe.bpe")
+    with pytest.raises(ValueError, match=r"one of cl100k_base, o200k_base, not 'gpt'"):
+        memlab.load(write_rows(tmp_path / "memory.db", []), count_tokens="gpt")
+
+
+def test_a_missing_tokenizer_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "rs_bpe", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'memlab\[tokens\]'"):
+        memlab.load(write_rows(tmp_path / "memory.db", []), count_tokens="o200k_base")
+
+
+def test_another_word_for_bad_rows_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="on_bad_row must be 'raise' or 'keep', not 'drop'"):
+        memlab.load(write_rows(tmp_path / "memory.db", []), on_bad_row="drop")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["path", "text", "uri", "uri with options", "link", "store"])
+def test_every_kind_of_source_gives_the_same_frame(tmp_path: Path, kind: str) -> None:
+    path = write_rows(tmp_path / "my #1 memory?.db", episodes(4))
+    link = tmp_path / "link.db"
+    link.symlink_to(path)
+    with SqliteMemoryStore(path) as store:
+        sources: dict[str, Any] = {
+            "path": path,
+            "text": str(path),
+            "uri": path.as_uri(),
+            "uri with options": f"{path.as_uri()}?mode=rw",
+            "link": link,
+            "store": store,
+        }
+        assert_frame_equal(memlab.load(sources[kind]), memlab.load(path))
+    assert list(memlab.load(path)["memory_id"]) == ["e1", "e2", "e3", "e4"]
+
+
+def test_a_store_in_memory_is_a_source_too() -> None:
+    with SqliteMemoryStore(":memory:") as store:
+        provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#1")
+        for name in ("m1", "m2"):
+            store.put(MemoryItem(name, MemoryKind.EPISODIC, "shipped", "", provenance))
+        assert list(memlab.load(store)["memory_id"]) == ["m1", "m2"]
+        assert store.get("m1") is not None
+
+
+def test_what_is_not_committed_is_not_seen(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(1))
+    with SqliteMemoryStore(path) as store:
+        store.connection.execute("BEGIN IMMEDIATE")
+        store.connection.execute("DELETE FROM memory_items")
+        assert len(memlab.load(store)) == len(memlab.load(path)) == 1
+        store.connection.execute("COMMIT")
+        assert len(memlab.load(store)) == 0
+
+
+def test_a_large_store_read_by_several_threads_is_whole_and_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(1000))
+    at_once = memlab.load(path, with_body=True)
+    monkeypatch.setattr(scan, "_ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    assert_frame_equal(memlab.load(path, with_body=True), at_once)
+    assert list(at_once["memory_id"]) == [f"e{number}" for number in range(1, 1001)]
+
+
+def test_rows_far_apart_are_all_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rowids = [-(2**63), *range(100), *range(10**12, 10**12 + 40), 2**63 - 1]
+    path = write_rows(tmp_path / "memory.db", [row(f"m{rowid}", rowid=rowid) for rowid in rowids])
+    monkeypatch.setattr(scan, "_ROWS_AT_ONCE", 9)
+    assert list(memlab.load(path)["position"]) == rowids
+
+
+def test_connections_that_see_different_rows_are_not_read_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(1))
+    looks: list[sqlite3.Connection] = []
+    look = scan._version
+
+    def look_and_write(connection: sqlite3.Connection) -> int:
+        looks.append(connection)
+        if len(looks) == 5:  # the second look of the second connection of four
+            write_rows(path, episodes(1, start=2))
+        return look(connection)
+
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    monkeypatch.setattr(scan, "_version", look_and_write)
+    with SqliteMemoryStore(path), scan.snapshot(path.as_uri()) as connections:
+        assert len(connections) == 1
+    assert len(looks) == 8
+    with scan.snapshot(path.as_uri()) as connections:
+        assert len(connections) == 4
+
+
+@pytest.mark.parametrize("journal_mode", ["WAL", "DELETE", "PERSIST"])
+def test_loading_leaves_no_trace(tmp_path: Path, journal_mode: str) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(3), journal_mode=journal_mode)
+    before = files_in(tmp_path)
+    assert len(memlab.load(path)) == 3
+    assert files_in(tmp_path) == before
+
+
+def test_loading_an_open_store_leaves_its_files_alone(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(3))
+    with SqliteMemoryStore(path) as store:
+        store.supersede("e1", by_memory_id="e2")
+        before = files_in(tmp_path)
+        assert list(memlab.load(path)["active"]) == [False, True, True]
+        after = files_in(tmp_path)
+    assert set(after) == set(before) == {"memory.db", "memory.db-wal", "memory.db-shm"}
+    for name in ("memory.db", "memory.db-wal"):
+        assert after[name] == before[name]
+
+
+def test_signals_stand_beside_the_rows_they_are_about(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "memory.db", [row("m1"), row("m2"), row("m3")])
+    write_signals(
+        path,
+        "m2",
+        importance=0.75,
+        last_accessed_at="2026-03-01T12:00:00+02:00",
+        access_count=3,
+        expires_at="2027-01-01T00:00:00Z",
+        agent_id="a",
+        namespace="n",
+        thread_id="t",
+        graduated=1,
+        trusted=0,
+    )
+    write_signals(path, "gone", importance=1.0)
+    frame = memlab.load(path)
+    assert {n: str(d) for n, d in frame.dtypes.items()} == DTYPES | SIGNAL_DTYPES
+    assert list(frame)[-9:] == list(SIGNAL_DTYPES)
+    assert frame.loc[1, list(SIGNAL_DTYPES)].to_dict() == {
+        "importance": 0.75,
+        "last_accessed_at": pd.Timestamp("2026-03-01T10:00:00Z"),
+        "access_count": 3,
+        "expires_at": pd.Timestamp("2027-01-01T00:00:00Z"),
+        "agent_id": "a",
+        "namespace": "n",
+        "thread_id": "t",
+        "graduated": True,
+        "trusted": False,
+    }
+    silent = frame.loc[[0, 2], list(SIGNAL_DTYPES)]
+    assert silent.drop(columns=["graduated", "trusted"]).isna().all(axis=None)
+    assert not silent["graduated"].any()
+    assert silent["trusted"].all()
+
+
+def test_a_store_that_keeps_some_signals_has_those_columns_only(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "memory.db", [row("m1")])
+    run_sql(path, "CREATE TABLE memory_signals (memory_id TEXT PRIMARY KEY, importance, mood)")
+    frame = memlab.load(path)
+    assert list(frame) == [*DTYPES, "importance"]
+
+
+def test_kept_bad_rows_say_what_is_wrong_and_are_never_prunable(tmp_path: Path) -> None:
+    rows = [
+        row("good"),
+        row("kind", "dream"),
+        row("tags", tags_json="{}"),
+        row("when", created_at="yesterday", confidence="high"),
+        row("blob", body=b"\x00\x01", superseded_by=b"x"),
+        row("dream and tags", "dream", tags_json="[1]", evidence_refs_json="?"),
+    ]
+    frame = memlab.load(write_rows(tmp_path / "memory.db", rows), on_bad_row="keep")
+    unknown = "kind 'dream' is not one of semantic, episodic, procedural"
+    no_list = "tags_json '[1]' is not a JSON list of strings"
+    assert list(frame) == [*DTYPES, PROBLEM]
+    assert frame[PROBLEM].to_list()[1:] == [
+        unknown,
+        "tags_json '{}' is not a JSON list of strings",
+        "confidence is text, not a number; created_at 'yesterday' is not a timestamp",
+        "body is a blob, not text; superseded_by is a blob, not text",
+        f"{unknown}; {no_list}; evidence_refs_json '?' is not JSON",
+    ]
+    assert pd.isna(frame[PROBLEM][0])
+    assert list(frame[LOAD_BEARING]) == [False] + [True] * 5
+    assert list(frame[PRUNABLE]) == [True] + [False] * 5
+    assert list(frame["active"]) == [True] * 4 + [False, True]
+    assert {str(dtype) for dtype in frame.dtypes[["load_bearing", "prunable"]]} == {"bool"}
+    assert frame["kind"].isna().to_list() == [False, True, False, False, False, True]
+    assert pd.isna(frame["created_at"][3])
+    assert pd.isna(frame["confidence"][3])
+    assert frame["tags"][2] == ()
+    assert frame["chars"][4] == len("title of blob")
+
+
+@pytest.mark.parametrize("name", scan.TEXTS)
+def test_a_store_with_nothing_but_a_bad_row_can_be_kept(tmp_path: Path, name: str) -> None:
+    path = write_rows(tmp_path / "memory.db", [row("m1") | {name: b"blob"}])
+    frame = memlab.load(path, on_bad_row="keep", with_body=True)
+    assert list(frame[PROBLEM]) == [f"{name} is a blob, not text"]
+    assert frame[LOAD_BEARING].all()
+
+
+def test_keeping_bad_rows_of_a_good_store_flags_none(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(2))
+    frame = memlab.load(path, on_bad_row="keep")
+    assert frame[PROBLEM].isna().all()
+    assert_frame_equal(frame.drop(columns=PROBLEM), memlab.load(path))
+
+
+@settings(max_examples=50, deadline=None)
+@given(rows=row_lists(max_size=5), data=st.data())
+def test_any_store_is_loaded_or_its_bad_row_is_named(rows: list[Row], data: st.DataObject) -> None:
+    for each in rows:
+        if data.draw(st.booleans()):
+            each[data.draw(st.sampled_from(scan.TEXTS[1:]))] = data.draw(ODD_TEXTS)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "memory.db"
+        run_sql(path, CREATE_TABLE.replace("NOT NULL", ""))
+        write_rows(path, rows)
+        kept = memlab.load(path, on_bad_row="keep", with_body=True)
+        bad = kept[kept[PROBLEM].notna()]
+        assert len(kept) == len(rows)
+        if bad.empty:
+            assert_frame_equal(memlab.load(path, with_body=True), kept.drop(columns=PROBLEM))
+            return
+        with pytest.raises(BadRowError) as caught:
+            memlab.load(path, with_body=True)
+    assert caught.value.position == bad["position"].iloc[0]
+    assert bad[PROBLEM].iloc[0].split("; ")[0] in str(caught.value)
+
+
+def test_a_recorded_history_loads_whole(real_store: Any) -> None:
+    path = real_store("history-uv")
+    frame = memlab.load(path)
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute(
+            "SELECT memory_id, length(title) + length(body), tags_json, evidence_refs_json "
+            "FROM memory_items ORDER BY rowid"
+        ).fetchall()
+    assert list(frame["memory_id"]) == [each[0] for each in rows]
+    assert list(frame["chars"]) == [each[1] for each in rows]
+    assert list(frame["tags"]) == [tuple(json.loads(each[2])) for each in rows]
+    assert list(frame["evidence_refs"]) == [tuple(json.loads(each[3])) for each in rows]
+
+
+def test_loading_does_not_drop_the_locks_of_a_store_that_is_open_here(tmp_path: Path) -> None:
+    """Another process that closes last would delete the log this process still writes to."""
+    path = write_rows(tmp_path / "memory.db", episodes(1))
+    opened_and_closed = (
+        "import sqlite3, sys; connection = sqlite3.connect(sys.argv[1]); "
+        "connection.execute('SELECT count(*) FROM memory_items').fetchone(); connection.close()"
+    )
+    provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#1")
+    with SqliteMemoryStore(path) as store:
+        assert len(store.list_active()) == len(memlab.load(path)) == 1
+        subprocess.run([sys.executable, "-c", opened_and_closed, str(path)], check=True)
+        store.put(MemoryItem("late", MemoryKind.EPISODIC, "written last", "", provenance))
+        assert list(memlab.load(path)["memory_id"]) == ["e1", "late"]
+    assert list(memlab.load(path)["memory_id"]) == ["e1", "late"]
+
+
+def test_importing_the_frame_opens_no_driver() -> None:
+    program = "import sys, memlab.frame; print(*sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+    )
+    loaded = {name.partition(".")[0] for name in run.stdout.split()}
+    assert not loaded & {"adbc_driver_sqlite", "rs_bpe", "matplotlib", "IPython", "numba"}

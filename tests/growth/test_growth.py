@@ -1,0 +1,529 @@
+"""Growth curves, headline numbers and cap previews say what the rows say."""
+
+import pickle
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from frames import START, make_episodes, make_frame, row
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pandas.testing import assert_frame_equal
+
+from memlab import columns as c
+from memlab.frame.loading import load
+from memlab.growth import (
+    PARTS,
+    Amount,
+    boot_context,
+    cap_effect,
+    growth_curve,
+    summarize,
+    survivors,
+)
+from memlab.items import EventId, EventRef, MemoryItem, MemoryKind, MemoryProvenance
+from memlab.report.bundled import store_path
+from memlab.store import SqliteMemoryStore
+
+NOW = datetime(2025, 3, 1, tzinfo=UTC)
+
+rows_of_any_kind = st.lists(
+    st.fixed_dictionaries(
+        {
+            c.KIND: st.sampled_from([kind.value for kind in MemoryKind]),
+            c.TAGS: st.sampled_from([(), ("merged",), ("rejected-path",)]),
+            c.TOKENS: st.integers(0, 500),
+            "hours": st.integers(0, 200),
+            "successor": st.one_of(st.none(), st.integers(0, 30)),
+        }
+    ),
+    max_size=25,
+)
+
+
+def frame_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """A frame of drawn rows; a successor out of range dangles."""
+    return make_frame(
+        *(
+            row(
+                f"m{n}",
+                **{name: one[name] for name in (c.KIND, c.TAGS, c.TOKENS)},
+                **{
+                    c.CREATED_AT: START + pd.Timedelta(hours=one["hours"]),
+                    c.SUPERSEDED_BY: None if one["successor"] is None else f"m{one['successor']}",
+                },
+            )
+            for n, one in enumerate(rows)
+        )
+    )
+
+
+def standing_at(frame: pd.DataFrame, instant: pd.Timestamp) -> dict[str, int]:
+    """What the rows were at `instant`, one by one."""
+    created = dict(zip(frame[c.MEMORY_ID], frame[c.CREATED_AT], strict=True))
+    counts = dict.fromkeys(list(c.GROWTH_DTYPES)[:6], 0)
+    for one in frame.to_dict("records"):
+        if one[c.CREATED_AT] > instant:
+            continue
+        name = c.LOAD_BEARING if one[c.LOAD_BEARING] else c.PRUNABLE
+        if isinstance(one[c.SUPERSEDED_BY], str):
+            replaced = created.get(one[c.SUPERSEDED_BY], one[c.CREATED_AT])
+            name = c.SUPERSEDED if replaced <= instant else name
+        counts[name] += 1
+        counts[f"{name}_tokens"] += one[c.TOKENS]
+    return counts
+
+
+@settings(deadline=None, max_examples=60)
+@given(rows=rows_of_any_kind, freq=st.sampled_from([None, "6h", "D", "W"]))
+def test_the_curve_counts_what_stood_at_each_instant(
+    rows: list[dict[str, Any]], freq: str | None
+) -> None:
+    frame = frame_of(rows)
+    curve = growth_curve(frame, freq=freq)
+    for instant, counted in curve.iterrows():
+        assert counted[:6].astype(int).to_dict() == standing_at(frame, instant)
+
+
+@settings(deadline=None, max_examples=60)
+@given(rows=rows_of_any_kind)
+def test_the_last_instant_agrees_with_the_labels(rows: list[dict[str, Any]]) -> None:
+    frame = frame_of(rows)
+    if frame.empty:
+        return
+    last = growth_curve(frame).iloc[-1]
+    labels = {
+        c.PRUNABLE: frame[c.PRUNABLE],
+        c.LOAD_BEARING: frame[c.ACTIVE] & frame[c.LOAD_BEARING],
+        c.SUPERSEDED: ~frame[c.ACTIVE],
+    }
+    for name, mask in labels.items():
+        assert last[name] == mask.sum()
+        assert last[f"{name}_tokens"] == frame.loc[mask, c.TOKENS].sum()
+
+
+@settings(deadline=None, max_examples=60)
+@given(rows=rows_of_any_kind)
+def test_noise_share_is_prunable_over_active_or_not_a_number(rows: list[dict[str, Any]]) -> None:
+    curve = growth_curve(frame_of(rows))
+    active = curve[c.PRUNABLE] + curve[c.LOAD_BEARING]
+    assert (curve[c.NOISE_SHARE].isna() == (active == 0)).all()
+    assert curve[c.NOISE_SHARE].dropna().between(0, 1).all()
+    assert np.allclose((curve[c.NOISE_SHARE] * active)[active > 0], curve[c.PRUNABLE][active > 0])
+
+
+def test_a_replaced_row_is_active_until_its_successor_is_created() -> None:
+    frame = make_frame(row("old", **{c.SUPERSEDED_BY: "new"}), "between", "new", minutes=24 * 60)
+    curve = growth_curve(frame, freq="D")
+    assert curve[c.PRUNABLE].tolist() == [0, 1, 2, 2]
+    assert curve[c.SUPERSEDED].tolist() == [0, 0, 0, 1]
+
+
+def test_a_row_replaced_by_an_unknown_one_was_never_active() -> None:
+    frame = make_frame(row("old", **{c.SUPERSEDED_BY: "gone"}), "new")
+    curve = growth_curve(frame)
+    assert curve[c.PRUNABLE].max() == 1
+    assert curve[c.SUPERSEDED].iloc[-1] == 1
+
+
+def test_rows_count_by_time_even_when_inserted_out_of_order() -> None:
+    late, early = START + pd.Timedelta(days=3), START + pd.Timedelta(days=1)
+    frame = make_frame(row("late", **{c.CREATED_AT: late}), row("early", **{c.CREATED_AT: early}))
+    curve = growth_curve(frame, freq="D")
+    assert curve[c.PRUNABLE].tolist() == [0, 1, 1, 2]
+
+
+def test_rows_without_a_time_stand_where_they_were_inserted_and_are_counted() -> None:
+    frame = make_frame("a", row("b", **{c.CREATED_AT: pd.NaT}), "c", minutes=24 * 60)
+    curve = growth_curve(frame, freq="D")
+    assert curve[c.PRUNABLE].tolist() == [0, 2, 2, 3]
+    assert curve.attrs[c.UNDATED] == 1
+
+
+def test_a_frame_whose_rows_all_lack_a_time_still_has_a_curve() -> None:
+    frame = make_frame("a")
+    frame[c.CREATED_AT] = pd.Series([pd.NaT], dtype=c.TIME)
+    curve = growth_curve(frame)
+    assert curve[c.PRUNABLE].iloc[-1] == 1
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_curve_of_hardly_any_rows_has_the_same_columns_and_types(count: int) -> None:
+    curve = growth_curve(make_episodes(3).iloc[:count])
+    assert {name: str(dtype) for name, dtype in curve.dtypes.items()} == c.GROWTH_DTYPES
+    assert str(curve.index.dtype) == c.TIME
+    assert curve.index.name == c.AT
+    assert len(curve) == 2 * count
+
+
+def test_the_curve_says_that_it_shows_survivors_and_how_tokens_were_counted() -> None:
+    curve = growth_curve(make_frame("a"))
+    assert "survive" in curve.attrs[c.CAVEAT]
+    assert curve.attrs[c.TOKEN_RULE] == "characters / 4, an estimate"
+
+
+@pytest.mark.parametrize(
+    ("minutes", "step"), [(1, "1h"), (24 * 60, "1D"), (24 * 60 * 20, "7D"), (24 * 60 * 150, "31D")]
+)
+def test_the_default_step_fits_the_span(minutes: int, step: str) -> None:
+    curve = growth_curve(make_frame(*(f"m{n}" for n in range(100)), minutes=minutes))
+    assert len(curve) <= 1_003
+    assert curve.index.to_series().diff().max() == pd.Timedelta(step)
+
+
+@pytest.mark.parametrize("freq", ["h", "D", "W", "MS", "YS", "QS", "2W"])
+def test_instants_reach_from_the_first_row_to_the_last(freq: str) -> None:
+    frame = make_frame("a", "b", "c", minutes=24 * 60 * 17.3)
+    at = growth_curve(frame, freq=freq).index
+    created = frame[c.CREATED_AT]
+    assert at[0] < created.min() <= at[1]
+    assert at[-2] < created.max() <= at[-1]
+
+
+@pytest.mark.parametrize("bad_clock", ["0001-01-01", "1970-01-01", "9999-12-31T23:59:59.999999"])
+def test_a_clock_far_off_does_not_break_the_curve(bad_clock: str) -> None:
+    frame = make_frame("a", row("b", **{c.CREATED_AT: pd.Timestamp(bad_clock, tz="UTC")}), "c")
+    curve = growth_curve(frame)
+    assert curve[c.PRUNABLE].iloc[-1] == 3
+    assert curve.index.max().year <= 9999
+
+
+@pytest.mark.parametrize(
+    ("freq", "message"),
+    [
+        ("min", r"freq 'min' gives more than 100,000 instants .* choose a coarser one"),
+        ("-1D", "freq must go forward in time, not '-1D'"),
+        ("0D", "freq must go forward in time, not '0D'"),
+        ("fortnight", "fortnight"),
+    ],
+)
+def test_an_unusable_frequency_is_refused(freq: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        growth_curve(make_frame("a", "b", minutes=24 * 60 * 365), freq=freq)
+
+
+def mixed_frame() -> pd.DataFrame:
+    """One row of every part, of 1, 2, 4, 8 and 16 tokens, the last superseded."""
+    return make_frame(
+        row("decision", **{c.KIND: "semantic", c.TOKENS: 1}),
+        row("skill", **{c.KIND: "procedural", c.TOKENS: 2}),
+        row("path", **{c.TAGS: ("rejected-path",), c.TOKENS: 4}),
+        row("episode", **{c.TOKENS: 8}),
+        row("failure", **{c.SUPERSEDED_BY: "episode", c.TOKENS: 16}),
+    )
+
+
+def test_the_boot_context_is_told_part_by_part() -> None:
+    parts = boot_context(mixed_frame())
+    assert parts[c.TOKENS].to_dict() == {
+        "decisions": 1,
+        "skills": 2,
+        "rejected paths": 4,
+        "episodes": 8,
+    }
+    assert parts[c.ITEMS].tolist() == [1, 1, 1, 1]
+    assert parts[c.LOAD_BEARING].tolist() == [True, True, True, False]
+
+
+def test_a_row_kept_for_a_problem_is_a_part_of_its_own() -> None:
+    frame = mixed_frame()
+    frame[c.PROBLEM] = pd.Series([None, None, "tags are not a list", None, None], dtype="str")
+    parts = boot_context(frame)
+    assert list(parts.index) == list(PARTS)
+    assert parts.loc["unreadable"].tolist() == [1, 4, True]
+    assert parts.loc["rejected paths", c.ITEMS] == 0
+
+
+def test_the_boot_context_of_nothing_is_nothing() -> None:
+    parts = boot_context(mixed_frame().iloc[:0])
+    assert parts[[c.ITEMS, c.TOKENS]].to_numpy().sum() == 0
+    assert len(parts) == 4
+
+
+@settings(deadline=None, max_examples=60)
+@given(rows=rows_of_any_kind)
+def test_parts_add_up_to_the_boot_context(rows: list[dict[str, Any]]) -> None:
+    frame = frame_of(rows)
+    parts, summary = boot_context(frame), summarize(frame, now=NOW)
+    assert summary.boot.items == parts[c.ITEMS].sum() == frame[c.ACTIVE].sum()
+    assert summary.boot.tokens == parts[c.TOKENS].sum()
+    assert summary.boot.prunable.items == parts.loc["episodes", c.ITEMS]
+    assert summary.boot.load_bearing.tokens == parts.loc[parts[c.LOAD_BEARING], c.TOKENS].sum()
+    assert summary.rows.items == summary.boot.items + summary.superseded.items
+
+
+def test_the_headline_numbers_of_a_small_store() -> None:
+    summary = summarize(mixed_frame(), now=NOW)
+    assert summary.rows == Amount(5, 31)
+    assert summary.boot.load_bearing == Amount(3, 7)
+    assert summary.boot.prunable == Amount(1, 8)
+    assert summary.superseded == Amount(1, 16)
+    assert (summary.boot.noise_by_items, summary.boot.noise_by_tokens) == (1 / 4, 8 / 15)
+    assert (summary.first_at, summary.last_at) == (START, START + pd.Timedelta(hours=4))
+    assert summary.token_rule == "characters / 4, an estimate"
+
+
+def test_an_empty_store_has_headline_numbers_too() -> None:
+    summary = summarize(mixed_frame().iloc[:0], now=NOW)
+    assert summary.rows == Amount(0, 0)
+    assert (summary.boot.noise_by_items, summary.boot.noise_by_tokens) == (None, None)
+    assert (summary.pace, summary.first_at, summary.forecast.expected) == (None, None, None)
+    assert summary.parts == {}
+
+
+def test_odd_rows_are_counted() -> None:
+    frame = make_frame(
+        row("a", **{c.CREATED_AT: START + pd.Timedelta(hours=9)}),
+        row("b", **{c.SUPERSEDED_BY: "nobody"}),
+        row("c", **{c.CREATED_AT: pd.NaT, c.SUPERSEDED_BY: "a"}),
+        row("d", **{c.CREATED_AT: START + pd.Timedelta(hours=9)}),
+    )
+    summary = summarize(frame, now=NOW)
+    assert (summary.out_of_order, summary.dangling, summary.undated) == (1, 1, 1)
+
+
+def episodes_on(*days: float) -> pd.DataFrame:
+    """Episodes so many days before NOW, oldest first."""
+    return make_frame(
+        *(
+            row(f"m{n}", **{c.CREATED_AT: pd.Timestamp(NOW) - pd.Timedelta(days=day)})
+            for n, day in enumerate(sorted(days, reverse=True))
+        )
+    )
+
+
+def test_the_pace_is_the_median_week_with_its_range() -> None:
+    pace = summarize(episodes_on(21, *[15] * 6, *[8] * 13, *[1] * 28), now=NOW).pace
+    assert pace is not None
+    assert (pace.windows, pace.window_days) == (3, 7)
+    assert (pace.low, pace.median, pace.high) == (1.0, 13 / 7, 4.0)
+
+
+def test_the_pace_looks_at_eight_weeks_at_most() -> None:
+    pace = summarize(episodes_on(300, *[100] * 50, 3), now=NOW).pace
+    assert pace is not None
+    assert pace.windows == 8
+    assert (pace.low, pace.median, pace.high) == (0, 0, 1 / 7)
+
+
+def test_weeks_before_the_oldest_surviving_row_do_not_slow_the_pace() -> None:
+    pace = summarize(episodes_on(*np.linspace(0.5, 15, 30)), now=NOW).pace
+    assert pace is not None
+    assert pace.windows == 2
+    assert pace.median == pytest.approx(2.0, abs=0.15)
+
+
+def test_a_store_younger_than_a_week_is_one_window() -> None:
+    pace = summarize(episodes_on(3, 2, 1, 1), now=NOW).pace
+    assert pace is not None
+    assert (pace.windows, pace.window_days, pace.median) == (1, 3, 4 / 3)
+
+
+def test_a_row_of_this_minute_is_not_a_thousand_a_day() -> None:
+    pace = summarize(episodes_on(0.0001), now=NOW).pace
+    assert pace is not None
+    assert pace.median == 1
+
+
+def test_rows_from_the_future_do_not_count_towards_the_pace() -> None:
+    assert summarize(episodes_on(-1, -30), now=NOW).pace is None
+
+
+def test_load_bearing_rows_do_not_count_towards_the_pace() -> None:
+    decision = row("d", **{c.KIND: "semantic", c.CREATED_AT: pd.Timestamp(NOW)})
+    assert summarize(make_frame(decision), now=NOW).pace is None
+
+
+def test_the_forecast_divides_the_room_left_by_the_pace() -> None:
+    forecast = summarize(episodes_on(14, *[10] * 6, *[3] * 14), now=NOW, threshold=50).forecast
+    room = 51 - 21
+    assert forecast.passed_at is None
+    assert forecast.expected == NOW + timedelta(days=room / 1.5)
+    assert forecast.earliest == NOW + timedelta(days=room / 2)
+    assert forecast.latest == NOW + timedelta(days=room / 1)
+
+
+def test_a_backlog_that_does_not_grow_is_never_forecast_to_pass() -> None:
+    forecast = summarize(episodes_on(60, 59, 58), now=NOW).forecast
+    assert (forecast.expected, forecast.latest) == (None, None)
+    assert summarize(episodes_on(6), now=NOW, threshold=10**8).forecast.latest is None
+
+
+def test_a_passed_threshold_names_the_moment() -> None:
+    frame = make_frame(
+        "a", row("b", **{c.SUPERSEDED_BY: "c"}), "c", "d", row("e", **{c.KIND: "semantic"}), "f"
+    )
+    created = list(frame[c.CREATED_AT])
+    assert summarize(frame, now=NOW, threshold=3).forecast.passed_at == created[5]
+    assert summarize(frame, now=NOW, threshold=2).forecast.passed_at == created[3]
+    assert summarize(frame, now=NOW, threshold=1).forecast.passed_at == created[1]
+    assert summarize(frame, now=NOW, threshold=4).forecast.passed_at is None
+
+
+def test_a_failure_that_a_decision_replaced_left_the_backlog_then() -> None:
+    frame = make_frame(
+        row("a", **{c.SUPERSEDED_BY: "b"}), row("b", **{c.KIND: "semantic"}), "c", "d"
+    )
+    passed_at = summarize(frame, now=NOW, threshold=1).forecast.passed_at
+    assert passed_at == frame[c.CREATED_AT].iloc[3]
+
+
+def test_now_must_say_its_zone() -> None:
+    with pytest.raises(ValueError, match="now must carry a time zone"):
+        summarize(mixed_frame(), now=datetime(2025, 1, 1))  # noqa: DTZ001 - the point
+
+
+@pytest.mark.parametrize("threshold", [-1, 2.5, True])
+def test_a_threshold_is_a_count(threshold: Any) -> None:
+    with pytest.raises(ValueError, match=f"threshold must be an int of 0 or more, not {threshold}"):
+        summarize(mixed_frame(), now=NOW, threshold=threshold)
+
+
+def test_results_pickle() -> None:
+    frame = mixed_frame()
+    for result in (summarize(frame, now=NOW), cap_effect(frame, 0)):
+        assert pickle.loads(pickle.dumps(result)) == result
+
+
+def test_a_cap_prunes_the_oldest_and_says_where_it_cuts() -> None:
+    frame = make_frame("a", row("d", **{c.KIND: "semantic"}), "b", "c", "e")
+    effect = cap_effect(frame, 2)
+    created = list(frame[c.CREATED_AT])
+    assert effect.pruned == Amount(2, 20)
+    assert (effect.before.items, effect.after.items) == (5, 3)
+    assert effect.after.load_bearing == Amount(1, 10)
+    assert effect.after.noise_by_items == 2 / 3
+    assert effect.newest_pruned == created[2]
+    assert (effect.oldest_kept, effect.newest_kept) == (created[3], created[4])
+
+
+def test_a_cap_above_the_backlog_changes_nothing() -> None:
+    effect = cap_effect(mixed_frame(), 10)
+    assert effect.pruned == Amount(0, 0)
+    assert effect.before == effect.after
+    assert effect.newest_pruned is None
+
+
+def test_a_cap_of_zero_leaves_no_noise() -> None:
+    effect = cap_effect(mixed_frame(), 0)
+    assert effect.after.noise_by_items == 0
+    assert (effect.oldest_kept, effect.newest_kept) == (None, None)
+
+
+@pytest.mark.parametrize("keep_recent", [-1, 2.5, True, "3", np.int64(3)])
+def test_a_cap_is_a_count(keep_recent: Any) -> None:
+    with pytest.raises(ValueError, match="keep_recent must be an int of 0 or more"):
+        cap_effect(mixed_frame(), keep_recent)
+
+
+def store_of(frame: pd.DataFrame) -> SqliteMemoryStore:
+    """A store that holds the frame's rows in the same order."""
+    store = SqliteMemoryStore(":memory:")
+    for one in frame.to_dict("records"):
+        replaced = one[c.SUPERSEDED_BY]
+        store.put(
+            MemoryItem(
+                memory_id=one[c.MEMORY_ID],
+                kind=MemoryKind(one[c.KIND]),
+                title="t",
+                body="b",
+                provenance=MemoryProvenance(EventRef(EventId("e"), 1), "agent"),
+                tags=one[c.TAGS],
+                superseded_by=replaced if isinstance(replaced, str) else None,
+            )
+        )
+    return store
+
+
+@settings(deadline=None, max_examples=60)
+@given(rows=rows_of_any_kind, keep_recent=st.integers(0, 12))
+def test_the_preview_is_what_the_store_would_do(
+    rows: list[dict[str, Any]], keep_recent: int
+) -> None:
+    frame = frame_of(rows)
+    with store_of(frame) as store:
+        removed = store.compact_episodic(keep_recent)
+        left = {item.memory_id for item in store.list_active()}
+    kept = survivors(frame, keep_recent)
+    assert set(kept.loc[kept[c.ACTIVE], c.MEMORY_ID]) == left
+    assert cap_effect(frame, keep_recent).pruned.items == removed == len(frame) - len(kept)
+
+
+def test_newest_is_by_position_whatever_the_order_of_the_frame() -> None:
+    frame = make_frame("a", "b", "c").iloc[[2, 0, 1]]
+    assert set(survivors(frame, 1)[c.MEMORY_ID]) == {"c"}
+
+
+@settings(deadline=None, max_examples=60)
+@given(rows=rows_of_any_kind)
+def test_a_larger_cap_keeps_all_that_a_smaller_one_keeps(rows: list[dict[str, Any]]) -> None:
+    frame = frame_of(rows)
+    kept = [set(survivors(frame, cap)[c.MEMORY_ID]) for cap in range(6)]
+    assert all(fewer <= more for fewer, more in pairwise(kept))
+
+
+def test_nothing_here_changes_the_frame_it_is_given() -> None:
+    frame, same = mixed_frame(), mixed_frame()
+    growth_curve(frame)
+    boot_context(frame)
+    summarize(frame, now=NOW)
+    cap_effect(frame, 0)
+    assert_frame_equal(frame, same)
+
+
+def test_a_frame_that_was_filtered_keeps_its_own_index() -> None:
+    frame = mixed_frame().iloc[[1, 3, 4]]
+    assert list(survivors(frame, 0).index) == [1, 4]
+    assert summarize(frame, now=NOW).boot.items == 2
+    assert boot_context(frame)[c.ITEMS].to_dict()["skills"] == 1
+    assert growth_curve(frame)[c.SUPERSEDED].iloc[-1] == 1
+
+
+def test_the_worked_example_has_the_numbers_it_is_known_for() -> None:
+    frame = load(store_path("three_hundred_issues"))
+    summary, effect = summarize(frame, now=datetime(2026, 7, 1, tzinfo=UTC)), cap_effect(frame, 50)
+    assert (summary.boot.load_bearing.items, summary.boot.prunable.items) == (8, 592)
+    assert summary.parts.keys() == {"decisions", "skills", "episodes"}
+    assert summary.boot.noise_by_items == 592 / 600
+    assert (effect.pruned.items, effect.after.items) == (542, 58)
+    assert growth_curve(frame)[[c.PRUNABLE, c.LOAD_BEARING]].iloc[-1].tolist() == [592, 8]
+
+
+def test_rows_that_could_not_be_read_are_kept_and_shown_apart(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with SqliteMemoryStore(path) as store:
+        for n in range(4):
+            provenance = MemoryProvenance(None, "agent", source_task_ref=f"issue:#{n}")
+            store.put(MemoryItem(f"m{n}", MemoryKind.EPISODIC, "t", "body", provenance))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE memory_items SET kind = 'dream' WHERE memory_id = 'm1'")
+        connection.execute("UPDATE memory_items SET created_at = 'soon' WHERE memory_id = 'm2'")
+    frame = load(path, on_bad_row="keep")
+    summary = summarize(frame, now=datetime.now(UTC) + timedelta(days=1))
+    assert summary.parts["unreadable"].items == 2
+    assert summary.boot.prunable.items == 2
+    assert summary.undated == 1
+    assert cap_effect(frame, 0).after.items == 2
+    assert growth_curve(frame)[[c.PRUNABLE, c.LOAD_BEARING]].iloc[-1].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("name", ["history-uv", "agent-store1"])
+def test_a_recorded_store_is_previewed_as_it_is_compacted(
+    name: str, real_store: Callable[[str], Path]
+) -> None:
+    path = real_store(name)
+    before = load(path)
+    effect, kept = cap_effect(before, 200), survivors(before, 200)
+    with SqliteMemoryStore(path) as store:
+        assert store.compact_episodic(200) == effect.pruned.items > 0
+    after = load(path)
+    assert after[c.MEMORY_ID].tolist() == kept[c.MEMORY_ID].tolist()
+    assert boot_context(after).equals(boot_context(kept))
+    assert summarize(after, now=NOW).boot == effect.after

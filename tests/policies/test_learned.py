@@ -1,0 +1,166 @@
+"""Learned: what it learns, that it only looks back, and when it leaves things to the newest."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from frames import make_frame, row
+from histories import DRIFTS, recorded, simulate_history, work
+
+from memlab import columns as c
+from memlab.evidence.references import find_references
+from memlab.frame.loading import load
+from memlab.policies import KeepRecent, decide
+from memlab.policies.learned import Learned
+from memlab.policies.learned.experience import experience_of
+from memlab.policies.learned.forecast import LIVED, WRITTEN, Forecast, fit_choice
+from memlab.replay import replay
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def late_share(done_references: pd.DataFrame, rows: int) -> float:
+    """Share of needs served after the first half."""
+    late = done_references[c.AT_POSITION] > rows / 2
+    return float(done_references.loc[late, "kept"].mean())
+
+
+def test_what_is_needed_by_kind_is_learned() -> None:
+    frame, references = work()
+    newest = late_share(replay(frame, references, KeepRecent(40)).references, len(frame))
+    learned = late_share(replay(frame, references, Learned(40)).references, len(frame))
+    assert learned > newest + 0.15
+
+
+def test_weights_say_what_made_the_difference() -> None:
+    weights = Forecast(experience_of(*work())).weights[-1]
+    by_name = dict(zip((*WRITTEN, *LIVED), weights, strict=True))
+    assert by_name["size"] > 0.3
+    assert by_name["tag rate"] > 0.1
+    assert by_name["age"] < 0
+
+
+def test_scores_go_by_what_came_before_alone() -> None:
+    frame, references = work()
+    cut = 1200
+    whole = Forecast(experience_of(frame, references))
+    until = references[c.AT_POSITION] <= cut
+    part = Forecast(experience_of(frame.iloc[:cut], references[until]))
+    memories = np.arange(cut)
+    for moment in (300, 700, cut):
+        expected = part.scores(memories[:moment], moment)
+        np.testing.assert_allclose(whole.scores(memories[:moment], moment), expected, rtol=1e-9)
+    assert part.trusted.any()
+
+
+def test_too_few_needs_leave_the_newest() -> None:
+    frame, references = work()
+    few = references.iloc[:120]
+    newest, learned = (replay(frame, few, p) for p in (KeepRecent(40), Learned(40)))
+    assert newest.evicted[c.MEMORY_ID].tolist() == learned.evicted[c.MEMORY_ID].tolist()
+
+
+@pytest.mark.parametrize("drift", DRIFTS)
+def test_needs_that_follow_age_alone_leave_the_newest(drift: str) -> None:
+    frame, references = simulate_history(4, drift, rows=4000).as_frames()
+    newest, learned = (
+        late_share(replay(frame, references, p).references, len(frame))
+        for p in (KeepRecent(100), Learned(100))
+    )
+    assert learned >= newest - 0.005
+
+
+def test_forecasts_are_acted_on_only_once_they_have_beaten_age() -> None:
+    forecast = Forecast(experience_of(*work()))
+    looks = forecast.experience.looks
+    first = int(np.flatnonzero(forecast.trusted)[0])
+    assert np.searchsorted(forecast.experience.at, looks[first]) >= 130
+    memories = np.arange(looks[first] - 1)
+    early = forecast.scores(memories, int(looks[first]) - 1)
+    assert (np.diff(early) > 0).all()
+    late = forecast.scores(memories, int(looks[first]))
+    assert (np.diff(late) < 0).any()
+
+
+def test_the_same_history_gives_the_same_decision() -> None:
+    frame, _ = recorded()
+    first, again = (decide(frame, Learned(60), now=NOW) for _ in range(2))
+    pd.testing.assert_frame_equal(first, again)
+
+
+def test_a_store_decided_on_with_its_past_keeps_what_the_replay_keeps() -> None:
+    frame, references = recorded()
+    done = replay(frame, references, Learned(60))
+    for written in (500, 1100, 1600):
+        past = frame.iloc[:written]
+        early = done.evicted["evicted_at_position"] < written
+        there = past[~past[c.MEMORY_ID].isin(done.evicted.loc[early, c.MEMORY_ID])]
+        kept = decide(there, Learned(60).after(past), now=NOW)[c.KEEP]
+        went = done.evicted.loc[done.evicted["evicted_at_position"] == written, c.MEMORY_ID]
+        assert there.loc[~kept, c.MEMORY_ID].tolist() == went.tolist()
+
+
+def test_a_past_without_the_newest_rows_is_completed_from_the_store() -> None:
+    frame, _ = recorded()
+    policy = Learned(60)
+    whole = decide(frame, policy.after(frame), now=NOW)
+    joined = decide(frame, policy.after(frame.iloc[:900]), now=NOW)
+    pd.testing.assert_frame_equal(whole, joined)
+
+
+def test_load_bearing_rows_come_on_top() -> None:
+    frame = make_frame(*(row(f"m{i}", kind="semantic" if i % 3 else "episodic") for i in range(9)))
+    kept = decide(frame, Learned(1), now=NOW)[c.KEEP]
+    assert frame.loc[kept, c.MEMORY_ID].tolist() == ["m1", "m2", "m4", "m5", "m6", "m7", "m8"]
+
+
+def test_task_numbers_that_are_not_numbers_do_no_harm() -> None:
+    frame, references = work(400)
+    frame[c.SOURCE_TASK_REF] = pd.Series([f"session:{i:x}f" for i in range(400)], dtype="str")
+    past = experience_of(frame, references)
+    assert past.number.tolist() == list(range(400))
+    frame[c.SOURCE_TASK_REF] = pd.Series([f"issue:#{2 * i}" for i in range(400)], dtype="str")
+    assert experience_of(frame, references).number.tolist() == list(range(0, 800, 2))
+
+
+def test_a_fit_finds_the_weights_choices_were_made_with() -> None:
+    rng = np.random.default_rng(1)
+    truth = np.array([-1.0, 0.8, -0.5])
+    features = rng.normal(size=(4000, 8, 3))
+    chance = np.exp(features @ truth)
+    chosen = (chance.cumsum(1) / chance.sum(1, keepdims=True) > rng.random((4000, 1))).argmax(1)
+    rows = np.arange(4000)
+    features[rows, 0], features[rows, chosen] = features[rows, chosen], features[rows, 0].copy()
+    np.testing.assert_allclose(fit_choice(features, np.zeros((4000, 8)), 0), truth, atol=0.08)
+
+
+@pytest.mark.parametrize("keep", [-1, 1.5, True])
+def test_what_is_no_count_is_refused(keep: object) -> None:
+    with pytest.raises(ValueError, match="max_items"):
+        Learned(keep)  # type: ignore[arg-type]
+
+
+def test_a_past_is_no_part_of_what_a_policy_is() -> None:
+    frame, _ = work(50)
+    policy = Learned(5).after(frame)
+    assert policy == Learned(5)
+    assert "past" not in repr(policy)
+    assert replace(policy).past is None
+
+
+@pytest.mark.parametrize("name", ["history-uv", "history-bevy", "history-arrow-rs"])
+def test_no_recorded_history_is_served_worse_than_by_the_newest(
+    real_store: Callable[[str], Path], name: str
+) -> None:
+    frame = load(real_store(name))
+    references = find_references(frame)
+    for cap in (50, 1000):
+        newest, learned = (
+            late_share(replay(frame, references, p).references, len(frame))
+            for p in (KeepRecent(cap), Learned(cap))
+        )
+        assert learned >= newest - 0.005

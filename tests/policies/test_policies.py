@@ -1,0 +1,289 @@
+"""The contract that every policy keeps, and the seam it keeps it through."""
+
+import pickle
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, fields
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from decisions import DAY, NOW, kept, memories, went
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memlab import policies
+from memlab.policies import (
+    POLICIES,
+    ImportanceBudget,
+    ImportanceFloor,
+    KeepAll,
+    KeepRecent,
+    NearDuplicate,
+    Oracle,
+    Pipeline,
+    Policy,
+    PurgeSuperseded,
+    TimeToLive,
+    ValueCap,
+    decide,
+)
+
+SOME_OF_EACH: dict[str, Policy] = {
+    "recent": KeepRecent(2),
+    "newest by time": KeepRecent(2, by="created_at"),
+    "ttl": TimeToLive(3 * DAY),
+    "value": ValueCap(2),
+    "value of the whole store": ValueCap(2, scope=()),
+    "value by tags": ValueCap(1, scope=("tags",)),
+    "value without weights": ValueCap(2, recency=0, importance=0),
+    "budget": ImportanceBudget(2),
+    "floor": ImportanceFloor(0.4),
+    "duplicates": NearDuplicate(0.9),
+    "superseded": PurgeSuperseded(DAY),
+    "all": KeepAll(),
+    "odek": Pipeline.odek(ttl=5 * DAY, keep=2),
+    "memforge": Pipeline.memforge(threshold=0.3, max_items=2),
+    "betterdb": Pipeline.betterdb(max_items=2, tags=True),
+}
+every_policy = pytest.mark.parametrize("policy", SOME_OF_EACH.values(), ids=SOME_OF_EACH)
+
+tied = [{}, {}, {}, {}]
+mixed = [
+    {"importance": float("nan"), "agent_id": "a", "tags": ("x", "y")},
+    {"load_bearing": True, "importance": 0.0, "agent_id": "a"},
+    {"active": False, "importance": 0.1, "agent_id": "a"},
+    {"active": False, "load_bearing": True},
+    {"importance": float("inf"), "namespace": "n", "title": "memory 0", "trusted": False},
+    {"importance": 0.2, "agent_id": "b", "expires_at": NOW - DAY, "title": "memory 0"},
+    {"importance": 0.9, "agent_id": "b", "last_accessed_at": NOW - DAY, "tags": ("y", "x")},
+    {"created_at": None, "agent_id": "a", "graduated": True},
+]
+FRAMES: dict[str, Callable[[], pd.DataFrame]] = {
+    "empty": lambda: memories([]),
+    "one row": lambda: memories([{}]),
+    "all load-bearing": lambda: memories([{"load_bearing": True}] * 4),
+    "all superseded": lambda: memories([{"active": False}] * 4),
+    "all tied": lambda: memories([{"created_at": NOW - DAY, "title": "same"}] * 4),
+    "no signals": lambda: memories(tied, signals=False),
+    "everything at once": lambda: memories(mixed),
+    "clock before the data": lambda: memories([{"created_at": NOW + 3000 * DAY}] * 3),
+    "odd index": lambda: memories(mixed).set_axis([5, 5, "a", None, 1.5, 2, 0, 7]),
+}
+every_frame = pytest.mark.parametrize("frame", [make() for make in FRAMES.values()], ids=FRAMES)
+
+
+@every_policy
+@every_frame
+def test_every_policy_keeps_the_contract(frame: pd.DataFrame, policy: Policy) -> None:
+    before = frame.copy(deep=True)
+    decision = decide(frame, policy, now=NOW)
+    pd.testing.assert_frame_equal(frame, before)
+    pd.testing.assert_index_equal(decision.index, frame.index)
+    assert decision["keep"].dtype == bool
+    assert isinstance(decision["reason"].dtype, pd.CategoricalDtype)
+    assert decision["reason"].notna().all()
+    keep = decision["keep"].to_numpy()
+    assert keep[frame["load_bearing"].to_numpy()].all()
+    touchable = frame["active"] if "superseded" not in policy.name else ~frame["active"]
+    assert keep[~touchable.to_numpy()].all()
+    reasons = decision["reason"].to_numpy()
+    assert set(reasons[keep]) <= {"kept", "load-bearing", "superseded"}
+    assert not set(reasons[~keep]) & {"kept", "load-bearing", "superseded"}
+
+
+@every_policy
+@every_frame
+def test_deciding_twice_changes_nothing(frame: pd.DataFrame, policy: Policy) -> None:
+    left = frame[decide(frame, policy, now=NOW)["keep"].to_numpy()]
+    assert decide(left, policy, now=NOW)["keep"].all()
+
+
+@every_policy
+def test_a_policy_pickles_and_says_whose_rule_it_is(policy: Policy) -> None:
+    assert pickle.loads(pickle.dumps(policy)) == policy
+    assert policy.name in POLICIES
+    assert len(policy.origin) > 10
+
+
+@every_policy
+def test_a_policy_cannot_change_while_it_is_applied(policy: Policy) -> None:
+    with pytest.raises(FrozenInstanceError):
+        setattr(policy, fields(policy)[0].name if fields(policy) else "keep", 1)
+
+
+@pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
+def test_every_setting_says_what_it_means(policy: type[Policy]) -> None:
+    if policy is Pipeline:
+        assert [f.name for f in fields(policy)] == ["policies"]
+    else:
+        assert all(len(f.metadata["help"]) > 10 for f in fields(policy))
+
+
+def test_public_names_are_all_there() -> None:
+    assert policies.__all__ == sorted(policies.__all__, key=lambda n: (not n.isupper(), n))
+    assert all(hasattr(policies, name) for name in policies.__all__)
+
+
+def test_a_time_without_zone_is_refused() -> None:
+    with pytest.raises(ValueError, match="no time zone"):
+        decide(memories([{}]), KeepAll(), now=NOW.replace(tzinfo=None))
+
+
+def test_the_oracle_refuses_to_decide() -> None:
+    with pytest.raises(ValueError, match="use it in a replay"):
+        decide(memories([{}]), Oracle(1), now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: KeepRecent(-1), "keep=-1"),
+        (lambda: KeepRecent(True), "keep=True"),
+        (lambda: KeepRecent(1.5), "keep=1.5"),
+        (lambda: KeepRecent(1, by="title"), "by='title'"),
+        (lambda: Oracle(-2), "max_items=-2"),
+        (lambda: ValueCap(1.5), "max_items=1.5"),
+        (lambda: ValueCap(float("nan")), "max_items=nan"),
+        (lambda: ValueCap(False), "max_items=False"),
+        (lambda: ValueCap(1, half_life=timedelta(0)), "half_life="),
+        (lambda: ValueCap(1, recency=-0.1), "recency=-0.1"),
+        (lambda: ValueCap(1, importance=float("nan")), "importance=nan"),
+        (lambda: ValueCap(1, scope=("colour",)), "colour"),
+        (lambda: ImportanceBudget(-3), "max_items=-3"),
+        (lambda: ImportanceBudget(0.0), r"max_items=0\.0"),
+        (lambda: ImportanceBudget(3, scope=("kind",)), "kind"),
+        (lambda: ImportanceFloor(float("nan")), "threshold=nan"),
+        (lambda: NearDuplicate(1.2), "threshold=1.2"),
+        (lambda: PurgeSuperseded(-DAY), "older_than="),
+    ],
+)
+def test_a_setting_without_meaning_is_refused_by_name(
+    make: Callable[[], Policy], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words.replace("(", r"\(")):
+        make()
+
+
+instants = st.integers(-400, 40).map(lambda days: NOW + days * DAY)
+rows = st.lists(
+    st.fixed_dictionaries(
+        {
+            "importance": st.sampled_from([0.0, 0.1, 0.5, 0.50001, 1.0, 3.0, float("nan")]),
+            "created_at": instants,
+            "last_accessed_at": st.none() | instants,
+            "expires_at": st.none() | instants,
+            "active": st.sampled_from([True, True, True, False]),
+            "load_bearing": st.sampled_from([False, False, False, True]),
+            "agent_id": st.sampled_from([None, "a", "b"]),
+            "namespace": st.sampled_from([None, "n"]),
+            "graduated": st.booleans(),
+            "trusted": st.booleans(),
+            "tags": st.sampled_from([(), ("x",), ("x", "y")]),
+            "title": st.lists(st.sampled_from("abcdef"), max_size=4).map(" ".join),
+        }
+    ),
+    max_size=14,
+)
+STABLE = [
+    p
+    for p in SOME_OF_EACH.values()
+    if p.name != "pipeline" or "dedup" not in [step.name for step in p.steps]
+]
+
+
+@given(rows, st.randoms(use_true_random=False))
+def test_the_order_of_rows_does_not_matter(drawn: list[dict[str, Any]], random: Any) -> None:
+    frame = memories(drawn)
+    shuffled = frame.sample(frac=1, random_state=random.randrange(2**32))
+    for policy in SOME_OF_EACH.values():
+        pd.testing.assert_series_equal(
+            decide(frame, policy, now=NOW)["keep"],
+            decide(shuffled, policy, now=NOW)["keep"].sort_index(),
+        )
+
+
+@given(rows)
+def test_what_is_left_is_left_alone(drawn: list[dict[str, Any]]) -> None:
+    frame = memories(drawn)
+    for policy in STABLE:
+        left = frame[decide(frame, policy, now=NOW)["keep"]]
+        assert decide(left, policy, now=NOW)["keep"].all(), policy
+
+
+CAPPED = {
+    "recent": KeepRecent,
+    "value": lambda cap: ValueCap(cap, scope=()),
+    "budget": lambda cap: ImportanceBudget(cap, scope=()),
+}
+
+
+@given(rows, st.integers(0, 14))
+@pytest.mark.parametrize("policy_of", CAPPED.values(), ids=CAPPED)
+def test_the_count_asked_for_is_the_count_kept(
+    policy_of: Callable[[int], Policy], drawn: list[dict[str, Any]], cap: int
+) -> None:
+    frame = memories(drawn)
+    policy = policy_of(cap)
+    left = frame[decide(frame, policy, now=NOW)["keep"]]
+    if policy.name == "recent":
+        assert left["prunable"].sum() == min(frame["prunable"].sum(), cap)
+    elif policy.name == "budget" and cap == 0:
+        assert len(left) == len(frame)
+    else:
+        floor = (frame["active"] & frame["load_bearing"]).sum()
+        assert left["active"].sum() == max(floor, min(frame["active"].sum(), cap))
+
+
+@given(rows, st.integers(1, 13))
+@pytest.mark.parametrize("policy_of", CAPPED.values(), ids=CAPPED)
+def test_what_a_cap_keeps_a_larger_one_keeps_too(
+    policy_of: Callable[[int], Policy], drawn: list[dict[str, Any]], cap: int
+) -> None:
+    frame = memories(drawn)
+    assert set(kept(frame, policy_of(cap))) <= set(kept(frame, policy_of(cap + 1)))
+
+
+@given(rows, st.integers(0, 6))
+def test_every_scope_is_capped_by_itself(drawn: list[dict[str, Any]], cap: int) -> None:
+    frame = memories(drawn)
+    fields_of_scope = ["agent_id", "thread_id", "namespace"]
+    together = decide(frame, ValueCap(cap), now=NOW)["keep"]
+    unscoped = frame[fields_of_scope].isna().all(axis=1)
+    assert together[unscoped].all()
+    for _, part in frame[~unscoped].groupby(fields_of_scope, dropna=False):
+        alone = decide(part, ValueCap(cap, scope=()), now=NOW)["keep"]
+        pd.testing.assert_series_equal(together[part.index], alone)
+
+
+@given(rows, st.integers(0, 14))
+def test_following_the_ranking_by_hand_gives_the_decision(
+    drawn: list[dict[str, Any]], cap: int
+) -> None:
+    frame = memories(drawn)
+    for policy in (ValueCap(cap, scope=()), KeepRecent(cap), ImportanceBudget(cap, scope=())):
+        active = frame[frame["active"]]
+        keys = policy.eviction_keys(active, now=NOW)
+        ranked = active.assign(
+            rank=list(zip(*(k.tolist() for k in keys), active["position"], strict=True))
+        )
+        counted = active if policy.counts_load_bearing else active[active["prunable"]]
+        surplus = 0 if policy.slots is None else max(0, len(counted) - policy.slots)
+        lowest = ranked[ranked["prunable"]].sort_values("rank").head(surplus)
+        assert sorted(went(frame, policy)) == sorted(lowest["memory_id"])
+
+
+def test_arrays_rank_as_a_frame_does() -> None:
+    frame = memories([{"importance": 0.1 * i, "last_accessed_at": NOW - i * DAY} for i in range(5)])
+    arrays = {
+        "position": frame["position"].to_numpy(),
+        "importance": frame["importance"].to_numpy(),
+        "last_accessed_at": frame["last_accessed_at"].to_numpy(dtype="datetime64[us]"),
+    }
+    for one, other in zip(
+        ValueCap(2).eviction_keys(arrays, now=NOW),
+        ValueCap(2).eviction_keys(frame, now=NOW),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(one, other)

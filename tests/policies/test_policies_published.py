@@ -1,0 +1,328 @@
+"""What the four systems' published tests state, one row a case; how duplicates are found."""
+
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import pytest
+from decisions import DAY, NOW, kept, memories, went
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
+
+from memlab.errors import MissingExtraError
+from memlab.policies import (
+    ImportanceBudget,
+    ImportanceFloor,
+    KeepRecent,
+    NearDuplicate,
+    Pipeline,
+    Policy,
+    PurgeSuperseded,
+    TimeToLive,
+    ValueCap,
+    composite_score,
+    decide,
+    near_duplicates,
+    recency_decay,
+    value_score,
+)
+from memlab.policies.similarity import replace_older
+
+WEEK = 7 * DAY
+
+
+def used(*ages: timedelta, importance: tuple[float, ...] = ()) -> list[dict[str, Any]]:
+    values = importance or (0.5,) * len(ages)
+    return [
+        {"last_accessed_at": NOW - age, "importance": value}
+        for age, value in zip(ages, values, strict=True)
+    ]
+
+
+def aged(*ages: timedelta) -> list[dict[str, Any]]:
+    return [{"created_at": NOW - age} for age in ages]
+
+
+def of_importance(*values: float, **also: Any) -> list[dict[str, Any]]:
+    return [{"importance": value, **also} for value in values]
+
+
+def said(*texts: str, trusted: tuple[bool, ...] = ()) -> list[dict[str, Any]]:
+    trust = trusted or (True,) * len(texts)
+    return [{"title": t, "trusted": ok} for t, ok in zip(texts, trust, strict=True)]
+
+
+SAME = "the deploy failed because the port was taken"
+FRESH = timedelta(0)
+HEAVY_RECENCY = {"recency": 0.9, "importance": 0.1, "scope": ()}
+ONE_SCOPE = {"scope": ()}
+
+CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
+    # BetterDB agent-memory
+    "under capacity nothing goes": (used(FRESH), ValueCap(2, **ONE_SCOPE), []),
+    "at capacity nothing goes": (used(FRESH, WEEK), ValueCap(2, **ONE_SCOPE), []),
+    "four items at a cap of two lose two": (
+        used(FRESH, WEEK, 2 * WEEK, 3 * WEEK), ValueCap(2, **ONE_SCOPE), [2, 3],
+    ),
+    "low then middle importance, equally fresh": (
+        used(FRESH, FRESH, FRESH, importance=(0.1, 0.5, 0.9)), ValueCap(1, **ONE_SCOPE), [0, 1],
+    ),
+    "oldest then middle, equally important": (
+        used(FRESH, WEEK, 4 * WEEK), ValueCap(1, **ONE_SCOPE), [1, 2],
+    ),
+    "important but stale loses where recency weighs": (
+        used(6 * WEEK, FRESH, importance=(0.9, 0.1)), ValueCap(1, **HEAVY_RECENCY), [0],
+    ),
+    "a cap of zero takes all": (used(FRESH, WEEK), ValueCap(0, **ONE_SCOPE), [0, 1]),
+    "a cap below zero takes all": (used(FRESH, WEEK), ValueCap(-5, **ONE_SCOPE), [0, 1]),
+    "without weights the older last access goes": (
+        used(FRESH, WEEK, importance=(0.0, 1.0)),
+        ValueCap(1, recency=0, importance=0, scope=()), [1],
+    ),
+    "an importance that is not finite counts as none": (
+        used(FRESH, FRESH, importance=(float("inf"), 0.1)), ValueCap(1, **ONE_SCOPE), [0],
+    ),
+    "a last access that is missing is the epoch": (
+        [{"last_accessed_at": None}, *used(500 * WEEK)], ValueCap(1, **ONE_SCOPE), [0],
+    ),
+    "a row without a scope is never capped": (
+        [{}, {}, {"agent_id": "a"}, {"agent_id": "a"}], ValueCap(1), [2],
+    ),
+    "each scope is capped for itself": (
+        [{"agent_id": "a", "namespace": n} for n in "xxyy"], ValueCap(1), [0, 2],
+    ),
+    "tags make scopes when asked, whatever their order": (
+        [{"agent_id": "a", "tags": t} for t in [("x", "y"), ("y", "x"), ("x",)]],
+        ValueCap(1, scope=("agent_id", "tags")), [0],
+    ),
+    "tags make no scopes unless asked": (
+        [{"agent_id": "a", "tags": t} for t in [("x",), ("y",)]], ValueCap(1), [0],
+    ),
+    "expiry is reached at its moment": (
+        [{"expires_at": NOW}, {"expires_at": NOW + timedelta(microseconds=1)}], TimeToLive(), [0],
+    ),
+    "being used does not extend an expiry": (
+        [{"expires_at": NOW - DAY, "last_accessed_at": NOW}], TimeToLive(), [0],
+    ),
+    "an expiry of its own goes before the age": (
+        [{"expires_at": NOW + DAY, "created_at": NOW - 90 * DAY}], TimeToLive(DAY), [],
+    ),
+    # odek
+    "identical summaries leave the newer": (said(SAME, SAME), Pipeline.odek(), [0]),
+    "different words leave both": (said(SAME, "tea grows in shade"), Pipeline.odek(), []),
+    "threshold zero leaves both": (said(SAME, SAME), Pipeline.odek(threshold=0), []),
+    "an untrusted newer does not replace a trusted older": (
+        said(SAME, SAME, trusted=(True, False)), Pipeline.odek(), [],
+    ),
+    "a trusted newer replaces an untrusted older": (
+        said(SAME, SAME, trusted=(False, True)), Pipeline.odek(), [0],
+    ),
+    "a cap of three of five keeps the newest three": (
+        aged(5 * DAY, 4 * DAY, 3 * DAY, 2 * DAY, DAY), Pipeline.odek(keep=3), [0, 1],
+    ),
+    "newest goes by creation, not by insertion": (
+        aged(DAY, 3 * DAY, 2 * DAY), KeepRecent(1, by="created_at"), [1, 2],
+    ),
+    "a ttl of seven days takes the row of ten": (
+        aged(10 * DAY, timedelta(hours=2), timedelta(hours=1)), Pipeline.odek(ttl=WEEK), [0],
+    ),
+    "a ttl of zero is durable": (aged(365 * DAY), TimeToLive(timedelta(0)), []),
+    "a negative ttl is durable": (aged(365 * DAY), TimeToLive(-DAY), []),
+    "duplicates go before the cap counts": (
+        said(SAME, SAME, "one more thing"), Pipeline.odek(keep=2), [0],
+    ),
+    # MemForge
+    "no budget keeps fifty": (of_importance(*[0.5] * 50), ImportanceBudget(None), []),
+    "a budget of zero is off": (of_importance(*[0.5] * 50), ImportanceBudget(0), []),
+    "under budget nothing goes": (of_importance(*[0.5] * 10), ImportanceBudget(20), []),
+    "at budget nothing goes": (of_importance(*[0.5] * 20), ImportanceBudget(20), []),
+    "thirty at a budget of twenty lose exactly the ten lowest": (
+        of_importance(*[0.1 * i for i in range(30, 0, -1)]), ImportanceBudget(20),
+        list(range(20, 30)),
+    ),
+    "a budget goes across namespaces": (
+        of_importance(*[0.5] * 15, agent_id="g", namespace="a")
+        + of_importance(*[0.9] * 20, agent_id="g", namespace="b"),
+        ImportanceBudget(20), list(range(15)),
+    ),
+    "agents hold budgets of their own": (
+        of_importance(0.1, 0.2, agent_id="g") + of_importance(0.3, agent_id="h"),
+        ImportanceBudget(1), [0],
+    ),
+    "a graduated row is not exempt from the budget": (
+        of_importance(0.5, 0.6, 0.7, 0.8, 0.9, 0.55, 0.65, 0.75, 0.85)
+        + of_importance(0.1, graduated=True),
+        ImportanceBudget(5), [0, 1, 5, 6, 9],
+    ),
+    "a graduated row is exempt from the floor": (
+        of_importance(0.1, 0.2) + of_importance(0.1, graduated=True), ImportanceFloor(0.2), [0],
+    ),
+    "an importance never measured is not below the floor": (
+        of_importance(float("nan"), 0.0), ImportanceFloor(0.5), [1],
+    ),
+    # superseded rows
+    "superseded episodes of the age go, decisions stay": (
+        [
+            {"active": False, "created_at": NOW - 9 * DAY},
+            {"active": False, "created_at": NOW - 9 * DAY, "load_bearing": True},
+            {"active": False, "created_at": NOW - DAY},
+            {"created_at": NOW - 9 * DAY},
+        ],
+        PurgeSuperseded(WEEK), [0],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("rows", "policy", "gone"), CASES.values(), ids=CASES)
+def test_published_case(rows: list[dict[str, Any]], policy: Policy, gone: list[int]) -> None:
+    assert went(memories(rows), policy) == [f"m{i}" for i in gone]
+
+
+def test_floor_and_budget_are_counted_apart() -> None:
+    frame = memories(of_importance(*[0.1 * i for i in range(1, 16)]))
+    policy = Pipeline.memforge(threshold=0.3, max_items=10)
+    counts = decide(frame, policy, now=NOW)["reason"].value_counts()
+    assert counts["step 1: below-floor"] == 2
+    assert counts["step 2: over-budget"] == 3
+    assert counts["kept"] == 10
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [used(FRESH, FRESH, FRESH, importance=(0.1, 0.5, 0.9)), used(4 * WEEK, WEEK, FRESH)],
+    ids=["by importance", "by last access"],
+)
+def test_rows_go_in_the_order_of_their_value(rows: list[dict[str, Any]]) -> None:
+    frame = memories(rows)
+    assert [went(frame, ValueCap(cap, scope=())) for cap in (3, 2, 1, 0)] == [
+        [], ["m0"], ["m0", "m1"], ["m0", "m1", "m2"],
+    ]  # fmt: skip
+
+
+def test_load_bearing_rows_take_up_room_in_a_scope_and_stay() -> None:
+    frame = memories([{"load_bearing": True}, {"load_bearing": True}, {}, {}])
+    assert kept(frame, ValueCap(3, scope=())) == ["m0", "m1", "m3"]
+    assert kept(frame, ValueCap(1, scope=())) == ["m0", "m1"]
+    assert kept(frame, ImportanceBudget(3)) == ["m0", "m1", "m3"]
+    assert kept(frame, KeepRecent(1)) == ["m0", "m1", "m3"]
+
+
+def test_a_cap_is_exact_beyond_ten_thousand_rows() -> None:
+    frame = memories(of_importance(*np.linspace(1, 0, 12_000)))
+    assert kept(frame, ValueCap(7, scope=())) == [f"m{i}" for i in range(7)]
+
+
+@pytest.mark.parametrize(("lives", "left"), [(0, 1.0), (1, 0.5), (4, 0.0625), (-3, 1.0)])
+def test_recency_halves_with_each_half_life(lives: int, left: float) -> None:
+    assert recency_decay(lives * WEEK, WEEK) == left
+    assert recency_decay(np.array([lives * 7.0]), 7.0).tolist() == [left]
+
+
+def test_a_recall_scores_similarity_recency_and_importance() -> None:
+    assert composite_score(1, FRESH, 1) == pytest.approx(1.0)
+    assert composite_score(0.6, FRESH, 0.5) > composite_score(0.8, 5 * WEEK, 0.5)
+    assert composite_score(0.7, WEEK, 0.9) > composite_score(0.7, WEEK, 0.1)
+    assert composite_score(0, WEEK, 0) == pytest.approx(0.125)
+
+
+def test_an_eviction_scores_without_similarity() -> None:
+    assert value_score(FRESH, 1.0) == pytest.approx(1.0)
+    assert value_score(WEEK, 0.0) == pytest.approx(0.25 * 0.5 / 0.4)
+    assert value_score(WEEK, 1.0, recency_weight=0, importance_weight=0) == 0
+
+
+def test_near_duplicates_name_what_replaces_them() -> None:
+    frame = memories(said(SAME, "tea grows in shade", SAME + " again"))
+    pairs = near_duplicates(frame, NearDuplicate(0.9))
+    assert pairs["memory_id"].tolist() == ["m0"]
+    assert pairs["replaced_by"].tolist() == ["m2"]
+    assert pairs["similarity"].tolist() == pytest.approx([(7 / 8) ** 0.5])
+
+
+def test_bodies_are_compared_when_they_are_there() -> None:
+    frame = memories(said("shipped", "shipped"))
+    assert went(frame, NearDuplicate()) == ["m0"]
+    assert went(frame.assign(body=["one thing entirely", "quite another"]), NearDuplicate()) == []
+
+
+def test_a_digit_tells_two_texts_apart() -> None:
+    assert went(memories(said("shipped 1", "shipped 2")), NearDuplicate()) == []
+
+
+def test_texts_without_words_are_nobodys_duplicates() -> None:
+    assert went(memories(said("", "", "...", "...")), NearDuplicate()) == []
+
+
+def test_load_bearing_and_superseded_rows_are_not_compared() -> None:
+    rows = said(SAME, SAME, SAME)
+    rows[0]["load_bearing"] = True
+    rows[2]["active"] = False
+    assert went(memories(rows), NearDuplicate()) == []
+
+
+def test_embeddings_may_be_passed_in() -> None:
+    vectors = np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 0.1]])
+    frame = memories(said("a", "b", "c"))
+    assert went(frame, NearDuplicate(vectorise=lambda texts: vectors[: len(texts)])) == ["m0"]
+    assert went(frame, NearDuplicate(vectorise=lambda texts: csr_matrix(vectors))) == ["m0"]
+
+
+@pytest.mark.parametrize(
+    ("vectors", "words"),
+    [
+        (np.ones((1, 3)), "1 vectors for 2 texts"),
+        (np.array([[1.0], [np.nan]]), "NaN"),
+        (csr_matrix([[1.0], [np.inf]]), "infinity"),
+        ([0.5, 0.5], "not a matrix"),
+    ],
+)
+def test_vectors_that_fit_no_text_are_refused(vectors: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        decide(memories(said("a", "b")), NearDuplicate(vectorise=lambda _: vectors), now=NOW)
+
+
+def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_installed(module: str) -> None:
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module.partition(".")[0])
+
+    monkeypatch.setattr("memlab.extras.import_module", not_installed)
+    with pytest.raises(MissingExtraError, match=r"pip install 'memlab\[models\]'"):
+        decide(memories(said("a", "b")), NearDuplicate(), now=NOW)
+
+
+def replaced_by_hand(vectors: np.ndarray, trust: np.ndarray, threshold: float) -> dict[int, int]:
+    """Compare all pairs, in order, until nothing more goes."""
+    length = np.linalg.norm(vectors, axis=1)
+    unit = vectors / np.where(length == 0, 1, length)[:, None]
+    alive, winner, changed = list(range(len(vectors))), {}, True
+    while changed:
+        changed = False
+        for row in list(alive):
+            older = [other for other in alive if other < row]
+            if not older:
+                continue
+            best = max(older, key=lambda other: (round(unit[row] @ unit[other], 9), other))
+            if unit[row] @ unit[best] >= threshold - 1e-9 and trust[row] >= trust[best]:
+                winner[best] = row
+                alive.remove(best)
+                changed = True
+    return winner
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.lists(st.integers(0, 2), min_size=4, max_size=4), min_size=1, max_size=12),
+    st.sampled_from([0.5, 0.8, 0.92, 1.0]),
+    st.data(),
+)
+def test_duplicates_are_those_of_comparing_all_pairs(
+    counts: list[list[int]], threshold: float, data: st.DataObject
+) -> None:
+    vectors = np.array(counts, dtype=float)
+    trust = np.array(data.draw(st.lists(st.booleans(), min_size=len(counts), max_size=len(counts))))
+    expected = replaced_by_hand(vectors, trust, threshold)
+    for matrix in (csr_matrix(vectors), vectors):
+        winner, similarity = replace_older(matrix, trust, threshold)
+        assert {int(i): int(winner[i]) for i in np.flatnonzero(winner >= 0)} == expected
+        assert ((similarity >= 0) == (winner >= 0)).all()

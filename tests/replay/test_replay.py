@@ -1,0 +1,342 @@
+"""Replay: against the cap curve, against the real store run forward, and by example."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pandas as pd
+import pytest
+from frames import START, make_episodes, make_frame, make_references, row
+from histories import simulate_history
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy import random
+
+from memlab import columns as c
+from memlab.evidence.references import find_references
+from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
+from memlab.policies import (
+    ImportanceBudget,
+    ImportanceFloor,
+    KeepAll,
+    KeepRecent,
+    NearDuplicate,
+    Oracle,
+    Pipeline,
+    Policy,
+    PurgeSuperseded,
+    TimeToLive,
+    ValueCap,
+    decide,
+)
+from memlab.policies.learned import Learned
+from memlab.replay import Replay, replay
+from memlab.sizing import cap_curve
+from memlab.store import SqliteMemoryStore
+
+Lives = list[tuple[str, list[int], list[int], int, float]]
+
+LIVES = st.lists(
+    st.tuples(
+        st.sampled_from(["episodic", "episodic", "episodic", "semantic"]),
+        st.lists(st.integers(0, 11), max_size=2, unique=True),
+        st.lists(st.integers(0, 11), max_size=2, unique=True),
+        st.integers(0, 4),
+        st.sampled_from([0.0, 0.1, 0.5, 0.5, 0.9]),
+    ),
+    min_size=1,
+    max_size=12,
+)
+"""For every row written: kind, which rows it replaces, which it names, its title, importance."""
+
+TITLES = ("alpha beta gamma", "alpha beta gamma", "alpha beta delta", "one two", "three")
+
+POLICIES = [
+    KeepRecent(2),
+    KeepRecent(3, by="created_at"),
+    TimeToLive(timedelta(hours=3)),
+    ValueCap(3),
+    ValueCap(4, half_life=timedelta(hours=2), importance=0.5),
+    ValueCap(2, importance=0.0),
+    ValueCap(2, scope=("agent_id",)),
+    ImportanceBudget(3),
+    ImportanceBudget(2, scope=()),
+    ImportanceFloor(0.3),
+    NearDuplicate(0.6),
+    PurgeSuperseded(timedelta(hours=2)),
+    Learned(2),
+    Pipeline.odek(threshold=0.6, ttl=timedelta(hours=6), keep=3),
+    Pipeline.memforge(threshold=0.05, max_items=3),
+    KeepAll(),
+]
+
+
+def frame_of(lives: Lives) -> pd.DataFrame:
+    """The store as it would be, had nothing been pruned."""
+    replaced_by: dict[int, int] = {}
+    for place, (_, replaces, *_) in enumerate(lives):
+        replaced_by |= {old: place for old in replaces if old < place and old not in replaced_by}
+    frame = make_frame(
+        *(
+            row(
+                f"m{place}",
+                kind=kind,
+                title=TITLES[title],
+                evidence_refs=tuple(f"m{name}" for name in names if name < place),
+                superseded_by=f"m{replaced_by[place]}" if place in replaced_by else None,
+            )
+            for place, (kind, _, names, title, _) in enumerate(lives)
+        )
+    )
+    frame[c.IMPORTANCE] = [importance for *_, importance in lives]
+    frame[c.AGENT_ID] = pd.Series(
+        [("a", "b", None)[title % 3] for *_, title, _ in lives], dtype="str"
+    )
+    return frame
+
+
+def run_forward(
+    frame: pd.DataFrame, references: pd.DataFrame, policy: Policy, every: int
+) -> Iterator[set[str]]:
+    """Write a frame's rows into the real store and delete from it what a policy decides.
+
+    Yields the ids there before each row is written, and at the end.
+    """
+    accessed = dict(zip(frame[c.MEMORY_ID], frame[c.CREATED_AT], strict=True))
+    with SqliteMemoryStore(":memory:") as store:
+        for place, item in enumerate(frame.itertuples()):
+            there = {name for name in frame[c.MEMORY_ID] if store.get(name) is not None}
+            yield there
+            needed = references.loc[references[c.AT_POSITION] == item.position, c.TARGET_ID]
+            accessed |= {name: item.created_at for name in needed if name in there}
+            store.put(
+                MemoryItem(
+                    item.memory_id,
+                    MemoryKind(item.kind),
+                    item.title,
+                    "",
+                    MemoryProvenance(
+                        None, "agent", source_task_ref="t", created_at=item.created_at
+                    ),
+                )
+            )
+            for old in frame.loc[frame[c.SUPERSEDED_BY] == item.memory_id, c.MEMORY_ID]:
+                if store.get(old) is not None:
+                    store.supersede(old, by_memory_id=item.memory_id)
+            if (place + 1) % every == 0:
+                delete_decided(store, frame, policy, accessed, item.created_at)
+        yield {name for name in frame[c.MEMORY_ID] if store.get(name) is not None}
+
+
+def delete_decided(
+    store: SqliteMemoryStore,
+    frame: pd.DataFrame,
+    policy: Policy,
+    accessed: dict[str, pd.Timestamp],
+    now: pd.Timestamp,
+) -> None:
+    """Ask the policy about the rows the store has, and delete those it does not keep."""
+    active = {item.memory_id for item in store.list_active()}
+    there = frame[[store.get(name) is not None for name in frame[c.MEMORY_ID]]].copy()
+    there[c.ACTIVE] = there[c.MEMORY_ID].isin(active)
+    there[c.PRUNABLE] = there[c.ACTIVE] & ~there[c.LOAD_BEARING]
+    there[c.LAST_ACCESSED_AT] = there[c.MEMORY_ID].map(accessed).astype(c.TIME)
+    kept = decide(there, policy, now=now)[c.KEEP]
+    for name in there.loc[~kept, c.MEMORY_ID]:
+        store.connection.execute("DELETE FROM memory_items WHERE memory_id = ?", (name,))
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
+@settings(max_examples=15, deadline=None)
+@given(lives=LIVES, every=st.integers(1, 3))
+def test_a_replay_keeps_what_the_real_store_keeps(policy: Policy, lives: Lives, every: int) -> None:
+    frame = frame_of(lives)
+    references = find_references(frame)
+    done = replay(frame, references, policy, every=every)
+    there = list(run_forward(frame, references, policy, every))
+    kept = [
+        target in there[at - 1]
+        for target, at in zip(references[c.TARGET_ID], references[c.AT_POSITION], strict=True)
+    ]
+    assert done.references["kept"].tolist() == kept
+    assert set(frame[c.MEMORY_ID]) - set(done.evicted[c.MEMORY_ID]) == there[-1]
+
+
+@settings(max_examples=40, deadline=None)
+@given(lives=LIVES, cap=st.integers(0, 6))
+def test_keeping_the_newest_is_the_cap_curve_at_that_cap(lives: Lives, cap: int) -> None:
+    frame = frame_of(lives)
+    references = find_references(frame)
+    curve = cap_curve(frame, references)
+    cap = min(cap, curve.index[-1])
+    done = replay(frame, references, KeepRecent(cap))
+    line = curve.loc[cap]
+    if len(references):
+        assert done.hit_ratio == pytest.approx(line["hit_ratio_observed"])
+    assert done.boot["boot_items"].mean() == pytest.approx(line["boot_items_mean"])
+    assert done.boot["boot_tokens"].max() == line["boot_tokens_max"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_cap_curve_agrees_on_simulated_histories(seed: int) -> None:
+    frame, references = simulate_history(seed, "growing", rows=1500).as_frames()
+    curve = cap_curve(frame, references)
+    for cap in (0, 20, 300):
+        done = replay(frame, references, KeepRecent(cap))
+        assert done.hit_ratio == pytest.approx(curve.loc[cap, "hit_ratio_observed"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(lives=LIVES, policy=st.sampled_from(POLICIES[:-1]))
+def test_no_policy_serves_more_than_the_oracle_with_its_slots(lives: Lives, policy: Policy) -> None:
+    frame = frame_of(lives)
+    references = find_references(frame)
+    done = replay(frame, references, policy)
+    bound = replay(frame, references, Oracle(done.most_held))
+    assert done.references["kept"].sum() <= bound.references["kept"].sum()
+
+
+def most_by_search(needs: list[tuple[int, int]], slots: int) -> int:
+    """The most needs (target, at) that any choice of intervals serves, every choice tried."""
+    last: dict[int, int] = {}
+    spans = []
+    for target, at in sorted(needs, key=lambda need: need[1]):
+        spans.append((last.get(target, target), at))
+        last[target] = at
+    best = 0
+    for choice in range(2 ** len(spans)):
+        chosen = [span for number, span in enumerate(spans) if choice >> number & 1]
+        moments = {start for start, _ in chosen}
+        if all(sum(a <= m < b for a, b in chosen) <= slots for m in moments):
+            best = max(best, len(chosen))
+    return best
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    needs=st.lists(
+        st.tuples(st.integers(0, 11), st.integers(1, 12)).filter(lambda n: n[0] < n[1]),
+        max_size=9,
+        unique=True,
+    ),
+    slots=st.integers(0, 3),
+)
+def test_the_oracle_serves_the_most_that_any_choice_does(
+    needs: list[tuple[int, int]], slots: int
+) -> None:
+    frame = make_episodes(13)
+    references = make_references(frame, [at for _, at in needs], [at - t for t, at in needs])
+    done = replay(frame, references, Oracle(slots))
+    assert done.references["kept"].sum() == most_by_search(needs, slots)
+    assert done.most_held <= slots
+
+
+def example() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Six episodes an hour apart; m1 is needed by the third, the fifth and the sixth."""
+    frame = make_episodes(6, tokens=[10, 20, 30, 40, 50, 60])
+    return frame, make_references(frame, [2, 4, 5], [2, 4, 5])
+
+
+def test_a_lost_need_names_the_row_and_the_step_that_cost_it() -> None:
+    done = replay(*example(), KeepRecent(2))
+    assert done.references["kept"].tolist() == [True, False, False]
+    assert done.references["evicted_at_position"].tolist() == [pd.NA, 3, 3]
+    assert done.references["step"].tolist()[1:] == ["beyond-newest"] * 2
+    assert done.lost == 2
+    assert done.hit_ratio == pytest.approx(1 / 3)
+    assert done.regret.loc["m1"].to_dict() == {
+        "lost": 2,
+        "first_at_position": 5,
+        "first_at": START + pd.Timedelta(hours=4),
+        "evicted_at_position": 3,
+        "step": "beyond-newest",
+    }
+    assert done.regret_over_time["lost"].tolist() == [0, 1, 2]
+
+
+def test_boot_context_is_what_is_active_after_each_row() -> None:
+    done = replay(*example(), KeepRecent(2))
+    assert done.boot["boot_items"].tolist() == [1, 2, 2, 2, 2, 2]
+    assert done.boot["boot_tokens"].tolist() == [10, 30, 50, 70, 90, 110]
+    assert done.evicted[c.MEMORY_ID].tolist() == ["m1", "m2", "m3", "m4"]
+
+
+def test_a_step_of_a_pipeline_is_named_by_number() -> None:
+    steps = Pipeline(TimeToLive(timedelta(hours=4)), KeepRecent(3))
+    done = replay(*example(), steps)
+    assert done.references["step"].tolist()[1:] == ["step 2: beyond-newest"] * 2
+
+
+def test_being_needed_is_being_used() -> None:
+    least_recently_used = ValueCap(3, importance=0.0)
+    assert replay(*example(), least_recently_used).references["kept"].all()
+    assert replay(*example(), KeepRecent(3)).lost == 2
+
+
+def test_a_schedule_lets_rows_pile_up_in_between() -> None:
+    done = replay(*example(), KeepRecent(1), every=3)
+    assert done.boot["held"].tolist() == [1, 2, 1, 2, 3, 1]
+    assert done.most_held == 3
+
+
+def test_the_policy_is_applied_once_more_at_the_end() -> None:
+    frame, references = example()
+    later = START + pd.Timedelta(days=9)
+    done = replay(frame, references, TimeToLive(timedelta(days=1)), now=later)
+    assert len(done.boot) == 7
+    assert done.boot["held"].iloc[-1] == 0
+    assert done.evicted["evicted_at_position"].tolist() == [7] * 6
+    assert done.lost == 0
+
+
+def test_what_a_frame_says_of_later_accesses_is_not_known_before() -> None:
+    frame, references = example()
+    frame[c.LAST_ACCESSED_AT] = frame[c.CREATED_AT].to_numpy()[::-1]
+    frame[c.LAST_ACCESSED_AT] = frame[c.LAST_ACCESSED_AT].astype(c.TIME)
+    with_it = replay(frame, references, ValueCap(2))
+    without = replay(frame.drop(columns=c.LAST_ACCESSED_AT), references, ValueCap(2))
+    pd.testing.assert_frame_equal(with_it.evicted, without.evicted)
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, Oracle(2)], ids=str)
+def test_an_empty_history_is_replayed(policy: Policy) -> None:
+    empty = make_episodes(0).assign(**{c.IMPORTANCE: [], c.AGENT_ID: pd.Series([], dtype="str")})
+    done = replay(empty, find_references(empty), policy)
+    assert isinstance(done, Replay)
+    assert done.most_held == 0
+    assert done.evicted.empty
+    assert "no references" in str(done)
+
+
+def test_the_order_of_rows_and_references_does_not_matter() -> None:
+    frame, references = example()
+    order = random.default_rng(3).permutation(6)
+    shuffled = replay(frame.iloc[order], references.iloc[::-1], KeepRecent(2))
+    pd.testing.assert_frame_equal(
+        shuffled.evicted, replay(frame, references, KeepRecent(2)).evicted
+    )
+
+
+def test_the_frame_is_left_as_it_was() -> None:
+    frame, references = example()
+    before, needs = frame.copy(deep=True), references.copy(deep=True)
+    replay(frame, references, Pipeline.odek(keep=2))
+    pd.testing.assert_frame_equal(frame, before)
+    pd.testing.assert_frame_equal(references, needs)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"every": 0}, "every=0"),
+        ({"now": pd.Timestamp("2026-01-01").to_pydatetime()}, "no time zone"),
+    ],
+)
+def test_arguments_out_of_range_are_named(arguments: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        replay(*example(), KeepAll(), **arguments)  # type: ignore[arg-type]
+
+
+def test_references_without_a_column_are_refused() -> None:
+    frame, references = example()
+    with pytest.raises(ValueError, match="no column 'at_position'"):
+        replay(frame, references.drop(columns=c.AT_POSITION), KeepAll())

@@ -1,0 +1,229 @@
+"""Comparison: every policy on the same history, the bounds, and who deletes what."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pytest
+from frames import make_episodes, make_references
+from histories import simulate_history
+from sklearn.linear_model import LogisticRegression
+
+from memlab import columns as c
+from memlab.evidence.references import find_references
+from memlab.frame.loading import load
+from memlab.policies import (
+    CappedPolicy,
+    ImportanceBudget,
+    KeepAll,
+    KeepRecent,
+    Oracle,
+    Pipeline,
+    Policy,
+    TimeToLive,
+    ValueCap,
+)
+from memlab.policies.learned import Learned
+from memlab.replay import compare, evicted_only_by, label_of, overlap, replay_each
+from memlab.sizing import prepare_sizing
+
+
+def history() -> tuple[pd.DataFrame, pd.DataFrame]:
+    frame, references = simulate_history(5, "steady", rows=800).as_frames()
+    frame[c.IMPORTANCE] = np.random.default_rng(0).random(len(frame))
+    return frame, references
+
+
+POLICIES: list[Policy] = [
+    KeepRecent(30),
+    ImportanceBudget(30),
+    ValueCap(30, half_life=timedelta(hours=8)),
+    TimeToLive(timedelta(hours=30)),
+    Learned(30),
+    Oracle(30),
+]
+
+
+def test_every_policy_lies_between_nothing_and_its_bound() -> None:
+    table = compare(*history(), POLICIES)
+    assert (table["hit_ratio"] <= table["oracle"] + 1e-12).all()
+    assert table.loc["oracle 30", "hit_ratio"] >= table.loc["recent 30", "hit_ratio"]
+    assert table.loc["all", ["hit_ratio", "lost", "evicted"]].tolist() == [1, 0, 0]
+    assert table.loc["recent 30", "most_held"] == 30
+    assert table.loc["recent 30", "boot_tokens_p95"] == 300
+
+
+def test_costs_are_those_of_the_cap_curve() -> None:
+    frame, references = history()
+    frame[c.TOKENS] = np.random.default_rng(1).integers(1, 500, len(frame))
+    line = prepare_sizing(frame, references).at([30]).iloc[0]
+    row = compare(frame, references, [KeepRecent(30)]).iloc[0]
+    for name in ("boot_items_mean", "boot_tokens_mean", "boot_tokens_p95"):
+        assert row[name] == pytest.approx(line[name])
+
+
+def test_an_empty_history_is_compared() -> None:
+    frame = make_episodes(0)
+    table = compare(frame, find_references(frame), [KeepRecent(5)])
+    assert table[["hit_ratio", "boot_tokens_mean", "boot_tokens_p95"]].isna().all(axis=None)
+    assert table["floor_items"].tolist() == [0, 0]
+
+
+def test_processes_give_what_one_process_gives() -> None:
+    frame, references = history()
+    alone = replay_each(frame, references, POLICIES, workers=1)
+    together = replay_each(frame, references, POLICIES, workers=2)
+    for one, other in zip(alone, together, strict=True):
+        assert one.policy == other.policy
+        pd.testing.assert_frame_equal(one.references, other.references)
+        pd.testing.assert_frame_equal(one.evicted, other.evicted)
+        pd.testing.assert_frame_equal(one.boot, other.boot)
+
+
+def test_overlap_counts_rows_that_both_let_go() -> None:
+    frame, references = history()
+    replays = replay_each(frame, references, POLICIES[:2])
+    newest, budget = (set(one.evicted[c.MEMORY_ID]) for one in replays)
+    table = overlap(replays)
+    assert table.to_numpy().tolist() == [
+        [len(newest), len(newest & budget)],
+        [len(newest & budget), len(budget)],
+    ]
+    share = overlap(replays, share=True)
+    assert share.iloc[0, 1] == len(newest & budget) / len(newest)
+    lost = [~one.references["kept"] for one in replays]
+    assert overlap(replays, of="lost").iloc[0, 1] == (lost[0] & lost[1]).sum()
+    table = compare(frame, references, POLICIES[:2])
+    assert table["lost_only_here"].tolist()[:2] == [
+        (lost[0] & ~lost[1]).sum(),
+        (lost[1] & ~lost[0]).sum(),
+    ]
+    only = evicted_only_by(replays)
+    assert set(only.loc[only["label"] == "recent 30", c.MEMORY_ID]) == newest - budget
+    assert set(only.loc[only["label"] == "budget 30", c.MEMORY_ID]) == budget - newest
+
+
+def test_the_floor_is_counted_apart() -> None:
+    frame, references = history()
+    frame.loc[:9, c.LOAD_BEARING] = True
+    frame.loc[:9, c.PRUNABLE] = False
+    table = compare(frame, references, [KeepRecent(0)])
+    assert table["floor_items"].tolist() == [10, 10]
+    assert table["floor_tokens"].tolist() == [100, 100]
+    assert table.loc["recent 0", "boot_items_mean"] < 10.01
+
+
+def test_nothing_evicted_overlaps_with_nothing() -> None:
+    frame = make_episodes(4)
+    replays = replay_each(frame, make_references(frame, [2], [1]), [KeepAll(), KeepRecent(9)])
+    assert overlap(replays, share=True).isna().all(axis=None)
+    assert evicted_only_by(replays).empty
+    assert evicted_only_by([]).empty
+    assert overlap([]).empty
+
+
+def test_labels_say_what_differs_from_the_defaults() -> None:
+    assert [label_of(policy) for policy in POLICIES] == [
+        "recent 30",
+        "budget 30",
+        "value 30, half_life=8 h",
+        "ttl 1.25 d",
+        "learned 30",
+        "oracle 30",
+    ]
+    assert label_of(Pipeline(TimeToLive(), KeepRecent(3, by="created_at"))) == (
+        "ttl > recent 3, by=created_at"
+    )
+
+
+def test_arguments_out_of_range_are_named() -> None:
+    with pytest.raises(ValueError, match="workers=0"):
+        replay_each(*history(), POLICIES, workers=0)
+    with pytest.raises(ValueError, match="of='kept'"):
+        overlap([], of="kept")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="every=0"):
+        compare(*history(), POLICIES, every=0)
+
+
+@pytest.mark.parametrize("name", ["history-uv", "history-bevy"])
+def test_recorded_histories_show_what_is_known_of_them(
+    real_store: Callable[[str], Path], name: str
+) -> None:
+    frame = load(real_store(name))
+    references = find_references(frame)
+    cap = 200
+    newest, used = replay_each(
+        frame, references, [KeepRecent(cap), ValueCap(cap, importance=0.0)], workers=1
+    )
+    same_size = newest.boot["held"].mean()
+    span = frame[c.CREATED_AT].max() - frame[c.CREATED_AT].min()
+    ages = [span * cap / len(frame) * factor for factor in (0.5, 0.7, 0.85, 1.0, 1.2)]
+    expiring = [
+        one
+        for one in replay_each(frame, references, [TimeToLive(age) for age in ages], workers=1)
+        if one.boot["held"].mean() <= 1.05 * same_size
+    ]
+    assert max(one.hit_ratio for one in expiring) == pytest.approx(newest.hit_ratio, abs=0.03)
+    assert 0 <= used.hit_ratio - newest.hit_ratio < 0.025
+
+
+@dataclass(frozen=True)
+class FadingImportance(CappedPolicy):
+    """Importance that halves with every so many later memories."""
+
+    max_items: int
+    half_life: float
+
+    name: ClassVar[str] = "fading"
+    origin: ClassVar[str] = "a test"
+    reason: ClassVar[str] = "faded"
+    timeless: ClassVar[bool] = True
+
+    @property
+    def slots(self) -> int:
+        return self.max_items
+
+    def eviction_keys(
+        self, rows: Mapping[str, Any] | pd.DataFrame, *, now: datetime
+    ) -> tuple[npt.NDArray[Any], ...]:
+        halvings = np.asarray(rows[c.POSITION]) / self.half_life
+        return (np.log2(np.asarray(rows[c.IMPORTANCE])) + halvings,)
+
+
+def importance_of(frame: pd.DataFrame, references: pd.DataFrame) -> npt.NDArray[np.float64]:
+    """How likely a memory is to be needed at all, learned from the first half of a history."""
+    half = len(frame) // 2
+    early = references.loc[references[c.AT_POSITION] <= half, c.TARGET_POSITION]
+    length = np.log1p(frame[c.CHARS].to_numpy())
+    names = frame[c.EVIDENCE_REFS].map(len).clip(upper=3).to_numpy()
+    features = np.column_stack([length, length**2 / 5, names])
+    model = LogisticRegression(max_iter=2000)
+    model.fit(features[:half], frame[c.POSITION].isin(early)[:half])
+    return model.predict_proba(features)[:, 1]
+
+
+@pytest.mark.parametrize("name", ["history-uv", "history-bevy"])
+@pytest.mark.parametrize("cap", [50, 500])
+def test_importance_helps_a_little_where_it_fades_fast_and_harms_where_it_does_not(
+    real_store: Callable[[str], Path], name: str, cap: int
+) -> None:
+    frame = load(real_store(name))
+    references = find_references(frame)
+    frame[c.IMPORTANCE] = importance_of(frame, references)
+    policies = [
+        KeepRecent(cap),
+        *(FadingImportance(cap, cap * lives) for lives in (0.25, 4)),
+        ImportanceBudget(cap),
+    ]
+    newest, fast, slow, never = (
+        one.references.loc[one.references[c.AT_POSITION] > len(frame) / 2, "kept"].mean()
+        for one in replay_each(frame, references, policies, workers=1)
+    )
+    assert -0.005 <= fast - newest < 0.04
+    assert slow < newest - 0.05
+    assert never < newest - 0.2

@@ -1,0 +1,227 @@
+"""The sizing panel without a browser: every control changes what is shown, and it is what is so."""
+
+import re
+import shlex
+import subprocess
+import sys
+from html import unescape
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from frames import make_episodes
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.image import imread
+from stores import episodes, row, write_rows
+
+import memlab
+from memlab.errors import StoreError
+from memlab.report.panel import SizingPanel, cap_steps, explore
+
+STORE = memlab.store_path("two_years")
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    return memlab.load(STORE)
+
+
+@pytest.fixture(scope="module")
+def curve(frame: pd.DataFrame) -> pd.DataFrame:
+    return memlab.cap_curve(frame)
+
+
+@pytest.fixture
+def panel() -> SizingPanel:
+    return explore(STORE)
+
+
+def facts(panel: SizingPanel) -> dict[str, str]:
+    """The table of numbers, as a person reads it."""
+    cells = re.findall(r"<tr><td>(.*?)</td><td>(.*?)</td></tr>", panel.numbers.value)
+    return {unescape(name): unescape(value) for name, value in cells}
+
+
+def picture(content: bytes) -> np.ndarray:
+    return imread(BytesIO(content), format="png")
+
+
+def test_it_opens_at_the_recommended_cap(panel: SizingPanel, frame: pd.DataFrame) -> None:
+    advice = memlab.recommend_cap(frame)
+    assert panel.keep_recent.value == advice.keep_recent
+    assert str(advice).splitlines()[0] in unescape(panel.recommendation.value)
+    assert panel.advice == advice
+
+
+@pytest.mark.parametrize("cap", [0, 1, 137, 250, 2_864])
+def test_the_numbers_are_those_of_the_curve(
+    panel: SizingPanel, curve: pd.DataFrame, cap: int
+) -> None:
+    panel.keep_recent.value = cap
+    shown, said = facts(panel), curve.loc[cap]
+    assert shown["needs served"] == (
+        f"{said['hit_ratio']:.1%} (limits {said['low']:.1%} to {said['high']:.1%})"
+    )
+    assert shown["as observed"] == f"{said['hit_ratio_observed']:.1%}"
+    assert shown["boot context"].startswith(f"{said['boot_items']:,.0f} items, ")
+    assert f"{said['boot_tokens']:,.0f} tokens" in shown["boot context"]
+    assert shown["over the history"] == f"{said['boot_tokens_p95']:,.0f} tokens (p95)"
+    assert shown["would go now"] == f"{said['pruned']:,.0f} of 2,864 prunable rows"
+    assert shown["memory kept"] == f"{said['days']:,.1f} days"
+
+
+def test_the_slider_moves_cap_numbers_picture_and_command(panel: SizingPanel) -> None:
+    before = panel.curve_picture.value, panel.trade_off_picture.value
+    panel.slider.value = 300
+    assert panel.keep_recent.value == 300
+    assert facts(panel)["keep_recent"] == "300"
+    assert "--keep-recent 300 --apply" in panel.command.value
+    assert panel.curve_picture.value != before[0]
+    assert panel.trade_off_picture.value != before[1]
+
+
+def test_the_slider_follows_the_box_without_taking_it_over(panel: SizingPanel) -> None:
+    panel.keep_recent.value = 253
+    assert panel.slider.value == 250
+    assert panel.keep_recent.value == 253
+
+
+def test_a_target_changes_the_recommendation_and_not_the_cap(
+    panel: SizingPanel, frame: pd.DataFrame
+) -> None:
+    cap = panel.keep_recent.value
+    panel.target.value = 0.8
+    advice = memlab.recommend_cap(frame, target=0.8)
+    assert panel.advice == advice
+    assert f"For a target of 80%: keep_recent = {advice.keep_recent}" in panel.text
+    assert panel.keep_recent.value == cap
+
+
+def test_the_button_takes_the_recommended_cap(panel: SizingPanel) -> None:
+    panel.target.value = 0.8
+    panel.use_recommended.click()
+    assert panel.keep_recent.value == panel.advice.keep_recent
+
+
+def test_a_budget_is_weighed_and_0_is_none(panel: SizingPanel, frame: pd.DataFrame) -> None:
+    panel.token_budget.value = 10_000
+    assert panel.advice == memlab.recommend_cap(frame, token_budget=10_000)
+    assert "target-exceeds-budget" in panel.recommendation.value
+    assert panel.use_recommended.disabled
+    panel.token_budget.value = 0
+    assert panel.advice == memlab.recommend_cap(frame)
+    assert not panel.use_recommended.disabled
+
+
+def test_a_picture_does_not_remember_earlier_marks() -> None:
+    moved, fresh = explore(STORE), explore(STORE)
+    for cap in (5, 900, 40):
+        moved.keep_recent.value = cap
+    moved.token_budget.value = 12_000
+    moved.token_budget.value = 0
+    fresh.keep_recent.value = 40
+    for name in ("curve_picture", "trade_off_picture"):
+        one, other = (picture(getattr(each, name).value) for each in (moved, fresh))
+        assert np.array_equal(one, other)
+
+
+def test_pictures_are_of_their_size(panel: SizingPanel) -> None:
+    assert picture(panel.curve_picture.value).shape == (370, 540, 4)
+
+
+def test_the_command_quotes_the_store(tmp_path: Path) -> None:
+    path = memlab.copy_store(STORE, tmp_path / "my 'odd' <b>.db")
+    panel = explore(path)
+    words = shlex.split(panel.command_line)
+    assert words[:3] == ["memlab", "compact", str(path)]
+    assert "<b>" not in panel.command.value
+    assert panel.command_line in unescape(panel.command.value)
+
+
+def test_a_frame_and_its_references_can_be_explored(frame: pd.DataFrame) -> None:
+    references = memlab.find_references(frame).iloc[:10]
+    panel = explore(frame, references)
+    assert "too-few-references" in panel.text
+    assert panel.command_line.startswith("memlab compact STORE ")
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_hardly_any_rows_are_explored(tmp_path: Path, count: int) -> None:
+    panel = explore(write_rows(tmp_path / "memory.db", episodes(count)))
+    assert facts(panel)["needs served"] == "unknown: no later need is known"
+    assert panel.use_recommended.disabled
+    panel.slider.value = 0
+    panel.target.value = 0.95
+    panel.token_budget.value = 10
+    assert facts(panel)["would go now"] == f"{count} of {count} prunable rows"
+
+
+def test_text_of_a_store_is_not_markup(tmp_path: Path) -> None:
+    loud = row("<img src=x onerror=alert(1)>", "semantic", title="<script>alert(1)</script>")
+    panel = explore(write_rows(tmp_path / "memory.db", [loud, *episodes(3)]), token_budget=1)
+    assert "floor-exceeds-budget" in panel.recommendation.value
+    for shown in (panel.numbers, panel.recommendation, panel.command):
+        assert "<script" not in shown.value
+        assert "<img" not in shown.value
+
+
+def test_a_notebook_stores_its_words_and_no_picture(panel: SizingPanel) -> None:
+    bundle = panel._repr_mimebundle_()
+    assert bundle["text/plain"] == panel.text
+    assert "application/vnd.jupyter.widget-view+json" in bundle
+    assert panel.text.splitlines()[-1] == panel.command_line
+
+
+def test_a_target_out_of_range_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"target must lie between 0\.5 and 0\.99, not 0\.3"):
+        explore(STORE, target=0.3)
+
+
+def test_what_is_no_store_is_said(tmp_path: Path) -> None:
+    with pytest.raises(StoreError):
+        explore(tmp_path / "nothing.db")
+
+
+def test_exploring_writes_nothing(tmp_path: Path) -> None:
+    path = memlab.copy_store(STORE, tmp_path / "memory.db")
+    before = path.read_bytes()
+    explore(path).slider.value = 100
+    assert path.read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir()] == ["memory.db"]
+
+
+def test_the_same_seed_gives_the_same_panel() -> None:
+    assert explore(STORE, seed=3).text == explore(STORE, seed=3).text
+
+
+@given(most=st.integers(1, 2_000_000))
+def test_steps_go_from_nothing_to_everything_in_small_strides(most: int) -> None:
+    steps = cap_steps(most)
+    assert (steps[0], steps[-1]) == (0, most)
+    assert (np.diff(steps) > 0).all()
+    strides = np.diff(steps)[10:] / steps[10:-1]
+    assert (strides <= 0.1).all()
+    assert len(steps) < 700
+
+
+def test_a_large_store_keeps_its_exact_box() -> None:
+    panel = explore(make_episodes(20_000))
+    panel.keep_recent.value = 12_345
+    assert facts(panel)["keep_recent"] == "12,345"
+    assert panel.slider.value == 12_000
+
+
+def test_without_ipywidgets_the_message_says_what_to_install() -> None:
+    program = (
+        "import sys; sys.modules['ipywidgets'] = None\n"
+        "import memlab\n"
+        "try: memlab.explore(memlab.store_path('two_years'))\n"
+        "except memlab.MemlabError as error: print(error)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+    )
+    assert "pip install 'memlab[lab]'" in run.stdout

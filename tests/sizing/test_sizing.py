@@ -1,0 +1,309 @@
+"""The exact curve: against the real store run forward, against brute force, and by example."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+import pytest
+from frames import START, make_episodes, make_frame, make_references, row
+from histories import simulate_history
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memlab import columns as c
+from memlab.evidence.references import find_references
+from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
+from memlab.sizing import cap_curve, prepare_sizing
+from memlab.sizing.curve import EXACT_AT
+from memlab.sizing.history import History, history_of, needs_of
+from memlab.store import SqliteMemoryStore
+
+LIVES = st.lists(
+    st.tuples(
+        st.sampled_from(["episodic", "episodic", "episodic", "semantic"]),
+        st.lists(st.integers(0, 11), max_size=2, unique=True),
+        st.lists(st.integers(0, 11), max_size=2, unique=True),
+        st.integers(1, 50),
+    ),
+    min_size=1,
+    max_size=12,
+)
+"""For every row written: its kind, which rows it replaces, which it names, and its tokens."""
+
+
+def frame_of(lives: list[tuple[str, list[int], list[int], int]]) -> pd.DataFrame:
+    """The store as it would be, had nothing been pruned."""
+    replaced_by: dict[int, int] = {}
+    for place, (_, replaces, _, _) in enumerate(lives):
+        replaced_by |= {old: place for old in replaces if old < place and old not in replaced_by}
+    return make_frame(
+        *(
+            row(
+                f"m{place}",
+                kind=kind,
+                tokens=tokens,
+                evidence_refs=tuple(f"m{name}" for name in names if name < place),
+                superseded_by=f"m{replaced_by[place]}" if place in replaced_by else None,
+            )
+            for place, (kind, _, names, tokens) in enumerate(lives)
+        )
+    )
+
+
+def run_forward(frame: pd.DataFrame, cap: int) -> Iterator[tuple[set[str], set[str]]]:
+    """Write a frame's rows into the real store, compacting after each.
+
+    Yields the ids there and the active ones, before the first row and after every one.
+    """
+    with SqliteMemoryStore(":memory:") as store:
+        yield set(), set()
+        for item in frame.itertuples():
+            provenance = MemoryProvenance(None, "agent", source_task_ref="t")
+            store.put(MemoryItem(item.memory_id, MemoryKind(item.kind), "t", "", provenance))
+            for old in frame.loc[frame[c.SUPERSEDED_BY] == item.memory_id, c.MEMORY_ID]:
+                if store.get(old) is not None:
+                    store.supersede(old, by_memory_id=item.memory_id)
+            store.compact_episodic(cap)
+            there = {name for name in frame[c.MEMORY_ID] if store.get(name) is not None}
+            yield there, {active.memory_id for active in store.list_active()}
+
+
+@settings(max_examples=60, deadline=None)
+@given(lives=LIVES, cap=st.integers(0, 6))
+def test_served_references_are_those_the_real_store_still_has(
+    lives: list[tuple[str, list[int], list[int], int]], cap: int
+) -> None:
+    frame = frame_of(lives)
+    references = find_references(frame)
+    needs, _ = needs_of(frame, history_of(frame), references)
+    there = [ids for ids, _ in run_forward(frame, cap)]
+    served = [
+        target in there[int(at) - 1]
+        for target, at in zip(references[c.TARGET_ID], references[c.AT_POSITION], strict=True)
+    ]
+    assert (needs.rank <= cap).tolist() == served
+    if len(references):
+        curve = prepare_sizing(frame, references).at([cap])
+        assert curve["hit_ratio_observed"].iloc[0] == pytest.approx(np.mean(served))
+
+
+@settings(max_examples=60, deadline=None)
+@given(lives=LIVES, cap=st.integers(0, 6))
+def test_boot_context_over_history_is_that_of_the_real_store(
+    lives: list[tuple[str, list[int], list[int], int]], cap: int
+) -> None:
+    frame = frame_of(lives)
+    tokens = frame.set_index(c.MEMORY_ID)[c.TOKENS]
+    active = [ids for _, ids in run_forward(frame, cap)][1:]
+    found = prepare_sizing(frame).at([cap]).iloc[0]
+    for name, then in {
+        "boot_items": np.sort([len(ids) for ids in active]),
+        "boot_tokens": np.sort([tokens[list(ids)].sum() for ids in active]),
+    }.items():
+        assert found[f"{name}_mean"] == pytest.approx(then.mean())
+        assert found[f"{name}_p95"] == then[int(np.ceil(0.95 * len(then))) - 1]
+        assert found[f"{name}_max"] == then[-1]
+
+
+def largest_rank_by_counting(history: History, target: int, at: int) -> int:
+    """The definition, moment by moment."""
+    if not history.counted[target]:
+        return 0
+    moments = range(target, min(at, int(history.end[target])))
+    return max(
+        int((history.counted[target : now + 1] & (history.end[target : now + 1] > now)).sum())
+        for now in moments
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "pairs", "life"), [(150, 300, 10), (150, 300, 100), (9000, 8, 300), (9000, 8, 6000)]
+)
+def test_ranks_follow_their_definition_on_longer_histories(
+    rows: int, pairs: int, life: int
+) -> None:
+    rng = np.random.default_rng(rows + life)
+    end = np.where(rng.random(rows) < 0.5, np.arange(rows) + rng.geometric(1 / life, rows), rows)
+    history = History(rng.random(rows) < 0.8, np.minimum(end, rows), np.ones(rows, np.int64))
+    at = rng.integers(rows // 2, rows + 1, pairs)
+    target = (at * rng.random(pairs)).astype(np.int64)
+    expected = [largest_rank_by_counting(history, t, a) for t, a in zip(target, at, strict=True)]
+    assert history.largest_ranks(target, at).tolist() == expected
+
+
+def test_without_supersession_a_rank_is_a_subtraction() -> None:
+    frame = make_frame("a", row("d", kind="semantic"), "b", "c", row("e", evidence_refs=("a",)))
+    needs, _ = needs_of(frame, history_of(frame), find_references(frame))
+    assert needs.rank.tolist() == [3]
+
+
+def test_both_ways_to_a_rank_agree() -> None:
+    plain = make_episodes(300)
+    replaced_at_the_end = plain.copy()
+    replaced_at_the_end[c.SUPERSEDED_BY] = [*["m300"] * 299, None]
+    rng = np.random.default_rng(3)
+    at = rng.integers(1, 299, 200)
+    target = (at * rng.random(200)).astype(np.int64)
+    slow, fast = history_of(replaced_at_the_end), history_of(plain)
+    assert slow.superseded
+    assert not fast.superseded
+    assert slow.largest_ranks(target, at).tolist() == fast.largest_ranks(target, at).tolist()
+
+
+def test_an_unknown_moment_of_supersession_counts_as_active_throughout() -> None:
+    gone = make_frame(row("a", superseded_by="gone"), "b", "c", row("d", evidence_refs=("a",)))
+    older = make_frame("a", row("b", superseded_by="a"), "c", row("d", evidence_refs=("b",)))
+    for frame, rank in ((gone, 3), (older, 2)):
+        history = history_of(frame)
+        needs, _ = needs_of(frame, history, find_references(frame))
+        assert needs.rank.tolist() == [rank]
+        assert history.unknown_ends == 1
+
+
+def test_the_curve_at_the_present_is_what_one_compaction_would_leave() -> None:
+    frame = make_frame(
+        row("old", tokens=100),
+        row("skill", kind="procedural", tokens=7),
+        row("failed", tokens=50, superseded_by="new"),
+        row("new", tokens=30),
+        row("last", tokens=1),
+        minutes=24 * 60,
+    )
+    curve = cap_curve(frame)
+    assert curve.index.tolist() == [0, 1, 2, 3]
+    assert curve["boot_items"].tolist() == [1, 2, 3, 4]
+    assert curve["boot_tokens"].tolist() == [7, 8, 38, 138]
+    assert curve["pruned"].tolist() == [3, 2, 1, 0]
+    assert curve["days"].tolist() == [0, 0, 1, 4]
+    assert curve["noise_share"].tolist() == pytest.approx([0, 1 / 2, 2 / 3, 3 / 4])
+    assert curve["noise_share_tokens"].tolist() == pytest.approx([0, 1 / 8, 31 / 38, 131 / 138])
+
+
+def test_a_store_without_references_has_a_curve_of_costs() -> None:
+    curve = cap_curve(make_episodes(5))
+    assert curve[["hit_ratio", "hit_ratio_observed", "low", "high"]].isna().all(axis=None)
+    assert curve["boot_items_mean"].tolist() == [0, 1, 1.8, 2.4, 2.8, 3]
+
+
+def test_an_empty_store_has_one_cap() -> None:
+    curve = cap_curve(make_frame())
+    assert curve.index.tolist() == [0]
+    assert curve["boot_tokens_p95"].tolist() == [0]
+
+
+def test_a_store_of_load_bearing_rows_has_one_cap() -> None:
+    curve = cap_curve(make_frame(row("a", kind="semantic"), row("b", kind="procedural")))
+    assert curve["boot_tokens"].tolist() == [20]
+    assert curve["boot_items_max"].tolist() == [2]
+
+
+def test_references_to_load_bearing_rows_are_served_by_every_cap() -> None:
+    frame = make_frame(row("d", kind="semantic"), "a", row("b", evidence_refs=("d", "a")))
+    assert cap_curve(frame)["hit_ratio_observed"].tolist() == [0.5, 1.0, 1.0]
+
+
+def test_references_to_rows_that_are_not_there_are_counted() -> None:
+    frame = make_episodes(4)
+    references = make_references(frame, [2, 3], [1, 1])
+    references[c.TARGET_POSITION] = [99, 2]
+    sizing = prepare_sizing(frame, references)
+    assert (sizing.misfits, len(sizing.needs)) == (1, 1)
+
+
+def test_rows_in_any_order_and_positions_with_gaps_give_the_same_curve() -> None:
+    frame = make_episodes(60)
+    rng = np.random.default_rng(1)
+    at = rng.integers(1, 60, 40)
+    references = make_references(frame, at, 1 + (at * rng.random(40)).astype(int) // 2)
+    spread = frame.assign(position=frame[c.POSITION] * 3 + 5)
+    moved = references.assign(
+        target_position=references[c.TARGET_POSITION] * 3 + 5,
+        at_position=references[c.AT_POSITION] * 3 + 5,
+    ).sample(frac=1, random_state=2)
+    pd.testing.assert_frame_equal(cap_curve(frame, references), cap_curve(spread, moved))
+
+
+def test_a_large_store_has_a_line_wherever_the_hit_ratio_changes() -> None:
+    frame = make_episodes(6000)
+    rng = np.random.default_rng(1)
+    at = rng.integers(1, 6000, 300)
+    references = make_references(frame, at, 1 + (at * rng.random(300) ** 3).astype(int))
+    sizing = prepare_sizing(frame, references)
+    curve = sizing.curve
+    assert set(sizing.needs.rank) <= set(curve.index)
+    assert len(curve) < len(frame) / 2
+    known = curve.loc[curve.attrs[EXACT_AT]]
+    pd.testing.assert_frame_equal(sizing.at(known.index), known, check_dtype=False)
+    between = curve.drop(index=known.index)
+    exact = sizing.at(between.index)
+    for name in ("boot_tokens_mean", "boot_tokens_p95", "boot_tokens_max"):
+        np.testing.assert_allclose(between[name], exact[name], rtol=0.02)
+
+
+def test_what_is_kept_and_what_it_costs_grow_with_the_cap() -> None:
+    rng = np.random.default_rng(8)
+    frame = make_episodes(400, tokens=rng.integers(1, 99, 400))
+    at = rng.integers(1, 400, 200)
+    references = make_references(frame, at, 1 + (at * rng.random(200) ** 3).astype(int))
+    curve = cap_curve(frame, references)
+    rising = curve.drop(columns=["pruned"])
+    assert (rising.diff().iloc[1:] >= -1e-12).all(axis=None)
+    assert (curve["low"] <= curve["hit_ratio"]).all()
+    assert (curve["hit_ratio"] <= curve["high"]).all()
+
+
+def test_the_same_seed_gives_the_same_limits_and_another_nearly_so() -> None:
+    frame, references = simulate_history(5, "steady", rows=3000).as_frames()
+    once = cap_curve(frame, references)
+    pd.testing.assert_frame_equal(once, cap_curve(frame, references))
+    other = cap_curve(frame, references, seed=1)
+    assert not once["low"].equals(other["low"])
+    assert (once["low"] - other["low"]).abs().median() < 0.02
+
+
+def test_the_frames_are_not_touched() -> None:
+    frame = make_frame("a", row("b", evidence_refs=("a",), superseded_by="c"), "c")
+    references = find_references(frame)
+    before, references_before = frame.copy(deep=True), references.copy(deep=True)
+    cap_curve(frame, references)
+    pd.testing.assert_frame_equal(frame, before)
+    pd.testing.assert_frame_equal(references, references_before)
+
+
+def test_wrong_arguments_are_named() -> None:
+    frame = make_episodes(3)
+    with pytest.raises(ValueError, match="references has no column 'target_position'"):
+        cap_curve(frame, pd.DataFrame({c.MEMORY_ID: ["m1"], c.AT: [START]}))
+    with pytest.raises(ValueError, match=r"confidence must lie between 0\.5 and 1, not 1\.5"):
+        cap_curve(frame, confidence=1.5)
+    with pytest.raises(ValueError, match="caps must be 0 or more, not -1"):
+        prepare_sizing(frame).at([-1])
+
+
+def test_weights_undo_what_young_memories_could_not_show() -> None:
+    rng = np.random.default_rng(1)
+    cap = np.array([300])
+    plain, weighted, true = [], [], []
+    for _ in range(10):
+        at = np.sort(rng.integers(1, 2000, 1500))
+        distance = np.ceil(rng.lognormal(4, 2, 1500)).astype(int)
+        there = distance <= at
+        references = make_references(make_episodes(2000), at[there], distance[there])
+        estimate = prepare_sizing(make_episodes(2000), references).estimate
+        plain.append(estimate.observed_at(cap)[0])
+        weighted.append(estimate.share_at(cap)[0])
+        true.append((distance <= 300).sum() / (distance <= estimate.horizon).sum())
+    assert np.mean(plain) > np.mean(true) + 0.03
+    assert np.mean(weighted) == pytest.approx(np.mean(true), abs=0.015)
+
+
+def test_a_log_kept_only_lately_is_weighted_by_what_it_could_see() -> None:
+    rng = np.random.default_rng(2)
+    at = np.sort(rng.integers(1500, 2000, 800))
+    distance = np.ceil(rng.lognormal(4, 1.5, 800)).astype(int).clip(1, 1400)
+    log = make_references(make_episodes(2000), at, distance).assign(kind="log")
+    estimate = prepare_sizing(make_episodes(2000), log).estimate
+    caps = np.array([20, 100, 500])
+    np.testing.assert_allclose(estimate.share_at(caps), estimate.observed_at(caps), atol=0.01)
+    as_evidence = prepare_sizing(make_episodes(2000), log.assign(kind="evidence")).estimate
+    assert (as_evidence.share_at(caps) < estimate.share_at(caps) - 0.01).any()

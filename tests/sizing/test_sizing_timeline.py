@@ -1,0 +1,134 @@
+"""Along a history: boot contexts agree with the cap curve, age ranks with hit ratios."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from frames import make_episodes, make_frame, make_references, row
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memlab import columns as c
+from memlab.frame.loading import load
+from memlab.report.bundled import store_path
+from memlab.sizing import age_rank_quantiles, age_ranks, boot_over_time, cap_curve
+
+
+@pytest.fixture(scope="module")
+def two_years() -> pd.DataFrame:
+    return load(store_path("two_years"))
+
+
+def at_cap(timeline: pd.DataFrame, cap: int | None) -> pd.DataFrame:
+    wanted = timeline["keep_recent"].isna() if cap is None else timeline["keep_recent"] == cap
+    return timeline[wanted.fillna(value=False)]
+
+
+def test_mean_and_peak_over_time_are_those_of_the_cap_curve(two_years: pd.DataFrame) -> None:
+    timeline = boot_over_time(two_years, [0, 50, 400], moments=len(two_years))
+    curve = cap_curve(two_years)
+    for cap in (0, 50, 400):
+        held = at_cap(timeline, cap)
+        assert len(held) == len(two_years)
+        for measure in ("items", "tokens"):
+            assert held[measure].max() == curve.loc[cap, f"boot_{measure}_max"]
+            assert held[measure].mean() == pytest.approx(curve.loc[cap, f"boot_{measure}_mean"])
+
+
+def test_no_cap_ends_with_what_is_active_now(two_years: pd.DataFrame) -> None:
+    last = at_cap(boot_over_time(two_years, []), None).iloc[-1]
+    active = two_years[two_years[c.ACTIVE]]
+    assert (last["items"], last["tokens"]) == (len(active), active[c.TOKENS].sum())
+    assert last["written"] == len(two_years)
+
+
+def test_a_long_history_is_looked_at_in_so_many_moments(two_years: pd.DataFrame) -> None:
+    thin = boot_over_time(two_years, [50], moments=11)
+    whole = boot_over_time(two_years, [50], moments=len(two_years))
+    assert len(at_cap(thin, 50)) == len(at_cap(thin, None)) == 11
+    assert at_cap(thin, 50)["written"].iloc[[0, -1]].tolist() == [1, len(two_years)]
+    same = whole.merge(thin, on=["keep_recent", "written", "at", "items", "tokens"])
+    assert len(same) == len(thin)
+
+
+def test_times_go_forward_whatever_order_rows_were_dated_in() -> None:
+    frame = make_frame(*"abcd")
+    frame[c.CREATED_AT] = frame[c.CREATED_AT].iloc[[2, 0, 3, 1]].reset_index(drop=True)
+    assert boot_over_time(frame, [])["at"].is_monotonic_increasing
+
+
+def test_rows_without_a_time_leave_no_hole() -> None:
+    frame = make_frame(*"abcd")
+    frame.loc[[0, 2], c.CREATED_AT] = pd.NaT
+    assert boot_over_time(frame, [1])["at"].notna().all()
+
+
+def test_an_empty_store_has_no_moments() -> None:
+    timeline = boot_over_time(make_episodes(3).iloc[:0], [5])
+    assert timeline.empty
+    assert list(timeline) == ["keep_recent", "written", "at", "items", "tokens"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"caps": [5, -1]}, "caps must be 0 or more, not -1"),
+        ({"caps": [5], "moments": 1}, "moments must be 2 or more, not 1"),
+    ],
+)
+def test_boot_over_time_refuses_nonsense(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        boot_over_time(make_episodes(3), **arguments)  # type: ignore[arg-type]
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    needs=st.lists(st.tuples(st.integers(1, 39), st.integers(1, 39)), min_size=1, max_size=30),
+    cap=st.integers(0, 40),
+)
+def test_a_cap_serves_the_needs_whose_rank_it_reaches(
+    needs: list[tuple[int, int]], cap: int
+) -> None:
+    frame = make_episodes(40)
+    at, back = zip(*((at, min(back, at)) for at, back in needs), strict=True)
+    references = make_references(frame, at, back)
+    ranks = age_ranks(frame, references)
+    served = cap_curve(frame, references)["hit_ratio_observed"]
+    assert (ranks["age_rank"] <= cap).mean() == pytest.approx(served.loc[cap])
+
+
+def test_a_need_of_a_load_bearing_row_has_rank_0() -> None:
+    frame = make_frame(
+        row("d", **{c.KIND: "semantic"}), "e", row("f", **{c.EVIDENCE_REFS: ("d", "e")})
+    )
+    assert age_ranks(frame)["age_rank"].tolist() == [0, 1]
+    assert age_rank_quantiles(age_ranks(frame), parts=1)["references"].tolist() == [1]
+
+
+def test_quantiles_are_of_the_needs_of_their_part() -> None:
+    frame = make_episodes(100)
+    references = make_references(frame, [10, 20, 30, 40, 90], [1, 5, 2, 9, 70])
+    table = age_rank_quantiles(age_ranks(frame, references), parts=2)
+    assert table["first"].tolist() == [0, 50]
+    assert table["last"].tolist() == [50, 100]
+    assert table["references"].tolist() == [4, 1]
+    assert table["p50"].tolist() == [2, 70]
+    assert table["p90"].tolist() == [9, 70]
+
+
+def test_a_part_without_needs_has_no_quantile() -> None:
+    table = age_rank_quantiles(age_ranks(make_episodes(10)), parts=3)
+    assert table["references"].tolist() == [0, 0, 0]
+    assert table["p50"].isna().all()
+    assert np.array_equal(table["last"], [3, 7, 10])
+
+
+def test_quantiles_refuse_no_parts() -> None:
+    with pytest.raises(ValueError, match="parts must be 1 or more, not 0"):
+        age_rank_quantiles(age_ranks(make_episodes(3)), parts=0)
+
+
+def test_few_references_leave_the_limits_of_the_curve_unknown() -> None:
+    frame = make_episodes(40)
+    curve = cap_curve(frame, make_references(frame, [10, 20], [3, 4]))
+    assert curve["hit_ratio"].notna().all()
+    assert curve[["low", "high"]].isna().all(axis=None)

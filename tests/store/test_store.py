@@ -1,0 +1,487 @@
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from invariants import assert_compacted, rows_of
+
+from memlab.errors import BadRowError, CompactionError, StoreError
+from memlab.items import EventId, EventRef, MemoryItem, MemoryKind, MemoryProvenance
+from memlab.store import SqliteMemoryStore
+from memlab.store.database import CREATE_TABLE
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def item(memory_id: str, kind: str = "episodic", *tags: str, **fields: object) -> MemoryItem:
+    provenance = MemoryProvenance(
+        None, "agent", source_task_ref=f"issue:{memory_id}", created_at=NOON
+    )
+    fields.setdefault("title", f"title of {memory_id}")
+    return MemoryItem(
+        memory_id, MemoryKind(kind), body="body", provenance=provenance, tags=tags, **fields
+    )  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "memory.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SqliteMemoryStore]:
+    with SqliteMemoryStore(path) as opened:
+        yield opened
+
+
+def put_all(store: SqliteMemoryStore, *items: MemoryItem) -> None:
+    for one in items:
+        store.put(one)
+
+
+def episodes(count: int, start: int = 1) -> list[MemoryItem]:
+    return [item(f"e{n}", "episodic", "merged") for n in range(start, start + count)]
+
+
+def ids(store: SqliteMemoryStore) -> list[str]:
+    return [row[1].decode() for row in rows_of(store.connection).values()]
+
+
+class TestReadingAndWriting:
+    def test_an_item_comes_back_as_it_was_written(self, store: SqliteMemoryStore) -> None:
+        provenance = MemoryProvenance(
+            EventRef(EventId("event-9"), 9),
+            "agent",
+            source_task_ref="issue:#9",
+            confidence=0.25,
+            created_at=datetime(2026, 3, 1, 14, 30, 0, 123456, tzinfo=timezone(timedelta(hours=2))),
+            supersedes=("e1", "e2"),
+            evidence_refs=("issue:#3",),
+        )
+        written = MemoryItem(
+            "e9", MemoryKind.EPISODIC, "ü\0", "'; --", provenance, ("a", "b"), "e10"
+        )
+        store.put(written)
+        assert store.get("e9") == written
+
+    def test_an_item_without_an_event_comes_back_without_one(
+        self, store: SqliteMemoryStore
+    ) -> None:
+        store.put(item("e1"))
+        assert store.get("e1") == item("e1")
+
+    def test_an_unknown_id_gives_nothing(self, store: SqliteMemoryStore) -> None:
+        assert store.get("nobody") is None
+
+    def test_writing_again_replaces_and_keeps_the_place(self, store: SqliteMemoryStore) -> None:
+        put_all(store, *episodes(3), replace(item("e1"), title="second thought"))
+        assert [one.memory_id for one in store.list_active()] == ["e1", "e2", "e3"]
+        assert store.list_active()[0].title == "second thought"
+
+    def test_active_items_come_in_rowid_order_by_kind(self, store: SqliteMemoryStore) -> None:
+        put_all(store, item("z"), item("d", "semantic"), item("a"), item("s", "procedural"))
+        assert [one.memory_id for one in store.list_active()] == ["z", "d", "a", "s"]
+        assert [one.memory_id for one in store.list_active(kind=MemoryKind.EPISODIC)] == ["z", "a"]
+
+    def test_rejected_paths_are_the_active_items_with_that_tag(
+        self, store: SqliteMemoryStore
+    ) -> None:
+        put_all(
+            store,
+            item("e1", "episodic", "rejected-path"),
+            item("e2", "episodic", "rejected-paths"),
+            item("d1", "semantic", "axis:foo", "rejected-path"),
+            item("e3", "episodic", "rejected-path", superseded_by="e1"),
+        )
+        assert [one.memory_id for one in store.list_rejected_paths()] == ["e1", "d1"]
+
+    def test_a_superseded_item_is_no_longer_active(self, store: SqliteMemoryStore) -> None:
+        put_all(store, *episodes(2))
+        store.supersede("e1", by_memory_id="e2")
+        assert [one.memory_id for one in store.list_active()] == ["e2"]
+        superseded = store.get("e1")
+        assert superseded is not None
+        assert superseded.superseded_by == "e2"
+
+    @pytest.mark.parametrize(("old", "new", "named"), [("e9", "e1", "e9"), ("e1", "e9", "e9")])
+    def test_superseding_names_a_missing_id_and_changes_nothing(
+        self, store: SqliteMemoryStore, old: str, new: str, named: str
+    ) -> None:
+        put_all(store, *episodes(2))
+        before = rows_of(store.connection)
+        with pytest.raises(KeyError, match=named):
+            store.supersede(old, by_memory_id=new)
+        assert rows_of(store.connection) == before
+
+    def test_an_item_cannot_supersede_itself(self, store: SqliteMemoryStore) -> None:
+        put_all(store, *episodes(1))
+        with pytest.raises(ValueError, match="by_memory_id"):
+            store.supersede("e1", by_memory_id="e1")
+
+    def test_a_row_that_is_no_item_is_named(self, store: SqliteMemoryStore) -> None:
+        put_all(store, *episodes(1))
+        store.connection.execute("UPDATE memory_items SET created_at = 'yesterday'")
+        with pytest.raises(BadRowError, match=r"'e1' cannot be read.*yesterday") as refused:
+            store.list_active()
+        assert refused.value.memory_id == "e1"
+
+
+class TestOpening:
+    def test_it_opens_wal_and_makes_parent_folders(self, tmp_path: Path) -> None:
+        with SqliteMemoryStore(tmp_path / "a" / "b" / "memory.db") as store:
+            assert store.connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+    def test_a_store_in_memory_works(self) -> None:
+        with SqliteMemoryStore(":memory:") as store:
+            put_all(store, *episodes(3))
+            assert store.compact_episodic(1) == 2
+            assert store.path is None
+
+    def test_what_was_written_is_there_after_reopening(self, path: Path) -> None:
+        with SqliteMemoryStore(path) as store:
+            put_all(store, *episodes(5))
+            store.compact_episodic(2)
+        with SqliteMemoryStore(path) as store:
+            assert ids(store) == ["e4", "e5"]
+
+    def test_the_table_is_the_agents_own(self, store: SqliteMemoryStore) -> None:
+        columns = store.connection.execute(
+            "SELECT name, type, \"notnull\", pk FROM pragma_table_info('memory_items')"
+        ).fetchall()
+        assert columns == [
+            ("memory_id", "TEXT", 0, 1),
+            ("kind", "TEXT", 1, 0),
+            ("title", "TEXT", 1, 0),
+            ("body", "TEXT", 1, 0),
+            ("tags_json", "TEXT", 1, 0),
+            ("source_event_id", "TEXT", 0, 0),
+            ("source_sequence", "INTEGER", 0, 0),
+            ("source_task_ref", "TEXT", 0, 0),
+            ("authored_by", "TEXT", 1, 0),
+            ("confidence", "REAL", 1, 0),
+            ("created_at", "TEXT", 1, 0),
+            ("supersedes_json", "TEXT", 1, 0),
+            ("evidence_refs_json", "TEXT", 1, 0),
+            ("superseded_by", "TEXT", 0, 0),
+        ]
+        schema = store.connection.execute("SELECT name FROM sqlite_schema").fetchall()
+        assert schema == [("memory_items",), ("sqlite_autoindex_memory_items_1",)]
+
+    @pytest.mark.parametrize(
+        ("statement", "words"),
+        [
+            ("CREATE VIEW memory_items AS SELECT 1", "is a view, not a table"),
+            (
+                "CREATE TABLE memory_items (memory_id TEXT PRIMARY KEY)",
+                "lacks the column kind, title",
+            ),
+            (
+                "CREATE TABLE memory_items (memory_id TEXT PRIMARY KEY) WITHOUT ROWID",
+                "was made WITHOUT ROWID",
+            ),
+        ],
+    )
+    def test_another_schema_is_refused_and_left_alone(
+        self, path: Path, statement: str, words: str
+    ) -> None:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(statement)
+            connection.commit()
+        before = path.read_bytes()
+        with pytest.raises(StoreError, match=words):
+            SqliteMemoryStore(path)
+        assert path.read_bytes() == before
+
+    def test_a_text_file_is_refused_and_left_alone(self, path: Path) -> None:
+        path.write_text("These are not the memories you are looking for.\n" * 100)
+        before = path.read_bytes()
+        with pytest.raises(StoreError, match=r"memory\.db is not a SQLite database"):
+            SqliteMemoryStore(path)
+        assert path.read_bytes() == before
+
+    @pytest.mark.parametrize("content", ["x", "not a store"])
+    def test_a_file_of_a_few_bytes_is_refused_and_left_alone(
+        self, path: Path, content: str
+    ) -> None:
+        path.write_text(content)
+        with pytest.raises(StoreError, match="is not a SQLite database"):
+            SqliteMemoryStore(path)
+        assert path.read_text() == content
+
+    def test_a_folder_that_cannot_be_made_is_named(self, path: Path) -> None:
+        path.write_text("in the way")
+        with pytest.raises(StoreError, match=r"the folder of .* cannot be made"):
+            SqliteMemoryStore(path / "memory.db")
+
+    def test_a_copy_holds_the_same_rows(self, store: SqliteMemoryStore, tmp_path: Path) -> None:
+        put_all(store, *episodes(3))
+        store.copy_to(tmp_path / "copy.db")
+        assert rows_of(tmp_path / "copy.db") == rows_of(store.connection)
+
+    def test_a_copy_is_not_written_over_another_file(
+        self, store: SqliteMemoryStore, tmp_path: Path
+    ) -> None:
+        other = tmp_path / "other.db"
+        with SqliteMemoryStore(other) as kept:
+            put_all(kept, item("theirs"))
+        with pytest.raises(StoreError, match=r"other\.db exists"):
+            store.copy_to(other)
+        with SqliteMemoryStore(other) as kept:
+            assert ids(kept) == ["theirs"]
+
+
+class TestCompaction:
+    def test_the_newest_prunable_and_all_load_bearing_rows_survive(
+        self, store: SqliteMemoryStore
+    ) -> None:
+        put_all(store, item("d1", "semantic"), *episodes(5), item("s1", "procedural"))
+        assert store.compact_episodic(2) == 3
+        assert ids(store) == ["d1", "e4", "e5", "s1"]
+
+    def test_a_rejected_path_survives_a_cap_of_zero(self, store: SqliteMemoryStore) -> None:
+        put_all(store, item("r1", "episodic", "failed", "rejected-path"), *episodes(4))
+        assert store.compact_episodic(0) == 4
+        assert ids(store) == ["r1"]
+
+    def test_a_second_compaction_changes_nothing(self, store: SqliteMemoryStore) -> None:
+        put_all(store, *episodes(5))
+        store.compact_episodic(2)
+        before = rows_of(store.connection)
+        assert store.compact_episodic(2) == 0
+        assert rows_of(store.connection) == before
+
+    def test_under_the_cap_nothing_is_written(self, path: Path) -> None:
+        with SqliteMemoryStore(path) as store:
+            put_all(store, *episodes(3))
+        before = path.read_bytes()
+        with SqliteMemoryStore(path) as store:
+            wal = path.with_name("memory.db-wal")
+            written = wal.stat().st_size if wal.exists() else 0
+            assert store.compact_episodic(10) == 0
+            assert (wal.stat().st_size if wal.exists() else 0) == written
+        assert path.read_bytes() == before
+
+    @pytest.mark.parametrize("keep_recent", [1, 10])
+    def test_the_connection_is_left_as_it_was(
+        self, store: SqliteMemoryStore, keep_recent: int
+    ) -> None:
+        def state() -> list[object]:
+            queries = ("PRAGMA cache_size", "SELECT count(*) FROM sqlite_temp_schema")
+            return [store.connection.execute(query).fetchone() for query in queries]
+
+        put_all(store, *episodes(3))
+        before = state()
+        store.compact_episodic(keep_recent)
+        assert state() == before
+
+    def test_only_load_bearing_rows_means_nothing_to_do(self, store: SqliteMemoryStore) -> None:
+        put_all(store, item("d1", "semantic"), item("s1", "procedural"))
+        assert store.compact_episodic(0) == 0
+
+    def test_an_empty_store_means_nothing_to_do(self, store: SqliteMemoryStore) -> None:
+        assert store.compact_episodic(0) == 0
+
+    @pytest.mark.parametrize("keep_recent", [-1, True, False, 1.0, "5", None])
+    def test_anything_but_a_count_is_refused(
+        self, store: SqliteMemoryStore, keep_recent: object
+    ) -> None:
+        put_all(store, *episodes(3))
+        with pytest.raises(ValueError, match="keep_recent"):
+            store.compact_episodic(keep_recent)  # type: ignore[arg-type]
+        assert len(ids(store)) == 3
+
+    def test_a_cap_beyond_any_rowid_keeps_everything(self, store: SqliteMemoryStore) -> None:
+        put_all(store, *episodes(3))
+        assert store.compact_episodic(10**30) == 0
+
+    def test_six_hundred_rows_become_fifty_eight(self, store: SqliteMemoryStore) -> None:
+        decisions = [item(f"d{n}", "semantic") for n in range(3)]
+        skills = [item(f"s{n}", "procedural") for n in range(5)]
+        put_all(store, *decisions, *episodes(592), *skills)
+        before = rows_of(store.connection)
+        assert store.compact_episodic(50) == 542
+        assert len(ids(store)) == 58
+        assert {"d0", "d1", "d2", "s0", "s1", "s2", "s3", "s4"} <= set(ids(store))
+        assert_compacted(before, rows_of(store.connection), 50)
+
+    def test_superseded_rows_are_not_touched(self, store: SqliteMemoryStore) -> None:
+        put_all(store, *episodes(6))
+        for old in ("e1", "e3"):
+            store.supersede(old, by_memory_id="e6")
+        assert store.compact_episodic(1) == 3
+        assert ids(store) == ["e1", "e3", "e6"]
+
+    def test_a_rewritten_episode_keeps_its_old_place(self, store: SqliteMemoryStore) -> None:
+        put_all(store, *episodes(3), replace(item("e1"), title="written again"))
+        assert store.compact_episodic(1) == 2
+        assert ids(store) == ["e3"]
+
+    def test_a_reused_rowid_counts_as_the_newest(self, store: SqliteMemoryStore) -> None:
+        put_all(store, *episodes(3))
+        store.connection.execute("DELETE FROM memory_items WHERE memory_id = 'e3'")
+        put_all(store, item("e4"))
+        assert [position for position, _ in rows_of(store.connection).items()] == [1, 2, 3]
+        assert store.compact_episodic(1) == 2
+        assert ids(store) == ["e4"]
+
+    def test_tags_that_differ_on_every_row_are_judged_each(self, store: SqliteMemoryStore) -> None:
+        tagged = [item(f"e{n}", "episodic", f"run:{n}") for n in range(200)]
+        put_all(store, *tagged, item("r", "episodic", "run:x", "rejected-path"), item("last"))
+        assert store.compact_episodic(10) == 191
+        assert ids(store) == [*(f"e{n}" for n in range(191, 200)), "r", "last"]
+
+    def test_a_trigger_cannot_cost_a_decision(self, path: Path) -> None:
+        with SqliteMemoryStore(path) as store:
+            put_all(store, item("d1", "semantic"), *episodes(3))
+            store.connection.execute(
+                "CREATE TRIGGER greedy AFTER DELETE ON memory_items BEGIN "
+                "DELETE FROM memory_items WHERE kind = 'semantic'; END"
+            )
+        before, rows = path.read_bytes(), rows_of(path)
+        with SqliteMemoryStore(path) as store:
+            with pytest.raises(CompactionError, match=r"0 of 1 load-bearing.*rolled back.*trigger"):
+                store.compact_episodic(1)
+            assert rows_of(store.connection) == rows
+        assert path.read_bytes() == before
+
+    @pytest.mark.parametrize(
+        "action",
+        [
+            "UPDATE memory_items SET title = '', body = '' WHERE memory_id = 'd1'",
+            "UPDATE memory_items SET memory_id = 'd2' WHERE memory_id = 'd1'",
+            "INSERT OR REPLACE INTO memory_items SELECT * FROM memory_items WHERE memory_id = 'd1'",
+            "DELETE FROM memory_items WHERE memory_id = 'e3'",
+            "UPDATE memory_items SET superseded_by = NULL WHERE memory_id = 'old'",
+            "SELECT RAISE(IGNORE)",
+        ],
+    )
+    def test_a_trigger_cannot_change_or_keep_any_row(
+        self, store: SqliteMemoryStore, action: str
+    ) -> None:
+        put_all(store, item("d1", "semantic"), item("old", superseded_by="e3"), *episodes(3))
+        store.connection.execute(
+            f"CREATE TRIGGER sly BEFORE DELETE ON memory_items BEGIN {action}; END"
+        )
+        before = rows_of(store.connection)
+        with pytest.raises(CompactionError, match=r"rolled back.*trigger"):
+            store.compact_episodic(1)
+        assert rows_of(store.connection) == before
+
+    def test_a_trigger_that_minds_its_own_table_is_in_nobodys_way(
+        self, store: SqliteMemoryStore
+    ) -> None:
+        put_all(store, item("d1", "semantic"), *episodes(3))
+        store.connection.execute("CREATE TABLE gone (memory_id)")
+        store.connection.execute(
+            "CREATE TRIGGER note AFTER DELETE ON memory_items BEGIN "
+            "INSERT INTO gone VALUES (old.memory_id); END"
+        )
+        assert store.compact_episodic(1) == 2
+        assert store.connection.execute("SELECT * FROM gone").fetchall() == [("e1",), ("e2",)]
+
+    @pytest.mark.parametrize("tags", [("rejected-path", "REJECTED-path"), ("MERGED", "merged")])
+    @pytest.mark.parametrize("order", [1, -1])
+    def test_tags_differ_where_a_table_takes_no_notice_of_case(
+        self, path: Path, tags: tuple[str, str], order: int
+    ) -> None:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute(
+                CREATE_TABLE.replace("tags_json TEXT", "tags_json TEXT COLLATE NOCASE")
+            )
+        with SqliteMemoryStore(path) as store:
+            put_all(store, *(item(tag, "episodic", tag) for tag in tags[::order]))
+            before = rows_of(store.connection)
+            store.compact_episodic(0)
+            assert_compacted(before, rows_of(store.connection), 0)
+
+    @pytest.mark.parametrize(
+        ("change", "words"),
+        [
+            ("kind = 'dream'", "kind 'dream' is not one of"),
+            ("tags_json = '[1]'", "is not a JSON list of strings"),
+            ("tags_json = 'rejected-path'", "is not JSON"),
+            ("tags_json = x'5b5d'", "is not text"),
+            ("tags_json = CAST(x'ff' AS TEXT)", "is not UTF-8"),
+        ],
+    )
+    def test_an_unclassifiable_row_is_named_and_nothing_goes(
+        self, store: SqliteMemoryStore, change: str, words: str
+    ) -> None:
+        put_all(store, *episodes(5))
+        store.connection.execute(f"UPDATE memory_items SET {change} WHERE memory_id = 'e2'")
+        before = rows_of(store.connection)
+        with pytest.raises(BadRowError, match=words) as refused:
+            store.compact_episodic(1)
+        assert (refused.value.position, refused.value.memory_id) == (2, "e2")
+        assert "nothing was deleted" in str(refused.value)
+        assert rows_of(store.connection) == before
+
+    def test_an_unclassifiable_row_that_is_superseded_is_in_nobodys_way(
+        self, store: SqliteMemoryStore
+    ) -> None:
+        put_all(store, *episodes(3))
+        store.connection.execute(
+            "UPDATE memory_items SET kind = 'dream', superseded_by = 'e3' WHERE memory_id = 'e1'"
+        )
+        assert store.compact_episodic(0) == 2
+        assert ids(store) == ["e1"]
+
+    def test_a_caller_that_dies_between_compactions_leaves_no_selection_behind(
+        self, store: SqliteMemoryStore
+    ) -> None:
+        put_all(store, *episodes(3))
+        store.connection.execute("UPDATE memory_items SET kind = 'dream' WHERE memory_id = 'e2'")
+        with pytest.raises(BadRowError):
+            store.compact_episodic(1)
+        store.connection.execute("UPDATE memory_items SET kind = 'episodic'")
+        assert store.compact_episodic(1) == 2
+
+
+WRITER = """
+import sys
+from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
+from memlab.store import SqliteMemoryStore
+
+with SqliteMemoryStore(sys.argv[1]) as store:
+    for n in range(int(sys.argv[2])):
+        kind = MemoryKind.SEMANTIC if n % 10 == 0 else MemoryKind.EPISODIC
+        provenance = MemoryProvenance(None, "writer", source_task_ref=f"issue:#{n}")
+        store.put(MemoryItem(f"m{n}", kind, "title", "body", provenance))
+        print(n, flush=True)
+"""
+
+
+def test_a_writer_and_a_compacting_process_lose_nothing(path: Path) -> None:
+    puts, keep_recent = 300, 5
+    with SqliteMemoryStore(path) as store:
+        command = [sys.executable, "-c", WRITER, str(path), str(puts)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writer:
+            deleted = 0
+            while writer.poll() is None:
+                deleted += store.compact_episodic(keep_recent)
+            assert writer.stderr is not None
+            assert writer.stderr.read() == b""
+        deleted += store.compact_episodic(keep_recent)
+        left = ids(store)
+    assert [one for one in left if int(one[1:]) % 10 == 0] == [f"m{n}" for n in range(0, puts, 10)]
+    newest = [f"m{n}" for n in range(puts) if n % 10][-keep_recent:]
+    assert [one for one in left if int(one[1:]) % 10] == newest
+    assert deleted + len(left) == puts
+
+
+def test_importing_the_store_loads_the_standard_library_alone() -> None:
+    program = (
+        "import sys; before = set(sys.modules); from memlab.store import SqliteMemoryStore; "
+        "import json; print(json.dumps(sorted(set(sys.modules) - before)))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+    )
+    loaded = {name.partition(".")[0] for name in json.loads(run.stdout)}
+    assert loaded - set(sys.stdlib_module_names) == {"memlab"}
