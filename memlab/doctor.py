@@ -21,7 +21,7 @@ from memlab.items import REJECTED_PATH_TAG, MemoryKind
 from memlab.store.archive import Archive, Entry, archive_path, read_archive
 from memlab.store.database import COLUMNS, connect_reading, exact, read_store, store_file
 from memlab.store.rows import fingerprint_of
-from memlab.text import Sheet, as_html, as_text
+from memlab.text import Sheet, Shown
 
 WORTH_RECLAIMING: Final = 1_000_000
 """Bytes of free pages below which rewriting a store is not worth a word."""
@@ -60,8 +60,8 @@ class Check:
     counts: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Diagnosis:
+@dataclass(frozen=True, repr=False)
+class Diagnosis(Shown):
     """What :func:`diagnose` found.
 
     Parameters
@@ -89,13 +89,8 @@ class Diagnosis:
         """Return all of it as JSON."""
         return json.dumps(self.to_dict(), indent=2)
 
-    def __str__(self) -> str:
-        return as_text(self._sheet())
-
-    def _repr_html_(self) -> str:
-        return as_html(self._sheet())
-
-    def _sheet(self) -> Sheet:
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
         facts = []
         for check in self.checks:
             facts.append((f"{check.status:<4} {check.name}", check.summary))

@@ -46,6 +46,25 @@ class Sheet(NamedTuple):
     tables: Sequence[Table] = ()
 
 
+class Shown:
+    """What shows itself as one page, whether echoed, printed or the last line of a cell.
+
+    A dataclass that inherits from it says ``repr=False``, or it would write a ``repr`` of its own.
+    """
+
+    __slots__ = ()
+
+    def sheet(self) -> Sheet:
+        """Return the page."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return as_text(self.sheet())
+
+    def _repr_html_(self) -> str:
+        return as_html(self.sheet())
+
+
 def for_terminal(text: str) -> str:
     r"""Return `text` with every character that could steer a terminal written as an escape.
 

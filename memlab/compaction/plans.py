@@ -25,7 +25,7 @@ from memlab.compaction.wire import (
     tuples_of,
 )
 from memlab.errors import PlanError
-from memlab.text import Sheet, Table, as_html, as_text
+from memlab.text import Sheet, Shown, Table
 
 LISTED: Final = 10
 """How many rows a printed plan lists; the others are counted."""
@@ -116,7 +116,7 @@ class Size(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Plan:
+class Plan(Shown):
     """What a policy would delete from a store. Printing it is the dry run.
 
     Parameters
@@ -226,13 +226,8 @@ class Plan:
             )
         return plan
 
-    def __repr__(self) -> str:
-        return as_text(self._sheet())
-
-    def _repr_html_(self) -> str:
-        return as_html(self._sheet())
-
-    def _sheet(self) -> Sheet:
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
         facts = [
             ("policy", in_words(self.policy)),
             ("made", _minute(self.made_at)),
@@ -275,7 +270,7 @@ class Plan:
 
 
 @dataclass(frozen=True, repr=False)
-class Receipt:
+class Receipt(Shown):
     """What applying a plan did.
 
     Parameters
@@ -352,13 +347,8 @@ class Receipt:
                 token_rule=field_of(content, "token_rule", str),
             )
 
-    def __repr__(self) -> str:
-        return as_text(self._sheet())
-
-    def _repr_html_(self) -> str:
-        return as_html(self._sheet())
-
-    def _sheet(self) -> Sheet:
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
         facts = [
             ("policy", in_words(self.policy)),
             ("applied", _minute(self.applied_at)),

@@ -13,11 +13,11 @@ from memlab.compaction.applying import Watch, opened_for_change, unwatched
 from memlab.errors import StoreError
 from memlab.store.archive import archive_path
 from memlab.store.database import CREATE_TABLE, connect_reading, read_store, store_file
-from memlab.text import Sheet, as_html, as_text
+from memlab.text import Sheet, Shown
 
 
-@dataclass(frozen=True)
-class Space:
+@dataclass(frozen=True, repr=False)
+class Space(Shown):
     """Bytes on the disk that belong to a store.
 
     Parameters
@@ -50,20 +50,15 @@ class Space:
         """Return the fields as JSON values."""
         return asdict(self)
 
-    def __str__(self) -> str:
-        return as_text(self._sheet())
-
-    def _repr_html_(self) -> str:
-        return as_html(self._sheet())
-
-    def _sheet(self) -> Sheet:
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
         sizes = {name: size for name, size in asdict(self).items() if isinstance(size, int)}
         facts = [(name.replace("_", " "), in_bytes(size)) for name, size in sizes.items()]
         return Sheet(f"room on the disk for {self.store}", facts)
 
 
-@dataclass(frozen=True)
-class Vacuumed:
+@dataclass(frozen=True, repr=False)
+class Vacuumed(Shown):
     """What :func:`vacuum` did: the sizes before and after."""
 
     before: Space
@@ -78,11 +73,14 @@ class Vacuumed:
         """Return both sizes as JSON values."""
         return {"freed": self.freed} | asdict(self)
 
-    def __str__(self) -> str:
-        return (
-            f"{in_bytes(self.freed)} given back: the file was {in_bytes(self.before.file)} and is "
-            f"{in_bytes(self.after.file)}"
-        )
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
+        sizes = {"file": "file", "write-ahead log": "wal", "free pages": "free"}
+        facts = [
+            (name, f"{in_bytes(getattr(self.before, of))} -> {in_bytes(getattr(self.after, of))}")
+            for name, of in sizes.items()
+        ]
+        return Sheet(f"{in_bytes(self.freed)} given back by {self.after.store}", facts)
 
 
 class VacuumStep(StrEnum):

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from memlab import columns as c
-from memlab.text import Sheet, Table, as_html, as_text
+from memlab.text import Sheet, Shown, Table
 
 Mask: TypeAlias = NDArray[np.bool_]
 
@@ -48,7 +48,7 @@ class Boot:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class CapEffect:
+class CapEffect(Shown):
     """What one compaction to `keep_recent` prunable rows would do to a boot context.
 
     Attributes
@@ -72,11 +72,9 @@ class CapEffect:
     newest_kept: datetime | None
     newest_pruned: datetime | None
 
-    def __repr__(self) -> str:
-        return as_text(_effect_sheet(self))
-
-    def _repr_html_(self) -> str:
-        return as_html(_effect_sheet(self))
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
+        return _effect_sheet(self)
 
 
 def boot_context(frame: pd.DataFrame) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from memlab.growth.context import (
     moment_of,
 )
 from memlab.growth.curve import NEVER, lifetimes, successors
-from memlab.text import Sheet, Table, as_html, as_text
+from memlab.text import Sheet, Shown, Table
 
 PACE_WINDOWS: Final = 8
 PACE_WINDOW: Final = timedelta(days=7)
@@ -69,7 +69,7 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class StoreSummary:
+class StoreSummary(Shown):
     """The headline numbers of a store.
 
     Attributes
@@ -111,11 +111,9 @@ class StoreSummary:
     undated: int
     token_rule: str
 
-    def __repr__(self) -> str:
-        return as_text(summary_sheet(self))
-
-    def _repr_html_(self) -> str:
-        return as_html(summary_sheet(self))
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
+        return summary_sheet(self)
 
 
 def summarize(frame: pd.DataFrame, *, now: datetime, threshold: int = 50) -> StoreSummary:

@@ -13,6 +13,7 @@ from memlab import columns as col
 from memlab.policies import Policy
 from memlab.policies.readings import moment as as_moment
 from memlab.replay.life import Ints, Life
+from memlab.text import Sheet, Shown
 
 KEPT: Final = "kept"
 EVICTED_AT: Final = "evicted_at_position"
@@ -25,8 +26,8 @@ NEVER: Final = np.iinfo(np.int64).max
 """The moment at which a row that stays is gone."""
 
 
-@dataclass(frozen=True)
-class Replay:
+@dataclass(frozen=True, repr=False)
+class Replay(Shown):
     """What one policy would have done to one history.
 
     Attributes
@@ -106,13 +107,16 @@ class Replay:
             index=pd.Index(needs[col.AT_POSITION], name=col.AT_POSITION),
         )
 
-    def __str__(self) -> str:
-        if not len(self.references):
-            return f"{self.policy}: no references, {len(self.evicted):,} rows evicted"
-        return (
-            f"{self.policy}: {self.hit_ratio:.1%} of {len(self.references):,} needs served, "
-            f"{len(self.evicted):,} rows evicted, at most {self.most_held:,} prunable rows held"
-        )
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
+        found = len(self.references)
+        served = f"{self.hit_ratio:.1%} of {found:,} references" if found else "no references"
+        facts = [
+            ("served", served),
+            ("deleted", f"{len(self.evicted):,} memories"),
+            ("held", f"at most {self.most_held:,} prunable memories"),
+        ]
+        return Sheet(f"replay of {self.policy}", facts)
 
 
 @dataclass(frozen=True)

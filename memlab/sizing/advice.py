@@ -9,7 +9,7 @@ from memlab.sizing.choice import Choice, Verdict, check_target, choose_cap
 from memlab.sizing.curve import DEFAULT_CONFIDENCE, Sizing, prepare_sizing
 from memlab.sizing.floor import Floor
 from memlab.sizing.wording import rule_in_words, sheet_of, what_would_change
-from memlab.text import as_html, as_text
+from memlab.text import Sheet, Shown
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class TradeEnd:
 
 
 @dataclass(frozen=True, repr=False)
-class Advice:
+class Advice(Shown):
     """A cap with its evidence, or a verdict that says why there is none.
 
     Attributes
@@ -110,12 +110,9 @@ class Advice:
     would_change: tuple[str, ...]
     token_rule: str
 
-    def __repr__(self) -> str:
-        return as_text(sheet_of(self))
-
-    def _repr_html_(self) -> str:
-        """Return a table for notebooks, every text in it escaped."""
-        return as_html(sheet_of(self))
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
+        return sheet_of(self)
 
     def to_json(self) -> str:
         """Return every field as one JSON object."""

@@ -1,5 +1,6 @@
 """The room a store takes, and giving it back."""
 
+import re
 import shutil
 import sqlite3
 from contextlib import closing
@@ -177,7 +178,9 @@ def test_it_prints_what_a_person_reads(store: Path) -> None:
         "archive",
         "after",
     ]
-    assert " given back: the file was 2." in str(vacuum(store))
+    done = str(vacuum(store)).splitlines()
+    assert done[0].endswith(f" given back by {store}")
+    assert re.match(r"  file  +2\.\d MB -> [\d.]+ [kM]B$", done[1])
 
 
 @pytest.mark.parametrize(
