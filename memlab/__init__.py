@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     )
     from memlab.compaction.planning import plan
     from memlab.compaction.plans import Plan, Receipt
+    from memlab.compaction.preview import cap_effect, survivors
     from memlab.compaction.reclaim import space, vacuum
     from memlab.compaction.restoring import restore
     from memlab.doctor import diagnose
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from memlab.evidence.access_log import read_access_log
     from memlab.evidence.references import count_references, find_references
     from memlab.frame.loading import load
-    from memlab.growth import boot_context, cap_effect, growth_curve, summarize, survivors
+    from memlab.growth import boot_context, growth_curve, summarize
     from memlab.items import (
         EventId,
         EventRef,
@@ -160,7 +161,7 @@ _HOME = {
     "boot_context": "growth",
     "boot_over_time": "sizing",
     "cap_curve": "sizing",
-    "cap_effect": "growth",
+    "cap_effect": "compaction.preview",
     "compare": "replay",
     "composite_score": "policies",
     "copy_store": "store.database",
@@ -187,7 +188,7 @@ _HOME = {
     "space": "compaction.reclaim",
     "store_path": "report.bundled",
     "summarize": "growth",
-    "survivors": "growth",
+    "survivors": "compaction.preview",
     "vacuum": "compaction.reclaim",
 }
 

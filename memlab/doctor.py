@@ -13,6 +13,7 @@ from typing import Any, Final
 import pandas as pd
 
 from memlab import columns as col
+from memlab.arguments import whole_number
 from memlab.compaction.applying import Located, locate, some_of
 from memlab.compaction.reclaim import in_bytes, space
 from memlab.errors import MemlabError, UnfilledArchiveError
@@ -116,10 +117,9 @@ def diagnose(path: str | Path, *, threshold: int = 50) -> Diagnosis:
     Raises
     ------
     ValueError
-        When `threshold` is negative or not an int.
+        When `threshold` is not a whole number of 0 or more.
     """
-    if type(threshold) is not int or threshold < 0:
-        raise ValueError(f"threshold must be an int of 0 or more, not {threshold!r}")
+    threshold = whole_number("threshold", threshold)
     file = Path(path)
     if not file.exists():
         absent = f"there is no store at {path} yet"

@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from hypothesis import strategies as st
 
 from memlab import columns as c
+from memlab.items import MemoryKind
 
 START = pd.Timestamp("2025-01-01", tz="UTC")
 
@@ -89,6 +91,48 @@ def make_references(
         }
     )
     return references.astype(c.REFERENCE_DTYPES)
+
+
+ROWS_OF_ANY_KIND = st.lists(
+    st.fixed_dictionaries(
+        {
+            c.KIND: st.sampled_from([kind.value for kind in MemoryKind]),
+            c.TAGS: st.sampled_from([(), ("merged",), ("rejected-path",)]),
+            c.TOKENS: st.integers(0, 500),
+            "hours": st.integers(0, 200),
+            "successor": st.one_of(st.none(), st.integers(0, 30)),
+        }
+    ),
+    max_size=25,
+)
+
+
+def frame_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
+    """A frame of drawn rows; a successor out of range dangles."""
+    return make_frame(
+        *(
+            row(
+                f"m{n}",
+                **{name: one[name] for name in (c.KIND, c.TAGS, c.TOKENS)},
+                **{
+                    c.CREATED_AT: START + pd.Timedelta(hours=one["hours"]),
+                    c.SUPERSEDED_BY: None if one["successor"] is None else f"m{one['successor']}",
+                },
+            )
+            for n, one in enumerate(rows)
+        )
+    )
+
+
+def mixed_frame() -> pd.DataFrame:
+    """One row of every part, of 1, 2, 4, 8 and 16 tokens, the last superseded."""
+    return make_frame(
+        row("decision", **{c.KIND: "semantic", c.TOKENS: 1}),
+        row("skill", **{c.KIND: "procedural", c.TOKENS: 2}),
+        row("path", **{c.TAGS: ("rejected-path",), c.TOKENS: 4}),
+        row("episode", **{c.TOKENS: 8}),
+        row("failure", **{c.SUPERSEDED_BY: "episode", c.TOKENS: 16}),
+    )
 
 
 def _typed(values: dict[str, Any]) -> pd.DataFrame:

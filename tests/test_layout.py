@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "memlab"
 
 ORDER = [
     {"errors"},
+    {"arguments"},
     {"items"},
     {"columns"},
     {"extras"},
@@ -35,6 +36,7 @@ FLOOR = {part: floor for floor, parts in enumerate(ORDER) for part in parts}
 NOTHING_OF_SQL = {"growth", "sizing", "policies", "replay", "charts"}
 STANDARD_LIBRARY_ONLY = {
     "errors",
+    "arguments",
     "items",
     "columns",
     "extras",

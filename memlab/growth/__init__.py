@@ -1,4 +1,4 @@
-"""How a memory grew, what it costs an agent to load, and what a cap would change.
+"""How a memory grew, and what it costs an agent to load.
 
 Everything here reads frames as :func:`memlab.load` returns them and takes its verdicts from their
 labels. The boot context is what an agent loads at start: the active rows. Noise is the prunable
@@ -9,10 +9,7 @@ from memlab.growth.context import (
     PARTS,
     Amount,
     Boot,
-    CapEffect,
     boot_context,
-    cap_effect,
-    survivors,
 )
 from memlab.growth.curve import growth_curve
 from memlab.growth.summary import Forecast, Pace, StoreSummary, summarize
@@ -21,13 +18,10 @@ __all__ = [
     "PARTS",
     "Amount",
     "Boot",
-    "CapEffect",
     "Forecast",
     "Pace",
     "StoreSummary",
     "boot_context",
-    "cap_effect",
     "growth_curve",
     "summarize",
-    "survivors",
 ]

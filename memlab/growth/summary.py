@@ -8,14 +8,14 @@ import numpy as np
 import pandas as pd
 
 from memlab import columns as c
+from memlab.arguments import whole_number
 from memlab.growth.context import (
     Amount,
     Boot,
     amount_of,
+    as_datetime,
     boot_context,
     boot_of,
-    check_count,
-    moment_of,
 )
 from memlab.growth.curve import NEVER, lifetimes, successors
 from memlab.text import Sheet, Shown, Table
@@ -136,11 +136,11 @@ def summarize(frame: pd.DataFrame, *, now: datetime, threshold: int = 50) -> Sto
     Raises
     ------
     ValueError
-        When `now` has no time zone, or `threshold` is negative or not an int.
+        When `now` has no time zone, or `threshold` is not a whole number of 0 or more.
     """
     if now.tzinfo is None:
         raise ValueError(f"now must carry a time zone, not {now!r}")
-    check_count("threshold", threshold)
+    threshold = whole_number("threshold", threshold)
     everything = np.ones(len(frame), dtype=bool)
     created = frame[c.CREATED_AT]
     parts = boot_context(frame)
@@ -156,8 +156,8 @@ def summarize(frame: pd.DataFrame, *, now: datetime, threshold: int = 50) -> Sto
         },
         pace=pace,
         forecast=_forecast(frame, pace, now=now, threshold=threshold),
-        first_at=moment_of(created.min()),
-        last_at=moment_of(created.max()),
+        first_at=as_datetime(created.min()),
+        last_at=as_datetime(created.max()),
         out_of_order=int((created < created.cummax()).sum()),
         dangling=int((successors(frame)[1] < 0).sum()),
         undated=int(created.isna().sum()),

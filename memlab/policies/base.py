@@ -197,11 +197,3 @@ def _as_given(
     kept, why = np.empty_like(keep), np.empty_like(reason)
     kept[rowwise], why[rowwise] = keep, reason
     return pd.DataFrame({col.KEEP: kept, col.REASON: pd.Categorical(why)}, index=frame.index)
-
-
-def check_whole(name: str, value: object, *, least: int | None = 0) -> None:
-    """Raise a ValueError that names the argument unless it is a whole number of `least` or more."""
-    whole = not isinstance(value, bool) and isinstance(value, (int, np.integer))
-    if not whole or (least is not None and value < least):  # type: ignore[operator]
-        bound = "" if least is None else f" of {least} or more"
-        raise ValueError(f"{name}={value!r} is not a whole number{bound}")

@@ -6,7 +6,8 @@ from typing import ClassVar
 
 import pandas as pd
 
-from memlab.policies.base import Policy, check_whole
+from memlab.arguments import whole_number
+from memlab.policies.base import Policy
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Oracle(Policy):
 
     def __post_init__(self) -> None:
         """Refuse what is not a count."""
-        check_whole("max_items", self.max_items)
+        whole_number("max_items", self.max_items)
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":  # noqa: ARG002
         """Refuse to decide: the future is not in a frame."""

@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
-from memlab.policies.base import CappedPolicy, Policy, check_whole
+from memlab.arguments import whole_number
+from memlab.policies.base import CappedPolicy, Policy
 from memlab.policies.readings import times
 
 
@@ -53,7 +54,7 @@ class KeepRecent(CappedPolicy):
 
     def __post_init__(self) -> None:
         """Refuse what is not a count."""
-        check_whole("keep", self.keep)
+        whole_number("keep", self.keep)
         if self.by not in {col.POSITION, col.CREATED_AT}:
             raise ValueError(f"by={self.by!r} is neither 'position' nor 'created_at'")
 

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
-from memlab.policies.base import CappedPolicy, Policy, check_whole
+from memlab.arguments import whole_number
+from memlab.policies.base import CappedPolicy, Policy
 from memlab.policies.readings import moment, numbers, scope_numbers, times
 from memlab.scoring import HALF_LIFE, IMPORTANCE_WEIGHT, RECENCY_WEIGHT, value_score
 
@@ -57,7 +58,7 @@ class ValueCap(CappedPolicy):
 
     def __post_init__(self) -> None:
         """Refuse settings that rank nothing."""
-        check_whole("max_items", self.max_items, least=None)
+        whole_number("max_items", self.max_items, least=None)
         if self.half_life <= timedelta(0):
             raise ValueError(f"half_life={self.half_life!r} is not above zero")
         for name in ("recency", "importance"):
@@ -118,7 +119,7 @@ class ImportanceBudget(CappedPolicy):
     def __post_init__(self) -> None:
         """Refuse what is not a count."""
         if self.max_items is not None:
-            check_whole("max_items", self.max_items)
+            whole_number("max_items", self.max_items)
         check_scope(self.scope)
 
     @property

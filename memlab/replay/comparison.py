@@ -12,6 +12,7 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from memlab import columns as col
+from memlab.arguments import whole_number
 from memlab.policies import KeepAll, Oracle, Pipeline, Policy
 from memlab.replay.life import Ints, Life, life_of
 from memlab.replay.oracle import serve_most
@@ -56,15 +57,13 @@ def replay_each(
     ValueError
         If `every` or `workers` is below 1, or `references` lacks a column.
     """
-    if every < 1:
-        raise ValueError(f"every={every!r} is not a whole number of 1 or more")
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers={workers!r} is not a whole number of 1 or more")
+    every = whole_number("every", every, least=1)
     given = list(policies)
     life = life_of(frame, references)
     if workers is None:
         little = len(given) < 2 or len(life) * len(given) < SMALL
         workers = 1 if little else os.cpu_count() or 1
+    workers = whole_number("workers", workers, least=1)
     with tqdm(total=len(given), desc="replays", unit="policy", disable=not progress) as bar:
         if workers == 1:
             return [_advance(bar, walk(life, policy, every=every)) for policy in given]

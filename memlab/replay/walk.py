@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from memlab.arguments import whole_number
 from memlab.policies import Oracle, Policy
 from memlab.replay.life import Ints, Life, Signals, life_of
 from memlab.replay.oracle import serve_most
@@ -55,8 +56,7 @@ def replay(
     ValueError
         If `every` is below 1, `now` has no zone, or `references` lacks a column.
     """
-    if every < 1:
-        raise ValueError(f"every={every!r} is not a whole number of 1 or more")
+    every = whole_number("every", every, least=1)
     if now is not None and now.tzinfo is None:
         raise ValueError(f"now={now!r} has no time zone: pass an aware datetime, such as UTC")
     return walk(life_of(frame, references), policy, every=every, now=now)

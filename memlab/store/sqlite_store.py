@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from memlab.arguments import whole_number
 from memlab.errors import BadRowError, StoreError
 from memlab.items import (
     REJECTED_PATH_TAG,
@@ -182,15 +183,14 @@ class SqliteMemoryStore:
         Raises
         ------
         ValueError
-            When `keep_recent` is negative or not an int.
+            When `keep_recent` is not a whole number of 0 or more.
         BadRowError
             When an active row cannot be classified; nothing is deleted.
         CompactionError
             When a trigger would have cost a load-bearing row, or changed any that stays; nothing is
             deleted.
         """
-        if type(keep_recent) is not int or keep_recent < 0:
-            raise ValueError(f"keep_recent must be an int of 0 or more, not {keep_recent!r}")
+        keep_recent = whole_number("keep_recent", keep_recent)
         with (
             self._errors_in_words(),
             roomy_cache(self.connection),

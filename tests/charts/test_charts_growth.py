@@ -29,7 +29,8 @@ from memlab.charts._style import (
     label_ends,
     spread,
 )
-from memlab.growth import boot_context, growth_curve, survivors
+from memlab.compaction.preview import survivors
+from memlab.growth import boot_context, growth_curve
 
 
 def work(episodes: int = 40) -> pd.DataFrame:

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
-from memlab.policies.base import CappedPolicy, check_whole
+from memlab.arguments import whole_number
+from memlab.policies.base import CappedPolicy
 from memlab.policies.learned.experience import experience_of
 from memlab.policies.learned.forecast import Forecast
 
@@ -49,7 +50,7 @@ class Learned(CappedPolicy):
 
     def __post_init__(self) -> None:
         """Refuse what is not a count."""
-        check_whole("max_items", self.max_items)
+        whole_number("max_items", self.max_items)
 
     @property
     def slots(self) -> int:

@@ -1,0 +1,138 @@
+"""A preview is what the store would do."""
+
+import pickle
+from collections.abc import Callable
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from frames import ROWS_OF_ANY_KIND, frame_of, make_frame, mixed_frame, row
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pandas.testing import assert_frame_equal
+
+from memlab import columns as c
+from memlab.compaction.preview import cap_effect, survivors
+from memlab.frame.loading import load
+from memlab.growth import Amount, boot_context, summarize
+from memlab.items import EventId, EventRef, MemoryItem, MemoryKind, MemoryProvenance
+from memlab.report.bundled import store_path
+from memlab.store import SqliteMemoryStore
+
+NOW = datetime(2025, 3, 1, tzinfo=UTC)
+
+
+def test_a_cap_deletes_the_oldest_and_says_where_it_cuts() -> None:
+    frame = make_frame("a", row("d", **{c.KIND: "semantic"}), "b", "c", "e")
+    effect = cap_effect(frame, 2)
+    created = list(frame[c.CREATED_AT])
+    assert effect.deleted == Amount(2, 20)
+    assert (effect.before.items, effect.after.items) == (5, 3)
+    assert effect.after.load_bearing == Amount(1, 10)
+    assert effect.after.noise_by_items == 2 / 3
+    assert effect.newest_deleted == created[2]
+    assert (effect.oldest_kept, effect.newest_kept) == (created[3], created[4])
+
+
+def test_a_cap_above_the_backlog_changes_nothing() -> None:
+    effect = cap_effect(mixed_frame(), 10)
+    assert effect.deleted == Amount(0, 0)
+    assert effect.before == effect.after
+    assert effect.newest_deleted is None
+
+
+def test_a_cap_of_zero_leaves_no_noise() -> None:
+    effect = cap_effect(mixed_frame(), 0)
+    assert effect.after.noise_by_items == 0
+    assert (effect.oldest_kept, effect.newest_kept) == (None, None)
+
+
+@pytest.mark.parametrize("keep_recent", [-1, 2.5, True, "3", None])
+def test_a_cap_is_a_count(keep_recent: Any) -> None:
+    with pytest.raises(ValueError, match=r"keep_recent=.* is not a whole number of 0 or more"):
+        cap_effect(mixed_frame(), keep_recent)
+
+
+def store_of(frame: pd.DataFrame) -> SqliteMemoryStore:
+    """A store that holds the frame's rows in the same order."""
+    store = SqliteMemoryStore(":memory:")
+    for one in frame.to_dict("records"):
+        replaced = one[c.SUPERSEDED_BY]
+        store.put(
+            MemoryItem(
+                memory_id=one[c.MEMORY_ID],
+                kind=MemoryKind(one[c.KIND]),
+                title="t",
+                body="b",
+                provenance=MemoryProvenance(EventRef(EventId("e"), 1), "agent"),
+                tags=one[c.TAGS],
+                superseded_by=replaced if isinstance(replaced, str) else None,
+            )
+        )
+    return store
+
+
+@settings(deadline=None, max_examples=60)
+@given(rows=ROWS_OF_ANY_KIND, keep_recent=st.integers(0, 12))
+def test_the_preview_is_what_the_store_would_do(
+    rows: list[dict[str, Any]], keep_recent: int
+) -> None:
+    frame = frame_of(rows)
+    with store_of(frame) as store:
+        removed = store.compact_episodic(keep_recent)
+        left = {item.memory_id for item in store.list_active()}
+    kept = survivors(frame, keep_recent)
+    assert set(kept.loc[kept[c.ACTIVE], c.MEMORY_ID]) == left
+    assert cap_effect(frame, keep_recent).deleted.items == removed == len(frame) - len(kept)
+
+
+def test_newest_is_by_position_whatever_the_order_of_the_frame() -> None:
+    frame = make_frame("a", "b", "c").iloc[[2, 0, 1]]
+    assert set(survivors(frame, 1)[c.MEMORY_ID]) == {"c"}
+
+
+@settings(deadline=None, max_examples=60)
+@given(rows=ROWS_OF_ANY_KIND)
+def test_a_larger_cap_keeps_all_that_a_smaller_one_keeps(rows: list[dict[str, Any]]) -> None:
+    frame = frame_of(rows)
+    kept = [set(survivors(frame, cap)[c.MEMORY_ID]) for cap in range(6)]
+    assert all(fewer <= more for fewer, more in pairwise(kept))
+
+
+def test_the_frame_is_left_as_it_was() -> None:
+    frame, same = mixed_frame(), mixed_frame()
+    cap_effect(frame, 0)
+    survivors(frame, 0)
+    assert_frame_equal(frame, same)
+
+
+def test_a_frame_that_was_filtered_keeps_its_own_index() -> None:
+    assert list(survivors(mixed_frame().iloc[[1, 3, 4]], 0).index) == [1, 4]
+
+
+def test_an_effect_pickles() -> None:
+    effect = cap_effect(mixed_frame(), 0)
+    assert pickle.loads(pickle.dumps(effect)) == effect
+
+
+def test_the_worked_example_has_the_numbers_it_is_known_for() -> None:
+    effect = cap_effect(load(store_path("three_hundred_issues")), 50)
+    assert (effect.deleted.items, effect.after.items) == (542, 58)
+
+
+@pytest.mark.parametrize("name", ["history-uv", "agent-store1"])
+def test_a_recorded_store_is_previewed_as_it_is_compacted(
+    name: str, real_store: Callable[[str], Path]
+) -> None:
+    path = real_store(name)
+    before = load(path)
+    effect, kept = cap_effect(before, 200), survivors(before, 200)
+    with SqliteMemoryStore(path) as store:
+        assert store.compact_episodic(200) == effect.deleted.items > 0
+    after = load(path)
+    assert after[c.MEMORY_ID].tolist() == kept[c.MEMORY_ID].tolist()
+    assert boot_context(after).equals(boot_context(kept))
+    assert summarize(after, now=NOW).boot == effect.after
