@@ -1,0 +1,116 @@
+"""The power may go at any moment, and nothing that was promised is lost."""
+
+import os
+import pickle
+import random
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from invariants import rows_of
+
+from proof.conftest import Children
+from proof.power import Disk, Image
+from proof.recording import Event, built_recorder, recorded
+from proof.scenes import SCENES, Scene
+from proof.stores import copy_aside, make_store
+
+CUTS = int(os.environ.get("MEMLAB_POWER_CUTS", "600"))
+"""How many different images of a disk are looked at, over all operations."""
+
+_OPERATION = """
+import pickle, sys
+from pathlib import Path
+operation, store, what = pickle.loads(Path(sys.argv[1]).read_bytes())
+operation(store, what)
+"""
+_CARELESS = """
+import sqlite3, sys
+with sqlite3.connect(sys.argv[1]) as connection:
+    connection.execute("PRAGMA synchronous = OFF")
+    connection.execute("UPDATE memory_items SET body = body || 'x'")
+"""
+
+
+@pytest.fixture(scope="module")
+def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built_recorder(tmp_path_factory.mktemp("recorder"))
+
+
+def images_of(disk: Disk, events: list[Event], *, seed: str) -> Iterator[Image]:
+    """Every different image that a cut at any moment may leave, the last moment's last."""
+    rng = random.Random(seed)
+    seen = set()
+    for event in events:
+        disk.see(event)
+        for image in disk.images_after_a_cut(rng):
+            key = hash(frozenset(image.items()))
+            if key not in seen:
+                seen.add(key)
+                yield image
+
+
+def put_on_disk(image: Image, folder: Path) -> None:
+    """Leave nothing in a folder but an image's files."""
+    for path in folder.iterdir():
+        path.unlink()
+    for name, content in image.items():
+        Path(name).write_bytes(content)
+
+
+def _recorded_operation(scene: Scene, scratch: Path, recorder: Path) -> tuple[Disk, list[Event]]:
+    task = scratch / "task.pickle"
+    task.write_bytes(pickle.dumps((scene.operation, scene.store, scene.what)))
+    disk = Disk(scene.store.parent)
+    return disk, recorded(_OPERATION, [str(task)], scene.store.parent, recorder)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_the_power_goes_at_any_moment(
+    name: str, journal: str, scratch: Path, children: Children, recorder: Path
+) -> None:
+    scene = SCENES[name](scratch / "whole", journal)
+    disk, events = _recorded_operation(scene, scratch, recorder)
+    images = list(images_of(disk, events, seed=f"{name} {journal}"))
+    wanted = -(-CUTS // (2 * len(SCENES)))
+    chosen = sorted(random.Random(name).sample(range(len(images)), min(wanted, len(images))))
+    for number in chosen:
+        put_on_disk(images[number], scene.store.parent)
+        if number % 8 == 0:
+            scene.finish(children, copy_aside(scene.store, scratch / "again"))
+        scene.check(scene.store)
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_what_is_done_stays_done(name: str, journal: str, scratch: Path, recorder: Path) -> None:
+    scene = SCENES[name](scratch / "whole", journal)
+    disk, events = _recorded_operation(scene, scratch, recorder)
+    for event in events:
+        disk.see(event)
+    for image in disk.images_after_a_cut(random.Random(name)):
+        put_on_disk(image, scene.store.parent)
+        scene.check_done(scene.store)
+
+
+def test_the_simulated_disk_finds_what_a_process_did_not_sync(
+    scratch: Path, recorder: Path
+) -> None:
+    folder = scratch / "careless"
+    folder.mkdir()
+    store = make_store(folder / "memory.db", rows=120, journal="delete")
+    before = rows_of(store)
+    disk = Disk(folder)
+    events = recorded(_CARELESS, [str(store)], folder, recorder)
+    after = rows_of(store)
+    broken = 0
+    for image in images_of(disk, events, seed="careless"):
+        put_on_disk(image, folder)
+        try:
+            with closing(sqlite3.connect(store)) as connection:
+                sound = connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            broken += not sound or rows_of(store) not in (before, after)
+        except sqlite3.DatabaseError:
+            broken += 1
+    assert broken
