@@ -28,6 +28,7 @@ ORDER = [
     {"report"},
     {"doctor"},
     {"cli"},
+    {"__main__"},
 ]
 """From the ground up; on one floor nobody imports another."""
 

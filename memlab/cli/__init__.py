@@ -1,23 +1,45 @@
 """The command line: parse, call, print, exit code."""
 
-from typing import Any
+from importlib import import_module
+from typing import Any, Final
 
 import click
 
-from memlab.cli.compact import apply_plan, compact, finish_plan, restore_plan
-from memlab.cli.compare import compare
-from memlab.cli.doctor import doctor
-from memlab.cli.lab import lab
-from memlab.cli.report import report
-from memlab.cli.show import show
-from memlab.cli.size import size
-from memlab.cli.upkeep import archive, show_space, vacuum_store
 from memlab.errors import AlreadyAppliedError, CompactionError, MemlabError, StalePlanError
 from memlab.text import for_terminal
 
+COMMANDS: Final = {
+    "apply": "compact.apply_plan",
+    "archive": "upkeep.archive",
+    "compact": "compact.compact",
+    "compare": "compare.compare",
+    "doctor": "doctor.doctor",
+    "finish": "compact.finish_plan",
+    "lab": "lab.lab",
+    "report": "report.report",
+    "restore": "compact.restore_plan",
+    "show": "show.show",
+    "size": "size.size",
+    "space": "upkeep.show_space",
+    "vacuum": "upkeep.vacuum_store",
+}
+"""Where each command lies; its module is imported when the command is named, or listed."""
+
 
 class Commands(click.Group):
-    """A group of commands whose errors are sentences."""
+    """A group of commands, imported one by one, whose errors are sentences."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names of all commands, in the order of the alphabet."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Return a command, imported now; None where there is none of the name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(".")
+        command: click.Command = getattr(import_module(f"memlab.cli.{module}"), name)
+        return command
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; an error of memlab becomes one line on stderr.
@@ -36,28 +58,10 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="memlab")
+@click.version_option(package_name="memlab", prog_name="memlab")
 def main() -> None:
     """See an agent's memory grow, size its keep_recent cap, compact it safely, take it back.
 
     STORE is the SQLite file an agent keeps its memories in, often called memory.db. Looking at it
     never changes it. compact says what it would delete and waits for --apply; restore puts it back.
     """
-
-
-for command in (
-    show,
-    size,
-    report,
-    lab,
-    compare,
-    compact,
-    apply_plan,
-    finish_plan,
-    restore_plan,
-    doctor,
-    archive,
-    show_space,
-    vacuum_store,
-):
-    main.add_command(command)

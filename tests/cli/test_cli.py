@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from invariants import assert_compacted, rows_of
 
 import memlab
-from memlab.cli import main
+from memlab.cli import COMMANDS, main
 from memlab.cli.policy import ORIGINS
 from memlab.policies import POLICIES
 
@@ -304,7 +304,7 @@ def test_what_was_restored_is_counted_for_a_script(store: Path) -> None:
 
 def test_the_list_of_commands_cuts_no_sentence_short() -> None:
     listed = run("--help").output.partition("Commands:")[2].strip().splitlines()
-    assert len(listed) == len(main.commands)
+    assert [line.split()[0] for line in listed] == sorted(COMMANDS)
     assert not [line for line in listed if line.endswith("...")]
 
 
@@ -349,6 +349,33 @@ def test_the_help_of_a_command_lists_the_policies_it_takes_and_no_other() -> Non
 
 
 def test_every_command_says_what_it_is_for() -> None:
-    for name, command in main.commands.items():
-        assert command.help, name
-        assert run(name, "--help").exit_code == 0
+    for name in COMMANDS:
+        said = run(name, "--help")
+        assert said.exit_code == 0, said.output
+        assert len(said.output.partition("\n\n")[2].splitlines()[0]) > 10, name
+
+
+def test_a_command_that_does_not_exist_is_no_traceback() -> None:
+    said = run("shwo")
+    assert said.exit_code == 2
+    assert "No such command 'shwo'" in said.output
+
+
+def test_a_command_imports_itself_alone() -> None:
+    program = (
+        "import sys; from memlab.cli import main\n"
+        "try: main(['archive', '--help'])\n"
+        "except SystemExit: print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+    )
+    loaded = {name for name in done.stdout.split() if name.startswith("memlab.cli.")}
+    assert loaded == {"memlab.cli.upkeep", "memlab.cli.options", "memlab.cli.output"}
+
+
+def test_python_dash_m_is_the_same_command_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "memlab", "--version"], capture_output=True, check=True, text=True
+    )
+    assert done.stdout == f"memlab, version {memlab.__version__}\n"
