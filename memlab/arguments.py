@@ -1,6 +1,114 @@
-"""What a caller passes, checked in one place each, with one message."""
+"""Wrong arguments in words: what a call takes, what it was given, and the call that was meant."""
 
+import sys
 from numbers import Integral
+from os import PathLike
+from typing import Any, Final
+
+from memlab.errors import WrongArgumentError
+
+WORDS: Final = {
+    "AccessLog": "an access log: memlab.AccessLog(path)",
+    "Advice": "advice, as memlab.recommend_cap returns it",
+    "DataFrame": "a frame, as memlab.load returns it",
+    "MemoryItem": "a memlab.MemoryItem",
+    "MemoryProvenance": "a memlab.MemoryProvenance",
+    "Plan": "a plan, as memlab.plan returns it",
+    "Policy": "a policy, such as memlab.KeepRecent(200)",
+    "PathLike": "a path",
+    "Receipt": "a receipt, as memlab.apply returns it",
+    "Sizing": "what memlab.prepare_sizing returns",
+    "SqliteMemoryStore": "an open memlab.SqliteMemoryStore",
+    "datetime": "a moment with a time zone, such as datetime.now(UTC)",
+    "timedelta": "a length of time, such as timedelta(days=30)",
+    "bool": "True or False",
+    "float": "a number",
+    "int": "a whole number",
+    "str": "text",
+}
+"""What each kind of argument is called in a message."""
+
+HINTS: Final = {
+    ("DataFrame", "path"): "load it first: memlab.load({given})",
+    ("DataFrame", "store"): "load it first: memlab.load(store)",
+    ("MemoryItem", "dict"): "fields go by name: memlab.MemoryItem(memory_id=..., kind=..., ...)",
+    ("Plan", "path"): (
+        "make one first: memlab.plan({given}, memlab.KeepRecent(200)), "
+        "or read one: memlab.Plan.from_json(text)"
+    ),
+    ("Plan", "Policy"): "say of which store: memlab.plan(path, {given})",
+    ("Policy", "number"): "say what the number means, as in memlab.KeepRecent({given})",
+    ("Policy", "class"): "make one of it, as in {name}(...)",
+    ("Policy", "timedelta"): "say what it means, as in memlab.TimeToLive({given})",
+    ("Receipt", "Plan"): "apply it first: memlab.restore(memlab.apply(plan))",
+    ("Receipt", "path"): "name the plan too: memlab.restore(DIGEST, store={given})",
+    ("PathLike", "DataFrame"): "name the store that the frame was loaded from",
+    ("PathLike", "Plan"): "the store that the plan was made from is plan.store",
+    ("datetime", "text"): "read it first: datetime.fromisoformat({given})",
+    ("timedelta", "number"): "say of what: timedelta(days={given})",
+}
+"""The call that was meant, by what was wanted and what was given."""
+
+SHOWN: Final = 60
+"""Characters of a value that a message quotes."""
+
+
+def expect(value: object, *kinds: type, call: str, name: str, optional: bool = False) -> None:
+    """Refuse an argument that is of none of the `kinds`.
+
+    Parameters
+    ----------
+    value : object
+        What was given.
+    *kinds : type
+        What the call takes; the first one is named in the message. ``True`` is no number.
+    call : str
+        What was called, such as ``"memlab.plan"``.
+    name : str
+        The argument's name.
+    optional : bool
+        Whether None will do as well.
+
+    Raises
+    ------
+    WrongArgumentError
+        In words: what the call takes, what it was given, and the call that was probably meant.
+
+    Examples
+    --------
+    >>> from datetime import timedelta
+    >>> expect(30, timedelta, call="TimeToLive", name="ttl")
+    Traceback (most recent call last):
+        ...
+    memlab.errors.WrongArgumentError: TimeToLive takes as ttl a length of time, such as \
+timedelta(days=30), not 30; say of what: timedelta(days=30)
+    """
+    if (optional and value is None) or (isinstance(value, kinds) and not _flag(value, kinds)):
+        return
+    raise refusal(value, *(kind.__name__ for kind in kinds), call=call, name=name)
+
+
+def expect_frame(
+    value: object, *columns: str, call: str, name: str = "frame", optional: bool = False
+) -> None:
+    """Refuse what is no frame, and a frame without one of the `columns`.
+
+    Raises
+    ------
+    WrongArgumentError
+        In words.
+    """
+    if optional and value is None:
+        return
+    pandas: Any = sys.modules.get("pandas")
+    if pandas is None or not isinstance(value, pandas.DataFrame):
+        raise refusal(value, "DataFrame", call=call, name=name)
+    missing = [column for column in columns if column not in value]
+    if missing:
+        raise WrongArgumentError(
+            f"{call} takes as {name} {WORDS['DataFrame']}; this one has no column "
+            f"{' and no column '.join(map(repr, missing))}"
+        )
 
 
 def whole_number(name: str, value: object, *, least: int | None = 0) -> int:
@@ -19,3 +127,43 @@ def whole_number(name: str, value: object, *, least: int | None = 0) -> int:
             return whole
     bound = "" if least is None else f" of {least} or more"
     raise ValueError(f"{name}={value!r} is not a whole number{bound}")
+
+
+def refusal(value: object, *wanted: str, call: str, name: str) -> WrongArgumentError:
+    """Return the error for a `value` that is none of what is `wanted`, by names of classes."""
+    words = " or ".join(dict.fromkeys(WORDS.get(each, f"a {each}") for each in wanted))
+    sorts = _sorts(value)
+    hints = (HINTS[each, sort] for each in wanted for sort in sorts if (each, sort) in HINTS)
+    meant = next(hints, "").format(given=_shown(value), name=getattr(value, "__name__", ""))
+    text = f"{call} takes as {name} {words}, not {_shown(value)}"
+    return WrongArgumentError(f"{text}; {meant}" if meant else text)
+
+
+def _flag(value: object, kinds: tuple[type, ...]) -> bool:
+    """Whether a value is True or False where a number is wanted."""
+    return isinstance(value, bool) and bool not in kinds and object not in kinds
+
+
+def _sorts(value: object) -> list[str]:
+    """Return what a value is, as the hints call it."""
+    found = [each.__name__ for each in type(value).__mro__]
+    if isinstance(value, type):
+        found.append("class")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        found.append("number")
+    if isinstance(value, str):
+        found += ["path", "text"]
+    if isinstance(value, PathLike):
+        found.append("path")
+    return ["store" if each == "SqliteMemoryStore" else each for each in found]
+
+
+def _shown(value: object) -> str:
+    """Quote a value where it is short; else say what it is."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if isinstance(value, PathLike):
+        value = str(value)
+    known = (str, int, float, bool, bytes, type(None))
+    text = repr(value) if isinstance(value, known) or "timedelta" in type(value).__name__ else ""
+    return text if 0 < len(text) <= SHOWN else f"a {type(value).__name__}"

@@ -9,6 +9,10 @@ class MemlabError(Exception):
     """Base of every error that memlab raises on purpose."""
 
 
+class WrongArgumentError(MemlabError, TypeError):
+    """A call was given something that it does not take; the message names the right call."""
+
+
 class StoreError(MemlabError):
     """A file cannot be used as a store: missing, not SQLite, locked, corrupt, another schema."""
 

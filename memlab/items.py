@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, NewType, assert_never
 
+from memlab.clock import now_utc
+
 EventId = NewType("EventId", str)
 
 REJECTED_PATH_TAG: Final = "rejected-path"
@@ -62,7 +64,7 @@ class MemoryProvenance:
     authored_by: str
     source_task_ref: str | None = None
     confidence: float = 1.0
-    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    created_at: datetime = field(default_factory=now_utc)
     supersedes: tuple[str, ...] = ()
     evidence_refs: tuple[str, ...] = ()
 

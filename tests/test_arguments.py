@@ -1,9 +1,17 @@
-"""What is a whole number, and what is said of anything else."""
+"""What a call takes, and what is said of anything else."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from memlab.arguments import whole_number
+from memlab import KeepRecent, TimeToLive
+from memlab.arguments import expect, expect_frame, whole_number
+from memlab.clock import aware, moment_or_now
+from memlab.errors import WrongArgumentError
+from memlab.policies import Policy
 
 
 @pytest.mark.parametrize("value", [0, 7, np.int64(7), np.uint8(7), 10**30])
@@ -22,3 +30,55 @@ def test_the_least_may_be_another_or_none() -> None:
     assert whole_number("items", -5, least=None) == -5
     with pytest.raises(ValueError, match="workers=0 is not a whole number of 1 or more"):
         whole_number("workers", 0, least=1)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "words"),
+    [
+        (
+            50,
+            Policy,
+            r"^memlab.call takes as policy a policy, .* not 50; say what .*KeepRecent\(50\)",
+        ),
+        (
+            TimeToLive,
+            Policy,
+            r"not the class TimeToLive; make one of it, as in TimeToLive\(\.\.\.\)",
+        ),
+        (30, timedelta, r"a length of time, .* not 30; say of what: timedelta\(days=30\)"),
+        (True, int, "a whole number, not True$"),
+        (None, str, "text, not None$"),
+        ("x" * 100, int, "a whole number, not a str$"),
+        ({"a": 1}, Policy, r"memlab.KeepRecent\(200\), not a dict$"),
+    ],
+)
+def test_a_wrong_argument_is_refused_with_the_right_call(
+    value: object, kind: type, words: str
+) -> None:
+    with pytest.raises(WrongArgumentError, match=words):
+        expect(value, kind, call="memlab.call", name="policy")
+
+
+def test_a_right_argument_passes() -> None:
+    expect(KeepRecent(3), Policy, call="memlab.plan", name="policy")
+    expect(None, Policy, call="memlab.plan", name="policy", optional=True)
+    expect(Path("a"), str, Path, call="memlab.load", name="source")
+
+
+def test_a_frame_is_asked_for_its_columns() -> None:
+    expect_frame(pd.DataFrame({"kind": []}), "kind", call="memlab.summarize")
+    with pytest.raises(WrongArgumentError, match=r"no column 'title' and no column 'tags'$"):
+        expect_frame(pd.DataFrame({"kind": []}), "kind", "title", "tags", call="memlab.summarize")
+    with pytest.raises(WrongArgumentError, match=r"load it first: memlab.load\('memory.db'\)"):
+        expect_frame(Path("memory.db"), call="memlab.summarize")
+
+
+def test_a_moment_has_a_zone_and_is_now_where_none_is_given() -> None:
+    moment = datetime(2026, 3, 1, tzinfo=UTC)
+    assert moment_or_now(moment, call="memlab.plan") == moment
+    before = datetime.now(UTC)
+    assert before <= moment_or_now(None, call="memlab.plan") <= datetime.now(UTC)
+    with pytest.raises(ValueError, match=r"now=.* has no time zone"):
+        aware(datetime(2026, 3, 1), call="memlab.plan")  # noqa: DTZ001 - that is the point
+    with pytest.raises(WrongArgumentError, match=r"datetime.fromisoformat\('2026-03-01'\)"):
+        aware("2026-03-01", call="memlab.plan")  # type: ignore[arg-type]

@@ -1,8 +1,10 @@
-"""Imports run one way, and importing the package is light."""
+"""Imports run one way, importing is light, and what only one part may do only one part does."""
 
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,42 +12,38 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "memlab"
 
 ORDER = [
-    {"errors"},
-    {"arguments"},
-    {"items"},
-    {"columns"},
-    {"extras"},
-    {"files"},
-    {"text"},
-    {"scoring"},
-    {"store"},
-    {"sources"},
-    {"frame"},
-    {"evidence"},
-    {"growth", "sizing", "policies"},
-    {"replay", "compaction", "lifecycle"},
-    {"charts"},
-    {"report"},
-    {"doctor"},
-    {"cli"},
-    {"__main__"},
+    *("errors", "arguments", "clock", "items", "columns", "extras", "files", "text", "scoring"),
+    "store",
+    "sources",
+    "frame",
+    "evidence",
+    ("growth", "sizing", "policies"),
+    ("replay", "compaction", "lifecycle"),
+    "charts",
+    "report",
+    "doctor",
+    "cli",
+    "__main__",
 ]
 """From the ground up; on one floor nobody imports another."""
 
-FLOOR = {part: floor for floor, parts in enumerate(ORDER) for part in parts}
-
-NOTHING_OF_SQL = {"growth", "sizing", "policies", "replay", "charts"}
-STANDARD_LIBRARY_ONLY = {
-    "errors",
-    "arguments",
-    "items",
-    "columns",
-    "extras",
-    "files",
-    "text",
-    "scoring",
-    "store",
+FLOOR = {
+    part: floor
+    for floor, parts in enumerate(ORDER)
+    for part in ((parts,) if isinstance(parts, str) else parts)
 }
+STANDARD_LIBRARY_ONLY = {part for part, floor in FLOOR.items() if floor <= FLOOR["store"]}
+NOTHING_OF_SQL = {"growth", "sizing", "policies", "replay", "charts"}
+LIGHT = ("memlab", "memlab.cli", "memlab.compaction", "memlab.evidence", "memlab.report")
+"""Packages whose ``__init__`` somebody imports who may need nothing heavy."""
+
+HEAVY = {"pandas", "numpy", "matplotlib", "IPython", "nbformat", "pyarrow", "numba", "sklearn"}
+CLOCKS = {
+    *("datetime.now", "datetime.utcnow", "datetime.today", "date.today"),
+    *("time.time", "time.time_ns", "time.localtime", "time.gmtime"),
+}
+
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
 
 def part_of(path: Path) -> str:
@@ -53,11 +51,15 @@ def part_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imported_names(path: Path) -> set[str]:
-    """Every module a file imports, wherever in it, type checking aside."""
-    tree = ast.parse(path.read_text())
+    """Every module a file imports, wherever in it."""
     names = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -65,36 +67,47 @@ def imported_names(path: Path) -> set[str]:
     return names
 
 
-MODULES = sorted(path for path in PACKAGE.rglob("*.py") if part_of(path) != "__init__")
+def called_names(path: Path) -> set[str]:
+    """Every name that a file calls, or hands on, dotted as it stands there."""
+    return {
+        ast.unparse(n) for n in ast.walk(tree_of(path)) if isinstance(n, ast.Name | ast.Attribute)
+    }
 
 
 def test_every_module_has_its_place_in_the_order() -> None:
     assert {part_of(path) for path in MODULES} == set(FLOOR)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_a_module_imports_only_what_stands_on_a_lower_floor(path: Path) -> None:
-    own = part_of(path)
-    for name in imported_names(path):
-        package, _, rest = name.partition(".")
-        part = rest.partition(".")[0]
-        if own == "store" and name.startswith("memlab.compaction.plans"):
-            continue  # the archive still knows what a plan is
-        if package == "memlab" and part in FLOOR and part != own:
-            assert FLOOR[part] < FLOOR[own], f"{path.name} imports {name}"
+def imports_upwards() -> Iterator[str]:
+    for path in MODULES:
+        own = part_of(path)
+        for name in imported_names(path):
+            package, _, rest = name.partition(".")
+            part = rest.partition(".")[0]
+            if own == "store" and name.startswith("memlab.compaction.plans"):
+                continue  # the archive still knows what a plan is
+            if package == "memlab" and part in FLOOR and part != own and FLOOR[part] >= FLOOR[own]:
+                yield f"{path.relative_to(PACKAGE)} imports {name}"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_analysis_knows_nothing_of_sqlite(path: Path) -> None:
-    if part_of(path) in NOTHING_OF_SQL:
-        assert not {n for n in imported_names(path) if n.startswith(("sqlite3", "memlab.store"))}
+def test_a_module_imports_only_what_stands_on_a_lower_floor() -> None:
+    assert list(imports_upwards()) == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_what_a_runtime_imports_is_the_standard_library_alone(path: Path) -> None:
-    if part_of(path) in STANDARD_LIBRARY_ONLY:
-        tops = {name.partition(".")[0] for name in imported_names(path)}
-        assert tops <= sys.stdlib_module_names | {"memlab"}
+def test_analysis_knows_nothing_of_sqlite() -> None:
+    sql = ("sqlite3", "memlab.store")
+    knows = {p for p in MODULES if any(name.startswith(sql) for name in imported_names(p))}
+    assert {path for path in knows if part_of(path) in NOTHING_OF_SQL} == set()
+
+
+def test_what_a_runtime_imports_is_the_standard_library_alone() -> None:
+    tops = {
+        name.partition(".")[0]
+        for path in MODULES
+        if part_of(path) in STANDARD_LIBRARY_ONLY
+        for name in imported_names(path)
+    }
+    assert tops - sys.stdlib_module_names == {"memlab"}
 
 
 def test_only_charts_and_what_shows_them_know_matplotlib() -> None:
@@ -103,21 +116,47 @@ def test_only_charts_and_what_shows_them_know_matplotlib() -> None:
 
 
 def test_only_the_command_line_prints() -> None:
+    printing = {path for path in MODULES if "print" in called_names(path)}
+    assert {path for path in printing if part_of(path) != "cli"} == set()
+
+
+def test_only_the_command_line_reads_the_clock_and_one_module_for_who_gives_no_moment() -> None:
+    reading = {part_of(path) for path in MODULES if CLOCKS & called_names(path)}
+    assert reading == {"cli", "clock"}
+
+
+def same_names() -> Iterator[str]:
     for path in MODULES:
-        calls = [
-            node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)
-        ]
-        prints = [c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "print"]
-        assert part_of(path) == "cli" or not prints, path
+        for node in tree_of(path).body:
+            if isinstance(node, ast.FunctionDef) and node.name == path.stem:
+                yield f"{path.relative_to(PACKAGE)} holds a function of its own name"
 
 
-def test_importing_memlab_loads_neither_pandas_nor_anything_heavy() -> None:
-    program = "import sys, memlab; dir(memlab); print(*sys.modules)"
+def test_a_function_never_shares_its_modules_name() -> None:
+    """Commands do: ``memlab show`` lies in ``cli/show.py``."""
+    assert [each for each in same_names() if not each.startswith("cli/")] == []
+
+
+def loaded_by(program: str) -> set[str]:
+    """Modules that a fresh interpreter has once it has run a program."""
     run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+        [sys.executable, "-c", f"import sys\n{program}\nprint(*sys.modules)"],
+        capture_output=True,
+        check=True,
+        text=True,
     )
-    heavy = {"pandas", "numpy", "matplotlib", "IPython", "pyarrow", "numba", "sklearn", "sqlite3"}
-    assert not heavy & set(run.stdout.split())
+    return set(run.stdout.split())
+
+
+def test_importing_a_package_loads_nothing_heavy() -> None:
+    loaded = loaded_by(f"import {', '.join(LIGHT)}\ndir(memlab)")
+    assert loaded & (HEAVY | {"sqlite3"}) == set()
+
+
+def test_importing_the_store_loads_only_the_standard_library() -> None:
+    before = loaded_by("")
+    tops = {name.partition(".")[0] for name in loaded_by("import memlab.store") - before}
+    assert tops - sys.stdlib_module_names == {"memlab"}
 
 
 def test_every_public_name_resolves() -> None:

@@ -6,11 +6,12 @@ What goes was decided by :func:`memlab.plan`; :func:`memlab.restore` puts it bac
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
+from memlab.clock import moment_or_now
 from memlab.compaction.plans import KeptRow, Plan, PlannedRow, Receipt
 from memlab.errors import (
     AlreadyAppliedError,
@@ -109,7 +110,7 @@ def apply(
         When the store cannot be written.
     """
     path = store_file(plan.store if store is None else store).resolve()
-    moment = datetime.now(UTC) if now is None else now
+    moment = moment_or_now(now, call="memlab.apply")
     with opened_for_change(path) as connection:
         if not plan.rows:
             return receipt_of(plan, path, moment, archived=False)

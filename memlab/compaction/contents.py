@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from memlab.clock import aware
 from memlab.compaction.applying import opened_for_change, receipt_of
 from memlab.compaction.plans import Plan, Receipt
 from memlab.errors import ArchiveError
@@ -192,8 +193,8 @@ def drop_archived(
     """
     if (before is None) == (digest is None):
         raise ValueError(f"give either before={before!r} or digest={digest!r}")
-    if before is not None and before.tzinfo is None:
-        raise ValueError(f"before={before!r} has no time zone")
+    if before is not None:
+        aware(before, call="drop_archived", name="before")
     path = Path(store)
     with open_archive(path) as archive:
         with _store_locked(path):

@@ -2,13 +2,14 @@
 
 import tempfile
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 import pandas as pd
 
 from memlab import columns as col
+from memlab.clock import moment_or_now
 from memlab.compaction.plans import (
     LOAD_BEARING,
     PRUNABLE,
@@ -62,7 +63,7 @@ def plan(
         When the policy learns and the store has an archive that cannot be read.
     """
     path = store_file(_file_of(source))
-    moment = datetime.now(UTC) if now is None else now
+    moment = moment_or_now(now, call="memlab.plan")
     made = read_store(path, lambda uri: _plan_at(uri, path, policy, moment))
     return _plan_of_busy(path, policy, moment) if made is None else made
 

@@ -3,10 +3,11 @@
 import sqlite3
 from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
+from memlab.clock import moment_or_now
 from memlab.compaction.applying import (
     Watch,
     count_rows,
@@ -64,6 +65,7 @@ def restore(
     store: str | Path | None = None,
     ids: Collection[str] | None = None,
     into: str | Path | None = None,
+    now: datetime | None = None,
     watch: Watch = unwatched,
 ) -> int:
     """Put archived rows back: the same bytes in every column, at the same position.
@@ -81,6 +83,8 @@ def restore(
         Restore only these.
     into : str or Path, optional
         A new file to put the rows into, beside nothing else, instead of the store.
+    now : datetime, optional
+        The moment written into the archive; the current one by default.
     watch : callable, optional
         Called with each :class:`RestoreStep` when it is done.
 
@@ -97,6 +101,7 @@ def restore(
     MemlabError
         When `into` exists or cannot be written.
     """
+    moment = moment_or_now(now, call="memlab.restore")
     digest, path = _meant(receipt, store)
     if into is not None:
         return _restore_into(path, digest, ids, Path(into))
@@ -106,7 +111,7 @@ def restore(
         copies = _chosen(archive, entry, ids)
         with opened_for_change(path) as connection:
             with transaction(connection):
-                record_finished(connection, archive, datetime.now(UTC))
+                record_finished(connection, archive, moment)
             connection.execute("ATTACH ? AS archive", (str(archive.path),))
             with sqlite_errors_in_words(path), transaction(connection):
                 watch(RestoreStep.LOCKED)
@@ -116,7 +121,7 @@ def restore(
                     _put_back(connection, entry, missing, watch)
             watch(RestoreStep.COMMITTED)
         unmarked = [copy.position for copy in copies if copy.restored_at is None]
-        archive.mark_restored(entry, unmarked, datetime.now(UTC))
+        archive.mark_restored(entry, unmarked, moment)
     watch(RestoreStep.RECORDED)
     return len(missing)
 

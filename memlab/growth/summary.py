@@ -9,6 +9,7 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.arguments import whole_number
+from memlab.clock import aware
 from memlab.growth.context import (
     Amount,
     Boot,
@@ -138,8 +139,7 @@ def summarize(frame: pd.DataFrame, *, now: datetime, threshold: int = 50) -> Sto
     ValueError
         When `now` has no time zone, or `threshold` is not a whole number of 0 or more.
     """
-    if now.tzinfo is None:
-        raise ValueError(f"now must carry a time zone, not {now!r}")
+    aware(now, call="memlab.summarize")
     threshold = whole_number("threshold", threshold)
     everything = np.ones(len(frame), dtype=bool)
     created = frame[c.CREATED_AT]

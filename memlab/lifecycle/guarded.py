@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from memlab.clock import now_utc
 from memlab.errors import CompactionError
 from memlab.items import MemoryItem, MemoryKind, is_load_bearing_memory
 from memlab.lifecycle.ranking import Capacity
@@ -34,11 +35,6 @@ if TYPE_CHECKING:
 LOWEST_VALUE: Final = "lowest-value"
 EXPIRED: Final = "expired"
 NEAR_DUPLICATE: Final = "near-duplicate"
-
-
-def now_utc() -> datetime:
-    """Return the time."""
-    return datetime.now(UTC)
 
 
 class LifecycleStore(SqliteMemoryStore):

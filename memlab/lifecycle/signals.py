@@ -10,6 +10,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, Final
 
+from memlab.clock import aware
 from memlab.items import MemoryItem, is_load_bearing_stored, strings_of
 
 AGENT_SCOPE: Final = ("agent_id", "thread_id", "namespace")
@@ -106,8 +107,7 @@ def as_text(moment: datetime) -> str:
     ValueError
         If it has no time zone.
     """
-    if moment.tzinfo is None:
-        raise ValueError(f"now={moment!r} has no time zone: pass an aware datetime, such as UTC")
+    aware(moment, call="LifecycleStore")
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 

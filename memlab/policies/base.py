@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
+from memlab.clock import aware
 
 KEPT = "kept"
 LOAD_BEARING = "load-bearing"
@@ -165,8 +166,7 @@ def decide(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> pd.DataFram
     ValueError
         If `now` has no time zone.
     """
-    if now.tzinfo is None:
-        raise ValueError(f"now={now!r} has no time zone: pass an aware datetime, such as UTC")
+    aware(now, call="memlab.decide")
     rows = frame.reset_index(drop=True).sort_values(col.POSITION, kind="stable")
     rowwise = rows.index.to_numpy()
     rows = rows.reset_index(drop=True)

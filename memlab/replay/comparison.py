@@ -17,7 +17,7 @@ from memlab.policies import KeepAll, Oracle, Pipeline, Policy
 from memlab.replay.life import Ints, Life, life_of
 from memlab.replay.oracle import serve_most
 from memlab.replay.outcome import BOOT_ITEMS, BOOT_TOKENS, KEPT, Replay
-from memlab.replay.walk import walk
+from memlab.replay.walk import walk_through
 from memlab.sizing.history import mean_p95_max
 
 SMALL: Final = 100_000
@@ -66,7 +66,7 @@ def replay_each(
     workers = whole_number("workers", workers, least=1)
     with tqdm(total=len(given), desc="replays", unit="policy", disable=not progress) as bar:
         if workers == 1:
-            return [_advance(bar, walk(life, policy, every=every)) for policy in given]
+            return [_advance(bar, walk_through(life, policy, every=every)) for policy in given]
         return _in_processes(life, given, every, min(workers, len(given)), bar)
 
 
@@ -100,7 +100,7 @@ class _Worker:
 
     @classmethod
     def run(cls, policy: Policy, every: int) -> Replay:
-        return walk(cls.life, policy, every=every)
+        return walk_through(cls.life, policy, every=every)
 
 
 def compare(

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab.arguments import whole_number
+from memlab.clock import aware
 from memlab.policies import Oracle, Policy
 from memlab.replay.life import Ints, Life, Signals, life_of
 from memlab.replay.oracle import serve_most
@@ -57,12 +58,14 @@ def replay(
         If `every` is below 1, `now` has no zone, or `references` lacks a column.
     """
     every = whole_number("every", every, least=1)
-    if now is not None and now.tzinfo is None:
-        raise ValueError(f"now={now!r} has no time zone: pass an aware datetime, such as UTC")
-    return walk(life_of(frame, references), policy, every=every, now=now)
+    if now is not None:
+        aware(now, call="memlab.replay.replay")
+    return walk_through(life_of(frame, references), policy, every=every, now=now)
 
 
-def walk(life: Life, policy: Policy, *, every: int = 1, now: datetime | None = None) -> Replay:
+def walk_through(
+    life: Life, policy: Policy, *, every: int = 1, now: datetime | None = None
+) -> Replay:
     """Replay a history that has been prepared; see :func:`replay`."""
     if isinstance(policy, Oracle):
         served, held = serve_most(life, policy.max_items)

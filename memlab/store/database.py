@@ -15,6 +15,7 @@ from stat import S_ISDIR, S_ISREG
 from typing import Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from memlab.clock import file_clock
 from memlab.errors import BadRowError, MemlabError, StoreError
 
 Result = TypeVar("Result")
@@ -399,7 +400,7 @@ def _state(file: Path, suffixes: Iterable[str]) -> State:
     Their times move in steps of some milliseconds, so that two looks within a step prove nothing.
     """
     state = {suffix: _stamp(_side_file(file, suffix)) for suffix in suffixes}
-    since = time.time_ns() - max((stamp[0] for stamp in state.values()), default=0)
+    since = file_clock() - max((stamp[0] for stamp in state.values()), default=0)
     if 0 <= since < _STEP:
         time.sleep((_STEP - since) / 1e9)
     return state

@@ -331,7 +331,7 @@ def test_a_failure_that_a_decision_replaced_left_the_backlog_then() -> None:
 
 
 def test_now_must_say_its_zone() -> None:
-    with pytest.raises(ValueError, match="now must carry a time zone"):
+    with pytest.raises(ValueError, match=r"now=.* has no time zone"):
         summarize(mixed_frame(), now=datetime(2025, 1, 1))  # noqa: DTZ001 - the point
 
 
