@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from memlab.compaction.restoring import restore
     from memlab.doctor import diagnose
     from memlab.errors import MemlabError
-    from memlab.evidence.access_log import read_access_log
+    from memlab.evidence.access_log import AccessLog
+    from memlab.evidence.reads import describe_log, read_access_log
     from memlab.evidence.references import count_references, find_references
     from memlab.frame.loading import load
     from memlab.growth import boot_context, growth_curve, summarize
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from memlab.store.database import copy_store
 
 __all__ = [
+    "AccessLog",
     "Advice",
     "EventId",
     "EventRef",
@@ -104,6 +106,7 @@ __all__ = [
     "count_references",
     "decide",
     "decision_record",
+    "describe_log",
     "diagnose",
     "drop_archived",
     "explore",
@@ -129,6 +132,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "AccessLog": "evidence.access_log",
     "Advice": "sizing",
     "EventId": "items",
     "EventRef": "items",
@@ -168,6 +172,7 @@ _HOME = {
     "count_references": "evidence.references",
     "decide": "policies",
     "decision_record": "report.record",
+    "describe_log": "evidence.reads",
     "diagnose": "doctor",
     "drop_archived": "compaction.contents",
     "explore": "report.panel",
@@ -180,7 +185,7 @@ _HOME = {
     "near_duplicates": "policies",
     "overlap": "replay",
     "plan": "compaction.planning",
-    "read_access_log": "evidence.access_log",
+    "read_access_log": "evidence.reads",
     "recency_decay": "policies",
     "recommend_cap": "sizing",
     "replay_each": "replay",

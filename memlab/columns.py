@@ -88,6 +88,8 @@ TARGET_ID: Final = "target_id"
 TARGET_POSITION: Final = "target_position"
 AT_POSITION: Final = "at_position"
 AT: Final = "at"
+SESSION: Final = "session"
+"""Of a read in an access log: the session it was made in, missing where nobody said."""
 
 REFERENCE_DTYPES: Final[dict[str, str]] = {
     TARGET_ID: "str",

@@ -3,6 +3,7 @@
 import json
 import math
 import shlex
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -65,7 +66,7 @@ def size(
     """  # noqa: D301 - \b keeps the lines below it apart
     if only_log and log_file is None:
         raise click.UsageError("--only-log needs --log FILE")
-    from memlab.evidence.access_log import read_access_log
+    from memlab.evidence.reads import read_access_log
     from memlab.evidence.references import find_references
     from memlab.frame.loading import load
     from memlab.sizing import advise, backtest_cap, prepare_sizing
@@ -73,7 +74,9 @@ def size(
     path = store_or_bundled(store)
     frame = load(path)
     log = read_access_log(log_file) if log_file else None
-    references = find_references(frame, log, only_log=only_log)
+    references = find_references(
+        frame, log, only_log=only_log, now=None if log is None else datetime.now(UTC)
+    )
     sizing = prepare_sizing(frame, references)
     advice = advise(sizing, target=target, token_budget=token_budget)
     caps = sizing.at(caps_around(advice))
@@ -89,6 +92,7 @@ def size(
         "",
         *track_record(backtest),
         reference_counts(references),
+        *log_lines(log, references),
         "",
         *next_lines(path, advice),
     )
@@ -162,6 +166,19 @@ def reference_counts(references: "pd.DataFrame") -> str:
         for reason, count in reasons.items()
     )
     return f"references: {found or 'none'}" + (f"; not counted: {left_out}" if left_out else "")
+
+
+def log_lines(log: "pd.DataFrame | None", references: "pd.DataFrame") -> list[str]:
+    """Say what an access log held that is no read of this store."""
+    from memlab.evidence.reads import describe_log
+    from memlab.evidence.references import NOT_COUNTED
+
+    if log is None:
+        return []
+    unknown = references.attrs[NOT_COUNTED].get("log", {}).get("dangling", 0)
+    if unknown and unknown == len(log):
+        return ["the log: not one line names a memory of this store; is it another store's log?"]
+    return describe_log(log)
 
 
 def command_for(path: Path, advice: "Advice") -> str | None:

@@ -1,108 +1,298 @@
-"""Read an access log: which memory an agent read, and when."""
+"""Write down which memory an agent read, and when. Standard library only, for a runtime.
 
-import csv
+A log is a file of JSON objects, one a line, and the parts that it was rotated into: ``reads.log.1``
+is the oldest, ``reads.log`` the one being written. :func:`memlab.read_access_log` reads them all.
+"""
+
+import fcntl
 import json
-from collections.abc import Iterator
-from io import StringIO
+import os
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from stat import S_ISREG
+from types import TracebackType
+from typing import Final, Self
 
-import pandas as pd
-
-from memlab.columns import AT, MEMORY_ID, TIME
 from memlab.errors import MemlabError
-from memlab.files import read_whole
-from memlab.frame.fields import moment_of
+
+_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""A pipe or a device at the log's name must not make the runtime wait."""
+_BEGINNING: Final = b'{"memory_id"'
+_LONGEST_FIRST_LINE: Final = 2**16
+_AT_ONCE: Final = 2**20
+"""Bytes of whole lines that are written together."""
 
 
-def read_access_log(path: Path | str) -> pd.DataFrame:
-    """Read a file of memories read: CSV with a header, or one JSON object a line.
+class AccessLog:
+    """A log of reads that many processes may write at the same time.
 
-    Each line names a memory in ``memory_id`` and the moment it was read in ``at``, in ISO 8601 with
-    a time zone. Other fields are ignored, and so are empty lines. A file whose first character is
-    ``{`` holds JSON.
+    A line is written by one call that appends it, under the file's lock. A line that a kill cut
+    short is closed by the next writer, so it costs that line and no other. A line that was written
+    survives the process; it is not synced, so a power cut may cost the last ones.
 
     Parameters
     ----------
     path : Path or str
-        The file, in UTF-8.
-
-    Returns
-    -------
-    pandas.DataFrame
-        ``memory_id`` and ``at`` (UTC), in the order of the file: what
-        :func:`memlab.find_references` takes as ``log``.
+        The log, made with its folders where there is none.
+    like : Path or str, optional
+        The file whose owner and permissions a new log gets, such as the store. By default a new log
+        is its owner's alone. The permissions of a log that exists are never changed.
+    max_bytes : int
+        A part is closed, and the next begun, before it grows beyond this. Parts are kept.
 
     Raises
     ------
     MemlabError
-        When the file cannot be read or a line cannot be understood; the message names the line.
+        When the file cannot be made or written, is a link, or holds something else.
+    ValueError
+        When `max_bytes` is not positive.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with AccessLog(Path(folder) / "reads.log") as log:
+    ...         log.add("m1", datetime(2026, 6, 30, 18, tzinfo=UTC), "session-7")
+    ...     print((Path(folder) / "reads.log").read_text(), end="")
+    {"memory_id":"m1","at":"2026-06-30T18:00:00+00:00","session":"session-7"}
     """
-    text = _decoded(path)
-    entries = _from_json(text) if text.lstrip().startswith("{") else _from_csv(text)
-    ids, moments = [], []
-    try:
-        for line, fields in entries:
-            ids.append(_memory_id(line, fields))
-            moments.append(_moment(line, fields))
-    except ValueError as error:
-        raise MemlabError(
-            f"{path}, {error}; a log has a memory_id and an at, such as 2026-06-30T18:00:00+00:00, "
-            "on every line"
-        ) from error
-    return pd.DataFrame({MEMORY_ID: pd.array(ids, dtype="str"), AT: pd.array(moments, dtype=TIME)})
 
+    def __init__(
+        self, path: Path | str, *, like: Path | str | None = None, max_bytes: int = 64 * 2**20
+    ) -> None:
+        if max_bytes <= 0:
+            raise ValueError(f"max_bytes must be positive, not {max_bytes!r}")
+        self.path: Final = Path(path)
+        self._like = None if like is None else Path(like)
+        self._max_bytes = max_bytes
+        self._turns = threading.Lock()
+        self._opened: tuple[int, int] | None = None
+        """The process that opened the file, and its descriptor there."""
+        with self._errors_in_words():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor()
 
-def _decoded(path: Path | str) -> str:
-    try:
-        return read_whole(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise MemlabError(
-            f"{path} is not text in UTF-8 (byte {error.start}); write the log as CSV or JSON lines"
-        ) from error
+    def __enter__(self) -> Self:
+        return self
 
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
 
-def _from_json(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
+    def close(self) -> None:
+        """Close the file. The log can be written again; it is opened anew then."""
+        with self._turns:
+            self._close()
+
+    def add(self, memory_id: str, at: datetime | None = None, session: str | None = None) -> None:
+        """Write one read.
+
+        Parameters
+        ----------
+        memory_id : str
+            The memory that was read.
+        at : datetime, optional
+            When, with a time zone; now, by default.
+        session : str, optional
+            The session it was read in: several reads of one memory in one session are one need.
+
+        Raises
+        ------
+        ValueError
+            When `memory_id` is no text or empty, or `at` has no time zone.
+        MemlabError
+            When the line cannot be written; then the log is as it was.
+        """
+        moment = datetime.now(UTC) if at is None else at
+        if moment.tzinfo is None:
+            raise ValueError(f"at must have a time zone, not {moment.isoformat()}")
+        entry = {"memory_id": memory_id, "at": moment.astimezone(UTC).isoformat()}
+        self.extend([entry if session is None else {**entry, "session": session}])
+
+    def extend(self, entries: Iterable[Mapping[str, str]]) -> int:
+        """Write many reads at once, each a mapping with ``memory_id``, ``at`` and more fields.
+
+        Returns
+        -------
+        int
+            How many lines were written.
+
+        Raises
+        ------
+        ValueError
+            When an entry has no ``memory_id``; those before it may be written.
+        MemlabError
+            When a line cannot be written; those before it are.
+        """
+        written = 0
+        for lines in _together(map(_line_of, entries)):
+            with self._turns, self._errors_in_words():
+                self._append(b"".join(lines))
+            written += len(lines)
+        return written
+
+    def _append(self, data: bytes) -> None:
+        """Append whole lines under the lock of the part that is being written."""
+        while True:
+            descriptor = self._descriptor()
+            with _locked(descriptor):
+                size = os.fstat(descriptor).st_size
+                if not self._is_current(descriptor):
+                    pass  # somebody else began the next part
+                elif size and size + len(data) > self._max_bytes:
+                    self.path.rename(self._next_part())
+                else:
+                    _write_all(descriptor, data, size)
+                    return
+            self._close()
+
+    def _descriptor(self) -> int:
+        """Return the open file. A forked child opens its own: it shares its parent's locks."""
+        if self._opened is None or self._opened[0] != os.getpid():
+            self._opened = os.getpid(), self._open()
+        return self._opened[1]
+
+    def _open(self) -> int:
         try:
-            fields = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"line {number}: not a JSON object") from error
-        if not isinstance(fields, dict):
-            raise ValueError(f"line {number}: not a JSON object")  # noqa: TRY004 - one kind of fault
-        yield number, fields
+            descriptor = os.open(self.path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            return self._open_existing()
+        try:
+            if self._like is not None:
+                _give_like(descriptor, self._like.stat())
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _open_existing(self) -> int:
+        if self.path.is_symlink():
+            raise MemlabError(f"{self.path} is a link; name the log itself, or another file")
+        try:
+            descriptor = os.open(self.path, _FLAGS)
+        except FileNotFoundError:  # it was rotated meanwhile
+            return self._open()
+        found = os.fstat(descriptor)
+        fault = (
+            "is not an ordinary file"
+            if not S_ISREG(found.st_mode)
+            else "has another name too (a hard link)"
+            if found.st_nlink > 1
+            else "is no access log that memlab wrote"
+            if not _looks_like_a_log(os.pread(descriptor, _LONGEST_FIRST_LINE, 0))
+            else None
+        )
+        if fault:
+            os.close(descriptor)
+            raise MemlabError(f"{self.path} {fault}; name another file for the log")
+        return descriptor
+
+    def _is_current(self, descriptor: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(descriptor), os.lstat(self.path))
+        except FileNotFoundError:
+            return False
+
+    def _next_part(self) -> Path:
+        numbers = [int(part.suffix[1:]) for part in log_parts(self.path) if part != self.path]
+        return self.path.with_name(f"{self.path.name}.{max(numbers, default=0) + 1}")
+
+    def _close(self) -> None:
+        if self._opened is not None and self._opened[0] == os.getpid():
+            os.close(self._opened[1])
+        self._opened = None
+
+    @contextmanager
+    def _errors_in_words(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise MemlabError(
+                f"the access log {self.path} cannot be written ({error.strerror or error}); check "
+                "the folder, its permissions and the room on the disk"
+            ) from error
 
 
-def _from_csv(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    rows = csv.DictReader(StringIO(text, newline=""), strict=True)
+def log_parts(path: Path) -> list[Path]:
+    """Return the files that a log is made of, oldest first; the one being written is the last.
+
+    The last is missing where nothing was written since the part before it was closed.
+    """
+    name = re.compile(re.escape(path.name) + r"\.([1-9][0-9]*)")
     try:
-        missing = {MEMORY_ID, AT} - set(rows.fieldnames or ())
-        if missing:
-            raise ValueError(f"line 1: no column {' and no column '.join(sorted(missing))}")
-        for fields in rows:
-            yield rows.line_num, fields
-    except csv.Error as error:
-        raise ValueError(f"near line {rows.line_num}: {error}") from error
+        matched = [(name.fullmatch(each.name), each) for each in path.parent.iterdir()]
+    except OSError:  # a folder that can be passed through and not listed
+        matched = []
+    closed = sorted((int(match[1]), each) for match, each in matched if match)
+    return [*(part for _, part in closed), *([path] if path.exists() else [])]
 
 
-def _memory_id(line: int, fields: dict[str, Any]) -> str:
-    memory_id = fields.get(MEMORY_ID)
+def _together(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Group lines into as many as are written at once."""
+    group: list[bytes] = []
+    size = 0
+    for line in lines:
+        group.append(line)
+        size += len(line)
+        if size > _AT_ONCE:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _line_of(entry: Mapping[str, str]) -> bytes:
+    memory_id = entry.get("memory_id")
     if not isinstance(memory_id, str) or not memory_id:
-        raise ValueError(f"line {line}: memory_id must be a text, not {_shown(memory_id)}")
-    return memory_id
+        raise ValueError(f"memory_id must be a text that is not empty, not {memory_id!r}")
+    first = {"memory_id": memory_id, **entry}
+    return json.dumps(first, separators=(",", ":")).encode() + b"\n"
 
 
-def _moment(line: int, fields: dict[str, Any]) -> Any:
-    at = fields.get(AT)
-    if not isinstance(at, str):
-        raise ValueError(f"line {line}: at must be a text, not {_shown(at)}")  # noqa: TRY004 - one kind of fault
+@contextmanager
+def _locked(descriptor: int) -> Iterator[None]:
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
-        return moment_of(at)
-    except ValueError as error:
-        raise ValueError(f"line {line}: at {error}") from error
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
-def _shown(value: Any) -> str:
-    return "missing" if value is None else f"{value!r:.60}"
+def _write_all(descriptor: int, data: bytes, size: int) -> None:
+    """Append all of `data` or nothing; first close a line that a kill cut short."""
+    if size and os.pread(descriptor, 1, size - 1) != b"\n":
+        data = b"\n" + data
+    try:
+        written = os.write(descriptor, data)
+        while written < len(data):
+            written += os.write(descriptor, data[written:])
+    except OSError:
+        os.ftruncate(descriptor, size)
+        raise
+
+
+def _give_like(descriptor: int, like: os.stat_result) -> None:
+    """Give a new file the owner and the permissions of another; where it cannot, tighter ones."""
+    mode = like.st_mode & 0o666
+    for owner in (like.st_uid, -1):
+        with suppress(PermissionError):
+            os.fchown(descriptor, owner, like.st_gid)
+            break
+    found = os.fstat(descriptor)
+    if found.st_gid != like.st_gid:
+        mode &= ~0o060
+    os.fchmod(descriptor, mode)
+
+
+def _looks_like_a_log(beginning: bytes) -> bool:
+    """Whether a file is empty or its first line is a read, whole or cut short."""
+    first = beginning.lstrip(b"\n")
+    return first.startswith(_BEGINNING) or _BEGINNING.startswith(first)

@@ -5,6 +5,7 @@ earlier ones; an access log adds what an agent read without writing it down.
 """
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Final
 
 import numpy as np
@@ -20,6 +21,7 @@ from memlab.columns import (
     MEMORY_ID,
     POSITION,
     REFERENCE_DTYPES,
+    SESSION,
     SOURCE_TASK_REF,
     SUPERSEDED_BY,
     SUPERSEDES,
@@ -41,6 +43,8 @@ REASONS: Final = {
     "duplicate": "the same need was found already",
     "continued": "the task's next item in a row: still the same sitting, not a later need",
     "undated": "the log entry has no time",
+    "future": "the log entry is later than now: somebody's clock was ahead",
+    "repeated": "the same session read the same memory before",
 }
 
 Ordinals = npt.NDArray[np.int64]
@@ -90,7 +94,11 @@ class _Mentions:
 
 
 def find_references(
-    frame: pd.DataFrame, log: pd.DataFrame | None = None, *, only_log: bool = False
+    frame: pd.DataFrame,
+    log: pd.DataFrame | None = None,
+    *,
+    only_log: bool = False,
+    now: datetime | None = None,
 ) -> pd.DataFrame:
     """Find every later need for an earlier memory.
 
@@ -110,9 +118,12 @@ def find_references(
         What ``memlab.load`` returns.
     log : DataFrame, optional
         An access log: one row per read, with columns ``memory_id`` and ``at`` (times with a zone).
-        A read falls after as many rows as had been created by then.
+        A read falls after as many rows as had been created by then. Where it has a column
+        ``session``, further reads of one memory in one session are the same need.
     only_log : bool
         Leave what the store itself says aside, for a log that is the whole truth.
+    now : datetime, optional
+        Reads after this moment, with a time zone, are left out. By default none is.
 
     Returns
     -------
@@ -125,7 +136,7 @@ def find_references(
     Raises
     ------
     ValueError
-        When the log lacks a column or its times have no zone.
+        When the log lacks a column or its times have no zone, or `now` has none.
     """
     mentions = _Mentions()
     if not only_log:
@@ -134,7 +145,7 @@ def find_references(
     at, target, kind = mentions.without_duplicates()
     when = _utc(frame[CREATED_AT])[at]
     if log is not None:
-        read_at, read_target, read_when = _reads(mentions, frame, log)
+        read_at, read_target, read_when = _reads(mentions, frame, log, now)
         order = np.argsort(np.concatenate([at, read_at]), kind="stable")
         kind = np.concatenate([kind, np.full(len(read_at), REFERENCE_KINDS.index("log"))])[order]
         at = np.concatenate([at, read_at])[order]
@@ -208,18 +219,10 @@ def _add_returns(mentions: _Mentions, frame: pd.DataFrame) -> None:
 
 
 def _reads(
-    mentions: _Mentions, frame: pd.DataFrame, log: pd.DataFrame
+    mentions: _Mentions, frame: pd.DataFrame, log: pd.DataFrame, now: datetime | None
 ) -> tuple[Ordinals, Ordinals, npt.NDArray[np.datetime64]]:
     """Row numbers about to be written at each read, its target, and its time."""
-    for name in (MEMORY_ID, AT):
-        if name not in log:
-            raise ValueError(f"log has no column {name!r}; it needs {MEMORY_ID!r} and {AT!r}")
-    if getattr(log[AT].dtype, "tz", None) is None:
-        raise ValueError(f"log[{AT!r}] must hold times with a zone, not {log[AT].dtype}")
-    dated = log.loc[log[AT].notna(), [MEMORY_ID, AT]]
-    mentions.leave_out("log", "undated", len(log) - len(dated))
-    once = dated.drop_duplicates().sort_values(AT, kind="stable")
-    mentions.leave_out("log", "duplicate", len(dated) - len(once))
+    once = _distinct_reads(mentions, log, now)
     when = _utc(once[AT])
     at = np.searchsorted(np.sort(_utc(frame[CREATED_AT])), when, side="right")
     target = pd.Index(frame[MEMORY_ID]).get_indexer(once[MEMORY_ID])
@@ -227,6 +230,34 @@ def _reads(
     mentions.leave_out("log", "forward", int((target >= at).sum()))
     served = (target != _NOWHERE) & (target < at)
     return at[served], target[served], when[served]
+
+
+def _distinct_reads(mentions: _Mentions, log: pd.DataFrame, now: datetime | None) -> pd.DataFrame:
+    """Return the reads of a log in order of time, each need once; count the others by reason."""
+    for name in (MEMORY_ID, AT):
+        if name not in log:
+            raise ValueError(f"log has no column {name!r}; it needs {MEMORY_ID!r} and {AT!r}")
+    if getattr(log[AT].dtype, "tz", None) is None:
+        raise ValueError(f"log[{AT!r}] must hold times with a zone, not {log[AT].dtype}")
+    if now is not None and now.tzinfo is None:
+        raise ValueError(f"now must have a time zone, not {now.isoformat()}")
+    names = [name for name in (MEMORY_ID, AT, SESSION) if name in log]
+    undated = log[AT].isna()
+    future = log[AT] > (pd.Timestamp.max.tz_localize("UTC") if now is None else now)
+    dated = log.loc[~undated & ~future, names].sort_values(AT, kind="stable")
+    again = dated.duplicated([MEMORY_ID, AT])
+    if SESSION in names:
+        repeated = dated.duplicated([MEMORY_ID, SESSION]) & dated[SESSION].notna() & ~again
+    else:
+        repeated = again & ~again
+    for reason, left_out in {
+        "undated": undated,
+        "future": future,
+        "duplicate": again,
+        "repeated": repeated,
+    }.items():
+        mentions.leave_out("log", reason, int(left_out.sum()))
+    return dated[~again & ~repeated]
 
 
 def _utc(times: pd.Series) -> npt.NDArray[np.datetime64]:

@@ -26,7 +26,7 @@ from memlab.lifecycle.signals import (
     scope_key,
     values_of,
 )
-from memlab.store import SqliteMemoryStore
+from memlab.store import ReadLog, SqliteMemoryStore
 from memlab.store.database import transaction
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ class LifecycleStore(SqliteMemoryStore):
         Tells the time, with a time zone, wherever no ``now`` is given.
     busy_timeout : float
         Seconds to wait for another process's transaction to end.
+    access_log : AccessLog, optional
+        Where `get` writes down every item that it returns.
 
     Raises
     ------
@@ -86,8 +88,9 @@ class LifecycleStore(SqliteMemoryStore):
         duplicates: "NearDuplicate | None" = None,
         clock: Callable[[], datetime] = now_utc,
         busy_timeout: float = 30.0,
+        access_log: ReadLog | None = None,
     ) -> None:
-        super().__init__(path, busy_timeout=busy_timeout)
+        super().__init__(path, busy_timeout=busy_timeout, access_log=access_log)
         self.capacity: Final = capacity
         self.duplicates: Final = duplicates
         self._clock = clock

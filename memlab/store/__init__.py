@@ -1,5 +1,5 @@
 """An agent's store: reading, writing and compacting it. Standard library only."""
 
-from memlab.store.sqlite_store import SqliteMemoryStore
+from memlab.store.sqlite_store import ReadLog, SqliteMemoryStore
 
-__all__ = ["SqliteMemoryStore"]
+__all__ = ["ReadLog", "SqliteMemoryStore"]

@@ -4,15 +4,16 @@ Standard library only: an agent's runtime that imports this module pays for noth
 """
 
 import json
+import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 from memlab.arguments import whole_number
-from memlab.errors import BadRowError, StoreError
+from memlab.errors import BadRowError, MemlabError, StoreError
 from memlab.items import (
     REJECTED_PATH_TAG,
     EventId,
@@ -43,6 +44,13 @@ _SMALLEST_DATABASE: Final = 512
 """Bytes: one page of the smallest size."""
 
 
+class ReadLog(Protocol):
+    """Where a store writes down what was read, such as a :class:`memlab.AccessLog`."""
+
+    def add(self, memory_id: str, /) -> None:
+        """Write down that a memory was read now."""
+
+
 class SqliteMemoryStore:
     """An agent's memory in one SQLite file.
 
@@ -52,11 +60,16 @@ class SqliteMemoryStore:
         The file, made with its parent folders when missing, or ``":memory:"``.
     busy_timeout : float
         Seconds to wait for another process's transaction to end.
+    access_log : AccessLog, optional
+        Where `get` writes down every item that it returns: what ``memlab size --log`` sizes a cap
+        by. A log that cannot be written never breaks the read; it warns.
 
     Raises
     ------
     StoreError
         When the file is not a store or cannot be opened.
+    ValueError
+        When `access_log` is none.
 
     Examples
     --------
@@ -67,7 +80,20 @@ class SqliteMemoryStore:
     1
     """
 
-    def __init__(self, path: str | Path, *, busy_timeout: float = 30.0) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        busy_timeout: float = 30.0,
+        access_log: ReadLog | None = None,
+    ) -> None:
+        if access_log is not None and not hasattr(access_log, "add"):
+            raise ValueError(
+                f"access_log must be an AccessLog, such as memlab.AccessLog('reads.log'), not "
+                f"{access_log!r}"
+            )
+        self.access_log: Final = access_log
+        """Where reads are written down; None for nowhere."""
         self.path: Final = None if str(path) == ":memory:" else Path(path)
         """The store's file; None for a store in memory."""
         if self.path is not None:
@@ -115,7 +141,13 @@ class SqliteMemoryStore:
         BadRowError
             When its row cannot be read as an item.
         """
-        return next(iter(self._items("WHERE memory_id = ?", memory_id)), None)
+        item = next(iter(self._items("WHERE memory_id = ?", memory_id)), None)
+        if item is not None and self.access_log is not None:
+            try:
+                self.access_log.add(item.memory_id)
+            except (MemlabError, OSError) as error:
+                warnings.warn(f"a read was not logged: {error}", RuntimeWarning, stacklevel=2)
+        return item
 
     def list_active(self, *, kind: MemoryKind | None = None) -> list[MemoryItem]:
         """Return the items that no other has replaced, in rowid order.

@@ -1,90 +1,352 @@
-"""Access logs: what counts as one, and what is said about a file that is none."""
+"""What a runtime writes down: whole lines from many processes, through kills and rotation."""
 
+import json
+import multiprocessing as mp
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
-import pandas as pd
 import pytest
-from frames import make_frame
+from stores import episodes, write_rows
 
 from memlab import columns as c
 from memlab.errors import MemlabError
-from memlab.evidence.access_log import read_access_log
-from memlab.evidence.references import find_references
+from memlab.evidence.access_log import AccessLog, log_parts
+from memlab.evidence.reads import PASSED_OVER, read_access_log
+from memlab.lifecycle import LifecycleStore
+from memlab.store import SqliteMemoryStore
 
-JSON_LINES = """
-{"memory_id": "a", "at": "2025-01-01T02:30:00Z"}
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+FORK = mp.get_context("fork")
 
-{"at": "2025-01-01T02:30:00Z", "memory_id": "b", "score": 0.5}
+WRITES = """
+import sys
+from datetime import UTC, datetime
+from memlab.evidence.access_log import AccessLog
+path, writer, count, max_bytes = sys.argv[1:]
+with AccessLog(path, max_bytes=int(max_bytes)) as log:
+    for number in range(int(count)):
+        log.add(f"{writer}-{number}", datetime(2026, 3, 1, 12, tzinfo=UTC), f"session {writer}")
+"""
+KEEPS_WRITING = """
+import itertools, sys
+from memlab.evidence.access_log import AccessLog
+log = AccessLog(sys.argv[1], max_bytes=20000)
+print("ready", flush=True)
+for number in itertools.count():
+    log.add(f"{sys.argv[2]}-{number}-" + "x" * 3000)
 """
 
 
-def written(folder: Path, content: str | bytes) -> Path:
-    path = folder / "reads.log"
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
+def lines_of(path: Path) -> list[dict[str, str]]:
+    """Every line of every part, each of which must be whole."""
+    text = b"".join(part.read_bytes() for part in log_parts(path))
+    assert text.endswith(b"\n")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def program(text: str, *words: object, **how: Any) -> subprocess.Popen[bytes]:
+    """A process of its own that writes to a log."""
+    return subprocess.Popen([sys.executable, "-c", text, *map(str, words)], **how)
+
+
+def write_on(log: AccessLog, writer: int, count: int) -> None:
+    for number in range(count):
+        log.add(f"{writer}-{number}")
+
+
+def test_a_read_is_a_line_with_its_time_in_utc(tmp_path: Path) -> None:
+    path = tmp_path / "reads.log"
+    with AccessLog(path) as log:
+        log.add("a", NOON.astimezone(timezone(timedelta(hours=2))), "s1")
+        log.add("b", NOON)
+    assert lines_of(path) == [
+        {"memory_id": "a", "at": "2026-03-01T12:00:00+00:00", "session": "s1"},
+        {"memory_id": "b", "at": "2026-03-01T12:00:00+00:00"},
+    ]
+
+
+def test_without_a_time_a_read_is_made_now(tmp_path: Path) -> None:
+    before = datetime.now(UTC)
+    with AccessLog(tmp_path / "reads.log") as log:
+        log.add("a")
+    (line,) = lines_of(tmp_path / "reads.log")
+    assert before <= datetime.fromisoformat(line["at"]) <= datetime.now(UTC)
+
+
+@pytest.mark.parametrize("memory_id", ["a\nb", "\u2028", "ü", "\ud800", '"}', "x" * 100_000])
+def test_any_id_is_one_line(tmp_path: Path, memory_id: str) -> None:
+    path = tmp_path / "reads.log"
+    with AccessLog(path) as log:
+        log.add(memory_id, NOON)
+        log.add("after", NOON)
+    assert [line["memory_id"] for line in lines_of(path)] == [memory_id, "after"]
+
+
+@pytest.mark.parametrize("memory_id", ["", None, 7])
+def test_what_is_no_id_is_refused(tmp_path: Path, memory_id: object) -> None:
+    with AccessLog(tmp_path / "reads.log") as log:
+        with pytest.raises(ValueError, match="memory_id must be a text"):
+            log.add(memory_id)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="at must have a time zone"):
+            log.add("a", datetime(2026, 3, 1))  # noqa: DTZ001 - that is the fault
+    assert (tmp_path / "reads.log").read_bytes() == b""
+
+
+def test_sixteen_processes_write_every_line_whole(tmp_path: Path) -> None:
+    path = tmp_path / "reads.log"
+    writers = [program(WRITES, path, n, 200, 2**14) for n in range(16)]
+    assert [writer.wait() for writer in writers] == [0] * 16
+    found = [line["memory_id"] for line in lines_of(path)]
+    assert sorted(found) == sorted(f"{w}-{n}" for w in range(16) for n in range(200))
+    for writer in range(16):  # each one's lines are in the order of its calls
+        own = [int(each.split("-")[1]) for each in found if each.startswith(f"{writer}-")]
+        assert own == sorted(own)
+    assert len(log_parts(path)) > 10
+    assert all(part.stat().st_size <= 2**14 for part in log_parts(path))
+
+
+def test_a_log_opened_before_a_fork_is_safe_in_parent_and_children(tmp_path: Path) -> None:
+    log = AccessLog(tmp_path / "reads.log", max_bytes=4096)
+    log.add("before", NOON)
+    writers = [FORK.Process(target=write_on, args=(log, n, 100)) for n in range(4)]
+    for writer in writers:
+        writer.start()
+    write_on(log, 4, 100)
+    for writer in writers:
+        writer.join()
+    assert len(lines_of(log.path)) == 501
+
+
+def test_threads_share_a_log(tmp_path: Path) -> None:
+    log = AccessLog(tmp_path / "reads.log", max_bytes=4096)
+    threads = [threading.Thread(target=write_on, args=(log, n, 100)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(lines_of(log.path)) == 800
+
+
+@pytest.mark.parametrize("cut", [1, 2, 20, 50])
+def test_a_line_cut_short_costs_that_line_and_no_other(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "reads.log"
+    with AccessLog(path) as log:
+        log.add("a", NOON)
+        log.add("torn", NOON)
+    os.truncate(path, path.stat().st_size - cut)
+    with AccessLog(path) as log:
+        log.add("b", NOON)
+        log.add("c", NOON)
+    found = read_access_log(path)
+    whole = cut == 1  # nothing but the end of the line is gone
+    assert found[c.MEMORY_ID].tolist() == ["a", *(["torn"] if whole else []), "b", "c"]
+    assert found.attrs[PASSED_OVER] == ({} if whole else {"cut short, or no JSON object": 1})
+
+
+def test_killed_writers_cost_at_most_the_line_each_was_writing(tmp_path: Path) -> None:
+    path = tmp_path / "reads.log"
+    for turn in range(3):
+        writers = [
+            program(KEEPS_WRITING, path, f"{turn}.{n}", stdout=subprocess.PIPE) for n in range(3)
+        ]
+        for writer in writers:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+        time.sleep(0.05)
+        for writer in writers:
+            writer.send_signal(signal.SIGKILL)
+            writer.wait()
+            assert writer.stdout is not None
+            writer.stdout.close()
+    with AccessLog(path) as log:
+        log.add("after", NOON)
+    found = read_access_log(path)
+    torn = sum(found.attrs[PASSED_OVER].values())
+    assert torn <= 9
+    assert found[c.MEMORY_ID].iloc[-1] == "after"
+    for turn in range(3):
+        for n in range(3):
+            prefix = f"{turn}.{n}-"
+            own = found.loc[found[c.MEMORY_ID].str.startswith(prefix), c.MEMORY_ID]
+            numbers = [int(each.split("-")[1]) for each in own]
+            assert numbers == list(range(len(numbers)))
+
+
+def test_rotation_keeps_every_part_and_all_are_read_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "reads.log"
+    with AccessLog(path, max_bytes=200) as log:
+        for number in range(60):
+            log.add(f"m{number}", NOON)
+    assert [part.name for part in log_parts(path)[:2]] == ["reads.log.1", "reads.log.2"]
+    assert len(log_parts(path)) > 10  # sorted as numbers
+    assert read_access_log(path)[c.MEMORY_ID].tolist() == [f"m{n}" for n in range(60)]
+
+
+def test_a_line_longer_than_a_part_is_written_all_the_same(tmp_path: Path) -> None:
+    with AccessLog(tmp_path / "reads.log", max_bytes=10) as log:
+        log.add("a", NOON)
+        log.add("b", NOON)
+    assert len(lines_of(tmp_path / "reads.log")) == 2
+
+
+def test_a_log_that_somebody_moved_away_is_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "reads.log"
+    with AccessLog(path) as log:
+        log.add("a", NOON)
+        path.rename(tmp_path / "elsewhere")
+        log.add("b", NOON)
+    assert [line["memory_id"] for line in lines_of(path)] == ["b"]
+
+
+def test_a_new_log_is_its_owners_alone_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        with AccessLog(tmp_path / "reads.log", max_bytes=1) as log:
+            log.add("a", NOON)
+            log.add("b", NOON)
+    finally:
+        os.umask(before)
+    assert {oct(part.stat().st_mode & 0o777) for part in log_parts(log.path)} == {"0o600"}
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o755])
+def test_a_log_like_a_store_is_no_looser_than_it(tmp_path: Path, mode: int) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(1))
+    store.chmod(mode)
+    AccessLog(tmp_path / "reads.log", like=store).close()
+    assert (tmp_path / "reads.log").stat().st_mode & 0o777 == mode & 0o666
+
+
+def test_permissions_of_a_log_that_exists_are_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "reads.log"
+    AccessLog(path).close()
+    path.chmod(0o640)
+    with AccessLog(path, like=write_rows(tmp_path / "memory.db", episodes(1))) as log:
+        log.add("a", NOON)
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def linked(path: Path) -> None:
+    (path.parent / "precious").write_text("")
+    path.symlink_to("precious")
+
+
+def dangling(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+def hard_linked(path: Path) -> None:
+    (path.parent / "precious").write_text("")
+    path.hardlink_to(path.parent / "precious")
+
+
+def foreign(path: Path) -> None:
+    path.write_text("dear diary\n")
+
+
+def csv_log(path: Path) -> None:
+    path.write_text("memory_id,at\n")
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("make", "fault"),
     [
-        "memory_id,at\na,2025-01-01T02:30:00+00:00\nb,2025-01-01T04:30:00+02:00\n",
-        "at,who,memory_id\r\n2025-01-01T02:30:00Z,x,a\r\n\r\n2025-01-01T02:30:00+00:00,y,b\r\n",
-        "\ufeffmemory_id,at\na,2025-01-01T02:30:00Z\nb,2025-01-01T02:30:00Z\n",
-        JSON_LINES,
-    ],
-    ids=["csv", "other columns", "byte order mark", "json lines"],
-)
-def test_both_forms_are_read(tmp_path: Path, content: str) -> None:
-    log = read_access_log(written(tmp_path, content))
-    assert log[c.MEMORY_ID].tolist() == ["a", "b"]
-    assert log[c.AT].tolist() == [pd.Timestamp("2025-01-01T02:30", tz="UTC")] * 2
-    assert log[c.AT].dtype == c.TIME
-
-
-def test_a_log_makes_references(tmp_path: Path) -> None:
-    log = read_access_log(written(tmp_path, "memory_id,at\na,2025-01-01T01:30:00Z\n"))
-    references = find_references(make_frame("a", "b", "c"), log)
-    assert references[c.TARGET_ID].tolist() == ["a"]
-    assert references[c.AT_POSITION].tolist() == [3]
-
-
-def test_a_log_without_reads_is_one(tmp_path: Path) -> None:
-    log = read_access_log(written(tmp_path, "memory_id,at\n"))
-    assert log.empty
-    assert find_references(make_frame("a", "b"), log).empty
-
-
-@pytest.mark.parametrize(
-    ("content", "fault"),
-    [
-        ("", "line 1: no column at and no column memory_id"),
-        ("id,when\na,b\n", "line 1: no column at and no column memory_id"),
-        ("memory_id,at\na,2025-01-01T00:00:00\n", "line 2: at '2025-01-01T00:00:00' has no time"),
-        ("memory_id,at\na,1767225600\n", "line 2: at '1767225600' is not a timestamp"),
-        ("memory_id,at\na\n", "line 2: at must be a text, not missing"),
-        ("memory_id,at\n,2025-01-01T00:00:00Z\n", "line 2: memory_id must be a text"),
-        ('memory_id,at\n"a,2025', "near line 1: unexpected end of data"),
-        ('{"memory_id": "a"', "line 1: not a JSON object"),
-        ('{"memory_id": "a", "at": "2025-01-01T00:00:00Z"}\n[1]', "line 2: not a JSON object"),
-        ('{"memory_id": 7, "at": "2025-01-01T00:00:00Z"}', "memory_id must be a text, not 7"),
-        ('{"memory_id": "a", "at": 1767225600000}', "at must be a text, not 1767225600000"),
-        ('{"a":' * 100_000, "line 1: not a JSON object"),
+        (linked, "is a link"),
+        (dangling, "is a link"),
+        (hard_linked, "has another name too"),
+        (foreign, "is no access log"),
+        (csv_log, "is no access log"),
+        (Path.mkdir, "cannot be written"),
+        (os.mkfifo, "is not an ordinary file"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, content: str, fault: str) -> None:
-    path = written(tmp_path, content)
-    with pytest.raises(MemlabError) as caught:
-        read_access_log(path)
-    assert fault in str(caught.value)
-    assert str(path) in str(caught.value)
-    assert "2026-06-30T18:00:00+00:00" in str(caught.value)
+def test_what_is_not_its_own_is_refused_and_left_alone(
+    tmp_path: Path, make: object, fault: str
+) -> None:
+    path = tmp_path / "reads.log"
+    make(path)  # type: ignore[operator]
+    before = {each.name: each.lstat() for each in tmp_path.iterdir()}
+    with pytest.raises(MemlabError, match=fault):
+        AccessLog(path)
+    after = {each.name: each.lstat() for each in tmp_path.iterdir()}
+    assert {n: (s.st_mode, s.st_size, s.st_mtime_ns) for n, s in after.items()} == {
+        n: (s.st_mode, s.st_size, s.st_mtime_ns) for n, s in before.items()
+    }
 
 
-def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(MemlabError, match=r"is not text in UTF-8 \(byte 14\)"):
-        read_access_log(written(tmp_path, b"memory_id,at\na\xff\x00"))
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(MemlabError, match=r"reads\.log cannot be written \(Not a directory\)"):
+        AccessLog(tmp_path / "file" / "deeper" / "reads.log")
 
 
-def test_no_such_file_is_said(tmp_path: Path) -> None:
-    with pytest.raises(MemlabError, match=r"nothing\.csv cannot be read"):
-        read_access_log(tmp_path / "nothing.csv")
+def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
+    program = """
+import resource, signal, sys
+from memlab.errors import MemlabError
+from memlab.evidence.access_log import AccessLog
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+log = AccessLog(sys.argv[1])
+log.add("a")
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+try:
+    log.add("b" * 200)
+except MemlabError as error:
+    print(error)
+log.add("c")
+"""
+    path = tmp_path / "reads.log"
+    run = subprocess.run(
+        [sys.executable, "-c", program, path], capture_output=True, text=True, check=False
+    )
+    assert "cannot be written (File too large)" in run.stdout
+    assert lines_of(path)[0]["memory_id"] == "a"
+    assert len(lines_of(path)) == 1  # the third line did not fit either
+
+
+class TestStore:
+    def test_get_writes_down_what_it_returned(self, tmp_path: Path) -> None:
+        path = write_rows(tmp_path / "memory.db", episodes(3))
+        with AccessLog(tmp_path / "reads.log") as log, SqliteMemoryStore(path, access_log=log) as s:
+            s.get("e2")
+            assert s.get("nothing") is None
+            s.list_active()  # a load at start is no read
+            s.get("e1")
+        assert [line["memory_id"] for line in lines_of(log.path)] == ["e2", "e1"]
+
+    def test_so_does_a_lifecycle_store(self, tmp_path: Path) -> None:
+        path = write_rows(tmp_path / "memory.db", episodes(3))
+        with AccessLog(tmp_path / "reads.log") as log, LifecycleStore(path, access_log=log) as s:
+            s.get("e2")
+        assert [line["memory_id"] for line in lines_of(log.path)] == ["e2"]
+
+    def test_a_log_that_cannot_be_written_never_breaks_the_read(self, tmp_path: Path) -> None:
+        path = write_rows(tmp_path / "memory.db", episodes(1))
+        with (
+            AccessLog(tmp_path / "logs" / "reads.log") as log,
+            SqliteMemoryStore(path, access_log=log) as store,
+        ):
+            log.path.unlink()
+            log.path.parent.rmdir()
+            with pytest.warns(RuntimeWarning, match="a read was not logged"):
+                item = store.get("e1")
+        assert item is not None
+
+    def test_without_a_log_nothing_is_written(self, tmp_path: Path) -> None:
+        path = write_rows(tmp_path / "memory.db", episodes(1))
+        with SqliteMemoryStore(path) as store, warnings.catch_warnings(action="error"):
+            assert store.get("e1") is not None
+        assert [each.name for each in tmp_path.iterdir()] == ["memory.db"]
+
+    def test_a_path_is_no_log(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="access_log must be an AccessLog"):
+            SqliteMemoryStore(tmp_path / "memory.db", access_log="reads.log")  # type: ignore[arg-type]
+        assert not (tmp_path / "memory.db").exists()

@@ -1,3 +1,5 @@
+from datetime import datetime
+
 import pandas as pd
 import pytest
 from frames import START, make_frame, row
@@ -123,6 +125,23 @@ def test_reads_of_nothing_too_early_twice_or_undated_are_counted() -> None:
         ("log", "duplicate"): 1,
         ("log", "undated"): 1,
     }
+
+
+def test_one_session_needs_a_memory_once() -> None:
+    log = reads(("a", 1.5), ("a", 1.6), ("a", 1.7), ("b", 1.7), ("a", 90.0), ("a", 91.0))
+    log[c.SESSION] = pd.array(["s", "s", None, "s", "t", None], dtype="str")
+    frame = make_frame("a", "b", "c")
+    assert found(frame, log) == [("a", 3, "log")] * 2 + [("b", 3, "log")] + [("a", 4, "log")] * 2
+    assert left_out(frame, log) == {("log", "repeated"): 1}
+
+
+def test_a_read_later_than_now_is_counted_apart() -> None:
+    frame, log = make_frame("a", "b", "c"), reads(("a", 1.5), ("a", 99.0))
+    references = find_references(frame, log, now=START + pd.Timedelta(hours=3))
+    assert references[c.AT_POSITION].tolist() == [3]
+    assert count_references(references).loc["log", "future"] == 1
+    with pytest.raises(ValueError, match="now must have a time zone"):
+        find_references(frame, log, now=datetime(2026, 1, 1))  # noqa: DTZ001 - that is the fault
 
 
 def test_a_log_is_added_in_order_or_used_alone() -> None:

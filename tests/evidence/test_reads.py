@@ -1,0 +1,195 @@
+"""Access logs: what counts as one, and what is said about a file that is none."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from frames import make_frame
+
+from memlab import columns as c
+from memlab.errors import MemlabError
+from memlab.evidence.access_log import AccessLog
+from memlab.evidence.reads import (
+    MAINTENANCE,
+    OWN_SESSION,
+    PASSED_OVER,
+    apart_of,
+    describe_log,
+    read_access_log,
+)
+from memlab.evidence.references import find_references
+
+JSON_LINES = """
+{"memory_id": "a", "at": "2025-01-01T02:30:00Z"}
+
+{"at": "2025-01-01T02:30:00Z", "memory_id": "b", "score": 0.5}
+"""
+
+
+def written(folder: Path, content: str | bytes) -> Path:
+    path = folder / "reads.log"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "memory_id,at\na,2025-01-01T02:30:00+00:00\nb,2025-01-01T04:30:00+02:00\n",
+        "at,who,memory_id\r\n2025-01-01T02:30:00Z,x,a\r\n\r\n2025-01-01T02:30:00+00:00,y,b\r\n",
+        "\ufeffmemory_id,at\na,2025-01-01T02:30:00Z\nb,2025-01-01T02:30:00Z\n",
+        JSON_LINES,
+    ],
+    ids=["csv", "other columns", "byte order mark", "json lines"],
+)
+def test_both_forms_are_read(tmp_path: Path, content: str) -> None:
+    log = read_access_log(written(tmp_path, content))
+    assert log[c.MEMORY_ID].tolist() == ["a", "b"]
+    assert log[c.AT].tolist() == [pd.Timestamp("2025-01-01T02:30", tz="UTC")] * 2
+    assert log[c.AT].dtype == c.TIME
+
+
+GOOD = '{"memory_id": "a", "at": "2025-01-01T02:30:00Z"}'
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"memory_id": "b", "at": "2025-0', "cut short, or no JSON object"),
+        ("[1]", "cut short, or no JSON object"),
+        ("\0\0\0", "cut short, or no JSON object"),
+        ('{"a":' * 100_000, "cut short, or no JSON object"),
+        ("\xff".encode("latin-1").decode("latin-1"), "cut short, or no JSON object"),
+        ('{"memory_id": 7, "at": "2025-01-01T02:30:00Z"}', "no memory_id"),
+        ('{"memory_id": "", "at": "2025-01-01T02:30:00Z"}', "no memory_id"),
+        ('{"memory_id": "b"}', "no time"),
+        ('{"memory_id": "b", "at": null}', "no time"),
+        ('{"memory_id": "b", "at": 1767225600}', "no time"),
+        ('{"memory_id": "b", "at": "yesterday"}', "no time"),
+    ],
+)
+@pytest.mark.parametrize("order", [1, -1], ids=["after", "before"])
+def test_a_line_that_is_no_read_is_passed_over_and_counted(
+    tmp_path: Path, line: str, reason: str, order: int
+) -> None:
+    lines = [GOOD, line][::order]
+    log = read_access_log(written(tmp_path, "\n".join(lines).encode("latin-1")))
+    assert log[c.MEMORY_ID].tolist() == ["a"]
+    assert log.attrs[PASSED_OVER] == {reason: 1}
+    assert describe_log(log) == [f"the log: lines passed over: 1 {reason}"]
+
+
+def test_a_broken_line_changes_nothing_about_the_others(tmp_path: Path) -> None:
+    lines = [
+        json.dumps({"memory_id": f"m{n}", "at": f"2025-01-01T00:00:{n:02}.5+02:00", "session": "s"})
+        for n in range(60)
+    ]
+    sound = read_access_log(written(tmp_path, "\n".join(lines)))
+    broken = read_access_log(written(tmp_path, "\n".join([*lines[:30], "{", *lines[30:]])))
+    pd.testing.assert_frame_equal(sound, broken)
+    assert sound[c.SESSION].tolist() == ["s"] * 60
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["memory_id,at\na,2025-01-01T02:30\n", '{"memory_id": "a", "at": "2025-01-01T02:30:00"}\n'],
+    ids=["csv", "json lines"],
+)
+def test_a_time_without_a_zone_is_taken_as_utc_and_counted(tmp_path: Path, content: str) -> None:
+    log = read_access_log(written(tmp_path, content))
+    assert log[c.AT].tolist() == [pd.Timestamp("2025-01-01T02:30", tz="UTC")]
+    assert describe_log(log) == ["the log: 1 times without a zone, taken as UTC"]
+
+
+def test_of_several_lines_with_one_id_the_last_stands(tmp_path: Path) -> None:
+    entry = {"memory_id": "a", "at": "2025-01-01T02:30:00Z", "id": "x"}
+    path = written(tmp_path, "")
+    with AccessLog(path) as log:
+        log.extend([entry, entry, entry | {"id": "y"}, entry | {"id": "z"}])
+        log.extend([entry | {"id": "y", "kind": MAINTENANCE}])
+    assert len(read_access_log(path)) == 2
+    assert len(read_access_log(path, maintenance=True)) == 3
+
+
+def test_what_is_kept_apart_is_read_on_request(tmp_path: Path) -> None:
+    entry = {"memory_id": "a", "at": "2025-01-01T02:30:00Z"}
+    path = tmp_path / "reads.log"
+    with AccessLog(path) as log, AccessLog(apart_of(path)) as apart:
+        log.extend([entry | {"id": "x"}])
+        apart.extend([entry | {"id": "y", "kind": MAINTENANCE}])
+        apart.extend([entry | {"id": "z", "kind": OWN_SESSION}])
+    assert len(read_access_log(path)) == 1
+    assert len(read_access_log(path, maintenance=True)) == 2
+
+
+def test_a_log_nobody_has_written_to_is_empty(tmp_path: Path) -> None:
+    AccessLog(tmp_path / "reads.log").close()
+    log = read_access_log(tmp_path / "reads.log")
+    assert log.empty
+    assert log[c.AT].dtype == c.TIME
+
+
+def test_parts_are_read_where_the_log_was_just_closed(tmp_path: Path) -> None:
+    with AccessLog(tmp_path / "reads.log") as log:
+        log.add("a")
+    log.path.rename(tmp_path / "reads.log.1")
+    assert read_access_log(log.path)[c.MEMORY_ID].tolist() == ["a"]
+
+
+def test_a_million_reads_of_one_memory_are_said(tmp_path: Path) -> None:
+    line = '{"memory_id":"a","at":"2025-01-01T02:30:00.%06dZ"}\n'
+    lines = "".join(line % number for number in range(1_000_000))
+    path = written(tmp_path, lines + '{"memory_id":"b","at":"2025-01-01T02:31:00Z"}')
+    log = read_access_log(path)
+    assert len(log) == 1_000_001
+    (said,) = describe_log(log)
+    assert said.startswith("the log: 1,000,000 of 1,000,001 reads are of one memory, a;")
+    assert len(find_references(make_frame("a", "b", "c", minutes=1), log)) == 1_000_001
+
+
+def test_a_log_makes_references(tmp_path: Path) -> None:
+    log = read_access_log(written(tmp_path, "memory_id,at\na,2025-01-01T01:30:00Z\n"))
+    references = find_references(make_frame("a", "b", "c"), log)
+    assert references[c.TARGET_ID].tolist() == ["a"]
+    assert references[c.AT_POSITION].tolist() == [3]
+
+
+def test_a_log_without_reads_is_one(tmp_path: Path) -> None:
+    log = read_access_log(written(tmp_path, "memory_id,at\n"))
+    assert log.empty
+    assert find_references(make_frame("a", "b"), log).empty
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ("id,when\na,b\n", "line 1: no column at and no column memory_id"),
+        ("memory_id,at\na,1767225600\n", "line 2: at '1767225600' is not a timestamp"),
+        ("memory_id,at\na\n", "line 2: at must be a text, not missing"),
+        ("memory_id,at\n,2025-01-01T00:00:00Z\n", "line 2: memory_id must be a text"),
+        ('memory_id,at\n"a,2025', "near line 1: unexpected end of data"),
+        ('{"memory_id": "a"', "line 1: not a JSON object"),
+        ('{"memory_id": "a"\n[1]', "line 1: not a JSON object"),
+        ('{"memory_id": 7, "at": "2025-01-01T00:00:00Z"}', "memory_id must be a text, not 7"),
+        ('{"memory_id": "a", "at": 1767225600000}', "at must be a text, not 1767225600000"),
+        ('{"a":' * 100_000, "line 1: not a JSON object"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, content: str, fault: str) -> None:
+    path = written(tmp_path, content)
+    with pytest.raises(MemlabError) as caught:
+        read_access_log(path)
+    assert fault in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "2026-06-30T18:00:00+00:00" in str(caught.value)
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(MemlabError, match=r"is not text in UTF-8 \(byte 14\)"):
+        read_access_log(written(tmp_path, b"memory_id,at\na\xff\x00"))
+
+
+def test_no_such_file_is_said(tmp_path: Path) -> None:
+    with pytest.raises(MemlabError, match=r"nothing\.csv cannot be read"):
+        read_access_log(tmp_path / "nothing.csv")
