@@ -17,6 +17,7 @@ from stat import S_ISREG
 from types import TracebackType
 from typing import Final, Self
 
+from memlab.clock import aware, now_utc
 from memlab.errors import MemlabError
 
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -111,9 +112,7 @@ class AccessLog:
         MemlabError
             When the line cannot be written; then the log is as it was.
         """
-        moment = datetime.now(UTC) if at is None else at
-        if moment.tzinfo is None:
-            raise ValueError(f"at must have a time zone, not {moment.isoformat()}")
+        moment = now_utc() if at is None else aware(at, call="AccessLog.add", name="at")
         entry = {"memory_id": memory_id, "at": moment.astimezone(UTC).isoformat()}
         self.extend([entry if session is None else {**entry, "session": session}])
 

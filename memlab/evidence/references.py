@@ -5,13 +5,14 @@ earlier ones; an access log adds what an agent read without writing it down.
 """
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from memlab.clock import aware
 from memlab.columns import (
     AT,
     AT_POSITION,
@@ -49,6 +50,7 @@ REASONS: Final = {
 
 Ordinals = npt.NDArray[np.int64]
 _NOWHERE: Final = -1
+_EVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
 class _Mentions:
@@ -239,11 +241,9 @@ def _distinct_reads(mentions: _Mentions, log: pd.DataFrame, now: datetime | None
             raise ValueError(f"log has no column {name!r}; it needs {MEMORY_ID!r} and {AT!r}")
     if getattr(log[AT].dtype, "tz", None) is None:
         raise ValueError(f"log[{AT!r}] must hold times with a zone, not {log[AT].dtype}")
-    if now is not None and now.tzinfo is None:
-        raise ValueError(f"now must have a time zone, not {now.isoformat()}")
     names = [name for name in (MEMORY_ID, AT, SESSION) if name in log]
     undated = log[AT].isna()
-    future = log[AT] > (pd.Timestamp.max.tz_localize("UTC") if now is None else now)
+    future = log[AT] > (_EVER if now is None else aware(now, call="find_references"))
     dated = log.loc[~undated & ~future, names].sort_values(AT, kind="stable")
     again = dated.duplicated([MEMORY_ID, AT])
     if SESSION in names:
