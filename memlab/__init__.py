@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from memlab.doctor import diagnose
     from memlab.errors import MemlabError
     from memlab.evidence.access_log import AccessLog
+    from memlab.evidence.elsewhere import law, law_lines
     from memlab.evidence.reads import describe_log, read_access_log
     from memlab.evidence.references import count_references, find_references
     from memlab.frame.loading import load
@@ -115,6 +116,8 @@ __all__ = [
     "finish",
     "growth_curve",
     "is_load_bearing_memory",
+    "law",
+    "law_lines",
     "load",
     "near_duplicates",
     "overlap",
@@ -181,6 +184,8 @@ _HOME = {
     "finish": "compaction.applying",
     "growth_curve": "growth",
     "is_load_bearing_memory": "items",
+    "law": "evidence.elsewhere",
+    "law_lines": "evidence.elsewhere",
     "load": "frame",
     "near_duplicates": "policies",
     "overlap": "replay",

@@ -1,7 +1,7 @@
 """Wrong arguments in words: what a call takes, what it was given, and the call that was meant."""
 
 import sys
-from numbers import Integral
+from numbers import Integral, Real
 from os import PathLike
 from typing import Any, Final
 
@@ -129,6 +129,31 @@ def whole_number(name: str, value: object, *, least: int | None = 0) -> int:
     raise ValueError(f"{name}={value!r} is not a whole number{bound}")
 
 
+def share(name: str, value: object) -> float:
+    """Return `value` as a share between 0 and 1, or raise a ValueError that names the argument.
+
+    Examples
+    --------
+    >>> share("target", 90)
+    Traceback (most recent call last):
+      ...
+    ValueError: target=90 is not between 0 and 1; is 0.9 meant?
+    """
+    number = _number(value)
+    if number is not None and 0 < number < 1:
+        return number
+    meant = f"; is {number / 100:g} meant?" if number is not None and 1 < number < 100 else ""
+    raise ValueError(f"{name}={value!r} is not between 0 and 1{meant}")
+
+
+def confidence(value: object) -> float:
+    """Return `value` as the confidence of a limit, or raise a ValueError that says what it is."""
+    number = _number(value)
+    if number is None or not 0.5 < number < 1:
+        raise ValueError(f"confidence={value!r} is not between 0.5 and 1")
+    return number
+
+
 def refusal(value: object, *wanted: str, call: str, name: str) -> WrongArgumentError:
     """Return the error for a `value` that is none of what is `wanted`, by names of classes."""
     words = " or ".join(dict.fromkeys(WORDS.get(each, f"a {each}") for each in wanted))
@@ -137,6 +162,11 @@ def refusal(value: object, *wanted: str, call: str, name: str) -> WrongArgumentE
     meant = next(hints, "").format(given=_shown(value), name=getattr(value, "__name__", ""))
     text = f"{call} takes as {name} {words}, not {_shown(value)}"
     return WrongArgumentError(f"{text}; {meant}" if meant else text)
+
+
+def _number(value: object) -> float | None:
+    """Return a real number as a float, anything else as None."""
+    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
 
 
 def _flag(value: object, kinds: tuple[type, ...]) -> bool:

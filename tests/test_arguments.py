@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from memlab import KeepRecent, TimeToLive
-from memlab.arguments import expect, expect_frame, whole_number
+from memlab.arguments import confidence, expect, expect_frame, share, whole_number
 from memlab.clock import aware, moment_or_now
 from memlab.errors import WrongArgumentError
 from memlab.policies import Policy
@@ -82,3 +82,25 @@ def test_a_moment_has_a_zone_and_is_now_where_none_is_given() -> None:
         aware(datetime(2026, 3, 1), call="memlab.plan")  # noqa: DTZ001 - that is the point
     with pytest.raises(WrongArgumentError, match=r"datetime.fromisoformat\('2026-03-01'\)"):
         aware("2026-03-01", call="memlab.plan")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [0.5, np.float32(0.5), np.float64(0.5)])
+def test_a_share_comes_back_as_a_float(value: float) -> None:
+    assert share("target", value) == confidence(0.5 + value / 2) - 0.25 == 0.5
+    assert type(share("target", value)) is float
+
+
+@pytest.mark.parametrize("value", [0, 1, -0.1, True, "0.9", None, float("nan"), 1e9])
+def test_what_is_no_share_is_refused_by_name(value: object) -> None:
+    with pytest.raises(ValueError, match=r"target=.* is not between 0 and 1$"):
+        share("target", value)
+    with pytest.raises(ValueError, match=r"confidence=.* is not between 0.5 and 1"):
+        confidence(value)
+
+
+@pytest.mark.parametrize(
+    ("percent", "meant"), [(90, "0.9"), (97.5, "0.975"), (np.int64(2), "0.02")]
+)
+def test_a_percentage_is_asked_about(percent: float, meant: str) -> None:
+    with pytest.raises(ValueError, match=f"is not between 0 and 1; is {meant} meant?"):
+        share("target", percent)

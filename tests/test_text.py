@@ -29,6 +29,7 @@ def test_every_answer_shows_itself() -> None:
     assert {each.__name__ for each in SHOWN} == {
         "Advice",
         "CapEffect",
+        "CapElsewhere",
         "Diagnosis",
         "Plan",
         "Receipt",

@@ -24,6 +24,7 @@ from memlab.charts.growth import (  # noqa: E402 - a missing matplotlib is expla
     plot_boot_context,
     plot_growth,
 )
+from memlab.charts.law import plot_law  # noqa: E402
 from memlab.charts.sizing import (  # noqa: E402
     mark_cap_curve,
     mark_trade_off,
@@ -43,6 +44,7 @@ __all__ = [
     "plot_cap_curve",
     "plot_comparison",
     "plot_growth",
+    "plot_law",
     "plot_overlap",
     "plot_regret",
     "plot_trade_off",

@@ -1,0 +1,300 @@
+#!/usr/bin/env python3
+"""Fit the law of references on public project histories, and write ``memlab/evidence/law.json``.
+
+    python data/fit_law.py [FOLDER] [-o FILE]    FOLDER holds history-*-memories.csv.gz and
+                                                 history-*-references.csv.gz; ../shared/data if none
+
+What is fitted. A history is cut into stretches in which it doubles: from 250 memories to 500, to
+1,000 and so on. A reference that arises when N memories have been written and whose target has age
+rank r reaches ``log(1 + r) / log(1 + N)``. For each share s, the reach that serves s of a stretch's
+references is
+
+    y[project, stretch] = reach + u[project] + e[project, stretch] + sample error
+
+with u normal with standard deviation `between`, e with `within`, and the sample error with variance
+`noise` / references of the stretch. `noise` is ``s (1 - s)`` over the squared density of the reach,
+taken inside each project and averaged: the asymptotic variance of a quantile. The rest is fitted by
+restricted maximum likelihood. References of one change count once: they arose in one sitting.
+
+`worth`: before each stretch but its first, a project is forecast by the law of the other projects
+and by its own earlier references, weighed n / (n + worth); the worth under which all forecasts are
+most likely.
+`pace`: least squares of the logarithm of references on that of memories, over all stretches.
+"""
+
+import argparse
+import csv
+import gzip
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import minimize, minimize_scalar
+
+from memlab.evidence.law import SEEN, STRETCH, Law, Project, reach_of
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+HERE: Final = Path(__file__).resolve().parent
+SHARES: Final = (
+    *(0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85),
+    *(0.9, 0.925, 0.95, 0.97, 0.98, 0.99),
+)
+WEIGHED: Final = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+"""Shares at which forecasts are compared to find the worth."""
+DRAWN: Final = (0.5, 0.75, 0.9, 0.95, 0.99)
+"""Shares for which each project's own line is kept."""
+FEWEST: Final = 8
+"""References without which a stretch has no quantile."""
+DIGITS: Final = 4
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """References of a part of a history: memories written when each arose, and how far it reached.
+
+    Attributes
+    ----------
+    begun : int
+        Memories written when the part began.
+    at : array of int64
+    reach : array of float64
+        Sorted; the order of `at` is another.
+    """
+
+    begun: int
+    at: Ints
+    reach: Floats
+
+    @cached_property
+    def sittings(self) -> int:
+        """How many changes the references were made in."""
+        return len(np.unique(self.at))
+
+
+@dataclass(frozen=True)
+class History:
+    """A project's references: memories written when each arose, and its target's age rank."""
+
+    name: str
+    memories: int
+    at: Ints
+    rank: Ints
+
+    def part(self, first: float, last: float) -> Stretch:
+        """Return the references that arose from `first` up to and without `last` memories."""
+        within = (self.at >= first) & (self.at < last)
+        at = self.at[within]
+        return Stretch(int(first), at, np.sort(reach_of(self.rank[within], at)))
+
+    @cached_property
+    def seen(self) -> Stretch:
+        """The references at which the law is seen."""
+        return self.part(*SEEN)
+
+    @cached_property
+    def beginnings(self) -> list[int]:
+        """Memories at which a stretch begins: each doubles what there is."""
+        first, last = SEEN
+        doublings = range(int(np.log2(last / first)) + 1)
+        return [first * 2**n for n in doublings if first * 2**n < self.memories]
+
+    @cached_property
+    def stretches(self) -> list[Stretch]:
+        """The stretches that have references enough, in order."""
+        found = (self.part(first, STRETCH * first) for first in self.beginnings)
+        return [stretch for stretch in found if stretch.sittings >= FEWEST]
+
+
+def read_histories(folder: Path) -> list[History]:
+    """Return the histories of a folder, by name."""
+    return [
+        read_history(folder, path.name.removeprefix("history-").removesuffix("-memories.csv.gz"))
+        for path in sorted(folder.glob("history-*-memories.csv.gz"))
+    ]
+
+
+def read_history(folder: Path, name: str) -> History:
+    """Return one history: each earlier memory that a change names, once."""
+    position = {
+        int(row["number"]): int(row["position"])
+        for row in _rows(folder / f"history-{name}-memories.csv.gz")
+    }
+    named = {
+        (position[int(float(row["by_number"]))], int(row["target_position"]))
+        for row in _rows(folder / f"history-{name}-references.csv.gz")
+        if row["by_number"] and int(float(row["by_number"])) in position
+    }
+    pairs = np.array(sorted((at, target) for at, target in named if target < at))
+    return History(name, len(position), pairs[:, 0], pairs[:, 0] - pairs[:, 1])
+
+
+def fit(histories: Sequence[History], *, worth: float | None = None) -> Law:
+    """Fit the law; with `worth` given, all but that."""
+    law = _without_worth(histories)
+    if worth is None:
+        others = {
+            each.name: _without_worth([one for one in histories if one is not each], WEIGHED)
+            for each in histories
+        }
+        worth = _most_likely_worth(histories, others)
+    return replace(law, worth=round(worth, 1))
+
+
+def _without_worth(histories: Sequence[History], shares: Sequence[float] = SHARES) -> Law:
+    stretches = [stretch for history in histories for stretch in history.stretches]
+    project = np.repeat(np.arange(len(histories)), [len(each.stretches) for each in histories])
+    count = np.array([stretch.sittings for stretch in stretches])
+    columns = []
+    for share in shares:
+        noise = _noise(histories, share)
+        reach = np.array([quantile(stretch.reach, share) for stretch in stretches])
+        columns.append((*_restricted_likelihood(reach, project, noise / count), noise))
+    fitted = [tuple(column.tolist()) for column in np.array(columns).T.round(DIGITS)]
+    return Law(
+        tuple(shares),
+        reach=fitted[0],
+        between=fitted[1],
+        within=fitted[2],
+        noise=fitted[3],
+        worth=0.0,
+        pace=_pace(histories),
+        projects=tuple(map(_line, histories)),
+        source="references between merged pull requests of "
+        + ", ".join(history.name for history in histories),
+    )
+
+
+def quantile(values: Floats, share: float) -> float:
+    """Return the smallest of the sorted values that `share` of them do not pass."""
+    return float(values[max(int(np.ceil(share * len(values) - 1e-9)) - 1, 0)])
+
+
+def _restricted_likelihood(
+    reach: Floats, project: Ints, sampling: Floats
+) -> tuple[float, float, float]:
+    """Return mean, and standard deviations between and within projects.
+
+    Inside a project the covariance is a diagonal and a constant, so its inverse is known
+    (Sherman and Morrison 1950).
+    """
+
+    def sums(values: Floats) -> Floats:
+        return np.bincount(project, values).astype(np.float64)
+
+    def mean_and_loss(log_sd: Floats) -> tuple[float, float]:
+        between, within = np.exp(2 * np.asarray(log_sd))
+        sure = 1 / (within + sampling)
+        shrunk = 1 / (1 + between * sums(sure))
+        information = (sums(sure) * shrunk).sum()
+        mean = (sums(sure * reach) * shrunk).sum() / information
+        rest = reach - mean
+        square = (sure * rest**2).sum() - between * (sums(sure * rest) ** 2 * shrunk).sum()
+        loss = -np.log(sure).sum() - np.log(shrunk).sum() + np.log(information) + square
+        return float(mean), float(loss)
+
+    found = minimize(
+        lambda log_sd: mean_and_loss(log_sd)[1],
+        np.log([0.07, 0.04]),
+        method="L-BFGS-B",
+        bounds=[(np.log(0.005), np.log(0.5))] * 2,
+        options={"ftol": 1e-13, "gtol": 1e-7},
+    )
+    between, within = np.exp(found.x)
+    return mean_and_loss(found.x)[0], float(between), float(within)
+
+
+def _noise(histories: Sequence[History], share: float) -> float:
+    """Return the variance of one reference's worth of a quantile, inside projects."""
+    half = min(0.05, (1 - share) / 2, share / 2)
+    spacing = [
+        quantile(reach, share + half) - quantile(reach, share - half)
+        for reach in (history.seen.reach for history in histories)
+    ]
+    return share * (1 - share) * (float(np.mean(spacing)) / (2 * half)) ** 2
+
+
+def _most_likely_worth(histories: Sequence[History], others: dict[str, Law]) -> float:
+    """Return the worth under which the projects' own pasts forecast them best."""
+    cases = [case for history in histories for case in _forecasts(history, others[history.name])]
+    own, next_one, references, ahead = np.array([case[:4] for case in cases]).T
+    mean, between, within, noise = np.array([case[4:] for case in cases]).T
+
+    def loss(log_worth: float) -> float:
+        weight = references / (references + np.exp(log_worth))
+        variance = (1 - weight) * between**2 + within**2 + noise / ahead
+        error = next_one - weight * own - (1 - weight) * mean
+        return float((np.log(variance) + error**2 / variance).sum())
+
+    return float(np.exp(minimize_scalar(loss, bounds=(0, 10), method="bounded").x))
+
+
+def _forecasts(history: History, law: Law) -> Iterator[tuple[float, ...]]:
+    """Yield what was known before each stretch, and what came, for each share of the law."""
+    for stretch in history.stretches:
+        before = history.part(0, stretch.begun)
+        if not len(before.at):
+            continue
+        for place, share in enumerate(law.shares):
+            yield (
+                quantile(before.reach, share),
+                quantile(stretch.reach, share),
+                before.sittings,
+                stretch.sittings,
+                *(each[place] for each in (law.reach, law.between, law.within, law.noise)),
+            )
+
+
+def _pace(histories: Sequence[History]) -> tuple[float, float]:
+    """Return the scale and the power of the references that a stretch brings."""
+    begun, came = [], []
+    for history in histories:
+        for first in history.beginnings:
+            last = min(STRETCH * first, history.memories)
+            if last >= 1.5 * first:
+                begun.append(first)
+                came.append((history.part(first, last).sittings + 0.5) * first / (last - first))
+    power, scale = np.polyfit(np.log(begun), np.log(came), 1)
+    return round(float(np.exp(scale)), 8), round(float(power), DIGITS)
+
+
+def _line(history: History) -> Project:
+    """Return the few numbers that a project's thin line is drawn from."""
+    reach = {
+        str(share): tuple(round(quantile(each.reach, share), 3) for each in history.stretches)
+        for share in DRAWN
+    }
+    return Project(history.name, tuple(each.begun for each in history.stretches), reach)
+
+
+def _rows(path: Path) -> Iterator[dict[str, str]]:
+    with gzip.open(path, "rt", newline="", encoding="utf-8") as file:
+        yield from csv.DictReader(file)
+
+
+def main() -> None:
+    """Fit, write, and show what was fitted."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path, nargs="?", default=HERE.parents[1] / "shared" / "data")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=HERE.parent / "memlab" / "evidence" / "law.json"
+    )
+    asked = parser.parse_args()
+    histories = read_histories(asked.folder)
+    if not histories:
+        parser.error(f"{asked.folder} holds no history-*-memories.csv.gz")
+    law = fit(histories)
+    asked.output.write_text(law.to_json(), encoding="utf-8")
+    print("share   reach  between  within   noise")
+    for line in zip(law.shares, law.reach, law.between, law.within, law.noise, strict=True):
+        print("{:5.3f}  {:6.4f}   {:6.4f}  {:6.4f}  {:6.4f}".format(*line))
+    print(f"worth {law.worth}, pace {law.pace}")
+
+
+if __name__ == "__main__":
+    main()
