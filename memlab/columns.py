@@ -44,6 +44,8 @@ NAMESPACE: Final = "namespace"
 THREAD_ID: Final = "thread_id"
 GRADUATED: Final = "graduated"
 TRUSTED: Final = "trusted"
+LOADED_AT_START: Final = "loaded_at_start"
+"""Whether the agent loads it at start, where a source knows better than ``active``."""
 
 TOKEN_RULE: Final = "token_rule"  # noqa: S105 - tokens of text, not a credential
 """Key of ``frame.attrs``: how tokens were counted, in words."""

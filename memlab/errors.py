@@ -17,6 +17,24 @@ class StoreError(MemlabError):
     """A file cannot be used as a store: missing, not SQLite, locked, corrupt, another schema."""
 
 
+class ChangedWhileReadError(StoreError):
+    """Somebody wrote while a store was read that nothing could lock; reading again may do."""
+
+
+class UnsafeDeletionError(MemlabError):
+    """Deleting from this store is not safe here.
+
+    Attributes
+    ----------
+    instead : str
+        What to do instead, such as the store's own setting for a cap.
+    """
+
+    def __init__(self, message: str, *, instead: str = "") -> None:
+        super().__init__(message)
+        self.instead = instead
+
+
 class BadRowError(MemlabError):
     """A row of a store cannot be interpreted.
 

@@ -22,10 +22,6 @@ WITHOUT_ROWID = (
     "memory_items in {path} was made WITHOUT ROWID, so its rows have no order of insertion; copy "
     "them into a table made by memlab.SqliteMemoryStore"
 )
-UNKNOWN_COLUMN = (
-    "memory_items in {path} has the unknown column mood, which memlab could not archive and "
-    f"restore; {COPY}"
-)
 DAMAGED = (
     "{path} is damaged (database disk image is malformed); restore a backup, or copy what can be "
     "read with the sqlite3 shell's .recover"
@@ -125,9 +121,13 @@ NOT_A_STORE: dict[str, tuple[Maker, str]] = {
         with_table("source_event_id TEXT, source_sequence INTEGER, ", ""),
         f"memory_items in {{path}} lacks the column source_event_id, source_sequence; {COPY}",
     ),
-    "a column more": (
-        with_table("superseded_by TEXT", "superseded_by TEXT, mood TEXT"),
-        UNKNOWN_COLUMN,
+    "a column that hides the order": (
+        with_table("superseded_by TEXT", "superseded_by TEXT, RowId TEXT"),
+        "memory_items in {path} has a column RowId, which hides the order of insertion; " + COPY,
+    ),
+    "a column that is computed": (
+        with_table("superseded_by TEXT", "superseded_by TEXT AS (source_task_ref)"),
+        f"memory_items in {{path}} declares superseded_by as generated, not TEXT; {COPY}",
     ),
     "another type": (
         with_table("title TEXT NOT NULL", "title"),

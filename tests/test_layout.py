@@ -12,7 +12,18 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "memlab"
 
 ORDER = [
-    *("errors", "arguments", "clock", "items", "columns", "extras", "files", "text", "scoring"),
+    *(
+        "errors",
+        "arguments",
+        "clock",
+        "items",
+        "moments",
+        "columns",
+        "extras",
+        "files",
+        "text",
+        "scoring",
+    ),
     "store",
     "sources",
     "frame",

@@ -30,7 +30,6 @@ from memlab.store.database import (
     transaction,
 )
 from memlab.store.rows import (
-    SIGNALS,
     fill_positions,
     fingerprints,
     signal_columns,
@@ -295,12 +294,7 @@ def _check_fresh(connection: sqlite3.Connection, plan: Plan) -> None:
 def _delete(connection: sqlite3.Connection, plan: Plan, load_bearing: int, watch: Watch) -> None:
     chosen = "rowid IN (SELECT position FROM temp.surplus)"
     rows = count_rows(connection)
-    signals = (
-        f"DELETE FROM main.{SIGNALS} WHERE memory_id IN "
-        f"(SELECT memory_id FROM main.memory_items WHERE {chosen})"
-    )
-    beside = signals if signal_columns(connection) else None
-    deleted = delete_rows(connection, chosen, load_bearing, beside=beside)
+    deleted = delete_rows(connection, chosen, load_bearing, signals=signal_columns(connection))
     watch(ApplyStep.DELETED)
     gone = rows - count_rows(connection)
     if not deleted == gone == len(plan.rows):

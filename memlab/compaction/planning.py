@@ -75,8 +75,8 @@ def _file_of(source: str | Path | SqliteMemoryStore) -> str | Path:
     elif str(source) != ":memory:":
         return source
     raise StoreError(
-        "a store in memory has no file to keep an archive beside: copy it into one with copy_to, "
-        "then plan"
+        "a store in memory has no file to keep an archive beside: make it with "
+        "SqliteMemoryStore(path), then plan"
     )
 
 

@@ -21,7 +21,7 @@ from memlab.columns import AT, KIND, MEMORY_ID, SESSION
 from memlab.errors import MemlabError
 from memlab.evidence.access_log import log_parts
 from memlab.files import read_whole
-from memlab.frame.fields import moment_of
+from memlab.moments import moment_of
 
 PASSED_OVER: Final = "passed_over"
 """Key of a log's ``attrs``: reason -> how many of its lines are no read."""

@@ -11,18 +11,23 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memlab.items import MemoryKind, is_load_bearing_stored, shortened, strings_of
-from memlab.sources.scan import Fault
+from memlab import columns as c
+from memlab.items import MemoryKind, is_load_bearing_stored, strings_of
+from memlab.moments import moment_of
+from memlab.sources.base import Fault
+from memlab.sources.tables import MOMENT, TEXT
 
 T = TypeVar("T")
 Meaning = TypeVar("Meaning")
 Integers = npt.NDArray[np.int64]
 
 KINDS: Final = tuple(kind.value for kind in MemoryKind)
+STR: Final = pd.StringDtype("pyarrow", na_value=np.nan)
 _MISSING: Final = -1
-_MICROSECONDS: Final = pa.timestamp("us", "UTC")
+_UNSET: Final = {c.GRADUATED: False, c.TRUSTED: True, c.LOADED_AT_START: True}
+"""What a flag is where nobody has set it; any other signal is missing."""
 _FIRST, _LAST = (
-    pa.scalar(datetime(year, month, day, tzinfo=UTC), _MICROSECONDS).value
+    pa.scalar(datetime(year, month, day, tzinfo=UTC), MOMENT).value
     for year, month, day in ((1, 1, 1), (9999, 12, 31))
 )
 
@@ -133,13 +138,30 @@ def lists_of(column: str, lists: Coded, faults: Faults) -> npt.NDArray[np.object
 
 def moments_of(column: str, texts: Any, faults: Faults) -> pd.DatetimeIndex:
     """Return Arrow texts as moments in UTC, NaT for what is none."""
-    moments = _parsed_by_arrow(texts)
+    moments = texts if texts.type == MOMENT else _parsed_by_arrow(texts)
     if moments is None:
         coded = Coded.of(texts)
         distinct, wrong = interpreted(moment_of, coded.texts, otherwise=None)
         faults.add(column, coded.codes, {code: f"{column} {text}" for code, text in wrong.items()})
         places = pa.array(coded.codes % (len(distinct) + 1))
-        moments = pa.chunked_array([pa.array([*distinct, None], _MICROSECONDS).take(places)])
+        moments = pa.chunked_array([pa.array([*distinct, None], MOMENT).take(places)])
+    return _in_utc(moments)
+
+
+def signal_of(name: str, column: Any) -> Any:
+    """Return an Arrow column of signals as the frame has it."""
+    if name in _UNSET:
+        return np.array(column.fill_null(_UNSET[name]).to_numpy())
+    if column.type == MOMENT:
+        return _in_utc(column)
+    if column.type == TEXT:
+        return column.to_pandas(types_mapper={TEXT: STR}.get)
+    if column.type == pa.int64():
+        return pd.Series(column.to_pandas(integer_object_nulls=True), dtype="Int64")
+    return np.array(column.to_numpy())
+
+
+def _in_utc(moments: Any) -> pd.DatetimeIndex:
     naive = moments.cast(pa.timestamp("us")).to_numpy()
     return pd.DatetimeIndex(naive).tz_localize("UTC")
 
@@ -147,29 +169,9 @@ def moments_of(column: str, texts: Any, faults: Faults) -> pd.DatetimeIndex:
 def _parsed_by_arrow(texts: Any) -> Any | None:
     """Return all as moments at once; None where Arrow and :func:`moment_of` may disagree."""
     try:
-        moments = pc.cast(texts, _MICROSECONDS)
+        moments = pc.cast(texts, MOMENT)
     except pa.ArrowInvalid:
         return None
     extremes = pc.min_max(moments.cast(pa.int64())).as_py()
     known = extremes["min"] is None or _FIRST <= extremes["min"] <= extremes["max"] <= _LAST
     return moments if known else None
-
-
-def moment_of(text: str) -> datetime:
-    """Return the moment an ISO 8601 text with a time zone names, in UTC.
-
-    Raises
-    ------
-    ValueError
-        When `text` is not a timestamp or has no time zone.
-    """
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise ValueError(f"{shortened(text)} is not a timestamp") from error
-    if moment.tzinfo is None:
-        raise ValueError(f"{shortened(text)} has no time zone")
-    try:
-        return moment.astimezone(UTC)
-    except OverflowError as error:
-        raise ValueError(f"{shortened(text)} is not in the years 1 to 9999") from error

@@ -20,8 +20,9 @@ from matplotlib.image import imsave
 
 from memlab.charts import mark_cap_curve, mark_trade_off, plot_cap_curve, plot_trade_off
 from memlab.extras import import_extra
-from memlab.frame.loading import Source, load
+from memlab.frame import load
 from memlab.sizing import Advice, Sizing, advise, prepare_sizing
+from memlab.sources.opening import SourceLike
 
 ANY_STORE: Final = "STORE"
 """Stands in commands for a store whose file is not known."""
@@ -266,7 +267,7 @@ class SizingPanel:
 
 
 def explore(
-    source: Source | pd.DataFrame,
+    source: SourceLike | pd.DataFrame,
     references: pd.DataFrame | None = None,
     *,
     target: float = 0.9,

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Final
 
@@ -20,38 +20,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from memlab.sources.base import Fault, Rows
+from memlab.sources.tables import REPEATING, SCHEMA, TEXT, TEXTS
 from memlab.store.database import connect_reading
 
 Range = tuple[int, int]
-Fault = tuple[int, str, str]
-"""The rowid, the column and what is wrong with its value."""
 
 NULLABLE: Final = ("source_task_ref", "superseded_by")
-REPEATING: Final = ("kind", "tags_json", "supersedes_json", "evidence_refs_json")
-"""Columns in which few texts come often: Arrow keeps each text once."""
-TEXTS: Final = (
-    *("memory_id", "title", "body", "authored_by", "created_at"),
-    *REPEATING,
-    *NULLABLE,
-)
-
-TEXT: Final = pa.large_string()
-SCHEMA: Final = pa.schema(
-    [
-        ("position", pa.int64()),
-        ("confidence", pa.float64()),
-        *((name, pa.dictionary(pa.int32(), TEXT) if name in REPEATING else TEXT) for name in TEXTS),
-        ("active", pa.bool_()),
-        ("chars", pa.int64()),
-    ]
-)
-"""The text columns by their names in the table; ``chars`` are of title and body together."""
 
 _ROWS_AT_ONCE: Final = 2**14
 _BYTES_AT_ONCE: Final = 2**22
 _WORTH_THREADS: Final = 16
 """So many times are rows read at once before more than one thread does it."""
 _MOST_CONNECTIONS: Final = 4
+_LARGE: Final = 2**24
+"""Bytes of a file below which one connection reads it."""
 _MOST_GAPS: Final = 4
 """So many times more rowids than rows are walked through in even steps."""
 
@@ -89,37 +72,27 @@ SELECT
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Some rows of a store, in rowid order.
+@contextmanager
+def snapshot(uri: str, *, size: int) -> Iterator[Sequence[sqlite3.Connection]]:
+    """Open a store, and where it is large once more per core; all connections see the same rows.
 
     Parameters
     ----------
-    table : pyarrow.Table
-        With :data:`SCHEMA`. What cannot be read is null, and has no characters.
-    faults : list of (position, column, text)
-        What cannot be read, and why.
+    uri : str
+        From :func:`memlab.store.database.one_look`.
+    size : int
+        Of the file, in bytes.
     """
-
-    table: Any
-    faults: list[Fault] = field(default_factory=list)
-
-
-@contextmanager
-def snapshot(uri: str) -> Iterator[Sequence[sqlite3.Connection]]:
-    """Open a store once per core, every connection in a transaction that sees the same rows."""
+    count = 1 + (min(os.cpu_count() or 1, _MOST_CONNECTIONS) if size >= _LARGE else 0)
     with ExitStack() as stack:
-        connections = [
-            stack.enter_context(closing(connect_reading(uri)))
-            for _ in range(min(os.cpu_count() or 1, _MOST_CONNECTIONS))
-        ]
-        versions = [_version(connection) for connection in connections]
+        connections = [stack.enter_context(closing(connect_reading(uri))) for _ in range(count)]
+        versions = [_version(connection) for connection in connections[1:]]
         for connection in connections:
             connection.execute("BEGIN")
+        _, *others = [_version(connection) for connection in connections]
         # As long as no version has changed between the first and the second look at it, there was
         # a moment between all first and all second looks, and every connection sees that moment.
-        same = versions == [_version(connection) for connection in connections]
-        yield connections if same else connections[:1]
+        yield connections if versions == others else connections[:1]
 
 
 def _version(connection: sqlite3.Connection) -> int:
@@ -280,14 +253,21 @@ def _one_by_one(connection: sqlite3.Connection, rowids: Range) -> Rows:
     for stored in connection.execute(
         f"SELECT {', '.join(names)} {_BETWEEN} ORDER BY rowid", rowids
     ):
-        row, wrong = _row(stored)
+        row, wrong = read_row(stored)
         rows.append(row)
         faults += wrong
     return Rows(pa.Table.from_pylist(rows, SCHEMA), faults)
 
 
-def _row(stored: Sequence[Any]) -> tuple[dict[str, Any], list[Fault]]:
-    """Return a row with None for what cannot be read, and why it cannot."""
+def read_row(stored: Sequence[Any]) -> tuple[dict[str, Any], list[Fault]]:
+    """Return a row with None for what cannot be read, and why it cannot.
+
+    Parameters
+    ----------
+    stored : sequence
+        Position, whether it is active, confidence, and the values of :data:`TEXTS`, as
+        :func:`memlab.store.database.exact` reads them.
+    """
     position, active, confidence, *values = stored
     row: dict[str, Any] = {"position": position, "active": bool(active), "confidence": None}
     wrong: dict[str, str] = {}

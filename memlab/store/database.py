@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from memlab.clock import file_clock
-from memlab.errors import BadRowError, MemlabError, StoreError
+from memlab.errors import BadRowError, ChangedWhileReadError, MemlabError, StoreError
 
 Result = TypeVar("Result")
 State = dict[str, tuple[int, int, int]]
@@ -66,6 +66,7 @@ _WORDS: Final = {
 }
 
 
+_LOOKS: Final = 5
 _SIDE_FILES: Final = ("-wal", "-shm", "-journal")
 _STEP: Final = 20_000_000
 """Nanoseconds after which a file that is written again has another time for sure."""
@@ -130,21 +131,21 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def check_table(connection: sqlite3.Connection, path: Path | str) -> None:
-    """Check that `connection` holds ``memory_items`` as agents write it.
+    """Check that `connection` holds ``memory_items`` as agents write it, with or without more.
 
     Raises
     ------
     StoreError
-        When it is missing, a view, without rowids, or has other columns or another key.
+        When it is missing, a view, without rowids, lacks a column, or has another key.
     """
     with sqlite_errors_in_words(path):
         table = connection.execute(
             "SELECT type, wr FROM pragma_table_list WHERE schema = 'main' AND name = 'memory_items'"
         ).fetchone()
         found = {
-            name: (declared.upper(), key)
-            for name, declared, key in connection.execute(
-                "SELECT name, type, pk FROM pragma_table_xinfo('memory_items')"
+            name: (declared.upper(), key, hidden)
+            for name, declared, key, hidden in connection.execute(
+                "SELECT name, type, pk, hidden FROM pragma_table_xinfo('memory_items')"
             )
         }
     if table is None:
@@ -163,21 +164,33 @@ def check_table(connection: sqlite3.Connection, path: Path | str) -> None:
         raise StoreError(
             f"memory_items in {path} lacks the column {', '.join(missing)}; {_ANOTHER_SCHEMA}"
         )
-    if extra := [name for name in found if name not in COLUMNS]:
-        raise StoreError(
-            f"memory_items in {path} has the unknown column {', '.join(extra)}, which memlab could "
-            f"not archive and restore; {_ANOTHER_SCHEMA}"
-        )
-    for name, (declared, key) in found.items():
-        if declared != _DECLARED.get(name, "TEXT"):
+    _check_columns(found, path)
+
+
+def _check_columns(found: dict[str, tuple[str, int, int]], path: Path | str) -> None:
+    """Check what the table declares of its columns; those of an agent's own may be anything."""
+    for name, (declared, key, hidden) in found.items():
+        wanted = _DECLARED.get(name, "TEXT")
+        if name in COLUMNS and (declared != wanted or hidden):
+            what = "as generated" if hidden else f"as {declared or 'nothing'}"
             raise StoreError(
-                f"memory_items in {path} declares {name} as {declared or 'nothing'}, not "
-                f"{_DECLARED.get(name, 'TEXT')}; {_ANOTHER_SCHEMA}"
+                f"memory_items in {path} declares {name} {what}, not {wanted}; {_ANOTHER_SCHEMA}"
             )
         if key != (name == COLUMNS[0]):
             raise StoreError(
                 f"the primary key of memory_items in {path} is not memory_id; {_ANOTHER_SCHEMA}"
             )
+        if name.lower() in {"rowid", "oid", "_rowid_"}:
+            raise StoreError(
+                f"memory_items in {path} has a column {name}, which hides the order of insertion; "
+                f"{_ANOTHER_SCHEMA}"
+            )
+
+
+def path_named(source: Path | str) -> Path:
+    """Return the path that a path or a ``file:`` URI names, whatever is there."""
+    text = str(source)
+    return Path(unquote(urlsplit(text).path)) if text.startswith("file:") else Path(text)
 
 
 def store_file(source: Path | str) -> Path:
@@ -188,8 +201,7 @@ def store_file(source: Path | str) -> Path:
     StoreError
         When there is none, or it is a folder or empty.
     """
-    text = str(source)
-    path = Path(unquote(urlsplit(text).path)) if text.startswith("file:") else Path(text)
+    path = path_named(source)
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -205,6 +217,54 @@ def store_file(source: Path | str) -> Path:
     return path
 
 
+@contextmanager
+def one_look(path: Path) -> Iterator[str]:
+    """Hand out a URI that opens the store at `path` as it is now, and leaves no trace.
+
+    Opening a WAL store read-only makes ``-wal`` and ``-shm`` files where there are none, so a store
+    that nobody has open is read as immutable, and looked at again afterwards. A store that was left
+    in the middle of a transaction is recovered in a temporary copy. Any other is locked by whoever
+    reads it.
+
+    Parameters
+    ----------
+    path : Path
+        An existing file.
+
+    Raises
+    ------
+    ChangedWhileReadError
+        When somebody wrote in between; what was read may be of two moments. Read again.
+    StoreError
+        When the file cannot be read.
+    """
+    file = path.resolve()  # side files lie beside what a link points to
+    with ExitStack() as stack, sqlite_errors_in_words(path):
+        uri, before = _way_in(file, path, stack)
+        try:
+            yield uri
+        except Exception as error:  # what is half rewritten can fail in any way
+            if before == _state(file, before):
+                raise
+            raise _changed_while_read(path) from error
+        if before != _state(file, before):
+            raise _changed_while_read(path)
+
+
+def again_if_changed(look: Callable[[], Result]) -> Result:
+    """Return ``look()``; when somebody wrote while it read, look again, up to five times.
+
+    Raises
+    ------
+    ChangedWhileReadError
+        When that happened five times.
+    """
+    for _ in range(_LOOKS - 1):
+        with suppress(ChangedWhileReadError):
+            return look()
+    return look()
+
+
 def read_store(
     path: Path,
     read: Callable[[str], Result],
@@ -212,10 +272,6 @@ def read_store(
     check: Callable[[sqlite3.Connection, Path], None] = check_table,
 ) -> Result:
     """Return ``read(uri)``, where `uri` opens the checked store at `path` and leaves no trace.
-
-    Opening a WAL store read-only makes ``-wal`` and ``-shm`` files where there are none, so a store
-    that nobody has open is read as immutable, and read again if somebody wrote meanwhile. A store
-    that was left in the middle of a transaction is recovered in a temporary copy.
 
     Parameters
     ----------
@@ -231,19 +287,14 @@ def read_store(
     StoreError
         When the file is not a store, cannot be read, or is rewritten faster than it is read.
     """
-    file = path.resolve()  # side files lie beside what a link points to
-    for _ in range(5):
-        with ExitStack() as stack, sqlite_errors_in_words(path):
-            uri, before = _way_in(file, path, stack)
-            try:
-                result = _checked(uri, path, read, check)
-            except Exception:  # what is half rewritten can fail in any way
-                if before == _state(file, before):
-                    raise
-            else:
-                if before == _state(file, before):
-                    return result
-    raise StoreError(f"{path} is rewritten faster than it can be read; try again when it is quiet")
+
+    def look() -> Result:
+        with one_look(path) as uri:
+            with closing(connect_reading(uri)) as connection:
+                check(connection, path)
+            return read(uri)
+
+    return again_if_changed(look)
 
 
 def copy_store(source: Path | str, target: Path | str) -> Path:
@@ -311,15 +362,10 @@ def roomy_cache(connection: sqlite3.Connection) -> Iterator[None]:
         connection.execute(f"PRAGMA cache_size = {before}")
 
 
-def _checked(
-    uri: str,
-    path: Path,
-    read: Callable[[str], Result],
-    check: Callable[[sqlite3.Connection, Path], None],
-) -> Result:
-    with closing(connect_reading(uri)) as connection:
-        check(connection, path)
-    return read(uri)
+def _changed_while_read(path: Path) -> ChangedWhileReadError:
+    return ChangedWhileReadError(
+        f"{path} is rewritten faster than it can be read; try again when it is quiet"
+    )
 
 
 def _way_in(file: Path, path: Path, stack: ExitStack) -> tuple[str, State]:

@@ -1,13 +1,15 @@
 """Which rows of ``memory_items`` may go, and the one statement that deletes them."""
 
 import sqlite3
+from collections.abc import Collection
 from functools import cache
 from typing import Final
 
 from memlab.errors import BadRowError, CompactionError
 from memlab.items import is_load_bearing_stored
 from memlab.store.database import exact
-from memlab.store.rows import fingerprints_under_triggers
+from memlab.store.records import print_under_triggers
+from memlab.store.signals import deletion_of_signals
 
 # BINARY: a table may declare its columns NOCASE. IN, not EXISTS: a subquery that looks at the row
 # would keep SQLite from deleting while it scans.
@@ -77,7 +79,11 @@ def surplus_condition(connection: sqlite3.Connection, keep_recent: int) -> str |
 
 
 def delete_rows(
-    connection: sqlite3.Connection, chosen: str, load_bearing: int, *, beside: str | None = None
+    connection: sqlite3.Connection,
+    chosen: str,
+    load_bearing: int,
+    *,
+    signals: Collection[str] = (),
 ) -> int:
     """Delete the `chosen` rows and check that every load-bearing row is still there.
 
@@ -91,8 +97,8 @@ def delete_rows(
         A condition in SQL, of this package's own making.
     load_bearing : int
         How many load-bearing rows there were, as :func:`classify_rows` counted.
-    beside : str, optional
-        A statement on another table to run before, while the rows are there to be looked up.
+    signals : collection of str
+        Columns of the side table, when what it says of the rows is to go with them.
 
     Returns
     -------
@@ -105,9 +111,9 @@ def delete_rows(
         When the number of load-bearing rows is another than before, or a row that was to stay is
         not as it was.
     """
-    staying = fingerprints_under_triggers(connection, f"({chosen}) IS NOT TRUE")
-    if beside is not None:
-        connection.execute(beside)
+    staying = print_under_triggers(connection, f"({chosen}) IS NOT TRUE")
+    if signals:
+        connection.execute(deletion_of_signals(signals, chosen))
     deleted = connection.execute(f"DELETE FROM memory_items WHERE {chosen}").rowcount
     (left,) = connection.execute(
         f"SELECT count(*) FROM memory_items WHERE {_NOT_PRUNABLE}"
@@ -117,7 +123,7 @@ def delete_rows(
             f"deleting {deleted} rows would have left {left} of {load_bearing} load-bearing rows; "
             "all was rolled back: look for a trigger on memory_items in the store"
         )
-    if staying != fingerprints_under_triggers(connection, "TRUE"):
+    if staying != print_under_triggers(connection, "TRUE"):
         raise CompactionError(
             f"deleting {deleted} rows would have changed or kept others than were chosen; all was "
             "rolled back: look for a trigger on memory_items in the store"

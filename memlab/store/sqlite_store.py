@@ -6,7 +6,7 @@ Standard library only: an agent's runtime that imports this module pays for noth
 import json
 import warnings
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +33,7 @@ from memlab.store.database import (
     transaction,
 )
 from memlab.store.selection import classify_rows, delete_rows, forget_verdicts, surplus_condition
+from memlab.store.signals import is_own, signal_columns
 
 _SELECT: Final = f"SELECT {', '.join(COLUMNS)} FROM memory_items"
 _UPSERT: Final = (
@@ -197,9 +198,10 @@ class SqliteMemoryStore:
     def compact_episodic(self, keep_recent: int) -> int:
         """Delete all active prunable items but the `keep_recent` with the highest rowids.
 
-        Load-bearing and superseded rows are not touched. The deletion is one transaction: either
-        all of it is there afterwards, or none. Deleted bytes are overwritten or left in free pages
-        as the SQLite build's ``secure_delete`` says.
+        This is final: nothing is archived. Load-bearing and superseded rows are not touched. What a
+        :class:`memlab.lifecycle.LifecycleStore` noted of the rows goes with them. The deletion is
+        one transaction: either all of it is there afterwards, or none. Deleted bytes are
+        overwritten or left in free pages as the SQLite build's ``secure_delete`` says.
 
         Parameters
         ----------
@@ -230,27 +232,15 @@ class SqliteMemoryStore:
         ):
             load_bearing = classify_rows(self.connection)
             surplus = surplus_condition(self.connection, keep_recent)
-            deleted = delete_rows(self.connection, surplus, load_bearing) if surplus else 0
+            columns = signal_columns(self.connection)
+            signals = columns if is_own(columns) else ()
+            deleted = (
+                delete_rows(self.connection, surplus, load_bearing, signals=signals)
+                if surplus
+                else 0
+            )
             forget_verdicts(self.connection)
         return deleted
-
-    def copy_to(self, path: Path) -> None:
-        """Copy the whole store into a new file.
-
-        Parameters
-        ----------
-        path : Path
-            The file to make.
-
-        Raises
-        ------
-        StoreError
-            When it exists or cannot be written.
-        """
-        if path.exists():
-            raise StoreError(f"{path} exists; name a file that does not")
-        with sqlite_errors_in_words(path), closing(connect(path)) as copy:
-            self.connection.backup(copy)
 
     def _items(self, where: str, *values: str) -> list[MemoryItem]:
         with self._errors_in_words():

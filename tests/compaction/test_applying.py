@@ -103,7 +103,7 @@ class TestPlanning:
     def test_a_store_in_memory_is_refused_in_words(self, source: object) -> None:
         if source is SqliteMemoryStore:
             source = SqliteMemoryStore(":memory:")
-        with pytest.raises(StoreError, match=r"in memory has no file .* copy_to"):
+        with pytest.raises(StoreError, match=r"in memory has no file .* SqliteMemoryStore\(path\)"):
             plan(source, KeepRecent(4), now=NOON)  # type: ignore[arg-type]
         if isinstance(source, SqliteMemoryStore):
             source.close()

@@ -382,17 +382,23 @@ def test_connections_that_see_different_rows_are_not_read_together(
 
     def look_and_write(connection: sqlite3.Connection) -> int:
         looks.append(connection)
-        if len(looks) == 5:  # the second look of the second connection of four
+        if len(looks) == 6:  # the second look of the second connection that scans, of four
             write_rows(path, episodes(1, start=2))
         return look(connection)
 
     monkeypatch.setattr("os.cpu_count", lambda: 4)
     monkeypatch.setattr(scan, "_version", look_and_write)
-    with SqliteMemoryStore(path), scan.snapshot(path.as_uri()) as connections:
+    with SqliteMemoryStore(path), scan.snapshot(path.as_uri(), size=10**9) as connections:
         assert len(connections) == 1
-    assert len(looks) == 8
-    with scan.snapshot(path.as_uri()) as connections:
-        assert len(connections) == 4
+    assert len(looks) == 9
+    with scan.snapshot(path.as_uri(), size=10**9) as connections:
+        assert len(connections) == 5
+
+
+def test_a_small_store_is_read_over_one_connection(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(1))
+    with scan.snapshot(path.as_uri(), size=path.stat().st_size) as connections:
+        assert len(connections) == 1
 
 
 @pytest.mark.parametrize("journal_mode", ["WAL", "DELETE", "PERSIST"])

@@ -219,22 +219,6 @@ class TestOpening:
         with pytest.raises(StoreError, match=r"the folder of .* cannot be made"):
             SqliteMemoryStore(path / "memory.db")
 
-    def test_a_copy_holds_the_same_rows(self, store: SqliteMemoryStore, tmp_path: Path) -> None:
-        put_all(store, *episodes(3))
-        store.copy_to(tmp_path / "copy.db")
-        assert rows_of(tmp_path / "copy.db") == rows_of(store.connection)
-
-    def test_a_copy_is_not_written_over_another_file(
-        self, store: SqliteMemoryStore, tmp_path: Path
-    ) -> None:
-        other = tmp_path / "other.db"
-        with SqliteMemoryStore(other) as kept:
-            put_all(kept, item("theirs"))
-        with pytest.raises(StoreError, match=r"other\.db exists"):
-            store.copy_to(other)
-        with SqliteMemoryStore(other) as kept:
-            assert ids(kept) == ["theirs"]
-
 
 class TestCompaction:
     def test_the_newest_prunable_and_all_load_bearing_rows_survive(

@@ -1,0 +1,336 @@
+"""Records: a row of ``memory_items``, and what belongs to it, as canonical bytes.
+
+A record is one JSON object in UTF-8 that holds every byte of the row and the type of each value, so
+that the row can be put back as it was and two rows are the same when their records are. Columns
+come in the order of :data:`memlab.store.database.COLUMNS`, an agent's own after them by name, and
+the rows of the side table last, under its name. A NULL is left out where a row has it by itself, so
+that a column added later changes no record. What JSON has no form for is an object:
+``{"blob": "<hexadecimal>"}``, ``{"real": "inf"}``, and for text that its encoding does not allow
+``{"text": "<hexadecimal>"}``, with ``"encoding"`` where that is not UTF-8.
+"""
+
+import hashlib
+import json
+import math
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from memlab.errors import ArchiveError, StoreError
+from memlab.store.database import COLUMNS, exact
+from memlab.store.signals import SIGNALS, has_signals, signal_columns
+
+Value = int | float | bytes | bytearray | None
+"""As :func:`memlab.store.database.exact` reads it: text is a bytearray, a blob bytes."""
+
+Record = tuple[int, bytes]
+"""A rowid and the record of the row."""
+
+AT_ONCE: Final = 500
+"""Rows read by one statement; older builds of SQLite take no more than 999 parameters."""
+
+_UTF_8: Final = "UTF-8"
+_CODECS: Final = {"UTF-16le": "utf-16-le", "UTF-16be": "utf-16-be"}
+_JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+class Layout(NamedTuple):
+    """What the rows of a store are made of.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        In the order in which a record has them.
+    defaulted : frozenset of str
+        Columns that are not NULL by themselves.
+    signals : tuple of str
+        Columns of the side table, none where there is none.
+    encoding : str
+        Of the file's text, as SQLite calls it.
+    """
+
+    columns: tuple[str, ...]
+    defaulted: frozenset[str]
+    signals: tuple[str, ...]
+    encoding: str
+
+
+def layout_of(connection: sqlite3.Connection) -> Layout:
+    """Return what the rows of a checked store are made of.
+
+    Raises
+    ------
+    StoreError
+        When an agent's own column has the name of the side table.
+    """
+    found = connection.execute(
+        "SELECT name, dflt_value IS NOT NULL FROM pragma_table_xinfo('memory_items') "
+        "WHERE hidden = 0"
+    ).fetchall()
+    others = sorted({name for name, _ in found} - set(COLUMNS))
+    if SIGNALS in others:
+        raise StoreError(
+            f"memory_items has a column {SIGNALS}, the name of a table that memlab looks for "
+            "beside it; rename that column"
+        )
+    (encoding,) = connection.execute("PRAGMA encoding").fetchone()
+    return Layout(
+        (*COLUMNS, *others),
+        frozenset(name for name, has_default in found if has_default),
+        tuple(signal_columns(connection)),
+        encoding,
+    )
+
+
+def fingerprint_of(record: bytes) -> str:
+    """Return a BLAKE2b digest of a record, 32 hexadecimal digits.
+
+    Examples
+    --------
+    >>> fingerprint_of(b'{"memory_id":"m1"}') == fingerprint_of(b'{"memory_id":"m2"}')
+    False
+    """
+    return hashlib.blake2b(record, digest_size=16).hexdigest()
+
+
+def records_at(
+    connection: sqlite3.Connection, layout: Layout, positions: Iterable[int]
+) -> Iterator[Record]:
+    """Yield the rows at `positions` that are there, in the order of the positions given.
+
+    Some hundred rows are in memory at a time. Between two of them the connection is free.
+    """
+    remaining = iter(positions)
+    while some := list(islice(remaining, AT_ONCE)):
+        found = dict(_read(connection, layout, some))
+        yield from ((position, found[position]) for position in some if position in found)
+
+
+def positions_where(connection: sqlite3.Connection, condition: str) -> Iterator[int]:
+    """Yield the positions of the rows that meet a condition in SQL, in order."""
+    found = connection.execute(
+        f"SELECT rowid FROM main.memory_items WHERE {condition} ORDER BY rowid"
+    )
+    while some := found.fetchmany(AT_ONCE):
+        yield from (position for (position,) in some)
+
+
+def print_under_triggers(connection: sqlite3.Connection, condition: str) -> str | None:
+    """Return one fingerprint of all rows that meet a condition in SQL.
+
+    None in a store without triggers: there a statement changes the rows it names and no others, and
+    reading a whole store takes time.
+    """
+    if not connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'trigger'").fetchone():
+        return None
+    together = hashlib.blake2b(digest_size=16)
+    positions = positions_where(connection, condition)
+    for position, record in records_at(connection, layout_of(connection), positions):
+        together.update(b"%d %d " % (position, len(record)) + record)
+    return together.hexdigest()
+
+
+def fill_positions(connection: sqlite3.Connection, table: str, positions: Iterable[int]) -> None:
+    """Put positions into a new temporary table."""
+    connection.execute(f"DROP TABLE IF EXISTS temp.{table}")
+    connection.execute(f"CREATE TEMP TABLE {table} (position INTEGER PRIMARY KEY)")
+    connection.executemany(
+        f"INSERT INTO temp.{table} VALUES (?)", ((position,) for position in positions)
+    )
+
+
+def insert_records(
+    connection: sqlite3.Connection, layout: Layout, records: Iterable[Record]
+) -> int:
+    """Put rows and what belongs to them into a store; return how many rows.
+
+    Signals are put back where the store has a side table.
+
+    Raises
+    ------
+    ArchiveError
+        When the table lacks a column of a record, or its encoding a text.
+    """
+    count = 0
+    for position, record in records:
+        row = json.loads(record)
+        signals = row.pop(SIGNALS, ())
+        if missing := row.keys() - set(layout.columns):
+            raise ArchiveError(
+                f"memory_items has no column {', '.join(sorted(missing))} any more; nothing was "
+                "restored: restore into a new file"
+            )
+        _insert(connection, layout, "memory_items", {"rowid": position} | row)
+        for each in signals:
+            kept = {name: value for name, value in each.items() if name in layout.signals}
+            if kept:
+                _insert(connection, layout, SIGNALS, kept)
+        count += 1
+    return count
+
+
+def is_as_archived(record: bytes, archived: bytes, layout: Layout) -> bool:
+    """Whether a row of a store says all that an archived one said, as far as the store can.
+
+    Columns that the table has been given since, and signals that it has no columns for, do not
+    count.
+    """
+    if record == archived:
+        return True
+    now, then = json.loads(record), json.loads(archived)
+    signals_now, signals_then = now.pop(SIGNALS, []), then.pop(SIGNALS, [])
+    known = [
+        {name: value for name, value in each.items() if name in layout.signals}
+        for each in signals_then
+    ]
+    given = now.keys() - then.keys() - set(COLUMNS)
+    then |= {name: now[name] for name in given}
+    return bool(now == then and signals_now == [each for each in known if each])
+
+
+def columns_of(records: Iterable[Record]) -> tuple[list[str], str]:
+    """Return what an empty store must have to take `records`: further columns, and the encoding."""
+    others: set[str] = set()
+    encoding = _UTF_8
+    for _, record in records:
+        row = json.loads(record)
+        others |= row.keys() - {*COLUMNS, SIGNALS}
+        if b'"encoding"' in record:
+            encoding = next(
+                (v["encoding"] for v in row.values() if isinstance(v, dict) and "encoding" in v),
+                encoding,
+            )
+    return sorted(others), encoding
+
+
+def encoded(row: dict[str, Any]) -> bytes:
+    """Return a row of JSON values as the bytes of a record."""
+    return _JSON.encode(row).encode()
+
+
+def jsonable(value: Value, encoding: str = _UTF_8) -> Any:
+    """Return a value as JSON: plain where JSON has it, else an object that names its type."""
+    if isinstance(value, bytearray):  # first, for most are
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            named = {} if encoding == _UTF_8 else {"encoding": encoding}
+            return {"text": value.hex(), **named}
+    if isinstance(value, bytes):
+        return {"blob": value.hex()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"real": str(value)}
+    return value
+
+
+def quoted(name: str) -> str:
+    """Return a column's name as SQL, whatever is in it."""
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'
+
+
+def _read(connection: sqlite3.Connection, layout: Layout, positions: list[int]) -> Iterator[Record]:
+    """Read the rows at some positions, in any order."""
+    marks = ", ".join("?" * len(positions))
+    signals = _signals(connection, layout, positions, marks) if layout.signals else {}
+    readable, chosen = _reading(layout.columns, layout.encoding)
+    with exact(connection):
+        found = connection.execute(
+            f"SELECT rowid, {chosen} FROM main.memory_items AS item WHERE rowid IN ({marks})",
+            positions,
+        ).fetchall()
+    for position, *values in found:
+        row = {
+            name: value
+            for name, value in zip(layout.columns, readable(values), strict=True)
+            if value is not None or name in layout.defaulted
+        }
+        if position in signals:
+            row[SIGNALS] = signals[position]
+        yield position, encoded(row)
+
+
+def _signals(
+    connection: sqlite3.Connection, layout: Layout, positions: list[int], marks: str
+) -> dict[int, list[dict[str, Any]]]:
+    """Return what the side table says of rows, by position and in an order that never changes."""
+    readable, chosen = _reading(layout.signals, layout.encoding, "signal")
+    with exact(connection):
+        found = connection.execute(
+            f"SELECT item.rowid, {chosen} FROM main.memory_items AS item JOIN main.{SIGNALS} AS "
+            f"signal ON {has_signals(layout.signals)} WHERE item.rowid IN ({marks})",
+            positions,
+        ).fetchall()
+    said: dict[int, list[dict[str, Any]]] = {}
+    for position, *values in found:
+        pairs = zip(layout.signals, readable(values), strict=True)
+        said.setdefault(position, []).append({n: v for n, v in pairs if v is not None})
+    return {position: sorted(rows, key=encoded) for position, rows in said.items()}
+
+
+def _reading(
+    columns: Sequence[str], encoding: str, table: str = "item"
+) -> tuple[Callable[[list[Value]], Iterator[Any]], str]:
+    """Return how to make JSON of values, and the SQL that selects them."""
+    names = [f"{table}.{quoted(name)}" for name in columns]
+    if encoding == _UTF_8:
+        return lambda values: map(jsonable, values), ", ".join(names)
+    # SQLite hands out UTF-8, which UTF-16 that is none would not survive: ask for the bytes.
+    exactly = ", ".join(
+        f"CASE typeof({n}) WHEN 'text' THEN CAST({n} AS BLOB) ELSE {n} END, typeof({n}) = 'text'"
+        for n in names
+    )
+
+    def readable(values: list[Value]) -> Iterator[Any]:
+        for value, is_text in zip(values[::2], values[1::2], strict=True):
+            yield _from_utf_16(value, encoding) if is_text else jsonable(value)
+
+    return readable, exactly
+
+
+def _from_utf_16(value: Any, encoding: str) -> Any:
+    try:
+        return value.decode(_CODECS[encoding])
+    except UnicodeDecodeError:
+        return {"text": value.hex(), "encoding": encoding}
+
+
+def _insert(
+    connection: sqlite3.Connection, layout: Layout, table: str, row: dict[str, Any]
+) -> None:
+    bound = [_bound(connection, value, layout.encoding) for value in row.values()]
+    connection.execute(
+        f"INSERT {'OR REPLACE ' if table == SIGNALS else ''}INTO main.{table} "
+        f"({', '.join(map(quoted, row))}) VALUES ({', '.join(sql for sql, _ in bound)})",
+        [value for _, value in bound],
+    )
+
+
+def _bound(connection: sqlite3.Connection, value: Any, encoding: str) -> tuple[str, Any]:
+    """Return the SQL expression that binds a JSON value with its type, and what it binds."""
+    match value:
+        case {"text": digits}:
+            if value.get("encoding", _UTF_8) != encoding:
+                raise ArchiveError(
+                    f"a text that is no {value.get('encoding', _UTF_8)} cannot go into a store in "
+                    f"{encoding}; nothing was restored: restore into a new file"
+                )
+            if encoding == _UTF_8:
+                return "CAST(? AS TEXT)", bytes.fromhex(digits)
+            return _raw_text(connection, bytes.fromhex(digits))
+        case {"blob": digits}:
+            return "?", bytes.fromhex(digits)
+        case {"real": word}:
+            return "?", float(word)
+    return "?", value
+
+
+def _raw_text(connection: sqlite3.Connection, raw: bytes) -> tuple[str, int]:
+    """Return an expression for text of these bytes.
+
+    A blob that is bound would be taken for UTF-8, one that is stored for what the file's texts are.
+    """
+    connection.execute("CREATE TEMP TABLE IF NOT EXISTS raw_texts (bytes BLOB)")
+    place = connection.execute("INSERT INTO temp.raw_texts VALUES (?)", (raw,)).lastrowid or 0
+    return "(SELECT CAST(bytes AS TEXT) FROM temp.raw_texts WHERE rowid = ?)", place

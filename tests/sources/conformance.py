@@ -1,0 +1,443 @@
+"""What every source must do, whatever store it reads: one suite, a line of test an adapter.
+
+    class TestMemoryItems(Conformance):
+        lab_type = MemoryItemsLab
+
+A lab makes a store of its kind and looks at it without the adapter. Where deleting is refused its
+``deletes`` is False, and the suite asks for the refusal instead.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import pyarrow as pa
+import pytest
+
+import memlab
+from memlab.compaction.applying import ApplyStep
+from memlab.compaction.restoring import RestoreStep
+from memlab.errors import (
+    AlreadyAppliedError,
+    ArchiveError,
+    ChangedWhileReadError,
+    StalePlanError,
+    UnsafeDeletionError,
+)
+from memlab.sources.base import DELETED, INSERTED, Key, Reader, Rows, Source, at_one_moment
+from memlab.sources.opening import ADAPTERS, open_source
+from memlab.sources.tables import KEY, SCHEMA, SIGNALS
+from memlab.store.records import fingerprint_of
+
+COUNT = 12
+"""Memories in a new lab's store; all but the load-bearing one of :meth:`Lab.fill` are prunable."""
+
+
+class Lab(Protocol):
+    """A store of one kind, seen without the adapter.
+
+    Attributes
+    ----------
+    name : str
+        What :func:`memlab.sources.opening.open_source` takes, in another process too.
+    deletes : bool
+        Whether the source deletes; else it refuses.
+    """
+
+    name: str
+    deletes: ClassVar[bool] = True
+
+    def __init__(self, folder: Path) -> None: ...
+
+    def fill(self, count: int) -> None:
+        """Write memories as the store's own software does, oldest first, with something of
+        everything it can hold: odd text, blobs, vectors, times to live, rows that cascade.
+
+        The first is load-bearing where the kind has such memories.
+        """
+        ...
+
+    def add_pair(self, number: int) -> None:
+        """Write two memories in one step, whose titles are ``pair <number>``."""
+        ...
+
+    def change(self, key: Key) -> None:
+        """Change one memory in place."""
+        ...
+
+    def exactly(self) -> dict[Key, Any]:
+        """Everything stored of every memory, by key: what must come back, byte for byte."""
+        ...
+
+
+class Conformance:
+    """Tests of one adapter; subclass it and name the lab."""
+
+    lab_type: ClassVar[type[Any]]
+
+    @pytest.fixture
+    def lab(self, tmp_path: Path) -> Lab:
+        made: Lab = self.lab_type(tmp_path)
+        made.fill(COUNT)
+        return made
+
+    @pytest.fixture
+    def deleting_lab(self, lab: Lab) -> Lab:
+        if not lab.deletes:
+            pytest.skip("this source refuses to delete")
+        return lab
+
+    # What it says of itself
+
+    def test_it_says_what_it_is(self, lab: Lab) -> None:
+        source = open_source(lab.name)
+        assert isinstance(source, Source)
+        assert source.scheme in ADAPTERS
+        assert isinstance(source.archive, Path)
+        assert open_source(source.name).archive == source.archive
+        setting = source.cap_setting(50)
+        assert setting is None or "50" in setting
+
+    # Reading
+
+    def test_rows_have_the_columns_of_every_source(self, lab: Lab) -> None:
+        for with_body in (True, False):
+            table = table_of(lab, with_body=with_body)
+            kept = set(SIGNALS.names) | {KEY}
+            own = [name for name in SCHEMA.names if with_body or name != "body"]
+            assert set(table.column_names) - kept == set(own)
+            for name in own:
+                wanted, found = SCHEMA.field(name).type, table.schema.field(name).type
+                assert found == wanted or (name, found) == ("created_at", pa.timestamp("us", "UTC"))
+            for name in set(table.column_names) & set(SIGNALS.names):
+                assert table.schema.field(name).type == SIGNALS.field(name).type
+
+    def test_the_order_is_that_of_insertion(self, lab: Lab) -> None:
+        positions = table_of(lab)["position"].to_pylist()
+        assert positions == sorted(set(positions))
+        before = keys_of(lab)
+        lab.add_pair(1)
+        assert keys_of(lab)[: len(before)] == before
+        assert set(titles_of(lab)[len(before) :]) == {"pair 1"}
+
+    def test_a_frame_can_be_loaded(self, lab: Lab) -> None:
+        frame = memlab.load(lab.name, with_body=True)
+        assert len(frame) == COUNT == len(lab.exactly())
+        assert frame["position"].is_monotonic_increasing
+        assert frame["chars"].tolist() == [
+            len(title) + len(body)
+            for title, body in zip(frame["title"], frame["body"], strict=True)
+        ]
+        assert memlab.load(lab.name)["chars"].tolist() == frame["chars"].tolist()
+        assert frame["prunable"].sum() >= COUNT - 1
+
+    def test_reading_leaves_the_store_as_it_was(self, lab: Lab) -> None:
+        before = lab.exactly()
+        memlab.load(lab.name)
+        list(records_of(lab, keys_of(lab)))
+        assert lab.exactly() == before
+
+    def test_records_are_canonical_and_come_in_the_order_asked_for(self, lab: Lab) -> None:
+        keys = keys_of(lab)
+        first = records_of(lab, keys)
+        assert [key for key, _ in first] == keys
+        assert records_of(lab, keys) == first
+        assert records_of(lab, keys[::-1]) == first[::-1]
+        for _, record in first:
+            assert isinstance(json.loads(record), dict)
+            assert b"\n" not in record
+
+    def test_records_of_what_is_not_there_are_left_out(self, lab: Lab) -> None:
+        keys = keys_of(lab)
+        nobody: Key = 10**12 if isinstance(keys[0], int) else "nobody of that name"
+        assert [key for key, _ in records_of(lab, [nobody, keys[0]])] == [keys[0]]
+        assert records_of(lab, []) == []
+
+    def test_a_change_shows_in_the_record_of_that_memory_alone(self, lab: Lab) -> None:
+        keys = keys_of(lab)
+        before = dict(records_of(lab, keys))
+        lab.change(keys[-1])
+        after = dict(records_of(lab, keys))
+        assert {key for key in keys if before[key] != after[key]} == {keys[-1]}
+
+    def test_archived_records_give_back_the_rows_that_were_there(self, lab: Lab) -> None:
+        source, keys = open_source(lab.name), keys_of(lab)
+        for with_body in (True, False):
+            there = table_of(lab, with_body=with_body)
+            back = together(list(source.rows_of(records_of(lab, keys), with_body=with_body)))
+            silent = [n for n in there.column_names if n not in back.column_names]
+            assert all(there[name].null_count == len(there) for name in silent)
+            for name in back.column_names:
+                assert back[name].to_pylist() == there[name].to_pylist(), name
+
+    def test_facts_are_those_of_the_row(self, lab: Lab) -> None:
+        source, table = open_source(lab.name), table_of(lab)
+        facts = [source.facts_of(record) for _, record in records_of(lab, keys_of(lab))]
+        for name in ("memory_id", "kind", "tags_json"):
+            assert [getattr(each, name) for each in facts] == table[name].to_pylist()
+
+    def test_a_reader_sees_one_moment_while_a_writer_writes(self, lab: Lab) -> None:
+        lab.add_pair(0)
+        stop = threading.Event()
+
+        def write() -> None:
+            number = 1
+            while not stop.is_set():
+                lab.add_pair(number)
+                number += 1
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            looks = 0
+            while looks < 8:
+                with suppress(ChangedWhileReadError):
+                    at_one_moment(open_source(lab.name), whole)
+                    looks += 1
+        finally:
+            stop.set()
+            writer.join()
+
+    def test_what_is_written_after_a_reader_began_is_not_seen_by_it(self, lab: Lab) -> None:
+        writer = threading.Thread(target=lab.add_pair, args=(1,))
+        before = seen_twice(lab, writer)
+        writer.join()
+        if before is not None:
+            assert "pair 1" not in before
+        assert titles_of(lab).count("pair 1") == 2
+
+    # Changing
+
+    def test_a_source_that_refuses_says_why_and_what_instead(self, lab: Lab) -> None:
+        if lab.deletes:
+            pytest.skip("this source deletes")
+        before = lab.exactly()
+        with pytest.raises(UnsafeDeletionError) as caught, open_source(lab.name).changing():
+            pytest.fail("it was opened for a change")
+        assert caught.value.instead
+        assert lab.exactly() == before
+
+    def test_what_is_deleted_and_put_back_is_the_same_to_the_byte(self, deleting_lab: Lab) -> None:
+        lab, before = deleting_lab, deleting_lab.exactly()
+        keys = keys_of(lab)[1::2]
+        records = records_of(lab, keys)
+        steps: list[str] = []
+        with open_source(lab.name).changing() as writer:
+            assert writer.delete(prints(records), watch=steps.append) == len(keys)
+        assert lab.exactly() == {key: row for key, row in before.items() if key not in keys}
+        with open_source(lab.name).changing() as writer:
+            assert writer.conflicts(records) == []
+            assert writer.insert(records, watch=steps.append) == len(keys)
+        assert lab.exactly() == before
+        assert records_of(lab, keys) == records
+        assert steps == [DELETED, INSERTED]
+
+    def test_a_writer_reads_what_it_changes(self, deleting_lab: Lab) -> None:
+        keys = keys_of(deleting_lab)
+        with open_source(deleting_lab.name).changing() as writer:
+            records = list(writer.records(keys[1:3]))
+            writer.delete(prints(records))
+            assert list(writer.records(keys[1:3])) == []
+            assert len(together(list(writer.batches(with_body=False)))) == COUNT - 2
+
+    def test_what_changed_since_is_not_deleted_and_nothing_else_is(self, deleting_lab: Lab) -> None:
+        lab, keys = deleting_lab, keys_of(deleting_lab)
+        records = records_of(lab, keys[1:4])
+        lab.change(keys[2])
+        before = lab.exactly()
+        with pytest.raises(StalePlanError), open_source(lab.name).changing() as writer:
+            writer.delete(prints(records))
+        assert lab.exactly() == before
+
+    def test_what_is_gone_already_is_not_deleted_twice(self, deleting_lab: Lab) -> None:
+        lab, keys = deleting_lab, keys_of(deleting_lab)
+        records = records_of(lab, keys[1:4])
+        with open_source(lab.name).changing() as writer:
+            writer.delete(prints(records[:1]))
+        before = lab.exactly()
+        with pytest.raises(StalePlanError), open_source(lab.name).changing() as writer:
+            writer.delete(prints(records))
+        assert lab.exactly() == before
+
+    def test_a_change_that_fails_leaves_the_store_as_it_was(self, deleting_lab: Lab) -> None:
+        lab, before = deleting_lab, deleting_lab.exactly()
+        if not open_source(lab.name).atomic:
+            pytest.skip("a deletion here is no transaction")
+        records = records_of(lab, keys_of(lab)[1:])
+        with suppress(ZeroDivisionError), open_source(lab.name).changing() as writer:
+            assert writer.delete(prints(records)) == len(records)
+            raise ZeroDivisionError
+        assert lab.exactly() == before
+
+
+class Compacted(Conformance):
+    """Tests of plan, apply and restore over an adapter that deletes: the archive, and being killed.
+
+    They use nothing of the adapter's own; an adapter that passes the other suite passes this one.
+    """
+
+    def test_a_plan_is_applied_and_taken_back(self, deleting_lab: Lab) -> None:
+        lab, before = deleting_lab, deleting_lab.exactly()
+        made = memlab.plan(lab.name, memlab.KeepRecent(3))
+        receipt = memlab.apply(made)
+        assert receipt.deleted >= COUNT - 1 - 3
+        left = lab.exactly()
+        assert left == {key: row for key, row in before.items() if key in left}
+        assert len(left) == COUNT - receipt.deleted
+        assert memlab.restore(receipt) == receipt.deleted
+        assert lab.exactly() == before
+        with pytest.raises(AlreadyAppliedError):
+            memlab.apply(made)
+
+    def test_a_plan_of_memories_that_changed_is_refused(self, deleting_lab: Lab) -> None:
+        lab = deleting_lab
+        made = memlab.plan(lab.name, memlab.KeepRecent(3))
+        lab.change(keys_of(lab)[2])
+        before = lab.exactly()
+        with pytest.raises(StalePlanError):
+            memlab.apply(made)
+        assert lab.exactly() == before
+
+    # Being killed
+
+    @pytest.mark.parametrize("step", ApplyStep)
+    def test_an_apply_killed_at_a_step_loses_nothing_and_can_be_finished(
+        self, deleting_lab: Lab, step: ApplyStep, tmp_path: Path
+    ) -> None:
+        lab, before = deleting_lab, deleting_lab.exactly()
+        made = memlab.plan(lab.name, memlab.KeepRecent(3))
+        (tmp_path / "plan.json").write_text(made.to_json())
+        killed_at(step, APPLY, lab.name, str(tmp_path / "plan.json"))
+        there = lab.exactly()
+        assert there == {key: row for key, row in before.items() if key in there}
+        if open_source(lab.name).atomic:
+            assert len(there) in (COUNT, COUNT - deleted_by(made))
+        with suppress(AlreadyAppliedError):
+            memlab.apply(made)
+        assert len(lab.exactly()) == COUNT - deleted_by(made)
+        memlab.restore(made.digest, store=lab.name)
+        assert lab.exactly() == before
+
+    @pytest.mark.parametrize("step", RestoreStep)
+    def test_a_restore_killed_at_a_step_loses_nothing_and_can_be_finished(
+        self, deleting_lab: Lab, step: RestoreStep
+    ) -> None:
+        lab, before = deleting_lab, deleting_lab.exactly()
+        made = memlab.plan(lab.name, memlab.KeepRecent(3))
+        memlab.apply(made)
+        after = lab.exactly()
+        killed_at(step, RESTORE, lab.name, made.digest)
+        there = lab.exactly()
+        assert there == {key: row for key, row in before.items() if key in there}
+        if open_source(lab.name).atomic:
+            assert there in (before, after)
+        memlab.restore(made.digest, store=lab.name)
+        assert lab.exactly() == before
+
+    def test_without_an_archive_there_is_nothing_to_restore(self, lab: Lab) -> None:
+        with pytest.raises(ArchiveError):
+            memlab.restore("0" * 64, store=lab.name)
+
+
+APPLY = """
+from pathlib import Path
+from memlab.compaction.applying import apply
+from memlab.compaction.plans import Plan
+apply(Plan.from_json(Path(what).read_text()), store=name, watch=watch)
+"""
+RESTORE = """
+from memlab.compaction.restoring import restore
+restore(what, store=name, watch=watch)
+"""
+_CHILD = """
+import os, signal, sys
+name, what, last = sys.argv[1:]
+def watch(step):
+    if step == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def killed_at(step: str, program: str, name: str, what: str) -> None:
+    """Run a program in a process of its own that is killed at a step."""
+    command = [sys.executable, "-c", _CHILD + program, name, what, str(step)]
+    run = subprocess.run(command, capture_output=True, env=dict(os.environ), check=False)
+    assert run.returncode == -signal.SIGKILL, run.stderr.decode()
+
+
+def whole(reader: Reader) -> None:
+    """Assert that every pair is there as a pair, in rows and in records."""
+    table = together(list(reader.batches(with_body=False)))
+    keys = table[KEY if KEY in table.column_names else "position"].to_pylist()
+    records = dict(reader.records(keys))
+    assert set(records) == set(keys)
+    counts: dict[str, int] = {}
+    for title in titles(table):
+        if title.startswith("pair "):
+            counts[title] = counts.get(title, 0) + 1
+    assert set(counts.values()) == {2}
+
+
+def seen_twice(lab: Lab, writer: threading.Thread) -> list[str] | None:
+    """What a reader saw before and after a writer began: the same both times.
+
+    None where a source that cannot be held said at the end that somebody wrote.
+    """
+    try:
+        with open_source(lab.name).reading() as reader:
+            before = titles(together(list(reader.batches(with_body=False))))
+            writer.start()
+            writer.join(timeout=0.5)  # it may have to wait until the reader is done
+            after = titles(together(list(reader.batches(with_body=False))))
+    except ChangedWhileReadError:
+        return None
+    assert before == after, "it saw two moments and did not say so"
+    return before
+
+
+def together(batches: list[Rows]) -> Any:
+    """One table of some rows."""
+    return pa.concat_tables([rows.table for rows in batches], promote_options="default")
+
+
+def titles(table: Any) -> list[str]:
+    found: list[str] = table["title"].to_pylist()
+    return found
+
+
+def read(lab: Lab, look: Callable[[Reader], Any]) -> Any:
+    return at_one_moment(open_source(lab.name), look)
+
+
+def table_of(lab: Lab, *, with_body: bool = False) -> Any:
+    return read(lab, lambda reader: together(list(reader.batches(with_body=with_body))))
+
+
+def titles_of(lab: Lab) -> list[str]:
+    return titles(table_of(lab))
+
+
+def keys_of(lab: Lab) -> list[Key]:
+    table = table_of(lab)
+    found: list[Key] = table[KEY if KEY in table.column_names else "position"].to_pylist()
+    return found
+
+
+def records_of(lab: Lab, keys: list[Key]) -> list[tuple[Key, bytes]]:
+    found: list[tuple[Key, bytes]] = read(lab, lambda reader: list(reader.records(keys)))
+    return found
+
+
+def prints(records: list[tuple[Key, bytes]]) -> dict[Key, str]:
+    return {key: fingerprint_of(record) for key, record in records}
+
+
+def deleted_by(plan: Any) -> int:
+    return len(plan.rows)

@@ -1,0 +1,82 @@
+"""Which kind of store a name means."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from stores import episodes, run_sql, write_rows
+
+from memlab import SqliteMemoryStore
+from memlab.errors import MemlabError
+from memlab.sources.memory_items import MemoryItems
+from memlab.sources.opening import ADAPTERS, Adapter, open_source
+
+
+class Diary:
+    """A kind of store of its own."""
+
+    def __init__(self, where: str | Path) -> None:
+        self.name = str(where)
+
+
+@pytest.fixture
+def diaries(monkeypatch: pytest.MonkeyPatch) -> None:
+    diary = Adapter(__name__, "Diary", tables=("days", "pages"), files=("DIARY.md",))
+    monkeypatch.setitem(ADAPTERS, "diary", diary)
+
+
+def test_a_path_is_the_store_of_an_agent(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(1))
+    for name in (path, str(path), path.as_uri()):
+        source = open_source(name)
+        assert isinstance(source, MemoryItems)
+        assert source.path == path
+        assert source.name == str(name)
+        assert source.archive == tmp_path / "memory.db.archive.db"
+
+
+def test_an_open_store_and_a_source_are_taken_as_they_are(tmp_path: Path) -> None:
+    with SqliteMemoryStore(tmp_path / "memory.db") as store:
+        source = open_source(store)
+        assert isinstance(source, MemoryItems)
+        assert open_source(source) is source
+
+
+@pytest.mark.usefixtures("diaries")
+def test_a_scheme_names_its_adapter() -> None:
+    assert isinstance(open_source("diary://somewhere"), Diary)
+
+
+@pytest.mark.usefixtures("diaries")
+def test_a_bare_file_is_known_by_its_tables_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "somebody's.db"
+    run_sql(path, "PRAGMA journal_mode = WAL", "CREATE TABLE days (day)", "CREATE TABLE pages (p)")
+    with closing(sqlite3.connect(path)):
+        assert isinstance(open_source(path), Diary)
+    assert isinstance(open_source(str(path)), Diary)
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+    half = tmp_path / "half.db"
+    run_sql(half, "CREATE TABLE days (day)")
+    assert isinstance(open_source(half), MemoryItems)
+
+
+@pytest.mark.usefixtures("diaries")
+def test_a_bare_folder_is_known_by_its_files(tmp_path: Path) -> None:
+    assert isinstance(open_source(tmp_path), MemoryItems)  # which says that it is a folder
+    (tmp_path / "DIARY.md").touch()
+    assert isinstance(open_source(tmp_path), Diary)
+
+
+@pytest.mark.usefixtures("diaries")
+@pytest.mark.parametrize("content", [b"", b"no database, but long enough to be one" * 30])
+def test_a_file_that_is_no_database_is_for_the_adapter_to_refuse(
+    tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "notes.txt").write_bytes(content)
+    assert isinstance(open_source(tmp_path / "notes.txt"), MemoryItems)
+
+
+def test_an_unknown_scheme_is_refused_with_those_there_are() -> None:
+    with pytest.raises(MemlabError, match=r"no kind of store called 'gopher'; it knows file"):
+        open_source("gopher://memory")

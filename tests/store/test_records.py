@@ -1,0 +1,189 @@
+"""Rows as canonical bytes, and back."""
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from stores import ANY_VALUE, RawText, Row, row, row_lists, run_sql, write_rows, write_signals
+
+from memlab.errors import ArchiveError, StoreError
+from memlab.store.database import CREATE_TABLE, exact
+from memlab.store.records import (
+    columns_of,
+    fingerprint_of,
+    insert_records,
+    is_as_archived,
+    layout_of,
+    quoted,
+    records_at,
+)
+
+
+def records_of(path: Path) -> list[tuple[int, bytes]]:
+    with closing(sqlite3.connect(path)) as connection:
+        positions = [p for (p,) in connection.execute("SELECT rowid FROM memory_items")]
+        return list(records_at(connection, layout_of(connection), positions))
+
+
+def record_of(path: Path, position: int = 1) -> dict[str, object]:
+    found: dict[str, object] = json.loads(dict(records_of(path))[position])
+    return found
+
+
+def copied(path: Path, other: Path) -> None:
+    """Put every row of a store into another by its record alone."""
+    with closing(sqlite3.connect(other)) as connection, connection:
+        insert_records(connection, layout_of(connection), records_of(path))
+
+
+def dumped(path: Path) -> list[object]:
+    with closing(sqlite3.connect(path)) as connection, exact(connection):
+        rows = connection.execute("SELECT rowid, * FROM memory_items ORDER BY rowid").fetchall()
+        return [[(type(value), repr(value)) for value in each] for each in rows]
+
+
+@given(rows=row_lists(), further=st.lists(ANY_VALUE, max_size=3))
+def test_rows_come_back_from_their_records_to_the_byte(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Row], further: list[object]
+) -> None:
+    folder = tmp_path_factory.mktemp("random")
+    names = [f'column "{number}"' for number in range(len(further))]
+    more = "".join(f", {quoted(name)}" for name in names)
+    table = CREATE_TABLE.replace("superseded_by TEXT", f"superseded_by TEXT{more}")
+    for name in ("one.db", "other.db"):
+        run_sql(folder / name, table)
+    extended = [each | {quoted(n): v for n, v in zip(names, further, strict=True)} for each in rows]
+    write_rows(folder / "one.db", extended)
+    copied(folder / "one.db", folder / "other.db")
+    assert dumped(folder / "other.db") == dumped(folder / "one.db")
+    assert records_of(folder / "other.db") == records_of(folder / "one.db")
+
+
+@given(one=ANY_VALUE, other=ANY_VALUE)
+def test_rows_have_the_same_record_when_bytes_and_types_agree(
+    tmp_path_factory: pytest.TempPathFactory, one: object, other: object
+) -> None:
+    folder = tmp_path_factory.mktemp("random")
+    for name, value in (("one", one), ("other", other)):
+        run_sql(folder / name, CREATE_TABLE.replace("superseded_by TEXT", "superseded_by TEXT, x"))
+        write_rows(folder / name, [row("m1", x=value)])
+    same = dumped(folder / "one") == dumped(folder / "other")
+    assert (records_of(folder / "one") == records_of(folder / "other")) is same
+
+
+def test_what_looks_alike_has_different_records(tmp_path: Path) -> None:
+    values = [None, 1, 1.0, "1", b"1", "", b"", 0, 0.0, -0.0, "1.0", RawText(b"\xff"), b"\xff",
+              {"blob": "31"}, float("inf"), "inf"]  # fmt: skip
+    run_sql(tmp_path / "m.db", CREATE_TABLE.replace("superseded_by TEXT", "superseded_by TEXT, x"))
+    texts = [json.dumps(value) if isinstance(value, dict) else value for value in values]
+    write_rows(tmp_path / "m.db", [row("m", rowid=1) | {"x": None}])
+    prints = set()
+    for value in texts:
+        run_sql(tmp_path / "m.db", "DELETE FROM memory_items")
+        write_rows(tmp_path / "m.db", [row("m", rowid=1, x=value)])
+        prints.add(fingerprint_of(records_of(tmp_path / "m.db")[0][1]))
+    assert len(prints) == len(values)
+
+
+def test_a_column_added_later_changes_no_record(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "m.db", [row("m1")])
+    before = records_of(path)
+    run_sql(path, "ALTER TABLE memory_items ADD COLUMN mood TEXT")
+    assert records_of(path) == before
+    run_sql(path, "ALTER TABLE memory_items ADD COLUMN at TEXT DEFAULT 'now'")
+    assert record_of(path)["at"] == "now"
+    with closing(sqlite3.connect(path)) as connection:
+        layout = layout_of(connection)
+    ((_, now),) = records_of(path)
+    assert is_as_archived(now, before[0][1], layout)
+    assert not is_as_archived(now, before[0][1].replace(b"title of m1", b"another"), layout)
+
+
+def test_a_null_that_is_no_default_comes_back_as_null(tmp_path: Path) -> None:
+    for name in ("one.db", "other.db"):
+        write_rows(tmp_path / name, [])
+        run_sql(tmp_path / name, "ALTER TABLE memory_items ADD COLUMN mood TEXT DEFAULT 'calm'")
+    write_rows(tmp_path / "one.db", [row("m1", mood=None), row("m2")])
+    copied(tmp_path / "one.db", tmp_path / "other.db")
+    assert record_of(tmp_path / "other.db")["mood"] is None
+    assert record_of(tmp_path / "other.db", 2)["mood"] == "calm"
+
+
+def test_a_computed_column_is_no_part_of_a_record(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "m.db", [row("m1")])
+    run_sql(path, "ALTER TABLE memory_items ADD COLUMN shout TEXT AS (upper(title))")
+    assert "shout" not in record_of(path)
+
+
+def test_the_order_in_which_columns_were_added_does_not_matter(tmp_path: Path) -> None:
+    found = []
+    for names in (("a", "b"), ("b", "a")):
+        path = write_rows(tmp_path / f"{names[0]}.db", [])
+        for name in names:
+            run_sql(path, f"ALTER TABLE memory_items ADD COLUMN {name}")
+        write_rows(path, [row("m1", a=1, b=2)])
+        found.append(records_of(path))
+    assert found[0] == found[1]
+
+
+def test_signals_are_part_of_the_record_of_their_row(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "m.db", [row("m1"), row("m2")])
+    write_signals(path, "m1", importance=0.1 + 0.2, namespace="ü")
+    assert record_of(path)["memory_signals"] == [
+        {"memory_id": "m1", "importance": 0.1 + 0.2, "namespace": "ü"}
+    ]
+    assert "memory_signals" not in record_of(path, 2)
+
+
+def test_a_side_table_of_another_make_is_kept_as_it_is(tmp_path: Path) -> None:
+    """Two rows an id, ids whatever their case, a computed column."""
+    for name in ("one.db", "other.db"):
+        write_rows(tmp_path / name, [])
+        run_sql(
+            tmp_path / name,
+            "CREATE TABLE memory_signals (memory_id TEXT COLLATE NOCASE, importance, "
+            "twice AS (importance * 2))",
+        )
+    path = write_rows(tmp_path / "one.db", [row("m1"), row("M1")])
+    run_sql(path, "INSERT INTO memory_signals VALUES ('m1', 2), ('m1', 1), ('M1', 3)")
+    assert record_of(path)["memory_signals"] == [
+        {"memory_id": "m1", "importance": 1},
+        {"memory_id": "m1", "importance": 2},
+    ]
+    copied(path, tmp_path / "other.db")
+    assert records_of(tmp_path / "other.db") == records_of(path)
+
+
+def test_what_is_no_utf_16_comes_back_to_the_byte(tmp_path: Path) -> None:
+    for name in ("one.db", "other.db"):
+        run_sql(tmp_path / name, "PRAGMA encoding = 'UTF-16be'", CREATE_TABLE)
+    path = write_rows(tmp_path / "one.db", [row("m1", title="é")])
+    run_sql(path, "CREATE TABLE raw (bytes)", "INSERT INTO raw VALUES (x'd8000078')")
+    run_sql(path, "UPDATE memory_items SET body = (SELECT CAST(bytes AS TEXT) FROM raw)")
+    assert record_of(path)["title"] == "é"
+    assert record_of(path)["body"] == {"text": "d8000078", "encoding": "UTF-16be"}
+    copied(path, tmp_path / "other.db")
+    assert records_of(tmp_path / "other.db") == records_of(path)
+    assert columns_of(records_of(path)) == ([], "UTF-16be")
+    write_rows(tmp_path / "utf-8.db", [])
+    with pytest.raises(ArchiveError, match="no UTF-16be cannot go into a store in UTF-8"):
+        copied(path, tmp_path / "utf-8.db")
+
+
+def test_a_column_that_is_gone_is_named(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "one.db", [])
+    run_sql(path, "ALTER TABLE memory_items ADD COLUMN mood")
+    write_rows(path, [row("m1", mood="calm")])
+    with pytest.raises(ArchiveError, match="no column mood any more; nothing was restored"):
+        copied(path, write_rows(tmp_path / "other.db", []))
+
+
+def test_a_column_with_the_name_of_the_side_table_is_refused(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "one.db", [])
+    run_sql(path, "ALTER TABLE memory_items ADD COLUMN memory_signals")
+    with pytest.raises(StoreError, match="rename that column"):
+        records_of(path)
