@@ -38,9 +38,9 @@ def browser() -> Iterator[Browser]:
         running.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def page(browser: Browser) -> Iterator[Page]:
-    """A page; once the test is done, it must have asked for nothing outside this machine."""
+    """A page; once its tests are done, it must have asked for nothing outside this machine."""
     context = browser.new_context(viewport={"width": 1360, "height": 1000})
     asked: list[str] = []
     context.on("request", lambda request: asked.append(request.url))

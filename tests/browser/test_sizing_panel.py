@@ -22,7 +22,7 @@ def curve(two_years: pd.DataFrame) -> pd.DataFrame:
     return memlab.cap_curve(two_years)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def panel(page: Page, lab: Lab) -> Locator:
     """The panel on the page, every cell run."""
     lab.open(page, NOTEBOOK)

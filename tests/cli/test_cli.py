@@ -5,11 +5,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pytest
 from click.testing import CliRunner, Result
 from invariants import assert_compacted, rows_of
+from stores import episodes, write_rows
 
 import memlab
 from memlab.cli import COMMANDS, main
@@ -214,32 +215,46 @@ class TestSpace:
         assert store.stat().st_size == promised
 
 
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """The folder of a store with its report, its record and its plan; and what was printed."""
+    folder = tmp_path_factory.mktemp("reported")
+    path = memlab.copy_store(memlab.store_path("three_hundred_issues"), folder / "memory.db")
+    page, record = folder / "report.html", folder / "record.md"
+    return folder, run("report", path, "-o", page, "--keep-recent", 25, "--record", record)
+
+
 class TestReport:
-    def test_it_writes_one_page_and_prints_where(self, store: Path, tmp_path: Path) -> None:
-        output = tmp_path / "report.html"
-        done = run("report", store, "-o", output, "--keep-recent", 25)
+    def test_it_writes_one_page_and_prints_where(self, reported: tuple[Path, Result]) -> None:
+        folder, done = reported
         assert done.exit_code == 0
-        assert f"report: {output}" in done.output
+        assert f"report: {folder / 'report.html'}" in done.output
         assert "600 memories at every start" in done.output
         assert "98.7% of items" in done.output
-        page = output.read_text()
+        page = (folder / "report.html").read_text()
         assert "Memory report: memory&#46;db" in page or "Memory report: memory.db" in page
         assert page.count("data:image/png;base64,") >= 5
         assert "keep_recent = 25" in page
-        assert str(store.parent) not in page
+        assert str(folder) not in page
 
-    def test_the_record_names_evidence_plan_and_receipt(self, store: Path, tmp_path: Path) -> None:
-        record, page = tmp_path / "record.md", tmp_path / "report.html"
-        words = ("report", store, "-o", page, "--keep-recent", 50, "--record", record)
-        assert run(*words).exit_code == 0
-        text = record.read_text()
-        assert "| cap | `keep_recent = 50`, chosen by hand |" in text
-        assert "| goes | 542 of 644 memories |" in text
+    def test_the_record_names_the_evidence_and_the_plan(
+        self, reported: tuple[Path, Result]
+    ) -> None:
+        text = (reported[0] / "record.md").read_text()
+        assert "| cap | `keep_recent = 25`, chosen by hand |" in text
+        assert "| goes | 567 of 644 memories |" in text
         assert "`memlab apply record.plan.json`" in text
         assert "horizon" in text
-        assert run("apply", tmp_path / "record.plan.json").exit_code == 0
-        assert run(*words).exit_code == 0
-        assert "542 memories deleted and archived; undo: `memlab restore" in record.read_text()
+
+    def test_the_record_of_an_applied_plan_names_the_receipt(
+        self, reported: tuple[Path, Result], store: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        record = store.with_name("record.md")
+        assert run("apply", reported[0] / "record.plan.json", "--store", store).exit_code == 0
+        monkeypatch.setattr("memlab.report.pages.write_report", lambda *_, **__: None)
+        done = run("report", store, "--keep-recent", 25, "--record", record)
+        assert done.exit_code == 0
+        assert "567 memories deleted and archived; undo: `memlab restore" in record.read_text()
 
     def test_a_folder_that_is_not_there_is_one_sentence(self, store: Path, tmp_path: Path) -> None:
         done = run("report", store, "-o", tmp_path / "nowhere" / "report.html")
@@ -247,15 +262,19 @@ class TestReport:
         assert f"there is no folder {tmp_path / 'nowhere'} to write report.html" in done.stderr
 
     @pytest.mark.parametrize("rows", [0, 1])
-    def test_a_store_of_next_to_nothing_has_a_report(self, tmp_path: Path, rows: int) -> None:
-        with memlab.SqliteMemoryStore(tmp_path / "memory.db") as store:
-            for number in range(rows):
-                provenance = memlab.MemoryProvenance(None, "agent", source_task_ref="issue:#1")
-                kind = memlab.MemoryKind.EPISODIC
-                store.put(memlab.MemoryItem(f"m{number}", kind, "title", "body", provenance))
-        done = run("report", tmp_path / "memory.db", "-o", tmp_path / "report.html")
+    def test_a_store_of_next_to_nothing_has_a_report(
+        self, tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its pages are another test's, which runs the notebooks once for both."""
+        seen: list[dict[str, Any]] = []
+        monkeypatch.setattr(
+            "memlab.report.pages.write_report", lambda _, given, **__: seen.append(given)
+        )
+        path = write_rows(tmp_path / "memory.db", episodes(rows))
+        done = run("report", path, "-o", tmp_path / "report.html")
         assert done.exit_code == 0, done.output
-        assert (tmp_path / "report.html").stat().st_size > 100_000
+        assert f"loads {rows} memories at every start" in done.output
+        assert seen[0]["store"] == str(path)
 
 
 class TestLab:

@@ -20,6 +20,7 @@ from stores import episodes, row, write_rows
 import memlab
 from memlab.errors import StoreError
 from memlab.report.panel import SizingPanel, cap_steps, explore
+from memlab.sizing import Sizing, prepare_sizing
 
 STORE = memlab.store_path("two_years")
 
@@ -34,9 +35,16 @@ def curve(frame: pd.DataFrame) -> pd.DataFrame:
     return memlab.cap_curve(frame)
 
 
+@pytest.fixture(scope="module")
+def sizing(frame: pd.DataFrame) -> Sizing:
+    """What every panel of the bundled store is made of."""
+    return prepare_sizing(frame)
+
+
 @pytest.fixture
-def panel() -> SizingPanel:
-    return explore(STORE)
+def panel(sizing: Sizing) -> SizingPanel:
+    """What ``explore`` returns."""
+    return SizingPanel(sizing, store=str(STORE), target=0.9, token_budget=None)
 
 
 def facts(panel: SizingPanel) -> dict[str, str]:
@@ -56,21 +64,19 @@ def test_it_opens_at_the_recommended_cap(panel: SizingPanel, frame: pd.DataFrame
     assert panel.advice == advice
 
 
-@pytest.mark.parametrize("cap", [0, 1, 137, 250, 2_864])
-def test_the_numbers_are_those_of_the_curve(
-    panel: SizingPanel, curve: pd.DataFrame, cap: int
-) -> None:
-    panel.keep_recent.value = cap
-    shown, said = facts(panel), curve.loc[cap]
-    assert shown["needs served"] == (
-        f"{said['hit_ratio']:.1%} (limits {said['low']:.1%} to {said['high']:.1%})"
-    )
-    assert shown["as observed"] == f"{said['hit_ratio_observed']:.1%}"
-    assert shown["boot context"].startswith(f"{said['boot_items']:,.0f} items, ")
-    assert f"{said['boot_tokens']:,.0f} tokens" in shown["boot context"]
-    assert shown["over the history"] == f"{said['boot_tokens_p95']:,.0f} tokens (p95)"
-    assert shown["would go now"] == f"{said['pruned']:,.0f} of 2,864 prunable rows"
-    assert shown["memory kept"] == f"{said['days']:,.1f} days"
+def test_the_numbers_are_those_of_the_curve(panel: SizingPanel, curve: pd.DataFrame) -> None:
+    for cap in (0, 1, 137, 250, 2_864):
+        panel.keep_recent.value = cap
+        shown, said = facts(panel), curve.loc[cap]
+        assert shown["needs served"] == (
+            f"{said['hit_ratio']:.1%} (limits {said['low']:.1%} to {said['high']:.1%})"
+        )
+        assert shown["as observed"] == f"{said['hit_ratio_observed']:.1%}"
+        assert shown["boot context"].startswith(f"{said['boot_items']:,.0f} items, ")
+        assert f"{said['boot_tokens']:,.0f} tokens" in shown["boot context"]
+        assert shown["over the history"] == f"{said['boot_tokens_p95']:,.0f} tokens (p95)"
+        assert shown["would go now"] == f"{said['pruned']:,.0f} of 2,864 prunable rows"
+        assert shown["memory kept"] == f"{said['days']:,.1f} days"
 
 
 def test_the_slider_moves_cap_numbers_picture_and_command(panel: SizingPanel) -> None:
@@ -116,8 +122,9 @@ def test_a_budget_is_weighed_and_0_is_none(panel: SizingPanel, frame: pd.DataFra
     assert not panel.use_recommended.disabled
 
 
-def test_a_picture_does_not_remember_earlier_marks() -> None:
-    moved, fresh = explore(STORE), explore(STORE)
+def test_a_picture_does_not_remember_earlier_marks(panel: SizingPanel, sizing: Sizing) -> None:
+    moved = panel
+    fresh = SizingPanel(sizing, store=str(STORE), target=0.9, token_budget=None)
     for cap in (5, 900, 40):
         moved.keep_recent.value = cap
     moved.token_budget.value = 12_000
@@ -193,8 +200,9 @@ def test_exploring_writes_nothing(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["memory.db"]
 
 
-def test_the_same_seed_gives_the_same_panel() -> None:
-    assert explore(STORE, seed=3).text == explore(STORE, seed=3).text
+def test_the_same_seed_gives_the_same_panel(frame: pd.DataFrame, panel: SizingPanel) -> None:
+    assert explore(frame, seed=3).text == explore(frame, seed=3).text
+    assert explore(STORE).text == panel.text
 
 
 @given(most=st.integers(1, 2_000_000))
