@@ -62,24 +62,35 @@ def boot_context(frame: pd.DataFrame) -> pd.DataFrame:
         because they could not be interpreted) is there only when it is not empty. ``attrs`` carries
         the token rule.
     """
-    active = frame.loc[frame[c.ACTIVE], [c.KIND, c.LOAD_BEARING, c.TOKENS]]
-    kind = active[c.KIND].astype("object")
-    choices = [
-        ~active[c.LOAD_BEARING],
-        kind == "semantic",
-        kind == "procedural",
-        kind == "episodic",
-    ]
-    names = ["episodes", "decisions", "skills", "rejected paths"]
-    part = pd.Series(np.select(choices, names, default="unreadable"), index=active.index)
-    if c.PROBLEM in frame:
-        part = part.mask(frame[c.PROBLEM].notna(), "unreadable")
-    counts = active.groupby(part)[c.TOKENS].agg(["size", "sum"]).reindex(list(PARTS), fill_value=0)
-    result = counts.set_axis([c.ITEMS, c.TOKENS], axis="columns").astype("int64")
-    result[c.LOAD_BEARING] = result.index != "episodes"
-    result = result[(result.index != "unreadable") | (result[c.ITEMS] > 0)].rename_axis(c.PART)
+    amounts = part_amounts(frame)
+    listed = [part for part in PARTS if part != "unreadable" or amounts[part].items]
+    result = pd.DataFrame(
+        {
+            c.ITEMS: np.array([amounts[part].items for part in listed], dtype=np.int64),
+            c.TOKENS: np.array([amounts[part].tokens for part in listed], dtype=np.int64),
+            c.LOAD_BEARING: [part != "episodes" for part in listed],
+        },
+        index=pd.Index(listed, dtype="str", name=c.PART),
+    )
     result.attrs = {c.TOKEN_RULE: frame.attrs.get(c.TOKEN_RULE, "")}
     return result
+
+
+def part_amounts(frame: pd.DataFrame) -> dict[str, Amount]:
+    """Return how much of the boot context is in each of :data:`PARTS`."""
+    kinds = frame[c.KIND].astype("category").cat
+    by_kind = {"semantic": "decisions", "procedural": "skills", "episodic": "rejected paths"}
+    places = [PARTS.index(by_kind.get(kind, "unreadable")) for kind in kinds.categories]
+    part = np.array([*places, PARTS.index("unreadable")])[kinds.codes.to_numpy()]
+    part[~frame[c.LOAD_BEARING].to_numpy(bool)] = PARTS.index("episodes")
+    if c.PROBLEM in frame:
+        part[frame[c.PROBLEM].notna().to_numpy()] = PARTS.index("unreadable")
+    active = frame[c.ACTIVE].to_numpy(bool)
+    part, tokens = part[active], frame[c.TOKENS].to_numpy(np.int64)[active]
+    return {
+        name: Amount(int((part == place).sum()), int(tokens[part == place].sum()))
+        for place, name in enumerate(PARTS)
+    }
 
 
 def boot_of(frame: pd.DataFrame, rows: Mask) -> Boot:

@@ -1,11 +1,12 @@
 """The headline numbers of a store."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, Final
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from memlab import columns as c
 from memlab.arguments import whole_number
@@ -14,9 +15,8 @@ from memlab.growth.context import (
     Amount,
     Boot,
     amount_of,
-    as_datetime,
-    boot_context,
     boot_of,
+    part_amounts,
 )
 from memlab.growth.curve import NEVER, lifetimes, successors
 from memlab.text import Sheet, Shown, Table
@@ -142,32 +142,39 @@ def summarize(frame: pd.DataFrame, *, now: datetime, threshold: int = 50) -> Sto
     aware(now, call="memlab.summarize")
     threshold = whole_number("threshold", threshold)
     everything = np.ones(len(frame), dtype=bool)
-    created = frame[c.CREATED_AT]
-    parts = boot_context(frame)
-    pace = _pace(created[frame[c.PRUNABLE]], pd.Timestamp(now))
+    created = frame[c.CREATED_AT].to_numpy("datetime64[us]")
+    dated = created[~np.isnat(created)]
+    pace = _pace(created[frame[c.PRUNABLE].to_numpy(bool)], _instant(now))
     return StoreSummary(
         rows=amount_of(frame, everything),
         boot=boot_of(frame, everything),
         superseded=amount_of(frame, ~frame[c.ACTIVE].to_numpy(bool)),
-        parts={
-            str(part): Amount(int(items), int(tokens))
-            for part, items, tokens in parts[[c.ITEMS, c.TOKENS]].itertuples()
-            if items
-        },
+        parts={part: amount for part, amount in part_amounts(frame).items() if amount.items},
         pace=pace,
         forecast=_forecast(frame, pace, now=now, threshold=threshold),
-        first_at=as_datetime(created.min()),
-        last_at=as_datetime(created.max()),
-        out_of_order=int((created < created.cummax()).sum()),
+        first_at=_moment(dated.min()) if len(dated) else None,
+        last_at=_moment(dated.max()) if len(dated) else None,
+        out_of_order=int((dated < np.maximum.accumulate(dated)).sum()),
         dangling=int((successors(frame)[1] < 0).sum()),
-        undated=int(created.isna().sum()),
+        undated=len(created) - len(dated),
         token_rule=str(frame.attrs.get(c.TOKEN_RULE, "")),
     )
 
 
-def _pace(created: "pd.Series[Any]", now: pd.Timestamp) -> Pace | None:
+def _instant(moment: datetime) -> np.datetime64:
+    """Return a moment as the clock of a frame's columns has it."""
+    return np.datetime64(moment.astimezone(UTC).replace(tzinfo=None), "us")
+
+
+def _moment(instant: np.datetime64) -> datetime:
+    """Return an instant as a datetime in UTC."""
+    moment: datetime = instant.astype("datetime64[us]").item()
+    return moment.replace(tzinfo=UTC)
+
+
+def _pace(created: NDArray[np.datetime64], now: np.datetime64) -> Pace | None:
     """Count rows in windows back from `now`, none reaching beyond the oldest row."""
-    ages = (now - created[created <= now]).dt.total_seconds().to_numpy() / 86_400
+    ages = (now - created[created <= now]) / np.timedelta64(1, "D")
     if not len(ages):
         return None
     days = PACE_WINDOW / timedelta(days=1)
@@ -205,7 +212,7 @@ def _passed_at(frame: pd.DataFrame, threshold: int) -> datetime:
     steps = np.repeat([-1, 1], [len(times) - len(born), len(born)])
     order = np.argsort(times, kind="stable")
     first = int(np.argmax(np.cumsum(steps[order]) > threshold))
-    return pd.Timestamp(int(times[order][first]), unit="us", tz="UTC").to_pydatetime()
+    return _moment(times[order][first].astype("datetime64[us]"))
 
 
 def summary_sheet(summary: StoreSummary) -> Sheet:
