@@ -1,5 +1,6 @@
 """A store's life as arrays: what was active when, and how old a needed memory was in ranks."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
@@ -23,6 +24,7 @@ from memlab.columns import (
     TOKENS,
 )
 from memlab.sizing.floor import Floor, floor_of
+from memlab.sizing.table import SHORT, RankTable
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -99,12 +101,30 @@ class History:
         target, at : arrays of int64
             Row numbers, with ``target < at <= len(history)``.
         """
-        if self.superseded:
+        if not self.superseded:
+            rank = self.counted_before[at] - self.counted_before[target]
+        elif len(self) <= SHORT:
+            rank = self._table.largest_ranks(target, np.minimum(at, self.end[target]))
+        else:
             from memlab.sizing.kernels import largest_ranks_under_supersession
 
             return largest_ranks_under_supersession(self.counted, self.end, target, at)
-        rank = self.counted_before[at] - self.counted_before[target]
         return np.where(self.counted[target], rank, 0)
+
+    def kept_over_time(self, caps: Iterable[int]) -> Iterator[tuple[Ints, Ints]]:
+        """Yield for each cap how many prunable rows it leaves after every moment, and tokens."""
+        if len(self) <= SHORT:
+            yield from (self._table.kept_over_time(cap, self.tokens) for cap in caps)
+            return
+        from memlab.sizing.kernels import group_by, kept_over_time
+
+        ends = group_by(self.end, len(self) + 1)
+        for cap in caps:
+            yield kept_over_time(cap, self.counted, self.tokens, self.end, ends)
+
+    @cached_property
+    def _table(self) -> RankTable:
+        return RankTable.of(self.counted, self.end)
 
     def boot_over_history(self, caps: Ints) -> pd.DataFrame:
         """Return mean, p95 and max of boot items and tokens under continuous compaction.
@@ -113,15 +133,10 @@ class History:
         not pass.
         """
         names = [f"boot_{of}_{what}" for of in ("items", "tokens") for what in _MEASURES]
-        n = len(self)
-        if not n:
+        if not len(self):
             return pd.DataFrame(0, index=caps, columns=names)
-        from memlab.sizing.kernels import group_by, kept_over_time
-
-        ends = group_by(self.end, n + 1)
         rows = np.empty((len(caps), len(names)))
-        for row, cap in zip(rows, caps, strict=True):
-            kept = kept_over_time(cap, self.counted, self.tokens, self.end, ends)
+        for row, kept in zip(rows, self.kept_over_time(caps), strict=True):
             for place, (part, floor) in enumerate(zip(kept, self.floor, strict=True)):
                 row[3 * place : 3 * place + 3] = mean_p95_max(part + floor)
         table = pd.DataFrame(rows, index=caps, columns=names)

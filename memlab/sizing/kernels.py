@@ -1,4 +1,6 @@
-"""The compiled loops of sizing. Imported on first use: numba takes a second to load.
+"""The compiled loops of sizing, for long histories; :mod:`memlab.sizing.table` does short ones.
+
+Imported on first use: numba takes a second to load.
 
 The first call on a machine compiles (about five seconds); the result is cached beside the module
 or, where that folder cannot be written, in the user's cache folder.

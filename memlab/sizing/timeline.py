@@ -146,13 +146,9 @@ def _boots(
     n = len(history)
     if not n:
         return [(cap, (seen, seen)) for cap in caps]
-    from memlab.sizing.kernels import group_by, kept_over_time
-
-    ends = group_by(history.end, n + 1)
+    limits = [n if cap is None else cap for cap in caps]
     boots: list[tuple[int | None, tuple[Ints, Ints]]] = []
-    for cap in caps:
-        limit = n if cap is None else cap
-        kept = kept_over_time(limit, history.counted, history.tokens, history.end, ends)
+    for cap, kept in zip(caps, history.kept_over_time(limits), strict=True):
         items, tokens = (
             part[seen] + floor[seen] for part, floor in zip(kept, history.floor, strict=True)
         )

@@ -1,5 +1,7 @@
 """The exact curve: against the real store run forward, against brute force, and by example."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from memlab import columns as c
 from memlab.evidence.references import find_references
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
-from memlab.sizing import cap_curve, prepare_sizing
+from memlab.sizing import cap_curve, kernels, prepare_sizing
 from memlab.sizing.curve import EXACT_AT
 from memlab.sizing.history import History, history_of, needs_of
 from memlab.store import SqliteMemoryStore
@@ -117,7 +119,8 @@ def largest_rank_by_counting(history: History, target: int, at: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("rows", "pairs", "life"), [(150, 300, 10), (150, 300, 100), (9000, 8, 300), (9000, 8, 6000)]
+    ("rows", "pairs", "life"),
+    [(150, 300, 10), (150, 300, 100), (2_048, 20, 900), (9000, 8, 300), (9000, 8, 6000)],
 )
 def test_ranks_follow_their_definition_on_longer_histories(
     rows: int, pairs: int, life: int
@@ -129,6 +132,35 @@ def test_ranks_follow_their_definition_on_longer_histories(
     target = (at * rng.random(pairs)).astype(np.int64)
     expected = [largest_rank_by_counting(history, t, a) for t, a in zip(target, at, strict=True)]
     assert history.largest_ranks(target, at).tolist() == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(lives=LIVES, cap=st.integers(0, 6))
+def test_the_table_of_a_short_history_says_what_the_compiled_loops_say(
+    lives: list[tuple[str, list[int], list[int], int]], cap: int
+) -> None:
+    history = history_of(frame_of(lives))
+    rows = len(history)
+    target, at = (places.astype(np.int64) for places in np.triu_indices(rows + 1, k=1))
+    looped = kernels.largest_ranks_under_supersession(history.counted, history.end, target, at)
+    assert history.largest_ranks(target, at).tolist() == looped.tolist()
+    ends = kernels.group_by(history.end, rows + 1)
+    kept = kernels.kept_over_time(cap, history.counted, history.tokens, history.end, ends)
+    for mine, theirs in zip(next(history.kept_over_time([cap])), kept, strict=True):
+        assert mine.tolist() == theirs.tolist()
+
+
+def test_a_short_history_loads_no_compiler() -> None:
+    program = (
+        "import sys, memlab\n"
+        "print(memlab.recommend_cap(memlab.load(memlab.store_path('three_hundred_issues'))))\n"
+        "print('numba' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True
+    )
+    assert "keep_recent" in done.stdout
+    assert done.stdout.splitlines()[-1] == "False"
 
 
 def test_without_supersession_a_rank_is_a_subtraction() -> None:
