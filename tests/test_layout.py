@@ -1,10 +1,12 @@
 """Imports run one way, importing is light, and what only one part may do only one part does."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "memlab"
 ORDER = [
     *(
         "errors",
+        "lazy",
         "arguments",
         "clock",
         "items",
@@ -47,6 +50,8 @@ STANDARD_LIBRARY_ONLY = {part for part, floor in FLOOR.items() if floor <= FLOOR
 NOTHING_OF_SQL = {"growth", "sizing", "policies", "replay", "charts"}
 LIGHT = ("memlab", "memlab.cli", "memlab.compaction", "memlab.evidence", "memlab.report")
 """Packages whose ``__init__`` somebody imports who may need nothing heavy."""
+
+LAZY = ("memlab", "memlab.compaction", "memlab.evidence", "memlab.report")
 
 HEAVY = {"pandas", "numpy", "matplotlib", "IPython", "nbformat", "pyarrow", "numba", "sklearn"}
 CLOCKS = {
@@ -157,15 +162,15 @@ def test_a_function_never_shares_its_modules_name() -> None:
     assert [each for each in same_names() if not each.startswith("cli/")] == []
 
 
+def run_python(program: str) -> str:
+    """What a fresh interpreter prints."""
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, capture_output=True, check=True, text=True).stdout
+
+
 def loaded_by(program: str) -> set[str]:
     """Modules that a fresh interpreter has once it has run a program."""
-    run = subprocess.run(
-        [sys.executable, "-c", f"import sys\n{program}\nprint(*sys.modules)"],
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    return set(run.stdout.split())
+    return set(run_python(f"import sys\n{program}\nprint(*sys.modules)").split())
 
 
 def test_importing_a_package_loads_nothing_heavy() -> None:
@@ -179,12 +184,51 @@ def test_importing_the_store_loads_only_the_standard_library() -> None:
     assert tops - sys.stdlib_module_names == {"memlab"}
 
 
-def test_every_public_name_resolves() -> None:
+@pytest.mark.parametrize("name", LAZY)
+def test_a_lazy_package_shows_its_public_names_and_finds_them(name: str) -> None:
+    package = import_module(name)
+    assert package.__all__ == sorted(package.__all__) == dir(package)
+    assert {each for each in package.__all__ if getattr(package, each, None) is None} == set()
+    with pytest.raises(AttributeError, match=f"module '{name}' has no attribute 'nothing'"):
+        package.nothing  # noqa: B018 - the look-up is the point
+
+
+def test_a_lazy_package_is_the_same_for_a_type_checker() -> None:
+    for name in LAZY:
+        path = PACKAGE.joinpath(*name.split(".")[1:], "__init__.py")
+        seen = [
+            alias.name
+            for node in tree_of(path).body
+            if isinstance(node, ast.If)
+            for each in node.body
+            if isinstance(each, ast.ImportFrom)
+            for alias in each.names
+        ]
+        assert sorted(seen) == import_module(name).__all__, name
+
+
+def test_the_top_is_small_enough_to_learn() -> None:
     import memlab
 
-    assert memlab.__all__ == sorted(memlab.__all__)
-    assert set(memlab.__all__) == set(memlab._HOME)
-    for name in memlab.__all__:
-        assert getattr(memlab, name) is not None
-    with pytest.raises(AttributeError, match="nothing_of_the_kind"):
-        memlab.nothing_of_the_kind  # noqa: B018 - the look-up is the point
+    assert 30 < len(memlab.__all__) < 42
+
+
+def test_packages_are_found_below_the_top() -> None:
+    assert "growth.curve" in run_python(
+        "import memlab; print(memlab.growth.growth_curve.__module__)"
+    )
+
+
+def test_every_name_that_a_page_gives_is_there() -> None:
+    """In docstrings, in the README and in notebooks."""
+    import memlab
+
+    checkout = PACKAGE.parent
+    pages = [*MODULES, checkout / "README.md", *(checkout / "notebooks").glob("*.ipynb")]
+    named = {
+        (path.name, name)
+        for path in pages
+        for name in re.findall(r"(?<![\w./-])memlab\.(\w+)\b(?=[.(`])", path.read_text())
+    }
+    files = {("README.md", "db"), ("README.md", "toml")}
+    assert {each for each in named - files if not hasattr(memlab, each[1])} == set()

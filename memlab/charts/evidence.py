@@ -52,9 +52,9 @@ def plot_age_ranks(
     Parameters
     ----------
     ranks : pandas.DataFrame
-        As :func:`memlab.age_ranks` returns it.
+        As :func:`memlab.sizing.age_ranks` returns it.
     quantiles : pandas.DataFrame, optional
-        As :func:`memlab.age_rank_quantiles` returns it.
+        As :func:`memlab.sizing.age_rank_quantiles` returns it.
     cap : int, optional
         A cap to look at: the needs above it would not have been served.
     ax : matplotlib.axes.Axes, optional
@@ -128,7 +128,7 @@ def plot_boot_over_time(
     Parameters
     ----------
     timeline : pandas.DataFrame
-        As :func:`memlab.boot_over_time` returns it.
+        As :func:`memlab.sizing.boot_over_time` returns it.
     measure : {"items", "tokens"}
         What to count.
     budget : int, optional
@@ -185,7 +185,7 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     backtest : pandas.DataFrame
-        As :func:`memlab.backtest_cap` returns it.
+        As :func:`memlab.sizing.backtest_cap` returns it.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure by default.
 

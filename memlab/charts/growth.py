@@ -195,7 +195,7 @@ def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | N
     ----------
     before, after : pandas.DataFrame
         As :func:`memlab.growth.boot_context` returns them, for a store and the same store
-        compacted, or a preview of that (:func:`memlab.survivors`).
+        compacted, or a preview of that (:func:`memlab.compaction.survivors`).
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure by default.
 

@@ -37,7 +37,7 @@ def plot_law(
     Parameters
     ----------
     lines : pandas.DataFrame
-        As :func:`memlab.law_lines` returns it.
+        As :func:`memlab.evidence.law_lines` returns it.
     store : pandas.DataFrame, optional
         A store beside them: columns ``memories`` and ``cap``, a row for each moment to draw; one
         row is a point.

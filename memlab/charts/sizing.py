@@ -56,7 +56,7 @@ def plot_cap_curve(
     Parameters
     ----------
     curve : pandas.DataFrame
-        As :func:`memlab.cap_curve` returns it.
+        As :func:`memlab.sizing.cap_curve` returns it.
     advice : Advice, optional
         As :func:`memlab.recommend_cap` returns it: its target and its cap are drawn.
     cap : int, optional
@@ -129,7 +129,7 @@ def plot_trade_off(
     Parameters
     ----------
     curve : pandas.DataFrame
-        As :func:`memlab.cap_curve` returns it.
+        As :func:`memlab.sizing.cap_curve` returns it.
     advice : Advice, optional
         As :func:`memlab.recommend_cap` returns it: its target, budget and cap are drawn.
     cap : int, optional

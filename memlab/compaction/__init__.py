@@ -1,4 +1,55 @@
-"""Plan, apply, archive, restore.
+"""Plan, apply, archive, restore, and the room on the disk.
 
-Imports nothing: a script that only reads a plan pays for no frame.
+Loads nothing until a name is used: a script that only reads a plan pays for no frame.
 """
+
+from typing import TYPE_CHECKING
+
+from memlab.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from memlab.compaction.applying import apply, finish
+    from memlab.compaction.contents import (
+        archived_plans,
+        archived_rows,
+        drop_archived,
+        export_archived,
+    )
+    from memlab.compaction.planning import plan
+    from memlab.compaction.plans import Plan, Receipt
+    from memlab.compaction.preview import CapEffect, cap_effect, survivors
+    from memlab.compaction.reclaim import Space, Vacuumed, space, vacuum
+    from memlab.compaction.restoring import restore
+
+__all__ = [
+    "CapEffect",
+    "Plan",
+    "Receipt",
+    "Space",
+    "Vacuumed",
+    "apply",
+    "archived_plans",
+    "archived_rows",
+    "cap_effect",
+    "drop_archived",
+    "export_archived",
+    "finish",
+    "plan",
+    "restore",
+    "space",
+    "survivors",
+    "vacuum",
+]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "applying": "apply finish",
+        "contents": "archived_plans archived_rows drop_archived export_archived",
+        "planning": "plan",
+        "plans": "Plan Receipt",
+        "preview": "CapEffect cap_effect survivors",
+        "reclaim": "Space Vacuumed space vacuum",
+        "restoring": "restore",
+    },
+)

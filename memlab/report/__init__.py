@@ -1,4 +1,33 @@
 """Notebooks run on a store, the panel, the decision record, the bundled stores.
 
-Imports nothing: each is loaded when it is asked for.
+Loads nothing until a name is used: each needs extras of its own.
 """
+
+from typing import TYPE_CHECKING
+
+from memlab.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from memlab.report.bundled import store_names, store_path
+    from memlab.report.pages import write_report
+    from memlab.report.panel import SizingPanel, explore
+    from memlab.report.record import decision_record
+
+__all__ = [
+    "SizingPanel",
+    "decision_record",
+    "explore",
+    "store_names",
+    "store_path",
+    "write_report",
+]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "bundled": "store_names store_path",
+        "pages": "write_report",
+        "panel": "SizingPanel explore",
+        "record": "decision_record",
+    },
+)

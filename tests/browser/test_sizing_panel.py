@@ -19,7 +19,7 @@ def two_years() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def curve(two_years: pd.DataFrame) -> pd.DataFrame:
-    return memlab.cap_curve(two_years)
+    return memlab.sizing.cap_curve(two_years)
 
 
 @pytest.fixture(scope="module")

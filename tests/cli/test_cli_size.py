@@ -49,7 +49,7 @@ def test_the_command_it_prints_works(store: Path) -> None:
 
 def test_the_table_shows_caps_around_the_answer_as_the_curve_has_them(store: Path) -> None:
     frame = memlab.load(store)
-    curve, advice = memlab.cap_curve(frame), memlab.recommend_cap(frame)
+    curve, advice = memlab.sizing.cap_curve(frame), memlab.recommend_cap(frame)
     table = table_in(run("size", store).output)
     assert advice.keep_recent in table
     assert min(table) == 0
@@ -60,7 +60,7 @@ def test_the_table_shows_caps_around_the_answer_as_the_curve_has_them(store: Pat
 
 
 def test_the_track_record_is_the_backtest(store: Path) -> None:
-    backtest = memlab.backtest_cap(memlab.load(store))
+    backtest = memlab.sizing.backtest_cap(memlab.load(store))
     output = run("size", store).output
     for _, cut in backtest.iterrows():
         assert f"at {cut['cut']:.0%}: chose {cut['keep_recent']:,}, needed {cut['needed']:,}" in (
@@ -75,7 +75,7 @@ def test_json_holds_the_advice_and_the_table(store: Path) -> None:
     assert found["store"] == str(store)
     for name, value in json.loads(advice.to_json()).items():
         assert found[name] == value, name
-    curve = memlab.cap_curve(frame)
+    curve = memlab.sizing.cap_curve(frame)
     for line in found["caps"]:
         assert line["boot_tokens"] == curve.loc[line["keep_recent"], "boot_tokens"]
     assert len(found["backtest"]) == 4

@@ -68,7 +68,7 @@ def test_nonsense_is_refused_in_words(arguments: tuple[object, ...], message: st
 
 
 def test_the_lines_of_the_chart_are_the_law_and_every_project() -> None:
-    lines = memlab.law_lines(0.9)
+    lines = memlab.evidence.law_lines(0.9)
     law = lines[lines["project"].isna()]
     for row in law.iloc[::20].itertuples():
         asked = memlab.law(int(row.memories), 0.9)
@@ -87,7 +87,7 @@ def test_the_lines_of_the_chart_are_the_law_and_every_project() -> None:
 
 def test_most_stretches_of_the_projects_lie_within_the_limits() -> None:
     for share in (0.5, 0.75, 0.9, 0.95):
-        projects = memlab.law_lines(share).dropna(subset="project")
+        projects = memlab.evidence.law_lines(share).dropna(subset="project")
         asked = [memlab.law(int(size), share) for size in projects["memories"]]
         within = [
             each.low <= cap <= each.high for each, cap in zip(asked, projects["cap"], strict=True)

@@ -234,7 +234,7 @@ def notebook_of(store: Path, page: Path) -> Path:
         "made = memlab.plan(store, memlab.KeepRecent(3)); made",
         "print(made)",
         "memlab.apply(made)",
-        "memlab.archived_rows(store)",
+        "memlab.compaction.archived_rows(store)",
         "diagnose(store)",
     )
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in code])

@@ -32,7 +32,7 @@ def frame() -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def curve(frame: pd.DataFrame) -> pd.DataFrame:
-    return memlab.cap_curve(frame)
+    return memlab.sizing.cap_curve(frame)
 
 
 @pytest.fixture(scope="module")
