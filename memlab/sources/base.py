@@ -315,7 +315,7 @@ def archive_elsewhere(name: str) -> Path:
     Examples
     --------
     >>> archive_elsewhere("redis://localhost:6379/0?name=betterdb_ac").name
-    'redis-localhost-6379-0-name-betterdb_ac-e5ec7d8a.archive.db'
+    'redis-localhost-6379-0-name-betterdb_ac-5d37d9e4.archive.db'
     """
     home = Path(environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     words = re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.")[:80]
