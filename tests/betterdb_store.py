@@ -10,6 +10,7 @@ import re
 import struct
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 os.environ["BETTERDB_TELEMETRY"] = "false"
 
@@ -157,6 +158,7 @@ class Betterdb:
                 return self.now
 
         self.client = client
+        self.name = name
         self.store = Dated(
             client=WithSearch(client),
             name=name,
@@ -173,6 +175,19 @@ class Betterdb:
         """Write one memory, a second after the last one; return its id."""
         self.store.now += 1000
         return str(self.run(self.store.remember(content, **fields)))
+
+    def remember_pair(self, content: str) -> None:
+        """Write two memories in one step, as the package writes one with a time to live."""
+        from betterdb_agent_memory.build_memory_record import build_memory_record
+
+        with self.client.pipeline(transaction=True) as pipe:
+            for _ in "ab":
+                self.store.now += 1000
+                made = build_memory_record(
+                    self.name, str(uuid4()), content, [0.5] * DIMENSIONS, now=self.store.now
+                )
+                pipe.execute_command("HSET", made.key, *made.fields)
+            pipe.execute()
 
     def everything(self) -> dict[str, Any]:
         """What the package itself reads: every memory by ``get``, and ``list`` over all of them."""

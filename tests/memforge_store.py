@@ -1,6 +1,6 @@
 """MemForge's tables on PostgreSQL with pgvector: those that a deletion in ``warm_tier`` touches."""
 
-from itertools import pairwise
+from collections.abc import Iterable
 from typing import Any
 
 MEMORY = "BIGINT NOT NULL REFERENCES warm_tier (id) ON DELETE CASCADE"
@@ -117,6 +117,11 @@ TOUCHED = (
     *("warm_tier", "cold_tier", "warm_tier_entities", "retrieval_log", "memory_revisions"),
     *("memory_conflicts", "memory_sequences", "causal_edges", "shared_memories", "reflections"),
 )
+TO_MEMORIES = (
+    *("warm_tier_id", "warm_tier_id_a", "warm_tier_id_b", "winner_id", "predecessor_id"),
+    *("successor_id", "cause_id", "effect_id", "source_warm_tier_id"),
+)
+"""Columns that refer to a memory."""
 
 
 def create_tables(connection: Any) -> None:
@@ -143,7 +148,7 @@ def add_memory(connection: Any, agent: str = "a", **columns: Any) -> int:
 
 
 def add_history(connection: Any, memory_ids: list[int], agent: str = "a") -> None:
-    """Give memories a row in every table that goes with them, between neighbours where two are."""
+    """Give memories a row in every table that goes with them or has a link to them."""
     (entity,) = connection.execute(
         "INSERT INTO entities (agent_id, name) VALUES (%s, 'the parser') "
         "ON CONFLICT (agent_id, name) DO UPDATE SET name = excluded.name RETURNING id",
@@ -168,7 +173,11 @@ def add_history(connection: Any, memory_ids: list[int], agent: str = "a") -> Non
             "embedding) VALUES ('team', %s, %s, 'shared', '[1, 0.5]')",
             (agent, each),
         )
-    for one, other in pairwise(memory_ids):
+
+
+def add_links(connection: Any, pairs: Iterable[tuple[int, int]], agent: str = "a") -> None:
+    """Write what stands between two memories, which may be the same."""
+    for one, other in pairs:
         connection.execute(
             "INSERT INTO memory_conflicts (agent_id, warm_tier_id_a, warm_tier_id_b, winner_id) "
             "VALUES (%s, %s, %s, %s)",

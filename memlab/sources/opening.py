@@ -37,6 +37,11 @@ class Adapter(NamedTuple):
 
 ADAPTERS: Final[dict[str, Adapter]] = {
     "file": Adapter("memlab.sources.memory_items", "MemoryItems"),
+    **dict.fromkeys(
+        ("valkey", "redis", "valkeys", "rediss", "unix"),
+        Adapter("memlab.sources.betterdb", "Betterdb"),
+    ),
+    **dict.fromkeys(("postgresql", "postgres"), Adapter("memlab.sources.memforge", "Memforge")),
 }
 """By scheme, as in ``redis://localhost``. A bare path is looked at, and is a ``file`` otherwise."""
 
