@@ -1,6 +1,7 @@
 """Wrong arguments in words: what a call takes, what it was given, and the call that was meant."""
 
 import sys
+from collections.abc import Iterable
 from numbers import Integral, Real
 from os import PathLike
 from typing import Any, Final
@@ -20,8 +21,18 @@ WORDS: Final = {
     "Sizing": "what memlab.prepare_sizing returns",
     "SqliteMemoryStore": "an open memlab.SqliteMemoryStore",
     "datetime": "a moment with a time zone, such as datetime.now(UTC)",
+    "log": "a log, as memlab.read_access_log returns it",
+    "policies": "a list of policies, such as [memlab.KeepRecent(200), memlab.KeepRecent(500)]",
+    "references": "references, as memlab.find_references returns them",
+    "store": "a store: its path, its URL or an open SqliteMemoryStore",
+    "texts": "a list of texts",
     "timedelta": "a length of time, such as timedelta(days=30)",
+    "capacity": "a cap for each scope, such as memlab.ValueCap(100)",
+    "clock": "a function that returns the time, such as lambda: datetime.now(UTC)",
     "bool": "True or False",
+    "Mapping": "a mapping with memory_id and at",
+    "duplicates": "a rule such as memlab.NearDuplicate(0.92)",
+    "entries": "mappings with memory_id and at",
     "float": "a number",
     "int": "a whole number",
     "str": "text",
@@ -44,12 +55,21 @@ HINTS: Final = {
     ("Receipt", "path"): "name the plan too: memlab.restore(DIGEST, store={given})",
     ("PathLike", "DataFrame"): "name the store that the frame was loaded from",
     ("PathLike", "Plan"): "the store that the plan was made from is plan.store",
+    ("PathLike", "store"): "name its file: store.path",
+    ("texts", "text"): "put it into a list: [{given}]",
+    ("log", "path"): "read it first: memlab.read_access_log({given})",
+    ("references", "Policy"): "find them first: memlab.find_references(frame)",
+    ("references", "list"): "find them first: memlab.find_references(frame)",
+    ("references", "path"): "find them first: memlab.find_references(memlab.load({given}))",
+    ("store", "DataFrame"): "name the store that the frame was loaded from",
+    ("store", "Plan"): "the store that the plan was made from is plan.store",
+    ("store", "Receipt"): "the store that was changed is receipt.store",
     ("datetime", "text"): "read it first: datetime.fromisoformat({given})",
     ("timedelta", "number"): "say of what: timedelta(days={given})",
 }
 """The call that was meant, by what was wanted and what was given."""
 
-SHOWN: Final = 60
+SHOWN: Final = 160
 """Characters of a value that a message quotes."""
 
 
@@ -89,9 +109,23 @@ timedelta(days=30), not 30; say of what: timedelta(days=30)
 
 
 def expect_frame(
-    value: object, *columns: str, call: str, name: str = "frame", optional: bool = False
+    value: object,
+    *columns: str,
+    call: str,
+    name: str = "frame",
+    what: str = "DataFrame",
+    optional: bool = False,
 ) -> None:
     """Refuse what is no frame, and a frame without one of the `columns`.
+
+    Parameters
+    ----------
+    value, call, name, optional
+        As for :func:`expect`.
+    *columns : str
+        Names that the frame must have.
+    what : str
+        Which of the `WORDS` to use of it.
 
     Raises
     ------
@@ -102,13 +136,29 @@ def expect_frame(
         return
     pandas: Any = sys.modules.get("pandas")
     if pandas is None or not isinstance(value, pandas.DataFrame):
-        raise refusal(value, "DataFrame", call=call, name=name)
+        raise refusal(value, what, call=call, name=name)
     missing = [column for column in columns if column not in value]
     if missing:
         raise WrongArgumentError(
-            f"{call} takes as {name} {WORDS['DataFrame']}; this one has no column "
+            f"{call} takes as {name} {WORDS[what]}; this one has no column "
             f"{' and no column '.join(map(repr, missing))}"
         )
+
+
+def texts(value: object, *, call: str, name: str) -> list[str]:
+    """Return an iterable of texts as a list, or refuse what is none; a text alone is none.
+
+    Raises
+    ------
+    WrongArgumentError
+        In words.
+    """
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise refusal(value, "texts", call=call, name=name)
+    found = list(value)
+    for each in found:
+        expect(each, str, call=call, name=f"one of {name}")
+    return found
 
 
 def whole_number(name: str, value: object, *, least: int | None = 0) -> int:

@@ -20,7 +20,14 @@ from memlab.errors import MemlabError, UnfilledArchiveError
 from memlab.frame.loading import load
 from memlab.items import REJECTED_PATH_TAG, MemoryKind
 from memlab.store.archive import Archive, Entry, archive_path, read_archive
-from memlab.store.database import COLUMNS, connect_reading, exact, read_store, store_file
+from memlab.store.database import (
+    COLUMNS,
+    connect_reading,
+    exact,
+    path_named,
+    read_store,
+    store_file,
+)
 from memlab.store.rows import fingerprint_of
 from memlab.text import Sheet, Shown
 
@@ -120,7 +127,7 @@ def diagnose(path: str | Path, *, threshold: int = 50) -> Diagnosis:
         When `threshold` is not a whole number of 0 or more.
     """
     threshold = whole_number("threshold", threshold)
-    file = Path(path)
+    file = path_named(path)
     if not file.exists():
         absent = f"there is no store at {path} yet"
         advice = "check the path; an agent that has remembered nothing has no store"

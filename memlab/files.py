@@ -4,8 +4,10 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from os import PathLike
 from pathlib import Path
 
+from memlab.arguments import expect
 from memlab.errors import MemlabError
 
 
@@ -49,6 +51,7 @@ def read_whole(path: Path | str) -> bytes:
     MemlabError
         When it cannot be read.
     """
+    expect(path, str, PathLike, call="memlab", name="file")
     try:
         return Path(path).read_bytes()
     except OSError as error:

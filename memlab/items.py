@@ -1,11 +1,13 @@
 """The domain: kinds of memory, an item and where it came from, and what may never be pruned."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, NewType, assert_never
 
+from memlab.arguments import expect
 from memlab.clock import now_utc
 
 EventId = NewType("EventId", str)
@@ -69,6 +71,12 @@ class MemoryProvenance:
     evidence_refs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        _check_texts(self, "authored_by")
+        _check_texts(self, "source_task_ref", optional=True)
+        expect(self.created_at, datetime, call="MemoryProvenance", name="created_at")
+        expect(self.confidence, float, int, call="MemoryProvenance", name="confidence")
+        if self.source_event is not None:
+            expect(self.source_event, EventRef, call="MemoryProvenance", name="source_event")
         if not 0.0 <= self.confidence <= 1.0:
             raise ValueError(f"confidence must lie in [0, 1], not {self.confidence!r}")
         if not self.authored_by.strip():
@@ -114,7 +122,10 @@ class MemoryItem:
     superseded_by: str | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kind", MemoryKind(self.kind))
+        object.__setattr__(self, "kind", _kind_of(self.kind))
+        _check_texts(self, "memory_id", "title", "body")
+        _check_texts(self, "superseded_by", optional=True)
+        expect(self.provenance, MemoryProvenance, call="MemoryItem", name="provenance")
         _freeze_strings(self, "tags")
 
     @property
@@ -139,6 +150,7 @@ def is_load_bearing_memory(item: MemoryItem) -> bool:
     >>> is_load_bearing_memory(replace(outcome, tags=("failed", "rejected-path")))
     True
     """
+    expect(item, MemoryItem, call="memlab.is_load_bearing_memory", name="item")
     if REJECTED_PATH_TAG in item.tags:
         return True
     match item.kind:
@@ -199,11 +211,26 @@ def shortened(text: str) -> str:
     return repr(text if len(text) <= 80 else f"{text[:77]}...")
 
 
+def _kind_of(value: object) -> MemoryKind:
+    if isinstance(value, str) and value in _KINDS:
+        return MemoryKind(value)
+    raise ValueError(f"kind must be one of {', '.join(_KINDS)}, not {value!r:.80}")
+
+
+def _check_texts(instance: object, *names: str, optional: bool = False) -> None:
+    """Refuse anything but text in the named fields."""
+    for name in names:
+        value = getattr(instance, name)
+        if not isinstance(value, str) and not (optional and value is None):
+            raise ValueError(f"{name} must be text, not {value!r:.80}")
+
+
 def _freeze_strings(instance: object, *names: str) -> None:
     """Turn the named fields into tuples, refusing a bare string or anything else in them."""
     for name in names:
         values = getattr(instance, name)
-        if isinstance(values, str) or not all(isinstance(value, str) for value in values):
+        listed = isinstance(values, Iterable) and not isinstance(values, str)
+        if not listed or not all(isinstance(value, str) for value in values):
             raise ValueError(f"{name} must be a sequence of strings, not {values!r}")
         object.__setattr__(instance, name, tuple(values))
 

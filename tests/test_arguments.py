@@ -48,7 +48,7 @@ def test_the_least_may_be_another_or_none() -> None:
         (30, timedelta, r"a length of time, .* not 30; say of what: timedelta\(days=30\)"),
         (True, int, "a whole number, not True$"),
         (None, str, "text, not None$"),
-        ("x" * 100, int, "a whole number, not a str$"),
+        ("x" * 300, int, "a whole number, not a str$"),
         ({"a": 1}, Policy, r"memlab.KeepRecent\(200\), not a dict$"),
     ],
 )

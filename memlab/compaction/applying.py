@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
+from memlab.arguments import expect
 from memlab.clock import moment_or_now
 from memlab.compaction.plans import KeptRow, Plan, PlannedRow, Receipt
 from memlab.errors import (
@@ -108,6 +109,7 @@ def apply(
     StoreError
         When the store cannot be written.
     """
+    expect(plan, Plan, call="memlab.apply", name="plan")
     path = store_file(plan.store if store is None else store).resolve()
     moment = moment_or_now(now, call="memlab.apply")
     with opened_for_change(path) as connection:

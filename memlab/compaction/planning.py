@@ -9,6 +9,7 @@ from typing import Final
 import pandas as pd
 
 from memlab import columns as col
+from memlab.arguments import expect
 from memlab.clock import moment_or_now
 from memlab.compaction.plans import (
     LOAD_BEARING,
@@ -62,6 +63,7 @@ def plan(
     ArchiveError
         When the policy learns and the store has an archive that cannot be read.
     """
+    expect(policy, Policy, call="memlab.plan", name="policy")
     path = store_file(_file_of(source))
     moment = moment_or_now(now, call="memlab.plan")
     made = read_store(path, lambda uri: _plan_at(uri, path, policy, moment))

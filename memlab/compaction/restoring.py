@@ -5,8 +5,10 @@ from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime
 from enum import StrEnum
+from os import PathLike
 from pathlib import Path
 
+from memlab.arguments import expect, texts
 from memlab.clock import moment_or_now
 from memlab.compaction.applying import (
     Watch,
@@ -26,6 +28,7 @@ from memlab.store.database import (
     CREATE_TABLE,
     connect,
     exact,
+    path_named,
     sqlite_errors_in_words,
     store_file,
     transaction,
@@ -101,6 +104,10 @@ def restore(
     MemlabError
         When `into` exists or cannot be written.
     """
+    expect(receipt, Receipt, str, call="memlab.restore", name="receipt")
+    expect(into, str, PathLike, call="memlab.restore", name="into", optional=True)
+    if ids is not None:
+        ids = texts(ids, call="memlab.restore", name="ids")
     moment = moment_or_now(now, call="memlab.restore")
     digest, path = _meant(receipt, store)
     if into is not None:
@@ -129,10 +136,10 @@ def restore(
 def _meant(receipt: Receipt | str, store: str | Path | None) -> tuple[str, Path]:
     """Return the digest and the store that a caller of :func:`restore` means."""
     if isinstance(receipt, Receipt):
-        return receipt.digest, Path(receipt.store if store is None else store)
+        return receipt.digest, path_named(receipt.store if store is None else store)
     if store is None:
         raise ValueError(f"store must be given with a digest such as {receipt!r}")
-    return receipt, Path(store)
+    return receipt, path_named(store)
 
 
 def _chosen(archive: Archive, entry: Entry, ids: Collection[str] | None) -> list[Copy]:

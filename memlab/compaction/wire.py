@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
+from memlab.arguments import expect
 from memlab.errors import PlanError
 
 FORMAT: Final = 1
@@ -71,6 +72,7 @@ def parsed(text: str | bytes, marker: str) -> dict[str, Any]:
         When it is something else.
     """
     what = marker.removeprefix("memlab_")
+    expect(text, str, bytes, call=f"{what.title()}.from_json", name="text")
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:

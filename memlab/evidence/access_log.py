@@ -12,11 +12,13 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from os import PathLike
 from pathlib import Path
 from stat import S_ISREG
 from types import TracebackType
 from typing import Final, Self
 
+from memlab.arguments import expect, refusal, whole_number
 from memlab.clock import aware, now_utc
 from memlab.errors import MemlabError
 
@@ -65,8 +67,9 @@ class AccessLog:
     def __init__(
         self, path: Path | str, *, like: Path | str | None = None, max_bytes: int = 64 * 2**20
     ) -> None:
-        if max_bytes <= 0:
-            raise ValueError(f"max_bytes must be positive, not {max_bytes!r}")
+        expect(path, str, PathLike, call="AccessLog", name="path")
+        expect(like, str, PathLike, call="AccessLog", name="like", optional=True)
+        whole_number("max_bytes", max_bytes, least=1)
         self.path: Final = Path(path)
         self._like = None if like is None else Path(like)
         self._max_bytes = max_bytes
@@ -112,6 +115,7 @@ class AccessLog:
         MemlabError
             When the line cannot be written; then the log is as it was.
         """
+        expect(session, str, call="AccessLog.add", name="session", optional=True)
         moment = now_utc() if at is None else aware(at, call="AccessLog.add", name="at")
         entry = {"memory_id": memory_id, "at": moment.astimezone(UTC).isoformat()}
         self.extend([entry if session is None else {**entry, "session": session}])
@@ -131,6 +135,8 @@ class AccessLog:
         MemlabError
             When a line cannot be written; those before it are.
         """
+        if not isinstance(entries, Iterable):
+            raise refusal(entries, "entries", call="AccessLog.extend", name="entries")
         written = 0
         for lines in _together(map(_line_of, entries)):
             with self._turns, self._errors_in_words():
@@ -249,6 +255,7 @@ def _together(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
 
 
 def _line_of(entry: Mapping[str, str]) -> bytes:
+    expect(entry, Mapping, call="AccessLog.extend", name="one of entries")
     memory_id = entry.get("memory_id")
     if not isinstance(memory_id, str) or not memory_id:
         raise ValueError(f"memory_id must be a text that is not empty, not {memory_id!r}")

@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from datetime import UTC, datetime
 from io import StringIO
+from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from memlab.arguments import expect
 from memlab.columns import AT, KIND, MEMORY_ID, SESSION
 from memlab.errors import MemlabError
 from memlab.evidence.access_log import log_parts
@@ -81,6 +83,7 @@ def read_access_log(path: Path | str, *, maintenance: bool = False) -> pd.DataFr
         When the file cannot be read, or not one line of it can be understood; the message names the
         first.
     """
+    expect(path, str, PathLike, call="memlab.read_access_log", name="path")
     log = _Log()
     file = Path(path)
     for part in _parts(file):

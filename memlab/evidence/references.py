@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from memlab.arguments import expect_frame
 from memlab.clock import aware
 from memlab.columns import (
     AT,
@@ -30,6 +31,7 @@ from memlab.columns import (
     TARGET_POSITION,
     TIME,
 )
+from memlab.frame.needed import expect_memories
 
 REFERENCE_KINDS: Final = ("evidence", "supersedes", "superseded", "task", "log")
 """Where a reference was found, in the order in which one need found twice is attributed."""
@@ -140,6 +142,8 @@ def find_references(
     ValueError
         When the log lacks a column or its times have no zone, or `now` has none.
     """
+    expect_memories(frame, call="memlab.find_references")
+    expect_frame(log, call="memlab.find_references", name="log", what="log", optional=True)
     mentions = _Mentions()
     if not only_log:
         _add_named(mentions, frame)

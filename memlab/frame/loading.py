@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 
 from memlab import columns as c
+from memlab.arguments import expect, texts
 from memlab.errors import BadRowError
 from memlab.frame.fields import (
     STR,
@@ -78,6 +79,8 @@ def load(
     ValueError
         When an argument is none of the above.
     """
+    columns = texts(columns, call="memlab.load", name="columns")
+    expect(on_bad_row, str, call="memlab.load", name="on_bad_row")
     if on_bad_row not in ("raise", "keep"):
         raise ValueError(f"on_bad_row must be 'raise' or 'keep', not {on_bad_row!r}")
     if count_tokens is not None:

@@ -1,12 +1,14 @@
 """What a store's surviving rows were at each instant of its history."""
 
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from memlab import columns as c
+from memlab.arguments import expect
+from memlab.frame.needed import expect_memories
 
 Int64s: TypeAlias = NDArray[np.int64]
 
@@ -49,6 +51,8 @@ def growth_curve(frame: pd.DataFrame, *, freq: str | None = None) -> pd.DataFram
     ValueError
         When `freq` is not a frequency, or would give more than 100,000 instants.
     """
+    expect_memories(frame, call="memlab.growth_curve")
+    expect(freq, str, call="memlab.growth_curve", name="freq", optional=True)
     born, ended = lifetimes(frame)
     instants = _instants(born, freq)
     at = instants.as_unit("us").asi8
@@ -111,7 +115,7 @@ def _instants(born: Int64s, freq: str | None) -> pd.DatetimeIndex:
     if not len(born):
         return pd.DatetimeIndex([], dtype=c.TIME)
     first, last = (pd.Timestamp(int(t), unit="us", tz="UTC") for t in (born.min(), born.max()))
-    steps = {name: pd.tseries.frequencies.to_offset(name) for name in ([freq] if freq else _STEPS)}
+    steps = {name: _step(name) for name in ([freq] if freq else _STEPS)}
     for name, step in steps.items():
         if first + step <= first:
             raise ValueError(f"freq must go forward in time, not {freq!r}")
@@ -127,3 +131,10 @@ def _instants(born: Int64s, freq: str | None) -> pd.DatetimeIndex:
         f"freq {freq!r} gives more than {_MOST_INSTANTS:,} instants between {first} and {last}; "
         "choose a coarser one"
     )
+
+
+def _step(freq: str) -> Any:
+    try:
+        return pd.tseries.frequencies.to_offset(freq)
+    except ValueError as error:
+        raise ValueError(f"freq={freq!r} is no pandas frequency, such as 'D' or 'W'") from error

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from memlab import columns as c
 from memlab.arguments import whole_number
 from memlab.clock import aware
+from memlab.frame.needed import expect_memories
 from memlab.growth.context import (
     Amount,
     Boot,
@@ -139,6 +140,7 @@ def summarize(frame: pd.DataFrame, *, now: datetime, threshold: int = 50) -> Sto
     ValueError
         When `now` has no time zone, or `threshold` is not a whole number of 0 or more.
     """
+    expect_memories(frame, call="memlab.summarize")
     aware(now, call="memlab.summarize")
     threshold = whole_number("threshold", threshold)
     everything = np.ones(len(frame), dtype=bool)

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from memlab.arguments import expect, refusal, texts
 from memlab.clock import now_utc
 from memlab.errors import CompactionError
 from memlab.items import MemoryItem, MemoryKind, is_load_bearing_memory
@@ -24,6 +25,7 @@ from memlab.lifecycle.signals import (
     prepare,
     scope_fields,
     scope_key,
+    trust_of,
     values_of,
 )
 from memlab.store import ReadLog, SqliteMemoryStore
@@ -90,6 +92,7 @@ class LifecycleStore(SqliteMemoryStore):
         busy_timeout: float = 30.0,
         access_log: ReadLog | None = None,
     ) -> None:
+        _expect_rules(capacity, duplicates, clock)
         super().__init__(path, busy_timeout=busy_timeout, access_log=access_log)
         self.capacity: Final = capacity
         self.duplicates: Final = duplicates
@@ -152,14 +155,17 @@ class LifecycleStore(SqliteMemoryStore):
         StoreError
             When the file cannot be written; nothing is changed.
         """
-        now = self._clock()
+        expect(item, MemoryItem, call="store.put", name="item")
         belongs = {"agent_id": agent_id, "thread_id": thread_id, "namespace": namespace}
+        for name, value in belongs.items():
+            expect(value, str, call="store.put", name=name, optional=True)
+        now = self._clock()
         signals: dict[str, Any] = {
             **belongs,
             "importance": checked_importance(importance),
             "last_accessed_at": as_text(now),
             "expires_at": expiry_of(ttl, now),
-            "trusted": Trust(trust).rank,
+            "trusted": trust_of(trust).rank,
             "scope": scope_key(self._fields, belongs, item.tags),
         }
         with self._writing():
@@ -191,6 +197,7 @@ class LifecycleStore(SqliteMemoryStore):
         ValueError
             When an item would replace itself.
         """
+        expect(memory_id, str, call="store.supersede", name="memory_id")
         with self._errors_in_words():
             before = self._now_seen()
         item = super().get(memory_id)
@@ -219,7 +226,7 @@ class LifecycleStore(SqliteMemoryStore):
         at = as_text(now)
         reinforced = 0
         with self._writing():
-            for memory_id in dict.fromkeys(ids):
+            for memory_id in dict.fromkeys(texts(ids, call="store.touch", name="ids")):
                 reinforced += self._touch(memory_id, at)
         return reinforced
 
@@ -422,6 +429,19 @@ class LifecycleStore(SqliteMemoryStore):
     def _now_seen(self) -> tuple[int, int]:
         (version,) = self.connection.execute("PRAGMA data_version").fetchone()
         return version, self.connection.total_changes
+
+
+def _expect_rules(capacity: object, duplicates: object, clock: object) -> None:
+    """Refuse what is no rule, by what a rule must have: no frame is loaded for that."""
+    for name, rule, wanted in (
+        ("capacity", capacity, ("slots", "scope")),
+        ("duplicates", duplicates, ("threshold", "vectorise")),
+    ):
+        fits = not isinstance(rule, type) and all(hasattr(rule, each) for each in wanted)
+        if rule is not None and not fits:
+            raise refusal(rule, name, call="LifecycleStore", name=name)
+    if not callable(clock):
+        raise refusal(clock, "clock", call="LifecycleStore", name="clock")
 
 
 def _text_index(policy: "NearDuplicate", rows: list[tuple[str, str, str]]) -> "TextIndex":

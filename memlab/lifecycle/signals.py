@@ -62,6 +62,13 @@ class Trust(StrEnum):
         return int(self is not Trust.UNTRUSTED)
 
 
+def trust_of(value: object) -> Trust:
+    """Return trust as a member, or raise a ValueError that lists them."""
+    if isinstance(value, str) and value in tuple(Trust):
+        return Trust(value)
+    raise ValueError(f"trust={value!r:.80} is not one of {', '.join(Trust)}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class LifecycleStats:
     """What a lifecycle store has done, and how full its scopes are.

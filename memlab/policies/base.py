@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
+from memlab.arguments import expect, expect_frame
 from memlab.clock import aware
 
 KEPT = "kept"
@@ -166,6 +167,8 @@ def decide(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> pd.DataFram
     ValueError
         If `now` has no time zone.
     """
+    expect_frame(frame, *(col.POSITION, col.ACTIVE, col.LOAD_BEARING), call="memlab.decide")
+    expect(policy, Policy, call="memlab.decide", name="policy")
     aware(now, call="memlab.decide")
     rows = frame.reset_index(drop=True).sort_values(col.POSITION, kind="stable")
     rowwise = rows.index.to_numpy()

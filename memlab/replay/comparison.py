@@ -12,7 +12,8 @@ import pandas as pd
 from tqdm.auto import tqdm
 
 from memlab import columns as col
-from memlab.arguments import whole_number
+from memlab.arguments import expect, refusal, whole_number
+from memlab.frame.needed import expect_memories, expect_references
 from memlab.policies import KeepAll, Oracle, Pipeline, Policy
 from memlab.replay.life import Ints, Life, life_of
 from memlab.replay.oracle import serve_most
@@ -57,8 +58,10 @@ def replay_each(
     ValueError
         If `every` or `workers` is below 1, or `references` lacks a column.
     """
+    expect_memories(frame, call="memlab.compare")
+    expect_references(references, call="memlab.compare")
     every = whole_number("every", every, least=1)
-    given = list(policies)
+    given = _policies_of(policies)
     life = life_of(frame, references)
     if workers is None:
         little = len(given) < 2 or len(life) * len(given) < SMALL
@@ -68,6 +71,16 @@ def replay_each(
         if workers == 1:
             return [_advance(bar, walk_through(life, policy, every=every)) for policy in given]
         return _in_processes(life, given, every, min(workers, len(given)), bar)
+
+
+def _policies_of(policies: object) -> list[Policy]:
+    """Return policies as a list; one alone is no several."""
+    if not isinstance(policies, Iterable) or isinstance(policies, str | pd.DataFrame):
+        raise refusal(policies, "policies", call="memlab.compare", name="policies")
+    given = list(policies)
+    for policy in given:
+        expect(policy, Policy, call="memlab.compare", name="one of policies")
+    return given
 
 
 def _advance(bar: Any, done: Replay) -> Replay:
@@ -129,7 +142,7 @@ def compare(
     ValueError
         If `every` or `workers` is below 1, or `references` lacks a column.
     """
-    given = [policy for policy in policies if not isinstance(policy, KeepAll)]
+    given = [one for one in _policies_of(policies) if not isinstance(one, KeepAll)]
     replays = replay_each(
         frame, references, [*given, KeepAll()], every=every, workers=workers, progress=progress
     )

@@ -6,6 +6,8 @@ be read, not written: copy a store before opening it with something that writes.
 
 from pathlib import Path
 
+from memlab.arguments import expect
+
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
@@ -43,6 +45,7 @@ def store_path(name: str) -> Path:
     >>> store_path("two_years").name
     'two_years.db'
     """
+    expect(name, str, call="memlab.store_path", name="name")
     # A name is looked up, never read as a path.
     paths = {path.stem: path for path in _folder("data").glob("*.db")}
     if name not in paths:

@@ -18,6 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import imsave
 
+from memlab.arguments import share
 from memlab.charts import mark_cap_curve, mark_trade_off, plot_cap_curve, plot_trade_off
 from memlab.extras import import_extra
 from memlab.frame import load
@@ -304,7 +305,7 @@ def explore(
     ValueError
         When the target or the budget is out of range.
     """
-    if not 0.5 <= target <= 0.99:
+    if not 0.5 <= share("target", target) <= 0.99:
         raise ValueError(f"target must lie between 0.5 and 0.99, not {target!r}")
     frame = source if isinstance(source, pd.DataFrame) else load(source)
     store = fspath(source) if isinstance(source, str | PathLike) else ANY_STORE

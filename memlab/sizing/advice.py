@@ -5,7 +5,9 @@ from dataclasses import asdict, dataclass, replace
 
 import pandas as pd
 
-from memlab.sizing.choice import Choice, Verdict, check_target, choose_cap
+from memlab.arguments import share, whole_number
+from memlab.frame.needed import expect_memories, expect_references
+from memlab.sizing.choice import Choice, Verdict, choose_cap
 from memlab.sizing.curve import DEFAULT_CONFIDENCE, Sizing, prepare_sizing
 from memlab.sizing.floor import Floor
 from memlab.sizing.wording import rule_in_words, sheet_of, what_would_change
@@ -157,7 +159,9 @@ def recommend_cap(
     ValueError
         When an argument is out of its range, or `references` lacks a column.
     """
-    check_target(target)
+    expect_memories(frame, call="memlab.recommend_cap")
+    expect_references(references, call="memlab.recommend_cap", optional=True)
+    share("target", target)
     sizing = prepare_sizing(frame, references, confidence=confidence, seed=seed)
     return advise(sizing, target=target, token_budget=token_budget)
 
@@ -170,9 +174,9 @@ def advise(sizing: Sizing, *, target: float = 0.9, token_budget: int | None = No
     ValueError
         When the target or the budget is out of its range.
     """
-    check_target(target)
-    if token_budget is not None and token_budget < 0:
-        raise ValueError(f"token_budget must be 0 or more, not {token_budget!r}")
+    target = share("target", target)
+    if token_budget is not None:
+        token_budget = whole_number("token_budget", token_budget)
     choice = choose_cap(
         sizing.estimate,
         sizing.band,

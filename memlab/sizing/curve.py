@@ -8,8 +8,11 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from memlab import arguments
+from memlab.arguments import whole_number
 from memlab.columns import TOKEN_RULE
 from memlab.evidence.references import find_references
+from memlab.frame.needed import expect_memories, expect_references
 from memlab.sizing.estimate import Estimate
 from memlab.sizing.history import (
     History,
@@ -197,8 +200,10 @@ def prepare_sizing(
     ValueError
         When an argument is out of its range, or `references` lacks a column.
     """
-    if not 0.5 < confidence < 1:
-        raise ValueError(f"confidence must lie between 0.5 and 1, not {confidence!r}")
+    expect_memories(frame, call="memlab.prepare_sizing")
+    expect_references(references, call="memlab.prepare_sizing", optional=True)
+    whole_number("seed", seed)
+    confidence = arguments.confidence(confidence)
     if references is None:
         references = find_references(frame)
     history = history_of(frame)

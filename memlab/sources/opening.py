@@ -7,6 +7,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Final, NamedTuple, cast
 
+from memlab.arguments import refusal
 from memlab.errors import MemlabError
 from memlab.sources.base import Source
 from memlab.store import SqliteMemoryStore
@@ -64,6 +65,8 @@ def open_source(where: SourceLike) -> Source:
         return made_by("file", where)
     if isinstance(where, Source):
         return where
+    if not isinstance(where, str | PathLike):
+        raise refusal(where, "store", call="memlab", name="source")
     text = fspath(where)
     scheme, colon, _ = text.partition(":")
     if colon and scheme in ADAPTERS:

@@ -10,11 +10,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from os import PathLike
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import Final, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from memlab.arguments import expect, refusal
 from memlab.clock import file_clock
 from memlab.errors import BadRowError, ChangedWhileReadError, MemlabError, StoreError
 
@@ -189,6 +191,8 @@ def _check_columns(found: dict[str, tuple[str, int, int]], path: Path | str) -> 
 
 def path_named(source: Path | str) -> Path:
     """Return the path that a path or a ``file:`` URI names, whatever is there."""
+    if not isinstance(source, str | PathLike):
+        raise refusal(source, "PathLike", call="memlab", name="store")
     text = str(source)
     return Path(unquote(urlsplit(text).path)) if text.startswith("file:") else Path(text)
 
@@ -317,6 +321,7 @@ def copy_store(source: Path | str, target: Path | str) -> Path:
     StoreError
         When `source` is no store, or `target` exists or cannot be written.
     """
+    expect(target, str, PathLike, call="memlab.copy_store", name="target")
     path, copy = store_file(source), Path(target)
     if copy.exists():
         raise StoreError(f"{copy} exists; name a file that does not")

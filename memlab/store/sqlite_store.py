@@ -8,11 +8,12 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
-from memlab.arguments import whole_number
+from memlab.arguments import expect, whole_number
 from memlab.errors import BadRowError, MemlabError, StoreError
 from memlab.items import (
     REJECTED_PATH_TAG,
@@ -95,6 +96,8 @@ class SqliteMemoryStore:
             )
         self.access_log: Final = access_log
         """Where reads are written down; None for nowhere."""
+        expect(path, str, PathLike, call=type(self).__name__, name="path")
+        expect(busy_timeout, float, int, call=type(self).__name__, name="busy_timeout")
         self.path: Final = None if str(path) == ":memory:" else Path(path)
         """The store's file; None for a store in memory."""
         if self.path is not None:
@@ -131,6 +134,7 @@ class SqliteMemoryStore:
 
     def put(self, item: MemoryItem) -> None:
         """Write `item`; one with the same id is replaced and keeps its place in the order."""
+        expect(item, MemoryItem, call="store.put", name="item")
         with self._errors_in_words():
             self.connection.execute(_UPSERT, _row_of(item))
 
@@ -142,6 +146,7 @@ class SqliteMemoryStore:
         BadRowError
             When its row cannot be read as an item.
         """
+        expect(memory_id, str, call="store.get", name="memory_id")
         item = next(iter(self._items("WHERE memory_id = ?", memory_id)), None)
         if item is not None and self.access_log is not None:
             try:
@@ -160,6 +165,7 @@ class SqliteMemoryStore:
         """
         if kind is None:
             return self._items("WHERE superseded_by IS NULL ORDER BY rowid")
+        expect(kind, str, call="store.list_active", name="kind", optional=True)
         return self._items("WHERE superseded_by IS NULL AND kind = ? ORDER BY rowid", kind)
 
     def list_rejected_paths(self) -> list[MemoryItem]:
@@ -182,6 +188,8 @@ class SqliteMemoryStore:
         ValueError
             When an item would replace itself.
         """
+        expect(memory_id, str, call="store.supersede", name="memory_id")
+        expect(by_memory_id, str, call="store.supersede", name="by_memory_id")
         if memory_id == by_memory_id:
             raise ValueError(f"by_memory_id must be another item than {memory_id!r}")
         with self._errors_in_words(), transaction(self.connection):
