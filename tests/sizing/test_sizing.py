@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memlab import columns as c
+from memlab.errors import WrongArgumentError
 from memlab.evidence.references import find_references
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.sizing import cap_curve, kernels, prepare_sizing
@@ -304,9 +305,9 @@ def test_the_frames_are_not_touched() -> None:
 
 def test_wrong_arguments_are_named() -> None:
     frame = make_episodes(3)
-    with pytest.raises(ValueError, match="references has no column 'target_position'"):
+    with pytest.raises(WrongArgumentError, match=r"this one has no column 'target_id'"):
         cap_curve(frame, pd.DataFrame({c.MEMORY_ID: ["m1"], c.AT: [START]}))
-    with pytest.raises(ValueError, match=r"confidence must lie between 0\.5 and 1, not 1\.5"):
+    with pytest.raises(ValueError, match=r"confidence=1\.5 is not between 0\.5 and 1"):
         cap_curve(frame, confidence=1.5)
     with pytest.raises(ValueError, match="caps must be 0 or more, not -1"):
         prepare_sizing(frame).at([-1])

@@ -250,9 +250,9 @@ def test_what_cannot_be_counted_on_is_said() -> None:
 
 def test_wrong_arguments_are_named() -> None:
     frame = make_episodes(3)
-    with pytest.raises(ValueError, match="target must lie between 0 and 1, not 90"):
+    with pytest.raises(ValueError, match=r"target=90 is not between 0 and 1; is 0\.9 meant\?"):
         recommend_cap(frame, target=90)
-    with pytest.raises(ValueError, match="token_budget must be 0 or more, not -5"):
+    with pytest.raises(ValueError, match="token_budget=-5 is not a whole number of 0 or more"):
         recommend_cap(frame, token_budget=-5)
 
 

@@ -1,0 +1,33 @@
+"""What an agent's runtime does with the wheel installed without its dependencies.
+
+python .ci/runtime.py FOLDER PLAN: writes a store and a log into FOLDER, compacts, applies a reviewed
+PLAN, and takes it back. Nothing but the standard library is there to do it with.
+"""
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from memlab import MemoryItem, MemoryKind, MemoryProvenance, Plan, apply, restore
+from memlab.evidence import AccessLog
+from memlab.store import SqliteMemoryStore
+
+folder, plan = Path(sys.argv[1]), Plan.from_json(Path(sys.argv[2]).read_bytes())
+now = datetime.now(UTC)
+log = AccessLog(folder / "reads.log")
+with SqliteMemoryStore(folder / "memory.db", access_log=log) as store:
+    for number in range(60):
+        provenance = MemoryProvenance(None, "agent", source_task_ref=f"issue:#{number}")
+        kind = MemoryKind.PROCEDURAL if number % 20 == 0 else MemoryKind.EPISODIC
+        store.put(MemoryItem(f"m{number}", kind, "a title", "a body", provenance))
+    assert store.get("m7") is not None
+    assert store.compact_episodic(50) == 7
+    assert len(store.list_active()) == 53
+assert "m7" in (folder / "reads.log").read_text()
+
+receipt = apply(plan, now=now)
+assert receipt.deleted == len(plan.rows) > 0
+assert restore(receipt, now=now) == receipt.deleted
+loaded = {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names
+assert loaded <= {"memlab", "__main__"}, loaded
+print(f"put, got, logged and compacted; {receipt.deleted} memories archived, deleted and restored")
