@@ -1,0 +1,166 @@
+"""Which files a line of an index names, however it writes them."""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+from unicodedata import normalize
+from urllib.parse import unquote
+
+_LINK: Final = re.compile(
+    r"\[(?P<label>(?:[^\[\]\\\n]|\\.|\[[^\[\]\n]*\])*)\]"
+    r"\((?P<target><[^<>\n]*>|[^()\n]*(?:\([^()\n]*\)[^()\n]*)*)\)"
+)
+_WIKILINK: Final = re.compile(
+    r"\[\[(?P<name>[^\[\]\n|#]+)(?:#[^\[\]\n|]*)?(?:\|(?P<alias>[^\[\]\n]*))?\]\]"
+)
+_ITEM: Final = re.compile(r"[ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?|[ \t]*\|")
+_LEADING_LINK: Final = re.compile(r"[ \t>]*[*_~]{0,3}\[")
+_LEADING_NAME: Final = re.compile(r"[ \t]*[*_`~]{0,4}(?P<name>\w[\w.-]*\.md)(?![\w/-])")
+_TITLE: Final = re.compile(r"""[ \t]+(?:"[^"]*"|'[^']*')$""")
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_DECORATION: Final = "*_`~ \t"
+_SUFFIX: Final = ".md"
+
+
+class Mention(NamedTuple):
+    """A file named in a text.
+
+    Attributes
+    ----------
+    target : str
+        As written.
+    start, end : int
+        Where the link stands.
+    label : str
+        What stays there without the link.
+    """
+
+    target: str
+    start: int
+    end: int
+    label: str
+
+
+@dataclass(frozen=True)
+class FileNames:
+    """Tells which file of a folder a link means.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder; a link may begin with its path or its name.
+    names : collection of str
+        The files in it.
+    aliases : mapping of str to str
+        Other names by which a link may call a file.
+    """
+
+    folder: Path
+    names: Collection[str]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    _known: tuple[Mapping[str, str | None], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        known = *(_unique(self.names, spelt) for spelt in _SPELLINGS), self.aliases
+        object.__setattr__(self, "_known", known)
+
+    def file_of(self, target: str) -> str | None:
+        """Return the file that a target means; None where it is none of the folder's.
+
+        The name as written wins over one that differs in how Unicode is composed, and that over one
+        that differs in case. Where two files are as near, neither is meant.
+        """
+        for path in _candidates(target, self.folder):
+            spelt = [*(spell(path) for spell in _SPELLINGS), path]
+            for name, known in zip(spelt, self._known, strict=True):
+                if name in known:
+                    return known[name]
+        return None
+
+
+def mentions_in(text: str) -> tuple[Mention, ...]:
+    """Return what a text names, in order.
+
+    A link counts wherever it stands, a bare file name only where an entry of a list begins.
+    """
+    found = [
+        Mention(match["name"], *match.span(), (match["alias"] or match["name"]).strip())
+        for match in _WIKILINK.finditer(text)
+    ]
+    taken = [(mention.start, mention.end) for mention in found]
+    found += [
+        Mention(match["target"], *match.span(), match["label"])
+        for match in _LINK.finditer(text)
+        if not any(start < match.end() and match.start() < end for start, end in taken)
+    ]
+    item = _ITEM.match(text)
+    if item and (lead := _LEADING_NAME.match(text, item.end())):
+        found.append(Mention(lead["name"], *lead.span("name"), lead["name"].removesuffix(_SUFFIX)))
+    return tuple(sorted(found, key=lambda mention: mention.start))
+
+
+def is_entry(line: str) -> bool:
+    """Whether a line is an item of a list, a row of a table, or begins with a link."""
+    return bool(_ITEM.match(line) or _LEADING_LINK.match(line))
+
+
+def is_local(target: str) -> bool:
+    """Whether a target is written like the name of a file beside the index."""
+    path = target.strip().strip("<>")
+    return bool(path) and not _SCHEME.match(path) and path[0] != "#" and "/" not in path
+
+
+def unlinked(text: str, gone: Collection[str], names: FileNames) -> str:
+    """Return a text without its links to `gone`; their words stay."""
+    while found := [m for m in mentions_in(text) if names.file_of(m.target) in gone]:
+        for mention in reversed(found):  # each gets shorter, so that this ends
+            text = text[: mention.start] + _words(mention, names) + text[mention.end :]
+    return text
+
+
+def wikilinks_in(text: str) -> list[str]:
+    """Return the names that a text links to, as in ``[[name]]``, each once."""
+    return list(dict.fromkeys(found["name"].strip() for found in _WIKILINK.finditer(text)))
+
+
+def _words(mention: Mention, names: FileNames) -> str:
+    """Return what stays of a link: never again the name of a file."""
+    bare = mention.label.strip(_DECORATION)
+    if bare.endswith(_SUFFIX) and names.file_of(bare) is not None:
+        return mention.label.replace(bare, bare.removesuffix(_SUFFIX))
+    return mention.label
+
+
+def _composed(name: str) -> str:
+    return normalize("NFC", name)
+
+
+def _folded(name: str) -> str:
+    return normalize("NFC", name).casefold()
+
+
+_SPELLINGS: Final[tuple[Callable[[str], str], ...]] = (str, _composed, _folded)
+
+
+def _unique(names: Collection[str], spell: Callable[[str], str]) -> dict[str, str | None]:
+    """Return each name by its spelling; None for a spelling that several share."""
+    found: dict[str, str | None] = {}
+    for name in names:
+        spelt = spell(name)
+        found[spelt] = None if spelt in found else name
+    return found
+
+
+def _candidates(target: str, folder: Path) -> Iterator[str]:
+    """Yield the file names in `folder` that a target may mean, the likeliest first."""
+    written = _TITLE.sub("", target.strip()).strip()
+    if written.startswith("<") and written.endswith(">"):
+        written = written[1:-1]
+    bare = re.split(r"[#?]", written, maxsplit=1)[0]
+    for text in dict.fromkeys((written, bare, unquote(bare))):
+        path = text.removeprefix("./").removeprefix(f"{folder}/").removeprefix(f"{folder.name}/")
+        if path and "/" not in path:
+            yield path
+            yield f"{path}{_SUFFIX}"

@@ -1,0 +1,196 @@
+"""What an index says of a file, kept so that it can be said again in the same place.
+
+Each block that names the file is kept as it stands, with the number of its first line, the lines
+around it as digests, and the digest of the whole index. Where the index is as it was without the
+files that come back, it becomes byte for byte what it was; where somebody has edited it since, a
+block goes beside the nearest of the lines that stood around it.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from memlab.sources.index_links import FileNames, mentions_in
+from memlab.sources.load_rule import State
+from memlab.sources.memory_index import Block, MemoryIndex, encoded, lines_of
+
+SaidOf = Mapping[str, Sequence[Mapping[str, Any]]]
+"""By file, what :func:`said_of` returned of it."""
+
+_AROUND: Final = 100
+"""Lines above a block, and below, that are remembered."""
+
+
+class Said(NamedTuple):
+    """A block that names files which come back.
+
+    Attributes
+    ----------
+    line : int
+        Where it began, from 0.
+    text : str
+        As it stood.
+    entry : bool
+        Whether it goes whole with its files.
+    files : tuple of str
+        All files that it named.
+    above, below : tuple of str
+        Digests of the lines around it that are not blank, the nearest first.
+    whole : str
+        Digest of the whole index.
+    """
+
+    line: int
+    text: str
+    entry: bool
+    files: tuple[str, ...]
+    above: tuple[str, ...]
+    below: tuple[str, ...]
+    whole: str
+
+
+def said_of(index: MemoryIndex, names: FileNames) -> dict[str, list[dict[str, Any]]]:
+    """Return what an index says of each file it names, as JSON values."""
+    aliases = {file: alias for alias, file in names.aliases.items()}
+    lines = lines_of(index.raw)
+    digests = [_digest(line) if line.strip() else "" for line in lines]
+    whole = _digest(index.raw)
+    said: dict[str, list[dict[str, Any]]] = {}
+    for block in index.blocks:
+        if files := tuple(block.files(names)):
+            first = block.number - 1
+            end = first + len(lines_of(encoded(block.text)))
+            above = tuple(d for d in reversed(digests[max(first - _AROUND, 0) : first]) if d)
+            below = tuple(d for d in digests[end : end + _AROUND] if d)
+            kept = Said(first, block.text, block.is_entry, files, above, below, whole)._asdict()
+            for file in files:
+                also = {"also": aliases[file]} if file in aliases else {}
+                said.setdefault(file, []).append(kept | also)
+    return said
+
+
+def without_said(raw: bytes, gone: SaidOf, there: Collection[str], folder: Path) -> bytes:
+    """Return an index with nothing in it that names `gone`.
+
+    Parameters
+    ----------
+    raw : bytes
+        The index as it is.
+    gone : mapping of str to sequence
+        By file, what :func:`said_of` returned of it.
+    there : collection of str
+        The files of the folder, those that go among them.
+    folder : Path
+        The folder.
+    """
+    return MemoryIndex(raw).without(gone, _names(gone, there, folder))
+
+
+def with_said(raw: bytes, said: SaidOf, there: Collection[str], folder: Path) -> bytes:
+    """Return an index that says again of files what it said.
+
+    Parameters
+    ----------
+    raw : bytes
+        The index as it is.
+    said : mapping of str to sequence
+        By file, what :func:`said_of` returned of it. A file that the index names is left alone.
+    there : collection of str
+        The files of the folder, those that come back among them.
+    folder : Path
+        The folder.
+    """
+    names = _names(said, there, folder)
+    named = MemoryIndex(raw).named(names)
+    back = {file for file in said if file not in named}
+    blocks = sorted({_kept(each) for file in back for each in said[file]})
+    if not blocks:
+        return raw
+    forms = [(block, *_forms(block, back, names)) for block in blocks]
+    lines = lines_of(raw)
+    exact = _where_it_stood(list(lines), forms)
+    if exact is not None and len({block.whole for block in blocks}) == 1:
+        whole = encoded("".join(exact))
+        if _digest(whole) == blocks[0].whole:
+            return whole
+    for block, old, new in forms:
+        _near_where_it_stood(lines, block, old, new)
+    return encoded("".join(lines))
+
+
+def _kept(each: Mapping[str, Any]) -> Said:
+    return Said(
+        int(each["line"]),
+        str(each["text"]),
+        bool(each["entry"]),
+        tuple(map(str, each["files"])),
+        tuple(map(str, each["above"])),
+        tuple(map(str, each["below"])),
+        str(each["whole"]),
+    )
+
+
+def _names(said: SaidOf, there: Collection[str], folder: Path) -> FileNames:
+    also = {str(each["also"]): file for file in said for each in said[file] if "also" in each}
+    return FileNames(folder, {*there, *said}, also)
+
+
+def _forms(
+    block: Said, back: Collection[str], names: FileNames
+) -> tuple[list[str] | None, list[str]]:
+    """Return a block's lines before its files come back, None where there are none, and after."""
+    missing = set(block.files) - set(names.names)
+    known = replace(names, names={*names.names, *block.files})
+    kept = Block(block.line, block.text, State.LOADED, block.entry, mentions_in(block.text))
+    old, new = kept.without(missing | set(back), known), kept.without(missing, known)
+    return (lines_of(encoded(old)) if old else None), lines_of(encoded(new or block.text))
+
+
+def _where_it_stood(
+    lines: list[str], forms: Sequence[tuple[Said, list[str] | None, list[str]]]
+) -> list[str] | None:
+    """Return lines with each block where it stood; None where something else stands there."""
+    for block, old, new in forms:
+        length = len(old or ())
+        if lines[block.line : block.line + length] != (old or []) or block.line > len(lines):
+            return None
+        lines[block.line : block.line + length] = new
+    return lines
+
+
+def _near_where_it_stood(
+    lines: list[str], block: Said, old: list[str] | None, new: list[str]
+) -> None:
+    """Put a block in the place of what was left of it, else below what stood above it."""
+    if old:
+        places = [at for at in range(len(lines)) if lines[at : at + len(old)] == old]
+        if places:
+            at = min(places, key=lambda place: abs(place - block.line))
+            lines[at : at + len(old)] = new
+            return
+    at = _between(lines, block)
+    if at and not lines[at - 1].endswith("\n"):
+        lines[at - 1] += "\n"
+    if at < len(lines) and not new[-1].endswith("\n"):
+        new = [*new[:-1], f"{new[-1]}\n"]
+    lines[at:at] = new
+
+
+def _between(lines: Sequence[str], block: Said) -> int:
+    """Return where a block goes: below what stood above it, else above what stood below it."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    for number, line in enumerate(lines):
+        digest = _digest(line)
+        first.setdefault(digest, number)
+        last[digest] = number + 1
+    places = [last[digest] for digest in block.above if digest in last]
+    places += [first[digest] for digest in block.below if digest in first]
+    return places[0] if places else len(lines)
+
+
+def _digest(content: str | bytes) -> str:
+    raw = encoded(content) if isinstance(content, str) else content
+    return blake2b(raw, digest_size=5).hexdigest()

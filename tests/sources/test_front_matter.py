@@ -1,0 +1,111 @@
+"""Front matter as it is found: two generations of it, broken, endless, none."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memlab.sources.front_matter import LONGEST, read_front_matter
+
+OLDER = """---
+name: Prefers small commits
+description: The user wants one idea a commit
+type: feedback
+originSessionId: 8c1f0c7e-6a51-4f0e-9c3a-1b2c3d4e5f60
+---
+Commit early.
+"""
+NEWER = """---
+name: deploy-window
+description: "Deploys: only before noon"
+metadata:\x20
+  node_type: memory
+  type: project
+  originSessionId: 8c1f0c7e-6a51-4f0e-9c3a-1b2c3d4e5f60
+  modified: 2026-08-01T09:00:00.000Z
+---
+
+Deploys happen in the morning.
+"""
+
+
+def test_the_older_generation_has_its_fields_at_the_top() -> None:
+    found = read_front_matter(OLDER)
+    assert found.fields["type"] == "feedback"
+    assert found.fields["originSessionId"].startswith("8c1f")
+    assert OLDER[found.text_at :] == "Commit early.\n"
+    assert not found.problem
+
+
+def test_the_newer_generation_has_them_under_metadata() -> None:
+    found = read_front_matter(NEWER)
+    assert found.fields["type"] == "project"
+    assert found.fields["description"] == "Deploys: only before noon"
+    assert found.fields["modified"] == "2026-08-01T09:00:00.000Z"
+    assert not found.problem
+
+
+def test_the_top_level_wins_over_a_nested_field_of_the_same_name() -> None:
+    found = read_front_matter("---\nmetadata: {type: project, modified: x}\ntype: user\n---\n")
+    assert dict(found.fields) == {"type": "user", "modified": "x"}
+
+
+@pytest.mark.parametrize(
+    "value", ["yes", "123", "2026-08-01", "null", "0x1F", "1e3"], ids=lambda value: value
+)
+def test_a_value_is_the_text_that_stands_there(value: str) -> None:
+    assert read_front_matter(f"---\nname: {value}\n---\n").fields["name"] == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "plain text", "--- \n", "# heading\n---\nname: a\n---\n", "---\nname without a colon\n"],
+)
+def test_what_has_none_has_none(text: str) -> None:
+    assert read_front_matter(text) == ({}, 0, "")
+
+
+def test_what_is_no_yaml_is_read_line_by_line_and_said() -> None:
+    text = "---\nname: Tests: run them all\n  type: user\ndescription: 'it''s [broken\n---\nbody"
+    found = read_front_matter(text)
+    assert found.fields["name"] == "Tests: run them all"
+    assert found.fields["type"] == "user"
+    assert found.problem
+    assert text[found.text_at :] == "body"
+
+
+def test_front_matter_that_never_ends_keeps_the_type_and_the_text() -> None:
+    found = read_front_matter("---\nname: a\ntype: feedback\n\nThe text begins here.\n")
+    assert found.fields["type"] == "feedback"
+    assert found.text_at == 0
+    assert found.problem == "it does not end"
+
+
+def test_a_byte_order_mark_and_windows_lines_are_no_hindrance() -> None:
+    text = "\ufeff---\r\nname: a\r\ntype: user\r\n---\r\nbody"
+    found = read_front_matter(text)
+    assert dict(found.fields) == {"name": "a", "type": "user"}
+    assert text[found.text_at :] == "body"
+
+
+@pytest.mark.parametrize(
+    "block",
+    ["[" * 20_000, "a: " + "{" * 20_000, "&a [*a, *a]", "? [x]\n: y", "a: &b [&c x, *b, *c]"],
+    ids=["nested", "nested mappings", "itself", "a list for a name", "anchors"],
+)
+def test_hostile_yaml_is_an_ordinary_file(block: str) -> None:
+    found = read_front_matter(f"---\ntype: user\n{block}\n---\nbody")
+    assert found.fields.get("type") == "user"
+
+
+def test_it_must_end_in_the_first_part_of_a_file() -> None:
+    endless = "---\ntype: user\n" + "x: y\n" * LONGEST + "---\nbody"
+    assert read_front_matter(endless).fields["type"] == "user"
+    assert read_front_matter(endless).text_at == 0
+
+
+@given(st.text(max_size=300))
+def test_any_text_can_be_read(text: str) -> None:
+    for each in (text, f"---\n{text}\n---\nbody", f"---\ntype: user\n{text}"):
+        found = read_front_matter(each)
+        assert 0 <= found.text_at <= len(each)
+        assert all(isinstance(value, str) for value in found.fields.values())
