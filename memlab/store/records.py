@@ -27,6 +27,10 @@ Value = int | float | bytes | bytearray | None
 Record = tuple[int, bytes]
 """A rowid and the record of the row."""
 
+PLACE: Final = b', "place":'
+"""Begins the last field of a record that says where among others its memory stands. No other field
+of a record has a space before it."""
+
 AT_ONCE: Final = 500
 """Rows read by one statement; older builds of SQLite take no more than 999 parameters."""
 
@@ -86,12 +90,28 @@ def layout_of(connection: sqlite3.Connection) -> Layout:
 def fingerprint_of(record: bytes) -> str:
     """Return a BLAKE2b digest of a record, 32 hexadecimal digits.
 
+    Where a memory stands among others is left out, for that changes with the others.
+
     Examples
     --------
     >>> fingerprint_of(b'{"memory_id":"m1"}') == fingerprint_of(b'{"memory_id":"m2"}')
     False
+    >>> there = with_place(b'{"memory_id":"m1"}', 3)
+    >>> fingerprint_of(there) == fingerprint_of(b'{"memory_id":"m1"}')
+    True
     """
-    return hashlib.blake2b(record, digest_size=16).hexdigest()
+    return hashlib.blake2b(without_place(record), digest_size=16).hexdigest()
+
+
+def with_place(record: bytes, place: Any) -> bytes:
+    """Return a record that also says where among others its memory stands, as JSON."""
+    return record[:-1] + PLACE + json.dumps(place, separators=(",", ":")).encode() + b"}"
+
+
+def without_place(record: bytes) -> bytes:
+    """Return what a record says of the memory alone."""
+    own, mark, _ = record.rpartition(PLACE)
+    return own + b"}" if mark else record
 
 
 def records_at(

@@ -1,0 +1,75 @@
+"""A process that stops dead at one of its calls to the file system, without a process."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from memlab.sources import folder_files, folder_swap, folder_undo
+
+CALLS = ("rename", "link", "unlink", "mkdir", "rmdir")
+
+
+class Crashed(BaseException):
+    """Not an Exception: nothing but the test catches it."""
+
+
+class Calls:
+    """Counts calls that change a folder, and lets none through from the chosen one on."""
+
+    def __init__(self, crash_at: int | None) -> None:
+        self.made = 0
+        self._crash_at = crash_at
+
+    def counted(self, call: Callable[..., Any], *, when: Callable[..., bool] | None = None) -> Any:
+        def counting(*args: Any, **kwargs: Any) -> Any:
+            if when is None or when(*args, **kwargs):
+                self.made += 1
+                if self._crash_at is not None and self.made >= self._crash_at:
+                    raise Crashed
+            return call(*args, **kwargs)
+
+        return counting
+
+
+@contextmanager
+def crashing(at: int | None = None) -> Iterator[Calls]:
+    """Crash at the call with this number, from 1; never without one."""
+    calls = Calls(at)
+    real_open = os.open
+
+    def creates(path: Any, flags: int, *args: Any, **kwargs: Any) -> bool:
+        return bool(flags & os.O_CREAT)
+
+    exchange = calls.counted(folder_files.exchange)
+    patches = [patch.object(os, name, calls.counted(getattr(os, name))) for name in CALLS]
+    patches += [
+        patch.object(
+            os, "fsync", calls.counted(lambda handle: None)
+        ),  # takes long, changes nothing
+        patch.object(os, "open", calls.counted(real_open, when=creates)),
+        patch.object(folder_swap, "exchange", exchange),
+        patch.object(folder_undo, "exchange", exchange),
+    ]
+    for each in patches:
+        each.start()
+    try:
+        yield calls
+    finally:
+        for each in patches:
+            each.stop()
+
+
+def crash_everywhere(do: Callable[[], object]) -> Iterator[int]:
+    """Yield after each crash of `do`, at its first call, its second and so on to its last."""
+    number = 1
+    while True:
+        try:
+            with crashing(number):
+                do()
+        except Crashed:
+            yield number
+            number += 1
+        else:
+            return

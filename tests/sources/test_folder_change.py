@@ -1,0 +1,471 @@
+"""Files of a folder and its index change together, whoever else writes and whenever it stops."""
+
+import json
+import os
+import stat
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crashing import Crashed, crash_everywhere, crashing
+
+from memlab.errors import ArchiveError, ChangedWhileReadError, StalePlanError, StoreError
+from memlab.sources import folder_files, folder_swap
+from memlab.sources.folder import FileCopy, opened_folder
+from memlab.sources.folder_change import Coming, Leaving, Step, changed_folder
+from memlab.sources.folder_moment import moment_of
+
+Files = dict[str, tuple[bytes, int, int]]
+
+
+class Lines:
+    """An index with a line for each file, ``name:words``; puts a line back by its number."""
+
+    name = "INDEX"
+
+    def __init__(self, *, first: bool) -> None:
+        self.first = first
+
+    def without(self, raw: bytes, gone: Mapping[str, Any], there: Collection[str]) -> bytes:
+        return b"".join(line for line in raw.splitlines(True) if _named(line) not in gone)
+
+    def with_back(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
+        assert set(said) - {"gone.md"} <= set(there)
+        lines = raw.splitlines(True)
+        missing = {k: v for k, v in said.items() if k not in map(_named, lines)}
+        for number, text in sorted(missing.values()):
+            lines.insert(number, text.encode())
+        return b"".join(lines)
+
+
+def _named(line: bytes) -> str:
+    return line.partition(b":")[0].decode()
+
+
+@pytest.fixture(params=[True, False], ids=["index first", "files first"])
+def index(request: pytest.FixtureRequest) -> Lines:
+    return Lines(first=request.param)
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing here is written twice within a tick of the clock."""
+    monkeypatch.setattr("memlab.sources.folder_moment._STEP", 0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "memory"
+    made.mkdir(mode=0o750)
+    for number, name in enumerate("abcd"):
+        (made / f"{name}.md").write_bytes(b"text of " + name.encode() * (number + 1))
+        os.utime(made / f"{name}.md", ns=(10**18, 10**18 + number))
+        (made / f"{name}.md").chmod(0o640)
+    (made / "INDEX").write_bytes(b"# head\na.md:x\nb.md:y\nc.md:z\nd.md:w\n")
+    (made / "INDEX").chmod(0o604)
+    return made
+
+
+def content(folder: Path) -> Files:
+    """Bytes, mode and time of every file but the index, which gets a new time when it changes."""
+    found = {}
+    for path in folder.rglob("*"):
+        looked_at = path.lstat()
+        if stat.S_ISREG(looked_at.st_mode):
+            when = 0 if path.name == "INDEX" else looked_at.st_mtime_ns
+            found[str(path.relative_to(folder))] = (
+                path.read_bytes(),
+                stat.S_IMODE(looked_at.st_mode),
+                when,
+            )
+    return found
+
+
+def leaving(folder: Path, *names: str) -> dict[str, Leaving]:
+    lines = (folder / "INDEX").read_bytes().splitlines(True)
+    with opened_folder(folder) as opened:
+        return {
+            name: Leaving(
+                opened.read(name),
+                next(
+                    [number, line.decode()]
+                    for number, line in enumerate(lines)
+                    if _named(line) == name
+                ),
+            )
+            for name in names
+        }
+
+
+def coming(taken: Mapping[str, Leaving]) -> dict[str, Coming]:
+    return {name: Coming(*each) for name, each in taken.items()}
+
+
+def take(
+    folder: Path, index: Lines, *names: str, watch: Callable[[str], None] = lambda step: None
+) -> dict[str, Leaving]:
+    going = leaving(folder, *names)
+    with changed_folder(folder, index, watch=watch) as change:
+        change.take_out(going)
+    return going
+
+
+def put(
+    folder: Path,
+    index: Lines,
+    back: Mapping[str, Coming],
+    watch: Callable[[str], None] = lambda step: None,
+) -> None:
+    with changed_folder(folder, index, watch=watch) as change:
+        change.put_back(back)
+
+
+def seen(folder: Path, index: Lines) -> tuple[list[str], bytes]:
+    with moment_of(folder, index) as moment:
+        names = [name for name in moment.names if name != "INDEX"]
+        assert all(moment.read(name).data for name in names)
+        return names, b"" if moment.index is None else moment.index.data
+
+
+def test_files_and_lines_go_together_and_come_back_byte_for_byte(
+    folder: Path, index: Lines
+) -> None:
+    before = content(folder)
+    steps: list[str] = []
+    taken = take(folder, index, "b.md", "c.md", watch=steps.append)
+    assert sorted(content(folder)) == ["INDEX", "a.md", "d.md"]
+    assert (folder / "INDEX").read_bytes() == b"# head\na.md:x\nd.md:w\n"
+    put(folder, index, coming(taken))
+    assert content(folder) == before
+    middle = [Step.SWAPPED, Step.MOVED, Step.MOVED]
+    assert steps == [
+        Step.LOCKED,
+        Step.PREPARED,
+        *(middle if index.first else middle[::-1]),
+        Step.OVER,
+    ]
+
+
+def test_several_operations_are_one_change(folder: Path, index: Lines) -> None:
+    before = content(folder)
+
+    def fail_at_the_end() -> None:
+        with changed_folder(folder, index) as change:
+            change.take_out(leaving(folder, "a.md"))
+            change.take_out(leaving(folder, "b.md", "d.md"))
+            assert sorted(path.name for path in folder.glob("*.md")) == ["c.md"]
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_at_the_end()
+    assert content(folder) == before
+    with changed_folder(folder, index) as change:
+        a = leaving(folder, "a.md")
+        change.take_out(a)
+        change.take_out(leaving(folder, "b.md"))
+        change.put_back(coming(a))
+    assert seen(folder, index) == (["a.md", "c.md", "d.md"], b"# head\na.md:x\nc.md:z\nd.md:w\n")
+
+
+def test_a_memory_without_a_file_is_a_line(folder: Path, index: Lines) -> None:
+    (folder / "INDEX").write_bytes(b"a.md:x\ngone.md:y\n")
+    with changed_folder(folder, index) as change:
+        change.take_out({"gone.md": Leaving(None, [1, "gone.md:y\n"])})
+    assert (folder / "INDEX").read_bytes() == b"a.md:x\n"
+    put(folder, index, {"gone.md": Coming(None, [1, "gone.md:y\n"])})
+    assert (folder / "INDEX").read_bytes() == b"a.md:x\ngone.md:y\n"
+
+
+def test_an_index_is_made_where_there_is_none_and_taken_away_with_what_made_it(
+    folder: Path, index: Lines
+) -> None:
+    taken = take(folder, index, "a.md")
+    (folder / "INDEX").unlink()
+    before = content(folder)
+
+    def fail_at_the_end() -> None:
+        with changed_folder(folder, index) as change:
+            change.put_back(coming(taken))
+            assert (folder / "INDEX").read_bytes() == b"a.md:x\n"
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_at_the_end()
+    assert content(folder) == before
+    put(folder, index, coming(taken))
+    assert (folder / "INDEX").read_bytes() == b"a.md:x\n"
+
+
+def test_a_file_changed_since_it_was_looked_at_keeps_everything(folder: Path, index: Lines) -> None:
+    going = leaving(folder, "a.md", "b.md")
+    (folder / "b.md").write_bytes(b"other text")
+    before = content(folder)
+    with (
+        pytest.raises(StalePlanError, match=r"b\.md was changed"),
+        changed_folder(folder, index) as change,
+    ):
+        change.take_out(going)
+    assert content(folder) == before
+
+
+@pytest.mark.parametrize("step", [Step.PREPARED, Step.MOVED])
+def test_a_file_changed_while_it_goes_keeps_everything(
+    folder: Path, index: Lines, step: Step
+) -> None:
+    def write(reached: str) -> None:
+        if reached == step and (folder / "b.md").exists():
+            (folder / "b.md").write_bytes(b"other text")
+
+    with pytest.raises(StalePlanError, match=r"b\.md was changed"):
+        take(folder, index, "a.md", "b.md", watch=write)
+    assert seen(folder, index)[0] == ["a.md", "b.md", "c.md", "d.md"]
+    assert (folder / "b.md").read_bytes() == b"other text"
+    assert (folder / "INDEX").read_bytes() == b"# head\na.md:x\nb.md:y\nc.md:z\nd.md:w\n"
+
+
+def test_what_is_written_through_an_open_file_keeps_everything(folder: Path, index: Lines) -> None:
+    for name in ("b.md", "INDEX"):
+        with (folder / name).open("ab", buffering=0) as opened:
+            written = False
+
+            def write(step: str) -> None:
+                nonlocal written
+                last = Step.MOVED if index.first else Step.SWAPPED
+                if step == last and not written:
+                    opened.write(b"late")
+                    written = True
+
+            with pytest.raises(StalePlanError, match=name):
+                take(folder, index, "b.md", watch=write)
+        assert (folder / name).read_bytes().endswith(b"late")
+        assert b"b.md:y" in (folder / "INDEX").read_bytes()
+
+
+def test_an_index_edited_by_hand_meanwhile_keeps_the_edit(folder: Path, index: Lines) -> None:
+    def edit(step: str) -> None:
+        if step == Step.PREPARED:
+            with (folder / "INDEX").open("ab") as opened:
+                opened.write(b"by hand\n")
+
+    take(folder, index, "b.md", watch=edit)
+    assert (folder / "INDEX").read_bytes() == b"# head\na.md:x\nc.md:z\nd.md:w\nby hand\n"
+
+
+@pytest.mark.parametrize("edits", [1, 2])
+def test_an_index_edited_at_the_very_instant_keeps_the_edit(
+    folder: Path, index: Lines, monkeypatch: pytest.MonkeyPatch, edits: int
+) -> None:
+    by_hand = [b"by hand %d\n" % number for number in range(edits)]
+    waiting = list(by_hand)
+    exchange = folder_files.exchange
+
+    def edited_just_before(*args: Any) -> None:
+        if waiting:
+            new = folder / "INDEX.new"
+            new.write_bytes((folder / "INDEX").read_bytes() + waiting.pop())
+            new.rename(folder / "INDEX")
+        exchange(*args)
+
+    monkeypatch.setattr(folder_swap, "exchange", edited_just_before)
+    take(folder, index, "b.md")
+    assert b"b.md" not in (folder / "INDEX").read_bytes()
+    assert by_hand[-1] in (folder / "INDEX").read_bytes()
+    kept = b"".join(path.read_bytes() for path in folder.glob("INDEX*"))
+    assert all(edit in kept for edit in by_hand)
+
+
+def test_without_an_exchange_in_one_step_the_index_is_never_missing(
+    folder: Path, index: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_files, "_renameat2", lambda: None)
+    rename, missing = os.rename, []
+
+    def watching(*args: Any, **kwargs: Any) -> None:
+        rename(*args, **kwargs)
+        missing.append(not (folder / "INDEX").exists())
+
+    monkeypatch.setattr(os, "rename", watching)
+    before = content(folder)
+    taken = take(folder, index, "b.md")
+    put(folder, index, coming(taken))
+    assert content(folder) == before
+    assert not any(missing)
+
+
+def test_a_name_taken_meanwhile_keeps_everything(folder: Path, index: Lines) -> None:
+    taken = take(folder, index, "a.md", "b.md")
+    (folder / "b.md").write_bytes(b"another")
+    before = content(folder)
+    with pytest.raises(ArchiveError, match=r"b\.md is there again"):
+        put(folder, index, coming(taken))
+    assert content(folder) == before
+
+
+def test_only_one_changes_a_folder_at_a_time(
+    folder: Path, index: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memlab.sources.folder_change._PATIENCE", 0.1)
+    with (
+        changed_folder(folder, index),
+        pytest.raises(StoreError, match="another memlab"),
+        changed_folder(folder, index),
+    ):
+        pass
+
+
+def test_crashed_anywhere_a_change_is_seen_and_taken_back_whole(folder: Path, index: Lines) -> None:
+    before, view = content(folder), seen(folder, index)
+    crashes = 0
+    for _ in crash_everywhere(lambda: take(folder, index, "b.md", "d.md")):
+        crashes += 1
+        if index.first:
+            named = {_named(line) for line in (folder / "INDEX").read_bytes().splitlines()[1:]}
+            assert named <= {path.name for path in folder.iterdir()}
+        now = seen(folder, index)
+        with changed_folder(folder, index):
+            pass
+        assert seen(folder, index) == now
+        if now == view:
+            assert content(folder) == before
+        else:
+            assert now == (["a.md", "c.md"], b"# head\na.md:x\nc.md:z\n")
+            put(folder, index, _archived(folder))
+            assert content(folder) == before
+        assert {path.name for path in folder.iterdir()} == set(before)
+    assert crashes > 15
+
+
+def _archived(folder: Path) -> dict[str, Coming]:
+    when = 10**18
+    return {
+        "b.md": Coming(FileCopy("b.md", b"text of bb", 0o640, when + 1, (0, 0)), [2, "b.md:y\n"]),
+        "d.md": Coming(FileCopy("d.md", b"text of dddd", 0o640, when + 3, (0, 0)), [4, "d.md:w\n"]),
+    }
+
+
+def test_crashed_anywhere_a_restore_is_seen_and_taken_back_whole(
+    folder: Path, index: Lines
+) -> None:
+    whole = content(folder)
+    take(folder, index, "b.md", "d.md")
+    without, view = content(folder), seen(folder, index)
+    crashes = 0
+    for _ in crash_everywhere(lambda: put(folder, index, _archived(folder))):
+        crashes += 1
+        now = seen(folder, index)
+        with changed_folder(folder, index):
+            pass
+        assert seen(folder, index) == now
+        if now == view:
+            assert content(folder) == without
+        else:
+            assert content(folder) == whole
+            take(folder, index, "b.md", "d.md")
+        assert {path.name for path in folder.iterdir()} == set(without)
+    assert crashes > 15
+
+
+def test_crashed_while_taking_back_it_is_taken_back_all_the_same(
+    folder: Path, index: Lines
+) -> None:
+    before = content(folder)
+    for _ in crash_everywhere(lambda: take(folder, index, "b.md", "d.md")):
+
+        def recover() -> None:
+            with changed_folder(folder, index):
+                pass
+
+        for _ in crash_everywhere(recover):
+            pass
+        if "b.md" not in content(folder):
+            put(folder, index, _archived(folder))
+        assert content(folder) == before
+
+
+def test_after_a_crash_a_hand_edit_of_index_and_file_survives(folder: Path, index: Lines) -> None:
+    before = content(folder)
+    with crashing() as calls:
+        taken = take(folder, index, "b.md")
+    put(folder, index, coming(taken))
+    for number in range(1, calls.made):
+        with pytest.raises(Crashed), crashing(number):
+            take(folder, index, "b.md")
+        with (folder / "INDEX").open("ab") as opened:
+            opened.write(b"by hand\n")
+        (folder / "b.md").write_bytes(b"by hand")
+        with changed_folder(folder, index):
+            pass
+        names, raw = seen(folder, index)
+        assert raw.endswith(b"by hand\n")
+        assert (folder / "b.md").read_bytes() == b"by hand"
+        assert (b"b.md:y" in raw) or [
+            name for name in names if name.startswith("b.md.before")
+        ] == []
+        for path in folder.iterdir():
+            path.unlink()
+        for name, (data, mode, when) in before.items():
+            (folder / name).write_bytes(data)
+            (folder / name).chmod(mode)
+            os.utime(folder / name, ns=(when, when))
+
+
+def test_a_folder_of_that_name_from_somebody_else_is_refused(folder: Path, index: Lines) -> None:
+    (folder / ".memlab" / "1").mkdir(parents=True)
+    (folder / ".memlab" / "1" / "journal.json").write_text(
+        json.dumps(
+            {
+                "memlab_folder_change": 1,
+                "taking_out": False,
+                "entries": [{"key": "x", "name": "../victim", "written": 0, "said": None}],
+            }
+        )
+    )
+    with pytest.raises(StoreError, match="not made by memlab"), changed_folder(folder, index):
+        pass
+    for path in (folder / ".memlab", folder / ".memlab" / "1"):
+        path.chmod(0o700)
+    with pytest.raises(StoreError, match="no file of the folder"), changed_folder(folder, index):
+        pass
+    with pytest.raises(StoreError, match="no file of the folder"), moment_of(folder, index):
+        pass
+
+
+def test_a_link_at_that_name_is_refused(folder: Path, index: Lines, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (folder / ".memlab").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match="in the way"), changed_folder(folder, index):
+        pass
+
+
+def test_who_reads_while_somebody_writes_sees_one_moment_or_is_told(
+    folder: Path, index: Lines
+) -> None:
+    with moment_of(folder, index) as moment:
+        (folder / "new.md").write_text("new")
+        (folder / "INDEX").write_text("all new")
+        (folder / "c.md").unlink()
+        assert moment.read("a.md").data == b"text of a"
+        assert moment.index is not None
+        assert b"c.md" in moment.index.data
+        assert "new.md" not in moment.names
+
+    def read_what_is_changed_later() -> None:
+        with moment_of(folder, index) as moment:
+            moment.read("a.md")
+            (folder / "a.md").write_bytes(b"other")
+
+    def read_what_was_changed() -> None:
+        with moment_of(folder, index) as moment:
+            (folder / "a.md").write_bytes(b"other again")
+            moment.read("a.md")
+
+    for read in (read_what_is_changed_later, read_what_was_changed):
+        with pytest.raises(ChangedWhileReadError):
+            read()
+
+
+def test_reading_leaves_no_trace(folder: Path, index: Lines) -> None:
+    before = content(folder), sorted(folder.rglob("*")), folder.stat().st_mtime_ns
+    seen(folder, index)
+    assert (content(folder), sorted(folder.rglob("*")), folder.stat().st_mtime_ns) == before
