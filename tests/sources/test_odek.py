@@ -1,0 +1,286 @@
+"""odek's folders: read, compacted in its order of writing, and put back byte for byte."""
+
+import json
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from crashing import crash_everywhere
+from odek_store import (
+    DERIVED,
+    START,
+    entries_of,
+    entry,
+    nanoseconds,
+    write_episode,
+    write_index,
+    write_odek,
+)
+
+import memlab
+from memlab.errors import BadRowError, StalePlanError, StoreError
+from memlab.sources.base import Key
+from memlab.sources.odek import Odek
+from memlab.sources.odek_index import EpisodeIndex
+from memlab.store.records import fingerprint_of
+from sources.conformance import Conformance
+
+TEXTS = (
+    "fixed the build\nby pinning the compiler",
+    "né à Zürich — 北京 🦀 " * 20,
+    'quoted "text" <b>&</b> with a \\ and\ttabs',
+    "x",
+)
+
+
+class OdekLab:
+    """A folder of episodes, some untrusted, some without a file."""
+
+    deletes: ClassVar[bool] = True
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "memory"
+        self.name = f"odek:{self.path}"
+
+    def fill(self, count: int) -> None:
+        write_odek(self.path, [TEXTS[number % 4] for number in range(count)])
+        entries = entries_of(self.path)
+        entries[2]["provenance"] = {"untrusted": True, "sources": ["web"]}
+        entries[3]["provenance"] = {"untrusted": True, "user_approved": True}
+        entries[4], entries[5] = entries[5], entries[4]
+        write_index(self.path, entries)
+        (self.path / "s6.md").unlink()
+        (self.path / "orphan.md").write_text("no entry names it")
+        (self.path / "user.md").write_text("facts")
+
+    def add_pair(self, number: int) -> None:
+        entries = entries_of(self.path)
+        for side in "ab":
+            name = f"p{number}{side}"
+            write_episode(self.path, name, f"pair {number}")
+            entries.append(entry(name, f"pair {number}", nanoseconds(10_000 + number)))
+        write_index(self.path, entries)
+
+    def change(self, key: Key) -> None:
+        with (self.path / f"{key}.md").open("a") as file:
+            file.write("!")
+
+    def exactly(self) -> dict[Key, Any]:
+        index = (self.path / "index.json").read_bytes()
+        found: dict[Key, Any] = {}
+        for number, each in enumerate(json.loads(index)):
+            path = self.path / f"{each['session_id']}.md"
+            there = path.stat() if path.exists() else None
+            file = there and (path.read_bytes(), there.st_mode, there.st_mtime_ns, there.st_uid)
+            found[each["session_id"]] = (json.dumps(each), file)
+            assert number >= 0
+        return found
+
+
+class TestOdek(Conformance):
+    lab_type = OdekLab
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {
+        path.name: path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name not in DERIVED
+    }
+
+
+def delete(folder: Path, *ids: str, **options: Any) -> list[tuple[Key, bytes]]:
+    source = Odek(folder, **options)
+    with source.reading() as reader:
+        records = list(reader.records(ids))
+    with source.changing() as writer:
+        writer.delete({key: fingerprint_of(record) for key, record in records})
+    return records
+
+
+def put_back(folder: Path, records: list[tuple[Key, bytes]]) -> None:
+    with Odek(folder).changing() as writer:
+        writer.insert(records)
+
+
+def test_a_folder_is_known_by_its_index_and_by_the_one_below_it(tmp_path: Path) -> None:
+    write_odek(tmp_path / "episodes", ["one", "two"])
+    for name in (tmp_path / "episodes", f"odek:{tmp_path}", f"odek:{tmp_path}/episodes"):
+        assert memlab.load(name)["memory_id"].tolist() == ["s0", "s1"]
+
+
+def test_an_episode_is_a_row_with_its_trust(tmp_path: Path) -> None:
+    write_odek(tmp_path, ["first line\nsecond", "other"])
+    entries = entries_of(tmp_path)
+    entries[1]["provenance"] = {"untrusted": True, "sources": ["web", "mail"]}
+    write_index(tmp_path, entries)
+    frame = memlab.load(tmp_path, with_body=True)
+    assert frame["title"].tolist() == ["first line", "other"]
+    assert frame["body"].tolist() == ["second", ""]
+    assert frame["trusted"].tolist() == [True, False]
+    assert frame["loaded_at_start"].tolist() == [True, False]
+    assert frame["tags"].tolist() == [(), ("untrusted", "web", "mail")]
+    assert frame["created_at"][0] >= START
+    assert frame["prunable"].all()
+
+
+def test_the_order_is_that_of_the_times_whatever_the_list_says(tmp_path: Path) -> None:
+    write_odek(tmp_path, [f"n{number}" for number in range(20)])
+    write_index(tmp_path, entries_of(tmp_path)[::-1])
+    assert memlab.load(tmp_path)["memory_id"].tolist() == [f"s{n}" for n in range(20)]
+
+
+def test_an_episode_whose_file_is_gone_is_read_from_the_index(tmp_path: Path) -> None:
+    write_odek(tmp_path, ["one", "two"])
+    (tmp_path / "s0.md").unlink()
+    assert memlab.load(tmp_path)["title"].tolist() == ["one", "two"]
+    before = files_of(tmp_path)
+    records = delete(tmp_path, "s0")
+    assert [each["session_id"] for each in entries_of(tmp_path)] == ["s1"]
+    put_back(tmp_path, records)
+    assert files_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("session_id", ["../victim", "a/b", "..", ".", "", "a\\b", "x\0y", "a..b"])
+def test_an_id_that_leaves_the_folder_never_touches_a_file(tmp_path: Path, session_id: str) -> None:
+    folder = write_odek(tmp_path / "memory", ["one"])
+    (tmp_path / "victim.md").write_text("not odek's")
+    write_index(folder, [*entries_of(folder), entry(session_id, "evil", nanoseconds(9))])
+    before = files_of(tmp_path)
+    assert memlab.load(folder)["title"].tolist() == ["one", "evil"]
+    records = delete(folder, session_id)
+    assert [each["session_id"] for each in entries_of(folder)] == ["s0"]
+    assert (tmp_path / "victim.md").read_text() == "not odek's"
+    put_back(folder, records)
+    assert files_of(tmp_path) == before
+
+
+def test_an_archive_that_names_another_file_is_refused(tmp_path: Path) -> None:
+    folder = write_odek(tmp_path / "memory", ["one", "two"])
+    ((key, record),) = delete(folder, "s1")
+    evil = record.replace(b'"name":"s1.md"', b'"name":"../s1.md"')
+    before = files_of(tmp_path)
+    with pytest.raises(memlab.MemlabError, match="cannot be"):
+        put_back(folder, [(key, evil)])
+    assert files_of(tmp_path) == before
+
+
+def test_vectors_go_with_an_episode_and_come_back_when_it_fails(tmp_path: Path) -> None:
+    folder = write_odek(tmp_path / "memory", ["one", "two"])
+    vectors = {name: (folder / name).read_bytes() for name in DERIVED}
+
+    def fail() -> None:
+        with Odek(folder).changing() as writer, Odek(folder).reading() as reader:
+            (record,) = list(reader.records(["s0"]))
+            writer.delete({"s0": fingerprint_of(record[1])})
+            assert not any((folder / name).exists() for name in DERIVED)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert {name: (folder / name).read_bytes() for name in DERIVED} == vectors
+    records = delete(folder, "s0")
+    for name in DERIVED:
+        (folder / name).write_bytes(b"new")
+    put_back(folder, records)
+    assert not any((folder / name).exists() for name in DERIVED)
+
+
+def test_files_go_before_the_index_as_odek_has_it(tmp_path: Path) -> None:
+    folder = write_odek(tmp_path / "memory", ["one", "two"])
+    seen = []
+
+    def look(step: str) -> None:
+        listed = [each["session_id"] for each in entries_of(folder)]
+        seen.append(((folder / "s0.md").exists(), "s0" in listed))
+
+    delete(folder, "s0", watch=look)
+    assert (False, True) in seen
+    assert (True, False) not in seen
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'[{"session_id":"a","created_at":"2026-03-01T12:00:00Z","summary":"x"}]',
+        b' [\n\t{"session_id": "a"} ,\n {"session_id":"b"},{"session_id":"a"} ]\n\n',
+        b'[\n  {\n    "session_id": "a"\n  },\n  7,\n  {"session_id": "b"}\n]',
+        b"[]",
+        b"null\n",
+        b"",
+    ],
+)
+def test_whatever_the_layout_of_the_list_it_comes_back_byte_for_byte(raw: bytes) -> None:
+    index = EpisodeIndex.read(raw)
+    if index.entries:
+        assert index.to_bytes() == raw
+    said = index.said()
+    for gone in ({"a"}, {"b"}, {"a", "b"}):
+        left = EpisodeIndex.read(index.without(gone).to_bytes())
+        assert not gone & {each.session_id for each in left.entries}
+        back = left.with_said({key: each for key, each in said.items() if key in gone})
+        if gone & said.keys():
+            assert back.to_bytes() == raw
+
+
+def test_with_new_episodes_meanwhile_one_comes_back_after_the_one_before_it(
+    tmp_path: Path,
+) -> None:
+    write_odek(tmp_path, ["a", "b", "c"])
+    records = delete(tmp_path, "s1")
+    write_odek(tmp_path, ["d"], start=3)
+    put_back(tmp_path, records)
+    assert [each["session_id"] for each in entries_of(tmp_path)] == ["s0", "s1", "s2", "s3"]
+    assert json.loads((tmp_path / "index.json").read_text())[1]["summary"] == "b"
+
+
+@pytest.mark.parametrize("raw", [b"{}", b"[", b"[{}", b"[{},]", b"[] x", b"nonsense", b"[" * 9999])
+def test_a_list_that_is_none_is_an_error_that_says_so(tmp_path: Path, raw: bytes) -> None:
+    (tmp_path / "index.json").write_bytes(raw)
+    with pytest.raises(StoreError, match=r"index\.json is not odek's list"):
+        memlab.load(f"odek:{tmp_path}")
+
+
+def test_an_episode_without_a_time_is_named(tmp_path: Path) -> None:
+    write_odek(tmp_path, ["one"])
+    write_index(tmp_path, [*entries_of(tmp_path), {"session_id": "x", "summary": "y"}])
+    with pytest.raises(BadRowError, match="created_at None"):
+        memlab.load(tmp_path)
+    assert memlab.load(tmp_path, on_bad_row="keep")["prunable"].tolist() == [False, True]
+
+
+def test_an_episode_written_again_since_is_not_deleted(tmp_path: Path) -> None:
+    write_odek(tmp_path, ["one", "two"])
+    with Odek(tmp_path).reading() as reader:
+        ((key, record),) = list(reader.records(["s0"]))
+    entries = entries_of(tmp_path)
+    entries[0]["turns"] = 99
+    write_index(tmp_path, entries)
+    before = files_of(tmp_path)
+    with pytest.raises(StalePlanError, match="s0"), Odek(tmp_path).changing() as writer:
+        writer.delete({key: fingerprint_of(record)})
+    assert files_of(tmp_path) == before
+
+
+def test_a_new_episode_makes_no_plan_stale(tmp_path: Path) -> None:
+    write_odek(tmp_path, ["one", "two"])
+    with Odek(tmp_path).reading() as reader:
+        ((key, record),) = list(reader.records(["s0"]))
+    write_odek(tmp_path, ["three"], start=2)
+    with Odek(tmp_path).changing() as writer:
+        assert writer.delete({key: fingerprint_of(record)}) == 1
+
+
+def test_crashed_anywhere_an_episode_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    folder = write_odek(tmp_path / "memory", ["one", "two", "three"])
+    whole = files_of(folder)
+    for _ in crash_everywhere(lambda: delete(folder, "s0", "s2")):
+        seen = memlab.load(folder)["memory_id"].tolist()
+        assert seen in (["s0", "s1", "s2"], ["s1"])
+        with Odek(folder).changing():
+            pass
+        assert memlab.load(folder)["memory_id"].tolist() == seen
+        if seen == ["s1"]:
+            break
+        assert files_of(folder) == whole
+    assert not list(folder.glob(".memlab*"))
