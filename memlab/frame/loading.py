@@ -6,6 +6,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from memlab import columns as c
 from memlab.arguments import expect, texts
@@ -23,7 +24,7 @@ from memlab.frame.fields import (
 from memlab.frame.tokens import CHARS_PER_TOKEN, ESTIMATE_RULE, CountTokens, token_counter
 from memlab.sources.base import Fault, Reader, Rows, at_one_moment
 from memlab.sources.opening import SourceLike, open_source
-from memlab.sources.tables import KEY, SCHEMA, SIGNALS, TEXT
+from memlab.sources.tables import AT_START, KEY, SCHEMA, SIGNALS, TEXT
 from memlab.store.database import COLUMNS
 
 _STRINGS: Final = (c.MEMORY_ID, c.TITLE, c.SOURCE_TASK_REF, c.AUTHORED_BY, c.SUPERSEDED_BY)
@@ -59,7 +60,8 @@ def load(
         A function from a text to its number of tokens, or the name of a tokenizer of the ``tokens``
         extra such as ``"o200k_base"``; title and body are counted apart and added. By default
         tokens are estimated as a quarter of the characters. ``frame.attrs["token_rule"]`` says
-        which it was.
+        which it was. Where an agent does not load a memory whole, what it loads because of it is
+        counted: the lines of an index, say.
 
     Returns
     -------
@@ -156,9 +158,22 @@ def _without_body(table: Any) -> Any:
     return table.drop_columns(c.BODY) if c.BODY in table.column_names else table
 
 
+def _chars_at_start(rows: Any) -> Any:
+    """Return the characters that each memory costs at start: all, where a source says nothing."""
+    if AT_START not in rows.column_names:
+        return rows[c.CHARS].to_numpy()
+    lengths = pc.utf8_length(rows[AT_START]).cast(pa.int64())
+    return pc.coalesce(lengths, rows[c.CHARS]).to_numpy()
+
+
 def _counted(table: Any, counter: CountTokens) -> list[int]:
+    """Return the tokens that each memory costs at start."""
     texts = zip(table["title"].to_pylist(), table["body"].to_pylist(), strict=True)
-    return [counter(title or "") + counter(body or "") for title, body in texts]
+    whole = [counter(title or "") + counter(body or "") for title, body in texts]
+    if AT_START not in table.column_names:
+        return whole
+    at_start = table[AT_START].to_pylist()
+    return [n if t is None else counter(t) for n, t in zip(whole, at_start, strict=True)]
 
 
 def _labelled(rows: Any, tokens: Any | None, found: list[Fault]) -> pd.DataFrame:
@@ -170,7 +185,7 @@ def _labelled(rows: Any, tokens: Any | None, found: list[Fault]) -> pd.DataFrame
         values[name] = np.array(rows[name].to_numpy())  # to be written to, which Arrow's is not
     if KEY in rows.column_names:
         values[KEY] = rows[KEY].to_pandas()
-    values[c.TOKENS] = -(-values[c.CHARS] // CHARS_PER_TOKEN) if tokens is None else tokens
+    values[c.TOKENS] = -(-_chars_at_start(rows) // CHARS_PER_TOKEN) if tokens is None else tokens
     values[c.CREATED_AT] = moments_of("created_at", rows["created_at"], faults)
     kinds, tags = Coded.of(rows["kind"]), Coded.of(rows["tags_json"])
     values[c.KIND] = kinds_of(kinds, faults)

@@ -38,6 +38,10 @@ no other memory has replaced it, ``chars`` how many characters title and body ha
 KEY: Final = "key"
 """A further column, the source's own addresses, where these are not the positions."""
 
+AT_START: Final = "at_start"
+"""A further column, of sources whose memories are not loaded whole: the text that an agent loads at
+start because of a memory. What a memory costs is counted on it."""
+
 SIGNALS: Final = pa.schema(
     [
         (col.IMPORTANCE, pa.float64()),
@@ -105,6 +109,8 @@ def rows_from(
         arrays["chars"] = arrays["chars"].cast(pa.int64())
     if KEY in columns:
         arrays[KEY] = pa.array(columns[KEY])
+    if AT_START in columns:
+        arrays[AT_START] = _typed(columns[AT_START], TEXT, AT_START)
     arrays |= {
         field.name: _typed(columns[field.name], field.type, field.name)
         for field in SIGNALS

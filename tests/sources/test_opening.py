@@ -1,15 +1,17 @@
 """Which kind of store a name means."""
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from stores import episodes, run_sql, write_rows
+from claude_store import as_found
+from odek_store import write_odek
+from stores import episodes, write_rows
 
 from memlab import SqliteMemoryStore
 from memlab.errors import MemlabError
+from memlab.sources.claude_code import ClaudeCode
 from memlab.sources.memory_items import MemoryItems
+from memlab.sources.odek import Odek
 from memlab.sources.opening import ADAPTERS, Adapter, open_source
 
 
@@ -22,7 +24,7 @@ class Diary:
 
 @pytest.fixture
 def diaries(monkeypatch: pytest.MonkeyPatch) -> None:
-    diary = Adapter(__name__, "Diary", tables=("days", "pages"), files=("DIARY.md",))
+    diary = Adapter(__name__, "Diary")
     monkeypatch.setitem(ADAPTERS, "diary", diary)
 
 
@@ -48,27 +50,12 @@ def test_a_scheme_names_its_adapter() -> None:
     assert isinstance(open_source("diary://somewhere"), Diary)
 
 
-@pytest.mark.usefixtures("diaries")
-def test_a_bare_file_is_known_by_its_tables_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
-    path = tmp_path / "somebody's.db"
-    run_sql(path, "PRAGMA journal_mode = WAL", "CREATE TABLE days (day)", "CREATE TABLE pages (p)")
-    with closing(sqlite3.connect(path)):
-        assert isinstance(open_source(path), Diary)
-    assert isinstance(open_source(str(path)), Diary)
-    assert [each.name for each in tmp_path.iterdir()] == [path.name]
-    half = tmp_path / "half.db"
-    run_sql(half, "CREATE TABLE days (day)")
-    assert isinstance(open_source(half), MemoryItems)
-
-
-@pytest.mark.usefixtures("diaries")
-def test_a_bare_folder_is_known_by_its_files(tmp_path: Path) -> None:
+def test_a_bare_path_is_looked_at(tmp_path: Path) -> None:
     assert isinstance(open_source(tmp_path), MemoryItems)  # which says that it is a folder
-    (tmp_path / "DIARY.md").touch()
-    assert isinstance(open_source(tmp_path), Diary)
+    assert isinstance(open_source(as_found(tmp_path / "memory", 1)), ClaudeCode)
+    assert isinstance(open_source(write_odek(tmp_path / "odek", ["one"])), Odek)
 
 
-@pytest.mark.usefixtures("diaries")
 @pytest.mark.parametrize("content", [b"", b"no database, but long enough to be one" * 30])
 def test_a_file_that_is_no_database_is_for_the_adapter_to_refuse(
     tmp_path: Path, content: bytes

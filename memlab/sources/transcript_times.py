@@ -1,0 +1,133 @@
+"""When the files of a memory folder are first heard of in the transcripts of the agent's sessions.
+
+A file that was written, edited or read then was there then. A call that failed says nothing.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path, PurePosixPath
+from stat import S_ISREG
+from typing import Any, Final
+
+from memlab.moments import moment_of
+
+TOOLS: Final = frozenset({"Write", "Edit", "MultiEdit", "Read"})
+
+_PROJECTS: Final = "projects"
+_LONGEST: Final = 2**26
+_FAILED: Final = re.compile(rb'"is_error"\s*:\s*true')
+_CALL: Final = re.compile(rb'"name"\s*:\s*"(?:Write|Edit|MultiEdit|Read)"')
+
+
+def transcripts_of(folder: Path) -> list[Path]:
+    """Return the transcripts of the project whose memory a folder is, none where it is of none.
+
+    They lie beside it: ``<project>/<session>.jsonl``, those of subagents in folders below.
+    """
+    if not is_of_project(folder):
+        return []
+    project = folder.parent
+    found = [*project.glob("*.jsonl"), *project.glob("*/subagents/**/agent-*.jsonl")]
+    return sorted(path for path in found if _is_ordinary(path))
+
+
+def is_of_project(folder: Path) -> bool:
+    """Whether a folder lies where Claude Code keeps the memory of a project."""
+    return folder.parent.parent.name == _PROJECTS
+
+
+def first_heard_of(folder: Path, transcripts: list[Path]) -> dict[str, datetime]:
+    """Return when each file of a folder is first heard of, by name.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder; in the transcripts it may go by another path to the same project.
+    transcripts : list of Path
+        Files of JSON lines. What cannot be read in them is passed over.
+    """
+    first: dict[str, datetime] = {}
+    for path in transcripts:
+        with suppress(OSError):
+            for name, at in _calls(path, folder):
+                if name not in first or at < first[name]:
+                    first[name] = at
+    return first
+
+
+def _calls(path: Path, folder: Path) -> Iterator[tuple[str, datetime]]:
+    """Yield the files that calls in a transcript were about, unless the call failed."""
+    calls: dict[str, tuple[str, datetime]] = {}
+    failed: set[str] = set()
+    mark = folder.name.encode()
+    with path.open("rb") as lines:
+        for line in _lines(lines):
+            if mark in line and _CALL.search(line):
+                calls |= _calls_of(_parsed(line), folder)
+            elif _FAILED.search(line):
+                failed |= set(_failed(_parsed(line)))
+    yield from (call for number, call in calls.items() if number not in failed)
+
+
+def _lines(opened: Any) -> Iterator[bytes]:
+    """Yield the lines of a file that are not too long to be held."""
+    while line := opened.readline(_LONGEST):
+        if len(line) < _LONGEST or line.endswith(b"\n"):
+            yield line
+        else:
+            while (rest := opened.readline(_LONGEST)) and not rest.endswith(b"\n"):
+                pass
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    with suppress(ValueError, RecursionError):
+        found = json.loads(line)
+        if isinstance(found, dict):
+            return found
+    return {}
+
+
+def _content(parsed: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    message = parsed.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    for each in content if isinstance(content, list) else ():
+        if isinstance(each, dict):
+            yield each
+
+
+def _calls_of(parsed: dict[str, Any], folder: Path) -> dict[str, tuple[str, datetime]]:
+    try:
+        at = moment_of(str(parsed.get("timestamp")))
+    except ValueError:
+        return {}
+    found = {}
+    for each in _content(parsed):
+        wanted = each.get("type") == "tool_use" and each.get("name") in TOOLS
+        arguments = each.get("input")
+        if wanted and isinstance(arguments, dict):
+            name = _name_in(str(arguments.get("file_path")), folder)
+            if name is not None:
+                found[str(each.get("id"))] = (name, at)
+    return found
+
+
+def _failed(parsed: dict[str, Any]) -> Iterator[str]:
+    for each in _content(parsed):
+        if each.get("type") == "tool_result" and each.get("is_error") is True:
+            yield str(each.get("tool_use_id"))
+
+
+def _name_in(path: str, folder: Path) -> str | None:
+    """Return the name of a file of the folder that a path means."""
+    parts = PurePosixPath(path.replace("\\", "/")).parts
+    around = folder.parts[-3:] if is_of_project(folder) else folder.parts
+    return parts[-1] if parts[-1 - len(around) : -1] == around else None
+
+
+def _is_ordinary(path: Path) -> bool:
+    with suppress(OSError):
+        return S_ISREG(path.lstat().st_mode)
+    return False

@@ -1,0 +1,203 @@
+"""Folders of Claude Code's memory with transcripts, written as they are found in the field.
+
+After 31 public indexes: 34 lines and 8 files in the middle, 215 lines and 130 files at most; lines
+mostly ``- [Title](file.md) — hook``, also starred, in prose, several links a line or none; half of
+the files named by no line, and lines whose file is gone; front matter in two generations or none.
+"""
+
+import json
+import os
+import random
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+START = datetime(2026, 3, 1, 9, tzinfo=UTC)
+TYPES = ("project", "feedback", "reference", "user")
+WEIGHTS = (240, 133, 53, 4)
+STYLES = ("type", "origin", "metadata", "node", "node origin", "modified", "none", "broken")
+STYLE_WEIGHTS = (26, 38, 12, 4, 11, 5, 4, 2)
+
+
+def at(number: float) -> datetime:
+    """A moment so many hours after the start."""
+    return START + timedelta(hours=number)
+
+
+def stamp(moment: datetime) -> str:
+    """A moment as a transcript has it."""
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z"
+
+
+def memory(
+    name: str,
+    kind: str = "project",
+    *,
+    style: str = "origin",
+    session: str = "s0",
+    modified: datetime | None = None,
+    body: str = "What was found out.",
+) -> str:
+    """The text of a memory file."""
+    head = [f"name: {name}", f"description: about {name}"]
+    if style == "none":
+        return f"{body}\n"
+    if style == "broken":
+        head = [f"name: {name}: of all", f"description: [{name}", f"type: {kind}"]
+    elif style in ("type", "origin"):
+        head += [f"type: {kind}", *([f"originSessionId: {session}"] * (style == "origin"))]
+    else:
+        head += ["metadata: "]
+        head += ["  node_type: memory"] * style.startswith("node")
+        head += [f"  type: {kind}"]
+        head += [f"  originSessionId: {session}"] * style.endswith(("origin", "modified"))
+        if style == "modified" and modified is not None:
+            head += [f"  modified: {stamp(modified)}"]
+    lines = "\n".join(head)
+    return f"---\n{lines}\n---\n\n{body}\n"
+
+
+def write_memory(folder: Path, name: str, text: str, written: datetime | None = None) -> Path:
+    """Write a file, in one step."""
+    folder.mkdir(parents=True, exist_ok=True)
+    draft = folder / f".{name}.draft"
+    draft.write_text(text, newline="")
+    if written is not None:
+        os.utime(draft, (written.timestamp(), written.timestamp()))
+    draft.rename(folder / name)
+    return folder / name
+
+
+def write_index(folder: Path, lines: Iterable[str], *, end: str = "\n") -> None:
+    """Replace the index in one step."""
+    draft = folder / ".MEMORY.md.draft"
+    draft.write_text("\n".join(lines) + end, newline="")
+    draft.rename(folder / "MEMORY.md")
+
+
+def index_lines(folder: Path) -> list[str]:
+    index = folder / "MEMORY.md"
+    return index.read_text().splitlines() if index.exists() else []
+
+
+def call(
+    tool: str,
+    path: Path | str,
+    moment: datetime,
+    session: str,
+    number: int,
+    *,
+    failed: bool = False,
+) -> list[str]:
+    """The two lines of a call of a tool: the call, and its result."""
+    name = f"toolu_{session}_{number}"
+    common = {"sessionId": session, "timestamp": stamp(moment), "isSidechain": False}
+    arguments: dict[str, Any] = {"file_path": str(path)}
+    if tool == "Write":
+        arguments["content"] = "text"
+    use = {"type": "tool_use", "id": name, "name": tool, "input": arguments}
+    result: dict[str, Any] = {"type": "tool_result", "tool_use_id": name, "content": "1\tx"}
+    if failed:
+        result |= {"is_error": True, "content": "File does not exist."}
+    return [
+        json.dumps(each, separators=(",", ":"))
+        for each in (
+            {
+                "type": "assistant",
+                "uuid": f"u_{name}",
+                "requestId": f"req_{name}",
+                **common,
+                "message": {"id": f"msg_{name}", "role": "assistant", "content": [use]},
+            },
+            {
+                "type": "user",
+                "uuid": f"r_{name}",
+                **common,
+                "message": {"role": "user", "content": [result]},
+            },
+        )
+    ]
+
+
+def write_transcript(project: Path, session: str, lines: Sequence[str]) -> Path:
+    """Add lines to a session's transcript."""
+    project.mkdir(parents=True, exist_ok=True)
+    path = project / f"{session}.jsonl"
+    with path.open("a") as file:
+        file.writelines(f"{line}\n" for line in lines)
+    return path
+
+
+def project_folder(home: Path, slug: str = "-home-u-work") -> Path:
+    """The memory folder of a project below a home folder."""
+    folder = home / ".claude" / "projects" / slug / "memory"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def as_found(folder: Path, seed: int, *, files: int | None = None) -> Path:
+    """Fill a folder as such folders are found; the same for the same seed."""
+    rng = random.Random(seed)
+    count = files if files is not None else min(int(rng.lognormvariate(2.1, 1)) + 1, 130)
+    names = [_name(rng, number) for number in range(count)]
+    for number, name in enumerate(names):
+        kind = rng.choices(TYPES, WEIGHTS)[0]
+        style = rng.choices(STYLES, STYLE_WEIGHTS)[0]
+        others = rng.sample(names, min(2, count))
+        links = " ".join(f"[[{other.removesuffix('.md')}]]" for other in others)
+        body = rng.choice(["Short.", "A longer text. " * 40, f"See {links}.", "né 北京 🦀\r\nend"])
+        text = memory(
+            f"memory {number}",
+            kind,
+            style=style,
+            session=f"s{number % 5}",
+            modified=at(number + 0.5),
+            body=body,
+        )
+        write_memory(folder, name, text, at(number))
+    write_index(folder, _lines(rng, names), end=rng.choice(["\n", ""]))
+    return folder
+
+
+def _name(rng: random.Random, number: int) -> str:
+    shape = rng.choices(
+        [
+            "topic_{}.md",
+            "Topic {}.md",
+            "v1.{}.notes.md",
+            "überblick-{}.md",
+            "北京_{}.md",
+            "topic_{}.MD.md",
+        ],
+        [80, 5, 5, 4, 3, 3],
+    )[0]
+    return shape.format(number)
+
+
+def _lines(rng: random.Random, names: Sequence[str]) -> list[str]:
+    lines = ["# Memory index", ""]
+    if rng.random() < 0.1:
+        lines = ["---", "title: index", "---", "<!-- for people", "only -->", *lines]
+    waiting = [name for name in names if rng.random() < 0.6]
+    while waiting:
+        name = waiting.pop(0)
+        link = f"[About {name}]({name if ' ' not in name else name.replace(' ', '%20')})"
+        shape = rng.random()
+        if shape < 0.75:
+            lines.append(f"- {link} — a hook, {rng.randint(1, 99)}")
+        elif shape < 0.8:
+            lines.append(f"* ★ **{link}** hook")
+        elif shape < 0.85 and waiting:
+            lines.append(f"- {link}, [second]({waiting.pop(0).replace(' ', '%20')}) — two")
+        elif shape < 0.9:
+            lines += ["", f"Before a release read {link} once more.", ""]
+        elif shape < 0.95:
+            lines.append(f"- [[{name.removesuffix('.md')}]] by name")
+        else:
+            lines += [f"- {link} — a hook that", "  goes on below"]
+        if rng.random() < 0.08:
+            lines.append(f"- [Gone](gone_{len(lines)}.md) — its file was removed by hand")
+        if rng.random() < 0.05:
+            lines += ["", f"## Section {len(lines)}", ""]
+    return lines
