@@ -1,7 +1,7 @@
 """What an agent's runtime does with the wheel installed without its dependencies.
 
-python .ci/runtime.py FOLDER PLAN: writes a store and a log into FOLDER, compacts, applies a reviewed
-PLAN, and takes it back. Nothing but the standard library is there to do it with.
+python .ci/runtime.py FOLDER PLAN: writes a store and a log into FOLDER, compacts, applies a
+reviewed PLAN, and takes it back. Nothing but the standard library is there to do it with.
 """
 
 import sys

@@ -460,5 +460,5 @@ def test_a_folder_that_may_not_be_entered_is_refused_in_words(shut_folder: Path)
 
 
 def test_a_source_that_is_none_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="a store: its path, its URL or an open SqliteMemoryStore, not 7"):
+    with pytest.raises(TypeError, match=r"a store: its path, its URL or an open .*, not 7"):
         memlab.load(7)  # type: ignore[arg-type]
