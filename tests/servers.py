@@ -18,8 +18,11 @@ import pytest
 class RedisServer:
     """A ``redis-server`` of the test's own, on a port of the loopback and on a unix socket."""
 
-    def __init__(self, folder: Path, *, password: str | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, password: str | None = None, options: tuple[str, ...] = ()
+    ) -> None:
         self.folder = folder
+        self.options = options
         self.password = password
         self.port = _free_port()
         self.socket = folder / "r.sock"
@@ -35,6 +38,7 @@ class RedisServer:
             *("--unixsocket", str(self.socket), "--dir", str(self.folder), "--save", ""),
             *("--appendonly", "yes", "--appendfsync", "always", "--daemonize", "no"),
             *(("--requirepass", self.password) if self.password else ()),
+            *self.options,
         ]
         self._process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -55,7 +59,11 @@ class RedisServer:
         """End the server; what was written is on its disk and is there again after a start."""
         if self._process is not None:
             self._process.send_signal(how)
-            self._process.wait(10)
+            try:
+                self._process.wait(5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait(5)
             self._process = None
 
     @contextmanager
@@ -75,12 +83,14 @@ class RedisServer:
 
 
 @contextmanager
-def redis_server(folder: Path, *, password: str | None = None) -> Iterator[RedisServer]:
+def redis_server(
+    folder: Path, *, password: str | None = None, options: tuple[str, ...] = ()
+) -> Iterator[RedisServer]:
     """A running server; the test is skipped by name where the binary or the client is missing."""
     pytest.importorskip("valkey")
     if shutil.which("redis-server") is None:
         pytest.skip("redis-server is not installed")
-    server = RedisServer(folder, password=password)
+    server = RedisServer(folder, password=password, options=options)
     server.start()
     try:
         yield server

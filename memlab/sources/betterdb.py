@@ -18,7 +18,7 @@ from memlab.errors import (
 )
 from memlab.sources.address import Address, address_of
 from memlab.sources.base import Facts, Key, Reader, Rows, Writer, archive_elsewhere
-from memlab.sources.hashes import Hash, hash_of, read_hashes, record_of
+from memlab.sources.hashes import FOREVER, Hash, hash_of, read_hashes, record_of
 from memlab.sources.valkey_server import Changes, Line, connected, host_and_port
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ DEFAULT_NAME: Final = "betterdb_ac"
 """What BetterDB calls a store that nobody named."""
 
 _OPTIONS: Final = ("name", "archive", "db")
+_OF_USE: Final = (b"access_count", b"last_accessed_at")
 _REGISTRY: Final = "__betterdb:caches"
 _SCAN_AT_ONCE: Final = 1000
 _LOOKS: Final = 20
@@ -104,6 +105,12 @@ class Betterdb:
 
         memory_id, stored = hash_of(record)
         return Facts(memory_id, KIND, tags_json_of(stored.fields.get(b"tags")) or "")
+
+    def lasting(self, record: bytes) -> bytes:
+        """Return what of a record a recall does not change."""
+        memory_id, stored = hash_of(record)
+        fields = {name: value for name, value in stored.fields.items() if name not in _OF_USE}
+        return record_of(memory_id, Hash(fields, FOREVER))
 
     def make(
         self,

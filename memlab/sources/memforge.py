@@ -40,6 +40,10 @@ LINKS: Final = "$links"
 """In a record: the rows of other tables that lose their link to it, by table."""
 
 _OPTIONS: Final = ("agent", "archive")
+_OF_USE: Final = (
+    *("access_count", "last_accessed", "retrieval_success_count", "first_successful_retrieval"),
+    *("staleness_score", ROWS, LINKS),
+)
 
 
 class Memforge:
@@ -94,6 +98,10 @@ class Memforge:
         """Return a record's id, kind and tags."""
         row = json.loads(record)
         return Facts(row["id"], KIND, tags_json_of(row.get("outcome_type")))
+
+    def lasting(self, record: bytes) -> bytes:
+        """Return what of a record a retrieval does not change."""
+        return encoded({name: v for name, v in json.loads(record).items() if name not in _OF_USE})
 
     def make(
         self,

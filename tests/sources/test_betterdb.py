@@ -1,6 +1,7 @@
 """BetterDB's memories, written by its own package on a real server."""
 
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,10 +11,18 @@ import pytest
 from betterdb_store import NAME, Betterdb, exact
 from servers import RedisServer
 
-from memlab.errors import ChangedWhileReadError
-from memlab.sources.base import Reader, at_one_moment
+from memlab.errors import (
+    ArchiveError,
+    ChangedWhileReadError,
+    StalePlanError,
+    StoreError,
+    UnsafeDeletionError,
+)
+from memlab.sources import hashes
+from memlab.sources.base import Key, Reader, at_one_moment
+from memlab.sources.betterdb_changes import BetterdbWriter
 from memlab.sources.opening import open_source
-from sources.conformance import COUNT, Conformance, together
+from sources.conformance import COUNT, Conformance, keys_of, prints, records_of, together
 
 pytest.importorskip("betterdb_agent_memory")
 
@@ -120,3 +129,150 @@ def test_a_record_of_another_moment_than_the_rows_is_said(redis: RedisServer) ->
 
     with pytest.raises(ChangedWhileReadError):
         changed_between()
+
+
+@pytest.fixture
+def lab(redis: RedisServer) -> BetterdbLab:
+    made = BetterdbLab(redis)
+    made.fill(COUNT)
+    return made
+
+
+def evictions(lab: BetterdbLab) -> int:
+    return int(lab.betterdb.run(lab.betterdb.store.stats()).evictions)
+
+
+def delete(lab: BetterdbLab, records: list[tuple[Key, bytes]]) -> int:
+    with open_source(lab.name).changing() as writer:
+        return writer.delete(prints(records))
+
+
+def insert(lab: BetterdbLab, records: list[tuple[Key, bytes]]) -> int:
+    with open_source(lab.name).changing() as writer:
+        return writer.insert(records)
+
+
+def test_deletions_are_counted_as_its_own_evictions_and_the_rest_is_read_as_before(
+    lab: BetterdbLab,
+) -> None:
+    before, keys = lab.betterdb.everything(), keys_of(lab)
+    records = records_of(lab, keys[:5])
+    assert delete(lab, records) == 5
+    assert evictions(lab) == 5
+    assert lab.betterdb.everything()["list"].total == COUNT - 5
+    assert insert(lab, records) == 5
+    assert lab.betterdb.everything() == before
+
+
+def test_a_vector_is_recalled_after_it_was_put_back(lab: BetterdbLab) -> None:
+    content = "the parser fails on tabs"
+    lab.betterdb.remember(content, tags=["parser"])
+    records = records_of(lab, keys_of(lab)[-1:])
+    delete(lab, records)
+    recall = lab.betterdb.store.recall
+    assert lab.betterdb.run(recall(content, tags=["parser"], reinforce=False)) == []
+    insert(lab, records)
+    (hit,) = lab.betterdb.run(recall(content, tags=["parser"], reinforce=False))
+    assert (hit.item.content, hit.similarity) == (content, pytest.approx(0, abs=1e-6))
+
+
+def test_a_memory_that_changes_while_others_are_deleted_stops_it_and_all_come_back(
+    lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hashes, "AT_ONCE", 3)
+    records = records_of(lab, keys_of(lab))
+    one_step = BetterdbWriter._delete
+
+    def changed_before_the_third(self: BetterdbWriter, some: list[bytes], *rest: Any) -> bool:
+        if some[0].decode() == records[6][0]:
+            lab.change(records[7][0])
+        return one_step(self, some, *rest)
+
+    before = lab.exactly()
+    monkeypatch.setattr(BetterdbWriter, "_delete", changed_before_the_third)
+    with pytest.raises(StalePlanError, match="are gone or changed while they were deleted"):
+        delete(lab, records)
+    after = lab.exactly()
+    assert {key for key in before if before[key] != after[key]} == {records[7][0]}
+    assert evictions(lab) == 0
+
+
+def test_a_memory_written_within_the_step_that_deletes_it_stays(
+    lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = records_of(lab, keys_of(lab))
+    watched = BetterdbWriter._watch
+
+    def written_after_the_look(self: BetterdbWriter, some: list[bytes]) -> Any:
+        found = list(watched(self, some))
+        lab.change(records[0][0])
+        return iter(found)
+
+    monkeypatch.setattr(BetterdbWriter, "_watch", written_after_the_look)
+    with pytest.raises(StalePlanError):
+        delete(lab, records)
+    assert len(lab.exactly()) == COUNT
+
+
+def test_a_memory_whose_time_passed_is_not_put_back_and_the_others_are(lab: BetterdbLab) -> None:
+    keys = keys_of(lab)
+    lab.client.pexpire(keys[3], 1500)
+    records = records_of(lab, keys[2:6])
+    delete(lab, records)
+    time.sleep(0.6)
+    assert insert(lab, records) == 3
+    assert set(lab.exactly()) == set(keys) - {keys[3]}
+
+
+def test_a_key_that_is_taken_again_is_left_as_it_is_and_nothing_is_put_back(
+    lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hashes, "AT_ONCE", 2)
+    records = records_of(lab, keys_of(lab))
+    delete(lab, records)
+    lab.client.hset(records[5][0], "content", "written again")
+    before = lab.exactly()
+    with pytest.raises(ArchiveError, match="is there already; nothing was restored"):
+        insert(lab, records)
+    assert lab.exactly() == before
+
+
+def test_a_server_without_room_takes_nothing_back(lab: BetterdbLab) -> None:
+    keys = keys_of(lab)
+    records = records_of(lab, keys)
+    delete(lab, records)
+    lab.client.config_set("maxmemory", "1")
+    try:
+        with pytest.raises(StoreError, match="no memory left; raise its maxmemory"):
+            insert(lab, records)
+    finally:
+        lab.client.config_set("maxmemory", "0")
+    assert not lab.exactly()
+    assert insert(lab, records) == len(keys)
+
+
+def test_a_recall_changes_a_memory_but_not_what_lasts_of_it(lab: BetterdbLab) -> None:
+    source, key = open_source(lab.name), keys_of(lab)[0]
+    ((_, before),) = records_of(lab, [key])
+    lab.client.hincrby(key, "access_count", 1)
+    lab.client.hset(key, "last_accessed_at", "1772366999999")
+    ((_, recalled),) = records_of(lab, [key])
+    assert before != recalled
+    assert source.lasting(before) == source.lasting(recalled)
+    lab.client.hset(key, "content", "rewritten")
+    ((_, rewritten),) = records_of(lab, [key])
+    assert source.lasting(rewritten) != source.lasting(before)
+
+
+def test_a_cap_is_written_as_its_own_setting(lab: BetterdbLab) -> None:
+    setting = open_source(lab.name).cap_setting(7)
+    assert setting is not None
+    lab.client.execute_command(*setting.split())
+    lab.betterdb.run(lab.betterdb.store.refresh_config())
+    assert lab.betterdb.store.current_config().max_items_per_scope == 7
+
+
+def test_no_file_can_be_made_of_it(lab: BetterdbLab, tmp_path: Path) -> None:
+    with pytest.raises(UnsafeDeletionError, match="live on a server") as caught:
+        open_source(lab.name).make(tmp_path / "new.db", [])
+    assert "--export" in caught.value.instead

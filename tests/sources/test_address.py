@@ -1,0 +1,104 @@
+"""URLs of servers, and the passwords in them."""
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memlab.errors import MemlabError
+from memlab.sources.address import address_of
+from memlab.sources.betterdb import Betterdb
+from memlab.sources.memforge import Memforge
+
+SECRET = "p@ss word/%:#?&="
+WRITTEN = "p%40ss%20word%2F%25%3A%23%3F%26%3D"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://:{WRITTEN}@localhost:6379/0?name=n",
+        f"redis://user:{WRITTEN}@localhost:6379/0?name=n",
+        f"unix://user:{WRITTEN}@/run/r.sock?db=1&name=n",
+        f"postgresql://user:{WRITTEN}@localhost/db?agent=a",
+        f"postgresql://user@localhost/db?agent=a&password={WRITTEN}",
+    ],
+)
+def test_a_password_is_known_and_never_shown(url: str) -> None:
+    address = address_of(url)
+    assert address.password == SECRET
+    source = Memforge(url) if url.startswith("postgresql") else Betterdb(url)
+    for shown in (repr(address), address.without_password(), repr(source), source.name):
+        assert SECRET not in shown
+        assert WRITTEN not in shown
+    assert WRITTEN not in str(source.archive)
+    assert address.hidden(f"it said {SECRET} and {WRITTEN}") == "it said *** and ***"
+    assert address_of(address.without_password()).password is None
+
+
+@given(
+    password=st.text(min_size=1).filter(lambda text: max(text) < "\ud800" or min(text) > "\udfff")
+)
+def test_a_mistake_in_a_url_is_told_without_its_password(password: str) -> None:
+    from urllib.parse import quote
+
+    secret = quote(password, safe="")
+    with pytest.raises(MemlabError) as caught:
+        address_of(f"redis://user:{secret}@localhost/0?nmae=n", options=("name",))
+    assert f":{secret}@" not in str(caught.value)
+    assert "'nmae'" in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["redis://:secret@[::1/0", "redis://:secret@h/0?name"])
+def test_what_is_no_url_is_told_without_its_password(url: str) -> None:
+    with pytest.raises(MemlabError) as caught:
+        address_of(url)
+    assert "secret" not in str(caught.value)
+    assert "secret" not in repr(caught.value.__cause__)
+
+
+def test_a_source_goes_to_another_process_with_its_password() -> None:
+    url = f"redis://:{WRITTEN}@localhost/0"
+    back = pickle.loads(pickle.dumps(Betterdb(url)))
+    assert back.name == "redis://localhost/0"
+    assert vars(back) == vars(Betterdb(url))
+
+
+def test_one_store_has_one_archive_however_its_url_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    archives = {
+        Betterdb(url).archive
+        for url in (
+            "redis://localhost",
+            "redis://localhost:6379/0?name=betterdb_ac",
+            "valkey://user:pass@localhost/0",
+        )
+    }
+    assert len(archives) == 1
+    assert Betterdb("redis://localhost/1").archive not in archives
+    assert Betterdb("redis://localhost?name=other").archive not in archives
+    monkeypatch.setenv("PGUSER", "me")
+    monkeypatch.setenv("PGHOST", "db.example")
+    monkeypatch.setenv("PGDATABASE", "memories")
+    spelled = Memforge("postgresql://me@db.example:5432/memories").archive
+    assert Memforge("postgres://").archive == spelled
+    assert Memforge("postgresql://?agent=a").archive != spelled
+
+
+def test_an_archive_can_be_kept_elsewhere() -> None:
+    assert str(Betterdb("redis://localhost?archive=/srv/a.db").archive) == "/srv/a.db"
+    assert str(Memforge("postgresql://h/db?archive=/srv/a.db").archive) == "/srv/a.db"
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("redis://localhost/zero", "'zero' is no number of a database"),
+        ("redis://localhost/0?agent=a", "no option 'agent'; there are archive, db, name"),
+    ],
+)
+def test_a_wrong_url_says_what_to_write(url: str, said: str) -> None:
+    with pytest.raises(MemlabError, match=said):
+        Betterdb(url)
