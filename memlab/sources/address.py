@@ -82,11 +82,10 @@ def address_of(url: str, *, options: Collection[str] | None = None) -> Address:
     try:
         parts = urlsplit(url)
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-    except ValueError as error:  # its words may hold a password
-        shown = _without_userinfo(url)
-        raise MemlabError(
-            f"{shown} cannot be taken apart; write SCHEME://USER@HOST:PORT/NAME"
-        ) from (error if shown == url else None)
+    except ValueError:
+        raise _no_url(url) from None  # the words of the other may hold a password
+    if "://" not in url:
+        raise _no_url(url)
     login, at, where = parts.netloc.rpartition("@")
     user, _, password = login.partition(":")
     secrets = {"password": unquote(password)} if at and password else {}
@@ -101,5 +100,6 @@ def address_of(url: str, *, options: Collection[str] | None = None) -> Address:
     return address
 
 
-def _without_userinfo(url: str) -> str:
-    return re.sub(r"//[^/@]*@", "//", url).partition("?")[0]
+def _no_url(url: str) -> MemlabError:
+    shown = re.sub(r":.*@", "://", url, flags=re.DOTALL).partition("?")[0]
+    return MemlabError(f"{shown} cannot be taken apart; write SCHEME://USER@HOST:PORT/NAME")

@@ -75,7 +75,27 @@ class MemforgeWriter(MemoryReader):
     def delete(self, expected: Mapping[Key, str], *, watch: Watch = unwatched) -> int:
         """Delete memories that are as expected, copied into ``cold_tier``."""
         self._check_still(expected)
+        from psycopg.errors import IntegrityError
+
         before = self._count()
+        try:
+            self._move(expected)
+        except IntegrityError as error:
+            raise CompactionError(
+                f"another table needs a memory that was to go ({str(error).splitlines()[0]}); all "
+                "was rolled back: see what that table is for"
+            ) from error
+        watch(DELETED)
+        gone = before - self._count()
+        if gone != len(expected):
+            raise CompactionError(
+                f"{len(expected):,} memories were to go and {gone:,} would have gone; all was "
+                f"rolled back: look for a rule on {TABLE}"
+            )
+        return gone
+
+    def _move(self, expected: Iterable[Key]) -> None:
+        """Copy memories into ``cold_tier`` and delete them."""
         names = [n for n in _COPIED if self._has(TABLE, n) and self._has(COLD, _COPY.get(n, n))]
         columns = ", ".join(_COPY.get(name, name) for name in names)
         for ids in _portions(expected):
@@ -86,14 +106,6 @@ class MemforgeWriter(MemoryReader):
                 (ids,),
             )
             self.connection.execute(f"DELETE FROM {TABLE} WHERE id = ANY (%s)", (ids,))
-        watch(DELETED)
-        gone = before - self._count()
-        if gone != len(expected):
-            raise CompactionError(
-                f"{len(expected):,} memories were to go and {gone:,} would have gone; all was "
-                f"rolled back: look for a rule on {TABLE}"
-            )
-        return gone
 
     def conflicts(self, records: Iterable[tuple[Key, bytes]]) -> list[str]:
         """Name agents that are gone, and memories that MemForge has brought back itself."""
@@ -164,9 +176,9 @@ class MemforgeWriter(MemoryReader):
         """Insert rows whose other ends are there, from the memories outwards, and link others."""
         for name in dict.fromkeys(each.table for each in self.catalogue.that_go_with(TABLE)):
             table = self.catalogue.table(name)
-            rows = {
-                table.key_of(row): row for m in memories for row in m.get(ROWS, {}).get(name, ())
-            }
+            nothing: Row = {each.column: None for each in self.catalogue.referred_to_by(name)}
+            found = [row for m in memories for row in m.get(ROWS, {}).get(name, ())]
+            rows = {table.key_of(row): nothing | row for row in found}
             insert_rows(self.connection, table, rows.values(), self._can_go_in(table))
             links = [row for m in memories for row in m.get(LINKS, {}).get(name, ())]
             self._link(table, links)

@@ -1,14 +1,43 @@
 """MemForge's memories on a real PostgreSQL, with rows in every table that goes with them."""
 
+import json
+import math
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from memforge_store import TO_MEMORIES, TOUCHED, add_history, add_links, add_memory
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from memforge_store import (
+    TO_MEMORIES,
+    TOUCHED,
+    add_history,
+    add_links,
+    add_memory,
+    everything,
+    evict_as_memforge,
+)
 from servers import PostgresServer
 
-from sources.conformance import COUNT, Conformance
+import memlab
+from memlab.errors import BadRowError, StoreError, UnsafeDeletionError
+from memlab.sources.base import Key
+from memlab.sources.opening import open_source
+from sources.conformance import COUNT, Conformance, prints, records_of
+
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**60), 2**60)
+    | st.text().filter(lambda text: "\0" not in text),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text().filter(lambda text: "\0" not in text), inner, max_size=3)
+    ),
+    max_leaves=5,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -113,3 +142,196 @@ class TestMemforgeOfOneAgent(Conformance):
     @pytest.fixture
     def lab(self, one_postgres: PostgresServer, memforge: str) -> Iterator[MemforgeLab]:
         yield from lab_of(one_postgres, memforge, "a")
+
+
+@pytest.fixture
+def empty(one_postgres: PostgresServer, memforge: str) -> Iterator[MemforgeLab]:
+    made = MemforgeLab(one_postgres, memforge)
+    yield made
+    made.connection.close()
+
+
+def delete(lab: MemforgeLab, *keys: int) -> list[tuple[Key, bytes]]:
+    records = records_of(lab, list(keys))
+    with open_source(lab.name).changing() as writer:
+        writer.delete(prints(records))
+    return records
+
+
+def put_back(lab: MemforgeLab, records: list[tuple[Key, bytes]]) -> None:
+    with open_source(lab.name).changing() as writer:
+        assert writer.conflicts(records) == []
+        assert writer.insert(records) == len(records)
+
+
+def rows(lab: MemforgeLab, table: str, columns: str = "*") -> list[Any]:
+    found = lab.connection.execute(f"SELECT {columns} FROM {table} ORDER BY 1, 2")
+    return list(found.fetchall())
+
+
+def test_what_stands_between_memories_comes_back_with_the_second_of_them(
+    empty: MemforgeLab,
+) -> None:
+    ids = [add_memory(empty.connection, content=f"note {n}") for n in range(5)]
+    add_history(empty.connection, ids)
+    add_links(empty.connection, pairwise(ids))
+    add_links(empty.connection, [(ids[3], ids[1])])
+    before = everything(empty.connection)
+    records = delete(empty, *ids[1:4])
+    assert rows(empty, "memory_sequences") == []
+    put_back(empty, records[:1])
+    assert rows(empty, "causal_edges", "cause_id, effect_id") == [(ids[0], ids[1])]
+    put_back(empty, records[1:])
+    assert everything(empty.connection) == before
+
+
+def test_cold_tier_gets_what_memforge_itself_would_write(empty: MemforgeLab) -> None:
+    given = {"importance": 0.1, "metadata": '{"b": 1.0, "a": "ü"}', "namespace": "n"}
+    for agent in ("evicted", "deleted"):
+        memory = add_memory(
+            empty.connection, agent, consolidated_at="2026-03-01 00:00:00.5+00", **given
+        )
+    evict_as_memforge(empty.connection, "evicted", 1)
+    delete(empty, memory)
+    columns = "agent_id, source_table, content, metadata::text, original_created_at, namespace"
+    theirs, ours = sorted(rows(empty, "cold_tier", columns), reverse=True)
+    assert theirs[1:] == ours[1:]
+    assert rows(empty, "cold_tier", "agent_id, source_id")[0] == ("deleted", memory)
+
+
+def test_an_older_copy_of_another_memory_stays_in_cold_tier(empty: MemforgeLab) -> None:
+    for _ in range(2):
+        add_memory(empty.connection, importance=0.1)
+    memory = add_memory(empty.connection, importance=0.9)
+    evict_as_memforge(empty.connection, "a", 2)
+    records = delete(empty, memory)
+    assert len(rows(empty, "cold_tier")) == 3
+    put_back(empty, records)
+    assert sorted(rows(empty, "cold_tier", "source_id, 1")) == [(1, 1), (2, 1)]
+
+
+def test_a_memory_that_memforge_restored_itself_is_not_put_back_beside_its_double(
+    empty: MemforgeLab,
+) -> None:
+    memory = add_memory(empty.connection)
+    records = delete(empty, memory)
+    cold = str(rows(empty, "cold_tier")[0][0])
+    double = add_memory(empty.connection, metadata=json.dumps({"_restored_from_cold_id": cold}))
+    with open_source(empty.name).changing() as writer:
+        assert writer.conflicts(records) == [
+            f"memory {memory}, which MemForge restored as {double}"
+        ]
+
+
+def test_an_agent_that_is_gone_is_named(empty: MemforgeLab) -> None:
+    records = delete(empty, add_memory(empty.connection, "old"))
+    empty.connection.execute("DELETE FROM agents WHERE id = 'old'")
+    with open_source(empty.name).changing() as writer:
+        assert writer.conflicts(records) == ["agent 'old', who is gone"]
+
+
+def test_a_row_whose_other_end_is_gone_stays_in_the_archive(empty: MemforgeLab) -> None:
+    memory = add_memory(empty.connection)
+    add_history(empty.connection, [memory])
+    records = delete(empty, memory)
+    empty.connection.execute("DELETE FROM entities")
+    put_back(empty, records)
+    assert rows(empty, "warm_tier_entities") == []
+    assert len(rows(empty, "retrieval_log")) == 1
+
+
+def test_a_shared_memory_that_points_elsewhere_by_now_is_left_alone(empty: MemforgeLab) -> None:
+    memory, other = (add_memory(empty.connection) for _ in "ab")
+    add_history(empty.connection, [memory])
+    records = delete(empty, memory)
+    assert rows(empty, "shared_memories", "id, source_warm_tier_id") == [(1, None)]
+    empty.connection.execute("UPDATE shared_memories SET source_warm_tier_id = %s", (other,))
+    put_back(empty, records)
+    assert rows(empty, "shared_memories", "id, source_warm_tier_id") == [(1, other)]
+
+
+def test_an_importance_is_the_float4_that_it_is_stored_as(empty: MemforgeLab) -> None:
+    for importance in (0.7, 0.1, float("nan")):
+        add_memory(empty.connection, importance=importance)
+    frame = memlab.load(empty.name)
+    assert frame["importance"].tolist()[:2] == [0.7, 0.1]
+    assert math.isnan(frame["importance"].iloc[2])
+    before = everything(empty.connection)
+    put_back(empty, delete(empty, 3))
+    assert everything(empty.connection) == before
+
+
+def test_a_moment_out_of_range_is_a_fault_and_its_memory_never_pruned(empty: MemforgeLab) -> None:
+    for moment in ("infinity", "-infinity", "4713-01-01 BC", "20000-01-01"):
+        add_memory(empty.connection, consolidated_at=moment)
+    with pytest.raises(BadRowError, match="consolidated_at is not in the years 1 to 9999"):
+        memlab.load(empty.name)
+    frame = memlab.load(empty.name, on_bad_row="keep")
+    assert frame["load_bearing"].all()
+    before = everything(empty.connection)
+    put_back(empty, delete(empty, 1, 2, 3, 4))
+    assert everything(empty.connection) == before
+
+
+def test_an_older_and_a_newer_memforge_are_read_and_put_back(
+    one_postgres: PostgresServer, own_memforge: str
+) -> None:
+    lab = MemforgeLab(one_postgres, own_memforge)
+    lab.connection.execute(
+        "ALTER TABLE warm_tier DROP COLUMN valid_until, DROP COLUMN session_id, "
+        "DROP COLUMN graduated, DROP COLUMN namespace, DROP COLUMN outcome_type, "
+        "DROP COLUMN access_count, ADD COLUMN mood TEXT DEFAULT 'calm', "
+        'ADD COLUMN "odd ""na%me" INT[]; DROP TABLE causal_edges'
+    )
+    ids = [add_memory(lab.connection, content="x", mood=mood) for mood in ("wild", None, "calm")]
+    lab.connection.execute('UPDATE warm_tier SET "odd ""na%me" = \'{1,NULL}\' WHERE id = 2')
+    frame = memlab.load(lab.name, columns=("mood", 'odd "na%me'))
+    assert frame["mood"].tolist() == ["wild", None, "calm"]
+    assert frame['odd "na%me'].tolist() == [None, [1, None], None]
+    assert frame["active"].all()
+    before = everything(lab.connection, "warm_tier", "cold_tier")
+    put_back(lab, delete(lab, *ids))
+    assert everything(lab.connection, "warm_tier", "cold_tier") == before
+    records = delete(lab, *ids)
+    lab.connection.execute("ALTER TABLE warm_tier DROP COLUMN mood")
+    with pytest.raises(StoreError, match="no longer has the column mood"):
+        put_back(lab, records)
+    assert rows(lab, "warm_tier") == []
+    lab.connection.close()
+
+
+def test_a_column_that_is_not_there_is_named(empty: MemforgeLab) -> None:
+    add_memory(empty.connection)
+    with pytest.raises(StoreError, match="warm_tier has no column colour; it has id, agent_id"):
+        memlab.load(empty.name, columns=("colour",))
+
+
+def test_a_retrieval_changes_a_memory_but_not_what_lasts_of_it(empty: MemforgeLab) -> None:
+    source, memory = open_source(empty.name), add_memory(empty.connection)
+    ((_, before),) = records_of(empty, [memory])
+    add_history(empty.connection, [memory])
+    empty.connection.execute("UPDATE warm_tier SET access_count = 1, last_accessed = now()")
+    ((_, used),) = records_of(empty, [memory])
+    assert before != used
+    assert source.lasting(before) == source.lasting(used)
+    empty.connection.execute("UPDATE warm_tier SET content = 'revised'")
+    ((_, revised),) = records_of(empty, [memory])
+    assert source.lasting(revised) != source.lasting(before)
+
+
+@given(content=st.text().filter(lambda text: "\0" not in text), metadata=JSON_VALUES)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_text_and_json_comes_back_to_the_byte(
+    empty: MemforgeLab, content: str, metadata: Any
+) -> None:
+    written = json.dumps(metadata)
+    memory = add_memory(empty.connection, content=content, metadata=written, summary=content)
+    before = everything(empty.connection, "warm_tier", "cold_tier")
+    put_back(empty, delete(empty, memory))
+    assert everything(empty.connection, "warm_tier", "cold_tier") == before
+
+
+def test_no_file_can_be_made_of_it(empty: MemforgeLab, tmp_path: Path) -> None:
+    with pytest.raises(UnsafeDeletionError, match="live on a server") as caught:
+        open_source(empty.name).make(tmp_path / "new.db", [])
+    assert "--export" in caught.value.instead

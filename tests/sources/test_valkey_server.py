@@ -151,6 +151,7 @@ def test_a_node_of_a_cluster_is_refused(tmp_path: Path) -> None:
 
 def test_a_replica_is_read_and_refuses_a_change(redis: RedisServer, tmp_path: Path) -> None:
     filled(redis)
+    redis.client().config_set("repl-diskless-sync-delay", "0")
     with redis_server(tmp_path, options=("--appendonly", "no")) as replica:
         replica.client().execute_command("REPLICAOF", "127.0.0.1", str(redis.port))
         for _ in range(500):
