@@ -8,6 +8,8 @@ from typing import Final
 
 POSITION: Final = "position"
 """SQLite's rowid, int64: the order in which items were first written."""
+KEY: Final = "key"
+"""The source's own address, only where that is not the position."""
 MEMORY_ID: Final = "memory_id"
 KIND: Final = "kind"
 TITLE: Final = "title"

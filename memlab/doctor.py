@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import sqlite3
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -14,21 +13,17 @@ import pandas as pd
 
 from memlab import columns as col
 from memlab.arguments import whole_number
-from memlab.compaction.applying import Located, locate, some_of
+from memlab.compaction.locating import Located, locate, some_of
 from memlab.compaction.reclaim import in_bytes, space
 from memlab.errors import MemlabError, UnfilledArchiveError
 from memlab.frame.loading import load
 from memlab.items import REJECTED_PATH_TAG, MemoryKind
-from memlab.store.archive import Archive, Entry, archive_path, read_archive
-from memlab.store.database import (
-    COLUMNS,
-    connect_reading,
-    exact,
-    path_named,
-    read_store,
-    store_file,
-)
-from memlab.store.rows import fingerprint_of
+from memlab.sources.base import Reader, Source, archive_at, at_one_moment
+from memlab.sources.opening import open_source
+from memlab.store.archive import Archive, Entry
+from memlab.store.archive_file import read_archive
+from memlab.store.archive_place import archive_path
+from memlab.store.database import connect_reading, path_named, read_store, store_file
 from memlab.text import Sheet, Shown
 
 WORTH_RECLAIMING: Final = 1_000_000
@@ -273,11 +268,13 @@ def _archived_ids(file: Path, wanted: Collection[str]) -> set[str]:
     if not archive_path(file).exists():
         return set()
 
-    def read(archive: Archive) -> set[str]:
-        found = archive.connection.execute("SELECT DISTINCT CAST(memory_id AS BLOB) FROM archived")
-        return {(raw or b"").decode(errors="replace") for (raw,) in found} & set(wanted)
+    source = open_source(file)
 
-    return read_archive(file, read)
+    def read(archive: Archive) -> set[str]:
+        records = (record for entry in archive.entries() for _, record in archive.records(entry))
+        return {source.facts_of(record).memory_id or "" for record in records} & set(wanted)
+
+    return read_archive(archive_at(source), read)
 
 
 def _insertion_order(frame: pd.DataFrame) -> Check:
@@ -306,25 +303,32 @@ def _space(file: Path) -> Check:
 
 
 def _archive(file: Path) -> Check:
-    def look(uri: str) -> Check:
-        with closing(connect_reading(uri)) as connection:
-            return read_archive(file, lambda archive: _archive_against(connection, archive))
-
     nothing = Check("archive", Status.OK, "empty: no plan has taken anything out")
-    if archive_path(file).stat().st_size == 0:
+    source = open_source(file)
+    place = archive_at(source)
+    if place.path.stat().st_size == 0:
         return nothing
     try:
-        return read_store(file, look)
+        return at_one_moment(
+            source,
+            lambda reader: read_archive(
+                place, lambda archive: _archive_against(reader, source, archive)
+            ),
+        )
     except UnfilledArchiveError:
         return nothing
 
 
-def _archive_against(connection: sqlite3.Connection, archive: Archive) -> Check:
+def _archive_against(reader: Reader, source: Source, archive: Archive) -> Check:
     """Compare an archive with its store, plan by plan."""
     entries = archive.entries()
-    counts = {"plans": len(entries), "rows": sum(entry.left for entry in entries), "unfinished": 0}
+    counts = {
+        "plans": len(entries),
+        "memories": sum(entry.left for entry in entries),
+        "unfinished": 0,
+    }
     findings = []
-    if damaged := _damaged(archive):
+    if damaged := [f"position {key}" for entry in entries for key in archive.damaged(entry)]:
         findings.append(
             (
                 f"{len(damaged):,} copies are not what was archived ({some_of(damaged)})",
@@ -333,14 +337,14 @@ def _archive_against(connection: sqlite3.Connection, archive: Archive) -> Check:
         )
     for entry in entries:
         copies = archive.copies(entry)
-        located = locate(connection, copies)
-        unrecorded = [c for c in copies if c.restored_at is None and c.position in located.same]
+        located = locate(reader, source, archive, entry, copies)
+        unrecorded = [c for c in copies if c.restored_at is None and c.key in located.same]
         if entry.finished_at is None and not located.gone:
             counts["unfinished"] += 1
-            findings.append(_cut_short(entry, located, archive.store))
+            findings.append(_cut_short(entry, located, Path(source.name)))
         elif unrecorded:
-            findings.append(_back_again(entry, len(unrecorded), archive.store))
-    summary = f"{counts['rows']:,} rows of {len(entries):,} plan{'s' * (len(entries) != 1)}"
+            findings.append(_back_again(entry, len(unrecorded), Path(source.name)))
+    summary = f"{counts['memories']:,} memories of {len(entries):,} plan{'s' * (len(entries) != 1)}"
     if not findings:
         return Check("archive", Status.OK, f"{summary}, matching the store", counts=counts)
     faults, advice = zip(*findings, strict=True)
@@ -351,33 +355,21 @@ def _cut_short(entry: Entry, located: Located, store: Path) -> tuple[str, str]:
     """Say what is unfinished about an apply, and the ways out."""
     there = len(located.same) + len(located.changed)
     fault = (
-        f"plan {entry.digest[:12]} was cut short: {entry.left:,} rows archived, {there:,} of them "
-        "not deleted"
+        f"plan {entry.digest[:12]} was cut short: {entry.left:,} memories archived, {there:,} of "
+        "them not deleted"
     )
     drop = _command("archive", store, "--drop", entry.digest[:12])
     if len(located.same) < entry.left:
         restore = _command("restore", store, entry.digest[:12])
-        return fault, f"rows went or changed meanwhile: bring them back with {restore}, or {drop}"
+        return fault, f"some went or changed meanwhile: bring them back with {restore}, or {drop}"
     finish = _command("finish", store, entry.digest[:12])
     return fault, f"finish it with {finish}, or drop the copies with {drop}"
 
 
-def _back_again(entry: Entry, rows: int, store: Path) -> tuple[str, str]:
+def _back_again(entry: Entry, memories: int, store: Path) -> tuple[str, str]:
     restore = _command("restore", store, entry.digest[:12])
-    fault = f"{rows:,} rows that plan {entry.digest[:12]} deleted are in the store again"
+    fault = f"{memories:,} memories that plan {entry.digest[:12]} deleted are in the store again"
     return fault, f"if restored, {restore} records it; else the store is an older copy: compact it"
-
-
-def _damaged(archive: Archive) -> list[str]:
-    """Return the positions of copies whose bytes are not those that were archived."""
-    with exact(archive.connection):
-        return [
-            f"position {position}"
-            for position, fingerprint, *values in archive.connection.execute(
-                f"SELECT position, fingerprint, {', '.join(COLUMNS)} FROM archived"
-            )
-            if fingerprint_of(values).encode() != fingerprint
-        ]
 
 
 def _command(name: str, store: Path, *arguments: str) -> str:

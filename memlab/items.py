@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Final, NewType, assert_never
+from typing import Final, NamedTuple, NewType, assert_never
 
 from memlab.arguments import expect
 from memlab.clock import now_utc
@@ -14,6 +14,13 @@ EventId = NewType("EventId", str)
 
 REJECTED_PATH_TAG: Final = "rejected-path"
 """Marks an item that records an approach already tried and turned down."""
+
+
+class Size(NamedTuple):
+    """So many memories, so many tokens."""
+
+    memories: int
+    tokens: int
 
 
 class MemoryKind(StrEnum):

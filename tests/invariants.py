@@ -1,5 +1,6 @@
 """What must hold of a store whatever happens to it: written once, used by every kind of test."""
 
+import json
 import sqlite3
 from contextlib import closing, suppress
 from pathlib import Path
@@ -15,7 +16,6 @@ _COLUMNS = (
 )
 _TYPES = " || ' ' || ".join(f"typeof({name})" for name in _COLUMNS.split(", "))
 _EVERY_COLUMN_AS_STORED = f"SELECT rowid, {_COLUMNS}, {_TYPES} FROM memory_items ORDER BY rowid"
-_EVERY_COPY = f"SELECT position, {_COLUMNS}, {_TYPES} FROM archived ORDER BY apply, position"
 _KIND, _TAGS, _SUPERSEDED_BY = 2, 5, 14
 
 
@@ -52,15 +52,49 @@ def archive_of(store: Path) -> Path:
 
 
 def copies_of(store: Path) -> dict[int, list[Row]]:
-    """Every archived row by position, as :func:`rows_of` has it; a position may have several."""
+    """Every archived row by position, as :func:`rows_of` has it; a position may have several.
+
+    An archive holds records, so they are put into a store of their own and read from there.
+    """
     copies: dict[int, list[Row]] = {}
     archive = archive_of(store)
-    if archive.exists() and archive.stat().st_size:
-        with closing(sqlite3.connect(archive)) as connection:
-            if connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
-                for row in _exactly(connection, _EVERY_COPY):
-                    copies.setdefault(row[0], []).append(row)
+    if not (archive.exists() and archive.stat().st_size):
+        return copies
+    with closing(sqlite3.connect(archive)) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
+            return copies
+        records = connection.execute(
+            "SELECT key, record FROM archived ORDER BY apply, key"
+        ).fetchall()
+    for position, record in records:
+        copies.setdefault(position, []).append(_row_of(position, json.loads(record)))
     return copies
+
+
+def _row_of(position: int, record: dict[str, Any]) -> Row:
+    """A record as the row that it is of, read independently of the package."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute(f"CREATE TABLE memory_items ({_COLUMNS})")
+        names = [name for name in _COLUMNS.split(", ") if name in record]
+        marks = ["CAST(? AS TEXT)" if "text" in _form(record[n]) else "?" for n in names]
+        connection.execute(
+            f"INSERT INTO memory_items (rowid, {', '.join(names)}) VALUES (?, {', '.join(marks)})",
+            [position, *(_value(record[name]) for name in names)],
+        )
+        return rows_of(connection)[position]
+
+
+def _form(value: Any) -> Any:
+    return value if isinstance(value, dict) else ()
+
+
+def _value(value: Any) -> Any:
+    match value:
+        case {"text": digits} | {"blob": digits}:
+            return bytes.fromhex(digits)
+        case {"real": word}:
+            return float(word)
+    return value
 
 
 def _exactly(connection: sqlite3.Connection, query: str) -> list[Row]:

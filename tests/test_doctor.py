@@ -2,12 +2,11 @@
 
 import json
 import pickle
-import sqlite3
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from archives import leave_unfinished
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from invariants import archive_of, rows_of
@@ -19,7 +18,6 @@ from memlab.compaction.planning import plan
 from memlab.compaction.restoring import RestoreStep, restore
 from memlab.doctor import Check, Diagnosis, Status, diagnose
 from memlab.policies import KeepRecent
-from memlab.store.archive import create_archive, pack
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -38,12 +36,7 @@ def check(diagnosis: Diagnosis, name: str) -> Check:
 def cut_short(store: Path, keep: int = 4) -> str:
     """Archive what a plan names and die before it is deleted."""
     made = plan(store, KeepRecent(keep), now=NOON)
-    with (
-        closing(sqlite3.connect(store)) as connection,
-        create_archive(store, connection) as archive,
-        archive.copying(made, pack(made), NOON),
-    ):
-        pass
+    leave_unfinished(store, made)
     return made.digest[:12]
 
 
@@ -237,7 +230,11 @@ def test_a_file_that_is_mostly_free_pages_is_a_warning_with_its_command(store: P
 class TestArchive:
     def test_an_archive_that_matches_its_store_passes(self, store: Path) -> None:
         receipt = apply(plan(store, KeepRecent(4), now=NOON))
-        assert check(diagnose(store), "archive").counts == {"plans": 1, "rows": 6, "unfinished": 0}
+        assert check(diagnose(store), "archive").counts == {
+            "plans": 1,
+            "memories": 6,
+            "unfinished": 0,
+        }
         restore(receipt)
         assert check(diagnose(store), "archive").status is Status.OK
 
@@ -245,7 +242,7 @@ class TestArchive:
         digest = cut_short(store)
         found = check(diagnose(store), "archive")
         assert (found.status, found.counts["unfinished"]) == (Status.WARN, 1)
-        assert "6 rows archived, 6 of them not deleted" in found.summary
+        assert "6 memories archived, 6 of them not deleted" in found.summary
         assert f"memlab finish {store} {digest}" in found.advice
         assert f"memlab archive {store} --drop {digest}" in found.advice
 
@@ -276,7 +273,7 @@ class TestArchive:
             restore(receipt, watch=interrupt_at(RestoreStep.COMMITTED))
         found = check(diagnose(store), "archive")
         assert found.status is Status.WARN
-        assert "6 rows that plan" in found.summary
+        assert "6 memories that plan" in found.summary
         restore(receipt)
         assert check(diagnose(store), "archive").status is Status.OK
 
@@ -288,7 +285,7 @@ class TestArchive:
 
     def test_copies_that_were_changed_are_a_warning(self, store: Path) -> None:
         apply(plan(store, KeepRecent(4), now=NOON))
-        run_sql(archive_of(store), "UPDATE archived SET body = 'forged' WHERE position = 5")
+        run_sql(archive_of(store), "UPDATE archived SET record = '{}' WHERE key = 5")
         found = check(diagnose(store), "archive")
         assert found.status is Status.WARN
         assert "1 copies are not what was archived (position 5)" in found.summary
@@ -304,7 +301,7 @@ class TestArchive:
     )
     def test_an_archive_that_cannot_be_read_is_a_failure(self, store: Path, change: str) -> None:
         apply(plan(store, KeepRecent(4), now=NOON))
-        run_sql(archive_of(store), "DROP VIEW archived_rows", change)
+        run_sql(archive_of(store), "DROP VIEW archived_memories", change)
         assert check(diagnose(store), "archive").status is Status.FAIL
 
     def test_a_file_in_the_archives_place_is_a_failure(self, store: Path) -> None:

@@ -56,7 +56,7 @@ def compact(
     click.echo(made.to_json() if as_json else str(made), nl=not as_json)
     if not as_json:
         click.echo()
-        print_lines(*_warnings(made), *_next_steps(save_plan, nothing=not made.rows))
+        print_lines(*_warnings(made), *_next_steps(save_plan, nothing=not made.memories))
 
 
 @click.command("apply", short_help="Carry out a plan that was saved and reviewed.")
@@ -117,10 +117,10 @@ def restore_plan(
 
 def _warnings(made: "Plan") -> list[str]:
     """Say so when a policy that counts load-bearing memories leaves nothing else."""
-    if made.rows and not made.kept and made.policy.get("max_items"):
+    if made.memories and not made.kept and made.policy.get("max_items"):
         return [
-            f"every prunable memory would go: {made.floor.items:,} load-bearing ones take up room",
-            "under this policy and never go; a larger --max-items keeps more",
+            f"every prunable memory would be deleted: {made.floor.memories:,} load-bearing ones",
+            "take up room under this policy and stay; a larger --max-items keeps more",
         ]
     return []
 

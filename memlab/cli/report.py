@@ -91,9 +91,9 @@ def _write_record(record: Path, path: Path, advice: "Advice", cap: int, now: dat
     policy = KeepRecent(cap)
     made, receipt, plan_file = plan(path, policy, now=now), None, None
     applied = last_applied(path)
-    if not made.rows and applied is not None and applied[0].policy == made.policy:
+    if not made.memories and applied is not None and applied[0].policy == made.policy:
         made, receipt = applied
-    elif made.rows:
+    elif made.memories:
         plan_file = record.with_suffix(".plan.json")
         write_whole(plan_file, made.to_json())
         print_lines(f"plan: {plan_file}")

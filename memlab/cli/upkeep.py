@@ -74,7 +74,7 @@ def archive(
             state = "applied" if entry.finished_at else "CUT SHORT"
             print_lines(
                 f"{entry.digest[:12]}  {entry.archived_at:%Y-%m-%d %H:%M}  {state}  "
-                f"{entry.rows:,} memories, {entry.restored:,} restored"
+                f"{entry.memories:,} memories, {entry.restored:,} restored"
             )
 
 

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
         export_archived,
     )
     from memlab.compaction.planning import plan
-    from memlab.compaction.plans import Plan, Receipt
+    from memlab.compaction.plans import Plan
     from memlab.compaction.preview import CapEffect, cap_effect, survivors
+    from memlab.compaction.receipts import Receipt
     from memlab.compaction.reclaim import Space, Vacuumed, space, vacuum
     from memlab.compaction.restoring import restore
 
@@ -47,8 +48,9 @@ __getattr__, __dir__ = lazy_names(
         "applying": "apply finish",
         "contents": "archived_plans archived_rows drop_archived export_archived",
         "planning": "plan",
-        "plans": "Plan Receipt",
+        "plans": "Plan",
         "preview": "CapEffect cap_effect survivors",
+        "receipts": "Receipt",
         "reclaim": "Space Vacuumed space vacuum",
         "restoring": "restore",
     },

@@ -4,45 +4,49 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from memlab import columns as col
 from memlab.clock import aware
-from memlab.compaction.applying import opened_for_change, receipt_of
-from memlab.compaction.plans import Plan, Receipt
+from memlab.compaction.applying import plan_in, receipt_of
+from memlab.compaction.plans import Plan
+from memlab.compaction.receipts import Receipt
 from memlab.errors import ArchiveError
 from memlab.files import whole_file
-from memlab.store.archive import (
-    Archive,
-    Entry,
-    archive_errors,
-    archive_path,
-    open_archive,
-    read_archive,
-)
-from memlab.store.database import COLUMNS, exact, transaction
-from memlab.store.rows import jsonable
+from memlab.sources.base import Key, Source, archive_at
+from memlab.sources.opening import SourceLike, open_source
+from memlab.sources.tables import SCHEMA, TEXT
+from memlab.store.archive import Archive, Entry
+from memlab.store.archive_file import open_archive, read_archive
+from memlab.store.archive_place import archive_errors
 
 EXPORTS: Final = (".jsonl", ".parquet")
-ROWS_AT_ONCE: Final = 10_000
 
-_HEAD: Final = ("digest", "archived_at", "restored_at", "reason", "position")
-_LISTED: Final = (*_HEAD, "memory_id", "kind", "title", "created_at")
-_EXPORTED: Final = (*_HEAD, *COLUMNS, "signals")
-_TYPES: Final = {"position": pa.int64(), "source_sequence": pa.int64(), "confidence": pa.float64()}
+_HEAD: Final = ("digest", "archived_at", "restored_at", "reason")
+_LISTED: Final = (*_HEAD, col.POSITION, col.MEMORY_ID, col.KIND, col.TITLE, col.CREATED_AT)
+_SEARCHED: Final = (col.MEMORY_ID, col.TITLE, col.BODY, "tags_json")
+_RECORD: Final = "record"
+_PARQUET: Final = pa.schema(
+    [
+        *((name, TEXT) for name in (*_HEAD, col.KEY)),
+        *((f.name, TEXT if pa.types.is_dictionary(f.type) else f.type) for f in SCHEMA),
+        (_RECORD, TEXT),
+    ]
+)
 
 
-def archived_plans(store: str | Path) -> list[Entry]:
+def archived_plans(store: SourceLike) -> list[Entry]:
     """Return every plan that was applied to a store, oldest first.
 
     Parameters
     ----------
-    store : str or Path
+    store : str, Path or Source
         The store.
 
     Raises
@@ -50,15 +54,15 @@ def archived_plans(store: str | Path) -> list[Entry]:
     ArchiveError
         When it has no archive, or one that cannot be read.
     """
-    return read_archive(Path(store), lambda archive: archive.entries())
+    return read_archive(archive_at(open_source(store)), lambda archive: archive.entries())
 
 
-def last_applied(store: str | Path) -> tuple[Plan, Receipt] | None:
+def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
     """Return the last plan that was applied to a store, with its receipt; None without one.
 
     Parameters
     ----------
-    store : str or Path
+    store : str, Path or Source
         The store.
 
     Raises
@@ -66,89 +70,90 @@ def last_applied(store: str | Path) -> tuple[Plan, Receipt] | None:
     ArchiveError
         When it has an archive that cannot be read.
     """
-    path = Path(store).resolve()
-    if not archive_path(path).exists():
-        return None
+    source = open_source(store)
 
     def read(archive: Archive) -> tuple[Plan, Receipt] | None:
         finished = [entry for entry in archive.entries() if entry.finished_at is not None]
         if not finished:
             return None
-        plan = archive.plan_of(finished[-1])
+        plan = plan_in(archive, finished[-1])
         moment = finished[-1].finished_at or finished[-1].archived_at
-        return plan, receipt_of(plan, path, moment, archived=True)
+        return plan, receipt_of(plan, source, moment, archived=True)
 
-    return read_archive(path, read)
+    place = archive_at(source)
+    return read_archive(place, read) if place.path.exists() else None
 
 
 def archived_rows(
-    store: str | Path, *, digest: str | None = None, search: str | None = None
+    store: SourceLike, *, digest: str | None = None, search: str | None = None
 ) -> pd.DataFrame:
     """Return what was taken out of a store, oldest first.
 
     Parameters
     ----------
-    store : str or Path
+    store : str, Path or Source
         The store.
     digest : str, optional
         Only what this plan took out; the beginning of its digest will do.
     search : str, optional
-        Only rows that have this text in id, title, body or tags, whatever the case of its ASCII
+        Only memories that have this text in id, title, body or tags, whatever the case of its
         letters.
 
     Returns
     -------
     DataFrame
         ``digest``, ``archived_at``, ``restored_at``, ``reason``, ``position``, ``memory_id``,
-        ``kind``, ``title``, ``created_at``. What is no text is shown with
-        replacement characters.
+        ``kind``, ``title``, ``created_at``. What cannot be read is missing.
 
     Raises
     ------
     ArchiveError
         When there is no archive, or no such plan in it.
     """
+    source = open_source(store)
 
     def read(archive: Archive) -> pd.DataFrame:
-        rows = [
-            [_shown(value) for value in row] for row in _found(archive, _LISTED, digest, search)
+        lines = [
+            (*head, *(row[name] for name in _LISTED[len(_HEAD) :]))
+            for heads, table, _ in _found(source, archive, digest, search)
+            for head, row in zip(heads, table.to_pylist(), strict=True)
         ]
-        return pd.DataFrame(rows, columns=list(_LISTED))
+        return pd.DataFrame(lines, columns=list(_LISTED))
 
-    return read_archive(Path(store), read)
+    return read_archive(archive_at(source), read)
 
 
 def export_archived(
-    store: str | Path,
+    store: SourceLike,
     path: str | Path,
     *,
     digest: str | None = None,
     search: str | None = None,
 ) -> int:
-    """Write archived rows with every column into a file that appears whole or not at all.
+    """Write archived memories with every column into a file that appears whole or not at all.
 
     Parameters
     ----------
-    store : str or Path
+    store : str, Path or Source
         The store.
     path : str or Path
-        ``.jsonl`` keeps every value, one row a line: text that is not UTF-8 as
-        ``{"text": "<hexadecimal>"}``, a blob as ``{"blob": "<hexadecimal>"}``. ``.parquet`` keeps
-        values of the types that agents write.
+        ``.jsonl`` keeps everything, one memory a line: when and why it was deleted, and the fields
+        of its record, without those that are NULL. ``.parquet`` has the columns that every store
+        has, and the record as text.
     digest, search
         As for :func:`archived_rows`.
 
     Returns
     -------
     int
-        How many rows were written.
+        How many memories were written.
 
     Raises
     ------
     ValueError
         When `path` ends otherwise.
     ArchiveError
-        When there is no archive, or a row does not fit into Parquet.
+        When there is no archive, or no such plan in it.
     MemlabError
         When the file cannot be written.
     """
@@ -156,13 +161,14 @@ def export_archived(
     if target.suffix not in EXPORTS:
         raise ValueError(f"path must end in {' or '.join(EXPORTS)}, not {str(target)!r}")
     write = _write_jsonl if target.suffix == ".jsonl" else _write_parquet
+    source = open_source(store)
 
     def read(archive: Archive) -> int:
         mode = archive.path.stat().st_mode & 0o7777
         with whole_file(target, mode=mode) as draft:
-            return write(draft, _found(archive, _EXPORTED, digest, search))
+            return write(draft, _found(source, archive, digest, search))
 
-    return read_archive(Path(store), read)
+    return read_archive(archive_at(source), read)
 
 
 def drop_archived(
@@ -195,9 +201,9 @@ def drop_archived(
         raise ValueError(f"give either before={before!r} or digest={digest!r}")
     if before is not None:
         aware(before, call="drop_archived", name="before")
-    path = Path(store)
-    with open_archive(path) as archive:
-        with _store_locked(path):
+    source = open_source(store)
+    with open_archive(archive_at(source)) as archive:
+        with _store_locked(source):
             named = [archive.entry(digest)] if digest is not None else archive.entries()
             dropped = [entry for entry in named if before is None or entry.archived_at < before]
             for entry in dropped:
@@ -210,70 +216,71 @@ def drop_archived(
 
 
 @contextmanager
-def _store_locked(store: Path) -> Iterator[None]:
+def _store_locked(source: Source) -> Iterator[None]:
     """See to it that no apply is between its copies and its deletion."""
-    if not store.exists():
+    if source.like is not None and not source.like.exists():
         yield
         return
-    with opened_for_change(store) as connection, transaction(connection):
+    with source.changing():
         yield
+
+
+class _Found(NamedTuple):
+    """Some archived memories: when and why they were deleted, their rows and their records."""
+
+    heads: list[tuple[str, str, str | None, str]]
+    table: Any
+    records: list[tuple[Key, bytes]]
 
 
 def _found(
-    archive: Archive, columns: tuple[str, ...], digest: str | None, search: str | None
-) -> Iterator[tuple[Any, ...]]:
-    """Read the chosen rows exactly, in the order they were taken out."""
-    where, values = ["1"], []
-    if digest is not None:
-        where.append("digest = ?")
-        values.append(archive.entry(digest).digest)
-    if search is not None:
-        places = ("memory_id", "title", "body", "tags_json")
-        where.append(f"({' OR '.join(f'instr(lower({name}), lower(?))' for name in places)})")
-        values += [search] * len(places)
-    with archive_errors(archive.path), exact(archive.connection):
-        yield from archive.connection.execute(
-            f"SELECT {', '.join(columns)} FROM archived_rows WHERE {' AND '.join(where)}", values
-        )
+    source: Source, archive: Archive, digest: str | None, search: str | None
+) -> Iterator[_Found]:
+    """Read the chosen memories, some at a time, in the order in which they were deleted."""
+    for entry in archive.entries() if digest is None else [archive.entry(digest)]:
+        for copies in archive.batches(entry):
+            records = [(copy.key, record) for copy, record in copies]
+            rows = source.rows_of(records, with_body=True)
+            table = pa.concat_tables([each.table for each in rows], promote_options="default")
+            heads = [
+                (entry.digest, entry.archived_at.isoformat(), copy.restored_at, copy.reason)
+                for copy, _ in copies
+            ]
+            wanted = range(len(records)) if search is None else _matching(table, search)
+            yield _Found(
+                [heads[place] for place in wanted],
+                table.take(pa.array(wanted, pa.int64())),
+                [records[place] for place in wanted],
+            )
 
 
-def _shown(value: Any) -> Any:
-    return value.decode(errors="replace") if isinstance(value, (bytes, bytearray)) else value
+def _matching(table: Any, search: str) -> list[int]:
+    """Return the places of rows that have a text in one of their columns."""
+    lowered = [pc.utf8_lower(table[name].cast(TEXT)) for name in _SEARCHED]
+    hits = [pc.match_substring(each, search.lower()).to_pylist() for each in lowered]
+    return [place for place, found in enumerate(zip(*hits, strict=True)) if any(found)]
 
 
-def _write_jsonl(draft: Path, rows: Iterator[tuple[Any, ...]]) -> int:
+def _write_jsonl(draft: Path, found: Iterator[_Found]) -> int:
     count = 0
     with draft.open("w", encoding="utf-8") as file:
-        for row in rows:
-            values = {name: jsonable(v) for name, v in zip(_EXPORTED, row, strict=True)}
-            if values["signals"] is not None:
-                values["signals"] = json.loads(values["signals"])
-            file.write(json.dumps(values) + "\n")
-            count += 1
+        for heads, table, records in found:
+            positions = table[col.POSITION].to_pylist()
+            for head, position, (key, record) in zip(heads, positions, records, strict=True):
+                named = dict(zip(_HEAD, head, strict=True)) | {"key": key, "position": position}
+                file.write(json.dumps(named | json.loads(record)) + "\n")
+                count += 1
     return count
 
 
-def _write_parquet(draft: Path, rows: Iterator[tuple[Any, ...]]) -> int:
-    schema = pa.schema([(name, _TYPES.get(name, pa.large_string())) for name in _EXPORTED])
+def _write_parquet(draft: Path, found: Iterator[_Found]) -> int:
     count = 0
-    with pq.ParquetWriter(draft, schema) as writer:
-        while chunk := list(islice(rows, ROWS_AT_ONCE)):
-            try:
-                columns = [
-                    pa.array([_text_or_number(value) for value in column], type=field.type)
-                    for column, field in zip(zip(*chunk, strict=True), schema, strict=True)
-                ]
-            except (pa.ArrowException, ValueError, TypeError) as error:
-                raise ArchiveError(
-                    f"a row does not fit into Parquet ({error}); nothing was written: export to "
-                    ".jsonl, which keeps every value"
-                ) from error
-            writer.write_table(pa.table(columns, schema=schema))
-            count += len(chunk)
+    with pq.ParquetWriter(draft, _PARQUET) as writer:
+        for heads, table, records in found:
+            columns: dict[str, Any] = {name: table[name].to_pylist() for name in SCHEMA.names}
+            columns |= {name: [head[at] for head in heads] for at, name in enumerate(_HEAD)}
+            columns[col.KEY] = [str(key) for key, _ in records]
+            columns[_RECORD] = [record.decode() for _, record in records]
+            writer.write_table(pa.table({n: columns[n] for n in _PARQUET.names}, _PARQUET))
+            count += len(heads)
     return count
-
-
-def _text_or_number(value: Any) -> Any:
-    if isinstance(value, bytes):
-        raise TypeError("a blob stands where text belongs")
-    return value.decode() if isinstance(value, bytearray) else value

@@ -1,4 +1,4 @@
-"""What a deletion would do, and what one did: plans and receipts, as data.
+"""What a deletion would do, as data.
 
 Nothing here opens a store or reads a clock. A plan is made by :func:`memlab.plan`, reviewed,
 kept beside the code in version control, and carried out by :func:`memlab.apply`.
@@ -6,56 +6,58 @@ kept beside the code in version control, and carried out by :func:`memlab.apply`
 
 import hashlib
 import json
-import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, NamedTuple, Self
 
 from memlab.compaction.wire import (
+    FIRST_FORMAT,
     FORMAT,
     field_of,
     fields_checked,
-    in_words,
     json_lines,
-    moment_of,
+    of_first_format,
     parsed,
-    tuple_of,
     tuples_of,
+    when,
 )
+from memlab.compaction.words import change, counted, in_words, minute, share
 from memlab.errors import PlanError
+from memlab.items import Size
 from memlab.text import Sheet, Shown, Table
 
 LISTED: Final = 10
-"""How many rows a printed plan lists; the others are counted."""
+"""How many memories a printed plan lists; the others are counted."""
 
 LOAD_BEARING: Final = "load-bearing"
 PRUNABLE: Final = "prunable"
 SUPERSEDED: Final = "superseded"
 
 
-class PlannedRow(NamedTuple):
-    """A row that goes.
+class PlannedMemory(NamedTuple):
+    """A memory that a plan deletes.
 
     Attributes
     ----------
+    key : int or str
+        The store's own address of it; in a file of ``memory_items`` the position.
     position : int
-        Its rowid.
+        Its place in the order of insertion.
     memory_id, kind, title : str
         As stored; the title is cut to its first 80 characters.
     reason : str
-        Why the policy lets it go.
+        Why the policy does not keep it.
     tokens : int
         Of title and body.
     created_at : str
-        ISO 8601 with zone.
+        ISO 8601 with zone; empty where it is not known.
     fingerprint : str
-        Of every column's bytes and type.
-    signals : str
-        Fingerprint of what the store's side table says of the row; empty where it says nothing.
+        Of its record: every byte that deleting it takes away.
     """
 
+    key: int | str
     position: int
     memory_id: str
     kind: str
@@ -64,54 +66,46 @@ class PlannedRow(NamedTuple):
     tokens: int
     created_at: str
     fingerprint: str
-    signals: str
 
 
-class KeptRow(NamedTuple):
-    """A prunable row that stays, and whose staying the plan rests on.
+class KeptMemory(NamedTuple):
+    """A prunable memory that a plan keeps, and on which it rests.
 
     Attributes
     ----------
-    position : int
-        Its rowid.
+    key : int or str
+        The store's own address of it.
     memory_id : str
         As stored.
     fingerprint : str
-        Of every column's bytes and type.
+        Of what of its record mere use does not change.
     """
 
-    position: int
+    key: int | str
     memory_id: str
     fingerprint: str
 
 
 class Group(NamedTuple):
-    """Rows that share what happens to them and why.
+    """Memories that share what happens to them and why.
 
     Attributes
     ----------
-    goes : bool
-        Whether they would be deleted.
+    deleted : bool
+        Whether the plan deletes them.
     label : {"load-bearing", "prunable", "superseded"}
-        What they are. A superseded row is that, load-bearing or not: no agent loads it.
+        What they are. A superseded memory is that, load-bearing or not: no agent loads it.
     kind, reason : str
         The kind of memory, and the policy's reason.
-    items, tokens : int
+    memories, tokens : int
         How many, and how large together.
     """
 
-    goes: bool
+    deleted: bool
     label: str
     kind: str
     reason: str
-    items: int
-    tokens: int
-
-
-class Size(NamedTuple):
-    """So many items, so many tokens."""
-
-    items: int
+    memories: int
     tokens: int
 
 
@@ -122,7 +116,7 @@ class Plan(Shown):
     Parameters
     ----------
     store : str
-        Absolute path of the file it was made from.
+        The store it was made from: an absolute path, or a URL.
     made_at : datetime
         The moment of the decision, with a time zone.
     policy : dict
@@ -130,11 +124,13 @@ class Plan(Shown):
     token_rule : str
         How tokens were counted.
     groups : tuple of Group
-        Every row of the store is counted in exactly one of them.
-    rows : tuple of PlannedRow
-        What goes, in order of position.
-    kept : tuple of KeptRow
-        The prunable rows that stay, in order of position.
+        Every memory of the store is counted in exactly one of them.
+    memories : tuple of PlannedMemory
+        What it deletes, in order of position.
+    kept : tuple of KeptMemory
+        The prunable memories that it keeps, in order of position.
+    format : int
+        1 for a plan that memlab 0.1.0 wrote: it can be looked at, and no longer be applied.
     """
 
     store: str
@@ -142,8 +138,9 @@ class Plan(Shown):
     policy: Mapping[str, Any]
     token_rule: str
     groups: tuple[Group, ...]
-    rows: tuple[PlannedRow, ...]
-    kept: tuple[KeptRow, ...]
+    memories: tuple[PlannedMemory, ...]
+    kept: tuple[KeptMemory, ...]
+    format: int = FORMAT
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -151,49 +148,53 @@ class Plan(Shown):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of everything in the plan, 64 hexadecimal digits: the plan's name."""
-        text = json.dumps(self._content(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return _digest_of(self._content())
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the rows decided on: those that go and the prunable ones that stay."""
-        rows: list[PlannedRow | KeptRow] = [*self.rows, *self.kept]
-        text = "\n".join(f"{row.position} {row.fingerprint}" for row in rows)
+        """SHA-256 of the memories decided on: those that it deletes and the prunable ones kept."""
+        decided: list[PlannedMemory | KeptMemory] = [*self.memories, *self.kept]
+        text = "\n".join(f"{json.dumps(each.key)} {each.fingerprint}" for each in decided)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
-    def history(self) -> Size:
-        """All rows of the store."""
+    def total(self) -> Size:
+        """All memories of the store."""
         return _total(self.groups)
 
     @property
-    def goes(self) -> Size:
-        """What would be deleted."""
-        return _total(group for group in self.groups if group.goes)
+    def deletes(self) -> Size:
+        """What it deletes."""
+        return _total(group for group in self.groups if group.deleted)
+
+    @property
+    def keeps(self) -> Size:
+        """What it keeps."""
+        return _total(group for group in self.groups if not group.deleted)
 
     @property
     def boot_before(self) -> Size:
-        """What an agent loads at start now: the active rows."""
+        """What an agent loads at start now: the active memories."""
         return _total(group for group in self.groups if group.label != SUPERSEDED)
 
     @property
     def boot_after(self) -> Size:
         """What an agent would load at start afterwards."""
-        return _total(g for g in self.groups if g.label != SUPERSEDED and not g.goes)
+        return _total(g for g in self.groups if g.label != SUPERSEDED and not g.deleted)
 
     @property
     def floor(self) -> Size:
-        """The active load-bearing rows: no plan goes below them."""
+        """The active load-bearing memories: no plan goes below them."""
         return _total(group for group in self.groups if group.label == LOAD_BEARING)
 
     def to_json(self) -> str:
-        """Return the plan as text that diffs well: one line a row, in order of position.
+        """Return the plan as text that diffs well: one line a memory, in order of position.
 
         Characters outside ASCII are escaped, so that a memory's id or title cannot steer the
         terminal of whoever reviews the file.
         """
         content = self._content()
-        listed = ("groups", "rows", "kept")
+        listed = ("groups", "memories", "kept")
         head = {"memlab_plan": FORMAT, "digest": self.digest}
         head |= {name: value for name, value in content.items() if name not in listed}
         parts = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in head.items()]
@@ -204,6 +205,9 @@ class Plan(Shown):
     def from_json(cls, text: str | bytes) -> Self:
         """Return the plan that :meth:`to_json` wrote.
 
+        A plan that memlab 0.1.0 wrote can be read and shown; its fingerprints are of another kind,
+        so it is refused where it is to be applied.
+
         Raises
         ------
         PlanError
@@ -211,15 +215,20 @@ class Plan(Shown):
         """
         content = parsed(text, "memlab_plan")
         with fields_checked("plan"):
+            known = of_first_format(content) if content["memlab_plan"] == FIRST_FORMAT else content
             plan = cls(
-                store=field_of(content, "store", str),
-                made_at=moment_of(content, "made_at"),
-                policy=field_of(content, "policy", dict),
-                token_rule=field_of(content, "token_rule", str),
-                groups=tuples_of(content, "groups", Group),
-                rows=tuples_of(content, "rows", PlannedRow),
-                kept=tuples_of(content, "kept", KeptRow),
+                store=field_of(known, "store", str),
+                made_at=when(known, "made_at"),
+                policy=field_of(known, "policy", dict),
+                token_rule=field_of(known, "token_rule", str),
+                groups=tuples_of(known, "groups", Group),
+                memories=tuples_of(known, "memories", PlannedMemory),
+                kept=tuples_of(known, "kept", KeptMemory),
+                format=content["memlab_plan"],
             )
+        if plan.format == FIRST_FORMAT:
+            named = {n: v for n, v in content.items() if n not in ("memlab_plan", "digest")}
+            vars(plan)["digest"] = _digest_of(named)
         if plan.digest != content.get("digest"):
             raise PlanError(
                 "the plan was edited after it was made: its digest does not fit; make a new plan"
@@ -228,33 +237,34 @@ class Plan(Shown):
 
     def sheet(self) -> Sheet:
         """Return what is printed."""
+        floor = self.floor
         facts = [
             ("policy", in_words(self.policy)),
-            ("made", _minute(self.made_at)),
-            ("goes", _share(self.goes, self.history)),
-            ("floor", f"{self.floor.items:,} load-bearing items, {self.floor.tokens:,} tokens"),
-            ("boot context", _change(self.boot_before, self.boot_after)),
+            ("made", minute(self.made_at)),
+            ("deletes", share(self.deletes, self.total)),
+            ("floor", f"{counted(floor.memories, 'load-bearing ')}, {floor.tokens:,} tokens"),
+            ("boot context", change(self.boot_before, self.boot_after)),
             ("tokens", self.token_rule),
         ]
-        tables = [_groups_table("goes", [group for group in self.groups if group.goes])]
-        tables += [_groups_table("stays", [group for group in self.groups if not group.goes])]
-        if self.rows:
+        tables = [_groups_table("deletes", [group for group in self.groups if group.deleted])]
+        tables += [_groups_table("keeps", [group for group in self.groups if not group.deleted])]
+        if self.memories:
             tables.append(self._listing())
         return Sheet(f"plan {self.digest[:12]} for {self.store}", facts, tables)
 
     def _listing(self) -> Table:
-        """List the oldest and the newest rows that go, and say how many lie between."""
+        """List the oldest and the newest that it deletes, and say how many lie between."""
         half = LISTED // 2
-        hidden = len(self.rows) - 2 * half
-        listed = [*self.rows[:half], *self.rows[-half:]] if hidden > 0 else [*self.rows]
+        hidden = len(self.memories) - 2 * half
+        listed = [*self.memories[:half], *self.memories[-half:]] if hidden > 0 else self.memories
         return Table(
-            "oldest and newest that go" if hidden > 0 else "what goes, oldest first",
+            "oldest and newest that it deletes" if hidden > 0 else "what it deletes, oldest first",
             ("position", "created", "tokens", "reason", "id", "title"),
             [
-                (r.position, r.created_at[:10], r.tokens, r.reason, r.memory_id, r.title)
-                for r in listed
+                (m.position, m.created_at[:10], m.tokens, m.reason, m.memory_id, m.title)
+                for m in listed
             ],
-            f"and {hidden:,} more between them, all in the plan's rows" if hidden > 0 else "",
+            f"and {hidden:,} more between them, all in the plan's memories" if hidden > 0 else "",
         )
 
     def _content(self) -> dict[str, Any]:
@@ -264,132 +274,25 @@ class Plan(Shown):
             "policy": dict(self.policy),
             "token_rule": self.token_rule,
             "groups": [group._asdict() for group in self.groups],
-            "rows": [row._asdict() for row in self.rows],
-            "kept": [row._asdict() for row in self.kept],
+            "memories": [memory._asdict() for memory in self.memories],
+            "kept": [memory._asdict() for memory in self.kept],
         }
 
 
-@dataclass(frozen=True, repr=False)
-class Receipt(Shown):
-    """What applying a plan did.
-
-    Parameters
-    ----------
-    digest : str
-        The plan's.
-    store, archive : str
-        Absolute paths: where the rows were, and where they are now. The archive is None when there
-        was nothing to delete.
-    policy : dict
-        As in the plan.
-    made_at, applied_at : datetime
-        When it was decided and when it was done.
-    deleted : int
-        Rows.
-    boot_before, boot_after : Size
-        The boot context as the plan saw it.
-    token_rule : str
-        How tokens were counted.
-    """
-
-    digest: str
-    store: str
-    archive: str | None
-    policy: Mapping[str, Any]
-    made_at: datetime
-    applied_at: datetime
-    deleted: int
-    boot_before: Size
-    boot_after: Size
-    token_rule: str
-
-    def __hash__(self) -> int:
-        return hash((self.digest, self.applied_at))
-
-    @property
-    def undo(self) -> str:
-        """The command that takes it back."""
-        return shlex.join(["memlab", "restore", self.store, self.digest[:12]])
-
-    def to_json(self) -> str:
-        """Return the receipt as one JSON object."""
-        content = {field.name: getattr(self, field.name) for field in fields(self)}
-        content |= {
-            "policy": dict(self.policy),
-            "made_at": self.made_at.isoformat(),
-            "applied_at": self.applied_at.isoformat(),
-            "boot_before": self.boot_before._asdict(),
-            "boot_after": self.boot_after._asdict(),
-        }
-        return json.dumps({"memlab_receipt": FORMAT, **content}, indent=1) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """Return the receipt that :meth:`to_json` wrote.
-
-        Raises
-        ------
-        PlanError
-            When the text is not a receipt, or is one of another format.
-        """
-        content = parsed(text, "memlab_receipt")
-        with fields_checked("receipt"):
-            return cls(
-                digest=field_of(content, "digest", str),
-                store=field_of(content, "store", str),
-                archive=field_of(content, "archive", str, type(None)),
-                policy=field_of(content, "policy", dict),
-                made_at=moment_of(content, "made_at"),
-                applied_at=moment_of(content, "applied_at"),
-                deleted=field_of(content, "deleted", int),
-                boot_before=tuple_of(field_of(content, "boot_before", dict), Size),
-                boot_after=tuple_of(field_of(content, "boot_after", dict), Size),
-                token_rule=field_of(content, "token_rule", str),
-            )
-
-    def sheet(self) -> Sheet:
-        """Return what is printed."""
-        facts = [
-            ("policy", in_words(self.policy)),
-            ("applied", _minute(self.applied_at)),
-            ("deleted", f"{self.deleted:,} rows"),
-            ("boot context", _change(self.boot_before, self.boot_after)),
-            ("archive", self.archive or "none: there was nothing to delete"),
-        ]
-        if self.archive:
-            facts.append(("undo", self.undo))
-        return Sheet(f"plan {self.digest[:12]} applied to {self.store}", facts)
+def _digest_of(content: Mapping[str, Any]) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _total(groups: Iterable[Group]) -> Size:
-    sizes = [(group.items, group.tokens) for group in groups]
-    return Size(sum(items for items, _ in sizes), sum(tokens for _, tokens in sizes))
+    sizes = [(group.memories, group.tokens) for group in groups]
+    return Size(sum(memories for memories, _ in sizes), sum(tokens for _, tokens in sizes))
 
 
 def _groups_table(heading: str, groups: list[Group]) -> Table:
     return Table(
         heading,
-        ("label", "kind", "reason", "items", "tokens"),
-        [(g.label, g.kind, g.reason, g.items, g.tokens) for g in groups],
+        ("label", "kind", "reason", "memories", "tokens"),
+        [(g.label, g.kind, g.reason, g.memories, g.tokens) for g in groups],
         "" if groups else "nothing",
-    )
-
-
-def _minute(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
-
-
-def _change(before: Size, after: Size) -> str:
-    return (
-        f"{before.items:,} items, {before.tokens:,} tokens -> "
-        f"{after.items:,} items, {after.tokens:,} tokens"
-    )
-
-
-def _share(part: Size, whole: Size) -> str:
-    items = part.items / whole.items if whole.items else 0.0
-    tokens = part.tokens / whole.tokens if whole.tokens else 0.0
-    return (
-        f"{part.items:,} of {whole.items:,} items ({items:.1%}), "
-        f"{part.tokens:,} of {whole.tokens:,} tokens ({tokens:.1%})"
     )

@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from memlab.compaction.applying import Watch, opened_for_change, unwatched
 from memlab.errors import StoreError
-from memlab.store.archive import archive_path
+from memlab.sources.base import Watch, unwatched
+from memlab.sources.memory_items import opened_for_change
+from memlab.store.archive_place import archive_path
 from memlab.store.database import CREATE_TABLE, connect_reading, read_store, store_file
 from memlab.text import Sheet, Shown
 

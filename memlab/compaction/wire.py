@@ -5,13 +5,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 from memlab.arguments import expect
 from memlab.errors import PlanError
+from memlab.moments import moment_of
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Version of every JSON form, written into each."""
+FIRST_FORMAT: Final = 1
+"""What memlab 0.1.0 wrote."""
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
 
@@ -42,29 +45,13 @@ def as_data(value: Any) -> Any:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-def in_words(policy: Mapping[str, Any]) -> str:
-    """Return a policy's data as one line.
-
-    Examples
-    --------
-    >>> in_words({"policy": "recent", "keep": 50, "by": "position"})
-    "recent(keep=50, by='position')"
-    """
-    settings = (
-        f"{name}={_word(value)}"
-        for name, value in policy.items()
-        if name != "policy" and value is not None
-    )
-    return f"{policy.get('policy')}({', '.join(settings)})"
-
-
 def json_lines(rows: list[dict[str, Any]]) -> str:
     """Return a JSON list with one row on each line."""
     return "[\n" + ",\n".join(f" {json.dumps(row)}" for row in rows) + "\n]" if rows else "[]"
 
 
 def parsed(text: str | bytes, marker: str) -> dict[str, Any]:
-    """Return the JSON object in `text` after checking that it has `marker` and our version.
+    """Return the JSON object in `text` after checking that it has `marker` and a known version.
 
     Raises
     ------
@@ -79,10 +66,10 @@ def parsed(text: str | bytes, marker: str) -> dict[str, Any]:
         raise PlanError(f"this is not a {what}: it is not JSON ({error})") from error
     if not isinstance(content, dict) or marker not in content:
         raise PlanError(f"this is not a {what}: it has no {marker!r}")
-    if content[marker] != FORMAT:
+    if content[marker] not in (FIRST_FORMAT, FORMAT):
         raise PlanError(
-            f"this {what} has format {content[marker]!r} and this memlab reads {FORMAT}; "
-            "use the memlab that wrote it"
+            f"this {what} has format {content[marker]!r} and this memlab reads {FIRST_FORMAT} and "
+            f"{FORMAT}; use the memlab that wrote it"
         )
     return content
 
@@ -104,20 +91,19 @@ def field_of(content: Mapping[str, Any], name: str, *types: type) -> Any:
     return value
 
 
-def moment_of(content: Mapping[str, Any], name: str) -> datetime:
-    """Return a field that holds a moment with its zone."""
-    moment = datetime.fromisoformat(field_of(content, name, str))
-    if moment.tzinfo is None:
-        raise ValueError(f"{name} has no time zone")
-    return moment
+def when(content: Mapping[str, Any], name: str) -> datetime:
+    """Return a field that holds a moment, with the zone that it was written with."""
+    text = field_of(content, name, str)
+    moment_of(text)
+    return datetime.fromisoformat(text)
 
 
 def tuple_of(content: Mapping[str, Any], row: Callable[..., Row]) -> Row:
     """Return the named tuple that ``_asdict`` wrote, each field of the type it is declared with."""
     declared = row.__annotations__
     if not isinstance(content, dict) or content.keys() != declared.keys():
-        raise KeyError(f"a row without just the fields {', '.join(declared)}")
-    return row(*(field_of(content, name, kind) for name, kind in declared.items()))
+        raise KeyError(f"an entry without just the fields {', '.join(declared)}")
+    return row(*(field_of(content, n, *_types(kind)) for n, kind in declared.items()))
 
 
 def tuples_of(content: Mapping[str, Any], name: str, row: Callable[..., Row]) -> tuple[Row, ...]:
@@ -125,9 +111,37 @@ def tuples_of(content: Mapping[str, Any], name: str, row: Callable[..., Row]) ->
     return tuple(tuple_of(each, row) for each in field_of(content, name, list))
 
 
-def _word(value: Any) -> str:
-    if isinstance(value, dict):
-        return in_words(value)
-    if isinstance(value, list):
-        return f"[{', '.join(map(_word, value))}]"
-    return repr(value)
+def of_first_format(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a plan that memlab 0.1.0 wrote in today's fields."""
+    return {
+        **content,
+        "groups": [
+            {
+                "deleted": group["goes"],
+                **{name: group[name] for name in ("label", "kind", "reason")},
+                **size_of_first_format(group),
+            }
+            for group in content["groups"]
+        ],
+        "memories": [
+            {"key": row["position"], **{n: v for n, v in row.items() if n != "signals"}}
+            for row in content["rows"]
+        ],
+        "kept": [
+            {
+                "key": row["position"],
+                "memory_id": row["memory_id"],
+                "fingerprint": row["fingerprint"],
+            }
+            for row in content["kept"]
+        ],
+    }
+
+
+def size_of_first_format(size: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a size that memlab 0.1.0 wrote in today's fields."""
+    return {"memories": size["items"], "tokens": size["tokens"]}
+
+
+def _types(kind: Any) -> tuple[type, ...]:
+    return get_args(kind) or (kind,)

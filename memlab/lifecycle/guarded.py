@@ -14,8 +14,6 @@ from memlab.lifecycle.ranking import Capacity
 from memlab.lifecycle.scopes import Scopes
 from memlab.lifecycle.signals import (
     AGENT_SCOPE,
-    HAS_SIGNALS,
-    SIGNAL_COLUMNS,
     LifecycleStats,
     Trust,
     as_text,
@@ -30,6 +28,7 @@ from memlab.lifecycle.signals import (
 )
 from memlab.store import ReadLog, SqliteMemoryStore
 from memlab.store.database import transaction
+from memlab.store.signals import HAS_SIGNALS, SIGNAL_COLUMNS
 
 if TYPE_CHECKING:
     from memlab.policies.duplicates import NearDuplicate, TextIndex

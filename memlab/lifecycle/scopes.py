@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from memlab.items import MemoryItem, is_load_bearing_memory
 from memlab.lifecycle.ranking import Capacity, Ranked, Tournament
-from memlab.lifecycle.signals import HAS_SIGNALS, as_text
+from memlab.lifecycle.signals import as_text
+from memlab.store.signals import HAS_SIGNALS
 
 EPOCH: Final = as_text(datetime.fromtimestamp(0, UTC))
 

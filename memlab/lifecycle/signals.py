@@ -12,25 +12,9 @@ from typing import Any, Final
 
 from memlab.clock import aware
 from memlab.items import MemoryItem, is_load_bearing_stored, strings_of
+from memlab.store.signals import HAS_SIGNALS, SIGNAL_COLUMNS
 
 AGENT_SCOPE: Final = ("agent_id", "thread_id", "namespace")
-
-SIGNAL_COLUMNS: Final = {
-    "memory_id": "TEXT PRIMARY KEY",
-    "importance": "REAL",
-    "last_accessed_at": "TEXT",
-    "access_count": "INTEGER",
-    "expires_at": "TEXT",
-    "agent_id": "TEXT",
-    "namespace": "TEXT",
-    "thread_id": "TEXT",
-    "graduated": "INTEGER",
-    "trusted": "INTEGER",
-    "position": "INTEGER",
-    "scope": "TEXT",
-}
-"""``position`` is the rowid of the item they belong to: signals of a row that was deleted and
-written anew by another store belong to nothing. ``scope`` is what the item is capped with."""
 
 SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS memory_signals ("
@@ -43,9 +27,6 @@ SCHEMA: Final = (
     ),
     "CREATE TABLE IF NOT EXISTS memory_lifecycle (name TEXT PRIMARY KEY, value) WITHOUT ROWID",
 )
-
-HAS_SIGNALS: Final = "item.rowid = signal.position AND item.memory_id = signal.memory_id"
-"""How a row and its own signals find each other."""
 
 
 class Trust(StrEnum):

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from memlab.text import for_terminal
 
 if TYPE_CHECKING:
-    from memlab.compaction.plans import Plan, Receipt, Size
+    from memlab.compaction.plans import Plan
+    from memlab.compaction.receipts import Receipt
+    from memlab.items import Size
     from memlab.sizing import Advice
 
 
@@ -46,9 +48,9 @@ def decision_record(
         "date": f"{now:%Y-%m-%d}",
         "cap": f"`keep_recent = {cap}`, {chosen}",
         "verdict of the evidence": f"`{advice.verdict}`",
-        "goes": f"{plan.goes.items:,} of {plan.history.items:,} memories",
+        "deletes": f"{plan.deletes.memories:,} of {plan.total.memories:,} memories",
         "boot context": f"{_size(plan.boot_before)} → {_size(plan.boot_after)}",
-        "floor": f"{plan.floor.items:,} load-bearing memories, all of which stay",
+        "floor": f"{plan.floor.memories:,} load-bearing memories, all of which stay",
         "plan digest": f"`{plan.digest}`",
         "receipt": _receipt_in_words(receipt, plan_file),
     }
@@ -69,11 +71,11 @@ def _receipt_in_words(receipt: "Receipt | None", plan_file: Path | None) -> str:
         )
     if plan_file is not None:
         return f"not applied; after review: `memlab apply {_inline(plan_file.name)}`"
-    return "not applied: nothing would go"
+    return "not applied: it deletes nothing"
 
 
 def _size(size: "Size") -> str:
-    return f"{size.items:,} memories, {size.tokens:,} tokens"
+    return f"{size.memories:,} memories, {size.tokens:,} tokens"
 
 
 def _inline(text: str) -> str:

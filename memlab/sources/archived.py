@@ -50,14 +50,14 @@ def _at_once(records: list[Record]) -> Rows | None:
     except pa.ArrowInvalid:
         return None
     nullable = {"source_task_ref", "superseded_by"}
-    columns = {name: found[name] for name in found.column_names}
+    columns = {name: found[name].combine_chunks() for name in found.column_names}
     if len(found) != len(records) or any(
         column.null_count for name, column in columns.items() if name not in nullable
     ):
         return None
     columns["position"] = pa.array([position for position, _ in records], pa.int64())
     columns["active"] = columns["superseded_by"].is_null()
-    return rows_from({name: column.combine_chunks() for name, column in columns.items()})
+    return rows_from(columns)
 
 
 def _one_by_one(records: list[Record]) -> Rows:

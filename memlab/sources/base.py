@@ -18,6 +18,7 @@ from os import environ
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
+from memlab.store.archive_place import ArchivePlace
 from memlab.store.database import again_if_changed
 
 Result = TypeVar("Result")
@@ -175,14 +176,14 @@ class Source(Protocol):
     Attributes
     ----------
     name : str
-        A path or URL that ``memlab show NAME`` takes, without a password.
+        A path or URL that ``memlab show NAME`` takes, from any folder; without a password.
     scheme : str
         The adapter's name in :data:`memlab.sources.opening.ADAPTERS`; an archive notes it.
     archive : Path
         Where deleted memories are kept: beside a file or folder, or :func:`archive_elsewhere`.
     like : Path or None
-        The file or folder whose owner and permissions the archive gets; None for a server, whose
-        archive belongs to whoever runs memlab alone.
+        The file or folder, there or not, whose owner and permissions the archive gets; None for a
+        server, whose archive belongs to whoever runs memlab alone.
     atomic : bool
         Whether :meth:`changing` is one transaction. Where it is not, a deletion may be stopped
         half way, and applying the plan again goes on from there.
@@ -239,6 +240,13 @@ class Source(Protocol):
         """Return what applying and restoring must know of a record."""
         ...
 
+    def lasting(self, record: bytes) -> bytes:
+        """Return what of a record mere use does not change: no count, last access or time to live.
+
+        A plan is stale when a memory that it deletes was used since; one that it keeps may be.
+        """
+        ...
+
     def make(self, path: Path, records: Iterable[tuple[Key, bytes]]) -> int:
         """Make a new store at an empty file, with these memories alone; return how many.
 
@@ -277,6 +285,11 @@ def at_one_moment(source: Source, look: Callable[[Reader], Result]) -> Result:
             return look(reader)
 
     return again_if_changed(read)
+
+
+def archive_at(source: Source) -> ArchivePlace:
+    """Return where a source's archive is, and whose it is."""
+    return ArchivePlace(source.archive, source.name, source.like, source.scheme)
 
 
 def place_of(milliseconds: int, tie: Key) -> int:

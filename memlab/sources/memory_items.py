@@ -27,7 +27,7 @@ from memlab.sources.base import (
     unwatched,
 )
 from memlab.store import SqliteMemoryStore
-from memlab.store.archive import archive_path
+from memlab.store.archive_place import archive_path
 from memlab.store.database import (
     CREATE_TABLE,
     check_table,
@@ -51,6 +51,7 @@ from memlab.store.records import (
     print_under_triggers,
     quoted,
     records_at,
+    without_signals,
 )
 from memlab.store.selection import classify_rows, delete_rows
 
@@ -80,8 +81,8 @@ class MemoryItems:
 
     @property
     def name(self) -> str:
-        """The path as it was given."""
-        return str(self._where)
+        """The absolute path."""
+        return ":memory:" if self._open is not None else str(self.like)
 
     @property
     def path(self) -> Path:
@@ -96,12 +97,19 @@ class MemoryItems:
 
     @property
     def like(self) -> Path:
-        """The file whose owner and permissions the archive gets."""
-        return self.path
+        """The file whose owner and permissions the archive gets, there or not."""
+        return path_named(self._where).resolve()
 
     @property
     def archive(self) -> Path:
-        """The archive beside the file, there or not."""
+        """The archive beside the file, there or not.
+
+        Raises
+        ------
+        UnsafeDeletionError
+            When the store is in memory.
+        """
+        self._check_file()
         return archive_path(path_named(self._where))
 
     @contextmanager
@@ -122,12 +130,7 @@ class MemoryItems:
     @contextmanager
     def changing(self) -> Iterator[Writer]:
         """Open the store for one transaction, whose commit reaches the disk."""
-        if self._open is not None or self.name == ":memory:":
-            raise UnsafeDeletionError(
-                "a store in memory has no file to keep an archive beside: make it with "
-                "SqliteMemoryStore(path), then plan",
-                instead="SqliteMemoryStore(path)",
-            )
+        self._check_file()
         with opened_for_change(self.path) as connection, transaction(connection):
             yield _Writer(connection)
 
@@ -149,6 +152,10 @@ class MemoryItems:
             tags if isinstance(tags, str) else "",
         )
 
+    def lasting(self, record: bytes) -> bytes:
+        """Return a record without its signals."""
+        return without_signals(record)
+
     def make(self, path: Path, records: Iterable[tuple[Key, bytes]]) -> int:
         """Make a new store at an empty file, with these rows alone; return how many."""
         others, encoding = columns_of(cast("Iterable[Record]", records))
@@ -163,6 +170,15 @@ class MemoryItems:
     def cap_setting(self, keep: int) -> str | None:
         """Return the call by which an agent's runtime keeps to a cap."""
         return f"compact_episodic(keep_recent={keep})"
+
+    def _check_file(self) -> None:
+        """Refuse what could not be archived before it is deleted."""
+        if self._open is not None or self._where == ":memory:":
+            raise UnsafeDeletionError(
+                "a store in memory has no file to keep an archive beside: make it with "
+                "SqliteMemoryStore(path), then plan",
+                instead="SqliteMemoryStore(path)",
+            )
 
 
 @contextmanager

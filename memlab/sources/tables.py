@@ -35,7 +35,7 @@ SCHEMA: Final = pa.schema(
 no other memory has replaced it, ``chars`` how many characters title and body have together.
 """
 
-KEY: Final = "key"
+KEY: Final = col.KEY
 """A further column, the source's own addresses, where these are not the positions."""
 
 AT_START: Final = "at_start"
@@ -120,12 +120,15 @@ def rows_from(
 
 
 def _typed(values: Sequence[Any], kind: Any, name: str) -> Any:
+    """Return values as an Arrow array of a type; moments may stay moments."""
+    encoded = pa.types.is_dictionary(kind)
+    plain = kind.value_type if encoded else kind
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
-        if name == "created_at" and pa.types.is_timestamp(values.type):
-            kind = MOMENT
-        return values if values.type == kind else values.cast(kind)
-    if pa.types.is_dictionary(kind):
-        return pa.array(values, kind.value_type).dictionary_encode()
-    if name == "created_at" and any(v is not None and not isinstance(v, str) for v in values):
-        kind = MOMENT
-    return pa.array(values, kind)
+        if values.type == kind or (name == col.CREATED_AT and values.type == MOMENT):
+            return values
+        array = values.cast(plain)
+    else:
+        if name == col.CREATED_AT and any(not isinstance(v, str | None) for v in values):
+            plain = MOMENT
+        array = pa.array(values, plain)
+    return array.dictionary_encode() if encoded else array

@@ -1,62 +1,100 @@
-"""The archive beside a store: every row that a plan took out, as it was.
+"""The archive: every memory that was taken out of a store, as it was.
 
-``<store>.archive.db`` is an ordinary SQLite file with the permissions of its store. The view
-``archived_rows`` shows each copy with the digest of the plan that took it out, when, why, from
-which position, and all columns of ``memory_items``; the table ``applies`` holds the plans.
+An archive is an ordinary SQLite file. The view ``archived_memories`` shows each copy with the
+digest of the plan that took it out, when, why and from where, its record, and the columns of
+``memory_items`` that the record has; the table ``applies`` holds the plans. Standard library only,
+and nothing here knows what a plan or a source is: a runtime archives by the same protocol.
+
+The protocol: whoever holds the store's write lock copies (:meth:`Archive.copying`, which checks
+every copy and syncs the file), deletes, commits, and then has the deletion recorded as done
+(:meth:`Archive.finish`). Stopped in between there is a copy too many, never one too few.
 """
 
 import json
-import os
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
-from memlab.compaction.plans import Plan
-from memlab.errors import ArchiveError, PlanError, StoreError, UnfilledArchiveError
+from memlab.errors import ArchiveError
 from memlab.items import shortened
-from memlab.store.database import (
-    COLUMNS,
-    connect_reading,
-    error_in_words,
-    exact,
-    read_store,
-    transaction,
-)
-from memlab.store.rows import Value, as_bytes, as_json, fingerprint_of, signal_columns
+from memlab.store.archive_1 import copies_of_1
+from memlab.store.archive_place import ArchivePlace, archive_errors
+from memlab.store.database import COLUMNS, transaction
+from memlab.store.records import AT_ONCE, fingerprint_of
+from memlab.store.signals import SIGNALS
 
-Result = TypeVar("Result")
+Key = int | str
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """``PRAGMA user_version`` of an archive."""
+FIRST_FORMAT: Final = 1
+TABLES: Final = {"about", "applies", "archived"}
+FIRST_TABLES: Final = {"applies", "archived"}
 
-_COLUMNS: Final = ", ".join(COLUMNS)
+_SHOWN: Final = ", ".join(
+    f"json_extract(record, '$.{name}') AS {name}" for name in (*COLUMNS, SIGNALS)
+)
 _CREATE: Final = (
+    "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    # A number that was dropped is not given out again.
     """
     CREATE TABLE applies (
-        apply INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, policy TEXT NOT NULL,
-        made_at TEXT NOT NULL, rows INTEGER NOT NULL, archived_at TEXT NOT NULL, finished_at TEXT,
-        plan_json_zlib BLOB NOT NULL
+        apply INTEGER PRIMARY KEY AUTOINCREMENT, digest TEXT NOT NULL UNIQUE, policy TEXT NOT NULL,
+        made_at TEXT NOT NULL, memories INTEGER NOT NULL, archived_at TEXT NOT NULL,
+        finished_at TEXT, plan_json_zlib BLOB
     )""",
-    f"""
+    """
     CREATE TABLE archived (
-        apply INTEGER NOT NULL REFERENCES applies (apply), position INTEGER NOT NULL,
-        reason TEXT NOT NULL, fingerprint TEXT NOT NULL, signals TEXT, restored_at TEXT,
-        {_COLUMNS}, PRIMARY KEY (apply, position)
+        apply INTEGER NOT NULL REFERENCES applies (apply), key NOT NULL, fingerprint TEXT NOT NULL,
+        record TEXT NOT NULL, reason TEXT NOT NULL, restored_at TEXT, PRIMARY KEY (apply, key)
     )""",
     f"""
-    CREATE VIEW archived_rows AS
-    SELECT digest, archived_at, finished_at, restored_at, reason, position, {_COLUMNS}, signals
-    FROM archived JOIN applies USING (apply) ORDER BY apply, position""",
+    CREATE VIEW archived_memories AS
+    SELECT digest, archived_at, finished_at, restored_at, reason, key, {_SHOWN}, record
+    FROM archived JOIN applies USING (apply) ORDER BY archived.rowid""",
     f"PRAGMA user_version = {FORMAT}",
 )
 
 
+class Apply(NamedTuple):
+    """A deletion that is about to be archived.
+
+    Attributes
+    ----------
+    digest : str
+        Its name.
+    policy : mapping
+        Why, as JSON values.
+    made_at : datetime
+        When it was decided.
+    memories : int
+        How many go.
+    plan : bytes or None
+        The plan as text, for those who want to see it again.
+    """
+
+    digest: str
+    policy: Mapping[str, Any]
+    made_at: datetime
+    memories: int
+    plan: bytes | None = None
+
+
+class Archived(NamedTuple):
+    """A memory that goes: its record, the fingerprint that was planned, and why."""
+
+    key: Key
+    fingerprint: str
+    record: bytes
+    reason: str
+
+
 class Entry(NamedTuple):
-    """One applied plan in an archive.
+    """A deletion in an archive.
 
     Attributes
     ----------
@@ -64,8 +102,8 @@ class Entry(NamedTuple):
         Its key in the archive's tables.
     digest : str
         The plan's.
-    rows : int
-        How many rows were archived.
+    memories : int
+        How many were archived.
     archived_at : datetime
         When the copies were made.
     finished_at : datetime or None
@@ -78,7 +116,7 @@ class Entry(NamedTuple):
 
     apply: int
     digest: str
-    rows: int
+    memories: int
     archived_at: datetime
     finished_at: datetime | None
     left: int
@@ -86,57 +124,43 @@ class Entry(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """An archived row, without its columns."""
+    """An archived memory, without its record."""
 
-    position: int
-    memory_id: bytes | None
+    key: Key
     fingerprint: str
+    reason: str
     restored_at: str | None
-
-    def is_id(self, value: Value) -> bool:
-        """Whether a value read exactly is this row's id."""
-        return as_bytes(value) == self.memory_id
-
-
-def archive_path(store: Path) -> Path:
-    """Return where the rows taken out of `store` are kept.
-
-    Examples
-    --------
-    >>> archive_path(Path("/srv/memory.db")).name
-    'memory.db.archive.db'
-    """
-    resolved = store.resolve()
-    return resolved.with_name(f"{resolved.name}.archive.db")
 
 
 class Archive:
-    """An open archive. Get one from :func:`open_archive` or :func:`read_archive`.
+    """An open archive. :mod:`memlab.store.archive_file` opens one.
 
     Parameters
     ----------
     connection : sqlite3.Connection
-        To an archive of this format.
-    store : Path
-        The store beside which it lies.
+        To an archive that was checked.
+    place : ArchivePlace
+        Where it is.
     """
 
-    def __init__(self, connection: sqlite3.Connection, store: Path) -> None:
+    def __init__(self, connection: sqlite3.Connection, place: ArchivePlace) -> None:
         self.connection: Final = connection
-        self.store: Final = store
-        self.path: Final = archive_path(store)
+        self.place: Final = place
+        self.path: Final = place.path
+        (self.format,) = connection.execute("PRAGMA user_version").fetchone()
 
     def entries(self) -> list[Entry]:
-        """Return every applied plan, oldest first."""
+        """Return every deletion, oldest first."""
+        key, count = ("position", "rows") if self.format == FIRST_FORMAT else ("key", "memories")
         with archive_errors(self.path):
             found = self.connection.execute(
-                "SELECT apply, digest, rows, archived_at, finished_at, count(position), "
+                f"SELECT apply, digest, {count}, archived_at, finished_at, count({key}), "
                 "count(restored_at) FROM applies LEFT JOIN archived USING (apply) GROUP BY apply"
             ).fetchall()
         try:
             return [
-                Entry(apply, digest, rows, _moment(at), finished and _moment(finished), left, back)
-                for apply, digest, rows, at, finished, left, back in found
+                Entry(apply, digest, size, _moment(at), finished and _moment(finished), left, back)
+                for apply, digest, size, at, finished, left, back in found
             ]
         except (TypeError, ValueError) as error:
             raise ArchiveError(
@@ -144,7 +168,7 @@ class Archive:
             ) from error
 
     def entry(self, digest: str) -> Entry:
-        """Return the applied plan whose digest begins with `digest`.
+        """Return the deletion whose digest begins with `digest`.
 
         Raises
         ------
@@ -157,72 +181,113 @@ class Archive:
         name = shortened(digest)
         if not found:
             raise ArchiveError(
-                f"no plan {name} in {self.path}; memlab archive {self.store} lists them"
+                f"no plan {name} in {self.path}; memlab archive {self.place.store} lists them"
             )
         names = ", ".join(entry.digest[:16] for entry in found)
-        raise ArchiveError(
-            f"{shortened(digest)} names several plans in {self.path}: {names}; write more"
-        )
+        raise ArchiveError(f"{name} names several plans in {self.path}: {names}; write more")
 
-    def plan_of(self, entry: Entry) -> Plan:
-        """Return the plan that an entry carried out."""
+    def plan_text(self, entry: Entry) -> bytes:
+        """Return the plan that an entry carried out, as text.
+
+        Raises
+        ------
+        ArchiveError
+            When none was kept, or it is damaged.
+        """
         with archive_errors(self.path):
             (packed,) = self.connection.execute(
                 "SELECT plan_json_zlib FROM applies WHERE apply = ?", (entry.apply,)
             ).fetchone()
-        try:
-            return Plan.from_json(zlib.decompress(packed))
-        except (zlib.error, TypeError, PlanError) as error:
+        if packed is None:
             raise ArchiveError(
-                f"plan {entry.digest[:12]} in {self.path} cannot be read: {error}; its rows can be "
-                "restored all the same"
+                f"{entry.digest[:12]} in {self.path} was no plan: a runtime compacted by itself; "
+                "its memories can be restored all the same"
+            )
+        try:
+            return zlib.decompress(packed)
+        except (zlib.error, TypeError) as error:
+            raise ArchiveError(
+                f"plan {entry.digest[:12]} in {self.path} cannot be read: {error}; its memories "
+                "can be restored all the same"
             ) from error
 
     def copies(self, entry: Entry) -> list[Copy]:
-        """Return an entry's archived rows in order of position."""
+        """Return an entry's copies in the order in which they were made."""
+        if self.format == FIRST_FORMAT:
+            return [copy for copies in self.batches(entry) for copy, _ in copies]
         with archive_errors(self.path):
             found = self.connection.execute(
-                "SELECT position, fingerprint, restored_at FROM archived WHERE apply = ? "
-                "ORDER BY position",
+                "SELECT key, fingerprint, reason, restored_at FROM archived WHERE apply = ? "
+                "ORDER BY rowid",
                 (entry.apply,),
-            ).fetchall()
-            with exact(self.connection):
-                ids = self.connection.execute(
-                    "SELECT memory_id FROM archived WHERE apply = ? ORDER BY position",
-                    (entry.apply,),
-                ).fetchall()
+            )
+            return [Copy(*row) for row in found]
+
+    def batches(self, entry: Entry) -> Iterator[list[tuple[Copy, bytes]]]:
+        """Yield an entry's copies with their records, some at a time, in order.
+
+        Records come as they are: compare their fingerprints where that matters.
+        """
+        with archive_errors(self.path):
+            copies = self._stored(entry)
+            while some := list(islice(copies, AT_ONCE)):
+                yield some
+
+    def records(
+        self, entry: Entry, keys: Iterable[Key] | None = None
+    ) -> Iterator[tuple[Key, bytes]]:
+        """Yield the records of an entry, or of those of its copies that have these `keys`.
+
+        All of them come in the order in which the copies were made, some in that of `keys`.
+        """
+        if keys is None or self.format == FIRST_FORMAT:
+            wanted = None if keys is None else set(keys)
+            for copies in self.batches(entry):
+                yield from ((c.key, r) for c, r in copies if wanted is None or c.key in wanted)
+        else:
+            with archive_errors(self.path):
+                yield from self._records_at(entry, keys)
+
+    def damaged(self, entry: Entry) -> list[Key]:
+        """Return the keys of copies whose records are not what was archived."""
         return [
-            Copy(position, as_bytes(memory_id), fingerprint, restored_at)
-            for (position, fingerprint, restored_at), (memory_id,) in zip(found, ids, strict=True)
+            copy.key
+            for copies in self.batches(entry)
+            for copy, record in copies
+            if fingerprint_of(record) != copy.fingerprint
         ]
 
     @contextmanager
-    def copying(self, plan: Plan, packed: bytes, at: datetime) -> Iterator[None]:
-        """Copy a plan's rows out of the store, and check every copy; commit after the block.
+    def copying(
+        self, apply: Apply, memories: Iterable[Archived], *, at: datetime
+    ) -> Iterator[None]:
+        """Copy memories, and check every copy; commit and sync after the block.
 
-        The caller holds the store's write lock, so that nobody changes the rows meanwhile. Copies
-        that an earlier, unfinished attempt at the same plan left are replaced.
+        The caller holds the store's write lock, so that nobody changes the memories meanwhile.
+        Copies that an earlier, unfinished attempt at the same deletion left are replaced.
 
         Parameters
         ----------
-        plan : Plan
-            Names the rows.
-        packed : bytes
-            The same plan from :func:`pack`, made before the store was locked.
+        apply : Apply
+            What the deletion is.
+        memories : iterable of Archived
+            As they are in the store now.
         at : datetime
             The moment written beside the copies.
+
+        Raises
+        ------
+        ArchiveError
+            When a copy is not what was planned. The archive is as before.
         """
-        with archive_errors(self.path):
-            self.connection.execute(
-                "ATTACH ? AS store", (f"{self.store.resolve().as_uri()}?mode=ro",)
+        with archive_errors(self.path), transaction(self.connection):
+            self._forget(apply.digest)
+            number = self._begin(apply, at)
+            self._write(
+                (number, m.key, m.fingerprint, m.record.decode(), m.reason, None) for m in memories
             )
-            try:
-                with transaction(self.connection):
-                    self._copy(plan, packed, at)
-                    self._check_copies(plan)
-                    yield
-            finally:
-                self.connection.execute("DETACH store")
+            self._check_copies(number, apply.memories)
+            yield
 
     def finish(self, digest: str, at: datetime) -> None:
         """Record that the deletion is done, unless that is recorded."""
@@ -233,66 +298,110 @@ class Archive:
             )
 
     def forget(self, digest: str) -> None:
-        """Drop an entry and its copies. The caller knows that the rows are in the store."""
+        """Drop an entry and its copies. The caller knows that the memories are in the store."""
         with archive_errors(self.path), transaction(self.connection):
             self._forget(digest)
 
-    def mark_restored(self, entry: Entry, positions: Iterable[int], at: datetime) -> None:
+    def mark_restored(self, digest: str, keys: Iterable[Key], at: datetime) -> None:
         """Record that copies have been put back."""
         with archive_errors(self.path), transaction(self.connection):
             self.connection.executemany(
-                "UPDATE archived SET restored_at = ? WHERE apply = ? AND position = ?",
-                ((_text(at), entry.apply, position) for position in positions),
+                "UPDATE archived SET restored_at = ? WHERE key = ? AND apply = "
+                "(SELECT apply FROM applies WHERE digest = ?)",
+                ((_text(at), key, digest) for key in keys),
             )
 
-    def _copy(self, plan: Plan, packed: bytes, at: datetime) -> None:
-        self._forget(plan.digest)
-        (apply,) = self.connection.execute(
-            "INSERT INTO applies (digest, policy, made_at, rows, archived_at, plan_json_zlib) "
+    def bring_up_to_date(self) -> None:
+        """Put an archive of format 1 into today's tables, all of it or none."""
+        if self.format == FORMAT:
+            return
+        connection = self.connection
+        with archive_errors(self.path), transaction(connection):
+            connection.execute("DROP VIEW IF EXISTS archived_rows")
+            for table in FIRST_TABLES:
+                connection.execute(f"ALTER TABLE {table} RENAME TO {table}_1")
+            self.create()
+            connection.execute("INSERT INTO applies SELECT * FROM applies_1 ORDER BY apply")
+            self._write(
+                (each.apply, each.key, each.fingerprint, each.record.decode(), each.reason,
+                 each.restored_at)
+                for each in copies_of_1(connection, table="archived_1")
+            )  # fmt: skip
+            (missing,) = connection.execute(
+                "SELECT (SELECT count(*) FROM archived_1) - (SELECT count(*) FROM archived)"
+            ).fetchone()
+            if missing:
+                raise ArchiveError(
+                    f"{missing:,} copies of {self.path}, of format 1, would not come over into "
+                    f"format {FORMAT}; nothing was changed: use memlab 0.1 for it"
+                )
+            for table in ("archived", "applies"):
+                connection.execute(f"DROP TABLE {table}_1")
+        self.format = FORMAT
+
+    def create(self) -> None:
+        """Make the tables of an archive, in the caller's transaction."""
+        for statement in _CREATE:
+            self.connection.execute(statement)
+        self.connection.execute("INSERT INTO about VALUES ('scheme', ?)", (self.place.scheme,))
+
+    def _stored(self, entry: Entry) -> Iterator[tuple[Copy, bytes]]:
+        if self.format == FIRST_FORMAT:
+            for copied in copies_of_1(self.connection):
+                if copied.apply == entry.apply:
+                    yield Copy(*copied[1:3], *copied[4:]), copied.record
+            return
+        found = self.connection.execute(
+            "SELECT key, fingerprint, reason, restored_at, record FROM archived WHERE apply = ? "
+            "ORDER BY rowid",
+            (entry.apply,),
+        )
+        yield from ((Copy(*copy), record.encode()) for *copy, record in found)
+
+    def _records_at(self, entry: Entry, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
+        remaining = iter(keys)
+        while some := list(islice(remaining, AT_ONCE)):
+            marks = ", ".join("?" * len(some))
+            found = dict(
+                self.connection.execute(
+                    f"SELECT key, record FROM archived WHERE apply = ? AND key IN ({marks})",
+                    (entry.apply, *some),
+                )
+            )
+            yield from ((key, found[key].encode()) for key in some if key in found)
+
+    def _begin(self, apply: Apply, at: datetime) -> int:
+        (number,) = self.connection.execute(
+            "INSERT INTO applies (digest, policy, made_at, memories, archived_at, plan_json_zlib) "
             "VALUES (?, ?, ?, ?, ?, ?) RETURNING apply",
             (
-                plan.digest,
-                json.dumps(plan.policy),
-                _text(plan.made_at),
-                len(plan.rows),
+                apply.digest,
+                json.dumps(dict(apply.policy)),
+                _text(apply.made_at),
+                apply.memories,
                 _text(at),
-                packed,
+                None if apply.plan is None else zlib.compress(apply.plan),
             ),
         ).fetchone()
-        self.connection.executemany(
-            f"INSERT INTO archived (apply, position, reason, fingerprint, {_COLUMNS}) "
-            f"SELECT ?, rowid, ?, ?, {_COLUMNS} FROM store.memory_items WHERE rowid = ?",
-            ((apply, row.reason, row.fingerprint, row.position) for row in plan.rows),
-        )
-        if names := signal_columns(self.connection, "store"):
-            self._copy_signals(apply, names)
+        return int(number)
 
-    def _copy_signals(self, apply: int, names: list[str]) -> None:
-        with exact(self.connection):
-            found = self.connection.execute(
-                "SELECT copy.position, side.* FROM main.archived AS copy "
-                "JOIN store.memory_signals AS side ON side.memory_id = copy.memory_id "
-                "WHERE copy.apply = ?",
-                (apply,),
-            ).fetchall()
+    def _write(self, copies: Iterable[tuple[Any, ...]]) -> None:
         self.connection.executemany(
-            "UPDATE archived SET signals = ? WHERE apply = ? AND position = ?",
-            ((as_json(names, values), apply, position) for position, *values in found),
+            "INSERT INTO archived (apply, key, fingerprint, record, reason, restored_at) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
+            copies,
         )
 
-    def _check_copies(self, plan: Plan) -> None:
-        with exact(self.connection):
-            copies = {
-                position: fingerprint_of(values)
-                for position, *values in self.connection.execute(
-                    f"SELECT position, {_COLUMNS} FROM archived JOIN applies USING (apply) "
-                    "WHERE digest = CAST(? AS TEXT)",
-                    (plan.digest,),
-                )
-            }
-        if copies != {row.position: row.fingerprint for row in plan.rows}:
+    def _check_copies(self, number: int, memories: int) -> None:
+        """Read every copy again, and compare it with what was planned."""
+        found = self.connection.execute(
+            "SELECT fingerprint, record FROM archived WHERE apply = ?", (number,)
+        )
+        sound = sum(fingerprint_of(record.encode()) == planned for planned, record in found)
+        if sound != memories:
             raise ArchiveError(
-                f"{self.path} did not keep every row as it is; nothing was deleted: check the disk"
+                f"{self.path} did not keep every memory as it is ({sound:,} of {memories:,}); "
+                "nothing was deleted: check the disk"
             )
 
     def _forget(self, digest: str) -> None:
@@ -301,180 +410,6 @@ class Archive:
             (digest,),
         )
         self.connection.execute("DELETE FROM applies WHERE digest = ?", (digest,))
-
-
-def pack(plan: Plan) -> bytes:
-    """Return a plan as an archive keeps it."""
-    return zlib.compress(plan.to_json().encode())
-
-
-@contextmanager
-def open_archive(store: Path, *, busy_timeout: float = 30.0) -> Iterator[Archive]:
-    """Open the archive of a store for reading and writing.
-
-    Parameters
-    ----------
-    store : Path
-        The store.
-    busy_timeout : float
-        Seconds to wait for another process's transaction to end.
-
-    Raises
-    ------
-    ArchiveError
-        When there is none, or the file is no archive of this format.
-    """
-    path = _existing(store)
-    with _connected(path, busy_timeout) as connection:
-        with archive_errors(path):
-            check_archive(connection, path)
-        yield Archive(connection, store)
-
-
-@contextmanager
-def create_archive(
-    store: Path, connection: sqlite3.Connection, *, busy_timeout: float = 30.0
-) -> Iterator[Archive]:
-    """Open the archive of a store, making it where there is none.
-
-    Parameters
-    ----------
-    store : Path
-        The store.
-    connection : sqlite3.Connection
-        Open on the store; says how it encodes text, for SQLite attaches only files that agree.
-    busy_timeout : float
-        Seconds to wait for another process's transaction to end.
-
-    Raises
-    ------
-    ArchiveError
-        When it cannot be made, or the file is no archive of this format.
-    """
-    path = archive_path(store)
-    _touch_like(path, store)
-    (encoding,) = connection.execute("PRAGMA encoding").fetchone()
-    with _connected(path, busy_timeout) as new:
-        with archive_errors(path):
-            new.execute(f"PRAGMA encoding = '{encoding}'")
-            with transaction(new):
-                if not new.execute("SELECT 1 FROM sqlite_schema").fetchone():
-                    for statement in _CREATE:
-                        new.execute(statement)
-            check_archive(new, path)
-        yield Archive(new, store)
-
-
-def read_archive(store: Path, read: Callable[[Archive], Result]) -> Result:
-    """Return ``read(archive)`` without leaving a trace beside it.
-
-    Parameters
-    ----------
-    store : Path
-        The store.
-    read : callable
-        May be called more than once.
-
-    Raises
-    ------
-    ArchiveError
-        When there is none, or it cannot be read.
-    """
-
-    def read_at(uri: str) -> Result:
-        with closing(connect_reading(uri)) as connection:
-            return read(Archive(connection, store))
-
-    path = _existing(store)
-    try:
-        return read_store(path, read_at, check=check_archive)
-    except StoreError as error:
-        raise ArchiveError(f"archive: {error}") from error
-
-
-def check_archive(connection: sqlite3.Connection, path: Path) -> None:
-    """Check that `connection` holds an archive of this format.
-
-    Raises
-    ------
-    UnfilledArchiveError
-        When it is still empty.
-    ArchiveError
-        When it does not.
-    """
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    tables = connection.execute(
-        "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name"
-    ).fetchall()
-    if version == 0 and not tables:
-        raise UnfilledArchiveError(
-            f"{path} was begun and never filled: a plan was cut short before it took anything out; "
-            "apply it again, or delete that file"
-        )
-    if version != FORMAT or tables != [("applies",), ("archived",)]:
-        raise ArchiveError(
-            f"{path} is not an archive of format {FORMAT} (it says {version}); use the memlab that "
-            "wrote it, or move the file away"
-        )
-
-
-@contextmanager
-def archive_errors(path: Path) -> Iterator[None]:
-    """Raise SQLite's own errors on an archive as an :class:`ArchiveError`."""
-    try:
-        yield
-    except sqlite3.ProgrammingError:
-        raise
-    except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorname", "") == "SQLITE_NOTADB":
-            raise ArchiveError(
-                f"{path} is not an archive, though it has an archive's name; move it away"
-            ) from error
-        raise ArchiveError(f"archive: {error_in_words(error, path)}") from error
-    except UnicodeDecodeError as error:  # SQLite's message quotes what it found
-        raise ArchiveError(f"{path} is damaged ({error}); move it away") from error
-
-
-def _existing(store: Path) -> Path:
-    path = archive_path(store)
-    if not path.is_file() or path.stat().st_size == 0:
-        if not store.is_file():
-            raise ArchiveError(f"there is no store {store} and no archive {path}; check the path")
-        raise ArchiveError(f"there is no archive {path}: no plan has taken anything out of {store}")
-    return path
-
-
-@contextmanager
-def _connected(path: Path, busy_timeout: float) -> Iterator[sqlite3.Connection]:
-    with archive_errors(path):
-        # A URI, so that a store can be attached for reading alone.
-        connection = sqlite3.connect(
-            f"{path.as_uri()}?mode=rw", uri=True, timeout=busy_timeout, isolation_level=None
-        )
-    with closing(connection):
-        with archive_errors(path):
-            # FULL leaves the end of a commit to chance on a power cut, EXTRA does not.
-            connection.execute("PRAGMA synchronous = EXTRA")
-        yield connection
-
-
-def _touch_like(path: Path, store: Path) -> None:
-    """Make an empty file with the owner and the permissions of `store`, unless there is one."""
-    like = store.stat()
-    try:
-        with suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
-        found = path.stat()
-        if (found.st_uid, found.st_gid) != (like.st_uid, like.st_gid):
-            with suppress(PermissionError):
-                os.chown(path, like.st_uid, like.st_gid)
-        if found.st_mode != like.st_mode:
-            path.chmod(like.st_mode & 0o7777)
-    except OSError as error:
-        raise ArchiveError(
-            f"the archive {path} cannot be made ({error.strerror}); nothing was deleted: check the "
-            "permissions of the folder"
-        ) from error
 
 
 def _text(moment: datetime) -> str:

@@ -209,6 +209,13 @@ def is_as_archived(record: bytes, archived: bytes, layout: Layout) -> bool:
     return bool(now == then and signals_now == [each for each in known if each])
 
 
+def without_signals(record: bytes) -> bytes:
+    """Return a record as it is in a store that keeps no signals."""
+    if f'"{SIGNALS}":['.encode() not in record:
+        return record
+    return encoded({name: value for name, value in json.loads(record).items() if name != SIGNALS})
+
+
 def columns_of(records: Iterable[Record]) -> tuple[list[str], str]:
     """Return what an empty store must have to take `records`: further columns, and the encoding."""
     others: set[str] = set()
@@ -222,6 +229,36 @@ def columns_of(records: Iterable[Record]) -> tuple[list[str], str]:
                 encoding,
             )
     return sorted(others), encoding
+
+
+def selecting(
+    columns: Sequence[str], encoding: str, table: str = "item"
+) -> tuple[Callable[[Sequence[Value]], Iterator[Any]], str]:
+    """Return how to make JSON of values that were read exactly, and the SQL that selects them.
+
+    Parameters
+    ----------
+    columns : sequence of str
+        Of `table`.
+    encoding : str
+        Of the file's text, as SQLite calls it.
+    table : str
+        The name or alias to put before each column.
+    """
+    names = [f"{table}.{quoted(name)}" for name in columns]
+    if encoding == _UTF_8:
+        return lambda values: map(jsonable, values), ", ".join(names)
+    # SQLite hands out UTF-8, which UTF-16 that is none would not survive: ask for the bytes.
+    exactly = ", ".join(
+        f"CASE typeof({n}) WHEN 'text' THEN CAST({n} AS BLOB) ELSE {n} END, typeof({n}) = 'text'"
+        for n in names
+    )
+
+    def readable(values: Sequence[Value]) -> Iterator[Any]:
+        for value, is_text in zip(values[::2], values[1::2], strict=True):
+            yield _from_utf_16(value, encoding) if is_text else jsonable(value)
+
+    return readable, exactly
 
 
 def encoded(row: dict[str, Any]) -> bytes:
@@ -254,7 +291,7 @@ def _read(connection: sqlite3.Connection, layout: Layout, positions: list[int]) 
     """Read the rows at some positions, in any order."""
     marks = ", ".join("?" * len(positions))
     signals = _signals(connection, layout, positions, marks) if layout.signals else {}
-    readable, chosen = _reading(layout.columns, layout.encoding)
+    readable, chosen = selecting(layout.columns, layout.encoding)
     with exact(connection):
         found = connection.execute(
             f"SELECT rowid, {chosen} FROM main.memory_items AS item WHERE rowid IN ({marks})",
@@ -275,7 +312,7 @@ def _signals(
     connection: sqlite3.Connection, layout: Layout, positions: list[int], marks: str
 ) -> dict[int, list[dict[str, Any]]]:
     """Return what the side table says of rows, by position and in an order that never changes."""
-    readable, chosen = _reading(layout.signals, layout.encoding, "signal")
+    readable, chosen = selecting(layout.signals, layout.encoding, "signal")
     with exact(connection):
         found = connection.execute(
             f"SELECT item.rowid, {chosen} FROM main.memory_items AS item JOIN main.{SIGNALS} AS "
@@ -287,26 +324,6 @@ def _signals(
         pairs = zip(layout.signals, readable(values), strict=True)
         said.setdefault(position, []).append({n: v for n, v in pairs if v is not None})
     return {position: sorted(rows, key=encoded) for position, rows in said.items()}
-
-
-def _reading(
-    columns: Sequence[str], encoding: str, table: str = "item"
-) -> tuple[Callable[[list[Value]], Iterator[Any]], str]:
-    """Return how to make JSON of values, and the SQL that selects them."""
-    names = [f"{table}.{quoted(name)}" for name in columns]
-    if encoding == _UTF_8:
-        return lambda values: map(jsonable, values), ", ".join(names)
-    # SQLite hands out UTF-8, which UTF-16 that is none would not survive: ask for the bytes.
-    exactly = ", ".join(
-        f"CASE typeof({n}) WHEN 'text' THEN CAST({n} AS BLOB) ELSE {n} END, typeof({n}) = 'text'"
-        for n in names
-    )
-
-    def readable(values: list[Value]) -> Iterator[Any]:
-        for value, is_text in zip(values[::2], values[1::2], strict=True):
-            yield _from_utf_16(value, encoding) if is_text else jsonable(value)
-
-    return readable, exactly
 
 
 def _from_utf_16(value: Any, encoding: str) -> Any:

@@ -106,7 +106,7 @@ class TestCompact:
         before = store.read_bytes()
         shown = run("compact", store, "--keep-recent", 50)
         assert shown.exit_code == 0
-        assert "542 of 644 items" in shown.output
+        assert "542 of 644 memories" in shown.output
         assert "600 items" in shown.output
         assert "58 items" in shown.output
         assert "nothing was deleted" in shown.output
@@ -242,7 +242,7 @@ class TestReport:
     ) -> None:
         text = (reported[0] / "record.md").read_text()
         assert "| cap | `keep_recent = 25`, chosen by hand |" in text
-        assert "| goes | 567 of 644 memories |" in text
+        assert "| deletes | 567 of 644 memories |" in text
         assert "`memlab apply record.plan.json`" in text
         assert "horizon" in text
 

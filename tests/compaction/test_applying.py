@@ -5,7 +5,9 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from archives import leave_unfinished
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from invariants import (
@@ -28,7 +30,6 @@ from stores import (
     write_signals,
 )
 
-from memlab.compaction import planning
 from memlab.compaction.applying import ApplyStep, apply, finish
 from memlab.compaction.contents import archived_plans
 from memlab.compaction.planning import plan
@@ -41,14 +42,13 @@ from memlab.errors import (
     CompactionError,
     MemlabError,
     StalePlanError,
-    StoreError,
+    UnsafeDeletionError,
 )
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.lifecycle import LifecycleStore
 from memlab.policies import ImportanceBudget, KeepAll, KeepRecent, NearDuplicate, PurgeSuperseded
 from memlab.store import SqliteMemoryStore
-from memlab.store.archive import create_archive, pack
-from memlab.store.rows import fingerprints
+from memlab.store.records import fingerprint_of, layout_of, records_at
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -79,12 +79,12 @@ def planned(store: Path, keep: int = 4) -> Plan:
 class TestPlanning:
     def test_a_plan_names_what_compaction_would_delete(self, store: Path) -> None:
         made = planned(store)
-        assert [goes.memory_id for goes in made.rows] == [f"e{n}" for n in range(1, 7)]
+        assert [goes.memory_id for goes in made.memories] == [f"e{n}" for n in range(1, 7)]
         assert [kept.memory_id for kept in made.kept] == ["e7", "e8", "e9", "e10"]
-        assert made.boot_before.items == 12
-        assert made.boot_after.items == 6
-        assert made.floor.items == 2
-        assert made.history.items == 13
+        assert made.boot_before.memories == 12
+        assert made.boot_after.memories == 6
+        assert made.floor.memories == 2
+        assert made.total.memories == 13
 
     def test_planning_leaves_no_trace(self, store: Path) -> None:
         before, names = store.read_bytes(), sorted(store.parent.iterdir())
@@ -103,7 +103,9 @@ class TestPlanning:
     def test_a_store_in_memory_is_refused_in_words(self, source: object) -> None:
         if source is SqliteMemoryStore:
             source = SqliteMemoryStore(":memory:")
-        with pytest.raises(StoreError, match=r"in memory has no file .* SqliteMemoryStore\(path\)"):
+        with pytest.raises(
+            UnsafeDeletionError, match=r"in memory has no file .* SqliteMemoryStore\(path\)"
+        ):
             plan(source, KeepRecent(4), now=NOON)  # type: ignore[arg-type]
         if isinstance(source, SqliteMemoryStore):
             source.close()
@@ -117,7 +119,7 @@ class TestPlanning:
         words = ["alpha beta gamma", "alpha beta gamma", "delta epsilon zeta"]
         rows = [row(f"e{n}", title="the same", body=text) for n, text in enumerate(words)]
         made = plan(write_rows(tmp_path / "memory.db", rows), NearDuplicate(), now=NOON)
-        assert [goes.memory_id for goes in made.rows] == ["e0"]
+        assert [goes.memory_id for goes in made.memories] == ["e0"]
 
     def test_the_moment_is_now_unless_given(self, store: Path) -> None:
         before = datetime.now(UTC)
@@ -125,8 +127,8 @@ class TestPlanning:
 
     def test_a_store_without_rows_gives_a_plan_without_rows(self, tmp_path: Path) -> None:
         made = planned(write_rows(tmp_path / "memory.db", []))
-        assert made.rows == made.kept == made.groups == ()
-        assert "0 of 0 items" in str(made)
+        assert made.memories == made.kept == made.groups == ()
+        assert "0 of 0 memories" in str(made)
 
 
 class TestApplying:
@@ -156,7 +158,7 @@ class TestApplying:
         with pytest.raises(AlreadyAppliedError) as caught:
             apply(made)
         assert str(caught.value) == (
-            f"plan {made.digest[:12]} was applied on 2026-03-01 12:00 UTC: 6 rows deleted and "
+            f"plan {made.digest[:12]} was applied on 2026-03-01 12:00 UTC: 6 memories deleted and "
             f"archived in {archive_of(store)}; make a new plan"
         )
         assert rows_of(store) == after
@@ -176,7 +178,7 @@ class TestApplying:
 
     def test_superseded_rows_can_go_too(self, store: Path) -> None:
         made = plan(store, PurgeSuperseded(timedelta(0)), now=NOON)
-        assert [each.memory_id for each in made.rows] == ["old"]
+        assert [each.memory_id for each in made.memories] == ["old"]
         before = rows_of(store)
         assert restore(apply(made)) == 1
         assert rows_of(store) == before
@@ -261,7 +263,7 @@ class TestStalePlans:
         write_rows(store, [row("d2", "semantic"), *episodes(5, start=11)])
         before = rows_of(store)
         assert apply(made).deleted == 6
-        gone = {each.position for each in made.rows}
+        gone = {each.position for each in made.memories}
         assert rows_of(store) == {p: r for p, r in before.items() if p not in gone}
 
     def test_rows_that_no_policy_chooses_among_may_change(self, store: Path) -> None:
@@ -286,22 +288,44 @@ class TestStalePlans:
         with pytest.raises(StalePlanError, match=r"10 gone \(e1, e2, e3, e4, e5 and 5 more\)"):
             apply(made)
 
-    def test_a_plan_made_from_a_changing_store_is_made_again(
-        self, store: Path, monkeypatch: pytest.MonkeyPatch
+    def test_a_memory_that_is_kept_may_be_used_meanwhile(self, store: Path) -> None:
+        write_signals(store, "e10", importance=0.5, access_count=1)
+        made = planned(store)
+        write_signals(store, "e10", importance=0.5, access_count=2)
+        assert apply(made).deleted == 6
+
+    def test_a_plan_is_of_one_moment_though_somebody_writes_while_it_is_made(
+        self, store: Path
     ) -> None:
-        load, changes = planning.load, iter(["new"])
+        class Meddler(KeepRecent):
+            """A policy while which somebody writes."""
 
-        def load_and_be_overtaken(source: str, **options: bool) -> object:
-            frame = load(source, **options)
-            if title := next(changes, None):
-                run_sql(store, f"UPDATE memory_items SET title = '{title}' WHERE rowid = 4")
-            return frame
+            def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
+                run_sql(store, "UPDATE memory_items SET title = 'new' WHERE rowid = 4")
+                return super().evict(rows, now=now)
 
-        monkeypatch.setattr(planning, "load", load_and_be_overtaken)
         with closing(sqlite3.connect(store)) as connection:
             connection.execute("SELECT * FROM memory_items")  # somebody has the store open
-            made = planned(store)
-        assert made.rows[0].title == "new"
+            made = plan(store, Meddler(4), now=NOON)
+        assert made.memories[0].title == "title of e1"
+        with pytest.raises(StalePlanError, match=r"1 changed \(e1\)"):
+            apply(made)
+
+    def test_a_plan_of_a_store_that_nobody_has_open_is_made_again_when_somebody_writes(
+        self, store: Path
+    ) -> None:
+        writes = iter(["new"])
+
+        class Meddler(KeepRecent):
+            """A policy while which somebody writes once, and closes the store again."""
+
+            def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
+                if title := next(writes, None):
+                    run_sql(store, f"UPDATE memory_items SET title = '{title}' WHERE rowid = 4")
+                return super().evict(rows, now=now)
+
+        made = plan(store, Meddler(4), now=NOON)
+        assert made.memories[0].title == "new"
         assert apply(made).deleted == 6
 
 
@@ -374,24 +398,23 @@ class TestTriggers:
         made = planned(store)
         forged = plan(store, KeepRecent(4), now=NOON)
         run_sql(store, "UPDATE memory_items SET kind = 'episodic' WHERE memory_id = 'd1'")
-        decision = next(r for r in planned(store, 0).rows if r.memory_id == "d1")
+        decision = next(r for r in planned(store, 0).memories if r.memory_id == "d1")
         run_sql(store, "UPDATE memory_items SET kind = 'semantic' WHERE memory_id = 'd1'")
         (as_it_is,) = fingerprints_at(store, decision.position)
         forged = Plan(
             made.store, made.made_at, made.policy, made.token_rule, made.groups,
-            (decision._replace(fingerprint=as_it_is), *made.rows), made.kept,
+            (decision._replace(fingerprint=as_it_is), *made.memories), made.kept,
         )  # fmt: skip
         before = rows_of(store)
-        with pytest.raises(CompactionError, match="1 of 2 load-bearing rows"):
+        with pytest.raises(CompactionError, match="names 'd1', which is load-bearing"):
             apply(forged)
         assert rows_of(store) == before
 
 
 def fingerprints_at(store: Path, position: int) -> list[str]:
     with closing(sqlite3.connect(store)) as connection:
-        return [
-            print_ for _, print_ in fingerprints(connection, f"(SELECT {position} AS position)")
-        ]
+        found = records_at(connection, layout_of(connection), [position])
+        return [fingerprint_of(record) for _, record in found]
 
 
 class TestBeingStopped:
@@ -410,7 +433,7 @@ class TestBeingStopped:
             assert apply(made).deleted == 6
         assert_compacted(before, rows_of(store), 4)
         assert {position: len(found) for position, found in copies_of(store).items()} == {
-            each.position: 1 for each in made.rows
+            each.position: 1 for each in made.memories
         }
 
     def test_copies_that_were_not_needed_are_dropped_again(self, store: Path) -> None:
@@ -463,7 +486,7 @@ class TestBeingStopped:
         assert restore(made.digest, store=store) == 6
         assert rows_of(store) == before
         apply(planned(store, 2))
-        assert [(e.rows, e.restored, bool(e.finished_at)) for e in archived_plans(store)] == [
+        assert [(e.memories, e.restored, bool(e.finished_at)) for e in archived_plans(store)] == [
             (6, 6, True),
             (8, 0, True),
         ]
@@ -502,16 +525,6 @@ class TestBeingStopped:
         assert rows_of(store) == (before if committed else after)
         assert restore(receipt) == (0 if committed else 6)
         assert rows_of(store) == before
-
-
-def leave_unfinished(store: Path, made: Plan) -> None:
-    """Leave the archive as a process does that dies between its copies and its deletion."""
-    with (
-        closing(sqlite3.connect(store)) as connection,
-        create_archive(store, connection) as archive,
-        archive.copying(made, pack(made), NOON),
-    ):
-        pass
 
 
 class TestRestoring:
@@ -560,7 +573,7 @@ class TestRestoring:
     def test_an_unknown_id_restores_nothing(self, store: Path) -> None:
         receipt = apply(planned(store))
         after = rows_of(store)
-        with pytest.raises(ArchiveError, match="took out no row nobody"):
+        with pytest.raises(ArchiveError, match="deleted no memory nobody"):
             restore(receipt, ids=["e1", "nobody"])
         assert rows_of(store) == after
 
@@ -682,11 +695,29 @@ class TestPermissions:
         restore(receipt, into=store.with_name("restored.db"))
         assert store.with_name("restored.db").stat().st_mode & 0o777 == mode
 
-    def test_permissions_drawn_tighter_since_hold_for_the_archive_too(self, store: Path) -> None:
+    def test_an_archive_that_more_may_read_than_the_store_is_refused(self, store: Path) -> None:
         apply(planned(store, 8))
+        archive_of(store).chmod(0o644)
         store.chmod(0o600)
-        apply(planned(store))
-        assert archive_of(store).stat().st_mode & 0o777 == 0o600
+        before = rows_of(store)
+        with pytest.raises(ArchiveError, match=r"more people than the store; .* chmod 600"):
+            apply(planned(store))
+        assert rows_of(store) == before
+        archive_of(store).chmod(0o600)
+        assert apply(planned(store)).deleted == 4
+
+    def test_a_file_that_a_link_in_the_archives_place_points_to_is_left_alone(
+        self, store: Path, tmp_path: Path
+    ) -> None:
+        private = tmp_path / "private"
+        private.write_text("somebody's")
+        private.chmod(0o600)
+        archive_of(store).symlink_to(private)
+        before = rows_of(store)
+        with pytest.raises(ArchiveError):
+            apply(planned(store))
+        assert rows_of(store) == before
+        assert (private.read_text(), private.stat().st_mode & 0o777) == ("somebody's", 0o600)
 
 
 class TestForeignArchives:
@@ -701,13 +732,13 @@ class TestForeignArchives:
     def test_another_database_in_its_place_is_refused(self, store: Path) -> None:
         run_sql(archive_of(store), "CREATE TABLE applies (x)")
         before = rows_of(store)
-        with pytest.raises(ArchiveError, match="is not an archive of format 1"):
+        with pytest.raises(ArchiveError, match="is not an archive of format 1 or 2"):
             apply(planned(store))
         assert rows_of(store) == before
 
     def test_an_archive_of_a_later_format_is_refused(self, store: Path) -> None:
         receipt = apply(planned(store))
-        run_sql(archive_of(store), "PRAGMA user_version = 2")
+        run_sql(archive_of(store), "PRAGMA user_version = 3")
         after = rows_of(store)
         with pytest.raises(ArchiveError, match="use the memlab that wrote it"):
             restore(receipt)
@@ -723,9 +754,12 @@ class TestForeignArchives:
 
     def test_copies_that_were_tampered_with_do_not_come_back(self, store: Path) -> None:
         receipt = apply(planned(store))
-        run_sql(archive_of(store), "UPDATE archived SET title = 'forged' WHERE position = 4")
+        run_sql(
+            archive_of(store),
+            "UPDATE archived SET record = replace(record, 'title of e1', 'forged')",
+        )
         after = rows_of(store)
-        with pytest.raises(ArchiveError, match="would not have come back as they were"):
+        with pytest.raises(ArchiveError, match=r"copy of 4 in .* is not what was archived"):
             restore(receipt)
         assert rows_of(store) == after
 
@@ -770,10 +804,10 @@ def test_any_rows_restored_are_byte_for_byte_what_they_were(
     before = rows_of(store)
     made = plan(store, KeepRecent(0), now=NOON)
     receipt = apply(made)
-    ids = [each.memory_id for number, each in enumerate(made.rows) if number in chosen]
-    if made.rows:
+    ids = [each.memory_id for number, each in enumerate(made.memories) if number in chosen]
+    if made.memories:
         assert restore(receipt, ids=ids) == len(ids)
-    positions = {each.position for each in made.rows if each.memory_id not in ids}
+    positions = {each.position for each in made.memories if each.memory_id not in ids}
     assert rows_of(store) == {p: r for p, r in before.items() if p not in positions}
     assert_load_bearing_rows_stay(before, rows_of(store))
     assert_nothing_lost(before, store)

@@ -83,7 +83,7 @@ class CompactionUnderStops(RuleBasedStateMachine):
             pass
         except (StalePlanError, AlreadyAppliedError):
             committed = False
-        positions = {each.position for each in chosen.rows} if committed else set()
+        positions = {each.position for each in chosen.memories} if committed else set()
         expected = {p: found for p, found in before.items() if p not in positions}
         assert rows_of(self.store) == expected
         self.taken_out |= {before[p] for p in positions & before.keys()}

@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlab.compaction.plans import Group, KeptRow, Plan, PlannedRow, Receipt, Size
-from memlab.compaction.wire import as_data, in_words
+from memlab.compaction.plans import Group, KeptMemory, Plan, PlannedMemory
+from memlab.compaction.receipts import Receipt
+from memlab.compaction.wire import as_data
+from memlab.compaction.words import in_words
 from memlab.errors import PlanError
+from memlab.items import Size
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOSTILE = "\x1b[31m<script>alert(1)</script>\u202e\0&'\""
@@ -20,8 +23,9 @@ TEXT = st.text(max_size=12)
 COUNT = st.integers(0, 2**63 - 1)
 POSITION = st.integers(-(2**63), 2**63 - 1)
 GROUPS = st.builds(Group, st.booleans(), TEXT, TEXT, TEXT, COUNT, COUNT)
-ROWS = st.builds(PlannedRow, POSITION, TEXT, TEXT, TEXT, TEXT, COUNT, TEXT, TEXT, TEXT)
-KEPT = st.builds(KeptRow, POSITION, TEXT, TEXT)
+KEY = POSITION | TEXT
+PLANNED = st.builds(PlannedMemory, KEY, POSITION, TEXT, TEXT, TEXT, TEXT, COUNT, TEXT, TEXT)
+KEPT = st.builds(KeptMemory, KEY, TEXT, TEXT)
 SETTINGS = st.one_of(st.none(), st.booleans(), COUNT, st.floats(allow_nan=False), TEXT)
 MOMENTS = st.datetimes(timezones=st.just(UTC))
 PLANS = st.builds(
@@ -31,7 +35,7 @@ PLANS = st.builds(
     policy=st.dictionaries(TEXT, SETTINGS, max_size=3),
     token_rule=TEXT,
     groups=st.lists(GROUPS, max_size=4).map(tuple),
-    rows=st.lists(ROWS, max_size=25).map(tuple),
+    memories=st.lists(PLANNED, max_size=25).map(tuple),
     kept=st.lists(KEPT, max_size=4).map(tuple),
 )
 SIZES = st.builds(Size, COUNT, COUNT)
@@ -50,14 +54,14 @@ RECEIPTS = st.builds(
 )
 
 
-def planned(position: int, **fields: object) -> PlannedRow:
-    return PlannedRow(
-        position, f"e{position}", "episodic", "a title", "beyond-newest", 10, NOON.isoformat(),
-        f"{position:032x}", "",
+def planned(position: int, **fields: object) -> PlannedMemory:
+    return PlannedMemory(
+        position, position, f"e{position}", "episodic", "a title", "beyond-newest", 10,
+        NOON.isoformat(), f"{position:032x}",
     )._replace(**fields)  # fmt: skip
 
 
-def plan_of(*rows: PlannedRow) -> Plan:
+def plan_of(*memories: PlannedMemory) -> Plan:
     return Plan(
         store="/srv/memory.db",
         made_at=NOON,
@@ -67,10 +71,10 @@ def plan_of(*rows: PlannedRow) -> Plan:
             Group(False, "load-bearing", "semantic", "load-bearing", 3, 90),
             Group(False, "prunable", "episodic", "kept", 2, 20),
             Group(False, "superseded", "episodic", "superseded", 4, 40),
-            Group(True, "prunable", "episodic", "beyond-newest", len(rows), 10 * len(rows)),
+            Group(True, "prunable", "episodic", "beyond-newest", len(memories), 10 * len(memories)),
         ),
-        rows=rows,
-        kept=(KeptRow(901, "k1", "aa"), KeptRow(902, "k2", "bb")),
+        memories=memories,
+        kept=(KeptMemory(901, "k1", "aa"), KeptMemory(902, "k2", "bb")),
     )
 
 
@@ -82,7 +86,7 @@ def receipt_of(plan: Plan) -> Receipt:
         policy=plan.policy,
         made_at=NOON,
         applied_at=NOON,
-        deleted=len(plan.rows),
+        deleted=len(plan.memories),
         boot_before=plan.boot_before,
         boot_after=plan.boot_after,
         token_rule=plan.token_rule,
@@ -105,21 +109,21 @@ class TestJson:
     def test_plans_pickle(self, plan: Plan) -> None:
         assert pickle.loads(pickle.dumps(plan)) == plan
 
-    def test_every_row_has_a_line_of_its_own(self) -> None:
+    def test_every_memory_has_a_line_of_its_own(self) -> None:
         lines = plan_of(planned(1), planned(2)).to_json().splitlines()
         (line,) = [line for line in lines if '"e1"' in line]
         assert line == (
-            ' {"position": 1, "memory_id": "e1", "kind": "episodic", "title": "a title", "reason": '
-            '"beyond-newest", "tokens": 10, "created_at": "2026-03-01T12:00:00+00:00", '
-            '"fingerprint": "00000000000000000000000000000001", "signals": ""},'
+            ' {"key": 1, "position": 1, "memory_id": "e1", "kind": "episodic", "title": "a title", '
+            '"reason": "beyond-newest", "tokens": 10, "created_at": "2026-03-01T12:00:00+00:00", '
+            '"fingerprint": "00000000000000000000000000000001"},'
         )
 
-    def test_two_plans_differ_in_the_lines_of_the_rows_that_differ(self) -> None:
+    def test_two_plans_differ_in_the_lines_of_the_memories_that_differ(self) -> None:
         one = plan_of(*map(planned, range(1, 40))).to_json().splitlines()
         other = plan_of(*map(planned, range(1, 41))).to_json().splitlines()
         changed = {line.rstrip(",") for line in one} ^ {line.rstrip(",") for line in other}
         digests = [line for line in changed if line.startswith('"digest"')]
-        counts = [line for line in changed if '"items"' in line]
+        counts = [line for line in changed if '"memories": ' in line and "label" in line]
         rows = [line for line in changed if '"position": 40' in line]
         assert (len(digests), len(counts), len(rows), len(changed)) == (2, 2, 1, 5)
 
@@ -136,15 +140,17 @@ class TestNames:
             replace(plan, store="/srv/other.db"),
             replace(plan, made_at=NOON + timedelta(seconds=1)),
             replace(plan, policy={"policy": "recent", "keep": 3}),
-            replace(plan, rows=(planned(1, fingerprint="ff"),)),
+            replace(plan, memories=(planned(1, fingerprint="ff"),)),
             replace(plan, kept=()),
         ]
         assert len({each.digest for each in [plan, *others]}) == 6
 
-    def test_the_fingerprint_depends_on_the_rows_alone(self) -> None:
+    def test_the_fingerprint_depends_on_the_memories_alone(self) -> None:
         plan = plan_of(planned(1))
         assert replace(plan, made_at=NOON + timedelta(1)).fingerprint == plan.fingerprint
-        assert replace(plan, rows=(planned(1, fingerprint="f"),)).fingerprint != plan.fingerprint
+        assert (
+            replace(plan, memories=(planned(1, fingerprint="f"),)).fingerprint != plan.fingerprint
+        )
         assert replace(plan, kept=plan.kept[1:]).fingerprint != plan.fingerprint
 
     def test_a_plan_is_frozen(self) -> None:
@@ -166,8 +172,10 @@ class TestReadingBadFiles:
             (b"\xff\xfe\xfa", "this is not a plan: it is not JSON"),
             ("[]", "this is not a plan: it has no 'memlab_plan'"),
             ('{"memlab_receipt": 1}', "this is not a plan: it has no 'memlab_plan'"),
-            ('{"memlab_plan": 2}', "this plan has format 2 and this memlab reads 1"),
-            ('{"memlab_plan": 1}', "this is not a whole plan: 'store'; make a new one"),
+            ('{"memlab_plan": 3}', "this plan has format 3 and this memlab reads 1 and 2"),
+            ('{"memlab_plan": 2}', "this is not a whole plan: 'store'; make a new one"),
+            ('{"memlab_plan": 1}', "this is not a whole plan: 'groups'; make a new one"),
+            ('{"memlab_plan": 1, "groups": [1]}', "this is not a whole plan:"),
         ],
     )
     def test_what_is_no_plan_is_refused_in_words(self, text: str | bytes, words: str) -> None:
@@ -182,10 +190,10 @@ class TestReadingBadFiles:
             ("made_at", "yesterday"),
             ("made_at", "2026-03-01T12:00:00"),
             ("policy", []),
-            ("rows", {}),
-            ("rows", ["e1"]),
-            ("rows", [{"position": 1}]),
-            ("kept", [{"position": True, "memory_id": "k", "fingerprint": ""}]),
+            ("memories", {}),
+            ("memories", ["e1"]),
+            ("memories", [{"position": 1}]),
+            ("kept", [{"key": True, "memory_id": "k", "fingerprint": ""}]),
             ("groups", None),
         ],
     )
@@ -201,7 +209,7 @@ class TestReadingBadFiles:
 
     def test_a_receipt_without_its_fields_is_refused(self) -> None:
         with pytest.raises(PlanError, match="this is not a whole receipt: 'digest'"):
-            Receipt.from_json('{"memlab_receipt": 1}')
+            Receipt.from_json('{"memlab_receipt": 2}')
 
 
 class TestShowing:
@@ -211,22 +219,22 @@ class TestShowing:
             f"plan {plan.digest[:12]} for /srv/memory.db\n"
             "  policy        recent(keep=2, by='position')\n"
             "  made          2026-03-01 12:00 UTC\n"
-            "  goes          2 of 11 items (18.2%), 20 of 170 tokens (11.8%)\n"
-            "  floor         3 load-bearing items, 90 tokens\n"
-            "  boot context  7 items, 130 tokens -> 5 items, 110 tokens\n"
+            "  deletes       2 of 11 memories (18.2%), 20 of 170 tokens (11.8%)\n"
+            "  floor         3 load-bearing memories, 90 tokens\n"
+            "  boot context  7 memories, 130 tokens -> 5 memories, 110 tokens\n"
             "  tokens        characters / 4, an estimate\n"
             "\n"
-            "goes\n"
-            "  label     kind      reason         items  tokens\n"
-            "  prunable  episodic  beyond-newest      2      20\n"
+            "deletes\n"
+            "  label     kind      reason         memories  tokens\n"
+            "  prunable  episodic  beyond-newest         2      20\n"
             "\n"
-            "stays\n"
-            "  label         kind      reason        items  tokens\n"
-            "  load-bearing  semantic  load-bearing      3      90\n"
-            "  prunable      episodic  kept              2      20\n"
-            "  superseded    episodic  superseded        4      40\n"
+            "keeps\n"
+            "  label         kind      reason        memories  tokens\n"
+            "  load-bearing  semantic  load-bearing         3      90\n"
+            "  prunable      episodic  kept                 2      20\n"
+            "  superseded    episodic  superseded           4      40\n"
             "\n"
-            "what goes, oldest first\n"
+            "what it deletes, oldest first\n"
             "  position  created     tokens  reason         id  title\n"
             "         1  2026-03-01      10  beyond-newest  e1  a title\n"
             "         2  2026-03-01      10  expired        e2  a title"
@@ -234,16 +242,16 @@ class TestShowing:
 
     def test_a_plan_that_deletes_nothing_says_so(self) -> None:
         plan = replace(plan_of(), groups=plan_of().groups[:3])
-        assert "goes          0 of 9 items (0.0%), 0 of 150 tokens (0.0%)" in str(plan)
-        assert "\ngoes\n  nothing\n" in str(plan)
+        assert "deletes       0 of 9 memories (0.0%), 0 of 150 tokens (0.0%)" in str(plan)
+        assert "\ndeletes\n  nothing\n" in str(plan)
 
     def test_a_plan_for_an_empty_store_prints(self) -> None:
-        assert "0 of 0 items (0.0%)" in str(replace(plan_of(), groups=(), kept=()))
+        assert "0 of 0 memories (0.0%)" in str(replace(plan_of(), groups=(), kept=()))
 
-    def test_a_large_plan_lists_ten_rows_and_counts_the_rest(self) -> None:
+    def test_a_large_plan_lists_ten_memories_and_counts_the_rest(self) -> None:
         text = str(plan_of(*map(planned, range(1, 1001))))
         assert len(text.splitlines()) == 31
-        assert "and 990 more between them, all in the plan's rows" in text
+        assert "and 990 more between them, all in the plan's memories" in text
         assert "e5 " in text
         assert "e996 " in text
         assert "e6 " not in text
@@ -252,7 +260,7 @@ class TestShowing:
         receipt = receipt_of(plan_of(planned(1)))
         assert receipt.undo == f"memlab restore '/srv/my memory.db' {receipt.digest[:12]}"
         assert f"undo          {receipt.undo}" in str(receipt)
-        assert "deleted       1 rows" in str(receipt)
+        assert "deleted       1 memory" in str(receipt)
 
     def test_a_receipt_for_nothing_offers_no_way_back(self) -> None:
         text = str(replace(receipt_of(plan_of()), archive=None))

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from invariants import archive_of, assert_sound, rows_of
 from stores import Row, episodes, row, row_lists, run_sql, write_rows
 
-from memlab.compaction import applying as compaction
 from memlab.compaction import reclaim
 from memlab.compaction.applying import apply
 from memlab.compaction.planning import plan
@@ -21,6 +20,7 @@ from memlab.compaction.reclaim import VacuumStep, in_bytes, space, vacuum
 from memlab.compaction.restoring import restore
 from memlab.errors import StoreError
 from memlab.policies import KeepRecent
+from memlab.sources import memory_items
 from memlab.store import SqliteMemoryStore
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -153,8 +153,8 @@ def test_a_sqlite_that_moves_rows_is_refused(store: Path, monkeypatch: pytest.Mo
 def test_a_store_that_somebody_writes_to_is_refused_in_words(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connect = compaction.connect
-    monkeypatch.setattr(compaction, "connect", lambda path: connect(path, busy_timeout=0.05))
+    connect = memory_items.connect
+    monkeypatch.setattr(memory_items, "connect", lambda path: connect(path, busy_timeout=0.05))
     with closing(sqlite3.connect(store, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="locked by another process"):

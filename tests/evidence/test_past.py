@@ -18,7 +18,7 @@ from memlab.evidence.past import past_of
 from memlab.frame.loading import load
 from memlab.policies import KeepRecent, Pipeline, decide
 from memlab.policies.learned import Learned
-from memlab.store.archive import archive_path
+from memlab.store.archive_place import archive_path
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -72,7 +72,8 @@ def test_a_copy_whose_place_or_name_is_taken_is_left_out(tmp_path: Path) -> None
 def test_a_copy_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(3))
     compact(store, 1)
-    run_sql(archive_path(store), "UPDATE archived SET created_at = 'once' WHERE memory_id = 'e1'")
+    change = "UPDATE archived SET record = replace(record, '2026-03-01', 'once') WHERE key = 1"
+    run_sql(archive_path(store), change)
     assert past_ids(store) == ["e2", "e3"]
 
 
@@ -112,7 +113,7 @@ def test_a_plan_learns_from_what_was_archived(
     frame = load(store)
     expected = decide(frame, policy.after(load(whole)), now=NOON)[c.KEEP]
     made = plan(store, policy, now=NOON)
-    assert [each.memory_id for each in made.rows] == frame.loc[~expected, c.MEMORY_ID].tolist()
+    assert [each.memory_id for each in made.memories] == frame.loc[~expected, c.MEMORY_ID].tolist()
     assert not expected.equals(decide(frame, policy, now=NOON)[c.KEEP])
 
 
@@ -124,6 +125,6 @@ def test_a_plan_names_what_a_policy_is_and_not_its_past(compacted: tuple[Path, P
 def test_only_a_policy_that_learns_needs_the_archive(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(5))
     archive_path(store).write_bytes(b"something else entirely" * 50)
-    assert len(plan(store, KeepRecent(2), now=NOON).rows) == 3
+    assert len(plan(store, KeepRecent(2), now=NOON).memories) == 3
     with pytest.raises(ArchiveError):
         plan(store, Learned(2), now=NOON)

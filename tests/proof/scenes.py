@@ -84,7 +84,7 @@ def _whole_and_plan(folder: Path, journal: str) -> tuple[Path, Plan]:
 def scene_of_apply(folder: Path, journal: str) -> Scene:
     store, made = _whole_and_plan(folder, journal)
     rows = rows_of(store)
-    gone = {row.position for row in made.rows}
+    gone = {row.position for row in made.memories}
     left = {position: row for position, row in rows.items() if position not in gone}
     assert_compacted(rows, left, KEEP)
     return Scene(tasks.apply_plan, made.to_json(), store, rows, rows, left, signals_of(store))

@@ -10,7 +10,7 @@ from invariants import assert_sound, is_load_bearing_row, is_prunable_row, rows_
 import memlab
 from memlab.compaction.applying import apply
 from memlab.compaction.planning import plan
-from memlab.compaction.plans import Receipt
+from memlab.compaction.receipts import Receipt
 from memlab.compaction.restoring import restore
 from memlab.errors import AlreadyAppliedError, ArchiveError, StalePlanError
 from memlab.policies import KeepRecent
@@ -61,13 +61,13 @@ def _plan_and_apply_while_running(store: Path, children: Children, pids: list[in
     while writing_still:
         writing_still = children.any_running(pids)  # so the last plan is made in peace
         made = plan(store, KeepRecent(writing.KEEP // 2))
-        if not made.rows:
+        if not made.memories:
             continue
         tally["plans"] += 1
         try:
             receipt = apply(made)
         except StalePlanError as error:
-            decided = {row.memory_id for row in (*made.rows, *made.kept)}
+            decided = {row.memory_id for row in (*made.memories, *made.kept)}
             tally["stale"] += decided.issuperset(error.memory_ids)
             continue
         tally["applied"] += 1
@@ -130,7 +130,7 @@ def test_of_plans_that_overlap_each_is_applied_whole_or_refused(
     gone: set[int] = set()
     for each, made in zip(ended, plans, strict=True):
         if each.error is None:
-            gone |= {row.position for row in made.rows}
+            gone |= {row.position for row in made.memories}
         else:
             assert isinstance(each.error, StalePlanError)
     assert gone

@@ -199,13 +199,17 @@ def test_exports_keep_every_text(applied: tuple[Path, Plan, Receipt], scratch: P
             value.decode() if isinstance(value, bytes) else value
             for value in rows[row.position][1:15]
         ]
-        for row in made.rows
+        for row in made.memories
     ]
     assert lines.read_bytes().isascii()
     objects = [json.loads(line) for line in lines.read_text().split("\n")[:-1]]
-    assert [[each[name] for name in COLUMNS] for each in objects] == wanted
+    assert [[each.get(name) for name in COLUMNS] for each in objects] == wanted
     parquet = pq.read_table(table).to_pylist()
-    assert [[each[name] for name in COLUMNS] for each in parquet] == wanted
+    for each, values in zip(parquet, wanted, strict=True):
+        record = json.loads(each["record"])
+        assert [record.get(name) for name in COLUMNS] == values
+        for name, value in zip(COLUMNS, values, strict=True):
+            assert each.get(name, value) == value
 
 
 def test_exports_keep_ten_million_characters(store: Path, scratch: Path) -> None:

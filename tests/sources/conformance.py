@@ -1,8 +1,9 @@
 """What every source must do, whatever store it reads: one suite, a line of test an adapter.
 
-    class TestMemoryItems(Conformance):
+    class TestMemoryItems(Compacted):
         lab_type = MemoryItemsLab
 
+One that refuses to delete subclasses ``Conformance``.
 A lab makes a store of its kind and looks at it without the adapter. Where deleting is refused its
 ``deletes`` is False, and the suite asks for the refusal instead.
 """
@@ -440,4 +441,4 @@ def prints(records: list[tuple[Key, bytes]]) -> dict[Key, str]:
 
 
 def deleted_by(plan: Any) -> int:
-    return len(plan.rows)
+    return len(plan.memories)

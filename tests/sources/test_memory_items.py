@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from stores import RawText, row, run_sql, write_rows
 
 from memlab.store.signals import SIGNAL_COLUMNS
-from sources.conformance import Conformance
+from sources.conformance import Compacted
 
 _SIDE = ", ".join(f"{name} {kind}" for name, kind in SIGNAL_COLUMNS.items())
 
@@ -87,13 +87,13 @@ class Utf16Lab(MemoryItemsLab):
     encoding = "UTF-16le"
 
 
-class TestMemoryItems(Conformance):
+class TestMemoryItems(Compacted):
     lab_type = MemoryItemsLab
 
 
-class TestMemoryItemsWithARollbackJournal(Conformance):
+class TestMemoryItemsWithARollbackJournal(Compacted):
     lab_type = RollbackLab
 
 
-class TestMemoryItemsInUtf16(Conformance):
+class TestMemoryItemsInUtf16(Compacted):
     lab_type = Utf16Lab

@@ -34,7 +34,7 @@ def test_a_path_is_the_store_of_an_agent(tmp_path: Path) -> None:
         source = open_source(name)
         assert isinstance(source, MemoryItems)
         assert source.path == path
-        assert source.name == str(name)
+        assert source.name == str(path)
         assert source.archive == tmp_path / "memory.db.archive.db"
 
 

@@ -1,27 +1,25 @@
-"""Looking into an archive, with memlab and without."""
+"""The file of an archive: as SQLite shows it, and when it is not what it should be."""
 
 import json
 import sqlite3
-import threading
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pandas as pd
 import pytest
-from invariants import archive_of, assert_nothing_lost, copies_of, rows_of
-from stores import RawText, episodes, row, run_sql, write_rows, write_signals
+from invariants import archive_of
+from stores import episodes, row, run_sql, write_rows, write_signals
 
-from memlab.compaction.applying import ApplyStep, apply
-from memlab.compaction.contents import archived_plans, archived_rows, drop_archived, export_archived
+from memlab.compaction.applying import apply
+from memlab.compaction.contents import archived_plans
 from memlab.compaction.planning import plan
-from memlab.compaction.plans import Receipt
-from memlab.compaction.restoring import restore
+from memlab.compaction.receipts import Receipt
 from memlab.compaction.wire import as_data
 from memlab.doctor import Status, diagnose
 from memlab.errors import ArchiveError, UnfilledArchiveError
 from memlab.policies import KeepRecent
-from memlab.store.archive import archive_path, open_archive
+from memlab.store.archive_file import open_archive
+from memlab.store.archive_place import place_beside
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -41,9 +39,10 @@ class TestPlainSqlite:
         receipt = compacted(store, 4)
         with closing(sqlite3.connect(archive_of(store))) as connection:
             connection.row_factory = sqlite3.Row
-            shown = [dict(each) for each in connection.execute("SELECT * FROM archived_rows")]
-            assert connection.execute("PRAGMA user_version").fetchone()[0] == 1
+            shown = [dict(each) for each in connection.execute("SELECT * FROM archived_memories")]
+            assert connection.execute("PRAGMA user_version").fetchone()[0] == 2
         assert [each["memory_id"] for each in shown] == ["e1", "e2", "e3", "e4", "e5", "e6"]
+        assert json.loads(shown[0].pop("record"))["memory_id"] == "e1"
         assert shown[0] == {
             **row("e1", "episodic", "merged"),
             "source_event_id": None,
@@ -54,8 +53,8 @@ class TestPlainSqlite:
             "finished_at": NOON.isoformat(),
             "restored_at": None,
             "reason": "beyond-newest",
-            "position": 2,
-            "signals": None,
+            "key": 2,
+            "memory_signals": None,
         }
 
     def test_the_policy_is_kept_as_data(self, store: Path) -> None:
@@ -69,7 +68,8 @@ class TestPlainSqlite:
         compacted(store, 4)
         with closing(sqlite3.connect(archive_of(store))) as connection:
             found = connection.execute(
-                "SELECT signals ->> 'namespace', signals ->> 'importance' FROM archived_rows "
+                "SELECT record ->> '$.memory_signals[0].namespace', "
+                "record ->> '$.memory_signals[0].importance' FROM archived_memories "
                 "WHERE memory_id = 'e1'"
             ).fetchall()
         assert found == [("billing", 0.25)]
@@ -82,195 +82,13 @@ class TestPlainSqlite:
         ]
 
 
-class TestListing:
-    def test_plans_are_listed_oldest_first(self, store: Path) -> None:
-        first, second = compacted(store, 8), compacted(store, 4, days=1)
-        restore(second, ids=["e3"])
-        entries = archived_plans(store)
-        assert [entry.digest for entry in entries] == [first.digest, second.digest]
-        assert [(entry.rows, entry.left, entry.restored) for entry in entries] == [
-            (2, 2, 0),
-            (4, 4, 1),
-        ]
-        assert entries[1].finished_at == NOON + timedelta(1)
-
-    def test_rows_are_listed_in_the_order_they_were_taken_out(self, store: Path) -> None:
-        compacted(store, 8)
-        compacted(store, 4, days=1)
-        frame = archived_rows(store)
-        assert frame["memory_id"].tolist() == ["e1", "e2", "e3", "e4", "e5", "e6"]
-        assert frame["position"].tolist() == [2, 3, 4, 5, 6, 7]
-
-    def test_one_plan_can_be_listed_alone(self, store: Path) -> None:
-        compacted(store, 8)
-        digest = compacted(store, 4, days=1).digest
-        assert archived_rows(store, digest=digest[:10])["memory_id"].tolist() == [
-            "e3",
-            "e4",
-            "e5",
-            "e6",
-        ]
-
-    @pytest.mark.parametrize(
-        ("text", "found"),
-        [
-            ("BODY OF E3", ["e3"]),
-            ("e1", ["e1"]),
-            ("merged", ["e1", "e2", "e3", "e4", "e5", "e6"]),
-            ("%", ["odd"]),
-            ("ü", ["odd"]),
-            ("' OR 1 --", []),
-        ],
-    )
-    def test_a_search_looks_in_id_title_body_and_tags(
-        self, store: Path, text: str, found: list[str]
-    ) -> None:
-        write_rows(store, [row("odd", rowid=0, title="100 %", body="grün")])
-        compacted(store, 4)
-        assert archived_rows(store, search=text)["memory_id"].tolist() == found
-
-    def test_bytes_that_are_no_text_are_shown_all_the_same(self, store: Path) -> None:
-        write_rows(store, [row("odd", rowid=0, source_event_id=RawText(b"\xff"))])
-        compacted(store, 4)
-        assert archived_rows(store, search="odd")["title"].tolist() == ["title of odd"]
-
-    def test_looking_leaves_no_trace(self, store: Path) -> None:
-        compacted(store, 4)
-        before = {path.name: path.read_bytes() for path in store.parent.iterdir()}
-        archived_plans(store)
-        archived_rows(store, search="e1")
-        assert {path.name: path.read_bytes() for path in store.parent.iterdir()} == before
-
-    def test_without_an_archive_it_says_so(self, store: Path) -> None:
-        with pytest.raises(ArchiveError, match="no plan has taken anything out"):
-            archived_plans(store)
-
-
-class TestExporting:
-    def test_jsonl_holds_every_column_of_every_row(self, store: Path, tmp_path: Path) -> None:
-        write_signals(store, "e1", importance=0.25)
-        receipt = compacted(store, 4)
-        assert export_archived(store, tmp_path / "out.jsonl") == 6
-        lines = (tmp_path / "out.jsonl").read_text().splitlines()
-        first = json.loads(lines[0])
-        assert len(lines) == 6
-        assert first["digest"] == receipt.digest
-        assert first["signals"]["importance"] == 0.25
-        assert {name: first[name] for name in row("e1")} == row("e1", "episodic", "merged")
-
-    def test_jsonl_keeps_values_of_any_type(self, store: Path, tmp_path: Path) -> None:
-        odd = row("odd", rowid=0, source_event_id=RawText(b"\xff\0"), source_sequence=b"\xfe")
-        write_rows(store, [odd])
-        compacted(store, 4)
-        export_archived(store, tmp_path / "out.jsonl", search="odd")
-        (line,) = (tmp_path / "out.jsonl").read_text().splitlines()
-        assert json.loads(line)["source_event_id"] == {"text": "ff00"}
-        assert json.loads(line)["source_sequence"] == {"blob": "fe"}
-
-    def test_jsonl_cannot_steer_a_terminal(self, store: Path, tmp_path: Path) -> None:
-        write_rows(store, [row("odd", rowid=0, title="\x1b[31m\u202e\0")])
-        compacted(store, 4)
-        export_archived(store, tmp_path / "out.jsonl")
-        text = (tmp_path / "out.jsonl").read_text()
-        assert all(char.isprintable() or char == "\n" for char in text)
-
-    def test_parquet_holds_every_column_of_every_row(self, store: Path, tmp_path: Path) -> None:
-        receipt = compacted(store, 4)
-        assert export_archived(store, tmp_path / "out.parquet", digest=receipt.digest) == 6
-        frame = pd.read_parquet(tmp_path / "out.parquet")
-        assert frame["memory_id"].tolist() == ["e1", "e2", "e3", "e4", "e5", "e6"]
-        assert frame["body"].tolist() == [f"body of e{n}" for n in range(1, 7)]
-        assert frame["position"].tolist() == [2, 3, 4, 5, 6, 7]
-        assert frame["confidence"].tolist() == [0.5] * 6
-
-    @pytest.mark.parametrize("value", [RawText(b"\xff"), b"blob"])
-    def test_what_does_not_fit_into_parquet_writes_nothing(
-        self, store: Path, tmp_path: Path, value: object
-    ) -> None:
-        write_rows(store, [row("odd", rowid=0, source_event_id=value)])
-        compacted(store, 4)
-        names = sorted(path.name for path in tmp_path.iterdir())
-        with pytest.raises(ArchiveError, match=r"does not fit into Parquet .* export to .jsonl"):
-            export_archived(store, tmp_path / "out.parquet")
-        assert sorted(path.name for path in tmp_path.iterdir()) == names
-
-    def test_an_export_is_as_private_as_its_archive(self, store: Path, tmp_path: Path) -> None:
-        store.chmod(0o600)
-        compacted(store, 4)
-        export_archived(store, tmp_path / "out.jsonl")
-        assert (tmp_path / "out.jsonl").stat().st_mode & 0o777 == 0o600
-
-    def test_another_ending_is_a_mistake(self, store: Path) -> None:
-        with pytest.raises(ValueError, match=r"path must end in .jsonl or .parquet, not 'out.csv'"):
-            export_archived(store, "out.csv")
-
-
-class TestDropping:
-    def test_what_is_older_than_a_date_is_dropped_and_named(self, store: Path) -> None:
-        before = rows_of(store)
-        old, new = compacted(store, 8), compacted(store, 4, days=10)
-        dropped = drop_archived(store, before=NOON + timedelta(5))
-        assert [entry.digest for entry in dropped] == [old.digest]
-        assert [entry.digest for entry in archived_plans(store)] == [new.digest]
-        assert set(copies_of(store)) == {4, 5, 6, 7}
-        assert rows_of(store).keys() == before.keys() - {2, 3, 4, 5, 6, 7}
-
-    def test_one_plan_can_be_dropped(self, store: Path) -> None:
-        old, new = compacted(store, 8), compacted(store, 4, days=10)
-        drop_archived(store, digest=new.digest[:12])
-        assert [entry.digest for entry in archived_plans(store)] == [old.digest]
-
-    def test_the_bytes_are_gone_from_the_file(self, store: Path) -> None:
-        write_rows(store, [row("secret", rowid=0, body="the password is swordfish " * 1000)])
-        digest = compacted(store, 4).digest
-        size = archive_path(store).stat().st_size
-        assert b"swordfish" in archive_path(store).read_bytes()
-        drop_archived(store, digest=digest)
-        assert b"swordfish" not in archive_path(store).read_bytes()
-        assert archive_path(store).stat().st_size < size
-
-    def test_nothing_old_enough_drops_nothing(self, store: Path) -> None:
-        compacted(store, 4)
-        assert drop_archived(store, before=NOON) == []
-        assert len(archived_plans(store)) == 1
-
-    def test_it_waits_for_an_apply_under_way(self, store: Path) -> None:
-        before, made = rows_of(store), plan(store, KeepRecent(4), now=NOON)
-        dropping = threading.Thread(
-            target=drop_archived, args=(store,), kwargs={"before": NOON + timedelta(1)}
-        )
-        seen = []
-
-        def watch(step: str) -> None:
-            if step == ApplyStep.ARCHIVED:
-                dropping.start()
-                dropping.join(timeout=0.3)
-                seen.append(dropping.is_alive())
-                assert_nothing_lost(before, store)
-
-        apply(made, now=NOON, watch=watch)
-        dropping.join()
-        assert seen == [True]
-
-    def test_it_works_where_the_store_is_lost(self, store: Path) -> None:
-        compacted(store, 4)
-        store.unlink()
-        assert len(drop_archived(store, before=NOON + timedelta(1))) == 1
-
-    def test_it_takes_one_name_and_a_zone(self, store: Path) -> None:
-        with pytest.raises(ValueError, match="either before=None or digest=None"):
-            drop_archived(store)
-        with pytest.raises(ValueError, match="has no time zone"):
-            drop_archived(store, before=datetime(2026, 1, 1))  # noqa: DTZ001 - the mistake
-
-
 def test_an_archive_that_another_process_has_locked_is_said_in_words(store: Path) -> None:
     compacted(store, 4)
     with closing(sqlite3.connect(archive_of(store), isolation_level=None)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
         with (
             pytest.raises(ArchiveError, match="locked by another process"),
-            open_archive(store, busy_timeout=0.05),
+            open_archive(place_beside(store), busy_timeout=0.05),
         ):
             pytest.fail("it was opened")
 
@@ -291,7 +109,7 @@ def test_an_archive_that_was_begun_and_never_filled_is_said_to_be_that(store: Pa
     (found,) = [check for check in diagnose(store).checks if check.name == "archive"]
     assert (found.status, found.summary) == (Status.OK, "empty: no plan has taken anything out")
     compacted(store, 4)
-    assert [entry.rows for entry in archived_plans(store)] == [6]
+    assert [entry.memories for entry in archived_plans(store)] == [6]
 
 
 def test_an_archive_of_a_store_that_is_not_there_sends_to_the_path(tmp_path: Path) -> None:

@@ -1,0 +1,64 @@
+"""What has become of archived memories in their store."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from memlab.sources.base import Key, Reader, Source
+from memlab.store.archive import Archive, Copy, Entry
+from memlab.store.records import fingerprint_of
+
+
+class Located(NamedTuple):
+    """Keys of archived memories, by what the store has there."""
+
+    same: set[Key]
+    """The memory, byte for byte."""
+    changed: set[Key]
+    """A memory with its id."""
+    taken: set[Key]
+    """Another memory."""
+    absent: set[Key]
+    """Nothing."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether not one of the memories is where it was."""
+        return not self.same and not self.changed
+
+
+def locate(
+    reader: Reader, source: Source, archive: Archive, entry: Entry, copies: Iterable[Copy]
+) -> Located:
+    """Say which copies of an entry are in the store, byte for byte or changed, and which are not.
+
+    Parameters
+    ----------
+    reader : Reader
+        Of the store.
+    source : Source
+        Tells what a record is of.
+    archive : Archive
+        Which has the copies.
+    entry : Entry
+        Theirs.
+    copies : iterable of Copy
+        Those of the entry that are asked for.
+    """
+    wanted = {copy.key: copy.fingerprint for copy in copies}
+    same: set[Key] = set()
+    others: dict[Key, str | None] = {}
+    for key, record in reader.records(wanted):
+        if fingerprint_of(record) == wanted[key]:
+            same.add(key)
+        else:
+            others[key] = source.facts_of(record).memory_id
+    archived = archive.records(entry, others) if others else ()
+    changed = {k for k, record in archived if source.facts_of(record).memory_id == others[k]}
+    return Located(same, changed, others.keys() - changed, wanted.keys() - same - others.keys())
+
+
+def some_of(names: Sequence[object]) -> str:
+    """Return the first five names, each cut when it is long, and how many more there are."""
+    texts = [str(name) for name in names[:5]]
+    shown = ", ".join(text if len(text) <= 80 else f"{text[:77]}..." for text in texts)
+    return f"{shown} and {len(names) - 5:,} more" if len(names) > 5 else shown

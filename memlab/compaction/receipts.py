@@ -1,0 +1,118 @@
+"""What applying a plan did, as data."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any, Final, Self
+
+from memlab.compaction.wire import (
+    FIRST_FORMAT,
+    FORMAT,
+    field_of,
+    fields_checked,
+    parsed,
+    size_of_first_format,
+    tuple_of,
+    when,
+)
+from memlab.compaction.words import change, counted, in_words, minute
+from memlab.items import Size
+from memlab.text import Sheet, Shown
+
+_SIZES: Final = ("boot_before", "boot_after")
+
+
+@dataclass(frozen=True, repr=False)
+class Receipt(Shown):
+    """What applying a plan did.
+
+    Parameters
+    ----------
+    digest : str
+        The plan's.
+    store, archive : str
+        Where the memories were, and where they are now. The archive is None when there was nothing
+        to delete.
+    policy : dict
+        As in the plan.
+    made_at, applied_at : datetime
+        When it was decided and when it was done.
+    deleted : int
+        How many memories.
+    boot_before, boot_after : Size
+        The boot context as the plan saw it.
+    token_rule : str
+        How tokens were counted.
+    """
+
+    digest: str
+    store: str
+    archive: str | None
+    policy: Mapping[str, Any]
+    made_at: datetime
+    applied_at: datetime
+    deleted: int
+    boot_before: Size
+    boot_after: Size
+    token_rule: str
+
+    def __hash__(self) -> int:
+        return hash((self.digest, self.applied_at))
+
+    @property
+    def undo(self) -> str:
+        """The command that takes it back."""
+        return shlex.join(["memlab", "restore", self.store, self.digest[:12]])
+
+    def to_json(self) -> str:
+        """Return the receipt as one JSON object."""
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        content |= {
+            "policy": dict(self.policy),
+            "made_at": self.made_at.isoformat(),
+            "applied_at": self.applied_at.isoformat(),
+            "boot_before": self.boot_before._asdict(),
+            "boot_after": self.boot_after._asdict(),
+        }
+        return json.dumps({"memlab_receipt": FORMAT, **content}, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Return the receipt that :meth:`to_json` wrote.
+
+        Raises
+        ------
+        PlanError
+            When the text is not a receipt, or is one of another format.
+        """
+        content = parsed(text, "memlab_receipt")
+        with fields_checked("receipt"):
+            if content["memlab_receipt"] == FIRST_FORMAT:
+                content |= {name: size_of_first_format(content[name]) for name in _SIZES}
+            return cls(
+                digest=field_of(content, "digest", str),
+                store=field_of(content, "store", str),
+                archive=field_of(content, "archive", str, type(None)),
+                policy=field_of(content, "policy", dict),
+                made_at=when(content, "made_at"),
+                applied_at=when(content, "applied_at"),
+                deleted=field_of(content, "deleted", int),
+                boot_before=tuple_of(field_of(content, "boot_before", dict), Size),
+                boot_after=tuple_of(field_of(content, "boot_after", dict), Size),
+                token_rule=field_of(content, "token_rule", str),
+            )
+
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
+        facts = [
+            ("policy", in_words(self.policy)),
+            ("applied", minute(self.applied_at)),
+            ("deleted", counted(self.deleted)),
+            ("boot context", change(self.boot_before, self.boot_after)),
+            ("archive", self.archive or "none: there was nothing to delete"),
+        ]
+        if self.archive:
+            facts.append(("undo", self.undo))
+        return Sheet(f"plan {self.digest[:12]} applied to {self.store}", facts)

@@ -1,0 +1,202 @@
+"""The file of an archive: made beside its store, opened, and read without a trace."""
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from stat import S_IMODE, S_ISDIR, S_ISREG
+from typing import Final, TypeVar
+
+from memlab.errors import ArchiveError, StoreError, UnfilledArchiveError
+from memlab.store.archive import FIRST_FORMAT, FIRST_TABLES, FORMAT, TABLES, Archive
+from memlab.store.archive_place import ArchivePlace, archive_errors
+from memlab.store.database import connect_reading, read_store, transaction
+
+Result = TypeVar("Result")
+
+_TABLES: Final = {FIRST_FORMAT: FIRST_TABLES, FORMAT: TABLES}
+
+
+@contextmanager
+def open_archive(place: ArchivePlace, *, busy_timeout: float = 30.0) -> Iterator[Archive]:
+    """Open an archive for reading and writing; one of format 1 is brought up to date.
+
+    Parameters
+    ----------
+    place : ArchivePlace
+        Where it is.
+    busy_timeout : float
+        Seconds to wait for another process's transaction to end.
+
+    Raises
+    ------
+    ArchiveError
+        When there is none, or the file is no archive of a known format.
+    """
+    path = _existing(place)
+    with _connected(path, busy_timeout) as connection:
+        with archive_errors(path):
+            check_archive(connection, path)
+            archive = Archive(connection, place)
+        archive.bring_up_to_date()
+        yield archive
+
+
+@contextmanager
+def create_archive(place: ArchivePlace, *, busy_timeout: float = 30.0) -> Iterator[Archive]:
+    """Open an archive for reading and writing, making it where there is none.
+
+    Parameters
+    ----------
+    place : ArchivePlace
+        Where it is.
+    busy_timeout : float
+        Seconds to wait for another process's transaction to end.
+
+    Raises
+    ------
+    ArchiveError
+        When it cannot be made, or the file is no archive of a known format.
+    """
+    path = place.path
+    _touch_like(path, place.like)
+    with _connected(path, busy_timeout) as new:
+        with archive_errors(path):
+            with transaction(new):
+                if not new.execute("SELECT 1 FROM sqlite_schema").fetchone():
+                    Archive(new, place).create()
+            check_archive(new, path)
+            archive = Archive(new, place)
+        archive.bring_up_to_date()
+        yield archive
+
+
+def read_archive(place: ArchivePlace, read: Callable[[Archive], Result]) -> Result:
+    """Return ``read(archive)`` without leaving a trace beside it.
+
+    Parameters
+    ----------
+    place : ArchivePlace
+        Where it is.
+    read : callable
+        May be called more than once.
+
+    Raises
+    ------
+    ArchiveError
+        When there is none, or it cannot be read.
+    """
+
+    def read_at(uri: str) -> Result:
+        with closing(connect_reading(uri)) as connection:
+            return read(Archive(connection, place))
+
+    path = _existing(place)
+    try:
+        return read_store(path, read_at, check=check_archive)
+    except StoreError as error:
+        raise ArchiveError(f"archive: {error}") from error
+
+
+def is_begun(place: ArchivePlace) -> bool:
+    """Whether there is a file with something in it where the archive would be."""
+    return place.path.is_file() and place.path.stat().st_size > 0
+
+
+def check_archive(connection: sqlite3.Connection, path: Path) -> None:
+    """Check that `connection` holds an archive of a known format.
+
+    Raises
+    ------
+    UnfilledArchiveError
+        When it is still empty.
+    ArchiveError
+        When it does not.
+    """
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    found = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+    tables = {name for (name,) in found}
+    if version == 0 and not tables:
+        raise UnfilledArchiveError(
+            f"{path} was begun and never filled: a plan was cut short before it took anything out; "
+            "apply it again, or delete that file"
+        )
+    if version not in _TABLES or not _TABLES[version] <= tables:
+        raise ArchiveError(
+            f"{path} is not an archive of format {FIRST_FORMAT} or {FORMAT} (it says {version}); "
+            "use the memlab that wrote it, or move the file away"
+        )
+
+
+def _existing(place: ArchivePlace) -> Path:
+    if not is_begun(place):
+        if place.like is not None and not place.like.exists():
+            raise ArchiveError(
+                f"there is no store {place.store} and no archive {place.path}; check the path"
+            )
+        raise ArchiveError(
+            f"there is no archive {place.path}: no plan has taken anything out of {place.store}"
+        )
+    return place.path
+
+
+@contextmanager
+def _connected(path: Path, busy_timeout: float) -> Iterator[sqlite3.Connection]:
+    with archive_errors(path):
+        connection = sqlite3.connect(
+            f"{path.as_uri()}?mode=rw", uri=True, timeout=busy_timeout, isolation_level=None
+        )
+    with closing(connection):
+        with archive_errors(path):
+            # FULL leaves the end of a commit to chance on a power cut, EXTRA does not.
+            connection.execute("PRAGMA synchronous = EXTRA")
+        yield connection
+
+
+def _touch_like(path: Path, store: Path | None) -> None:
+    """Make an empty file with the owner and the permissions of `store`, unless there is one."""
+    try:
+        if store is None:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        like = None if store is None else store.stat()
+        try:
+            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        except FileExistsError:
+            _check_ordinary(path, like)
+            return
+        try:
+            if like is not None:
+                _make_like(descriptor, like)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise ArchiveError(
+            f"the archive {path} cannot be made ({error.strerror}); nothing was deleted: check the "
+            "permissions of the folder"
+        ) from error
+
+
+def _make_like(descriptor: int, like: os.stat_result) -> None:
+    """Give a file that was just made the owner and the permissions of another."""
+    found = os.fstat(descriptor)
+    if (found.st_uid, found.st_gid) != (like.st_uid, like.st_gid):
+        with suppress(PermissionError):
+            os.fchown(descriptor, like.st_uid, like.st_gid)
+    os.fchmod(descriptor, like.st_mode & (0o666 if S_ISDIR(like.st_mode) else 0o7777))
+
+
+def _check_ordinary(path: Path, like: os.stat_result | None) -> None:
+    """Refuse what is no file of its own, or may be read by more people than the store."""
+    found = path.lstat()
+    if not S_ISREG(found.st_mode):
+        raise ArchiveError(
+            f"{path} has an archive's name and is a link or no ordinary file; nothing was deleted: "
+            "move it away"
+        )
+    allowed = 0o600 if like is None else like.st_mode
+    if S_IMODE(found.st_mode) & ~allowed & 0o777:
+        raise ArchiveError(
+            f"{path} may be read or written by more people than the store; nothing was deleted: "
+            f"run chmod {allowed & 0o777:o} on it first"
+        )
