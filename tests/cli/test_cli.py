@@ -107,7 +107,7 @@ class TestCompact:
         shown = run("compact", store, "--keep-recent", 50)
         assert shown.exit_code == 0
         assert "542 of 644 memories" in shown.output
-        assert "600 items" in shown.output
+        assert "600 memories" in shown.output
         assert "58 items" in shown.output
         assert "nothing was deleted" in shown.output
         assert store.read_bytes() == before
