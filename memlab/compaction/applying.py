@@ -4,7 +4,7 @@ What is deleted was decided by :func:`memlab.plan`; :func:`memlab.restore` puts 
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from enum import StrEnum
 
@@ -16,6 +16,7 @@ from memlab.compaction.receipts import Receipt
 from memlab.compaction.wire import FORMAT
 from memlab.errors import (
     AlreadyAppliedError,
+    ArchiveError,
     CompactionError,
     MemlabError,
     PlanError,
@@ -108,7 +109,8 @@ def apply(
         watch(ApplyStep.LOCKED)
         _archive_and_delete(writer, source, plan, moment, watch)
     watch(ApplyStep.COMMITTED)
-    with open_archive(archive_at(source)) as archive:
+    done = f"{len(plan.memories):,} memories were deleted from {source.name} and are archived"
+    with said_to_be_done(done), open_archive(archive_at(source)) as archive:
         archive.finish(plan.digest, moment)
     watch(ApplyStep.RECORDED)
     return receipt_of(plan, source, moment, archived=True)
@@ -147,6 +149,18 @@ def record_finished(reader: Reader, source: Source, archive: Archive, now: datet
     for entry in archive.entries():
         if entry.finished_at is None and _located(reader, source, archive, entry).gone:
             archive.finish(entry.digest, now)
+
+
+@contextmanager
+def said_to_be_done(done: str) -> Iterator[None]:
+    """Say what is done where only the archive's note of it fails."""
+    try:
+        yield
+    except ArchiveError as error:
+        raise ArchiveError(
+            f"{done}; only the archive could not note it ({error.__cause__ or error}): run the "
+            "same command again, it notes it"
+        ) from error
 
 
 def receipt_of(plan: Plan, source: Source, now: datetime, *, archived: bool) -> Receipt:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from memlab.arguments import expect, texts
 from memlab.clock import moment_or_now
-from memlab.compaction.applying import record_finished
+from memlab.compaction.applying import record_finished, said_to_be_done
 from memlab.compaction.locating import locate, some_of
 from memlab.compaction.receipts import Receipt
 from memlab.errors import ArchiveError
@@ -101,7 +101,8 @@ def restore(
                 watch(RestoreStep.VERIFIED)
         watch(RestoreStep.COMMITTED)
         unmarked = [copy.key for copy in copies if copy.restored_at is None]
-        archive.mark_restored(entry.digest, unmarked, moment)
+        with said_to_be_done(f"{len(missing):,} memories were restored into {source.name}"):
+            archive.mark_restored(entry.digest, unmarked, moment)
     watch(RestoreStep.RECORDED)
     return len(missing)
 
