@@ -34,6 +34,9 @@ LOAD_BEARING: Final = "load_bearing"
 """May never be pruned: the verdict of :func:`memlab.items.is_load_bearing_memory`."""
 PRUNABLE: Final = "prunable"
 """Active and not load-bearing: what compaction chooses among."""
+DELETED_AT: Final = "deleted_at"
+"""When a memory was deleted from the store; missing for one that is there. Only in frames of the
+whole past, whose other rows come from an archive."""
 PROBLEM: Final = "problem"
 """Why a row could not be interpreted; only in frames loaded with ``on_bad_row="keep"``."""
 

@@ -90,7 +90,8 @@ def plot_age_ranks(
     )
     ax.set_yscale("log")
     ax.set_ylim(0.8, 1.4 * max(bound["age_rank"].max(), cap or 0))
-    ax.set_xlim(0, max(ranks.attrs["memories"], bound["written"].max()))
+    written = bound["written"].max()
+    ax.set_xlim(0, written if quantiles is None else max(written, quantiles["last"].max()))
     _plain_log(ax.yaxis)
     if cap is not None:
         mark_cap(ax, cap)
@@ -194,7 +195,7 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     matplotlib.axes.Axes
         With a line ``chosen`` and a line ``needed`` of dots, one place a cut.
     """
-    measured = backtest[backtest["keep_recent"].notna() & backtest["needed"].notna()]
+    measured = backtest[backtest["needed"].notna()]
     ax = axes_for(ax, height=EMPTY_HEIGHT if measured.empty else 0.62 * len(backtest) + 1.7)
     places = np.arange(len(backtest))
     ax.set_yticks(
@@ -205,7 +206,7 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax.tick_params(axis="y", length=0)
     if measured.empty:
         heading(ax, "No cut could be measured")
-        say_empty(ax, _unmeasured(backtest))
+        say_empty(ax, "No reference followed any cut")
         return ax
     ax.set_xscale("log")
     both = measured[["keep_recent", "needed"]].to_numpy(dtype=float)
@@ -252,13 +253,11 @@ def _plain_log(axis: Axis) -> None:
 
 def _dumbbell(ax: Axes, place: float, row: Any) -> None:
     """Draw one cut: the chosen cap, the needed one, and what the chosen one reached."""
-    if pd.isna(row.keep_recent):
-        text, colour = f"declined: {row.verdict}", MUTED
-    elif pd.isna(row.needed):
-        text, colour = "no needs followed", MUTED
+    if pd.isna(row.needed):
+        text, colour = "no references followed", MUTED
     else:
         colour = GREEN if row.reached else VERMILION
-        text = f"{share(row.achieved)} of {counted(row.references, 'needs')}"
+        text = f"{share(row.achieved)} of {counted(row.references, 'references')}"
         ax.plot([row.keep_recent, row.needed], [place, place], color=HAIRLINE, linewidth=3)
         ax.plot(row.needed, place, "o", color=MUTED, markerfacecolor="white", label="needed")
         ax.plot(row.keep_recent, place, "o", color=colour, markersize=9, label="chosen")
@@ -274,11 +273,3 @@ def _dumbbell(ax: Axes, place: float, row: Any) -> None:
         annotation_clip=False,
         parse_math=False,
     )
-
-
-def _unmeasured(backtest: pd.DataFrame) -> str:
-    """Say why no cut says anything."""
-    if backtest["keep_recent"].isna().all():
-        verdicts = ", ".join(dict.fromkeys(backtest["verdict"].astype("str")))
-        return f"On the history before each cut the verdict was {verdicts}"
-    return "No need followed any cut"

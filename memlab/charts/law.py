@@ -71,7 +71,7 @@ def plot_law(
     for axis in (ax.xaxis, ax.yaxis):
         _plain_log(axis)
     ax.set_xlabel("memories written")
-    share = f"{100 * lines.attrs['share']:.4g} %"
+    share = f"{100 * law['share'].iloc[0]:.4g} %"
     ax.set_ylabel(f"cap that serves {share} of references")
     heading(
         ax,

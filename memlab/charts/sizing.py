@@ -11,8 +11,8 @@ from matplotlib.transforms import Bbox
 from memlab.charts._style import (
     BLUE,
     CAP_COLOUR,
-    EMPTY_HEIGHT,
     GREEN,
+    GREY,
     MUTED,
     ORANGE,
     PURPLE,
@@ -24,7 +24,6 @@ from memlab.charts._style import (
     heading,
     mark_cap,
     percent_axis,
-    say_empty,
     share,
     short,
     token_note,
@@ -32,7 +31,8 @@ from memlab.charts._style import (
 from memlab.sizing import Advice, Verdict
 
 ESTIMATED: Final = BLUE
-OBSERVED: Final = ORANGE
+OWN: Final = ORANGE
+ELSEWHERE: Final = GREY
 _LIMITS: Final = "#C9DEEC"
 _FLOOR: Final = "#E6E6E6"
 _PAPER: Final = {"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.5}
@@ -40,7 +40,6 @@ _PAPER: Final = {"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.5
 _FAR_RIGHT: Final = 0.92
 _ROUND: Final = [step * 10**zeros for zeros in range(1, 8) for step in (1, 2, 5)]
 """Caps that are named along a line."""
-_NO_NEEDS: Final = "No later need for an earlier memory is known:\nnothing to size a cap by"
 
 
 def plot_cap_curve(
@@ -51,7 +50,7 @@ def plot_cap_curve(
     bare: bool = False,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw what share of the needs every cap serves: estimated, with its limits, and as seen.
+    """Draw what share of references every cap serves, with limits, and the two parts of it.
 
     Parameters
     ----------
@@ -69,28 +68,27 @@ def plot_cap_curve(
     Returns
     -------
     matplotlib.axes.Axes
-        With lines ``estimated`` and ``observed``, and the limits as a shade where they are known.
+        With lines ``estimated``, ``this store`` where it has references and ``other projects``, and
+        the limits as a shade.
     """
-    unknown = curve["hit_ratio"].isna().all()
-    ax = axes_for(ax, height=EMPTY_HEIGHT if unknown else 4.4)
-    if unknown:
-        heading(ax, "What each cap would have served")
-        say_empty(ax, _NO_NEEDS)
-        return ax
+    ax = axes_for(ax, height=4.4)
     caps = curve.index.to_numpy()
-    key = [("estimated", ESTIMATED), ("observed", OBSERVED)]
-    if curve["low"].notna().any():
-        ax.fill_between(caps, curve["low"], curve["high"], step="post", color=_LIMITS, linewidth=0)
-        key.insert(1, ("limits", _LIMITS))
-    ax.step(caps, curve["hit_ratio"], "-", color=ESTIMATED, where="post", label="estimated")
-    ax.step(caps, curve["hit_ratio_observed"], "--", color=OBSERVED, where="post", label="observed")
+    key = [("estimated", ESTIMATED), ("limits", _LIMITS), ("other projects alone", ELSEWHERE)]
+    ax.fill_between(caps, curve["low"], curve["high"], step="post", color=_LIMITS, linewidth=0)
+    ax.step(
+        caps, curve["served_elsewhere"], ":", color=ELSEWHERE, where="post", label="other projects"
+    )
+    if curve["served_own"].notna().any():
+        ax.step(caps, curve["served_own"], "--", color=OWN, where="post", label="this store")
+        key.insert(2, ("this store alone", OWN))
+    ax.step(caps, curve["served"], "-", color=ESTIMATED, where="post", label="estimated")
     _caps_across(ax, max(1, int(caps[-1]), cap or 0, (advice and advice.keep_recent) or 0))
     ax.set_ylim(0, 1.03)
-    percent_axis(ax.yaxis, "share of needs served")
+    percent_axis(ax.yaxis, "share of references served")
     heading(ax, _curve_title(curve, advice, cap), key=key)
     if not bare:
         mark_cap_curve(ax, curve, advice=advice, cap=cap)
-        footnote(ax, _curve_note(curve, advice))
+        footnote(ax, _curve_note(advice))
     return ax
 
 
@@ -102,8 +100,6 @@ def mark_cap_curve(
     For a picture that is drawn once and marked again and again. What lies outside the axes is left
     out.
     """
-    if curve["hit_ratio"].isna().all():
-        return
     if advice is not None:
         mark_cap(ax, advice.target, f"target {_percent(advice.target)}")
         if advice.budget_cap is not None and advice.budget_cap < curve.index[-1]:
@@ -113,7 +109,7 @@ def mark_cap_curve(
             _stand(ax, advice.keep_recent, f"recommended {advice.keep_recent:,}", GREEN, row=1)
     if cap is not None:
         _stand(ax, cap, f"keep_recent = {cap:,}", CAP_COLOUR)
-        ax.plot(cap, _row(curve, cap)["hit_ratio"], "o", color=CAP_COLOUR, label="_chosen")
+        ax.plot(cap, _row(curve, cap)["served"], "o", color=CAP_COLOUR, label="_chosen")
 
 
 def plot_trade_off(
@@ -124,7 +120,7 @@ def plot_trade_off(
     bare: bool = False,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the share of needs served against the boot tokens it costs: what people choose on.
+    """Draw the share of references served against the boot tokens it costs: what people choose on.
 
     Parameters
     ----------
@@ -144,18 +140,11 @@ def plot_trade_off(
     matplotlib.axes.Axes
         With a line ``estimated`` of hit ratio against the 95th percentile of boot tokens.
     """
-    unknown = curve["hit_ratio"].isna().all()
-    ax = axes_for(ax, height=EMPTY_HEIGHT if unknown else 4.4)
-    if unknown:
-        heading(ax, "What a share of needs costs at every start")
-        say_empty(ax, _NO_NEEDS)
-        return ax
+    ax = axes_for(ax, height=4.4)
     tokens = curve["boot_tokens_p95"]
-    key = [("estimated", ESTIMATED)]
-    if curve["low"].notna().any():
-        key.append(("limits", _LIMITS))
-        ax.fill_between(tokens, curve["low"], curve["high"], color=_LIMITS, linewidth=0)
-    ax.plot(tokens, curve["hit_ratio"], color=ESTIMATED, linewidth=1.6, label="estimated")
+    key = [("estimated", ESTIMATED), ("limits", _LIMITS)]
+    ax.fill_between(tokens, curve["low"], curve["high"], color=_LIMITS, linewidth=0)
+    ax.plot(tokens, curve["served"], color=ESTIMATED, linewidth=1.6, label="estimated")
     budget = None if advice is None else advice.token_budget
     ax.set_xlim(0, 1.02 * max(1.0, tokens.iloc[-1], budget or 0))
     ax.set_ylim(0, 1.03)
@@ -163,7 +152,7 @@ def plot_trade_off(
         key.append(("load-bearing", _FLOOR))
         ax.axvspan(0, float(tokens.iloc[0]), color=_FLOOR, linewidth=0, zorder=0)
     count_axis(ax.xaxis, "boot context, tokens (p95 over the history)")
-    percent_axis(ax.yaxis, "share of needs served")
+    percent_axis(ax.yaxis, "share of references served")
     heading(ax, _trade_title(curve, advice, cap), key=key)
     if not bare:
         mark_trade_off(ax, curve, advice=advice, cap=cap)
@@ -179,8 +168,6 @@ def mark_trade_off(
     ax: Axes, curve: pd.DataFrame, *, advice: Advice | None = None, cap: int | None = None
 ) -> None:
     """Mark on a trade-off what :func:`plot_trade_off` marks: target, budget, caps by name."""
-    if curve["hit_ratio"].isna().all():
-        return
     if advice is not None:
         mark_cap(ax, advice.target)
         ax.annotate(
@@ -251,7 +238,7 @@ def _across(ax: Axes, x: float) -> float:
 def _dot(ax: Axes, curve: pd.DataFrame, cap: int, colour: str) -> None:
     """Mark a cap on the line of a trade-off, and name it below: the line bends the other way."""
     row = _row(curve, cap)
-    place = (row["boot_tokens_p95"], row["hit_ratio"])
+    place = (row["boot_tokens_p95"], row["served"])
     ax.plot(*place, "o", color=colour, markersize=7, label="_cap", zorder=3)
     _below(ax, place, cap).set(color=colour, fontweight="bold")
 
@@ -281,14 +268,14 @@ def _name_caps(ax: Axes, curve: pd.DataFrame, *, beside: Sequence[int | None]) -
         if any(room.overlaps(other) for other in taken):
             continue
         taken.append(room)
-        place = (row["boot_tokens_p95"], row["hit_ratio"])
+        place = (row["boot_tokens_p95"], row["served"])
         ax.plot(*place, "o", color=ESTIMATED, markersize=4, label="_named")
         _below(ax, place, cap)
 
 
 def _room_for(ax: Axes, row: "pd.Series[float]", cap: int) -> Bbox:
     """Return about what a dot and the name below it cover, in pixels."""
-    x, y = ax.transData.transform((row["boot_tokens_p95"], row["hit_ratio"]))
+    x, y = ax.transData.transform((row["boot_tokens_p95"], row["served"]))
     high = 1.4 * SMALL * ax.figure.get_figure(root=True).dpi / 72
     wide = 0.5 * high * (1 + len(f"{cap:,}"))
     left = wide if _across(ax, row["boot_tokens_p95"]) > _FAR_RIGHT else 0.0
@@ -297,38 +284,39 @@ def _room_for(ax: Axes, row: "pd.Series[float]", cap: int) -> Bbox:
 
 def _curve_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) -> str:
     if cap is not None:
-        row = _row(curve, cap)
-        if pd.isna(row["low"]):
-            seen = share(float(row["hit_ratio_observed"]))
-            return f"keep_recent = {cap:,} would have served {seen} of the few needs seen"
-        return (
-            f"keep_recent = {cap:,} serves an estimated {share(float(row['hit_ratio']))} of needs"
-        )
+        served = share(float(_row(curve, cap)["served"]))
+        return f"keep_recent = {cap:,} serves an estimated {served} of references"
     if advice is None:
-        return "What each cap would have served"
+        return "What each cap serves"
     target = _percent(advice.target)
     if advice.verdict is Verdict.OK:
         return (
-            f"keep_recent = {advice.keep_recent:,} serves {target} of needs, "
+            f"keep_recent = {advice.keep_recent:,} serves {target} of references, "
             f"with {_percent(advice.confidence)} confidence"
         )
     return {
-        Verdict.CAP_HAS_NO_EFFECT: f"{target} of needs take more rows than there are: keep all",
+        Verdict.FROM_OTHER_PROJECTS: (
+            f"By other projects, keep_recent = {advice.keep_recent or 0:,} serves {target} of "
+            "references"
+        ),
+        Verdict.CAP_HAS_NO_EFFECT: f"{target} of references take more rows than there are",
         Verdict.FLOOR_EXCEEDS_BUDGET: "Load-bearing rows alone pass the token budget",
         Verdict.TARGET_EXCEEDS_BUDGET: f"No cap meets {target} within the token budget",
-        Verdict.TOO_FEW_REFERENCES: "Too few needs are known to recommend a cap",
-        Verdict.HORIZON_TOO_SHORT: "Needs keep coming as far back as this history can show",
-        Verdict.TARGET_BEYOND_HORIZON: f"{target} of needs reach farther than this history shows",
+        Verdict.HORIZON_TOO_SHORT: "References reach as far back as this history can show",
+        Verdict.TARGET_BEYOND_HORIZON: f"No evidence is fine enough for a target of {target}",
+        Verdict.HISTORY_INCOMPLETE: "Memories were deleted that a number would rest on",
     }[advice.verdict]
 
 
-def _curve_note(curve: pd.DataFrame, advice: Advice | None) -> str:
-    """Say how to read the two lines and the shade."""
-    seen = "Observed counts references as they are; estimated corrects for memories too young for "
-    if curve["low"].isna().all():
-        return f"{seen}long distances. Too few independent needs for limits."
-    confidence = "" if advice is None else f" of {_percent(advice.confidence)}"
-    return f"{seen}long distances. Limits{confidence} are for a stretch to come, a fifth as long."
+def _curve_note(advice: Advice | None) -> str:
+    """Say how to read the lines and the shade."""
+    if advice is None:
+        return "Limits are for the next stretch, until the store has doubled."
+    return (
+        f"Estimated: {advice.weight:.0%} from this store, {1 - advice.weight:.0%} from other "
+        f"projects. Limits of {_percent(advice.confidence)} are for the next stretch, until the "
+        "store has doubled."
+    )
 
 
 def _trade_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) -> str:
@@ -341,22 +329,20 @@ def _trade_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) ->
     if advice is not None and advice.trade and cap is None:
         meets, _ = advice.trade
         return (
-            f"{_percent(advice.target)} of needs cost {short(meets.boot_tokens_p95)} tokens, "
+            f"{_percent(advice.target)} of references cost {short(meets.boot_tokens_p95)} tokens, "
             f"the budget is {short(advice.token_budget or 0)}"
         )
-    if cap is None and advice is not None and advice.hit_ratio is not None:
+    if cap is None and advice is not None and advice.served is not None:
         # The curve need not list the recommended cap itself.
-        return _price(advice.hit_ratio, advice.boot_tokens_p95 or 0)
+        return _price(advice.served, advice.boot_tokens_p95 or 0)
     if cap is None:
-        return "What a share of needs costs at every start"
+        return "What a share of references costs at every start"
     row = _row(curve, cap)
-    if pd.isna(row["low"]):
-        return f"keep_recent = {cap:,} costs {_at_every_start(row['boot_tokens_p95'])}"
-    return _price(float(row["hit_ratio"]), row["boot_tokens_p95"])
+    return _price(float(row["served"]), row["boot_tokens_p95"])
 
 
-def _price(hit_ratio: float, tokens: float) -> str:
-    return f"{share(hit_ratio)} of needs for {_at_every_start(tokens)}"
+def _price(served: float, tokens: float) -> str:
+    return f"{share(served)} of references for {_at_every_start(tokens)}"
 
 
 def _at_every_start(tokens: float) -> str:

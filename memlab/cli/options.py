@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from memlab.arguments import share
 from memlab.columns import CREATED_AT
 from memlab.report.bundled import store_path
 
@@ -17,6 +18,24 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 STORE = click.Path(path_type=Path, readable=False)
 """Whether it can be read is for the reader to say, with what to do."""
+
+
+class Share(click.ParamType[float]):
+    """A share between 0 and 1; a percentage is asked about."""
+
+    name = "share"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the share, or end the command with what is wrong with it."""
+        try:
+            return share((param and param.name) or "value", float(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+SHARE = Share()
 
 
 def json_option(command: Command) -> Command:

@@ -1,16 +1,22 @@
 """``memlab size``: which keep_recent, with evidence."""
 
 import json
-import math
-import shlex
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from memlab.cli.options import STORE, json_option, store_or_bundled
+from memlab.cli.options import SHARE, STORE, json_option, store_or_bundled
 from memlab.cli.output import print_json, print_lines
+from memlab.cli.sized import (
+    cap_lines,
+    command_for,
+    log_lines,
+    next_lines,
+    reference_counts,
+    track_record,
+)
+from memlab.clock import now_utc
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,10 +31,10 @@ AROUND: Final = (0, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_0
 @click.argument("store", type=STORE, required=False)
 @click.option(
     "--target",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=SHARE,
     default=0.9,
     show_default=True,
-    help="The share of later needs that should find their memory.",
+    help="The share of later references that should find their memory.",
 )
 @click.option(
     "--token-budget",
@@ -55,9 +61,10 @@ def size(
     only_log: bool,
     as_json: bool,
 ) -> None:
-    """Recommend a keep_recent for STORE from what was needed later, or say why there is none.
+    """Recommend a keep_recent for STORE from what was referred to later.
 
-    Without STORE, the bundled two years. The store is only read.
+    A store with few references of its own is sized by those of other projects. Without STORE, the
+    bundled two years. The store is only read.
 
     \b
     memlab size memory.db
@@ -67,22 +74,23 @@ def size(
     if only_log and log_file is None:
         raise click.UsageError("--only-log needs --log FILE")
     from memlab.evidence.reads import read_access_log
-    from memlab.evidence.references import find_references
+    from memlab.evidence.references import references_and_counts
     from memlab.frame.loading import load
-    from memlab.sizing import advise, backtest_cap, prepare_sizing
+    from memlab.sizing import advise, prepare_sizing
+    from memlab.sizing.backtest import backtest_table
 
     path = store_or_bundled(store)
     frame = load(path)
     log = read_access_log(log_file) if log_file else None
-    references = find_references(
-        frame, log, only_log=only_log, now=None if log is None else datetime.now(UTC)
+    references, counts = references_and_counts(
+        frame, log, only_log=only_log, now=None if log is None else now_utc()
     )
     sizing = prepare_sizing(frame, references)
     advice = advise(sizing, target=target, token_budget=token_budget)
     caps = sizing.at(caps_around(advice))
-    backtest = backtest_cap(frame, references, target=target)
+    backtest = backtest_table(sizing.cuts, target)
     if as_json:
-        print_json(as_object(path, advice, references, caps, backtest))
+        print_json(as_object(path, advice, counts, caps, backtest))
         return
     print_lines(
         f"{path}:",
@@ -91,24 +99,27 @@ def size(
         *cap_lines(caps, advice),
         "",
         *track_record(backtest),
-        reference_counts(references),
-        *log_lines(log, references),
+        reference_counts(counts),
+        *log_lines(log, counts),
         "",
-        *next_lines(path, advice),
+        *next_lines(path, advice, log_file),
     )
 
 
 def as_object(path: Path, advice: "Advice", *frames: "pd.DataFrame") -> dict[str, Any]:
     """Return everything for a script: the advice's own fields, and what stands around it."""
-    from memlab.evidence.references import NOT_COUNTED
-
-    references, caps, backtest = frames
+    counts, caps, backtest = frames
     tables = {"caps": caps.reset_index(), "backtest": backtest}
+    left_out = counts.drop(columns="counted").T
     return {
         "store": str(path),
         **json.loads(advice.to_json()),
         "command": command_for(path, advice),
-        "not_counted": references.attrs[NOT_COUNTED],
+        "not_counted": {
+            kind: {reason: count for reason, count in reasons.items() if count}
+            for kind, reasons in left_out.to_dict().items()
+            if any(reasons.values())
+        },
         **{name: json.loads(table.to_json(orient="records")) for name, table in tables.items()},
     }
 
@@ -119,100 +130,3 @@ def caps_around(advice: "Advice") -> list[int]:
     answers |= {end.keep_recent for end in advice.trade}
     round_caps = {cap for cap in AROUND if cap < advice.prunable}
     return sorted(round_caps | {cap for cap in answers if cap is not None})
-
-
-def cap_lines(caps: "pd.DataFrame", advice: "Advice") -> list[str]:
-    """Return a table of caps; the recommended one is marked."""
-    head = f"  {'keep_recent':>11}  {'served':>7}  {'limits':<17}  {'items':>9}  {'tokens':>11}"
-    lines = [f"{head}  {'p95':>11}  {'would go':>9}  {'days':>6}"]
-    for cap, row in caps.iterrows():
-        mark = ">" if cap == advice.keep_recent else " "
-        known = not math.isnan(row["low"])
-        limits = f"{_share(row['low'])} to {_share(row['high'])}" if known else "–"
-        lines.append(
-            f"{mark} {cap:>11,}  {_share(row['hit_ratio']):>7}  {limits:<17}"
-            f"  {row['boot_items']:>9,.0f}  {row['boot_tokens']:>11,.0f}"
-            f"  {row['boot_tokens_p95']:>11,.0f}  {row['pruned']:>9,.0f}  {row['days']:>6,.0f}"
-        )
-    return lines
-
-
-def track_record(backtest: "pd.DataFrame") -> list[str]:
-    """Say how caps chosen on the past would have done afterwards."""
-    measured = backtest[backtest["reached"].notna()]
-    if measured.empty:
-        verdicts = ", ".join(dict.fromkeys(backtest["verdict"].astype("str")))
-        return [f"track record: none; the verdict at earlier cuts was {verdicts}"]
-    met = f"{measured['reached'].sum()} of {len(measured)} met the target in the fifth after it"
-    return [
-        f"track record: a cap chosen on the history up to a cut; {met}",
-        *(
-            f"  at {row['cut']:.0%}: chose {row['keep_recent']:,}, needed {row['needed']:,}, "
-            f"served {row['achieved']:.1%} of {row['references']:,}"
-            for _, row in measured.iterrows()
-        ),
-    ]
-
-
-def reference_counts(references: "pd.DataFrame") -> str:
-    """Say where references were found, and what was not counted as one."""
-    from memlab.evidence.references import NOT_COUNTED
-
-    counts = references["kind"].astype("str").value_counts(sort=False)
-    found = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
-    left_out = ", ".join(
-        f"{count:,} {reason} ({kind})"
-        for kind, reasons in references.attrs[NOT_COUNTED].items()
-        for reason, count in reasons.items()
-    )
-    return f"references: {found or 'none'}" + (f"; not counted: {left_out}" if left_out else "")
-
-
-def log_lines(log: "pd.DataFrame | None", references: "pd.DataFrame") -> list[str]:
-    """Say what an access log held that is no read of this store."""
-    from memlab.evidence.reads import describe_log
-    from memlab.evidence.references import NOT_COUNTED
-
-    if log is None:
-        return []
-    unknown = references.attrs[NOT_COUNTED].get("log", {}).get("dangling", 0)
-    if unknown and unknown == len(log):
-        return ["the log: not one line names a memory of this store; is it another store's log?"]
-    return describe_log(log)
-
-
-def command_for(path: Path, advice: "Advice") -> str | None:
-    """Return the command that applies the recommended cap; None where there is none to apply."""
-    if advice.keep_recent is None or advice.keep_recent >= advice.prunable:
-        return None
-    return compact_command(path, advice.keep_recent)
-
-
-def compact_command(path: Path, cap: int) -> str:
-    """Return the command that compacts a store to a cap."""
-    return f"memlab compact {shlex.quote(str(path))} --keep-recent {cap} --apply"
-
-
-def preview_of(command: str) -> str:
-    """Return the same command without what makes it delete."""
-    return command.removesuffix(" --apply")
-
-
-def next_lines(path: Path, advice: "Advice") -> list[str]:
-    """Say what to run next; nothing where nothing is recommended."""
-    command = command_for(path, advice)
-    if command is not None:
-        return [
-            f"next: {preview_of(command)}    shows what would go",
-            f"      {command}    does it",
-        ]
-    if advice.trade:
-        meets, fits = (compact_command(path, end.keep_recent) for end in advice.trade)
-        return [f"next: {meets}    for the target", f"      {fits}    for the budget"]
-    if advice.keep_recent is not None:
-        return ["next: nothing yet; that cap would delete nothing"]
-    return ["next: nothing; no cap is recommended on this evidence"]
-
-
-def _share(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.1%}"

@@ -26,6 +26,7 @@ NUMBERS: Final = (
 )
 
 PROJECT: Final = "project"
+SHARE: Final = "share"
 MEMORIES: Final = "memories"
 CAP: Final = "cap"
 LOW: Final = "low"
@@ -145,8 +146,8 @@ def law_lines(share: float = 0.9, *, confidence: float = DEFAULT_CONFIDENCE) -> 
     Returns
     -------
     DataFrame
-        Columns ``project`` (missing for the law itself), ``memories``, ``cap``, and ``low`` and
-        ``high``, which a project has not. ``share`` is in ``attrs``, for the title.
+        Columns ``project`` (missing for the law itself), ``share``, ``memories``, ``cap``, and
+        ``low`` and ``high``, which a project has not.
 
     Raises
     ------
@@ -160,8 +161,8 @@ def law_lines(share: float = 0.9, *, confidence: float = DEFAULT_CONFIDENCE) -> 
     caps = [_ahead(fitted, int(size), confidence).cap_for(share) for size in sizes]
     itself = pd.DataFrame(caps, columns=[CAP, LOW, HIGH]).assign(**{MEMORIES: sizes, PROJECT: None})
     lines = pd.concat([itself, *_project_lines(fitted, share)], ignore_index=True)
-    lines.attrs["share"] = share
-    return lines[[PROJECT, MEMORIES, CAP, LOW, HIGH]].astype({PROJECT: "str"})
+    lines[SHARE] = share
+    return lines[[PROJECT, SHARE, MEMORIES, CAP, LOW, HIGH]].astype({PROJECT: "str"})
 
 
 def in_words(number: int) -> str:

@@ -21,7 +21,6 @@ from memlab.columns import (
     EVIDENCE_REFS,
     KIND,
     MEMORY_ID,
-    POSITION,
     REFERENCE_DTYPES,
     SESSION,
     SOURCE_TASK_REF,
@@ -31,13 +30,13 @@ from memlab.columns import (
     TARGET_POSITION,
     TIME,
 )
+from memlab.evidence.places import positions_and_next
 from memlab.frame.needed import expect_memories
 
 REFERENCE_KINDS: Final = ("evidence", "supersedes", "superseded", "task", "log")
 """Where a reference was found, in the order in which one need found twice is attributed."""
 
-NOT_COUNTED: Final = "not_counted"
-"""Key of ``references.attrs``: kind -> reason -> how many mentions are no reference."""
+COUNTED: Final = "counted"
 
 REASONS: Final = {
     "forward": "the target was written later than the mention",
@@ -134,14 +133,51 @@ def find_references(
     DataFrame
         One row per reference in order of ``at_position``: ``target_id``, ``target_position``,
         ``at_position`` (the row about to be written; one past the last position for a read after
-        the last write), ``at``, ``kind``. ``attrs["not_counted"]`` holds how many mentions were
-        left out, by kind and reason; `count_references` shows it as a table.
+        the last write), ``at``, ``kind``. `count_references` says what was left out, and why.
 
     Raises
     ------
     ValueError
         When the log lacks a column or its times have no zone, or `now` has none.
     """
+    return references_and_counts(frame, log, only_log=only_log, now=now)[0]
+
+
+def count_references(
+    frame: pd.DataFrame,
+    log: pd.DataFrame | None = None,
+    *,
+    only_log: bool = False,
+    now: datetime | None = None,
+) -> pd.DataFrame:
+    """Count references by kind, beside the mentions that are none and why.
+
+    Parameters
+    ----------
+    frame, log, only_log, now
+        As for `find_references`.
+
+    Returns
+    -------
+    DataFrame
+        One row per kind of reference; ``counted``, then one column per reason of `REASONS`.
+
+    Raises
+    ------
+    ValueError
+        When the log lacks a column or its times have no zone, or `now` has none.
+    """
+    return references_and_counts(frame, log, only_log=only_log, now=now)[1]
+
+
+def references_and_counts(
+    frame: pd.DataFrame,
+    log: pd.DataFrame | None = None,
+    *,
+    only_log: bool = False,
+    now: datetime | None = None,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return what `find_references` and `count_references` return, from one look."""
     expect_memories(frame, call="memlab.find_references")
     expect_frame(log, call="memlab.find_references", name="log", what="log", optional=True)
     mentions = _Mentions()
@@ -157,7 +193,7 @@ def find_references(
         at = np.concatenate([at, read_at])[order]
         target = np.concatenate([target, read_target])[order]
         when = np.concatenate([when, read_when])[order]
-    positions = _positions_and_next(frame)
+    positions = positions_and_next(frame)
     references = pd.DataFrame(
         {
             TARGET_ID: frame[MEMORY_ID].iloc[target].array,
@@ -167,31 +203,14 @@ def find_references(
             KIND: pd.Categorical(np.array(REFERENCE_KINDS)[kind], categories=list(REFERENCE_KINDS)),
         }
     ).astype(REFERENCE_DTYPES)
-    references.attrs[NOT_COUNTED] = mentions.left_out
-    return references
+    return references, _counts(kind, mentions.left_out)
 
 
-def count_references(references: pd.DataFrame) -> pd.DataFrame:
-    """Count references by kind, beside the mentions that are none and why.
-
-    Parameters
-    ----------
-    references : DataFrame
-        What `find_references` returns.
-
-    Returns
-    -------
-    DataFrame
-        One row per kind of reference; ``counted``, then one column per reason of `REASONS`.
-    """
-    table = pd.DataFrame(0, index=list(REFERENCE_KINDS), columns=["counted", *REASONS])
-    table.index.name = KIND
-    counted = references[KIND].astype("str").value_counts()
-    table["counted"] = counted.reindex(table.index, fill_value=0).astype("int64")
-    for kind, reasons in references.attrs.get(NOT_COUNTED, {}).items():
-        for reason, count in reasons.items():
-            table.loc[kind, reason] = count
-    return table
+def _counts(kind: Ordinals, left_out: dict[str, dict[str, int]]) -> pd.DataFrame:
+    """Return the table of `count_references`."""
+    table = pd.DataFrame(left_out).T.reindex(index=REFERENCE_KINDS, columns=[COUNTED, *REASONS])
+    table[COUNTED] = np.bincount(kind, minlength=len(REFERENCE_KINDS))
+    return table.fillna(0).astype("int64").rename_axis(index=KIND)
 
 
 def _add_named(mentions: _Mentions, frame: pd.DataFrame) -> None:
@@ -297,9 +316,3 @@ def _newest_before(carried: pd.Series, names: npt.NDArray[np.object_], at: Ordin
     found[before] = rows[order][place[before] - 1]
     found[later] = rows[order][place[later]]
     return found
-
-
-def _positions_and_next(frame: pd.DataFrame) -> Ordinals:
-    """Every row's position, and the one that the next row will get at the earliest."""
-    positions = frame[POSITION].to_numpy()
-    return np.append(positions, (positions[-1] if len(positions) else 0) + 1)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
+from memlab.evidence.places import references_on_rows
 from memlab.policies.learned.experience import experience_of
 from memlab.policies.learned.forecast import Forecast
 from memlab.sizing.history import History, history_of
@@ -88,19 +89,10 @@ def life_of(frame: pd.DataFrame, references: pd.DataFrame) -> Life:
     ValueError
         When `references` lacks a column.
     """
-    if missing := {col.TARGET_POSITION, col.AT_POSITION, col.AT} - set(references):
-        raise ValueError(
-            f"references has no column {min(missing)!r}; make them with find_references(frame)"
-        )
     rows = frame.sort_values(col.POSITION, kind="stable").reset_index(drop=True)
-    positions = rows[col.POSITION].to_numpy(dtype=np.int64)
-    wanted = references[col.TARGET_POSITION].to_numpy(dtype=np.int64)
-    target = np.searchsorted(positions, wanted)
-    at = np.searchsorted(positions, references[col.AT_POSITION].to_numpy(dtype=np.int64))
-    fits = (target < at) & (np.append(positions, -1)[target] == wanted)
-    order = np.flatnonzero(fits)[np.argsort(at[fits], kind="stable")]
-    needs = references.iloc[order].reset_index(drop=True)
-    return Life(rows, needs, target[order], at[order], history_of(rows))
+    target, at, place = references_on_rows(rows, references)
+    needs = references.iloc[place].reset_index(drop=True)
+    return Life(rows, needs, target, at, history_of(rows))
 
 
 class Signals(Mapping[str, Any]):

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
+from memlab.evidence.places import positions_and_next
 from memlab.policies import Policy
 from memlab.policies.readings import moment as as_moment
 from memlab.replay.life import Ints, Life
@@ -152,7 +153,7 @@ def _needs(life: Life, outcome: Outcome) -> pd.DataFrame:
     gone = outcome.gone[life.target]
     went = ~outcome.served & (gone != NEVER)
     at = pd.Series(pd.NA, index=references.index, dtype="Int64")
-    at[went] = _positions_and_next(life)[gone[went]]
+    at[went] = positions_and_next(life.frame)[gone[went]]
     step = pd.Series(None, index=references.index, dtype="str")
     step[went] = outcome.step[life.target[went]]
     references[EVICTED_AT], references[STEP] = at, step
@@ -163,7 +164,7 @@ def _evicted(life: Life, outcome: Outcome) -> pd.DataFrame:
     """Every row that went, in the order they went."""
     rows = np.flatnonzero(outcome.gone != NEVER)
     rows = rows[np.argsort(outcome.gone[rows], kind="stable")]
-    positions = _positions_and_next(life)
+    positions = positions_and_next(life.frame)
     return pd.DataFrame(
         {
             col.MEMORY_ID: life.frame[col.MEMORY_ID].iloc[rows].array,
@@ -197,11 +198,5 @@ def _boot(life: Life, outcome: Outcome, now: datetime | None) -> pd.DataFrame:
             BOOT_TOKENS: total,
             HELD: prunable,
         },
-        index=pd.Index(_positions_and_next(life)[:moments], name=col.POSITION),
+        index=pd.Index(positions_and_next(life.frame)[:moments], name=col.POSITION),
     )
-
-
-def _positions_and_next(life: Life) -> Ints:
-    """Every row's position, and the one the next row would get."""
-    positions = life.frame[col.POSITION].to_numpy(dtype=np.int64)
-    return np.append(positions, positions[-1] + 1 if len(positions) else 1)

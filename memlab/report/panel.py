@@ -97,7 +97,7 @@ class SizingPanel:
     store : str
         How the command names the store.
     target : float
-        Share of needs to serve.
+        Share of references to serve.
     token_budget : int, optional
         Tokens that the boot context may take.
 
@@ -263,6 +263,7 @@ class SizingPanel:
         title = str(self.advice).partition("\n")[0]
         return [
             f"For a target of {self.advice.target:.0%}: {title}",
+            self.advice.evidence,
             *self.advice.would_change[:1],
         ]
 
@@ -273,7 +274,6 @@ def explore(
     *,
     target: float = 0.9,
     token_budget: int | None = None,
-    seed: int = 0,
 ) -> SizingPanel:
     """Open the sizing panel: sliders for the cap and the target, a box for the token budget.
 
@@ -286,11 +286,9 @@ def explore(
     references : DataFrame, optional
         What ``find_references`` returns; found in the frame when not given.
     target : float
-        Share of needs to serve at first, from 0.5 to 0.99.
+        Share of references to serve at first, from 0.5 to 0.99.
     token_budget : int, optional
         Tokens that the boot context may take at first.
-    seed : int
-        Of the resampling behind the limits.
 
     Returns
     -------
@@ -309,7 +307,7 @@ def explore(
         raise ValueError(f"target must lie between 0.5 and 0.99, not {target!r}")
     frame = source if isinstance(source, pd.DataFrame) else load(source)
     store = fspath(source) if isinstance(source, str | PathLike) else ANY_STORE
-    sizing = prepare_sizing(frame, references, seed=seed)
+    sizing = prepare_sizing(frame, references)
     return SizingPanel(sizing, store=store, target=target, token_budget=token_budget)
 
 
@@ -329,14 +327,12 @@ def _facts_of(sizing: Sizing, cap: int) -> Iterator[tuple[str, str]]:
     """Say what a cap serves and costs."""
     row = sizing.at([cap]).iloc[0]
     yield "keep_recent", f"{cap:,}"
-    if pd.isna(row["hit_ratio"]):
-        yield "needs served", "unknown: no later need is known"
-    else:
-        limits = "too few needs for limits"
-        if not pd.isna(row["low"]):
-            limits = f"limits {row['low']:.1%} to {row['high']:.1%}"
-        yield "needs served", f"{row['hit_ratio']:.1%} ({limits})"
-        yield "as observed", f"{row['hit_ratio_observed']:.1%}"
+    limits = f"limits {row['low']:.1%} to {row['high']:.1%}"
+    yield "references served", f"{row['served']:.1%} ({limits})"
+    yield "other projects alone", f"{row['served_elsewhere']:.1%}"
+    if not pd.isna(row["served_own"]):
+        yield "this store alone", f"{row['served_own']:.1%}"
+        yield "in the past", f"{row['served_observed']:.1%}"
     yield "boot context", f"{row['boot_items']:,.0f} items, {row['boot_tokens']:,.0f} tokens now"
     yield "over the history", f"{row['boot_tokens_p95']:,.0f} tokens (p95)"
     yield "noise", f"{row['noise_share']:.1%} of items, {row['noise_share_tokens']:.1%} of tokens"

@@ -1,17 +1,13 @@
-"""The recommendation, with the evidence it rests on, or a refusal that says what is missing."""
+"""A recommendation: the cap with the evidence it rests on, and how it shows itself."""
 
 import json
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 
-import pandas as pd
-
-from memlab.arguments import share, whole_number
-from memlab.frame.needed import expect_memories, expect_references
-from memlab.sizing.choice import Choice, Verdict, choose_cap
-from memlab.sizing.curve import DEFAULT_CONFIDENCE, Sizing, prepare_sizing
+from memlab.sizing.choice import Verdict
 from memlab.sizing.floor import Floor
-from memlab.sizing.wording import rule_in_words, sheet_of, what_would_change
-from memlab.text import Sheet, Shown
+from memlab.sizing.wording import MEANING, evidence_in_words
+from memlab.text import Sheet, Shown, Table
 
 
 @dataclass(frozen=True)
@@ -21,9 +17,9 @@ class TradeEnd:
     Attributes
     ----------
     keep_recent : int
-    hit_ratio : float or None
-        Estimated; None without references.
-    hit_ratio_interval : tuple of float or None
+    served : float
+        Estimated share of references that find their memory.
+    served_limits : tuple of float
     boot_tokens : int
         Now, were the store compacted to this cap.
     boot_tokens_p95 : int
@@ -33,8 +29,8 @@ class TradeEnd:
     """
 
     keep_recent: int
-    hit_ratio: float | None
-    hit_ratio_interval: tuple[float, float] | None
+    served: float
+    served_limits: tuple[float, float]
     boot_tokens: int
     boot_tokens_p95: int
     days: float
@@ -42,26 +38,36 @@ class TradeEnd:
 
 @dataclass(frozen=True, repr=False)
 class Advice(Shown):
-    """A cap with its evidence, or a verdict that says why there is none.
+    """A cap with its evidence, or a verdict that says why no cap meets what was asked.
 
     Attributes
     ----------
     verdict : Verdict
     keep_recent : int or None
-        The smallest cap whose lower limit meets the target; None when declined.
+        The smallest cap whose lower limit meets the target; None where a token budget forbids it.
     interval : tuple of int or None
-        Limits of the cap that serves the target in the next stretch, a fifth as long again as the
-        history.
-    hit_ratio : float or None
-        Estimated share of needs that `keep_recent` serves.
-    hit_ratio_interval : tuple of float or None
+        Limits of the cap that serves the target until the store has doubled.
+    served : float or None
+        Estimated share of references that `keep_recent` serves.
+    served_limits : tuple of float or None
     references : int
-        References counted; `sittings` of them are independent and could be lost to a cap.
+        References of the store's own; `sittings` of them are independent and could be lost to a
+        cap.
     sittings : int
+    weight : float
+        How much of the number comes from them, from 0 to 1; the rest comes from other projects.
+    projects : int
+        How many those are.
+    missing : int
+        References or reads until the store's own weigh as much as other projects'.
+    measured : int
+        Earlier cuts of the history at which such a number was measured, `missed` of which served
+        fewer than the target.
+    missed : int
+    widened : float
+        Factor on the limits' distance by what followed those cuts; 1.0 where nothing surprised.
     memories : int
-        Rows the evidence comes from.
-    horizon : int
-        The largest age rank that the evidence speaks of.
+        Prunable memories written so far.
     boot_tokens : int or None
         Boot context now, were the store compacted to `keep_recent`; `boot_tokens_p95` over the
         history under continuous compaction.
@@ -70,13 +76,10 @@ class Advice(Shown):
         Days of memory that the cap buys now.
     prunable : int
         Prunable rows now.
-    drift : float
-        Factor by which needs of the next stretch reach farther than those of the whole history, if
-        the trend goes on; 1.0 where resampling alone would show as much.
     target, confidence : float
     token_budget : int or None
-    budget_cap : int or None
-        The largest cap whose p95 boot context fits the budget.
+    within_budget : TradeEnd or None
+        The largest cap whose p95 boot context fits the budget, and what it serves.
     trade : tuple of TradeEnd
         Where target and budget conflict: the cap that the target takes, then the one that fits.
     floor : Floor
@@ -91,154 +94,136 @@ class Advice(Shown):
     verdict: Verdict
     keep_recent: int | None
     interval: tuple[int, int] | None
-    hit_ratio: float | None
-    hit_ratio_interval: tuple[float, float] | None
+    served: float | None
+    served_limits: tuple[float, float] | None
     references: int
     sittings: int
+    weight: float
+    projects: int
+    missing: int
+    measured: int
+    missed: int
+    widened: float
     memories: int
-    horizon: int
     boot_tokens: int | None
     boot_tokens_p95: int | None
     days: float | None
     prunable: int
-    drift: float
     target: float
     confidence: float
     token_budget: int | None
-    budget_cap: int | None
+    within_budget: TradeEnd | None
     trade: tuple[TradeEnd, ...]
     floor: Floor
     rule: str
     would_change: tuple[str, ...]
     token_rule: str
 
+    @property
+    def budget_cap(self) -> int | None:
+        """The largest cap that fits the budget; None without a budget, or where none fits."""
+        return None if self.within_budget is None else self.within_budget.keep_recent
+
+    @property
+    def evidence(self) -> str:
+        """Say how much of the number is whose."""
+        return evidence_in_words(self.weight, self.references, self.projects)
+
+    @property
+    def poor_record(self) -> str:
+        """What to say beside the number where too many earlier ones missed; else nothing."""
+        if 4 * self.missed <= self.measured:
+            return ""
+        return f"but at {self.missed} of {self.measured} earlier cuts such a number missed"
+
     def sheet(self) -> Sheet:
         """Return what is printed."""
-        return sheet_of(self)
+        title = f"{self.verdict}: {MEANING[self.verdict]}"
+        if self.keep_recent is not None:
+            number = f"keep_recent = {self.keep_recent:,}"
+            title = f"{', '.join(filter(None, (number, self.poor_record)))} ({title})"
+        tables = [_trade_table(self.trade)] if self.trade else []
+        if self.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
+            tables += _floor_tables(self.floor)
+        return Sheet(title, list(_facts(self)), tables)
 
     def to_json(self) -> str:
         """Return every field as one JSON object."""
         return json.dumps(asdict(self), indent=2)
 
 
-def recommend_cap(
-    frame: pd.DataFrame,
-    references: pd.DataFrame | None = None,
-    *,
-    target: float = 0.9,
-    confidence: float = DEFAULT_CONFIDENCE,
-    token_budget: int | None = None,
-    seed: int = 0,
-) -> Advice:
-    """Recommend the smallest cap whose lower confidence limit meets the target, or decline.
-
-    The limit is one for the next stretch of history, a fifth as long again (see `band_of`): with
-    `confidence` of such stretches, at least `target` of the needs should find their memory.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        What ``memlab.load`` returns.
-    references : DataFrame, optional
-        What ``find_references`` returns; found in the frame when not given.
-    target : float
-        Share of needs to serve, above 0 and below 1.
-    confidence : float
-        Of the limit, above 0.5 and below 1.
-    token_budget : int, optional
-        Tokens that the boot context may take at its p95.
-    seed : int
-        Of the resampling behind the limits.
-
-    Returns
-    -------
-    Advice
-
-    Raises
-    ------
-    ValueError
-        When an argument is out of its range, or `references` lacks a column.
-    """
-    expect_memories(frame, call="memlab.recommend_cap")
-    expect_references(references, call="memlab.recommend_cap", optional=True)
-    share("target", target)
-    sizing = prepare_sizing(frame, references, confidence=confidence, seed=seed)
-    return advise(sizing, target=target, token_budget=token_budget)
-
-
-def advise(sizing: Sizing, *, target: float = 0.9, token_budget: int | None = None) -> Advice:
-    """Recommend a cap from what `prepare_sizing` returned; cheap to ask again.
-
-    Raises
-    ------
-    ValueError
-        When the target or the budget is out of its range.
-    """
-    target = share("target", target)
-    if token_budget is not None:
-        token_budget = whole_number("token_budget", token_budget)
-    choice = choose_cap(
-        sizing.estimate,
-        sizing.band,
-        target=target,
-        confidence=sizing.confidence,
-        prunable=sizing.present.prunable,
+def _facts(advice: Advice) -> Iterator[tuple[str, str]]:
+    yield (
+        "target",
+        f"{advice.target:.1%} of references served, with {advice.confidence:.0%} confidence",
     )
-    choice, budget_cap, trade = _within_budget(sizing, choice, token_budget)
-    end = None if choice.keep_recent is None else _end(sizing, choice.keep_recent)
-    advice = Advice(
-        verdict=choice.verdict,
-        keep_recent=choice.keep_recent,
-        interval=choice.interval,
-        hit_ratio=end.hit_ratio if end else None,
-        hit_ratio_interval=end.hit_ratio_interval if end else None,
-        references=len(sizing.needs),
-        sittings=sizing.estimate.independent,
-        memories=len(sizing.history),
-        horizon=sizing.estimate.horizon,
-        boot_tokens=end.boot_tokens if end else None,
-        boot_tokens_p95=end.boot_tokens_p95 if end else None,
-        days=end.days if end else None,
-        prunable=sizing.present.prunable,
-        drift=1.0 if sizing.band is None else sizing.band.drift,
-        target=target,
-        confidence=sizing.confidence,
-        token_budget=token_budget,
-        budget_cap=budget_cap,
-        trade=trade,
-        floor=sizing.present.floor,
-        rule=rule_in_words(target, sizing.confidence),
-        would_change=(),
-        token_rule=sizing.present.token_rule,
+    yield "evidence", advice.evidence
+    if advice.interval is not None:
+        low, high = advice.interval
+        yield "cap needed", f"{low:,} to {high:,} until the store has doubled"
+    if advice.served is not None and advice.served_limits is not None:
+        yield "served", _share_in_words(advice.served, advice.served_limits)
+    if advice.measured:
+        met = advice.measured - advice.missed
+        yield "track record", f"met at {met} of {advice.measured} earlier cuts"
+    if advice.boot_tokens is not None:
+        boot = (
+            f"{advice.boot_tokens:,} tokens now, {advice.boot_tokens_p95:,} at the p95 of the "
+            f"history ({advice.token_rule})"
+        )
+        yield "boot context", boot
+        yield "memory kept", f"{advice.days:,.1f} days"
+    if advice.token_budget is not None:
+        yield "token budget", _budget_in_words(advice.token_budget, advice.within_budget)
+    yield "prunable now", f"{advice.prunable:,} rows of {advice.memories:,} written"
+    yield "rule", advice.rule
+    for text in advice.would_change:
+        yield "note", text
+
+
+def _budget_in_words(budget: int, end: TradeEnd | None) -> str:
+    if end is None:
+        return f"{budget:,}; no cap fits"
+    served = _share_in_words(end.served, end.served_limits)
+    return f"{budget:,}; caps up to {end.keep_recent:,} fit, which serves {served}"
+
+
+def _share_in_words(share: float, limits: tuple[float, float]) -> str:
+    low, high = limits
+    return f"{share:.1%} of references, limits {low:.1%} to {high:.1%}"
+
+
+def _trade_table(trade: tuple[TradeEnd, ...]) -> Table:
+    def line(name: str, end: TradeEnd) -> tuple[str | int, ...]:
+        low, high = end.served_limits
+        return (
+            name,
+            end.keep_recent,
+            f"{end.served:.1%}",
+            f"{low:.1%} to {high:.1%}",
+            end.boot_tokens,
+            end.boot_tokens_p95,
+            f"{end.days:,.1f}",
+        )
+
+    meets_target, fits_budget = trade
+    return Table(
+        "Both ends of the trade",
+        ("choose", "keep_recent", "served", "limits", "boot tokens", "p95", "days"),
+        [line("the target", meets_target), line("the budget", fits_budget)],
     )
-    return replace(advice, would_change=tuple(what_would_change(sizing, advice)))
 
 
-def _within_budget(
-    sizing: Sizing, choice: Choice, token_budget: int | None
-) -> tuple[Choice, int | None, tuple[TradeEnd, ...]]:
-    """Return the choice under a budget, the largest cap that fits, and both ends of a conflict."""
-    if token_budget is None:
-        return choice, None, ()
-    budget_cap = sizing.largest_within(token_budget)
-    if budget_cap is None or sizing.present.floor.tokens > token_budget:
-        return Choice(Verdict.FLOOR_EXCEEDS_BUDGET), None, ()
-    cap = choice.keep_recent
-    if cap is None or min(cap, sizing.present.prunable) <= budget_cap:
-        return choice, budget_cap, ()
-    trade = (_end(sizing, cap), _end(sizing, budget_cap))
-    return Choice(Verdict.TARGET_EXCEEDS_BUDGET, None, choice.interval), budget_cap, trade
-
-
-def _end(sizing: Sizing, cap: int) -> TradeEnd:
-    """Look one cap up."""
-    row = sizing.at([cap]).iloc[0]
-    unknown = bool(pd.isna(row["hit_ratio"]))
-    return TradeEnd(
-        cap,
-        None if unknown else float(row["hit_ratio"]),
-        None if unknown else (float(row["low"]), float(row["high"])),
-        int(row["boot_tokens"]),
-        int(row["boot_tokens_p95"]),
-        float(row["days"]),
-    )
+def _floor_tables(floor: Floor) -> list[Table]:
+    return [
+        Table(
+            f"Load-bearing rows: {floor.items:,} rows, {floor.tokens:,} tokens",
+            ("kind", "rows", "tokens"),
+            floor.by_kind,
+        ),
+        Table(
+            "The largest of them",
+            ("memory_id", "kind", "tokens", "title"),
+            [(row.memory_id, row.kind, row.tokens, row.title) for row in floor.largest],
+        ),
+    ]

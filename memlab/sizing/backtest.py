@@ -1,22 +1,15 @@
-"""The track record: caps chosen on a history before a cut, measured on what came after."""
+"""The track record as a table: caps chosen before a cut, measured on what came after."""
 
-import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
 import pandas as pd
 
-from memlab.evidence.references import find_references
-from memlab.sizing.choice import check_target, choose_cap
-from memlab.sizing.curve import DEFAULT_CONFIDENCE, KEEP_RECENT
-from memlab.sizing.estimate import Estimate
-from memlab.sizing.history import History, Needs, history_of, needs_of
-from memlab.sizing.resampling import LEVELS, band_of
-
-CUTS: Final = (0.5, 0.6, 0.7, 0.8)
-AHEAD: Final = 0.2
-"""Share of the history that follows a cut and is measured."""
+from memlab import arguments
+from memlab.evidence.law import DEFAULT_CONFIDENCE
+from memlab.sizing.choice import choose_cap
+from memlab.sizing.curve import KEEP_RECENT, prepared
+from memlab.sizing.record import CUTS, Cut, cuts_of
 
 _DTYPES: Final = {
     "cut": "float64",
@@ -37,7 +30,6 @@ def backtest_cap(
     target: float = 0.9,
     confidence: float = DEFAULT_CONFIDENCE,
     cuts: Sequence[float] = CUTS,
-    seed: int = 0,
 ) -> pd.DataFrame:
     """Choose a cap on the history before each cut; measure it on the next fifth of the history.
 
@@ -51,65 +43,55 @@ def backtest_cap(
         As for `recommend_cap`.
     cuts : sequence of float
         Shares of the rows written, each above 0 and below 1.
-    seed : int
-        Of the resampling behind the limits.
 
     Returns
     -------
     DataFrame
-        One row per cut: ``cut``; ``verdict`` on the evidence before it; ``keep_recent``, <NA> where
-        the verdict declines; ``target``; ``achieved``, the share of needs in the next fifth that
-        this cap would have served; ``reached``, whether that meets the target; ``references`` in
-        that fifth; ``needed``, the smallest cap that would have met the target there.
+        One row per cut: ``cut``; ``verdict`` on the evidence before it; ``keep_recent``, chosen by
+        that evidence alone; ``target``; ``achieved``, the share of references in the next fifth
+        that this cap would have served; ``reached``, whether that meets the target; ``references``
+        in that fifth; ``needed``, the smallest cap that would have met the target there.
 
     Raises
     ------
     ValueError
         When an argument is out of its range, or `references` lacks a column.
+    WrongArgumentError
+        When `frame` is no frame, or not one of a store.
     """
-    check_target(target)
-    if not 0.5 < confidence < 1:
-        raise ValueError(f"confidence must lie between 0.5 and 1, not {confidence!r}")
-    if not all(0 < cut < 1 for cut in cuts):
-        raise ValueError(f"cuts must lie between 0 and 1, not {cuts!r}")
-    if references is None:
-        references = find_references(frame)
-    history = history_of(frame)
-    needs, _ = needs_of(frame, history, references)
-    rows = [
-        _measure(history, needs, cut, target=target, confidence=confidence, seed=seed)
-        for cut in cuts
-    ]
+    target = arguments.share("target", target)
+    shares = [arguments.share("cut", cut) for cut in cuts]
+    sizing = prepared(frame, references, confidence, call="memlab.sizing.backtest_cap")
+    found = cuts_of(sizing.history, sizing.references, sizing.law, sizing.confidence, shares)
+    return backtest_table(found, target)
+
+
+def backtest_table(cuts: Sequence[Cut], target: float) -> pd.DataFrame:
+    """Return the table of `backtest_cap`."""
+    rows = [_measure(cut, target) for cut in cuts]
     return pd.DataFrame(rows, columns=list(_DTYPES)).astype(_DTYPES)
 
 
-def _measure(
-    history: History, needs: Needs, cut: float, *, target: float, confidence: float, seed: int
-) -> dict[str, Any]:
+def _measure(cut: Cut, target: float) -> dict[str, Any]:
     """One row of the backtest."""
-    n = len(history)
-    first = round(cut * n)
-    last = round((cut + AHEAD) * n)
-    before = history.until(first)
-    estimate = Estimate(before, needs.between(0, first))
-    levels = LEVELS[target - LEVELS[0] <= LEVELS]  # an upper limit depends on these alone
-    band = band_of(estimate, confidence, seed=seed, levels=levels)
-    prunable = int((before.counted & (before.end >= first)).sum())
-    choice = choose_cap(estimate, band, target=target, confidence=confidence, prunable=prunable)
-    after = np.sort(needs.between(first, last if last < n else n + 1).rank)
+    choice = choose_cap(
+        cut.ahead, target=target, prunable=cut.prunable, far_share=cut.references.far_share
+    )
     row: dict[str, Any] = {
-        "cut": cut,
+        "cut": cut.share,
         "verdict": str(choice.verdict),
         KEEP_RECENT: choice.keep_recent,
         "target": target,
         "achieved": None,
         "reached": None,
-        "references": len(after),
+        "references": len(cut.after),
         "needed": None,
     }
-    if len(after):
-        row["needed"] = int(after[math.ceil(target * len(after) - 1e-9) - 1])
-        if choice.keep_recent is not None:
-            achieved = float((after <= choice.keep_recent).mean())
-            row |= {"achieved": achieved, "reached": achieved >= target - 1e-9}
+    if len(cut.after) and choice.keep_recent is not None:
+        achieved = cut.achieved(choice.keep_recent)
+        row |= {
+            "achieved": achieved,
+            "reached": achieved >= target - 1e-9,
+            "needed": cut.needed(target),
+        }
     return row

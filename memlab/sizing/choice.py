@@ -1,28 +1,30 @@
-"""Choosing a cap, or declining to: the one rule behind the advice and its backtest."""
+"""Choosing a cap for a target: the one rule behind the advice and its track record."""
 
 import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from memlab.sizing.estimate import BLOCKS, Estimate
-from memlab.sizing.resampling import Band
+from memlab.evidence.ahead import Ahead
 
 
 class Verdict(StrEnum):
-    """What the evidence allows to say."""
+    """What the evidence allows to say. Every verdict but two comes with a cap."""
 
     OK = "ok"
+    FROM_OTHER_PROJECTS = "from-other-projects"
+    """Most of what the number rests on are other projects' references."""
     CAP_HAS_NO_EFFECT = "cap-has-no-effect"
     """The cap that the target takes is not below the prunable rows there are: nothing would go."""
     FLOOR_EXCEEDS_BUDGET = "floor-exceeds-budget"
     """Load-bearing rows alone pass the token budget; no cap can help."""
     TARGET_EXCEEDS_BUDGET = "target-exceeds-budget"
     """The target takes a cap that the token budget does not allow; both ends are given."""
-    TOO_FEW_REFERENCES = "too-few-references"
     HORIZON_TOO_SHORT = "horizon-too-short"
-    """Needs keep coming at the far end of what the history can show; more may lie beyond."""
+    """References keep reaching the far end of what the history can show: the cap will grow."""
     TARGET_BEYOND_HORIZON = "target-beyond-horizon"
-    """The cap that the target takes, with its limit, lies beyond what the history can show."""
+    """No evidence is fine enough for so high a target: neither this store's nor other projects'."""
+    HISTORY_INCOMPLETE = "history-incomplete"
+    """Memories were deleted without an archive, and with them what the number would rest on."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Choice:
     ----------
     verdict : Verdict
     keep_recent : int or None
-        None when declined.
+        None where no cap meets what was asked.
     interval : tuple of int or None
         Limits of the cap that serves the target in the next stretch.
     """
@@ -44,53 +46,46 @@ class Choice:
 
 
 def sittings_needed(target: float, confidence: float) -> int:
-    """Return how many independent needs a limit for this target takes.
+    """Return how many independent references can show so high a target.
 
     The largest of `m` values is an upper limit of their `target` quantile with confidence
     ``1 - target ** m`` (Wilks 1941), whatever their distribution: with fewer, no sample can show
-    the target at all. At least one for every block that is resampled.
+    the target at all.
 
     Examples
     --------
-    >>> sittings_needed(0.9, 0.9), sittings_needed(0.95, 0.9), sittings_needed(0.5, 0.9)
-    (22, 45, 20)
+    >>> sittings_needed(0.9, 0.9), sittings_needed(0.99, 0.9), sittings_needed(0.999, 0.9)
+    (22, 230, 2302)
     """
-    return max(BLOCKS, math.ceil(math.log(1 - confidence) / math.log(target)))
+    return math.ceil(math.log(1 - confidence) / math.log(target))
 
 
-def choose_cap(
-    estimate: Estimate, band: Band | None, *, target: float, confidence: float, prunable: int
-) -> Choice:
-    """Choose the smallest cap whose lower limit meets the target, or decline.
+def choose_cap(ahead: Ahead, *, target: float, prunable: int, far_share: float) -> Choice:
+    """Choose the smallest cap whose lower limit meets the target.
 
     Parameters
     ----------
-    estimate : Estimate
-        What the history shows.
-    band : Band or None
-        Its limits; None with too few needs for any.
+    ahead : Ahead
+        What the next stretch will take.
     target : float
-        Share of needs to serve.
-    confidence : float
-        With which `band` was made.
+        Share of references to serve.
     prunable : int
         Prunable rows there are: a cap of that many has no effect.
+    far_share : float
+        Share of the store's own references that reached beyond half of what they could.
     """
-    if band is None or estimate.independent < sittings_needed(target, confidence):
-        return Choice(Verdict.TOO_FEW_REFERENCES)
-    lower, upper = band.caps_at(target)
-    cap = max(upper, estimate.cap_for(target))
-    interval = (min(lower, cap), cap)
+    _, low, cap = ahead.cap_for(target)
+    return Choice(_verdict(ahead, cap, target, prunable, far_share), cap, (low, cap))
+
+
+def _verdict(ahead: Ahead, cap: int, target: float, prunable: int, far_share: float) -> Verdict:
+    fine_enough = ahead.sittings >= sittings_needed(target, ahead.confidence)
+    if target > ahead.law.shares[-1] and not fine_enough:
+        return Verdict.TARGET_BEYOND_HORIZON
+    if not ahead.sittings:
+        return Verdict.FROM_OTHER_PROJECTS
     if cap >= prunable:
-        return Choice(Verdict.CAP_HAS_NO_EFFECT, cap, interval)
-    if cap > estimate.horizon:
-        return Choice(Verdict.TARGET_BEYOND_HORIZON)
-    if estimate.far_share > 1 - target:
-        return Choice(Verdict.HORIZON_TOO_SHORT)
-    return Choice(Verdict.OK, cap, interval)
-
-
-def check_target(target: float) -> None:
-    """Raise ValueError unless the target is a share that a sample can show."""
-    if not 0 < target < 1:
-        raise ValueError(f"target must lie between 0 and 1, not {target!r}")
+        return Verdict.CAP_HAS_NO_EFFECT
+    if ahead.weight < 0.5:
+        return Verdict.FROM_OTHER_PROJECTS
+    return Verdict.HORIZON_TOO_SHORT if far_share > 1 - target else Verdict.OK

@@ -1,7 +1,7 @@
 """The cap curve: for every cap, what it serves and what it costs."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -9,21 +9,13 @@ import numpy as np
 import pandas as pd
 
 from memlab import arguments
-from memlab.arguments import whole_number
 from memlab.columns import TOKEN_RULE
+from memlab.evidence.ahead import Ahead
+from memlab.evidence.law import DEFAULT_CONFIDENCE, Law, fitted_law
 from memlab.evidence.references import find_references
 from memlab.frame.needed import expect_memories, expect_references
-from memlab.sizing.estimate import Estimate
-from memlab.sizing.history import (
-    History,
-    Ints,
-    Needs,
-    Present,
-    history_of,
-    needs_of,
-    present_of,
-)
-from memlab.sizing.resampling import Band, band_of
+from memlab.sizing.history import History, Ints, Present, Ranked, history_of, present_of, ranked
+from memlab.sizing.record import CUTS, Cut, ahead_of, cuts_of, widening
 
 KEEP_RECENT: Final = "keep_recent"
 """Name of the curve's index."""
@@ -43,8 +35,6 @@ MOMENTS: Final = 30_000_000
 FEWEST_EXACT: Final = 24
 """Caps at which those statistics are computed however long the history is: four per decade."""
 
-DEFAULT_CONFIDENCE: Final = 0.9
-
 
 @dataclass(frozen=True)
 class Sizing:
@@ -52,32 +42,33 @@ class Sizing:
 
     Attributes
     ----------
-    history, present, needs
+    history, present, references
         The store as arrays.
     misfits : int
         References that did not fit the frame: no such target, or one written later.
     confidence : float
         Of each limit on its own.
-    seed : int
-        Of the resampling.
+    law : Law
+        What other projects' references say.
     """
 
     history: History
     present: Present
-    needs: Needs
+    references: Ranked
     misfits: int = 0
     confidence: float = DEFAULT_CONFIDENCE
-    seed: int = 0
+    law: Law = field(default_factory=fitted_law)
 
     @cached_property
-    def estimate(self) -> Estimate:
-        """The estimated share of needs that each cap serves."""
-        return Estimate(self.history, self.needs)
+    def cuts(self) -> list[Cut]:
+        """The store as it was at earlier moments, and what was referred to afterwards."""
+        return cuts_of(self.history, self.references, self.law, self.confidence, CUTS)
 
     @cached_property
-    def band(self) -> Band | None:
-        """Limits of that share; None with too few needs for any."""
-        return band_of(self.estimate, self.confidence, seed=self.seed)
+    def ahead(self) -> Ahead:
+        """The cap for each share in the next stretch, with limits that its record widens."""
+        plain = ahead_of(self.history, self.references, self.law, self.confidence)
+        return replace(plain, widened=widening(self.cuts))
 
     @cached_property
     def curve(self) -> pd.DataFrame:
@@ -102,11 +93,9 @@ class Sizing:
         Raises
         ------
         ValueError
-            When a cap is negative.
+            When a cap is no whole number of 0 or more.
         """
-        wanted = np.asarray(list(caps), dtype=np.int64)
-        if (wanted < 0).any():
-            raise ValueError(f"caps must be 0 or more, not {int(wanted.min())}")
+        wanted = np.array([arguments.whole_number("cap", cap) for cap in caps], dtype=np.int64)
         found = self._now(wanted).join(self.history.boot_over_history(np.unique(wanted)))
         return found[_COLUMNS]
 
@@ -123,27 +112,26 @@ class Sizing:
         return None if fits < 0 else fits
 
     def _changes(self) -> Ints:
-        """Caps at which the hit ratio changes, and a spread of others."""
+        """Caps at which the share seen changes, and a spread of others."""
         most = self.present.prunable
-        changes = np.flatnonzero(np.bincount(self.needs.rank, minlength=1))
+        changes = np.flatnonzero(np.bincount(self.references.rank, minlength=1))
         wanted = np.concatenate([_spread(most, EVERY_CAP // 8), ROUND_CAPS, changes])
         return np.unique(wanted[wanted <= most])
 
     def _now(self, caps: Ints) -> pd.DataFrame:
-        """Hit ratios, and what the caps would leave of the store as it is now."""
-        low, high = np.full((2, len(caps)), np.nan)
-        share = self.estimate.share_at(caps)
-        if self.band is not None:
-            low, high = self.band.limits_at(caps)
+        """Shares served, and what the caps would leave of the store as it is now."""
+        low, high = self.ahead.limits_at(caps)
         kept = np.minimum(caps, self.present.prunable)
         items = self.present.floor.items + kept
         tokens = self.present.floor.tokens + self.present.tokens_newest[kept]
         return pd.DataFrame(
             {
-                "hit_ratio": share,
-                "hit_ratio_observed": self.estimate.observed_at(caps),
-                "low": np.minimum(low, share),
-                "high": np.maximum(high, share),
+                "served": self.ahead.share_at(caps),
+                "low": low,
+                "high": high,
+                "served_own": self.ahead.own_share_at(caps),
+                "served_elsewhere": self.ahead.law_share_at(caps),
+                "served_observed": self.references.share_at(caps),
                 "boot_items": items,
                 "boot_tokens": tokens,
                 "noise_share": kept / np.maximum(items, 1),
@@ -156,10 +144,12 @@ class Sizing:
 
 
 _COLUMNS: Final = [
-    "hit_ratio",
-    "hit_ratio_observed",
+    "served",
     "low",
     "high",
+    "served_own",
+    "served_elsewhere",
+    "served_observed",
     "boot_items",
     "boot_tokens",
     *(f"boot_{of}_{what}" for of in ("items", "tokens") for what in ("mean", "p95", "max")),
@@ -175,40 +165,55 @@ def prepare_sizing(
     references: pd.DataFrame | None = None,
     *,
     confidence: float = DEFAULT_CONFIDENCE,
-    seed: int = 0,
+    law: Law | None = None,
 ) -> Sizing:
     """Prepare a frame for look-ups at many caps and targets.
 
     Parameters
     ----------
     frame : DataFrame
-        What ``memlab.load`` returns.
+        What ``memlab.load`` returns. Where it has a column ``deleted_at``, memories with a time in
+        it are those that were deleted since: they count as in the past, and not as in the store.
     references : DataFrame, optional
         What ``find_references`` returns; found in the frame when not given.
     confidence : float
         Of each limit on its own, above 0.5 and below 1.
-    seed : int
-        Of the resampling behind the limits.
+    law : Law, optional
+        What other projects' references say; the one fitted on nine of them when not given.
 
     Returns
     -------
     Sizing
-        With ``curve``, ``at(caps)``, ``largest_within(token_budget)``, ``estimate`` and ``band``.
+        With ``curve``, ``at(caps)``, ``largest_within(token_budget)`` and ``ahead``.
 
     Raises
     ------
     ValueError
         When an argument is out of its range, or `references` lacks a column.
+    WrongArgumentError
+        When `frame` is no frame, or not one of a store.
     """
-    expect_memories(frame, call="memlab.prepare_sizing")
-    expect_references(references, call="memlab.prepare_sizing", optional=True)
-    whole_number("seed", seed)
+    return prepared(frame, references, confidence, law, call="memlab.prepare_sizing")
+
+
+def prepared(
+    frame: pd.DataFrame,
+    references: pd.DataFrame | None,
+    confidence: float,
+    law: Law | None = None,
+    *,
+    call: str,
+) -> Sizing:
+    """Prepare a frame on behalf of a public call."""
+    expect_memories(frame, call=call)
+    expect_references(references, call=call, optional=True)
     confidence = arguments.confidence(confidence)
     if references is None:
         references = find_references(frame)
     history = history_of(frame)
-    needs, misfits = needs_of(frame, history, references)
-    return Sizing(history, present_of(frame), needs, misfits, confidence, seed)
+    fitting, misfits = ranked(frame, history, references)
+    law = fitted_law() if law is None else law
+    return Sizing(history, present_of(frame), fitting, misfits, confidence, law)
 
 
 def cap_curve(
@@ -216,12 +221,13 @@ def cap_curve(
     references: pd.DataFrame | None = None,
     *,
     confidence: float = DEFAULT_CONFIDENCE,
-    seed: int = 0,
 ) -> pd.DataFrame:
-    """Compute what every cap would have served, and what it costs.
+    """Compute what every cap serves, and what it costs.
 
-    Exact under supersession: a reference counts as served at a cap iff its target would still be in
-    a store that was compacted to that cap after every row written and whatever it replaced.
+    What a cap would have served in the past is exact, under supersession too: a reference counts as
+    served iff its target would still be in a store that was compacted to that cap after every row
+    written and whatever it replaced. What it will serve until the store has doubled is estimated
+    from those references and from other projects', weighed by how many there are (see `Ahead`).
 
     Parameters
     ----------
@@ -231,19 +237,19 @@ def cap_curve(
         What ``find_references`` returns; found in the frame when not given.
     confidence : float
         Of each limit on its own.
-    seed : int
-        Of the resampling behind the limits.
 
     Returns
     -------
     DataFrame
         Indexed by ``keep_recent`` from 0 to the prunable rows there are now; every cap up to
-        `EVERY_CAP` rows, beyond that those where the hit ratio changes and a spread of others.
+        `EVERY_CAP` rows, beyond that those where the share seen changes and a spread of others.
 
         ==========================  ==========================================================
-        ``hit_ratio``               estimated share of needs served (see `Estimate`)
-        ``hit_ratio_observed``      plain share of the references seen
-        ``low``, ``high``           limits of the share in the next stretch (see `band_of`)
+        ``served``                  estimated share of references served in the next stretch
+        ``low``, ``high``           its limits
+        ``served_own``              the same by the store's own references alone
+        ``served_elsewhere``        the same by other projects' references alone
+        ``served_observed``         plain share of the store's references so far
         ``boot_items``,             the active rows if the store were compacted to this cap now,
         ``boot_tokens``             and their tokens
         ``boot_*_mean, _p95, _max`` the same over the history under continuous compaction, one
@@ -255,14 +261,16 @@ def cap_curve(
         ``days``                    from the newest row back to the oldest prunable one kept
         ==========================  ==========================================================
 
-        Hit ratios are NaN without a reference, limits with fewer than 20 independent ones.
+        ``served_own`` and ``served_observed`` are NaN without a reference.
 
     Raises
     ------
     ValueError
         When an argument is out of its range, or `references` lacks a column.
+    WrongArgumentError
+        When `frame` is no frame, or not one of a store.
     """
-    return prepare_sizing(frame, references, confidence=confidence, seed=seed).curve
+    return prepared(frame, references, confidence, call="memlab.sizing.cap_curve").curve
 
 
 def _spread(most: int, count: int) -> Ints:

@@ -1,4 +1,4 @@
-"""A store's life as arrays: what was active when, and how old a needed memory was in ranks."""
+"""A store's life as arrays: what was active when, and how far back references reached in ranks."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -10,25 +10,24 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab.columns import (
-    AT_POSITION,
     CREATED_AT,
+    DELETED_AT,
     KIND,
     LOAD_BEARING,
     MEMORY_ID,
-    POSITION,
     PRUNABLE,
     SOURCE_TASK_REF,
     SUPERSEDED_BY,
-    TARGET_POSITION,
     TOKEN_RULE,
     TOKENS,
 )
+from memlab.evidence.law import reach_of
+from memlab.evidence.places import references_on_rows
 from memlab.sizing.floor import Floor, floor_of
 from memlab.sizing.table import SHORT, RankTable
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
-_NOWHERE: Final = -1
 _MEASURES: Final = ("mean", "p95", "max")
 
 
@@ -66,6 +65,13 @@ class History:
     def counted_before(self) -> Ints:
         """Counted rows before each row, and before the next one to come."""
         return np.concatenate([[0], np.cumsum(self.counted, dtype=np.int64)])
+
+    @cached_property
+    def active_before(self) -> Ints:
+        """Those of them that are not superseded then."""
+        gone = np.bincount(self.end[self.counted], minlength=len(self) + 1)
+        before: Ints = self.counted_before - np.append(0, np.cumsum(gone)[:-1])
+        return before
 
     @cached_property
     def floor(self) -> tuple[Ints, Ints]:
@@ -144,34 +150,71 @@ class History:
 
 
 @dataclass(frozen=True)
-class Needs:
+class Ranked:
     """References as arrays, in the order in which they arose.
 
     Attributes
     ----------
     rank : array of int64
         Largest age rank of the target so far; 0 for a load-bearing one.
+    written : array of int64
+        Prunable memories written by then, whether they were still there or not.
+    active : array of int64
+        Those of them that were active then, had none been deleted.
     at : array of int64
-        The row about to be written when the need arose.
+        The row about to be written when the reference arose.
     sitting : array of int64
-        Needs with the same number arose in one task, or in one pause between two writes.
-    logged : array of bool
-        Found in an access log rather than in the store.
+        References with the same number arose in one task, or in one pause between two writes.
     """
 
     rank: Ints
+    written: Ints
+    active: Ints
     at: Ints
     sitting: Ints
-    logged: Flags
 
     def __len__(self) -> int:
         return len(self.rank)
 
-    def between(self, first: int, last: int) -> "Needs":
-        """Return the needs that arose from moment `first` up to and without `last`."""
+    def between(self, first: int, last: int) -> "Ranked":
+        """Return the references that arose from moment `first` up to and without `last`."""
         low, high = np.searchsorted(self.at, [first, last])
         part = slice(low, high)
-        return Needs(self.rank[part], self.at[part], self.sitting[part], self.logged[part])
+        columns = (self.rank, self.written, self.active, self.at, self.sitting)
+        return Ranked(*(column[part] for column in columns))
+
+    @cached_property
+    def losable(self) -> Flags:
+        """Which references a cap could fail: those to prunable memories."""
+        return self.rank > 0
+
+    @cached_property
+    def reach(self) -> npt.NDArray[np.float64]:
+        """How far each of those reached, in increasing order (see `memlab.evidence.law`)."""
+        return np.sort(reach_of(self.rank[self.losable], self.written[self.losable]))
+
+    @cached_property
+    def sittings(self) -> int:
+        """In how many sittings those arose: references of one task come together."""
+        return len(np.unique(self.sitting[self.losable]))
+
+    def share_at(self, caps: Ints) -> npt.NDArray[np.float64]:
+        """Return the plain share of references that each cap would have served; NaN for none."""
+        if not len(self):
+            return np.full(len(caps), np.nan)
+        upto = np.cumsum(np.bincount(self.rank))
+        served: npt.NDArray[np.float64] = upto[np.minimum(caps, len(upto) - 1)] / upto[-1]
+        return served
+
+    @cached_property
+    def far_share(self) -> float:
+        """The share of those that reached beyond half of what was there to reach."""
+        return float((2 * self.rank > self.active)[self.losable].mean()) if len(self.reach) else 0.0
+
+    @cached_property
+    def always(self) -> float:
+        """The share of references that every cap serves."""
+        return float(1 - self.losable.mean()) if len(self) else 0.0
 
 
 @dataclass(frozen=True)
@@ -218,43 +261,44 @@ def history_of(frame: pd.DataFrame) -> History:
 
 def present_of(frame: pd.DataFrame) -> Present:
     """Return what the frame's store holds now."""
-    newest_first = frame.loc[frame[PRUNABLE], [TOKENS, CREATED_AT]].iloc[::-1]
-    age = frame[CREATED_AT].max() - newest_first[CREATED_AT]
-    days = age.to_numpy() / np.timedelta64(1, "D")
+    if DELETED_AT in frame:
+        frame = frame[frame[DELETED_AT].isna()]
+    newest_first = np.flatnonzero(frame[PRUNABLE].to_numpy(dtype=bool))[::-1]
+    created = frame[CREATED_AT].dt.tz_localize(None).to_numpy()
+    newest = np.fmax.reduce(created, initial=np.datetime64("NaT"))
+    age = newest - created[newest_first]
+    tokens = frame[TOKENS].to_numpy(dtype=np.int64)[newest_first]
     return Present(
-        np.concatenate([[0], newest_first[TOKENS].to_numpy().cumsum()]).astype(np.int64),
-        np.concatenate([[0.0], np.fmax.accumulate(days)]),
+        np.append(0, tokens.cumsum()),
+        np.append(0.0, np.fmax.accumulate(age / np.timedelta64(1, "D"))),
         floor_of(frame),
         str(frame.attrs.get(TOKEN_RULE, "not said")),
     )
 
 
-def needs_of(frame: pd.DataFrame, history: History, references: pd.DataFrame) -> tuple[Needs, int]:
+def ranked(frame: pd.DataFrame, history: History, references: pd.DataFrame) -> tuple[Ranked, int]:
     """Return the references as arrays, and how many do not fit the frame.
-
-    A reference fits when its target is a row of the frame that was written before it arose.
 
     Raises
     ------
     ValueError
         When `references` lacks a column.
     """
-    for name in (TARGET_POSITION, AT_POSITION, KIND):
-        if name not in references:
-            raise ValueError(
-                f"references has no column {name!r}; make them with find_references(frame, log)"
-            )
-    positions = frame[POSITION].to_numpy()
-    target, exact = _row_numbers(positions, references[TARGET_POSITION].to_numpy(dtype=np.int64))
-    at, _ = _row_numbers(positions, references[AT_POSITION].to_numpy(dtype=np.int64))
-    fits = exact & (target < at)
-    if not fits.all():
-        target, at = target[fits], at[fits]
-    logged = (references[KIND] == "log").to_numpy(dtype=bool)[fits]
-    order = slice(None) if (at[1:] >= at[:-1]).all() else np.argsort(at, kind="stable")
-    rank = history.largest_ranks(target, at)[order]
-    at, logged = at[order], logged[order]
-    return Needs(rank, at, _sittings(frame, at, logged), logged), int((~fits).sum())
+    target, at, place = references_on_rows(frame, references)
+    if KIND not in references:
+        raise ValueError(
+            f"references has no column {KIND!r}; make them with find_references(frame, log)"
+        )
+    logged = (references[KIND] == "log").to_numpy(dtype=bool)[place]
+    rank = history.largest_ranks(target, at)
+    found = Ranked(
+        rank,
+        history.counted_before[at],
+        history.active_before[at],
+        at,
+        _sittings(frame, at, logged),
+    )
+    return found, len(references) - len(place)
 
 
 def mean_p95_max(values: Ints) -> tuple[float, int, int]:
@@ -263,18 +307,8 @@ def mean_p95_max(values: Ints) -> tuple[float, int, int]:
     return values.mean(), np.partition(values, nearest)[nearest], values.max()
 
 
-def _row_numbers(positions: Ints, wanted: Ints) -> tuple[Ints, Flags]:
-    """Return how many rows stand before each position, and whether it is a row's."""
-    n = len(positions)
-    if n and positions[-1] - positions[0] == n - 1:
-        row = wanted - positions[0]
-        return np.clip(row, 0, n), (row >= 0) & (row < n)
-    row = np.searchsorted(positions, wanted)
-    return row, (row < n) & (np.append(positions, _NOWHERE)[row] == wanted)
-
-
 def _sittings(frame: pd.DataFrame, at: Ints, logged: Flags) -> Ints:
-    """Return a number for the task that each need arose in; for one without, its moment's."""
+    """Return a number for the task that each reference arose in; for one without, its moment's."""
     own = len(frame) + np.arange(len(frame) + 1)
     by_row = own.copy()
     rows = np.flatnonzero(frame[SOURCE_TASK_REF].notna().to_numpy())

@@ -1,4 +1,4 @@
-"""Along a history: what an agent would have loaded under a cap, and how far back needs reached."""
+"""Along a history: what an agent would have loaded under a cap, how far back references reached."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -6,16 +6,15 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from memlab.columns import AT, CREATED_AT, ITEMS, TIME, TOKEN_RULE, TOKENS
+from memlab import arguments
+from memlab.columns import AT, CREATED_AT, ITEMS, MEMORY_ID, TIME, TOKEN_RULE, TOKENS
 from memlab.evidence.references import find_references
 from memlab.sizing.curve import KEEP_RECENT
-from memlab.sizing.history import Ints, history_of, needs_of
+from memlab.sizing.history import Ints, history_of, ranked
 
 WRITTEN: Final = "written"
 """Rows that had been written by a moment: a clock that no wrong time can disturb."""
 AGE_RANK: Final = "age_rank"
-MEMORIES: Final = "memories"
-"""Key of ``age_ranks(...).attrs``: how many rows the frame has."""
 
 
 def boot_over_time(
@@ -45,11 +44,9 @@ def boot_over_time(
     ValueError
         When a cap is negative, or `moments` is less than 2.
     """
-    wanted = list(dict.fromkeys(caps))
-    if any(cap < 0 for cap in wanted):
-        raise ValueError(f"caps must be 0 or more, not {min(wanted)}")
-    if moments < 2:
-        raise ValueError(f"moments must be 2 or more, not {moments!r}")
+    arguments.expect_frame(frame, MEMORY_ID, call="memlab.sizing.boot_over_time")
+    wanted = list(dict.fromkeys(arguments.whole_number("cap", cap) for cap in caps))
+    moments = arguments.whole_number("moments", moments, least=2)
     n = len(frame)
     seen = np.unique(np.linspace(0, n - 1, min(n, moments)).round().astype(np.int64))
     when = frame[CREATED_AT].ffill().bfill().sort_values().iloc[seen].reset_index(drop=True)
@@ -71,7 +68,7 @@ def boot_over_time(
 
 
 def age_ranks(frame: pd.DataFrame, references: pd.DataFrame | None = None) -> pd.DataFrame:
-    """Return how far back each need reached.
+    """Return how far back each reference reached.
 
     Parameters
     ----------
@@ -85,30 +82,34 @@ def age_ranks(frame: pd.DataFrame, references: pd.DataFrame | None = None) -> pd
     DataFrame
         One row per reference in the order in which they arose: ``written``, the rows written by
         then; ``age_rank``, the smallest cap that would have served it (1 for the newest row, 0 for
-        a load-bearing one, which every cap serves). ``attrs["memories"]`` holds the rows there are.
+        a load-bearing one, which every cap serves).
 
     Raises
     ------
     ValueError
         When `references` lacks a column.
     """
+    arguments.expect_frame(frame, MEMORY_ID, call="memlab.sizing.age_ranks")
     if references is None:
         references = find_references(frame)
-    needs, _ = needs_of(frame, history_of(frame), references)
-    ranks = pd.DataFrame({WRITTEN: needs.at, AGE_RANK: needs.rank})
-    ranks.attrs[MEMORIES] = len(frame)
-    return ranks
+    found, _ = ranked(frame, history_of(frame), references)
+    return pd.DataFrame({WRITTEN: found.at, AGE_RANK: found.rank})
 
 
-def age_rank_quantiles(ranks: pd.DataFrame, *, parts: int = 5) -> pd.DataFrame:
+def age_rank_quantiles(
+    frame: pd.DataFrame, references: pd.DataFrame | None = None, *, parts: int = 5
+) -> pd.DataFrame:
     """Return the median and the 90th percentile of age ranks in each part of the history.
 
-    Where they rise from part to part, needs reach farther as the history grows.
+    Where they rise from part to part, references reach farther as the history grows.
 
     Parameters
     ----------
-    ranks : DataFrame
-        What `age_ranks` returns. Needs of load-bearing rows (rank 0) are left out.
+    frame : DataFrame
+        What ``memlab.load`` returns.
+    references : DataFrame, optional
+        What ``find_references`` returns; found in the frame when not given. Those to load-bearing
+        rows (rank 0) are left out.
     parts : int
         Parts of equal length in rows written.
 
@@ -122,11 +123,11 @@ def age_rank_quantiles(ranks: pd.DataFrame, *, parts: int = 5) -> pd.DataFrame:
     Raises
     ------
     ValueError
-        When `parts` is less than 1.
+        When `parts` is less than 1, or `references` lacks a column.
     """
-    if parts < 1:
-        raise ValueError(f"parts must be 1 or more, not {parts!r}")
-    edges = np.linspace(0, ranks.attrs[MEMORIES], parts + 1).round().astype(np.int64)
+    parts = arguments.whole_number("parts", parts, least=1)
+    ranks = age_ranks(frame, references)
+    edges = np.linspace(0, len(frame), parts + 1).round().astype(np.int64)
     bound = ranks[ranks[AGE_RANK] > 0]
     part = np.clip(np.searchsorted(edges, bound[WRITTEN], side="left") - 1, 0, parts - 1)
     by_part = bound[AGE_RANK].groupby(part)

@@ -1,29 +1,29 @@
-"""Advice in words: the rule, what would change the answer, and the page that shows it."""
+"""Sizing in words: what a verdict means, what a number rests on, what would change it."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from memlab.sizing.choice import Verdict, sittings_needed
+from memlab.evidence.elsewhere import in_words
+from memlab.evidence.law import SEEN, doublings_beyond
+from memlab.sizing.choice import Choice, Verdict, sittings_needed
 from memlab.sizing.curve import Sizing
-from memlab.sizing.resampling import HALF_NEEDS
-from memlab.text import Sheet, Table
 
-if TYPE_CHECKING:
-    from memlab.sizing.advice import Advice, TradeEnd
-
-_MEANING: Final = {
+MEANING: Final = {
     Verdict.OK: "the target is met by a cap, and the evidence reaches that far",
+    Verdict.FROM_OTHER_PROJECTS: "most of what this rests on are other projects' references",
     Verdict.CAP_HAS_NO_EFFECT: (
         "the cap that the target takes is not below the prunable rows there are: keep all for now"
     ),
     Verdict.FLOOR_EXCEEDS_BUDGET: "load-bearing rows alone pass the token budget: no cap can help",
     Verdict.TARGET_EXCEEDS_BUDGET: "no cap meets both the target and the token budget: choose",
-    Verdict.TOO_FEW_REFERENCES: "too few later needs are known to size a cap by",
     Verdict.HORIZON_TOO_SHORT: (
-        "needs keep coming at the far end of what this history can show: more may lie beyond"
+        "references keep reaching the far end of this history: the cap will grow with the store"
     ),
     Verdict.TARGET_BEYOND_HORIZON: (
-        "the cap that the target takes, with its limit, lies beyond what this history can show"
+        "no evidence is fine enough for so high a target, this store's nor other projects'"
+    ),
+    Verdict.HISTORY_INCOMPLETE: (
+        "memories were deleted without an archive, and with them what a number would rest on"
     ),
 }
 
@@ -31,23 +31,36 @@ _MEANING: Final = {
 def rule_in_words(target: float, confidence: float) -> str:
     """Say how the number is found."""
     return (
-        f"the smallest cap whose lower {confidence:.0%} limit serves {target:.0%} of needs in the "
-        "next stretch, a fifth as long as the history; mean cumulative function of needs by age "
-        "rank, limits from resampled blocks of history, widened where needs drift"
+        f"the smallest cap whose lower {confidence:.0%} limit serves {target:.0%} of references "
+        "until the store has doubled; how far back its own references reach and those of other "
+        "projects, weighed by how many it has"
     )
 
 
-def what_would_change(sizing: Sizing, advice: "Advice") -> Iterator[str]:
-    """Say what would lead to another answer, the most telling first."""
-    yield from _MISSING.get(advice.verdict, _nothing)(sizing, advice)
-    if advice.drift != 1.0:
-        yield (
-            f"drift: by their trend, needs of the next stretch reach {advice.drift:.1f} times as "
-            "far as those of the whole history; limits are widened, size again as the store grows"
+def evidence_in_words(weight: float, references: int, projects: int) -> str:
+    """Say how much of a number is whose."""
+    others = f"{in_words(projects)} other projects"
+    own = "1 reference" if references == 1 else f"{references:,} references"
+    if not weight:
+        return (
+            f"all from {others}; {own} of this store's own" if references else f"all from {others}"
         )
-    elif advice.keep_recent is not None and advice.sittings < 4 * HALF_NEEDS:
-        yield "little evidence: whether needs drift cannot be told yet"
-    served = int((sizing.needs.rank == 0).sum())
+    return f"{weight:.0%} from this store ({own}), {1 - weight:.0%} from {others}"
+
+
+def what_would_change(
+    sizing: Sizing, choice: Choice, target: float, token_budget: int | None
+) -> Iterator[str]:
+    """Say what would lead to another answer, the most telling first."""
+    yield from _by_verdict(sizing, choice, target, token_budget)
+    missing = missing_references(sizing)
+    if missing:
+        yield (
+            f"{missing:,} more references or reads, and this store's own weigh as much as other "
+            "projects'"
+        )
+    yield from _on_the_limits(sizing)
+    served = len(sizing.references) - int(sizing.references.losable.sum())
     if served:
         yield f"{served:,} of the references are to load-bearing rows, which every cap serves"
     if sizing.misfits:
@@ -59,140 +72,53 @@ def what_would_change(sizing: Sizing, advice: "Advice") -> Iterator[str]:
         )
 
 
-def sheet_of(advice: "Advice") -> Sheet:
-    """Lay an advice out."""
-    title = f"{advice.verdict}: {_MEANING[advice.verdict]}"
-    if advice.keep_recent is not None:
-        title = f"keep_recent = {advice.keep_recent:,} ({title})"
-    tables = []
-    if advice.trade:
-        tables.append(_trade_table(advice))
-    if advice.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
-        tables += _floor_tables(advice)
-    return Sheet(title, list(_facts(advice)), tables)
+def missing_references(sizing: Sizing) -> int:
+    """Return how many references there would have to be more for the store's own to weigh half."""
+    return max(0, round(sizing.law.worth) - sizing.references.sittings)
 
 
-def _facts(advice: "Advice") -> Iterator[tuple[str, str]]:
-    yield "target", f"{advice.target:.1%} of needs served, with {advice.confidence:.0%} confidence"
-    if advice.interval is not None:
-        low, high = advice.interval
-        yield "cap needed", f"{low:,} to {high:,} in the next stretch"
-    if advice.hit_ratio is not None and advice.hit_ratio_interval is not None:
-        low_share, high_share = advice.hit_ratio_interval
-        yield "hit ratio", f"{advice.hit_ratio:.1%}, limits {low_share:.1%} to {high_share:.1%}"
-    evidence = (
-        f"{advice.references:,} references, {advice.sittings:,} independent ones that a cap can "
-        f"lose, {advice.memories:,} memories, horizon {advice.horizon:,} rows back"
-    )
-    yield "evidence", evidence
-    if advice.boot_tokens is not None:
-        boot = (
-            f"{advice.boot_tokens:,} tokens now, {advice.boot_tokens_p95:,} at the p95 of the "
-            f"history ({advice.token_rule})"
+def _on_the_limits(sizing: Sizing) -> Iterator[str]:
+    if sizing.ahead.widened > 1.05:
+        yield (
+            f"limits are {sizing.ahead.widened:.1f} times as far away as they would be: what came "
+            "after earlier cuts of this history was a surprise"
         )
-        yield "boot context", boot
-        yield "memory kept", f"{advice.days:,.1f} days"
-    if advice.token_budget is not None:
-        fits = "no cap" if advice.budget_cap is None else f"up to {advice.budget_cap:,}"
-        yield "token budget", f"{advice.token_budget:,}; caps that fit: {fits}"
-    yield "prunable now", f"{advice.prunable:,} rows"
-    yield "rule", advice.rule
-    for text in advice.would_change:
-        yield "note", text
-
-
-def _trade_table(advice: "Advice") -> Table:
-    def line(name: str, end: "TradeEnd") -> tuple[str | int, ...]:
-        share = "unknown" if end.hit_ratio is None else f"{end.hit_ratio:.3f}"
-        return (
-            name,
-            end.keep_recent,
-            share,
-            end.boot_tokens,
-            end.boot_tokens_p95,
-            f"{end.days:,.1f}",
+    if doublings_beyond(sizing.ahead.memories):
+        fewest, most = SEEN
+        yield (
+            f"other projects were seen at {fewest:,} to {most:,} memories, not at "
+            f"{sizing.ahead.memories:,}: limits are wider for it"
         )
 
-    meets_target, fits_budget = advice.trade
-    return Table(
-        "Both ends of the trade",
-        ("choose", "keep_recent", "hit ratio", "boot tokens", "p95", "days"),
-        [line("the target", meets_target), line("the budget", fits_budget)],
-    )
 
-
-def _floor_tables(advice: "Advice") -> list[Table]:
-    floor = advice.floor
-    return [
-        Table(
-            f"Load-bearing rows: {floor.items:,} rows, {floor.tokens:,} tokens",
-            ("kind", "rows", "tokens"),
-            floor.by_kind,
-        ),
-        Table(
-            "The largest of them",
-            ("memory_id", "kind", "tokens", "title"),
-            [(row.memory_id, row.kind, row.tokens, row.title) for row in floor.largest],
-        ),
-    ]
-
-
-def _nothing(_: Sizing, advice: "Advice") -> Iterator[str]:
-    yield f"a lower target than {advice.target:.0%} takes a smaller cap, a higher one a larger"
-
-
-def _more_references(_: Sizing, advice: "Advice") -> Iterator[str]:
-    needed = sittings_needed(advice.target, advice.confidence)
-    yield (
-        f"{needed:,} independent references to prunable rows are needed for this target, "
-        f"{advice.sittings:,} are known"
-    )
-    yield (
-        "stores that agents write often say nothing of later needs: add an access log, or let "
-        "items name in evidence_refs what they built on"
-    )
-    if advice.budget_cap is not None:
-        yield f"the token budget alone allows keep_recent up to {advice.budget_cap:,}"
-
-
-def _more_history(sizing: Sizing, advice: "Advice") -> Iterator[str]:
-    far = sizing.estimate.far_share
-    yield (
-        f"{far:.0%} of needs lie between age ranks {advice.horizon // 2:,} and {advice.horizon:,}; "
-        f"as many may lie beyond, more than the {1 - advice.target:.0%} that the target leaves"
-    )
-    yield "a longer history, an older access log, or a lower target"
-
-
-def _beyond(_: Sizing, advice: "Advice") -> Iterator[str]:
-    yield f"a longer history than its horizon of {advice.horizon:,}, or a lower target"
-
-
-def _grow(_: Sizing, advice: "Advice") -> Iterator[str]:
-    yield f"ask again when the store holds more than {advice.keep_recent:,} prunable rows"
-
-
-def _lower_floor(_: Sizing, advice: "Advice") -> Iterator[str]:
-    over = advice.floor.tokens - (advice.token_budget or 0)
-    yield (
-        f"load-bearing rows take {advice.floor.tokens:,} tokens now, {max(over, 0):,} over the "
-        "budget: supersede or shorten decisions and skills, or raise the budget"
-    )
-
-
-def _choose(_: Sizing, advice: "Advice") -> Iterator[str]:
-    meets_target, fits_budget = advice.trade
-    yield (
-        f"a budget of {meets_target.boot_tokens_p95:,} tokens would allow the target; a cap of "
-        f"{fits_budget.keep_recent:,} fits this one"
-    )
-
-
-_MISSING: Final = {
-    Verdict.TOO_FEW_REFERENCES: _more_references,
-    Verdict.HORIZON_TOO_SHORT: _more_history,
-    Verdict.TARGET_BEYOND_HORIZON: _beyond,
-    Verdict.CAP_HAS_NO_EFFECT: _grow,
-    Verdict.FLOOR_EXCEEDS_BUDGET: _lower_floor,
-    Verdict.TARGET_EXCEEDS_BUDGET: _choose,
-}
+def _by_verdict(
+    sizing: Sizing, choice: Choice, target: float, token_budget: int | None
+) -> Iterator[str]:
+    match choice.verdict:
+        case Verdict.CAP_HAS_NO_EFFECT:
+            yield f"ask again when the store holds more than {choice.keep_recent:,} prunable rows"
+        case Verdict.FLOOR_EXCEEDS_BUDGET:
+            floor = sizing.present.floor.tokens
+            yield (
+                f"load-bearing rows take {floor:,} tokens now, "
+                f"{max(floor - (token_budget or 0), 0):,} over the budget: supersede or shorten "
+                "decisions and skills, or raise the budget"
+            )
+        case Verdict.TARGET_EXCEEDS_BUDGET:
+            yield "a larger budget, a lower target, or the cap that fits and what it serves"
+        case Verdict.HORIZON_TOO_SHORT:
+            yield (
+                f"{sizing.references.far_share:.0%} of references reach beyond half of what there "
+                f"was, more than the {1 - target:.0%} that the target leaves; size again as the "
+                "store grows, or aim lower"
+            )
+        case Verdict.TARGET_BEYOND_HORIZON:
+            needed = sittings_needed(target, sizing.confidence)
+            yield (
+                f"{needed:,} references of its own can show a target of {target:.4g}; "
+                f"{sizing.references.sittings:,} are known"
+            )
+        case _:
+            yield f"a lower target than {target:.0%} takes a smaller cap, a higher one a larger"
+    if choice.keep_recent is not None and choice.keep_recent >= sizing.present.prunable > 0:
+        yield "a cap of that many would delete nothing today"

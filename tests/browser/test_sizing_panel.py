@@ -37,8 +37,8 @@ def expect_cap(panel: Locator, curve: pd.DataFrame, cap: int) -> None:
     row = curve.loc[cap]
     expect(panel.locator("tr", has_text="keep_recent").locator("td").last).to_have_text(f"{cap:,}")
     said = {
-        "needs served": f"{row['hit_ratio']:.1%} (limits {row['low']:.1%} to {row['high']:.1%})",
-        "as observed": f"{row['hit_ratio_observed']:.1%}",
+        "references served": f"{row['served']:.1%} (limits {row['low']:.1%} to {row['high']:.1%})",
+        "this store alone": f"{row['served_own']:.1%}",
         "boot context": f"{row['boot_items']:,.0f} items, {row['boot_tokens']:,.0f} tokens now",
         "over the history": f"{row['boot_tokens_p95']:,.0f} tokens (p95)",
         "memory kept": f"{row['days']:,.1f} days",
@@ -79,10 +79,10 @@ def test_the_panel_takes_the_keyboard_and_agrees_with_the_curve(
     box(panel, "exactly").press("Enter")
     expect_cap(panel, curve, 123)
 
-    box(panel, "token budget").fill("20000")
+    box(panel, "token budget").fill("60000")
     box(panel, "token budget").press("Enter")
     panel.locator(".noUi-handle").nth(1).press("ArrowRight")
-    advice = memlab.recommend_cap(two_years, target=0.81, token_budget=20_000)
+    advice = memlab.recommend_cap(two_years, target=0.81, token_budget=60_000)
     expect(panel).to_contain_text(f"For a target of 81%: {str(advice).splitlines()[0]}")
 
     panel.get_by_role("button", name="Use the recommended cap").press("Enter")

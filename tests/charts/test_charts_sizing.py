@@ -106,15 +106,19 @@ def every_chart(frame: pd.DataFrame, *, budget: int | None = None) -> list[Axes]
         plot_boot_over_time(timeline),
         plot_boot_over_time(timeline, measure="items", budget=3),
         plot_age_ranks(ranks),
-        plot_age_ranks(ranks, quantiles=age_rank_quantiles(ranks), cap=advice.keep_recent),
+        plot_age_ranks(ranks, quantiles=age_rank_quantiles(frame), cap=advice.keep_recent),
         plot_backtest(backtest_cap(frame)),
     ]
 
 
 class TestCapCurve:
-    def test_it_draws_the_estimate_and_the_plain_count(self, curve: pd.DataFrame) -> None:
+    def test_it_draws_the_estimate_and_its_two_parts(self, curve: pd.DataFrame) -> None:
         ax = plot_cap_curve(curve)
-        for name, column in (("estimated", "hit_ratio"), ("observed", "hit_ratio_observed")):
+        for name, column in (
+            ("estimated", "served"),
+            ("this store", "served_own"),
+            ("other projects", "served_elsewhere"),
+        ):
             (line,) = lines_named(ax, name)
             assert line.get_xdata().tolist() == curve.index.tolist()
             assert line.get_ydata().tolist() == curve[column].tolist()
@@ -133,15 +137,15 @@ class TestCapCurve:
         assert [0.9, 0.9] in [list(line.get_ydata()) for line in lines_named(ax, "_cap")]
         assert {"target 90 %", f"recommended {advice.keep_recent}"} <= set(written(ax))
         assert title(ax) == (
-            f"keep_recent = {advice.keep_recent} serves 90 % of needs, with 90 % confidence"
+            f"keep_recent = {advice.keep_recent} serves 90 % of references, with 90 % confidence"
         )
 
     def test_a_cap_to_look_at_is_in_the_title_with_its_estimate(self, curve: pd.DataFrame) -> None:
         ax = plot_cap_curve(curve, cap=250)
-        assert title(ax) == "keep_recent = 250 serves an estimated 91.4 % of needs"
-        assert curve.loc[250, "hit_ratio"] == pytest.approx(0.914, abs=0.0005)
+        said = 100 * curve.loc[250, "served"]
+        assert title(ax) == f"keep_recent = 250 serves an estimated {said:.0f} % of references"
         (dot,) = lines_named(ax, "_chosen")
-        assert (dot.get_xdata()[0], dot.get_ydata()[0]) == (250, curve.loc[250, "hit_ratio"])
+        assert (dot.get_xdata()[0], dot.get_ydata()[0]) == (250, curve.loc[250, "served"])
 
     def test_caps_beyond_the_budget_are_shaded(
         self, two_years: pd.DataFrame, curve: pd.DataFrame
@@ -162,20 +166,22 @@ class TestCapCurve:
         ax = plot_cap_curve(curve, advice=far)
         assert upright_lines(ax) == [5_000]
         assert ax.get_xlim()[1] >= 5_000
-        assert title(ax) == "90 % of needs take more rows than there are: keep all"
+        assert title(ax) == "90 % of references take more rows than there are"
 
-    def test_few_needs_give_no_limits_and_no_claim(self) -> None:
-        frame = make_episodes(40)
+    def test_few_references_give_a_curve_that_says_whose_it_is(self) -> None:
+        frame = make_episodes(1_000)
         references = make_references(frame, [10, 20], [3, 4])
         curve, advice = cap_curve(frame, references), recommend_cap(frame, references)
         ax = plot_cap_curve(curve, advice=advice)
-        assert not ax.collections
-        assert "limits" not in written(ax)
-        assert title(ax) == "Too few needs are known to recommend a cap"
-        assert "Too few independent needs for limits." in note(ax)
-        assert title(plot_cap_curve(curve, advice=advice, cap=3)) == (
-            "keep_recent = 3 would have served 50 % of the few needs seen"
+        assert title(ax) == (
+            f"By other projects, keep_recent = {advice.keep_recent} serves 90 % of references"
         )
+        assert "Estimated: 2% from this store, 98% from other projects." in note(ax)
+
+    def test_without_references_there_is_no_line_of_the_stores_own(self) -> None:
+        ax = plot_cap_curve(cap_curve(make_episodes(40)))
+        assert not lines_named(ax, "this store")
+        assert lines_named(ax, "other projects")
 
     def test_every_verdict_has_a_title_of_its_own(
         self, curve: pd.DataFrame, advice: Advice
@@ -193,7 +199,7 @@ class TestTradeOff:
         ax = plot_trade_off(curve)
         (line,) = lines_named(ax, "estimated")
         assert line.get_xdata().tolist() == curve["boot_tokens_p95"].tolist()
-        assert line.get_ydata().tolist() == curve["hit_ratio"].tolist()
+        assert line.get_ydata().tolist() == curve["served"].tolist()
         assert ax.get_xlim()[0] == 0
         assert ax.get_xlim()[1] >= curve["boot_tokens_p95"].max()
 
@@ -217,7 +223,7 @@ class TestTradeOff:
         for cap, text in named.items():
             assert text.xy == (
                 curve.loc[int(cap), "boot_tokens_p95"],
-                curve.loc[int(cap), "hit_ratio"],
+                curve.loc[int(cap), "served"],
             )
         boxes = [text.get_window_extent(figure.canvas.get_renderer()) for text in named.values()]
         for number, one in enumerate(boxes):
@@ -226,9 +232,9 @@ class TestTradeOff:
     def test_the_title_says_what_the_recommended_cap_costs(
         self, curve: pd.DataFrame, advice: Advice
     ) -> None:
-        served = f"{100 * curve.loc[advice.keep_recent, 'hit_ratio']:.1f} %"
+        served = f"{100 * curve.loc[advice.keep_recent, 'served']:.1f} %"
         assert title(plot_trade_off(curve, advice=advice)) == (
-            f"{served} of needs for {advice.boot_tokens_p95:,} tokens at every start"
+            f"{served} of references for {advice.boot_tokens_p95:,} tokens at every start"
         )
 
     def test_a_budget_in_conflict_is_in_the_title(
@@ -236,7 +242,7 @@ class TestTradeOff:
     ) -> None:
         advice = recommend_cap(two_years, token_budget=9_000)
         ax = plot_trade_off(curve, advice=advice)
-        assert title(ax).startswith("90 % of needs cost ")
+        assert title(ax).startswith("90 % of references cost ")
         assert title(ax).endswith("the budget is 9,000")
         assert 9_000 in upright_lines(ax)
 
@@ -246,13 +252,6 @@ class TestTradeOff:
         advice = recommend_cap(two_years, token_budget=1_000)
         ax = plot_trade_off(curve, advice=advice, cap=50)
         assert title(ax) == "Load-bearing rows cost 6,491 tokens, the budget is 1,000"
-
-    def test_few_needs_give_a_cost_without_a_share(self) -> None:
-        frame = make_episodes(40)
-        curve = cap_curve(frame, make_references(frame, [10, 20], [3, 4]))
-        assert title(plot_trade_off(curve, cap=5)) == (
-            "keep_recent = 5 costs 50 tokens at every start"
-        )
 
     def test_it_says_how_tokens_were_counted(self, curve: pd.DataFrame) -> None:
         assert "Tokens (estimate: characters / 4, rounded up)." in note(plot_trade_off(curve))
@@ -339,8 +338,7 @@ class TestAgeRanks:
         assert ax.get_xlim()[1] >= ranks["written"].max()
 
     def test_quantiles_span_their_part(self, two_years: pd.DataFrame) -> None:
-        ranks = age_ranks(two_years)
-        quantiles = age_rank_quantiles(ranks)
+        ranks, quantiles = age_ranks(two_years), age_rank_quantiles(two_years)
         ax = plot_age_ranks(ranks, quantiles=quantiles)
         drawn = {line.get_label(): line.get_segments() for line in ax.collections}
         for name in ("p50", "p90"):
@@ -369,7 +367,8 @@ class TestBacktest:
         assert ax.get_yticklabels()[0].get_text() == "first 50 %"
 
     def test_a_missed_cut_looks_missed(self, two_years: pd.DataFrame) -> None:
-        backtest = backtest_cap(two_years, confidence=0.51)
+        backtest = backtest_cap(two_years)
+        backtest.loc[0, "reached"] = False
         colours = {
             bool(reached): line.get_color()
             for reached, line in zip(
@@ -378,16 +377,17 @@ class TestBacktest:
         }
         assert colours[True] != colours[False]
 
-    def test_a_declined_cut_is_said_beside_measured_ones(self, two_years: pd.DataFrame) -> None:
-        backtest = backtest_cap(two_years, cuts=(0.03, 0.5))
+    def test_a_cut_that_nothing_followed_is_said_beside_measured_ones(self) -> None:
+        frame = make_episodes(100)
+        backtest = backtest_cap(frame, make_references(frame, [85], [3]), cuts=(0.1, 0.8))
         ax = plot_backtest(backtest)
-        assert f"declined: {backtest['verdict'].iloc[0]}" in written(ax)
+        assert "no references followed" in written(ax)
         assert title(ax).endswith("of 1 cut")
 
     def test_nothing_measured_says_why(self) -> None:
         ax = plot_backtest(backtest_cap(make_episodes(30)))
         assert title(ax) == "No cut could be measured"
-        assert any("too-few-references" in text for text in written(ax))
+        assert any("No reference followed any cut" in text for text in written(ax))
 
 
 @pytest.mark.parametrize("count", [0, 1, 2])
@@ -414,7 +414,7 @@ def test_a_chart_leaves_its_frame_alone(two_years: pd.DataFrame, advice: Advice)
     kept = curve.copy(), ranks.copy()
     plot_cap_curve(curve, advice=advice, cap=3)
     plot_trade_off(curve, advice=advice, cap=3)
-    plot_age_ranks(ranks, quantiles=age_rank_quantiles(ranks), cap=3)
+    plot_age_ranks(ranks, quantiles=age_rank_quantiles(two_years), cap=3)
     pd.testing.assert_frame_equal(curve, kept[0])
     pd.testing.assert_frame_equal(ranks, kept[1])
 

@@ -75,7 +75,7 @@ def test_the_lines_of_the_chart_are_the_law_and_every_project() -> None:
         assert (row.cap, row.low, row.high) == (asked.cap, asked.low, asked.high)
     projects = lines[lines["project"].notna()]
     assert projects["project"].nunique() == 9
-    assert lines.attrs["share"] == 0.9
+    assert set(lines["share"]) == {0.9}
     uv = next(project for project in fitted_law().projects if project.name == "uv")
     drawn = projects.loc[projects["project"] == "uv"]
     assert drawn["memories"].tolist() == list(uv.memories)

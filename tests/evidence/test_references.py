@@ -19,7 +19,7 @@ def found(frame: pd.DataFrame, log: pd.DataFrame | None = None) -> list[tuple[st
 
 def left_out(frame: pd.DataFrame, log: pd.DataFrame | None = None) -> dict[tuple[str, str], int]:
     """How many mentions are no reference, by kind and reason."""
-    table = count_references(find_references(frame, log))[list(REASONS)].stack()  # noqa: PD013 - pairs are wanted
+    table = count_references(frame, log)[list(REASONS)].stack()  # noqa: PD013 - pairs are wanted
     return {place: int(count) for place, count in table.items() if count}
 
 
@@ -137,9 +137,9 @@ def test_one_session_needs_a_memory_once() -> None:
 
 def test_a_read_later_than_now_is_counted_apart() -> None:
     frame, log = make_frame("a", "b", "c"), reads(("a", 1.5), ("a", 99.0))
-    references = find_references(frame, log, now=START + pd.Timedelta(hours=3))
-    assert references[c.AT_POSITION].tolist() == [3]
-    assert count_references(references).loc["log", "future"] == 1
+    now = START + pd.Timedelta(hours=3)
+    assert find_references(frame, log, now=now)[c.AT_POSITION].tolist() == [3]
+    assert count_references(frame, log, now=now).loc["log", "future"] == 1
     with pytest.raises(ValueError, match="has no time zone"):
         find_references(frame, log, now=datetime(2026, 1, 1))  # noqa: DTZ001 - that is the fault
 
@@ -191,7 +191,7 @@ def test_every_mention_is_counted_once(data: st.DataObject) -> None:
         )
         for name in names
     ]
-    table = count_references(find_references(make_frame(*rows)))
+    table = count_references(make_frame(*rows))
     tasks = [one["source_task_ref"] for one in rows if one["source_task_ref"]]
     mentions = {
         "evidence": sum(len(one["evidence_refs"]) for one in rows),

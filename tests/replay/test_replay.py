@@ -171,7 +171,7 @@ def test_keeping_the_newest_is_the_cap_curve_at_that_cap(lives: Lives, cap: int)
     done = replay(frame, references, KeepRecent(cap))
     line = curve.loc[cap]
     if len(references):
-        assert done.hit_ratio == pytest.approx(line["hit_ratio_observed"])
+        assert done.hit_ratio == pytest.approx(line["served_observed"])
     assert done.boot["boot_items"].mean() == pytest.approx(line["boot_items_mean"])
     assert done.boot["boot_tokens"].max() == line["boot_tokens_max"]
 
@@ -182,7 +182,7 @@ def test_the_cap_curve_agrees_on_simulated_histories(seed: int) -> None:
     curve = cap_curve(frame, references)
     for cap in (0, 20, 300):
         done = replay(frame, references, KeepRecent(cap))
-        assert done.hit_ratio == pytest.approx(curve.loc[cap, "hit_ratio_observed"])
+        assert done.hit_ratio == pytest.approx(curve.loc[cap, "served_observed"])
 
 
 @settings(max_examples=60, deadline=None)

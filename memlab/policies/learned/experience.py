@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
+from memlab.evidence.places import references_on_rows
 from memlab.evidence.references import find_references
 
 Ints = npt.NDArray[np.int64]
@@ -131,12 +132,7 @@ def experience_of(frame: pd.DataFrame, references: pd.DataFrame | None = None) -
         references = find_references(frame)
     counted = ~frame[col.LOAD_BEARING].to_numpy(dtype=bool)
     rows = frame.loc[counted]
-    positions = rows[col.POSITION].to_numpy()
-    at = np.searchsorted(positions, references[col.AT_POSITION].to_numpy(dtype=np.int64))
-    wanted = references[col.TARGET_POSITION].to_numpy(dtype=np.int64)
-    target = np.searchsorted(positions, wanted)
-    fits = (target < at) & (np.append(positions, -1)[target] == wanted)
-    order = np.argsort(at[fits], kind="stable")
+    on_rows = references_on_rows(rows, references)
     number, highest = _task_numbers(rows)
     return Experience(
         size=_standardised(np.log1p(rows[col.CHARS].to_numpy(dtype=np.float64))),
@@ -147,8 +143,8 @@ def experience_of(frame: pd.DataFrame, references: pd.DataFrame | None = None) -
         number=number,
         highest=highest,
         tags=_tag_numbers(rows[col.TAGS]),
-        at=at[fits][order].astype(np.int64),
-        target=target[fits][order].astype(np.int64),
+        at=on_rows.at,
+        target=on_rows.target,
     )
 
 

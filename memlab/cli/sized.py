@@ -1,0 +1,129 @@
+"""What ``memlab size`` prints around its recommendation: caps, track record, what to do next."""
+
+import math
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from memlab.sizing import Advice
+
+
+def cap_lines(caps: "pd.DataFrame", advice: "Advice") -> list[str]:
+    """Return a table of caps; the recommended one is marked."""
+    head = f"  {'keep_recent':>11}  {'served':>7}  {'limits':<17}  {'own':>7}  {'others':>7}"
+    lines = [f"{head}  {'items':>7}  {'tokens':>9}  {'p95':>9}  {'would go':>8}  {'days':>6}"]
+    for cap, row in caps.iterrows():
+        mark = ">" if cap == advice.keep_recent else " "
+        limits = f"{_share(row['low'])} to {_share(row['high'])}"
+        lines.append(
+            f"{mark} {cap:>11,}  {_share(row['served']):>7}  {limits:<17}"
+            f"  {_share(row['served_own']):>7}  {_share(row['served_elsewhere']):>7}"
+            f"  {row['boot_items']:>7,.0f}  {row['boot_tokens']:>9,.0f}"
+            f"  {row['boot_tokens_p95']:>9,.0f}  {row['pruned']:>8,.0f}  {row['days']:>6,.0f}"
+        )
+    return lines
+
+
+def track_record(backtest: "pd.DataFrame") -> list[str]:
+    """Say how caps chosen on the past would have done afterwards."""
+    measured = backtest[backtest["reached"].notna()]
+    if measured.empty:
+        return ["track record: none; no reference followed an earlier cut of this history"]
+    met = f"{measured['reached'].sum()} of {len(measured)} met the target in the fifth after it"
+    return [
+        f"track record: a cap chosen on the history up to a cut; {met}",
+        *(
+            f"  at {row['cut']:.0%}: chose {row['keep_recent']:,}, needed {row['needed']:,}, "
+            f"served {row['achieved']:.1%} of {row['references']:,}"
+            for _, row in measured.iterrows()
+        ),
+    ]
+
+
+def reference_counts(counts: "pd.DataFrame") -> str:
+    """Say where references were found, and what was not counted as one."""
+    found = ", ".join(f"{count:,} {kind}" for kind, count in counts["counted"].items() if count)
+    left_out = ", ".join(
+        f"{count:,} {reason} ({kind})"
+        for kind, reasons in counts.drop(columns="counted").iterrows()
+        for reason, count in reasons.items()
+        if count
+    )
+    return f"references: {found or 'none'}" + (f"; not counted: {left_out}" if left_out else "")
+
+
+def log_lines(log: "pd.DataFrame | None", counts: "pd.DataFrame") -> list[str]:
+    """Say what an access log held that is no read of this store."""
+    from memlab.evidence.reads import describe_log
+
+    if log is None:
+        return []
+    unknown = counts["dangling"]["log"]
+    if unknown and unknown == len(log):
+        return ["the log: not one line names a memory of this store; is it another store's log?"]
+    return describe_log(log)
+
+
+def command_for(path: Path, advice: "Advice") -> str | None:
+    """Return the command that applies the recommended cap; None where it would delete nothing."""
+    if advice.keep_recent is None or advice.keep_recent >= advice.prunable:
+        return None
+    return compact_command(path, advice.keep_recent)
+
+
+def compact_command(path: Path, cap: int) -> str:
+    """Return the command that compacts a store to a cap."""
+    return f"memlab compact {shlex.quote(str(path))} --keep-recent {cap} --apply"
+
+
+def preview_of(command: str) -> str:
+    """Return the same command without what makes it delete."""
+    return command.removesuffix(" --apply")
+
+
+def next_lines(path: Path, advice: "Advice", log_file: Path | None = None) -> list[str]:
+    """Say what to run next: there is always something."""
+    lines = list(_to_act_on(path, advice))
+    if advice.weight < 0.5:
+        lines += ["", *_to_know_more(path, advice, log_file)]
+    return lines
+
+
+def _to_act_on(path: Path, advice: "Advice") -> Iterator[str]:
+    command = command_for(path, advice)
+    if command is not None:
+        yield f"next: {preview_of(command)}    shows what would go"
+        yield f"      {command}    does it"
+    elif advice.trade:
+        meets, fits = (compact_command(path, end.keep_recent) for end in advice.trade)
+        yield f"next: {meets}    for the target"
+        yield f"      {fits}    for the budget"
+    elif advice.keep_recent is not None:
+        dry_run = preview_of(compact_command(path, advice.keep_recent))
+        yield f"next: {dry_run}    deletes nothing yet; safe to repeat as the store grows"
+    else:
+        yield f"next: memlab floor {shlex.quote(str(path))}    what the load-bearing rows cost"
+
+
+def _to_know_more(path: Path, advice: "Advice", log_file: Path | None) -> Iterator[str]:
+    """Say how this store comes to a number of its own."""
+    yield (
+        f"for a number of its own, this store needs {advice.missing:,} more references or reads "
+        "of its memories:"
+    )
+    log = shlex.quote(str(log_file or path.with_suffix(".reads.jsonl")))
+    store = shlex.quote(str(path))
+    if log_file is None:
+        yield f"  memlab harvest {store} -o {log}    reads in what agents already write"
+    yield f"  memlab size {store} --log {log}    with what was read"
+    yield "  or let the runtime write it, each time it reads a memory:"
+    yield f"    log = memlab.AccessLog({str(log_file or path.with_suffix('.reads.jsonl'))!r})"
+    yield "    log.add(memory_id)"
+
+
+def _share(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.1%}"
