@@ -18,7 +18,8 @@ restricted maximum likelihood. References of one change count once: they arose i
 
 `worth`: before each stretch but its first, a project is forecast by the law of the other projects
 and by its own earlier references, weighed n / (n + worth); the worth under which all forecasts are
-most likely.
+most likely. A reference of its own counts as the memories written when it arose: what is recent
+says more of what comes next.
 `pace`: least squares of the logarithm of references on that of memories, over all stretches.
 """
 
@@ -64,7 +65,7 @@ class Stretch:
         Memories written when the part began.
     at : array of int64
     reach : array of float64
-        Sorted; the order of `at` is another.
+        In increasing order; `at` goes with it.
     """
 
     begun: int
@@ -89,8 +90,9 @@ class History:
     def part(self, first: float, last: float) -> Stretch:
         """Return the references that arose from `first` up to and without `last` memories."""
         within = (self.at >= first) & (self.at < last)
-        at = self.at[within]
-        return Stretch(int(first), at, np.sort(reach_of(self.rank[within], at)))
+        reach = reach_of(self.rank[within], self.at[within])
+        order = np.argsort(reach, kind="stable")
+        return Stretch(int(first), self.at[within][order], reach[order])
 
     @cached_property
     def seen(self) -> Stretch:
@@ -242,12 +244,18 @@ def _forecasts(history: History, law: Law) -> Iterator[tuple[float, ...]]:
             continue
         for place, share in enumerate(law.shares):
             yield (
-                quantile(before.reach, share),
+                _weighted_quantile(before, share),
                 quantile(stretch.reach, share),
                 before.sittings,
                 stretch.sittings,
                 *(each[place] for each in (law.reach, law.between, law.within, law.noise)),
             )
+
+
+def _weighted_quantile(part: Stretch, share: float) -> float:
+    """Return the same of references that count as the memories written when they arose."""
+    upto = np.cumsum(part.at)
+    return float(part.reach[np.searchsorted(upto, share * upto[-1] * (1 - 1e-12))])
 
 
 def _pace(histories: Sequence[History]) -> tuple[float, float]:

@@ -34,6 +34,9 @@ class Ahead:
         Prunable memories written so far, whether they are still there or not.
     own : array of float64
         Reach of each of the store's own references to prunable memories, in increasing order.
+    recency : array of float64
+        Memories written by the time of each of those: a reference counts as much. What is recent
+        says more of what comes next.
     sittings : int
         In how many sittings they arose: the references that count.
     confidence : float
@@ -47,6 +50,7 @@ class Ahead:
     law: Law
     memories: int
     own: Floats
+    recency: Floats
     sittings: int
     confidence: float
     always: float = 0.0
@@ -125,7 +129,9 @@ class Ahead:
 
     @cached_property
     def _own_reach(self) -> Floats:
-        return self.own[np.ceil(LEVELS * len(self.own) - 1e-9).astype(np.int64) - 1]
+        upto = np.cumsum(self.recency)
+        reach: Floats = self.own[np.searchsorted(upto, LEVELS * upto[-1] * (1 - 1e-12))]
+        return reach
 
     @cached_property
     def _reach(self) -> Floats:

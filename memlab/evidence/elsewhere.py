@@ -171,7 +171,7 @@ def in_words(number: int) -> str:
 
 
 def _ahead(fitted: Law, memories: int, confidence: float) -> Ahead:
-    return Ahead(fitted, memories, np.empty(0), 0, confidence)
+    return Ahead(fitted, memories, np.empty(0), np.empty(0), 0, confidence)
 
 
 def _project_lines(fitted: Law, share: float) -> list[pd.DataFrame]:

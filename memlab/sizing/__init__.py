@@ -6,7 +6,7 @@ from memlab.sizing.choice import Verdict
 from memlab.sizing.curve import Sizing, cap_curve, prepare_sizing
 from memlab.sizing.floor import Floor
 from memlab.sizing.recommending import advise, recommend_cap
-from memlab.sizing.timeline import age_rank_quantiles, age_ranks, boot_over_time
+from memlab.sizing.timeline import age_rank_quantiles, age_ranks, boot_over_time, caps_along
 
 __all__ = [
     "Advice",
@@ -20,6 +20,7 @@ __all__ = [
     "backtest_cap",
     "boot_over_time",
     "cap_curve",
+    "caps_along",
     "prepare_sizing",
     "recommend_cap",
 ]

@@ -189,9 +189,14 @@ class Ranked:
         return self.rank > 0
 
     @cached_property
-    def reach(self) -> npt.NDArray[np.float64]:
-        """How far each of those reached, in increasing order (see `memlab.evidence.law`)."""
-        return np.sort(reach_of(self.rank[self.losable], self.written[self.losable]))
+    def reach(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """How far each of those reached, in increasing order, and the memories written then.
+
+        See `memlab.evidence.law`.
+        """
+        reach = reach_of(self.rank[self.losable], self.written[self.losable])
+        order = np.argsort(reach, kind="stable")
+        return reach[order], self.written[self.losable][order].astype(np.float64)
 
     @cached_property
     def sittings(self) -> int:
@@ -209,7 +214,9 @@ class Ranked:
     @cached_property
     def far_share(self) -> float:
         """The share of those that reached beyond half of what was there to reach."""
-        return float((2 * self.rank > self.active)[self.losable].mean()) if len(self.reach) else 0.0
+        return (
+            float((2 * self.rank > self.active)[self.losable].mean()) if self.losable.any() else 0.0
+        )
 
     @cached_property
     def always(self) -> float:

@@ -108,7 +108,7 @@ def ahead_of(history: History, references: Ranked, law: Law, confidence: float) 
     return Ahead(
         law,
         int(history.counted_before[-1]),
-        references.reach,
+        *references.reach,
         references.sittings,
         confidence,
         references.always,

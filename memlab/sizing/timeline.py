@@ -8,8 +8,10 @@ import pandas as pd
 
 from memlab import arguments
 from memlab.columns import AT, CREATED_AT, ITEMS, MEMORY_ID, TIME, TOKEN_RULE, TOKENS
+from memlab.evidence.elsewhere import CAP, MEMORIES
+from memlab.evidence.law import DEFAULT_CONFIDENCE, FEWEST_AHEAD, MIDDLE, rank_at, reach_of
 from memlab.evidence.references import find_references
-from memlab.sizing.curve import KEEP_RECENT
+from memlab.sizing.curve import KEEP_RECENT, prepared
 from memlab.sizing.history import Ints, history_of, ranked
 
 WRITTEN: Final = "written"
@@ -137,6 +139,50 @@ def age_rank_quantiles(
         quantile = by_part.agg(np.quantile, q=share, method="inverted_cdf")
         table[name] = quantile.reindex(table.index).astype("Int64")
     return table
+
+
+def caps_along(
+    frame: pd.DataFrame, references: pd.DataFrame | None = None, *, share: float = 0.9
+) -> pd.DataFrame:
+    """Return the caps that serve a share of references as a store grew, and the one from now on.
+
+    What `memlab.charts.plot_law` draws of a store beside the law. A stretch is a part of the
+    history in which the store doubled; the last one ends now.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        What ``memlab.load`` returns.
+    references : DataFrame, optional
+        What ``find_references`` returns; found in the frame when not given.
+    share : float
+        Of references, above 0 and below 1.
+
+    Returns
+    -------
+    DataFrame
+        One row per stretch with at least `FEWEST_AHEAD` references to prunable rows, and one from
+        now on, by the store's own references and other projects' together: ``memories``, prunable
+        ones written by its beginning; ``cap``.
+
+    Raises
+    ------
+    ValueError
+        When the share is out of its range, or `references` lacks a column.
+    """
+    share = arguments.share("share", share)
+    sizing = prepared(frame, references, DEFAULT_CONFIDENCE, call="memlab.sizing.caps_along")
+    found, now = sizing.references, sizing.ahead.memories
+    doublings = range(int(np.log2(max(now, 1))), 0, -1)
+    rows = []
+    for first, last in ((now / 2**n, now / 2 ** (n - 1)) for n in doublings):
+        inside = found.losable & (found.written >= first) & (found.written < last)
+        if inside.sum() >= FEWEST_AHEAD:
+            reach = reach_of(found.rank[inside], found.written[inside])
+            middle = np.quantile(reach, share, method="inverted_cdf")
+            rows.append((int(first), float(rank_at(middle, MIDDLE * first))))
+    rows.append((now, float(sizing.ahead.cap_for(share)[0])))
+    return pd.DataFrame(rows, columns=[MEMORIES, CAP]).astype({MEMORIES: "int64", CAP: "float64"})
 
 
 def _boots(

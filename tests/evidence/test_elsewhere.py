@@ -1,5 +1,7 @@
 """``memlab.law``: a cap with limits for a store of which nothing is known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -97,7 +99,8 @@ def test_most_stretches_of_the_projects_lie_within_the_limits() -> None:
 
 def known(reach: list[float], *, memories: int = 1_000, always: float = 0.0) -> Ahead:
     """A store whose own references reached this far."""
-    return Ahead(fitted_law(), memories, np.sort(reach), len(reach), 0.9, always)
+    same = np.ones(len(reach))
+    return Ahead(fitted_law(), memories, np.sort(reach), same, len(reach), 0.9, always)
 
 
 def test_without_references_of_its_own_a_store_gets_the_law() -> None:
@@ -117,7 +120,7 @@ def test_with_many_references_of_its_own_the_law_has_no_say() -> None:
 
 
 def test_its_weight_grows_with_its_references() -> None:
-    weights = [known([0.5] * count).weight for count in (0, 10, 96, 1_000)]
+    weights = [known([0.5] * count).weight for count in (0, 10, 97, 1_000)]
     assert weights == sorted(weights)
     assert weights[2] == pytest.approx(0.5, abs=0.01)
 
@@ -158,9 +161,15 @@ def test_references_that_every_cap_serves_leave_less_for_a_cap_to_serve() -> Non
     assert store.cap_for(0.3) == (0, 0, 0)
 
 
+def test_what_is_recent_counts_for_more() -> None:
+    near_lately = replace(known([0.2] * 50 + [0.6] * 50), recency=np.repeat([9.0, 1.0], 50))
+    far_lately = replace(near_lately, recency=np.repeat([1.0, 9.0], 50))
+    assert near_lately.cap_for(0.8)[0] < far_lately.cap_for(0.8)[0]
+
+
 def test_limits_widen_by_a_poor_record() -> None:
     store = known([0.5] * 50)
-    wider = Ahead(store.law, 1_000, store.own, 50, 0.9, widened=1.5)
+    wider = replace(store, widened=1.5)
     assert wider.cap_for(0.9)[0] == store.cap_for(0.9)[0]
     assert wider.cap_for(0.9)[2] > 1.2 * store.cap_for(0.9)[2]
     assert wider.cap_for(0.9)[1] < store.cap_for(0.9)[1]

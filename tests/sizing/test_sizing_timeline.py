@@ -7,10 +7,19 @@ from frames import make_episodes, make_frame, make_references, row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import memlab
 from memlab import columns as c
+from memlab.evidence.law import MIDDLE
 from memlab.frame.loading import load
 from memlab.report.bundled import store_path
-from memlab.sizing import age_rank_quantiles, age_ranks, boot_over_time, cap_curve
+from memlab.sizing import (
+    age_rank_quantiles,
+    age_ranks,
+    boot_over_time,
+    cap_curve,
+    caps_along,
+    prepare_sizing,
+)
 
 
 @pytest.fixture(scope="module")
@@ -135,3 +144,21 @@ def test_quantiles_of_a_frame_that_was_rebuilt_are_the_same() -> None:
     assert not rebuilt.attrs
     expected = age_rank_quantiles(frame, references)
     pd.testing.assert_frame_equal(age_rank_quantiles(rebuilt, again), expected)
+
+
+def test_caps_along_are_those_of_stretches_in_which_the_store_doubled() -> None:
+    frame = make_episodes(800)
+    at = [*range(400, 800, 20), *range(200, 400, 20), 150, 160]
+    references = make_references(frame, at, [7] * len(at))
+    along = caps_along(frame, references, share=0.5)
+    assert along["memories"].tolist() == [200, 400, 800]
+    reach = np.log1p(7) / np.log1p([300, 600])  # of the middle one in each stretch
+    expected = np.expm1(reach * np.log1p(MIDDLE * np.array([200, 400])))
+    assert along["cap"].iloc[:2].tolist() == pytest.approx(expected, rel=0.01)
+    assert along["cap"].iloc[-1] == prepare_sizing(frame, references).ahead.cap_for(0.5)[0]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 50])
+def test_without_references_caps_along_are_one_point_of_the_law(rows: int) -> None:
+    along = caps_along(make_episodes(rows))
+    assert along.to_numpy().tolist() == [[rows, memlab.law(rows).cap]]
