@@ -7,10 +7,11 @@ import numpy as np
 import pandas as pd
 
 from memlab import arguments
-from memlab.columns import AT, CREATED_AT, ITEMS, MEMORY_ID, TIME, TOKEN_RULE, TOKENS
+from memlab.columns import AT, CREATED_AT, ITEMS, TIME, TOKEN_RULE, TOKENS
 from memlab.evidence.elsewhere import CAP, MEMORIES
 from memlab.evidence.law import DEFAULT_CONFIDENCE, FEWEST_AHEAD, MIDDLE, rank_at, reach_of
 from memlab.evidence.references import find_references
+from memlab.frame.needed import expect_memories
 from memlab.sizing.curve import KEEP_RECENT, prepared
 from memlab.sizing.history import Ints, history_of, ranked
 
@@ -46,7 +47,7 @@ def boot_over_time(
     ValueError
         When a cap is negative, or `moments` is less than 2.
     """
-    arguments.expect_frame(frame, MEMORY_ID, call="memlab.sizing.boot_over_time")
+    expect_memories(frame, call="memlab.sizing.boot_over_time")
     wanted = list(dict.fromkeys(arguments.whole_number("cap", cap) for cap in caps))
     moments = arguments.whole_number("moments", moments, least=2)
     n = len(frame)
@@ -91,7 +92,7 @@ def age_ranks(frame: pd.DataFrame, references: pd.DataFrame | None = None) -> pd
     ValueError
         When `references` lacks a column.
     """
-    arguments.expect_frame(frame, MEMORY_ID, call="memlab.sizing.age_ranks")
+    expect_memories(frame, call="memlab.sizing.age_ranks")
     if references is None:
         references = find_references(frame)
     found, _ = ranked(frame, history_of(frame), references)

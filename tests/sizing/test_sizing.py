@@ -364,7 +364,7 @@ def test_the_curve_lies_between_its_two_parts_by_their_weight() -> None:
     assert (parts.min(axis=1) <= sizing.curve["served"] + 0.001).all()
     assert (sizing.curve["served"] <= parts.max(axis=1) + 0.001).all()
     many = cap_curve(*scale_free(20_000, 30_000, most=0.4))
-    np.testing.assert_allclose(many["served"], many["served_own"], atol=0.01)
+    np.testing.assert_allclose(many["served"], many["served_own"], atol=0.02)
 
 
 def test_memories_deleted_since_count_in_the_past_and_not_now() -> None:
