@@ -106,18 +106,20 @@ def _to_act_on(path: Path, advice: "Advice") -> Iterator[str]:
         dry_run = preview_of(compact_command(path, advice.keep_recent))
         yield f"next: {dry_run}    deletes nothing yet; safe to repeat as the store grows"
     else:
-        yield f"next: memlab floor {shlex.quote(str(path))}    what the load-bearing rows cost"
+        yield f"next: memlab show {shlex.quote(str(path))}    what the load-bearing rows cost"
 
 
 def _to_know_more(path: Path, advice: "Advice", log_file: Path | None) -> Iterator[str]:
     """Say how this store comes to a number of its own."""
+    from memlab.cli import COMMANDS
+
     yield (
         f"for a number of its own, this store needs {advice.missing:,} more references or reads "
         "of its memories:"
     )
     log = shlex.quote(str(log_file or path.with_suffix(".reads.jsonl")))
     store = shlex.quote(str(path))
-    if log_file is None:
+    if log_file is None and "harvest" in COMMANDS:
         yield f"  memlab harvest {store} -o {log}    reads in what agents already write"
     yield f"  memlab size {store} --log {log}    with what was read"
     yield "  or let the runtime write it, each time it reads a memory:"
