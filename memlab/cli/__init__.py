@@ -15,6 +15,7 @@ COMMANDS: Final = {
     "compare": "compare.compare",
     "doctor": "doctor.doctor",
     "finish": "compact.finish_plan",
+    "floor": "floor.floor",
     "lab": "lab.lab",
     "report": "report.report",
     "restore": "compact.restore_plan",

@@ -26,7 +26,7 @@ from frames import make_episodes, make_references
 
 from memlab import columns as c
 from memlab.sizing import advise, cap_curve, prepare_sizing, recommend_cap
-from memlab.sizing.history import history_of, needs_of
+from memlab.sizing.history import history_of, ranked
 
 Ints = npt.NDArray[np.int64]
 
@@ -111,7 +111,7 @@ def measure_large(rows: int, references: int) -> None:
     ten = best_of(5, lambda: [served_by_one_cap(cap, *data) for cap in caps], time.process_time)
     print(f"every cap at once                {every:8.2f} s")
     print(f"ten caps, one by one             {ten:8.2f} s   {ten / every:.1f} times that")
-    arrays = best_of(2, lambda: needs_of(frame, history, needs))
+    arrays = best_of(2, lambda: ranked(frame, history, needs))
     print(f"references as arrays, with ranks {arrays:8.2f} s")
     print(f"cap_curve, whole                 {best_of(2, lambda: cap_curve(frame, needs)):8.2f} s")
 

@@ -115,7 +115,7 @@ def test_an_agents_store_gets_a_number_and_the_way_to_one_of_its_own(
     assert ("harvest" in COMMANDS) == (f"memlab harvest {store} -o {log} " in sized.output)
     over = run("size", store, "--token-budget", 50_000).output
     assert "floor-exceeds-budget" in over
-    assert f"next: memlab show {store} " in over
+    assert f"next: memlab floor {store} " in over
 
 
 def test_the_two_lines_for_a_runtime_work(tmp_path: Path) -> None:
