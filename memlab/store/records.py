@@ -36,7 +36,6 @@ AT_ONCE: Final = 500
 
 _UTF_8: Final = "UTF-8"
 _CODECS: Final = {"UTF-16le": "utf-16-le", "UTF-16be": "utf-16-be"}
-_JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 class Layout(NamedTuple):
@@ -262,8 +261,11 @@ def selecting(
 
 
 def encoded(row: dict[str, Any]) -> bytes:
-    """Return a row of JSON values as the bytes of a record."""
-    return _JSON.encode(row).encode()
+    """Return a row of JSON values, blobs and numbers as the bytes of a record."""
+    try:
+        return _JSON.encode(row).encode()
+    except ValueError:  # a number that is not finite
+        return _JSON.encode({name: jsonable(value) for name, value in row.items()}).encode()
 
 
 def jsonable(value: Value, encoding: str = _UTF_8) -> Any:
@@ -281,6 +283,11 @@ def jsonable(value: Value, encoding: str = _UTF_8) -> Any:
     return value
 
 
+_JSON: Final = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=jsonable
+)
+
+
 def quoted(name: str) -> str:
     """Return a column's name as SQL, whatever is in it."""
     escaped = name.replace('"', '""')
@@ -291,6 +298,51 @@ def _read(connection: sqlite3.Connection, layout: Layout, positions: list[int]) 
     """Read the rows at some positions, in any order."""
     marks = ", ".join("?" * len(positions))
     signals = _signals(connection, layout, positions, marks) if layout.signals else {}
+    rows = _ordinary(connection, layout, positions, marks) if layout.encoding == _UTF_8 else None
+    for position, row in rows or _whatever(connection, layout, positions, marks):
+        if position in signals:
+            row[SIGNALS] = signals[position]
+        yield position, encoded(row)
+
+
+def _ordinary(
+    connection: sqlite3.Connection, layout: Layout, positions: list[int], marks: str
+) -> list[tuple[int, dict[str, Any]]] | None:
+    """Read rows as they are when all text is UTF-8; else None.
+
+    Nothing is called for each value, which is what takes time: the encoder makes JSON of blobs, and
+    refuses numbers that are not finite.
+    """
+    chosen = ", ".join(f"item.{quoted(name)}" for name in layout.columns)
+    factory, connection.text_factory = connection.text_factory, str
+    try:
+        found = connection.execute(
+            f"SELECT rowid, {chosen} FROM main.memory_items AS item WHERE rowid IN ({marks})",
+            positions,
+        ).fetchall()
+    except sqlite3.OperationalError as error:
+        if "Could not decode to UTF-8" not in str(error):
+            raise
+        return None
+    finally:
+        connection.text_factory = factory
+    rows = []
+    for position, *values in found:
+        row = {n: v for n, v in zip(layout.columns, values, strict=True) if v is not None}
+        if layout.defaulted and None in values:
+            row = {
+                name: value
+                for name, value in zip(layout.columns, values, strict=True)
+                if value is not None or name in layout.defaulted
+            }
+        rows.append((position, row))
+    return rows
+
+
+def _whatever(
+    connection: sqlite3.Connection, layout: Layout, positions: list[int], marks: str
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Read rows whatever their values are."""
     readable, chosen = selecting(layout.columns, layout.encoding)
     with exact(connection):
         found = connection.execute(
@@ -298,14 +350,8 @@ def _read(connection: sqlite3.Connection, layout: Layout, positions: list[int]) 
             positions,
         ).fetchall()
     for position, *values in found:
-        row = {
-            name: value
-            for name, value in zip(layout.columns, readable(values), strict=True)
-            if value is not None or name in layout.defaulted
-        }
-        if position in signals:
-            row[SIGNALS] = signals[position]
-        yield position, encoded(row)
+        pairs = zip(layout.columns, readable(values), strict=True)
+        yield position, {n: v for n, v in pairs if v is not None or n in layout.defaulted}
 
 
 def _signals(
