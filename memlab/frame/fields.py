@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -23,7 +24,10 @@ Integers = npt.NDArray[np.int64]
 
 KINDS: Final = tuple(kind.value for kind in MemoryKind)
 STR: Final = pd.StringDtype("pyarrow", na_value=np.nan)
+_KIND: Final = pd.CategoricalDtype(list(KINDS))
 _MISSING: Final = -1
+_verdict: Final = lru_cache(4096)(is_load_bearing_stored)
+"""Stores of one agent, or of a fleet, have the same few pairs of kind and tags."""
 _UNSET: Final = {c.GRADUATED: False, c.TRUSTED: True, c.LOADED_AT_START: True}
 """What a flag is where nobody has set it; any other signal is missing."""
 _FIRST, _LAST = (
@@ -96,14 +100,11 @@ def interpreted(
 
 def kinds_of(kinds: Coded, faults: Faults) -> pd.Categorical:
     """Return kinds as categories; an unknown one is missing."""
-    _, wrong = interpreted(
-        lambda kind: is_load_bearing_stored(kind, "[]"), kinds.texts, otherwise=False
-    )
+    _, wrong = interpreted(lambda kind: _verdict(kind, "[]"), kinds.texts, otherwise=False)
     faults.add("kind", kinds.codes, wrong)
     places = {kind: place for place, kind in enumerate(KINDS)}
     codes = np.array([*(places.get(text, _MISSING) for text in kinds.texts), _MISSING])
-    dtype = pd.CategoricalDtype(list(KINDS))
-    return pd.Categorical.from_codes(codes[kinds.codes], dtype=dtype)
+    return pd.Categorical.from_codes(codes[kinds.codes], dtype=_KIND)
 
 
 def verdicts_of(kinds: Coded, tags: Coded) -> npt.NDArray[np.bool_]:
@@ -119,7 +120,7 @@ def verdicts_of(kinds: Coded, tags: Coded) -> npt.NDArray[np.bool_]:
         if pair == _MISSING:
             return True
         kind, tag = divmod(pair, len(tags.texts))
-        return is_load_bearing_stored(kinds.texts[kind], tags.texts[tag])
+        return _verdict(kinds.texts[kind], tags.texts[tag])
 
     verdicts, _ = interpreted(is_load_bearing, distinct.tolist(), otherwise=True)
     return np.array(verdicts, dtype=bool)[codes]
@@ -148,6 +149,12 @@ def moments_of(column: str, texts: Any, faults: Faults) -> pd.DatetimeIndex:
     return _in_utc(moments)
 
 
+def texts_of(column: Any) -> Any:
+    """Return an Arrow column of texts as the frame has it."""
+    dtype: Any = STR
+    return dtype.__from_arrow__(column)
+
+
 def signal_of(name: str, column: Any) -> Any:
     """Return an Arrow column of signals as the frame has it."""
     if name in _UNSET:
@@ -155,7 +162,7 @@ def signal_of(name: str, column: Any) -> Any:
     if column.type == MOMENT:
         return _in_utc(column)
     if column.type == TEXT:
-        return column.to_pandas(types_mapper={TEXT: STR}.get)
+        return texts_of(column)
     if column.type == pa.int64():
         return pd.Series(column.to_pandas(integer_object_nulls=True), dtype="Int64")
     return np.array(column.to_numpy())

@@ -19,12 +19,13 @@ from memlab.frame.fields import (
     lists_of,
     moments_of,
     signal_of,
+    texts_of,
     verdicts_of,
 )
 from memlab.frame.tokens import CHARS_PER_TOKEN, ESTIMATE_RULE, CountTokens, token_counter
 from memlab.sources.base import Fault, Reader, Rows, at_one_moment
 from memlab.sources.opening import SourceLike, open_source
-from memlab.sources.tables import AT_START, KEY, SCHEMA, SIGNALS, TEXT
+from memlab.sources.tables import AT_START, KEY, SCHEMA, SIGNALS
 from memlab.store.database import COLUMNS
 
 _STRINGS: Final = (c.MEMORY_ID, c.TITLE, c.SOURCE_TASK_REF, c.AUTHORED_BY, c.SUPERSEDED_BY)
@@ -180,7 +181,8 @@ def _labelled(rows: Any, tokens: Any | None, found: list[Fault]) -> pd.DataFrame
     """Return the frame, and add what is wrong with its rows to `found`."""
     faults = Faults(rows["position"].to_numpy(), found)
     names = [name for name in (*_STRINGS, c.BODY) if name in rows.column_names]
-    values: dict[str, Any] = dict(rows.select(names).to_pandas(types_mapper={TEXT: STR}.get))
+    # Arrays, not series: these would be aligned by their indexes, which takes longer than the rest.
+    values: dict[str, Any] = {name: texts_of(rows[name]) for name in names}
     for name in (c.POSITION, c.CHARS, c.CONFIDENCE, c.ACTIVE):
         values[name] = np.array(rows[name].to_numpy())  # to be written to, which Arrow's is not
     if KEY in rows.column_names:
