@@ -128,10 +128,8 @@ GROWTH_DTYPES: Final[dict[str, str]] = {
 }
 """Columns of a growth curve, whose index is time: what is there at each instant."""
 
-SURVIVORS_ONLY: Final = "Counts the rows that survive; rows deleted earlier have left no trace."
-"""What a growth curve and its chart say about themselves."""
 CAVEAT: Final = "caveat"
-"""Key of a growth curve's ``attrs``: what to say beside it."""
+"""Key of the ``attrs`` of what is charted over time: what it cannot show; empty for nothing."""
 UNDATED: Final = "undated"
 """Key of a growth curve's ``attrs``: how many rows had no usable creation time."""
 

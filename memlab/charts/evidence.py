@@ -176,7 +176,7 @@ def plot_boot_over_time(
     label_ends(ax, ends)
     heading(ax, title, "Each line: that keep_recent held from the first row on.")
     note = f" {token_note(timeline)}" if measure == "tokens" else ""
-    footnote(ax, f"{c.SURVIVORS_ONLY}{note}")
+    footnote(ax, f"{timeline.attrs.get(c.CAVEAT, '')}{note}".strip())
     return ax
 
 

@@ -310,7 +310,7 @@ def _beside_bar(ax: Axes, place: float, end: float, text: str) -> None:
 def _caveat(curve: pd.DataFrame, measure: str) -> str:
     """Return what a reader of a growth chart must know."""
     undated = curve.attrs.get(c.UNDATED, 0)
-    sentences = [c.SURVIVORS_ONLY]
+    sentences = [curve.attrs[c.CAVEAT]] if curve.attrs.get(c.CAVEAT) else []
     if undated:
         stand = "stands where it was" if undated == 1 else "stand where they were"
         sentences.append(f"{counted(undated, 'rows')} without a usable time {stand} inserted.")

@@ -19,7 +19,7 @@ from memlab.compaction.plans import (
     PlannedMemory,
 )
 from memlab.compaction.wire import as_data
-from memlab.evidence.past import past_of
+from memlab.evidence.past import deletions_of, past_of
 from memlab.frame.loading import frame_of
 from memlab.policies import Policy, decide
 from memlab.sources.base import Key, Reader, Source, archive_at, at_one_moment
@@ -83,7 +83,7 @@ def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime) -> P
     with_body = any(step.reads_bodies for step in policy.steps)
     frame = frame_of(reader.batches(with_body=with_body), name=source.name, with_body=with_body)
     if any(step.learns for step in policy.steps):
-        policy = policy.after(past_of(source, frame))
+        policy = policy.after(past_of(frame, deletions_of(source)))
     decided = decide(frame, policy, now=now)
     columns = [name for name in _PLANNED if name in frame]
     deleted = frame[columns][~decided[col.KEEP]]

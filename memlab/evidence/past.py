@@ -1,51 +1,230 @@
-"""All that a store has held: its own memories, and those that plans have taken out of it."""
+"""All that a store has held, as one frame: what is there, and what was deleted from it, in place.
 
+What was deleted stays part of the history that sizing, growth and comparison look at, so that
+compacting a store never changes what its past says.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
-from memlab import columns as col
-from memlab.frame.loading import frame_of
+from memlab import columns as c
+from memlab.frame.loading import OnBadRow, frame_of, load
+from memlab.frame.tokens import CountTokens
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
-from memlab.store.archive import Archive
+from memlab.store.archive import Archive, Entry
 from memlab.store.archive_file import is_begun, read_archive
 
+Ordinals = npt.NDArray[np.int64]
 
-def past_of(store: SourceLike, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a store's frame with what its archive keeps put back where it stood.
+_WHERE: Final = "_where_from"
+"""Which deletion took a memory out, and one more than the last for what is still there."""
+_SAME: Final = (c.MEMORY_ID, c.POSITION, c.CREATED_AT)
+"""What two copies of one memory have in common."""
+
+
+_MOST_GAPS: Final = 1_000
+"""So many times more numbers free than taken, and the store does not number one by one."""
+
+
+class Deletion(NamedTuple):
+    """Memories that were deleted together.
+
+    Attributes
+    ----------
+    at : datetime
+        When, with a time zone.
+    memories : DataFrame
+        As ``memlab.load`` showed them while they were there.
+    """
+
+    at: datetime
+    memories: pd.DataFrame
+
+
+class Gaps(NamedTuple):
+    """Memories that were deleted without an archive.
+
+    Attributes
+    ----------
+    memories : int
+        How many.
+    newest : int
+        The position of the newest of them; 0 where there is none.
+    """
+
+    memories: int
+    newest: int
+
+
+def load_past(
+    source: SourceLike,
+    *,
+    on_bad_row: OnBadRow = "raise",
+    count_tokens: CountTokens | str | None = None,
+) -> pd.DataFrame:
+    """Return all that a store has held: its memories, and those that its archive keeps.
+
+    Nothing is written to either.
 
     Parameters
     ----------
-    store : str, Path or Source
-        The store. Neither it nor its archive is written to.
-    frame : DataFrame
-        What ``memlab.load`` returns for it.
+    source : path, URL, SqliteMemoryStore or Source
+        The store.
+    on_bad_row : {"raise", "keep"}
+        What to do about a row of the store that cannot be interpreted, as for :func:`memlab.load`.
+        What cannot be interpreted in the archive is left out.
+    count_tokens : callable or str, optional
+        As for :func:`memlab.load`.
 
     Returns
     -------
     DataFrame
-        The columns of :data:`memlab.columns.DTYPES`, in order of position. A copy is left out where
-        the store has its id or its position; of several with one id or position the last archived
-        stands. What cannot be interpreted is left out as well.
+        What :func:`memlab.load` returns, with the deleted memories in their places: see
+        :func:`past_of`.
+
+    Raises
+    ------
+    StoreError, BadRowError, MissingExtraError, ValueError
+        As :func:`memlab.load` does.
+    ArchiveError
+        When there is an archive that cannot be read.
+    """
+    opened = open_source(source)
+    # The archive last: what is deleted meanwhile is then in both, and counts as present.
+    present = load(opened, on_bad_row=on_bad_row, count_tokens=count_tokens)
+    return past_of(present, deletions_of(opened, count_tokens=count_tokens))
+
+
+def deletions_of(
+    source: Source, *, count_tokens: CountTokens | str | None = None
+) -> list[Deletion]:
+    """Return what a source's archive keeps, oldest deletion first; none where there is no archive.
 
     Raises
     ------
     ArchiveError
         When there is an archive that cannot be read.
     """
-    source = open_source(store)
+    if source.name == ":memory:":
+        return []
     place = archive_at(source)
-    own = frame[list(col.DTYPES)]
     if not is_begun(place):
-        return own
-    gone = read_archive(place, lambda archive: _archived(source, archive))
-    for name in (col.MEMORY_ID, col.POSITION):
-        gone = gone[~gone[name].isin(own[name])].drop_duplicates(name, keep="last")
-    every = pd.concat([own, gone])
-    return every.sort_values(col.POSITION, kind="stable").reset_index(drop=True)
+        return []
+
+    def read(archive: Archive) -> list[Deletion]:
+        return [_deletion(source, archive, entry, count_tokens) for entry in archive.entries()]
+
+    return read_archive(place, read)
 
 
-def _archived(source: Source, archive: Archive) -> pd.DataFrame:
-    """Return the archived memories as one frame, in the order in which they were deleted."""
-    records = (record for entry in archive.entries() for record in archive.records(entry))
-    frame = frame_of(source.rows_of(records), name=str(archive.path), on_bad_row="keep")
-    return frame.loc[frame[col.PROBLEM].isna(), list(col.DTYPES)]
+def _deletion(
+    source: Source, archive: Archive, entry: Entry, count_tokens: CountTokens | str | None
+) -> Deletion:
+    frame = frame_of(
+        source.rows_of(archive.records(entry), with_body=count_tokens is not None),
+        name=str(archive.path),
+        on_bad_row="keep",
+        count_tokens=count_tokens,
+    )
+    sound = frame[frame[c.PROBLEM].isna()].drop(columns=c.PROBLEM)
+    return Deletion(entry.finished_at or entry.archived_at, sound.reset_index(drop=True))
+
+
+def past_of(present: pd.DataFrame, deletions: Sequence[Deletion]) -> pd.DataFrame:
+    """Return present and deleted memories as one frame, in the order in which they were written.
+
+    Parameters
+    ----------
+    present : DataFrame
+        What ``memlab.load`` returns of the store.
+    deletions : sequence of Deletion
+        What was taken out of it and kept, oldest first.
+
+    Returns
+    -------
+    DataFrame
+        The columns of `present` and ``deleted_at``, which is missing for what is still there. What
+        was deleted is neither active nor prunable now. A memory that was put back is there once,
+        as present; one that was deleted twice is there once, with the later moment. Where a
+        position was given out again, the memory deleted from it comes first, and positions after
+        that are counted on, so that they still rise by one a memory written.
+    """
+    parts = [_deleted(deletion, number) for number, deletion in enumerate(deletions)]
+    own = present.copy(deep=False)
+    own[c.DELETED_AT], own[_WHERE] = _moments(None, len(own)), len(deletions)
+    every = pd.concat([part[_shared(part, own)] for part in [*parts, own]], ignore_index=True)
+    every = every.drop_duplicates(list(_SAME), keep="last", ignore_index=True)
+    every = every.iloc[_in_order_of_writing(every)].drop(columns=_WHERE).reset_index(drop=True)
+    every[c.POSITION] = _counted_on(every[c.POSITION].to_numpy(np.int64))
+    every.attrs = dict(present.attrs)
+    return every.astype({name: kind for name, kind in present.dtypes.items() if name in every})
+
+
+def present_rows(past: pd.DataFrame) -> pd.DataFrame:
+    """Return the memories of a past that are still in the store."""
+    return past[past[c.DELETED_AT].isna()] if c.DELETED_AT in past else past
+
+
+def gaps_of(past: pd.DataFrame) -> Gaps:
+    """Return how many memories were deleted without being kept, by the numbers they left free.
+
+    Only a store that numbers its memories one by one shows them: where a memory has a ``key`` of
+    another kind, there is no telling, and none is counted.
+    """
+    positions = np.unique(past[c.POSITION].to_numpy(np.int64))
+    positions = positions[positions > 0]
+    if not len(positions) or c.KEY in past:
+        return Gaps(0, 0)
+    missing = int(positions[-1]) - len(positions)
+    if not 0 < missing < _MOST_GAPS * len(positions):
+        return Gaps(0, 0)
+    before = np.diff(positions, prepend=0) > 1
+    return Gaps(missing, int(positions[before][-1]) - 1)
+
+
+def _deleted(deletion: Deletion, number: int) -> pd.DataFrame:
+    gone = deletion.memories.copy(deep=False)
+    gone[c.ACTIVE], gone[c.PRUNABLE] = False, False
+    gone[c.DELETED_AT], gone[_WHERE] = _moments(deletion.at, len(gone)), number
+    return gone
+
+
+def _moments(moment: datetime | None, count: int) -> pd.Series:
+    return pd.Series([pd.NaT if moment is None else moment] * count, dtype=c.TIME)
+
+
+def _shared(part: pd.DataFrame, own: pd.DataFrame) -> list[str]:
+    return [name for name in own.columns if name in part]
+
+
+def _in_order_of_writing(every: pd.DataFrame) -> Ordinals:
+    """Return the places of memories in the order in which they were written.
+
+    SQLite numbers a row one more than the highest there is, so after a deletion of the newest rows
+    it gives their numbers out again. From the first number given out twice on, the times of
+    creation say which memory came first, and of two with one number the deletion: the one that
+    went first came first.
+    """
+    position = every[c.POSITION].to_numpy(np.int64)
+    by_number = np.lexsort((every[_WHERE].to_numpy(np.int64), position))
+    ordered = every.iloc[by_number]
+    twice = ordered[c.POSITION].duplicated(keep=False).to_numpy()
+    if not twice.any():
+        return by_number
+    first = int(np.argmax(twice))
+    again = ordered.iloc[first:]
+    written = again[c.CREATED_AT].ffill().bfill().to_numpy("datetime64[us]").astype(np.int64)
+    latest = pd.Series(written).groupby(again[c.POSITION].to_numpy()).cummax().to_numpy()
+    return np.concatenate([by_number[:first], by_number[first:][np.argsort(latest, kind="stable")]])
+
+
+def _counted_on(position: Ordinals) -> Ordinals:
+    """Let positions that begin again go on where those before them ended."""
+    steps = np.diff(position)
+    return np.cumsum(np.concatenate([position[:1], np.where(steps > 0, steps, 1)]))

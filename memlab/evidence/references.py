@@ -215,16 +215,17 @@ def _counts(kind: Ordinals, left_out: dict[str, dict[str, int]]) -> pd.DataFrame
 
 def _add_named(mentions: _Mentions, frame: pd.DataFrame) -> None:
     """Mentions by id or task reference: evidence, supersedes, superseded_by."""
-    row_of_id = pd.Index(frame[MEMORY_ID])
+    ids = frame[MEMORY_ID]
     at, names = _unrolled(frame[EVIDENCE_REFS])
-    target = row_of_id.get_indexer(names)
+    target = _row_named(ids, names, at)
     by_task = target == _NOWHERE
     target[by_task] = _newest_before(frame[SOURCE_TASK_REF], names[by_task], at[by_task])
     mentions.add("evidence", at, target)
     at, names = _unrolled(frame[SUPERSEDES])
-    mentions.add("supersedes", at, row_of_id.get_indexer(names))
+    mentions.add("supersedes", at, _row_named(ids, names, at))
     superseded = np.flatnonzero(frame[SUPERSEDED_BY].notna().to_numpy())
-    by = row_of_id.get_indexer(frame[SUPERSEDED_BY].iloc[superseded])
+    names = frame[SUPERSEDED_BY].iloc[superseded].to_numpy(dtype=object)
+    by = _row_named(ids, names, np.full(len(names), len(frame), np.int64))
     known = by != _NOWHERE
     mentions.add("superseded", by[known], superseded[known])
     mentions.leave_out("superseded", "dangling", int((~known).sum()))
@@ -250,7 +251,7 @@ def _reads(
     once = _distinct_reads(mentions, log, now)
     when = _utc(once[AT])
     at = np.searchsorted(np.sort(_utc(frame[CREATED_AT])), when, side="right")
-    target = pd.Index(frame[MEMORY_ID]).get_indexer(once[MEMORY_ID])
+    target = _row_named(frame[MEMORY_ID], once[MEMORY_ID].to_numpy(dtype=object), at)
     mentions.leave_out("log", "dangling", int((target == _NOWHERE).sum()))
     mentions.leave_out("log", "forward", int((target >= at).sum()))
     served = (target != _NOWHERE) & (target < at)
@@ -297,6 +298,12 @@ def _unrolled(cells: pd.Series) -> tuple[Ordinals, npt.NDArray[np.object_]]:
 
 def _chain(cells: Iterable[tuple[str, ...]]) -> Iterable[str]:
     return (name for cell in cells if cell for name in cell)
+
+
+def _row_named(ids: pd.Series, names: npt.NDArray[np.object_], at: Ordinals) -> Ordinals:
+    """Row that has an id, else nowhere; of several, as a deleted id may come again, as a task's."""
+    index = pd.Index(ids)
+    return index.get_indexer(names) if index.is_unique else _newest_before(ids, names, at)
 
 
 def _newest_before(carried: pd.Series, names: npt.NDArray[np.object_], at: Ordinals) -> Ordinals:

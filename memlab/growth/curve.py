@@ -1,4 +1,4 @@
-"""What a store's surviving rows were at each instant of its history."""
+"""What a store's rows were at each instant of its history."""
 
 from typing import Any, Final, TypeAlias
 
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from memlab import columns as c
 from memlab.arguments import expect
+from memlab.evidence.past import gaps_of
 from memlab.frame.needed import expect_memories
 
 Int64s: TypeAlias = NDArray[np.int64]
@@ -26,14 +27,13 @@ def growth_curve(frame: pd.DataFrame, *, freq: str | None = None) -> pd.DataFram
     superseded from the start. A row without a usable time is placed with the row inserted before
     it.
 
-    Survivors are not history: rows deleted earlier have left no trace, so the curve is a lower
-    bound of what was there, and after a compaction it looks as if the memory had begun with the
-    oldest row that was kept.
+    A frame of a whole past (:func:`memlab.load_past`) shows deletions as steps. Of what was deleted
+    without an archive nothing is known: there the curve is a lower bound, and its caveat says so.
 
     Parameters
     ----------
     frame : pandas.DataFrame
-        As :func:`memlab.load` returns it.
+        As :func:`memlab.load` or :func:`memlab.load_past` returns it.
     freq : str, optional
         A pandas frequency such as ``"D"`` or ``"W"``. By default the finest of hours, days, weeks,
         months and years that gives at most 1,000 instants.
@@ -43,8 +43,8 @@ def growth_curve(frame: pd.DataFrame, *, freq: str | None = None) -> pd.DataFram
     pandas.DataFrame
         Columns as in :data:`memlab.columns.GROWTH_DTYPES`; the index ``at`` holds instants in UTC,
         the first before the first row's time, the last at or after the last one's. Noise
-        shares are NaN while nothing is active. ``attrs`` carries the token rule, the
-        caveat above in a sentence, and the number of rows without a usable time.
+        shares are NaN while nothing is active. ``attrs`` carries the token rule, what
+        it cannot show in a sentence, and the number of rows without a usable time.
 
     Raises
     ------
@@ -53,8 +53,8 @@ def growth_curve(frame: pd.DataFrame, *, freq: str | None = None) -> pd.DataFram
     """
     expect_memories(frame, call="memlab.growth_curve")
     expect(freq, str, call="memlab.growth_curve", name="freq", optional=True)
-    born, ended = lifetimes(frame)
-    instants = _instants(born, freq)
+    born, ended, gone = lifetimes(frame)
+    instants = _instants(np.concatenate([born, gone[gone < NEVER]]), freq)
     at = instants.as_unit("us").asi8
     tokens = frame[c.TOKENS].to_numpy(np.int64)
     protected = frame[c.LOAD_BEARING].to_numpy(bool)
@@ -63,9 +63,11 @@ def growth_curve(frame: pd.DataFrame, *, freq: str | None = None) -> pd.DataFram
         (c.LOAD_BEARING, c.LOAD_BEARING_TOKENS, protected),
         (c.PRUNABLE, c.PRUNABLE_TOKENS, ~protected),
     ):
-        alive = _running(born[rows], tokens[rows], at) - _running(ended[rows], tokens[rows], at)
+        left = np.minimum(ended, gone)[rows]
+        alive = _running(born[rows], tokens[rows], at) - _running(left, tokens[rows], at)
         curve[items], curve[tokens_of_items] = alive.T
-    curve[c.SUPERSEDED], curve[c.SUPERSEDED_TOKENS] = _running(ended, tokens, at).T
+    replaced = _running(ended, tokens, at) - _running(np.maximum(ended, gone), tokens, at)
+    curve[c.SUPERSEDED], curve[c.SUPERSEDED_TOKENS] = replaced.T
     curve[c.NOISE_SHARE] = curve[c.PRUNABLE] / (curve[c.PRUNABLE] + curve[c.LOAD_BEARING])
     curve[c.NOISE_SHARE_TOKENS] = curve[c.PRUNABLE_TOKENS] / (
         curve[c.PRUNABLE_TOKENS] + curve[c.LOAD_BEARING_TOKENS]
@@ -73,14 +75,14 @@ def growth_curve(frame: pd.DataFrame, *, freq: str | None = None) -> pd.DataFram
     curve = curve[list(c.GROWTH_DTYPES)].astype(c.GROWTH_DTYPES)
     curve.attrs = {
         c.TOKEN_RULE: frame.attrs.get(c.TOKEN_RULE, ""),
-        c.CAVEAT: c.SURVIVORS_ONLY,
+        c.CAVEAT: _caveat(frame),
         c.UNDATED: int(frame[c.CREATED_AT].isna().sum()),
     }
     return curve
 
 
-def lifetimes(frame: pd.DataFrame) -> tuple[Int64s, Int64s]:
-    """Return when each row was created and when it was replaced, in microseconds."""
+def lifetimes(frame: pd.DataFrame) -> tuple[Int64s, Int64s, Int64s]:
+    """Return when each row was created, replaced and deleted, in microseconds."""
     created = frame[c.CREATED_AT].ffill().bfill().fillna(pd.Timestamp(0, tz="UTC"))
     born = created.to_numpy("datetime64[us]").astype(np.int64)
     replaced, successor = successors(frame)
@@ -88,18 +90,42 @@ def lifetimes(frame: pd.DataFrame) -> tuple[Int64s, Int64s]:
     ended = np.full(len(frame), NEVER, dtype=np.int64)
     ended[replaced] = born[replaced]
     ended[replaced[known]] = np.maximum(born[replaced[known]], born[successor[known]])
-    return born, ended
+    return born, ended, np.maximum(born, _deleted(frame))
 
 
 def successors(frame: pd.DataFrame) -> tuple[Int64s, Int64s]:
     """Return the places of superseded rows, and of the rows that replaced them; -1 if not there."""
-    replaced = np.flatnonzero(~frame[c.ACTIVE].to_numpy(bool))
+    is_replaced = ~frame[c.ACTIVE].to_numpy(bool)
+    if c.DELETED_AT in frame:  # a deleted memory is not active either
+        gone = frame[c.DELETED_AT].notna().to_numpy()
+        is_replaced &= ~gone | frame[c.SUPERSEDED_BY].notna().to_numpy()
+    replaced = np.flatnonzero(is_replaced)
     if not len(replaced):
         return replaced, replaced
     ids = pd.Index(frame[c.MEMORY_ID])
     known = np.flatnonzero(~ids.duplicated())
     found = ids[known].get_indexer(pd.Index(frame[c.SUPERSEDED_BY].iloc[replaced]))
     return replaced, np.where(found >= 0, known[found], -1)
+
+
+def _deleted(frame: pd.DataFrame) -> Int64s:
+    never = np.full(len(frame), NEVER, dtype=np.int64)
+    if c.DELETED_AT not in frame:
+        return never
+    gone = frame[c.DELETED_AT].notna().to_numpy()
+    moments = frame[c.DELETED_AT].to_numpy("datetime64[us]").astype(np.int64)
+    return np.where(gone, moments, never)
+
+
+def _caveat(frame: pd.DataFrame) -> str:
+    """Say what the curve cannot show; nothing where it shows all."""
+    gaps = gaps_of(frame).memories
+    if not gaps:
+        return ""
+    what = f"{gaps:,} memories were" if gaps > 1 else "1 memory was"
+    if c.DELETED_AT in frame:
+        return f"{what} deleted without an archive, and left no trace."
+    return f"{what} deleted earlier: the curve counts those that survive."
 
 
 def _running(times: Int64s, tokens: Int64s, at: Int64s) -> Int64s:

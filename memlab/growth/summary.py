@@ -209,7 +209,7 @@ def _forecast(frame: pd.DataFrame, pace: Pace | None, *, now: datetime, threshol
 def _passed_at(frame: pd.DataFrame, threshold: int) -> datetime:
     """Return when the backlog first was more than `threshold`, which it is at the end."""
     episodes = ~frame[c.LOAD_BEARING].to_numpy(bool)
-    born, ended = (times[episodes] for times in lifetimes(frame))
+    born, ended, _ = (times[episodes] for times in lifetimes(frame))
     times = np.concatenate([ended[ended < NEVER], born])
     steps = np.repeat([-1, 1], [len(times) - len(born), len(born)])
     order = np.argsort(times, kind="stable")

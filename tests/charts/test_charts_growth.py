@@ -109,10 +109,12 @@ def test_growth_leaves_out_a_superseded_line_that_is_nothing() -> None:
     assert not any("superseded" in text for text in written(ax))
 
 
-def test_growth_says_that_it_shows_survivors() -> None:
-    curve = growth_curve(work())
-    for ax in (plot_growth(curve), plot_backlog(curve)):
-        assert any(c.SURVIVORS_ONLY in text.replace("\n", " ") for text in written(ax))
+def test_growth_says_what_was_deleted_without_a_trace_and_only_then() -> None:
+    whole = work()
+    for frame, said in ((whole, False), (whole.drop(index=3), True)):
+        curve = growth_curve(frame)
+        for ax in (plot_growth(curve), plot_backlog(curve)):
+            assert said == any("was deleted earlier" in text for text in written(ax))
 
 
 def test_charts_of_tokens_say_how_they_were_counted() -> None:

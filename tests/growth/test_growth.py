@@ -129,9 +129,11 @@ def test_a_curve_of_hardly_any_rows_has_the_same_columns_and_types(count: int) -
     assert len(curve) == 2 * count
 
 
-def test_the_curve_says_that_it_shows_survivors_and_how_tokens_were_counted() -> None:
+def test_the_curve_says_what_it_cannot_show_and_how_tokens_were_counted() -> None:
     curve = growth_curve(make_frame("a"))
-    assert "survive" in curve.attrs[c.CAVEAT]
+    assert curve.attrs[c.CAVEAT] == ""
+    survivors = growth_curve(make_frame("a", "b", "c").iloc[[0, 2]])
+    assert survivors.attrs[c.CAVEAT].startswith("1 memory was deleted earlier")
     assert curve.attrs[c.TOKEN_RULE] == "characters / 4, an estimate"
 
 
