@@ -14,7 +14,7 @@ from memlab.compaction.applying import apply
 from memlab.compaction.planning import plan
 from memlab.compaction.restoring import restore
 from memlab.errors import ArchiveError
-from memlab.evidence.past import past_of
+from memlab.evidence.past import load_past
 from memlab.frame.loading import load
 from memlab.policies import KeepRecent, Pipeline, decide
 from memlab.policies.learned import Learned
@@ -29,12 +29,12 @@ def compact(store: Path, keep: int) -> str:
 
 
 def past_ids(store: Path) -> list[str]:
-    return past_of(store, load(store))[c.MEMORY_ID].tolist()
+    return load_past(store)[c.MEMORY_ID].tolist()
 
 
 def test_a_store_that_was_never_compacted_is_its_own_past(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(3))
-    pd.testing.assert_frame_equal(past_of(store, load(store)), load(store))
+    pd.testing.assert_frame_equal(load_past(store).drop(columns=c.DELETED_AT), load(store))
     archive_path(store).touch()
     assert past_ids(store) == ["e1", "e2", "e3"]
 
@@ -47,9 +47,14 @@ def test_archived_rows_stand_where_they_stood(tmp_path: Path) -> None:
     write_rows(store, [row("late", evidence_refs_json='["e1"]')])
     compact(store, 1)
     assert len(load(store)) == 3
-    past = past_of(store, load(store))
-    pd.testing.assert_frame_equal(past.iloc[:6], whole)
+    past = load_past(store)
+    now = [c.ACTIVE, c.PRUNABLE]
+    pd.testing.assert_frame_equal(
+        past.iloc[:6][whole.columns].drop(columns=now), whole.drop(columns=now)
+    )
     assert past[c.MEMORY_ID].tolist()[6:] == ["late"]
+    gone = past.loc[past[c.DELETED_AT].notna(), c.MEMORY_ID].tolist()
+    assert gone == ["e1", "e2", "e3", "e4"]
 
 
 def test_what_was_put_back_is_there_once(tmp_path: Path) -> None:
@@ -59,14 +64,14 @@ def test_what_was_put_back_is_there_once(tmp_path: Path) -> None:
     assert past_ids(store) == ["e1", "e2", "e3", "e4"]
 
 
-def test_a_copy_whose_place_or_name_is_taken_is_left_out(tmp_path: Path) -> None:
+def test_a_position_or_an_id_that_comes_again_is_another_memory(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(4))
     compact(store, 0)
-    write_rows(store, [row("new", rowid=1), row("e2", rowid=9, title="another")])
-    past = past_of(store, load(store))
-    assert past[[c.POSITION, c.MEMORY_ID]].to_numpy().tolist() == [
-        [1, "new"], [3, "e3"], [4, "e4"], [9, "e2"],
-    ]  # fmt: skip
+    later = "2026-04-01T00:00:00+00:00"
+    write_rows(store, [row(name, created_at=later) for name in ("new", "e2")])
+    past = load_past(store)
+    assert past[c.MEMORY_ID].tolist() == ["e1", "e2", "e3", "e4", "new", "e2"]
+    assert past[c.POSITION].tolist() == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_copy_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:

@@ -95,10 +95,11 @@ class Learned(CappedPolicy):
         past = here if self.past is None else _with_past(self.past, here)
         forecast = self.forecast(past, self.references)
         counted = past.loc[~past[col.LOAD_BEARING], col.MEMORY_ID]
-        number = pd.Index(counted).get_indexer(here[col.MEMORY_ID]).astype(np.int64)
+        newest = np.flatnonzero(~counted.duplicated(keep="last"))  # an id may have been deleted once
+        place = pd.Index(counted.iloc[newest]).get_indexer(here[col.MEMORY_ID])
         scores = np.zeros(len(here))
-        known = number >= 0
-        scores[known] = forecast.scores(number[known], len(counted))
+        known = place >= 0
+        scores[known] = forecast.scores(newest[place[known]], len(counted))
         return (scores,)
 
 
