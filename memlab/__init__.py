@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from memlab.errors import MemlabError
     from memlab.evidence import AccessLog, find_references, read_access_log
     from memlab.evidence.elsewhere import law
+    from memlab.evidence.past import load_past
     from memlab.frame import load
     from memlab.growth import growth_curve, summarize
     from memlab.items import MemoryItem, MemoryKind, MemoryProvenance, is_load_bearing_memory
@@ -65,6 +66,7 @@ __all__ = [
     "is_load_bearing_memory",
     "law",
     "load",
+    "load_past",
     "plan",
     "prepare_sizing",
     "read_access_log",
@@ -82,6 +84,7 @@ _get, __dir__ = lazy_names(
         "errors": "MemlabError",
         "evidence": "AccessLog find_references read_access_log",
         "evidence.elsewhere": "law",
+        "evidence.past": "load_past",
         "frame": "load",
         "growth": "growth_curve summarize",
         "items": "MemoryItem MemoryKind MemoryProvenance is_load_bearing_memory",

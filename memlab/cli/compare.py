@@ -82,11 +82,11 @@ def compare(
     Every policy is replayed from the first memory to the last; a need is served if its target was
     still there. The oracle is the most that any policy with that many slots could have served.
     """
+    from memlab.evidence.past import load_past
     from memlab.evidence.references import find_references
-    from memlab.frame.loading import load
     from memlab.replay import compare as compare_policies
 
-    frame = load(store, with_body="dedup" in names or "odek" in names)
+    frame = load_past(store, with_body="dedup" in names or "odek" in names)
     references = find_references(frame)
     policies = list(_policies(names or TRIED, caps or CAPS, ages or AGES))
     table = compare_policies(frame, references, policies, progress=sys.stderr.isatty())

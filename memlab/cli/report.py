@@ -45,6 +45,7 @@ def report(store: Path | None, output: Path, keep_recent: int | None, record: Pa
     """
     from tqdm import tqdm
 
+    from memlab.evidence.past import load_past
     from memlab.frame.loading import load
     from memlab.growth import summarize
     from memlab.report.pages import write_report
@@ -56,7 +57,7 @@ def report(store: Path | None, output: Path, keep_recent: int | None, record: Pa
     path = store_or_bundled(store)
     frame = load(path)
     now = moment_for(store, frame)
-    advice = recommend_cap(frame)
+    advice = recommend_cap(load_past(path))
     cap = next(n for n in (keep_recent, advice.keep_recent, WITHOUT_EVIDENCE) if n is not None)
     parameters = {"store": str(path.resolve()), "now": now.isoformat(), "keep_recent": cap}
     with tqdm(desc="report", unit=" cells", leave=False, disable=None) as bar:

@@ -73,14 +73,14 @@ def size(
     """  # noqa: D301 - \b keeps the lines below it apart
     if only_log and log_file is None:
         raise click.UsageError("--only-log needs --log FILE")
+    from memlab.evidence.past import load_past
     from memlab.evidence.reads import read_access_log
     from memlab.evidence.references import references_and_counts
-    from memlab.frame.loading import load
     from memlab.sizing import advise, prepare_sizing
     from memlab.sizing.backtest import backtest_table
 
     path = store_or_bundled(store)
-    frame = load(path)
+    frame = load_past(path)
     log = read_access_log(log_file) if log_file else None
     references, counts = references_and_counts(
         frame, log, only_log=only_log, now=None if log is None else now_utc()

@@ -17,7 +17,7 @@ from memlab.frame.loading import OnBadRow, frame_of, load
 from memlab.frame.tokens import CountTokens
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
-from memlab.store.archive import Archive, Entry
+from memlab.store.archive import Archive
 from memlab.store.archive_file import is_begun, read_archive
 
 Ordinals = npt.NDArray[np.int64]
@@ -26,8 +26,6 @@ _WHERE: Final = "_where_from"
 """Which deletion took a memory out, and one more than the last for what is still there."""
 _SAME: Final = (c.MEMORY_ID, c.POSITION, c.CREATED_AT)
 """What two copies of one memory have in common."""
-
-
 _MOST_GAPS: Final = 1_000
 """So many times more numbers free than taken, and the store does not number one by one."""
 
@@ -65,6 +63,7 @@ class Gaps(NamedTuple):
 def load_past(
     source: SourceLike,
     *,
+    with_body: bool = False,
     on_bad_row: OnBadRow = "raise",
     count_tokens: CountTokens | str | None = None,
 ) -> pd.DataFrame:
@@ -76,6 +75,8 @@ def load_past(
     ----------
     source : path, URL, SqliteMemoryStore or Source
         The store.
+    with_body : bool
+        Whether to add the texts themselves as ``body``.
     on_bad_row : {"raise", "keep"}
         What to do about a row of the store that cannot be interpreted, as for :func:`memlab.load`.
         What cannot be interpreted in the archive is left out.
@@ -97,12 +98,13 @@ def load_past(
     """
     opened = open_source(source)
     # The archive last: what is deleted meanwhile is then in both, and counts as present.
-    present = load(opened, on_bad_row=on_bad_row, count_tokens=count_tokens)
-    return past_of(present, deletions_of(opened, count_tokens=count_tokens))
+    present = load(opened, with_body=with_body, on_bad_row=on_bad_row, count_tokens=count_tokens)
+    gone = deletions_of(opened, with_body=with_body, count_tokens=count_tokens)
+    return past_of(present, gone)
 
 
 def deletions_of(
-    source: Source, *, count_tokens: CountTokens | str | None = None
+    source: Source, *, with_body: bool = False, count_tokens: CountTokens | str | None = None
 ) -> list[Deletion]:
     """Return what a source's archive keeps, oldest deletion first; none where there is no archive.
 
@@ -111,29 +113,26 @@ def deletions_of(
     ArchiveError
         When there is an archive that cannot be read.
     """
-    if source.name == ":memory:":
-        return []
-    place = archive_at(source)
-    if not is_begun(place):
+    if source.name == ":memory:" or not is_begun(archive_at(source)):
         return []
 
-    def read(archive: Archive) -> list[Deletion]:
-        return [_deletion(source, archive, entry, count_tokens) for entry in archive.entries()]
+    def deleted(archive: Archive) -> list[Deletion]:
+        deletions = []
+        for entry in archive.entries():
+            records = archive.records(entry)
+            frame = frame_of(
+                source.rows_of(records, with_body=with_body or count_tokens is not None),
+                name=str(archive.path),
+                with_body=with_body,
+                on_bad_row="keep",
+                count_tokens=count_tokens,
+            )
+            sound = frame[frame[c.PROBLEM].isna()].drop(columns=c.PROBLEM)
+            moment = entry.finished_at or entry.archived_at
+            deletions.append(Deletion(moment, sound.reset_index(drop=True)))
+        return deletions
 
-    return read_archive(place, read)
-
-
-def _deletion(
-    source: Source, archive: Archive, entry: Entry, count_tokens: CountTokens | str | None
-) -> Deletion:
-    frame = frame_of(
-        source.rows_of(archive.records(entry), with_body=count_tokens is not None),
-        name=str(archive.path),
-        on_bad_row="keep",
-        count_tokens=count_tokens,
-    )
-    sound = frame[frame[c.PROBLEM].isna()].drop(columns=c.PROBLEM)
-    return Deletion(entry.finished_at or entry.archived_at, sound.reset_index(drop=True))
+    return read_archive(archive_at(source), deleted)
 
 
 def past_of(present: pd.DataFrame, deletions: Sequence[Deletion]) -> pd.DataFrame:
@@ -153,7 +152,7 @@ def past_of(present: pd.DataFrame, deletions: Sequence[Deletion]) -> pd.DataFram
         was deleted is neither active nor prunable now. A memory that was put back is there once,
         as present; one that was deleted twice is there once, with the later moment. Where a
         position was given out again, the memory deleted from it comes first, and positions after
-        that are counted on, so that they still rise by one a memory written.
+        that are counted on.
     """
     parts = [_deleted(deletion, number) for number, deletion in enumerate(deletions)]
     own = present.copy(deep=False)
@@ -195,7 +194,7 @@ def _deleted(deletion: Deletion, number: int) -> pd.DataFrame:
     return gone
 
 
-def _moments(moment: datetime | None, count: int) -> pd.Series:
+def _moments(moment: datetime | None, count: int) -> "pd.Series[pd.Timestamp]":
     return pd.Series([pd.NaT if moment is None else moment] * count, dtype=c.TIME)
 
 
@@ -212,7 +211,7 @@ def _in_order_of_writing(every: pd.DataFrame) -> Ordinals:
     went first came first.
     """
     position = every[c.POSITION].to_numpy(np.int64)
-    by_number = np.lexsort((every[_WHERE].to_numpy(np.int64), position))
+    by_number: Ordinals = np.lexsort((every[_WHERE].to_numpy(np.int64), position))
     ordered = every.iloc[by_number]
     twice = ordered[c.POSITION].duplicated(keep=False).to_numpy()
     if not twice.any():

@@ -20,8 +20,8 @@ from matplotlib.image import imsave
 
 from memlab.arguments import share
 from memlab.charts import mark_cap_curve, mark_trade_off, plot_cap_curve, plot_trade_off
+from memlab.evidence.past import load_past
 from memlab.extras import import_extra
-from memlab.frame import load
 from memlab.sizing import Advice, Sizing, advise, prepare_sizing
 from memlab.sources.opening import SourceLike
 
@@ -282,7 +282,7 @@ def explore(
     Parameters
     ----------
     source : path, ``file:`` URI, SqliteMemoryStore or DataFrame
-        A store, or the frame that ``memlab.load`` returned.
+        A store, or the frame that ``memlab.load`` or ``memlab.load_past`` returned.
     references : DataFrame, optional
         What ``find_references`` returns; found in the frame when not given.
     target : float
@@ -305,7 +305,7 @@ def explore(
     """
     if not 0.5 <= share("target", target) <= 0.99:
         raise ValueError(f"target must lie between 0.5 and 0.99, not {target!r}")
-    frame = source if isinstance(source, pd.DataFrame) else load(source)
+    frame = source if isinstance(source, pd.DataFrame) else load_past(source)
     store = fspath(source) if isinstance(source, str | PathLike) else ANY_STORE
     sizing = prepare_sizing(frame, references)
     return SizingPanel(sizing, store=store, target=target, token_budget=token_budget)

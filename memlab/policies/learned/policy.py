@@ -95,7 +95,9 @@ class Learned(CappedPolicy):
         past = here if self.past is None else _with_past(self.past, here)
         forecast = self.forecast(past, self.references)
         counted = past.loc[~past[col.LOAD_BEARING], col.MEMORY_ID]
-        newest = np.flatnonzero(~counted.duplicated(keep="last"))  # an id may have been deleted once
+        newest = np.flatnonzero(
+            ~counted.duplicated(keep="last")
+        )  # an id may have been deleted once
         place = pd.Index(counted.iloc[newest]).get_indexer(here[col.MEMORY_ID])
         scores = np.zeros(len(here))
         known = place >= 0
