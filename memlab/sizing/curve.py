@@ -73,7 +73,7 @@ class Sizing:
     @cached_property
     def curve(self) -> pd.DataFrame:
         """The cap curve, as `cap_curve` returns it."""
-        every = np.arange(self.present.prunable + 1)
+        every = np.arange(self.history.prunable + 1)
         exact = every
         if len(every) > EVERY_CAP or len(every) * len(self.history) > MOMENTS:
             exact = _spread(every[-1], max(MOMENTS // len(self.history), FEWEST_EXACT))
@@ -102,9 +102,10 @@ class Sizing:
     def largest_within(self, token_budget: int) -> int | None:
         """Return the largest cap whose p95 boot context fits; None when not even 0 does.
 
-        No more than the prunable rows there are now: beyond that nothing changes.
+        No more than the prunable rows there would be now, had none been deleted: beyond that
+        nothing changes.
         """
-        fits, fails = -1, self.present.prunable + 1
+        fits, fails = -1, self.history.prunable + 1
         while fails - fits > 1:
             cap = (fits + fails) // 2
             p95 = self.history.boot_over_history(np.array([cap]))["boot_tokens_p95"].iloc[0]
@@ -113,7 +114,7 @@ class Sizing:
 
     def _changes(self) -> Ints:
         """Caps at which the share seen changes, and a spread of others."""
-        most = self.present.prunable
+        most = self.history.prunable
         changes = np.flatnonzero(np.bincount(self.references.rank, minlength=1))
         wanted = np.concatenate([_spread(most, EVERY_CAP // 8), ROUND_CAPS, changes])
         return np.unique(wanted[wanted <= most])
@@ -241,7 +242,8 @@ def cap_curve(
     Returns
     -------
     DataFrame
-        Indexed by ``keep_recent`` from 0 to the prunable rows there are now; every cap up to
+        Indexed by ``keep_recent`` from 0 to the prunable rows there would be now, had none been
+        deleted; every cap up to
         `EVERY_CAP` rows, beyond that those where the share seen changes and a spread of others.
 
         ==========================  ==========================================================

@@ -62,6 +62,11 @@ class History:
         return bool((self.end < len(self)).any())
 
     @cached_property
+    def prunable(self) -> int:
+        """How many counted rows there would be now, had none been deleted."""
+        return int((self.counted & (self.end == len(self))).sum())
+
+    @cached_property
     def counted_before(self) -> Ints:
         """Counted rows before each row, and before the next one to come."""
         return np.concatenate([[0], np.cumsum(self.counted, dtype=np.int64)])
