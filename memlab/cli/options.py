@@ -16,7 +16,22 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-STORE = click.Path(path_type=Path, readable=False)
+
+class Store(click.Path):
+    """A path, or the URL of a server, which is kept out of whatever takes paths apart."""
+
+    name = "store"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a path, or a source whose text is its name without a password."""
+        if isinstance(value, str) and "://" in value and not value.startswith("file:"):
+            from memlab.sources.opening import open_source
+
+            return open_source(value)
+        return super().convert(value, param, ctx)
+
+
+STORE = Store(path_type=Path, readable=False)
 """Whether it can be read is for the reader to say, with what to do."""
 
 

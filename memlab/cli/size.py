@@ -14,6 +14,8 @@ from memlab.cli.sized import (
     log_lines,
     next_lines,
     reference_counts,
+    setting_for,
+    setting_lines,
     track_record,
 )
 from memlab.clock import now_utc
@@ -103,6 +105,7 @@ def size(
         *log_lines(log, counts),
         "",
         *next_lines(path, advice, log_file),
+        *setting_lines(path, advice),
     )
 
 
@@ -115,6 +118,7 @@ def as_object(path: Path, advice: "Advice", *frames: "pd.DataFrame") -> dict[str
         "store": str(path),
         **json.loads(advice.to_json()),
         "command": command_for(path, advice),
+        "setting": setting_for(path, advice),
         "not_counted": {
             kind: {reason: count for reason, count in reasons.items() if count}
             for kind, reasons in left_out.to_dict().items()

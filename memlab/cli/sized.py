@@ -85,6 +85,23 @@ def preview_of(command: str) -> str:
     return command.removesuffix(" --apply")
 
 
+def setting_for(path: Path, advice: "Advice") -> str | None:
+    """Return the cap as a setting of a system that evicts by itself; None for one that does not."""
+    from memlab.sources.opening import open_source
+
+    source = open_source(path)
+    if advice.keep_recent is None or source.scheme == "file":
+        return None
+    return source.cap_setting(advice.keep_recent)
+
+
+def setting_lines(path: Path, advice: "Advice") -> list[str]:
+    """Say where the cap belongs in that system's settings."""
+    setting = setting_for(path, advice)
+    by_its_rule = "a cap of that size in its own settings, by its own rule"
+    return [] if setting is None else [f"      {setting}    {by_its_rule}"]
+
+
 def next_lines(path: Path, advice: "Advice", log_file: Path | None = None) -> list[str]:
     """Say what to run next: there is always something."""
     lines = list(_to_act_on(path, advice))

@@ -63,6 +63,9 @@ class Betterdb:
     def __repr__(self) -> str:
         return f"Betterdb({self.name!r})"
 
+    def __str__(self) -> str:
+        return self.name
+
     @contextmanager
     def reading(self) -> Iterator[Reader]:
         """Look at the server, listening to what others change meanwhile.

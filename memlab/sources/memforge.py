@@ -72,6 +72,9 @@ class Memforge:
     def __repr__(self) -> str:
         return f"Memforge({self.name!r})"
 
+    def __str__(self) -> str:
+        return self.name
+
     @contextmanager
     def reading(self) -> Iterator[Reader]:
         """Open a read-only transaction that sees one moment, however long it takes."""
