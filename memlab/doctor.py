@@ -19,7 +19,7 @@ from memlab.errors import MemlabError, UnfilledArchiveError
 from memlab.frame.loading import load
 from memlab.items import REJECTED_PATH_TAG, MemoryKind
 from memlab.sources.base import Reader, Source, archive_at, at_one_moment
-from memlab.sources.opening import open_source
+from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive import Archive, Entry
 from memlab.store.archive_file import read_archive
 from memlab.store.archive_place import archive_path
@@ -101,12 +101,12 @@ class Diagnosis(Shown):
         return Sheet(f"{self.status}: {self.store}", facts)
 
 
-def diagnose(path: str | Path, *, threshold: int = 50) -> Diagnosis:
+def diagnose(path: SourceLike, *, threshold: int = 50) -> Diagnosis:
     """Look at a store's health. Reads only, and leaves no trace.
 
     Parameters
     ----------
-    path : str or Path
+    path : str, Path or Source
         The store.
     threshold : int
         How many active prunable rows are still all right.
@@ -122,7 +122,10 @@ def diagnose(path: str | Path, *, threshold: int = 50) -> Diagnosis:
         When `threshold` is not a whole number of 0 or more.
     """
     threshold = whole_number("threshold", threshold)
-    file = path_named(path)
+    source = open_source(path)
+    if source.scheme != "file":
+        return Diagnosis(source.name, tuple(_checks_elsewhere(source, threshold)))
+    file = path_named(source.name)
     if not file.exists():
         absent = f"there is no store at {path} yet"
         advice = "check the path; an agent that has remembered nothing has no store"
@@ -145,7 +148,23 @@ def _checks(file: Path, frame: pd.DataFrame, threshold: int) -> Iterator[Check]:
     yield _insertion_order(frame)
     yield from _guarded("space", lambda: _space(file))
     if archive_path(file).exists():
-        yield from _guarded("archive", lambda: _archive(file))
+        yield from _guarded("archive", lambda: _archive(open_source(file)))
+    else:
+        yield Check("archive", Status.OK, "none: no plan has taken anything out")
+
+
+def _checks_elsewhere(source: Source, threshold: int) -> Iterator[Check]:
+    """Look at a store that is not a file of ours."""
+    try:
+        frame = load(source, on_bad_row="keep")
+    except MemlabError as error:
+        yield Check("memory_integrity", Status.FAIL, str(error), "nothing else was checked")
+        return
+    yield _memory_integrity(source.name, frame, threshold)
+    yield _classification(frame, "with the tools of the system that wrote them")
+    yield _insertion_order(frame)
+    if source.archive.exists():
+        yield from _guarded("archive", lambda: _archive(source))
     else:
         yield Check("archive", Status.OK, "none: no plan has taken anything out")
 
@@ -158,7 +177,7 @@ def _guarded(name: str, check: Callable[[], Check]) -> list[Check]:
         return [Check(name, Status.FAIL, str(error))]
 
 
-def _memory_integrity(file: Path, frame: pd.DataFrame, threshold: int) -> Check:
+def _memory_integrity(file: Path | str, frame: pd.DataFrame, threshold: int) -> Check:
     active = frame[frame[col.ACTIVE]]
     kinds = active[col.KIND].astype(str).value_counts()
     counts = {
@@ -195,7 +214,7 @@ def _sqlite_integrity(file: Path) -> Check:
     )
 
 
-def _classification(frame: pd.DataFrame) -> Check:
+def _classification(frame: pd.DataFrame, how: str = "with the sqlite3 shell") -> Check:
     bad = frame[frame[col.PROBLEM].notna()]
     counts = {"unreadable": len(bad)}
     if bad.empty:
@@ -210,7 +229,7 @@ def _classification(frame: pd.DataFrame) -> Check:
         "rows",
         Status.WARN,
         f"{len(bad):,} cannot be read: {some_of(listed)}",
-        "mend them with the sqlite3 shell: until then they count as load-bearing, and plans and "
+        f"mend them {how}: until then they count as load-bearing, and plans and "
         "compaction may refuse the store",
         counts,
     )
@@ -302,9 +321,8 @@ def _space(file: Path) -> Check:
     return Check("space", Status.WARN, summary, f"{command} gives them back", counts)
 
 
-def _archive(file: Path) -> Check:
+def _archive(source: Source) -> Check:
     nothing = Check("archive", Status.OK, "empty: no plan has taken anything out")
-    source = open_source(file)
     place = archive_at(source)
     if place.path.stat().st_size == 0:
         return nothing
@@ -341,9 +359,9 @@ def _archive_against(reader: Reader, source: Source, archive: Archive) -> Check:
         unrecorded = [c for c in copies if c.restored_at is None and c.key in located.same]
         if entry.finished_at is None and not located.gone:
             counts["unfinished"] += 1
-            findings.append(_cut_short(entry, located, Path(source.name)))
+            findings.append(_cut_short(entry, located, source.name))
         elif unrecorded:
-            findings.append(_back_again(entry, len(unrecorded), Path(source.name)))
+            findings.append(_back_again(entry, len(unrecorded), source.name))
     summary = f"{counts['memories']:,} memories of {len(entries):,} plan{'s' * (len(entries) != 1)}"
     if not findings:
         return Check("archive", Status.OK, f"{summary}, matching the store", counts=counts)
@@ -351,7 +369,7 @@ def _archive_against(reader: Reader, source: Source, archive: Archive) -> Check:
     return Check("archive", Status.WARN, "; ".join(faults), "; ".join(advice), counts)
 
 
-def _cut_short(entry: Entry, located: Located, store: Path) -> tuple[str, str]:
+def _cut_short(entry: Entry, located: Located, store: str) -> tuple[str, str]:
     """Say what is unfinished about an apply, and the ways out."""
     there = len(located.same) + len(located.changed)
     fault = (
@@ -366,11 +384,11 @@ def _cut_short(entry: Entry, located: Located, store: Path) -> tuple[str, str]:
     return fault, f"finish it with {finish}, or drop the copies with {drop}"
 
 
-def _back_again(entry: Entry, memories: int, store: Path) -> tuple[str, str]:
+def _back_again(entry: Entry, memories: int, store: str) -> tuple[str, str]:
     restore = _command("restore", store, entry.digest[:12])
     fault = f"{memories:,} memories that plan {entry.digest[:12]} deleted are in the store again"
     return fault, f"if restored, {restore} records it; else the store is an older copy: compact it"
 
 
-def _command(name: str, store: Path, *arguments: str) -> str:
+def _command(name: str, store: Path | str, *arguments: str) -> str:
     return shlex.join(["memlab", name, str(store), *arguments])

@@ -110,9 +110,11 @@ def restore_plan(
     count = restore(digest, store=store, ids=ids or None, into=into)
     target = store if into is None else into
     if as_json:
-        print_json({"restored": count, "into": str(target)})
+        print_json({"restored": count, "left_out": count.left_out, "into": str(target)})
     else:
         print_lines(f"{count:,} memories restored into {target}")
+        if count.left_out:
+            print_lines(f"{count.left_out:,} stay in the archive: their own time has passed since")
 
 
 def _warnings(made: "Plan") -> list[str]:

@@ -5,6 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from os import PathLike
 from pathlib import Path
+from typing import Self
 
 from memlab.arguments import expect, texts
 from memlab.clock import moment_or_now
@@ -18,6 +19,24 @@ from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive import Archive, Copy, Entry
 from memlab.store.archive_file import open_archive
 from memlab.store.records import fingerprint_of
+
+
+class Restored(int):
+    """How many memories were put back.
+
+    Attributes
+    ----------
+    left_out : int
+        How many stay in the archive, because their own time to live has passed since.
+    """
+
+    left_out: int
+
+    def __new__(cls, count: int, left_out: int = 0) -> Self:
+        """Return a number that knows what it leaves out."""
+        made = super().__new__(cls, count)
+        made.left_out = left_out
+        return made
 
 
 class RestoreStep(StrEnum):
@@ -45,7 +64,7 @@ def restore(
     into: str | Path | None = None,
     now: datetime | None = None,
     watch: Watch = unwatched,
-) -> int:
+) -> "Restored":
     """Put archived memories back: the same bytes, at the same place.
 
     Memories that are in the store as they were archived are left alone, so restoring twice restores
@@ -68,8 +87,9 @@ def restore(
 
     Returns
     -------
-    int
-        How many memories were put back.
+    Restored
+        How many memories were put back, an ``int``; its ``left_out`` says how many were not,
+        because their own time to live has passed since.
 
     Raises
     ------
@@ -87,7 +107,7 @@ def restore(
     digest, source = _meant(receipt, store)
     with open_archive(archive_at(source)) as archive:
         if into is not None:
-            return _restore_into(source, archive, digest, ids, Path(into))
+            return Restored(_restore_into(source, archive, digest, ids, Path(into)))
         with source.changing() as writer:
             record_finished(writer, source, archive, moment)
             watch(RestoreStep.LOCKED)
@@ -95,16 +115,19 @@ def restore(
             copies = _chosen(source, archive, entry, ids)
             missing = _missing(writer, source, archive, entry, copies)
             watch(RestoreStep.CHECKED)
+            back = 0
+            left_out: set[Key] = set()
             if missing:
                 records = _Records(archive, entry, missing)
-                writer.insert(records, watch=lambda _: watch(RestoreStep.INSERTED))
+                back = writer.insert(records, watch=lambda _: watch(RestoreStep.INSERTED))
                 watch(RestoreStep.VERIFIED)
+                left_out = _left_out(writer, missing, back)
         watch(RestoreStep.COMMITTED)
-        unmarked = [copy.key for copy in copies if copy.restored_at is None]
-        with said_to_be_done(f"{len(missing):,} memories were restored into {source.name}"):
+        unmarked = [c.key for c in copies if c.restored_at is None and c.key not in left_out]
+        with said_to_be_done(f"{back:,} memories were restored into {source.name}"):
             archive.mark_restored(entry.digest, unmarked, moment)
     watch(RestoreStep.RECORDED)
-    return len(missing)
+    return Restored(back, len(left_out))
 
 
 class _Records:
@@ -171,6 +194,14 @@ def _missing(
             f"({some_of(taken)}); nothing was restored: restore some ids, or into a new file"
         )
     return missing
+
+
+def _left_out(writer: Writer, missing: list[Copy], back: int) -> set[Key]:
+    """Return the keys of memories whose time has passed, so that they were not put back."""
+    if back == len(missing):
+        return set()
+    keys = [copy.key for copy in missing]
+    return set(keys) - {key for key, _ in writer.records(keys)}
 
 
 def _restore_into(

@@ -159,7 +159,7 @@ class Writer(Reader, Protocol):
         Returns
         -------
         int
-            How many were put back.
+            How many were put back: all but those whose own time to live has passed.
 
         Raises
         ------

@@ -11,6 +11,7 @@ import pytest
 from betterdb_store import NAME, Betterdb, exact
 from servers import RedisServer
 
+import memlab
 from memlab.errors import (
     ArchiveError,
     ChangedWhileReadError,
@@ -22,7 +23,7 @@ from memlab.sources import hashes
 from memlab.sources.base import Key, Reader, at_one_moment
 from memlab.sources.betterdb_changes import BetterdbWriter
 from memlab.sources.opening import open_source
-from sources.conformance import COUNT, Conformance, keys_of, prints, records_of, together
+from sources.conformance import COUNT, Compacted, keys_of, prints, records_of, together
 
 pytest.importorskip("betterdb_agent_memory")
 
@@ -80,7 +81,7 @@ class BetterdbLab:
         return {key.decode(): stored for key, stored in exact(self.client).items()}
 
 
-class TestBetterdb(Conformance):
+class TestBetterdb(Compacted):
     @pytest.fixture
     def lab(self, redis: RedisServer) -> BetterdbLab:
         made = BetterdbLab(redis)
@@ -216,12 +217,16 @@ def test_a_memory_written_within_the_step_that_deletes_it_stays(
 
 def test_a_memory_whose_time_passed_is_not_put_back_and_the_others_are(lab: BetterdbLab) -> None:
     keys = keys_of(lab)
-    lab.client.pexpire(keys[3], 1500)
-    records = records_of(lab, keys[2:6])
-    delete(lab, records)
-    time.sleep(0.6)
-    assert insert(lab, records) == 3
+    lab.client.pexpire(keys[3], 3000)
+    made = memlab.plan(lab.name, memlab.KeepRecent(3))
+    receipt = memlab.apply(made)
+    assert keys[3] not in lab.exactly()
+    time.sleep(2.2)
+    restored = memlab.restore(receipt)
+    assert (restored, restored.left_out) == (receipt.deleted - 1, 1)
     assert set(lab.exactly()) == set(keys) - {keys[3]}
+    again = memlab.restore(receipt)
+    assert (again, again.left_out) == (0, 1)
 
 
 def test_a_key_that_is_taken_again_is_left_as_it_is_and_nothing_is_put_back(

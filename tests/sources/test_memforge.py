@@ -25,7 +25,7 @@ import memlab
 from memlab.errors import BadRowError, StoreError, UnsafeDeletionError
 from memlab.sources.base import Key
 from memlab.sources.opening import open_source
-from sources.conformance import COUNT, Conformance, prints, records_of
+from sources.conformance import COUNT, Compacted, Conformance, prints, records_of
 
 JSON_VALUES = st.recursive(
     st.none()
@@ -132,7 +132,7 @@ def lab_of(
     made.connection.close()
 
 
-class TestMemforge(Conformance):
+class TestMemforge(Compacted):
     @pytest.fixture
     def lab(self, one_postgres: PostgresServer, memforge: str) -> Iterator[MemforgeLab]:
         yield from lab_of(one_postgres, memforge)
