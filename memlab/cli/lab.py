@@ -7,13 +7,14 @@ from pathlib import Path
 
 import click
 
+from memlab.cli.options import STORE_FILE
 from memlab.errors import MissingExtraError
 from memlab.report.bundled import store_path
 from memlab.store.database import store_file
 
 
 @click.command(short_help="Open the notebooks in JupyterLab.")
-@click.argument("store", type=click.Path(path_type=Path), required=False)
+@click.argument("store", type=STORE_FILE, required=False)
 @click.option(
     "--folder",
     type=click.Path(path_type=Path),

@@ -31,6 +31,23 @@ class Store(click.Path):
         return super().convert(value, param, ctx)
 
 
+class StoreFile(Store):
+    """A path alone: what a command does is only done to a file."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path; a server is refused, with what to use instead."""
+        found = super().convert(value, param, ctx)
+        if not isinstance(found, Path):
+            self.fail(
+                f"{found} is on a server, and this is done with files: use memlab show, size, "
+                "compare or doctor, or memlab.load in a notebook",
+                param,
+                ctx,
+            )
+        return found
+
+
+STORE_FILE = StoreFile(path_type=Path, readable=False)
 STORE = Store(path_type=Path, readable=False)
 """Whether it can be read is for the reader to say, with what to do."""
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from memlab.cli.options import STORE, moment_for, store_or_bundled
+from memlab.cli.options import STORE_FILE, moment_for, store_or_bundled
 from memlab.cli.output import print_lines, share
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ WITHOUT_EVIDENCE: Final = 50
 
 
 @click.command(short_help="Write one HTML file with charts.")
-@click.argument("store", type=STORE, required=False)
+@click.argument("store", type=STORE_FILE, required=False)
 @click.option(
     "-o",
     "--output",

@@ -85,6 +85,11 @@ def preview_of(command: str) -> str:
     return command.removesuffix(" --apply")
 
 
+def _reads_of(path: Path) -> Path:
+    """Return a name for a log of a store's reads: beside a file, here for a server's."""
+    return Path("reads.jsonl") if "://" in str(path) else path.with_suffix(".reads.jsonl")
+
+
 def setting_for(path: Path, advice: "Advice") -> str | None:
     """Return the cap as a setting of a system that evicts by itself; None for one that does not."""
     from memlab.sources.opening import open_source
@@ -134,13 +139,13 @@ def _to_know_more(path: Path, advice: "Advice", log_file: Path | None) -> Iterat
         f"for a number of its own, this store needs {advice.missing:,} more references or reads "
         "of its memories:"
     )
-    log = shlex.quote(str(log_file or path.with_suffix(".reads.jsonl")))
+    log = shlex.quote(str(log_file or _reads_of(path)))
     store = shlex.quote(str(path))
     if log_file is None and "harvest" in COMMANDS:
         yield f"  memlab harvest {store} -o {log}    reads in what agents already write"
     yield f"  memlab size {store} --log {log}    with what was read"
     yield "  or let the runtime write it, each time it reads a memory:"
-    yield f"    log = memlab.AccessLog({str(log_file or path.with_suffix('.reads.jsonl'))!r})"
+    yield f"    log = memlab.AccessLog({str(log_file or _reads_of(path))!r})"
     yield "    log.add(memory_id)"
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from memlab.cli.options import STORE, json_option
+from memlab.cli.options import STORE, STORE_FILE, json_option
 from memlab.cli.output import print_json, print_lines
 from memlab.text import Sheet, Table, as_text
 
@@ -87,7 +87,7 @@ def _table(found: "pd.DataFrame") -> Table:
 
 
 @click.command("space", short_help="Show where the bytes are.")
-@click.argument("store", type=STORE)
+@click.argument("store", type=STORE_FILE)
 @json_option
 def show_space(store: Path, as_json: bool) -> None:
     """Show where the bytes of STORE are, and how small vacuum would make it."""
@@ -101,7 +101,7 @@ def show_space(store: Path, as_json: bool) -> None:
 
 
 @click.command("vacuum", short_help="Give the room of deleted memories back.")
-@click.argument("store", type=STORE)
+@click.argument("store", type=STORE_FILE)
 @json_option
 def vacuum_store(store: Path, as_json: bool) -> None:
     """Give the room of deleted memories in STORE back to the disk.
