@@ -19,15 +19,16 @@ if TYPE_CHECKING:
         ImportanceBudget,
         ImportanceFloor,
         KeepRecent,
+        Learned,
         NearDuplicate,
         Pipeline,
         Policy,
         PurgeSuperseded,
         TimeToLive,
+        TokenBudget,
         ValueCap,
         decide,
     )
-    from memlab.policies.learned import Learned
     from memlab.replay import compare
     from memlab.report import explore, store_path
     from memlab.sizing import prepare_sizing, recommend_cap
@@ -54,6 +55,7 @@ __all__ = [
     "Receipt",
     "SqliteMemoryStore",
     "TimeToLive",
+    "TokenBudget",
     "ValueCap",
     "apply",
     "compare",
@@ -90,10 +92,9 @@ _get, __dir__ = lazy_names(
         "items": "MemoryItem MemoryKind MemoryProvenance is_load_bearing_memory",
         "lifecycle": "LifecycleStore",
         "policies": (
-            "ImportanceBudget ImportanceFloor KeepRecent NearDuplicate Pipeline Policy "
-            "PurgeSuperseded TimeToLive ValueCap decide"
+            "ImportanceBudget ImportanceFloor KeepRecent Learned NearDuplicate Pipeline "
+            "Policy PurgeSuperseded TimeToLive TokenBudget ValueCap decide"
         ),
-        "policies.learned": "Learned",
         "replay": "compare",
         "report": "explore store_path",
         "sizing": "prepare_sizing recommend_cap",

@@ -36,6 +36,7 @@ WORDS: Final = {
     "float": "a number",
     "int": "a whole number",
     "str": "text",
+    "tuple": 'a tuple, such as ("agent_id",)',
 }
 """What each kind of argument is called in a message."""
 

@@ -52,6 +52,9 @@ TRUSTED: Final = "trusted"
 LOADED_AT_START: Final = "loaded_at_start"
 """Whether the agent loads it at start, where a source knows better than ``active``."""
 
+AGENT_SCOPE: Final = (AGENT_ID, THREAD_ID, NAMESPACE)
+"""What a memory belongs to."""
+
 TOKEN_RULE: Final = "token_rule"  # noqa: S105 - tokens of text, not a credential
 """Key of ``frame.attrs``: how tokens were counted, in words."""
 

@@ -13,6 +13,10 @@ class WrongArgumentError(MemlabError, TypeError):
     """A call was given something that it does not take; the message names the right call."""
 
 
+class PolicyError(MemlabError, ValueError):
+    """A policy that was asked for by name cannot be made, or failed while it decided."""
+
+
 class StoreError(MemlabError):
     """A file cannot be used as a store: missing, not SQLite, locked, corrupt, another schema."""
 

@@ -21,7 +21,14 @@ def memories(rows: list[dict[str, Any]], *, signals: bool = True) -> pd.DataFram
             "title": pd.Series(
                 [r.get("title", f"memory {i}") for i, r in enumerate(rows)], dtype="str"
             ),
+            "body": pd.Series([r.get("body", "") for r in rows], dtype="str"),
             "tags": [r.get("tags", ()) for r in rows],
+            "chars": pd.Series([r.get("chars", 40) for r in rows], dtype="int64"),
+            "tokens": pd.Series([r.get("tokens", 10) for r in rows], dtype="int64"),
+            "source_task_ref": pd.Series([None] * count, dtype="str"),
+            "supersedes": pd.Series([()] * count, dtype="object"),
+            "evidence_refs": pd.Series([()] * count, dtype="object"),
+            "superseded_by": pd.Series([None] * count, dtype="str"),
             "created_at": times(
                 r.get("created_at", NOW - (count - i) * DAY) for i, r in enumerate(rows)
             ),

@@ -33,11 +33,11 @@ ALL: Final = "all"
 _OUT_OF_REACH: Final = HAIRLINE
 _MOST_ANNOTATED: Final = 16
 _MARKS: Final = "osD^vPX"
-_NO_NEEDS: Final = "No later need for an earlier memory is known"
+_NO_REFERENCES: Final = "No later need for an earlier memory is known"
 
 
 def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """Draw the share of needs served against the boot tokens it costs, one line a policy.
+    """Draw the share of references served against the boot tokens it costs, one line a policy.
 
     Parameters
     ----------
@@ -53,9 +53,9 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         all costs, and what no policy of the same size can reach as a shade.
     """
     ax = axes_for(ax, height=4.8)
-    if table["hit_ratio"].isna().all():
+    if table["served"].isna().all():
         heading(ax, "What each policy serves and costs")
-        say_empty(ax, _NO_NEEDS)
+        say_empty(ax, _NO_REFERENCES)
         return ax
     bound = table[["boot_tokens_mean", "oracle"]].groupby("boot_tokens_mean")["oracle"].max()
     best = np.maximum.accumulate(bound.to_numpy())
@@ -68,13 +68,13 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         colour = SERIES[place % len(SERIES)]
         ax.plot(
             path["boot_tokens_mean"],
-            path["hit_ratio"],
+            path["served"],
             marker=_MARKS[place % len(_MARKS)],
             markersize=4,
             color=colour,
             label=str(name),
         )
-        labels.append(EndLabel(float(path["hit_ratio"].iloc[-1]), str(name), colour))
+        labels.append(EndLabel(float(path["served"].iloc[-1]), str(name), colour))
     for cost in table.loc[table["policy"] == ALL, "boot_tokens_mean"]:
         ax.axvline(cost, color=MUTED, linewidth=1, linestyle=":", label="keep all")
     ax.set_xscale("log")
@@ -82,8 +82,8 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax.xaxis.set_major_formatter(lambda value, _: short(value))
     ax.xaxis.set_minor_formatter(lambda value, _: short(value) if _leads(value) else "")
     ax.tick_params(which="minor", colors=MUTED, labelsize=SMALL)
-    percent_axis(ax.yaxis, "share of needs served")
-    ax.set_ylim(min(0.9, float(table["hit_ratio"].min())) - 0.03, 1.01)
+    percent_axis(ax.yaxis, "share of references served")
+    ax.set_ylim(min(0.9, float(table["served"].min())) - 0.03, 1.01)
     label_ends(ax, labels)
     heading(
         ax,
@@ -101,7 +101,7 @@ def _leads(value: float) -> bool:
 def plot_overlap(
     shares: pd.DataFrame,
     *,
-    of: Literal["evicted", "lost"] = "evicted",
+    of: Literal["deleted", "lost"] = "deleted",
     ax: Axes | None = None,
 ) -> Axes:
     """Draw how much of what one policy deletes, or loses, another does too.
@@ -110,8 +110,8 @@ def plot_overlap(
     ----------
     shares : pandas.DataFrame
         As :func:`memlab.replay.overlap` returns it with ``share=True``.
-    of : {"evicted", "lost"}
-        What was counted there: rows that went, or needs that were lost.
+    of : {"deleted", "lost"}
+        What was counted there: rows that went, or references that were lost.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure by default.
 
@@ -121,10 +121,10 @@ def plot_overlap(
         With one image; up to sixteen policies have their shares written in.
     """
     ax = axes_for(ax, height=1.8 + 0.42 * min(len(shares), 14))
-    title = "Who deletes what" if of == "evicted" else "Who loses what"
+    title = "Who deletes what" if of == "deleted" else "Who loses what"
     if shares.empty or shares.isna().all(axis=None):
         heading(ax, title)
-        say_empty(ax, "Nothing is deleted" if of == "evicted" else "Nothing is lost")
+        say_empty(ax, "Nothing is deleted" if of == "deleted" else "Nothing is lost")
         return ax
     values = shares.to_numpy(dtype=float)
     ax.grid(visible=False)
@@ -137,13 +137,13 @@ def plot_overlap(
             text = "–" if np.isnan(value) else f"{100 * value:.0f}"
             ink = "white" if value > 0.9 else INK
             ax.text(column, line, text, ha="center", va="center", color=ink, fontsize=SMALL)
-    what = "rows deleted" if of == "evicted" else "needs lost"
+    what = "rows deleted" if of == "deleted" else "references lost"
     heading(ax, title, f"Percent of the {what} under the policy on the left that go below as well.")
     return ax
 
 
 def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) -> Axes:
-    """Draw how many needs found their memory gone as time went by, one line a policy.
+    """Draw how many references found their memory gone as time went by, one line a policy.
 
     Parameters
     ----------
@@ -158,11 +158,11 @@ def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) 
         With one line for each policy, labelled with its label.
     """
     ax = axes_for(ax, height=4.2)
-    title = "Needs that found their memory gone"
+    title = "References that found their memory gone"
     known = {label: regret for label, regret in regrets.items() if len(regret)}
     if not known:
         heading(ax, title)
-        say_empty(ax, _NO_NEEDS)
+        say_empty(ax, _NO_REFERENCES)
         return ax
     labels = []
     for place, (label, regret) in enumerate(known.items()):
@@ -172,9 +172,9 @@ def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) 
         labels.append(EndLabel(lost, f"{label}: {lost:,}", colour))
     time_axis(ax)
     ax.set_ylim(bottom=0)
-    count_axis(ax.yaxis, "needs lost so far")
+    count_axis(ax.yaxis, "references lost so far")
     label_ends(ax, labels)
     heading(ax, title)
-    needs = max(int(regret["needs"].iloc[-1]) for regret in known.values())
-    footnote(ax, f"Of {counted(needs, 'needs')} in all.")
+    every = max(int(regret["references"].iloc[-1]) for regret in known.values())
+    footnote(ax, f"Of {counted(every, 'references')} in all.")
     return ax

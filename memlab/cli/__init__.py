@@ -9,16 +9,16 @@ from memlab.errors import AlreadyAppliedError, CompactionError, MemlabError, Sta
 from memlab.text import for_terminal
 
 COMMANDS: Final = {
-    "apply": "compact.apply_plan",
+    "apply": "apply.apply_plan",
     "archive": "upkeep.archive",
     "compact": "compact.compact",
     "compare": "compare.compare",
     "doctor": "doctor.doctor",
-    "finish": "compact.finish_plan",
+    "finish": "apply.finish_plan",
     "floor": "floor.floor",
     "lab": "lab.lab",
     "report": "report.report",
-    "restore": "compact.restore_plan",
+    "restore": "restore.restore_plan",
     "show": "show.show",
     "size": "size.size",
     "space": "upkeep.show_space",

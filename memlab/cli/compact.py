@@ -1,33 +1,32 @@
-"""Commands that delete and take back: ``compact``, ``apply``, ``finish`` and ``restore``."""
+"""``memlab compact``: what a policy would delete, and with ``--apply`` deleting it."""
 
 import shlex
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from memlab.cli.options import STORE, json_option
-from memlab.cli.output import print_json, print_lines
-from memlab.cli.policy import origins_epilog, policy_of, policy_options
+from memlab.cli.options import FILE, STORE, json_option
+from memlab.cli.output import print_lines
+from memlab.cli.policy import SettingsCommand, faults_of, policy_of, policy_option, set_option
 
 if TYPE_CHECKING:
     from memlab.compaction.plans import Plan
 
-FILE = click.Path(path_type=Path, dir_okay=False)
 
-
-@click.command(
-    epilog=origins_epilog(), short_help="Show what a cap would delete; with --apply, do it."
-)
+@click.command(cls=SettingsCommand, short_help="Show what a cap would delete; with --apply, do it.")
 @click.argument("store", type=STORE)
-@policy_options
+@policy_option()
+@set_option
 @click.option("--save-plan", type=FILE, help="Write the plan to a file for review.")
 @click.option("--apply", "do_it", is_flag=True, help="Carry the plan out. Without it, only show.")
 @json_option
 def compact(
     store: Path,
     policy_name: str,
+    given: tuple[str, ...],
     save_plan: Path | None,
     do_it: bool,
     as_json: bool,
@@ -46,7 +45,9 @@ def compact(
     from memlab.compaction.planning import plan
     from memlab.files import write_whole
 
-    made = plan(store, policy_of(policy_name, settings), now=datetime.now(UTC))
+    policy = policy_of(policy_name, settings, given)
+    with faults_of([policy]):
+        made = plan(store, policy, now=datetime.now(UTC))
     if save_plan is not None:
         write_whole(save_plan, made.to_json())
     if do_it:
@@ -59,72 +60,30 @@ def compact(
         print_lines(*_warnings(made), *_next_steps(save_plan, nothing=not made.memories))
 
 
-@click.command("apply", short_help="Carry out a plan that was saved and reviewed.")
-@click.argument("plan_file", metavar="PLAN", type=FILE)
-@click.option("--store", type=STORE, help="The store, where it is not the one the plan names.")
-@json_option
-def apply_plan(plan_file: Path, store: Path | None, as_json: bool) -> None:
-    """Carry out a reviewed PLAN, as memlab compact --save-plan wrote it.
-
-    A plan is refused when a memory it decided on has changed since, and when it was applied before.
-    """
-    from memlab.compaction.applying import apply
-    from memlab.compaction.plans import Plan
-    from memlab.files import read_whole
-
-    made = Plan.from_json(read_whole(plan_file))
-    receipt = apply(made, store=store, now=datetime.now(UTC))
-    click.echo(receipt.to_json() if as_json else str(receipt), nl=not as_json)
-
-
-@click.command("finish")
-@click.argument("store", type=STORE)
-@click.argument("digest")
-@json_option
-def finish_plan(store: Path, digest: str, as_json: bool) -> None:
-    """Finish the plan DIGEST that was cut short on STORE.
-
-    memlab doctor STORE says whether there is one.
-    """
-    from memlab.compaction.applying import finish
-
-    receipt = finish(store, digest, now=datetime.now(UTC))
-    click.echo(receipt.to_json() if as_json else str(receipt), nl=not as_json)
-
-
-@click.command("restore", short_help="Put back what a plan deleted.")
-@click.argument("store", type=STORE)
-@click.argument("digest")
-@click.option("--id", "ids", multiple=True, help="Only this memory; may be given several times.")
-@click.option("--into", type=FILE, help="Put the memories into a new file instead.")
-@json_option
-def restore_plan(
-    store: Path, digest: str, ids: tuple[str, ...], into: Path | None, as_json: bool
-) -> None:
-    """Put back into STORE what the plan DIGEST deleted: every byte, at the same position.
-
-    The beginning of the digest will do; memlab archive STORE lists them.
-    """
-    from memlab.compaction.restoring import restore
-
-    count = restore(digest, store=store, ids=ids or None, into=into)
-    target = store if into is None else into
-    if as_json:
-        print_json({"restored": count, "left_out": count.left_out, "into": str(target)})
-    else:
-        print_lines(f"{count:,} memories restored into {target}")
-        if count.left_out:
-            print_lines(f"{count.left_out:,} stay in the archive: their own time has passed since")
-
-
 def _warnings(made: "Plan") -> list[str]:
-    """Say so when a policy that counts load-bearing memories leaves nothing else."""
-    if made.memories and not made.kept and made.policy.get("max_items"):
-        return [
-            f"every prunable memory would be deleted: {made.floor.memories:,} load-bearing ones",
-            "take up room under this policy and stay; a larger --max-items keeps more",
+    """Say so when a policy leaves nothing but the load-bearing memories."""
+    if not made.memories or made.kept or _keeps_none(made.policy):
+        return []
+    lines = ["every prunable memory would go"]
+    if any(step.get("max_items") or step.get("max_tokens") for step in _steps(made.policy)):
+        lines = [
+            f"every prunable memory would go: {made.floor.memories:,} load-bearing ones take up",
+            "room under this policy and stay; a larger number keeps more",
         ]
-    return []
+    return lines
+
+
+def _steps(policy: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the policies that a plan was made with, those of a pipeline one by one."""
+    inner = policy.get("policies")
+    if not isinstance(inner, list):
+        return [policy]
+    return [step for one in inner for step in _steps(one)]
+
+
+def _keeps_none(policy: Mapping[str, Any]) -> bool:
+    """Whether a plan was made with a cap of none, which asks for just that."""
+    return any(0 in (step.get("keep"), step.get("max_tokens")) for step in _steps(policy))
 
 
 def _next_steps(save_plan: Path | None, *, nothing: bool) -> list[str]:

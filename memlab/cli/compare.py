@@ -1,8 +1,7 @@
 """``memlab compare``: policies side by side on a store's own past."""
 
 import sys
-from collections.abc import Callable, Iterator
-from datetime import timedelta
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -10,33 +9,43 @@ import click
 
 from memlab.cli.options import STORE, json_option
 from memlab.cli.output import print_lines
-from memlab.cli.policy import Age, origins_epilog
+from memlab.cli.policy import (
+    PolicyCommand,
+    faults_of,
+    made,
+    no_such_setting,
+    parsed,
+    policy_option,
+    set_option,
+    split_setting,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from memlab.policies import Policy
+    from memlab.policies.named import Named
+    from memlab.policies.typed import Setting
 
-CAPS: Final = (50, 100, 200, 500, 1000)
-AGES: Final = tuple(timedelta(days=days) for days in (7, 30, 90, 180, 365))
+CAPS: Final = ("50", "100", "200", "500", "1000")
+AGES: Final = ("7d", "30d", "90d", "180d", "365d")
+BUDGETS: Final = ("2000", "5000", "10000", "25000", "50000")
 """Settings that are tried where none are named: those people ask about."""
 
-COUNTED: Final = ("recent", "value", "budget", "learned", "odek", "betterdb")
 TRIED: Final = ("recent", "ttl", "value", "learned")
-COMPARED: Final = tuple(sorted({*COUNTED, "ttl", "dedup"}))
 
 SHOWN: Final = {
-    "hit_ratio": "hit ratio",
+    "served": "served",
     "oracle": "oracle",
     "boot_tokens_mean": "mean tokens",
     "boot_tokens_p95": "p95 tokens",
-    "evicted": "evicted",
+    "deleted": "deleted",
     "only_here": "only here",
 }
 
 _LEGEND: Final = (
-    "hit ratio  needs in this past that found their memory, as they were; memlab size estimates",
-    "           those to come, which reach further back",
+    "served     references in this past that found their memory, as they were; memlab size",
+    "           estimates those to come, which reach further back",
     "oracle     the most that any policy with as many slots could have served",
     "only here  memories that this line alone would have deleted",
     "A count is of prunable memories for recent, learned and odek; the others count load-bearing",
@@ -44,19 +53,19 @@ _LEGEND: Final = (
 )
 
 
-@click.command(
-    epilog=origins_epilog(COMPARED), short_help="Compare policies on the store's own past."
-)
+@click.command(cls=PolicyCommand, short_help="Compare policies on the store's own past.")
 @click.argument("store", type=STORE)
-@click.option(
-    "--policy",
-    "names",
-    type=click.Choice(COMPARED),
+@policy_option(
     multiple=True,
-    help=f"A policy to try; may be given several times.  [default: {', '.join(TRIED)}]",
+    help="A policy to try: a name below, or your own package.module:Class; may be given several "
+    f"times.  [default: {', '.join(TRIED)}]",
 )
+@set_option
 @click.option("--cap", "caps", type=click.IntRange(min=0), multiple=True, help="A count to try.")
-@click.option("--ttl", "ages", type=Age(), multiple=True, help="An age to try, like 30d.")
+@click.option("--ttl", "ages", metavar="AGE", multiple=True, help="An age to try, like 30d.")
+@click.option(
+    "--tokens", type=click.IntRange(min=0), multiple=True, help="A budget of tokens to try."
+)
 @click.option(
     "--token-budget",
     type=click.IntRange(min=0),
@@ -65,31 +74,42 @@ _LEGEND: Final = (
 @click.option(
     "--chart",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Draw hit ratio against boot tokens into a PNG file.",
+    help="Draw references served against boot tokens into a PNG file.",
 )
 @json_option
 def compare(
     store: Path,
-    names: tuple[str, ...],
+    policy_names: tuple[str, ...],
+    given: tuple[str, ...],
     caps: tuple[int, ...],
-    ages: tuple[timedelta, ...],
+    ages: tuple[str, ...],
+    tokens: tuple[int, ...],
     token_budget: int | None,
     chart: Path | None,
     as_json: bool,
 ) -> None:
     """Compare policies on STORE's own past: what each would have lost, and what that saved.
 
-    Every policy is replayed from the first memory to the last; a need is served if its target was
-    still there. The oracle is the most that any policy with that many slots could have served.
+    Every policy is replayed from the first memory to the last; a reference is served if its target
+    was still there. The oracle is the most that any policy with that many slots could have served.
+
+    A setting given twice with --set is tried with both values.
     """
     from memlab.evidence.past import load_past
     from memlab.evidence.references import find_references
+    from memlab.policies import policy_named
     from memlab.replay import compare as compare_policies
 
-    frame = load_past(store, with_body="dedup" in names or "odek" in names)
+    sizes: dict[str, tuple[str, ...]] = {
+        "count": tuple(map(str, caps)) or CAPS,
+        "age": ages or AGES,
+        "tokens": tuple(map(str, tokens)) or BUDGETS,
+    }
+    policies = _policies([policy_named(name) for name in policy_names or TRIED], sizes, given)
+    frame = load_past(store, with_body=any(policy.reads_bodies for policy in policies))
     references = find_references(frame)
-    policies = list(_policies(names or TRIED, caps or CAPS, ages or AGES))
-    table = compare_policies(frame, references, policies, progress=sys.stderr.isatty())
+    with faults_of(policies):
+        table = compare_policies(frame, references, policies, progress=sys.stderr.isatty())
     if chart is not None:
         _draw(table, chart)
     fitting = table if token_budget is None else table[table["boot_tokens_p95"] <= token_budget]
@@ -100,33 +120,33 @@ def compare(
 
 
 def _policies(
-    names: tuple[str, ...], caps: tuple[int, ...], ages: tuple[timedelta, ...]
-) -> "Iterator[Policy]":
-    from memlab.policies import (
-        ImportanceBudget,
-        KeepRecent,
-        NearDuplicate,
-        Pipeline,
-        TimeToLive,
-        ValueCap,
-    )
-    from memlab.policies.learned import Learned
+    tried: "list[Named]", sizes: dict[str, tuple[str, ...]], given: tuple[str, ...]
+) -> "list[Policy]":
+    """Return every policy at each of its sizes and of the settings that were given for it."""
+    texts: dict[str, list[str]] = {}
+    for name, text in map(split_setting, given):
+        texts.setdefault(name, []).append(text)
+    if foreign := sorted(texts.keys() - {key for named in tried for key in named.settings}):
+        raise no_such_setting(foreign, tried)
+    policies = []
+    for named in tried:
+        own = {key: values for key, values in texts.items() if key in named.settings}
+        size = _varied(named)
+        if size is not None:
+            own.setdefault(size.name, list(sizes[size.size]))
+        values = [[parsed(named.settings[key], text) for text in own[key]] for key in own]
+        policies += [made(named, dict(zip(own, each, strict=True))) for each in product(*values)]
+    return policies
 
-    counted: dict[str, Callable[[int], Policy]] = {
-        "recent": KeepRecent,
-        "value": ValueCap,
-        "budget": ImportanceBudget,
-        "learned": Learned,
-        "odek": lambda cap: Pipeline.odek(keep=cap),
-        "betterdb": lambda cap: Pipeline.betterdb(max_items=cap),
-    }
-    for name in names:
-        if name == "ttl":
-            yield from (TimeToLive(age) for age in ages)
-        elif name == "dedup":
-            yield NearDuplicate()
-        else:
-            yield from (counted[name](cap) for cap in caps)
+
+def _varied(named: "Named") -> "Setting | None":
+    """Return the setting by which a policy is tried at several sizes: one it needs, if any."""
+    from memlab.policies.typed import REQUIRED
+
+    sizes = [one for one in named.settings.values() if one.size]
+    return min(
+        sizes, key=lambda one: (one.default is not REQUIRED, one.size == "age"), default=None
+    )
 
 
 def _table_lines(
@@ -140,11 +160,11 @@ def _table_lines(
         ]
     shown = table[list(SHOWN)].rename(columns=SHOWN).rename_axis(None)
     formats = {
-        "hit ratio": "{:.3f}".format,
+        "served": "{:.3f}".format,
         "oracle": "{:.3f}".format,
         "mean tokens": "{:,.0f}".format,
         "p95 tokens": "{:,.0f}".format,
-        "evicted": "{:,}".format,
+        "deleted": "{:,}".format,
         "only here": "{:,}".format,
     }
     lines = shown.to_string(formatters=formats, na_rep="–").splitlines()
@@ -156,7 +176,7 @@ def _table_lines(
     if references:
         notes += ["", *_LEGEND]
     else:
-        notes.append("no reference is known, so no hit ratio: only costs can be compared")
+        notes.append("no reference is known, so no share served: only costs can be compared")
     return [*lines, *notes]
 
 

@@ -51,6 +51,9 @@ STORE_FILE = StoreFile(path_type=Path, readable=False)
 STORE = Store(path_type=Path, readable=False)
 """Whether it can be read is for the reader to say, with what to do."""
 
+FILE = click.Path(path_type=Path, dir_okay=False)
+"""A file that a command writes, or reads."""
+
 
 class Share(click.ParamType[float]):
     """A share between 0 and 1; a percentage is asked about."""

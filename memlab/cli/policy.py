@@ -1,138 +1,247 @@
-"""Options that name a policy and its settings, the same for every command that takes one."""
+"""Options that name a policy and its settings, made from what the policies say of themselves."""
 
-import inspect
-import re
-from collections.abc import Callable, Collection
+import traceback
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
 import click
 
+from memlab.errors import MemlabError, PolicyError
+
 if TYPE_CHECKING:
     from memlab.policies import Policy
+    from memlab.policies.named import Named
+    from memlab.policies.typed import Setting
 
-ORIGINS: Final = {
-    "recent": "forge-loop: the newest N by insertion order",
-    "ttl": "odek, BetterDB: expiry by age",
-    "value": "BetterDB agent-memory: importance and recency of use, per scope",
-    "budget": "MemForge: hard budget per agent, least important first",
-    "floor": "MemForge: importance floor, graduated rows excepted",
-    "dedup": "odek: a newer near-duplicate replaces the older, trust permitting",
-    "odek": "odek's order: near-duplicates, expiry, then the newest 500",
-    "memforge": "MemForge's order: importance floor, then budget per agent",
-    "betterdb": "BetterDB's defaults: own expiry, then the cap of each scope",
-    "learned": "memlab: what the store's own past says will be needed",
-    "purge-superseded": "memlab: superseded rows, which no compaction reclaims",
-}
-"""Policies that a command takes by name, and whose rule each is."""
-
-_LARGEST_UNIT: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_METAVARS: Final = {int: "N", float: "X", timedelta: "AGE", bool: "yes|no"}
 
 
-class Age(click.ParamType[timedelta]):
-    """A number with a unit: an age without one could be seconds or milliseconds."""
+class PolicyCommand(click.Command):
+    """A command whose help ends with whose rule each policy is, and what one of your own takes.
 
-    name = "AGE"
+    What the policies say of themselves is read when the command is run, not when all commands are
+    listed.
+    """
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> timedelta:
-        """Return the age, or say what one looks like."""
-        if isinstance(value, timedelta):
-            return value
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", str(value).strip())
-        if found is None:
-            self.fail(f"{value!r} is no age; write one like 30d, 12h or 2w", param, ctx)
-        try:
-            return timedelta(**{_LARGEST_UNIT[found[2]]: float(found[1])})
-        except OverflowError:
-            self.fail(f"{value!r} is more than the calendar holds", param, ctx)
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the policies, and the settings of a class that ``--policy`` named before."""
+        from memlab.policies import NAMED, policy_named
 
-
-SETTINGS: Final[dict[str, dict[str, Any]]] = {
-    "keep": {"param_decls": ["--keep-recent"], "type": click.IntRange(min=0)},
-    "max_items": {"param_decls": ["--max-items"], "type": click.IntRange(min=0)},
-    "ttl": {"param_decls": ["--ttl"], "type": Age()},
-    "half_life": {"param_decls": ["--half-life"], "type": Age()},
-    "recency": {"param_decls": ["--recency"], "type": click.FloatRange(min=0)},
-    "importance": {"param_decls": ["--importance"], "type": click.FloatRange(min=0)},
-    "threshold": {"param_decls": ["--threshold"], "type": click.FloatRange(min=0)},
-    "older_than": {"param_decls": ["--older-than"], "type": Age()},
-}
-"""Settings of policies by the name of the argument, and the option that gives each."""
-
-_HELP: Final = {
-    "keep": "Newest prunable memories to keep (recent, odek).",
-    "max_items": "Memories to hold, in all or per scope (value, budget, memforge, betterdb, "
-    "learned).",
-    "ttl": "Age at which a memory goes, like 30d (ttl, odek).",
-    "half_life": "Time since last access at which recency halves (value).",
-    "recency": "Weight of recency (value).",
-    "importance": "Weight of importance (value).",
-    "threshold": "Importance (floor, memforge) or likeness (dedup, odek) that decides.",
-    "older_than": "Age from which a superseded memory goes (purge-superseded).",
-}
+        with formatter.section("Policies"):
+            formatter.write_dl([(name, one.origin) for name, one in NAMED.items()])
+        asked = ctx.params.get("policy_names") or (ctx.params.get("policy_name"),)
+        for name in asked:
+            if name and name not in NAMED:
+                named = policy_named(name)
+                with formatter.section(f"Settings of {name} ({named.origin})"):
+                    formatter.write_dl([_described(one) for one in named.settings.values()])
 
 
-def policy_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--policy`` and the settings of every policy to a command."""
-    for name, option in reversed(SETTINGS.items()):
-        declared = [*option["param_decls"], name]
-        command = click.option(*declared, type=option["type"], help=_HELP[name])(command)
+class SettingsCommand(PolicyCommand):
+    """A command that takes the settings of every policy of the package as options."""
+
+    @cached_property
+    def _settings(self) -> list[click.Parameter]:
+        return [
+            click.Option([one.option, name], metavar=_metavar(one), help=_help_of(takers))
+            for name, takers in _takers().items()
+            for one in list(takers.values())[:1]
+        ]
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the command's parameters, settings of policies after ``--set``."""
+        own = super().get_params(ctx)
+        place = next(n for n, one in enumerate(own, start=1) if one.name == "given")
+        return [*own[:place], *self._settings, *own[place:]]
+
+
+def policy_option(**more: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return the option ``--policy``."""
+    several = bool(more.get("multiple"))
+    settings = {"default": None if several else "recent", "show_default": not several, **more}
     return click.option(
         "--policy",
-        "policy_name",
-        type=click.Choice(list(ORIGINS)),
-        default="recent",
-        show_default=True,
-        help="The rule that decides; whose it is stands below.",
+        "policy_names" if several else "policy_name",
+        metavar="NAME",
+        is_eager=True,  # so that --help after it can say what it takes
+        **{"help": "The rule that decides: a name below, or your own package.module:Class."}
+        | settings,
+    )
+
+
+def set_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--set`` to a command."""
+    return click.option(
+        "--set",
+        "given",
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="A setting by its name in Python; for a class of your own, and any other.",
     )(command)
 
 
-def origins_epilog(names: Collection[str] = tuple(ORIGINS)) -> str:
-    """Return whose rule each policy is, for the end of the help of a command that takes `names`."""
-    width = max(map(len, names))
-    lines = [f"  {name:{width}}  {origin}" for name, origin in ORIGINS.items() if name in names]
-    return "\b\nPolicies:\n" + "\n".join(lines)
-
-
-def policy_of(policy_name: str, settings: dict[str, Any]) -> "Policy":
+def policy_of(name: str, options: Mapping[str, str | None], given: Iterable[str] = ()) -> "Policy":
     """Return the policy that the command line names.
+
+    Parameters
+    ----------
+    name : str
+        Of a policy, or ``package.module:Class``.
+    options : mapping of str to str or None
+        Settings by name, as text; None where one is not given.
+    given : iterable of str
+        More of them, as ``name=value``.
 
     Raises
     ------
     click.UsageError
-        When a setting is missing, or belongs to another policy.
+        When a setting is missing, means nothing, or belongs to another policy.
+    PolicyError
+        When there is no such policy.
     """
-    factory = _factories()[policy_name]
-    accepted = inspect.signature(factory).parameters
-    given = {name: value for name, value in settings.items() if value is not None}
-    if foreign := sorted(given.keys() - accepted.keys()):
-        raise click.UsageError(
-            f"{_options(foreign)} is no setting of the policy {policy_name!r}, which takes "
-            f"{_options(name for name in SETTINGS if name in accepted)}"
-        )
-    needed = [name for name, each in accepted.items() if each.default is inspect.Parameter.empty]
-    if missing := [name for name in needed if name not in given]:
-        raise click.UsageError(f"the policy {policy_name!r} needs {_options(missing)}")
+    from memlab.policies import policy_named
+
+    named = policy_named(name)
+    texts = {key: text for key, text in options.items() if text is not None}
+    texts |= dict(map(split_setting, given))
+    if foreign := sorted(texts.keys() - named.settings.keys()):
+        raise no_such_setting(foreign, [named])
+    return made(named, {key: parsed(named.settings[key], text) for key, text in texts.items()})
+
+
+def made(named: "Named", settings: Mapping[str, Any]) -> "Policy":
+    """Return a policy with these settings.
+
+    Raises
+    ------
+    click.UsageError
+        When one is missing or has no meaning.
+    """
+    from memlab.policies.typed import REQUIRED
+
+    missing = [
+        one
+        for key, one in named.settings.items()
+        if one.default is REQUIRED and key not in settings
+    ]
+    if missing:
+        raise click.UsageError(f"the policy {named.name!r} needs {_options(named, missing)}")
     try:
-        return factory(**given)
-    except ValueError as error:
+        return named.make(**settings)
+    except (ValueError, TypeError) as error:
         raise click.UsageError(str(error)) from error
 
 
-def _factories() -> "dict[str, Callable[..., Policy]]":
-    from memlab.policies import POLICIES, Pipeline
-    from memlab.policies.learned import Learned
+def split_setting(text: str) -> tuple[str, str]:
+    """Return name and value of a ``--set``.
 
-    presets: dict[str, Callable[..., Policy]] = {
-        "odek": Pipeline.odek,
-        "memforge": Pipeline.memforge,
-        "betterdb": Pipeline.betterdb,
-        "learned": Learned,
-    }
-    return {**POLICIES, **presets}
+    Raises
+    ------
+    click.UsageError
+        When there is no ``=`` in it.
+    """
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise click.UsageError(f"--set {text} has no value; write --set {text}=VALUE")
+    return name.strip(), value
 
 
-def _options(names: Any) -> str:
-    return ", ".join(SETTINGS[name]["param_decls"][0] for name in names) or "no settings"
+def parsed(setting: "Setting", text: str) -> Any:
+    """Return what the text of a setting means.
+
+    Raises
+    ------
+    click.UsageError
+        When it means nothing.
+    """
+    try:
+        return setting.parsed(text)
+    except (ValueError, TypeError) as error:
+        raise click.UsageError(str(error)) from error
+
+
+def no_such_setting(names: Collection[str], policies: "Sequence[Named]") -> click.UsageError:
+    """Return the error for settings that none of some policies has."""
+    from memlab.policies import NAMED
+
+    known = {key: one.option for named in NAMED.values() for key, one in named.settings.items()}
+    foreign = ", ".join(known.get(name, name) for name in names)
+    takes = "; ".join(
+        f"{named.name!r}, which takes {_options(named, named.settings.values())}"
+        for named in policies
+    )
+    return click.UsageError(f"{foreign} is no setting of the policy {takes}")
+
+
+@contextmanager
+def faults_of(policies: "Iterable[Policy]") -> Iterator[None]:
+    """Say in a sentence what a class of the user's own failed of, and where.
+
+    Raises
+    ------
+    PolicyError
+        When any of the policies is one of their own, and something failed.
+    """
+    own = [step.address for policy in policies for step in (policy, *policy.steps)]
+    own = [address for address in own if ":" in address]
+    try:
+        yield
+    except (MemlabError, click.ClickException):
+        raise
+    except Exception as error:
+        if not own:
+            raise
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        raise PolicyError(
+            f"{', '.join(dict.fromkeys(own))} failed: {type(error).__name__}: {error} "
+            f"({last.filename}, line {last.lineno}); nothing was changed"
+        ) from error
+
+
+def _takers() -> "dict[str, dict[str, Setting]]":
+    """Return by setting which policies take it."""
+    from memlab.policies import NAMED
+
+    takers: dict[str, dict[str, Setting]] = {}
+    for named in NAMED.values():
+        for name, setting in named.settings.items():
+            if _metavar(setting):
+                takers.setdefault(name, {})[named.name] = setting
+    return takers
+
+
+def _metavar(setting: "Setting") -> str:
+    """Return what stands for a value in a line of help; nothing where it cannot be a text."""
+    kinds = [one for one in get_args(setting.type) or (setting.type,) if one is not type(None)]
+    if get_origin(setting.type) is Literal:
+        return "|".join(map(str, kinds))
+    if get_origin(setting.type) is tuple:
+        return "NAMES"
+    return _METAVARS.get(kinds[0], "TEXT" if kinds[0] is str else "")
+
+
+def _help_of(takers: "Mapping[str, Setting]") -> str:
+    """Return what a setting means to each policy that takes it."""
+    meanings: dict[str, list[str]] = {}
+    for policy, setting in takers.items():
+        meanings.setdefault(setting.help, []).append(policy)
+    text = "; ".join(f"{help_} ({', '.join(who)})" for help_, who in meanings.items())
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _described(setting: "Setting") -> tuple[str, str]:
+    """Return a setting and what it means, for a list."""
+    from memlab.policies.typed import REQUIRED
+
+    default = "" if setting.default is REQUIRED else f"  [default: {setting.default}]"
+    return f"--set {setting.name}={_metavar(setting) or '…'}", f"{setting.help}{default}"
+
+
+def _options(named: "Named", settings: "Iterable[Setting]") -> str:
+    """Return what to write for some settings of a policy."""
+    if ":" not in named.name:
+        return ", ".join(one.option for one in settings if _metavar(one)) or "no settings"
+    return ", ".join(f"--set {one.name}=VALUE" for one in settings) or "no settings"

@@ -32,7 +32,7 @@ def as_data(value: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if is_dataclass(value) and not isinstance(value, type):
-        name = getattr(value, "name", type(value).__name__)
+        name = getattr(value, "address", type(value).__name__)
         settings = {
             field.name: as_data(getattr(value, field.name)) for field in fields(value) if field.init
         }

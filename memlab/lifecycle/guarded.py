@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from memlab.arguments import expect, refusal, texts
 from memlab.clock import now_utc
+from memlab.columns import AGENT_SCOPE
 from memlab.errors import CompactionError
 from memlab.items import MemoryItem, MemoryKind, is_load_bearing_memory
 from memlab.lifecycle.ranking import Capacity
 from memlab.lifecycle.scopes import Scopes
 from memlab.lifecycle.signals import (
-    AGENT_SCOPE,
     LifecycleStats,
     Trust,
     as_text,

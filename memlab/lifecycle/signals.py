@@ -11,10 +11,9 @@ from functools import cache
 from typing import Any, Final
 
 from memlab.clock import aware
+from memlab.columns import AGENT_SCOPE
 from memlab.items import MemoryItem, is_load_bearing_stored, strings_of
 from memlab.store.signals import HAS_SIGNALS, SIGNAL_COLUMNS
-
-AGENT_SCOPE: Final = ("agent_id", "thread_id", "namespace")
 
 SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS memory_signals ("

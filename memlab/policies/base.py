@@ -1,10 +1,11 @@
 """What a policy is, and the one place where the load-bearing floor is enforced."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,52 +14,92 @@ import pandas as pd
 from memlab import columns as col
 from memlab.arguments import expect, expect_frame
 from memlab.clock import aware
+from memlab.policies.readings import moment
+from memlab.policies.typed import check_settings
 
-KEPT = "kept"
-LOAD_BEARING = "load-bearing"
-SUPERSEDED = "superseded"
+KEPT: Final = "kept"
+LOAD_BEARING: Final = "load-bearing"
+SUPERSEDED: Final = "superseded"
+STAYS: Final = (KEPT, SUPERSEDED, LOAD_BEARING)
+"""Reasons for which a memory stays."""
+
+Runner = Literal["asked", "capped", "ranked", "dated", "learned", "duplicates", "idle", "steps"]
 
 
 @dataclass(frozen=True)
 class Policy(ABC):
     """A rule that says which memories go.
 
-    A subclass is a frozen dataclass whose fields are its settings; ``metadata["help"]`` of each
-    field says what it means. It names the rows that would go, and :func:`decide` sees to it that
-    no load-bearing row does.
+    A rule of your own is a frozen dataclass with this base and an :meth:`evict`; it works wherever
+    a policy is taken, on the command line as ``--policy package.module:Class``. Its fields are its
+    settings, held to their types. ``field(metadata={"help": ...})`` says what one means,
+    ``{"least": 0}`` the least it may be, and ``{"size": True}`` marks the one, a count or an age,
+    that a comparison varies (``{"size": "tokens"}`` where it counts tokens).
+
+    A replay asks a policy about the memories that are there, at every moment. The policies of this
+    package name a `runner` that finds the same sooner. A class below one of them that changes what
+    it decides by is asked instead, unless it names the runner anew and so vouches for it.
 
     Attributes
     ----------
     name : str
-        Short name, as on a command line.
+        Short name, as on a command line; made of the class's name where it is not given.
     origin : str
-        Whose rule it is.
-    population : {"active", "superseded"}
-        Which rows it chooses among. The others are never touched by it.
+        Whose rule it is; where the class is defined, where it is not given.
+    population : {"active", "superseded", "all"}
+        Which memories it chooses among. The others are never touched by it.
     reads_bodies : bool
         Whether it decides by texts, and wants a frame loaded with them.
     learns : bool
         Whether it decides by what a store has lived through, and wants that with :meth:`after`.
+    runner : str
+        How a replay follows it.
     """
 
     name: ClassVar[str]
     origin: ClassVar[str]
-    population: ClassVar[Literal["active", "superseded"]] = "active"
+    population: ClassVar[Literal["active", "superseded", "all"]] = "active"
     reads_bodies: ClassVar[bool] = False
     learns: ClassVar[bool] = False
+    runner: ClassVar[Runner] = "asked"
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if "name" not in vars(cls):
+            cls.name = re.sub(r"(?<!^)(?=[A-Z][a-z])", "-", cls.__name__.strip("_")).lower()
+        if "origin" not in vars(cls):
+            cls.origin = f"{cls.__module__}:{cls.__qualname__}"
+
+    def __post_init__(self) -> None:
+        """Hold the settings to their types."""
+        check_settings(self)
+
+    @property
+    def address(self) -> str:
+        """What to ask for it by: its name, or ``package.module:Class`` for one of your own."""
+        kind = type(self)
+        ours = kind.__module__.partition(".")[0] == "memlab"
+        return self.name if ours else f"{kind.__module__}:{kind.__qualname__}"
 
     @property
     def steps(self) -> "tuple[Policy, ...]":
         """The policies that run, in order: the policy itself, unless it is made of others."""
         return (self,)
 
-    def after(self, past: pd.DataFrame) -> "Policy":  # noqa: ARG002
+    def after(
+        self,
+        past: pd.DataFrame,  # noqa: ARG002
+        references: pd.DataFrame | None = None,  # noqa: ARG002
+    ) -> "Policy":
         """Return the policy with a past to learn from: itself, unless it learns.
 
         Parameters
         ----------
         past : DataFrame
-            Every row that was ever written, gone ones among them, as :func:`memlab.load` returns.
+            Every row that was ever written, deleted ones among them, as :func:`memlab.load`
+            returns.
+        references : DataFrame, optional
+            What ``find_references`` returns; found in `past` when not given.
         """
         return self
 
@@ -69,8 +110,8 @@ class Policy(ABC):
         Parameters
         ----------
         rows : DataFrame
-            The rows of this policy's population in rowid order, numbered from 0. Load-bearing rows
-            are among them because they take up room.
+            The rows of this policy's population in order of position, numbered from 0. Load-bearing
+            rows are among them because they take up room.
         now : datetime
             The moment of the decision, with a time zone.
 
@@ -84,21 +125,22 @@ class Policy(ABC):
 
 @dataclass(frozen=True)
 class CappedPolicy(Policy):
-    """A policy that keeps a number of rows and drops the lowest of a ranking.
+    """A policy that keeps what there is room for and drops the lowest of a ranking.
 
     What differs between such policies is the ranking, so a caller that follows a store forward one
-    row at a time needs only :meth:`eviction_keys` and :attr:`slots`.
+    row at a time needs only :meth:`eviction_keys`, :meth:`sizes`, :meth:`scopes` and :attr:`slots`.
+    A class whose keys, sizes and scopes say the same of a row whatever the other rows are may name
+    the runner ``"capped"``, and ``"ranked"`` if neither the moment nor a reference changes its
+    keys.
     """
 
-    reason: ClassVar[str]
+    reason: ClassVar[str] = "over-capacity"
     counts_load_bearing: ClassVar[bool] = True
-    timeless: ClassVar[bool] = False
-    """Whether neither the moment nor use changes the ranking."""
 
     @property
     @abstractmethod
     def slots(self) -> int | None:
-        """How many rows a scope may hold, or None where the cap is off."""
+        """How much room a scope has, or None where the cap is off."""
 
     @abstractmethod
     def eviction_keys(
@@ -119,25 +161,72 @@ class CappedPolicy(Policy):
             The most significant key first. Rows equal in all of them go oldest position first.
         """
 
+    def sizes(self, rows: pd.DataFrame) -> npt.NDArray[np.int64]:
+        """Return how much room each row takes: one, unless a policy says otherwise."""
+        return np.ones(len(rows), dtype=np.int64)
+
     def scopes(self, rows: pd.DataFrame) -> npt.NDArray[np.int64]:
         """Return the number of each row's scope, -1 for a row that is never capped."""
         return np.zeros(len(rows), dtype=np.int64)
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
-        """Name the lowest rows of each scope, as many as it holds too many."""
+        """Name the lowest rows of each scope, as many as it has no room for."""
         if self.slots is None or rows.empty:
             return pd.Series(dtype="str")
-        scope = self.scopes(rows)
+        scope, size = self.scopes(rows), self.sizes(rows)
         may_go = ~rows[col.LOAD_BEARING].to_numpy(dtype=bool)
         counted = (scope >= 0) & (may_go | self.counts_load_bearing)
-        surplus = np.bincount(scope[counted], minlength=1) - self.slots
+        surplus = np.bincount(scope[counted], size[counted], 1).astype(np.int64) - self.slots
         candidates = np.flatnonzero(may_go & (scope >= 0))
-        # Rows arrive in rowid order and lexsort is stable: ties go to the older position.
+        candidates = candidates[surplus[scope[candidates]] > 0]
+        if not len(candidates):
+            return pd.Series(dtype="str")
+        # Rows arrive in order of position and lexsort is stable: ties go to the older position.
         keys = [key[candidates] for key in self.eviction_keys(rows, now=now)]
         order = candidates[np.lexsort((*reversed(keys), scope[candidates]))]
-        rank = np.arange(len(order)) - np.searchsorted(scope[order], scope[order])
-        gone = np.sort(order[rank < surplus[scope[order]]])
+        before = np.cumsum(size[order]) - size[order]
+        before -= before[np.searchsorted(scope[order], scope[order])]
+        gone = np.sort(order[before < surplus[scope[order]]])
         return pd.Series(self.reason, index=gone, dtype="str")
+
+
+@dataclass(frozen=True)
+class DatedPolicy(Policy):
+    """A policy under which each row has a time from which it goes, whatever the other rows are.
+
+    A class that says no more than :meth:`deadlines`, the same for a row at any moment, may name the
+    runner ``"dated"``.
+    """
+
+    reason: ClassVar[str] = "expired"
+
+    @abstractmethod
+    def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
+        """Return the UTC time from which each row goes, in microseconds; NaT for one that stays."""
+
+    def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
+        """Name the rows whose time has come."""
+        due = np.flatnonzero(self.deadlines(rows) <= moment(now))
+        return pd.Series(self.reason, index=due, dtype="str")
+
+
+def runner_for(policy: Policy) -> Runner:
+    """Return the runner that a policy names, ``"asked"`` where it has changed what that stands for.
+
+    A runner stands for what the class that names it decides by. A class below that one may add
+    settings and words; one that defines anything else is asked.
+    """
+    lineage = type(policy).__mro__
+    named_by = next(place for place, one in enumerate(lineage) if "runner" in vars(one))
+    settings = {field.name for field in fields(policy)}
+    for one in lineage[:named_by]:
+        changed = {name for name in vars(one) if not name.startswith("__")} - settings - _WORDS
+        if changed or vars(one).keys() & {"__getattribute__", "__getattr__"}:
+            return "asked"
+    return lineage[named_by].runner  # type: ignore[attr-defined,no-any-return]
+
+
+_WORDS: Final = {"name", "origin", "reason", "reads_bodies", "_abc_impl"}
 
 
 def decide(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> pd.DataFrame:
@@ -165,38 +254,73 @@ def decide(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> pd.DataFram
     Raises
     ------
     ValueError
-        If `now` has no time zone.
+        If `now` has no time zone, or the policy names what is no row.
     """
-    expect_frame(frame, *(col.POSITION, col.ACTIVE, col.LOAD_BEARING), call="memlab.decide")
+    expect_frame(frame, col.POSITION, col.ACTIVE, col.LOAD_BEARING, call="memlab.decide")
     expect(policy, Policy, call="memlab.decide", name="policy")
     aware(now, call="memlab.decide")
-    rows = frame.reset_index(drop=True).sort_values(col.POSITION, kind="stable")
-    rowwise = rows.index.to_numpy()
-    rows = rows.reset_index(drop=True)
-    active = rows[col.ACTIVE].to_numpy(dtype=bool)
-    load_bearing = rows[col.LOAD_BEARING].to_numpy(dtype=bool)
-    reason = np.where(load_bearing, LOAD_BEARING, np.where(active, KEPT, SUPERSEDED)).astype(object)
-    keep = np.ones(len(rows), dtype=bool)
-    for number, step in enumerate(policy.steps, start=1):
-        chosen = keep & (active if step.population == "active" else ~active)
-        where = np.flatnonzero(chosen)
-        named = step.evict(rows.iloc[where].reset_index(drop=True), now=now)
-        gone = where[named.index.to_numpy(dtype=np.int64)]
-        words = named.to_numpy(dtype=object)
-        spared = load_bearing[gone]
-        gone, words = gone[~spared], words[~spared]
-        keep[gone] = False
-        reason[gone] = words if len(policy.steps) == 1 else [f"step {number}: {w}" for w in words]
-    return _as_given(frame, rowwise, keep, reason)
+    rows = frame.reset_index(drop=True)
+    if not rows[col.POSITION].is_monotonic_increasing:
+        rows = rows.sort_values(col.POSITION, kind="stable")
+    order = rows.index.to_numpy()
+    named = named_by(policy, rows.reset_index(drop=True), now=now)
+    gone = order[named.index.to_numpy(dtype=np.int64)]
+    active = frame[col.ACTIVE].to_numpy(dtype=bool)
+    code: npt.NDArray[np.int64] = np.where(active, 0, 1)
+    code[frame[col.LOAD_BEARING].to_numpy(dtype=bool)] = 2
+    numbers, reasons = pd.factorize(named.to_numpy(dtype=object), sort=True)
+    code[gone] = numbers + len(STAYS)
+    why = pd.Categorical.from_codes(code, pd.Index([*STAYS, *reasons]))
+    keep = np.ones(len(frame), dtype=bool)
+    keep[gone] = False
+    return pd.DataFrame(
+        {col.KEEP: keep, col.REASON: why.remove_unused_categories()}, index=frame.index
+    )
 
 
-def _as_given(
-    frame: pd.DataFrame,
-    rowwise: npt.NDArray[np.int64],
-    keep: npt.NDArray[np.bool_],
-    reason: npt.NDArray[Any],
-) -> pd.DataFrame:
-    """Put decisions made in rowid order back into the order of `frame`."""
-    kept, why = np.empty_like(keep), np.empty_like(reason)
-    kept[rowwise], why[rowwise] = keep, reason
-    return pd.DataFrame({col.KEEP: kept, col.REASON: pd.Categorical(why)}, index=frame.index)
+def named_by(policy: Policy, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
+    """Return why rows go under a policy: those of its population that are not load-bearing.
+
+    Parameters
+    ----------
+    policy : Policy
+        The rule.
+    rows : DataFrame
+        In order of position, numbered from 0.
+    now : datetime
+        The moment of the decision.
+
+    Raises
+    ------
+    ValueError
+        If the policy names what is no row.
+    """
+    where = np.arange(len(rows))
+    if policy.population != "all":
+        active = rows[col.ACTIVE].to_numpy(dtype=bool)
+        where = np.flatnonzero(active if policy.population == "active" else ~active)
+    part = rows.copy(deep=False)
+    if len(where) < len(rows):
+        part = rows.iloc[where].reset_index(drop=True)
+    named = policy.evict(part, now=now)
+    _check_named(policy, named, len(where))
+    gone = where[named.index.to_numpy(dtype=np.int64)]
+    may_go = ~rows[col.LOAD_BEARING].to_numpy(dtype=bool)[gone]
+    return pd.Series(named.to_numpy()[may_go], index=gone[may_go], dtype="str")
+
+
+def _check_named(policy: Policy, named: Any, count: int) -> None:
+    """Refuse what says nothing about single rows, or would be taken for what it is not."""
+    who = f"{type(policy).__qualname__}.evict"
+    wanted = "return a Series of reasons, indexed by the labels of the rows that go"
+    if not isinstance(named, pd.Series):
+        raise ValueError(f"{who} returned {type(named).__name__}: {wanted}")  # noqa: TRY004
+    if named.empty:
+        return
+    if not pd.api.types.is_integer_dtype(named.index.dtype):
+        raise ValueError(f"{who} named rows by {named.index.dtype}: {wanted}")
+    if named.index.min() < 0 or named.index.max() >= count or not named.index.is_unique:
+        raise ValueError(f"{who} named rows that are not there, or one twice: {wanted}")
+    for reason in named.drop_duplicates().tolist():
+        if not isinstance(reason, str) or reason in STAYS:
+            raise ValueError(f"{who} let rows go for {reason!r}, which is no reason to: {wanted}")

@@ -11,7 +11,7 @@ import pandas as pd
 
 from memlab import columns as col
 from memlab.extras import import_extra
-from memlab.policies.base import Policy
+from memlab.policies.base import Policy, Runner
 
 Vectorise = Callable[[Sequence[str]], Any]
 """Takes n texts, returns n rows of a numpy array or of a scipy sparse matrix."""
@@ -54,9 +54,11 @@ class NearDuplicate(Policy):
     origin: ClassVar[str] = "odek: a newer near-duplicate replaces the older, trust permitting"
     reason: ClassVar[str] = "near-duplicate"
     reads_bodies: ClassVar[bool] = True
+    runner: ClassVar[Runner] = "duplicates"
 
     def __post_init__(self) -> None:
         """Refuse a threshold that no cosine can be held to."""
+        super().__post_init__()
         if not 0 <= self.threshold <= 1:
             raise ValueError(f"threshold={self.threshold!r} is not in [0, 1]")
 

@@ -1,7 +1,7 @@
 """Policies of time: memories that have run out, and superseded ones nobody reclaims."""
 
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import ClassVar, Final, Literal
 
 import numpy as np
@@ -9,36 +9,38 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
-from memlab.policies.base import Policy
-from memlab.policies.readings import moment, times
+from memlab.policies.base import DatedPolicy, Runner
+from memlab.policies.readings import times
 
 LONGEST: Final = timedelta(days=2_000_000)
 """Some five thousand years: added to a date, it still fits 64 bits of microseconds."""
 
 
 @dataclass(frozen=True)
-class TimeToLive(Policy):
+class TimeToLive(DatedPolicy):
     """Drop what has expired.
 
     A row with ``expires_at`` goes by that alone; any other goes by its age since ``created_at``.
-    Being used extends neither. A row without either time is durable.
+    Being referred to extends neither. A row without either time is durable.
+
+    Raises
+    ------
+    ValueError
+        If `ttl` is not a timedelta.
     """
 
     ttl: timedelta | None = field(
         default=None,
         metadata={
-            "help": "age at which a memory goes; zero, negative or absent keeps what has no expiry"
+            "help": "age at which a memory goes; zero, negative or absent keeps what has no expiry",
+            "size": True,
         },
     )
 
     name: ClassVar[str] = "ttl"
     origin: ClassVar[str] = "odek, BetterDB: expiry by age"
     reason: ClassVar[str] = "expired"
-
-    def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
-        """Name the rows whose time has come."""
-        expired = np.flatnonzero(self.deadlines(rows) <= moment(now))
-        return pd.Series(self.reason, index=expired, dtype="str")
+    runner: ClassVar[Runner] = "dated"
 
     def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
         """Return the UTC time each row goes at, NaT for a durable one."""
@@ -50,7 +52,7 @@ class TimeToLive(Policy):
 
 
 @dataclass(frozen=True)
-class PurgeSuperseded(Policy):
+class PurgeSuperseded(DatedPolicy):
     """Drop superseded rows of an age, which no compaction ever reclaims.
 
     Load-bearing ones stay: a decision that was replaced is still a decision that was made.
@@ -58,27 +60,27 @@ class PurgeSuperseded(Policy):
     Raises
     ------
     ValueError
-        If `older_than` is negative.
+        If `older_than` is negative or not a timedelta.
     """
 
     older_than: timedelta = field(
-        metadata={"help": "age since creation from which a superseded memory goes"}
+        metadata={
+            "help": "age since creation from which a superseded memory goes",
+            "size": True,
+        }
     )
 
     name: ClassVar[str] = "purge-superseded"
     origin: ClassVar[str] = "memlab: superseded rows, which no compaction reclaims"
-    population: ClassVar[Literal["active", "superseded"]] = "superseded"
+    population: ClassVar[Literal["active", "superseded", "all"]] = "superseded"
     reason: ClassVar[str] = "superseded-long-ago"
+    runner: ClassVar[Runner] = "dated"
 
     def __post_init__(self) -> None:
         """Refuse a negative age."""
+        super().__post_init__()
         if self.older_than < timedelta(0):
             raise ValueError(f"older_than={self.older_than!r} is negative")
-
-    def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
-        """Name the superseded rows that are old enough."""
-        old = np.flatnonzero(self.deadlines(rows) <= moment(now))
-        return pd.Series(self.reason, index=old, dtype="str")
 
     def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
         """Return the UTC time from which each row is old enough, NaT for one without a date."""

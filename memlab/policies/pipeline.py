@@ -1,17 +1,20 @@
 """Policies in a row, each on what the one before left."""
 
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import ClassVar
+from typing import ClassVar, Literal, Self
 
+import numpy as np
 import pandas as pd
 
 from memlab import columns as col
-from memlab.policies.base import Policy
+from memlab.arguments import expect
+from memlab.policies.base import Policy, Runner, named_by, runner_for
 from memlab.policies.duplicates import NearDuplicate
 from memlab.policies.expiry import TimeToLive
 from memlab.policies.recent import KeepRecent
-from memlab.policies.value import AGENT_SCOPE, ImportanceBudget, ImportanceFloor, ValueCap
+from memlab.policies.value import ImportanceBudget, ImportanceFloor, ValueCap
 
 
 @dataclass(frozen=True, init=False)
@@ -30,9 +33,18 @@ class Pipeline(Policy):
 
     name: ClassVar[str] = "pipeline"
     origin: ClassVar[str] = "odek, MemForge: several rules in order"
+    population: ClassVar[Literal["active", "superseded", "all"]] = "all"
+    runner: ClassVar[Runner] = "steps"
 
     def __init__(self, *policies: Policy) -> None:
-        object.__setattr__(self, "policies", policies)
+        for policy in policies:
+            expect(policy, Policy, call="Pipeline", name="policies")
+        wants = {
+            name: any(getattr(step, name) for step in policies)
+            for name in ("reads_bodies", "learns")
+        }
+        for name, value in {"policies": policies, **wants}.items():
+            object.__setattr__(self, name, value)
 
     @classmethod
     def odek(
@@ -75,18 +87,33 @@ class Pipeline(Policy):
         tags : bool
             Whether a scope is told apart by its tags as well.
         """
-        scope = (*AGENT_SCOPE, col.TAGS) if tags else AGENT_SCOPE
+        scope = (*col.AGENT_SCOPE, col.TAGS) if tags else col.AGENT_SCOPE
         return cls(TimeToLive(), ValueCap(max_items, scope=scope))
 
     @property
     def steps(self) -> tuple[Policy, ...]:
         """The policies that run, those of an inner pipeline among them."""
-        return tuple(step for policy in self.policies for step in policy.steps)
+        return tuple(
+            step
+            for policy in self.policies
+            for step in (policy.steps if runner_for(policy) == "steps" else (policy,))
+        )
 
-    def after(self, past: pd.DataFrame) -> "Pipeline":
+    def after(self, past: pd.DataFrame, references: pd.DataFrame | None = None) -> Self:
         """Return the pipeline with a past to learn from for each of its policies."""
-        return Pipeline(*(policy.after(past) for policy in self.policies))
+        pipeline = copy(self)
+        taught = tuple(policy.after(past, references) for policy in self.policies)
+        object.__setattr__(pipeline, "policies", taught)
+        return pipeline
 
-    def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":  # noqa: ARG002
-        """Name no row: the steps do."""
-        raise TypeError("a Pipeline decides through its steps; call memlab.policies.decide")
+    def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
+        """Name the rows that go at each step, among those that the steps before left."""
+        left, gone = rows, [pd.Series(dtype="str")]
+        for number, step in enumerate(self.steps, start=1):
+            labels = left.index
+            named = named_by(step, left.reset_index(drop=True), now=now)
+            named.index = labels[named.index.to_numpy(dtype=np.int64)]
+            left = left.drop(index=named.index)
+            gone.append(f"step {number}: " + named if len(self.steps) > 1 else named)
+        every: pd.Series[str] = pd.concat(gone).astype("str")
+        return every

@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
+
+ALWAYS: Final = np.datetime64(-(2**62), "us")
+"""A time before all others."""
 
 
 def numbers(rows: Mapping[str, Any] | pd.DataFrame, name: str) -> npt.NDArray[np.float64]:

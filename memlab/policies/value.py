@@ -4,20 +4,18 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
-from memlab.arguments import whole_number
-from memlab.policies.base import CappedPolicy, Policy
-from memlab.policies.readings import moment, numbers, scope_numbers, times
+from memlab.policies.base import CappedPolicy, DatedPolicy, Runner
+from memlab.policies.readings import ALWAYS, moment, numbers, scope_numbers, times
 from memlab.scoring import HALF_LIFE, IMPORTANCE_WEIGHT, RECENCY_WEIGHT, value_score
 
-AGENT_SCOPE = (col.AGENT_ID, col.THREAD_ID, col.NAMESPACE)
-SCOPE_FIELDS = frozenset({*AGENT_SCOPE, col.TAGS})
+SCOPE_FIELDS: Final = frozenset({*col.AGENT_SCOPE, col.TAGS})
 
 
 @dataclass(frozen=True)
@@ -39,14 +37,16 @@ class ValueCap(CappedPolicy):
         number of 0 or more, or a scope field unknown.
     """
 
-    max_items: int = field(metadata={"help": "memories a scope may hold; below 0 counts as 0"})
+    max_items: int = field(
+        metadata={"help": "memories a scope may hold; below 0 counts as 0", "size": True}
+    )
     half_life: timedelta = field(
         default=HALF_LIFE, metadata={"help": "age of last access at which recency halves"}
     )
     recency: float = field(default=RECENCY_WEIGHT, metadata={"help": "weight of recency"})
     importance: float = field(default=IMPORTANCE_WEIGHT, metadata={"help": "weight of importance"})
     scope: tuple[str, ...] = field(
-        default=AGENT_SCOPE,
+        default=col.AGENT_SCOPE,
         metadata={
             "help": "fields that make a scope: agent_id, thread_id, namespace, tags; none: all"
         },
@@ -55,10 +55,11 @@ class ValueCap(CappedPolicy):
     name: ClassVar[str] = "value"
     origin: ClassVar[str] = "BetterDB agent-memory: importance and recency of use, per scope"
     reason: ClassVar[str] = "lowest-value"
+    runner: ClassVar[Runner] = "capped"
 
     def __post_init__(self) -> None:
         """Refuse settings that rank nothing."""
-        whole_number("max_items", self.max_items, least=None)
+        super().__post_init__()
         if self.half_life <= timedelta(0):
             raise ValueError(f"half_life={self.half_life!r} is not above zero")
         for name in ("recency", "importance"):
@@ -105,7 +106,9 @@ class ImportanceBudget(CappedPolicy):
         If `max_items` is not a whole number of 0 or more, or a scope field unknown.
     """
 
-    max_items: int | None = field(metadata={"help": "memories an agent may hold; 0 or none: off"})
+    max_items: int | None = field(
+        metadata={"help": "memories an agent may hold; 0 or none: off", "least": 0, "size": True}
+    )
     scope: tuple[str, ...] = field(
         default=(col.AGENT_ID,),
         metadata={"help": "fields that hold a budget of their own; none: one for the whole store"},
@@ -114,12 +117,11 @@ class ImportanceBudget(CappedPolicy):
     name: ClassVar[str] = "budget"
     origin: ClassVar[str] = "MemForge: hard budget per agent, least important first"
     reason: ClassVar[str] = "over-budget"
-    timeless: ClassVar[bool] = True
+    runner: ClassVar[Runner] = "ranked"
 
     def __post_init__(self) -> None:
-        """Refuse what is not a count."""
-        if self.max_items is not None:
-            whole_number("max_items", self.max_items)
+        """Refuse a scope of unknown fields."""
+        super().__post_init__()
         check_scope(self.scope)
 
     @property
@@ -142,7 +144,7 @@ class ImportanceBudget(CappedPolicy):
 
 
 @dataclass(frozen=True)
-class ImportanceFloor(Policy):
+class ImportanceFloor(DatedPolicy):
     """Drop what is less important than a threshold, graduated rows excepted.
 
     A row whose importance was never measured is not below it.
@@ -158,18 +160,20 @@ class ImportanceFloor(Policy):
     name: ClassVar[str] = "floor"
     origin: ClassVar[str] = "MemForge: importance floor, graduated rows excepted"
     reason: ClassVar[str] = "below-floor"
+    runner: ClassVar[Runner] = "dated"
 
     def __post_init__(self) -> None:
         """Refuse what is not a number."""
+        super().__post_init__()
         if math.isnan(self.threshold):
             raise ValueError(f"threshold={self.threshold!r} is not a number")
 
-    def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":  # noqa: ARG002
-        """Name the rows below the threshold."""
+    def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
+        """Return the beginning of time for the rows below the threshold, NaT for the others."""
         below = numbers(rows, col.IMPORTANCE) < self.threshold
         if col.GRADUATED in rows:
             below &= ~rows[col.GRADUATED].fillna(value=False).to_numpy(dtype=bool)
-        return pd.Series(self.reason, index=np.flatnonzero(below), dtype="str")
+        return np.where(below, ALWAYS, np.datetime64("NaT", "us"))
 
 
 def finite_importance(rows: Mapping[str, Any] | pd.DataFrame) -> npt.NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""A history to walk forward through: what was written when, what was needed when, and the clock."""
+"""A history to walk forward through: what was written when, what was referred to, and the clock."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,12 +11,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
-from memlab.evidence.places import references_on_rows
+from memlab.evidence.places import positions_and_next, references_on_rows
+from memlab.policies.learned.expectation import Expectation
 from memlab.policies.learned.experience import experience_of
-from memlab.policies.learned.forecast import Forecast
 from memlab.sizing.history import History, history_of
 
 Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 Times = npt.NDArray[np.datetime64]
 
 _EPOCH = np.datetime64(0, "us")
@@ -24,18 +25,18 @@ _EPOCH = np.datetime64(0, "us")
 
 @dataclass(frozen=True)
 class Life:
-    """Rows in the order they were written, and the needs for them.
+    """Rows in the order they were written, and the references to them.
 
-    Moment ``m`` is row ``m`` written and what it replaced superseded. A need at ``m`` arises just
-    before that.
+    Moment ``m`` is row ``m`` written and what it replaced superseded. A reference at ``m`` arises
+    just before that.
 
     Attributes
     ----------
     frame : DataFrame
         The rows, numbered from 0.
     references : DataFrame
-        The needs that fit the frame, in the order they arose.
-    target, at : arrays of int64, one per need
+        The references that fit the frame, in the order they arose.
+    target, at : arrays of int64, one per reference
         Row numbers.
     history : History
         Which rows are load-bearing, and the moment each is superseded.
@@ -63,16 +64,21 @@ class Life:
         return _naive(self.frame[col.CREATED_AT])
 
     @cached_property
-    def needed(self) -> Times:
-        """UTC time of each need; that of the row about to be written where it is not known."""
+    def referred(self) -> Times:
+        """UTC time of each reference; that of the row about to be written where it is unknown."""
         said = _naive(self.references[col.AT])
         clock = np.append(self.clock, self.clock[-1:] if len(self) else _EPOCH)
         return np.where(np.isnat(said), clock[self.at], said)
 
     @cached_property
-    def forecast(self) -> Forecast:
-        """What could be forecast at each moment; the same for every cap."""
-        return Forecast(experience_of(self.frame, self.references))
+    def positions(self) -> Ints:
+        """Position of each row, and the one the next row would get."""
+        return positions_and_next(self.frame)
+
+    @cached_property
+    def expectation(self) -> Expectation:
+        """What could be expected at each moment; the same for every cap."""
+        return Expectation(experience_of(self.frame, self.references))
 
     def now(self, moment: int) -> datetime:
         """Return the time of a moment."""
@@ -91,45 +97,44 @@ def life_of(frame: pd.DataFrame, references: pd.DataFrame) -> Life:
     """
     rows = frame.sort_values(col.POSITION, kind="stable").reset_index(drop=True)
     target, at, place = references_on_rows(rows, references)
-    needs = references.iloc[place].reset_index(drop=True)
-    return Life(rows, needs, target, at, history_of(rows))
+    fitting = references.iloc[place].reset_index(drop=True)
+    return Life(rows, fitting, target, at, history_of(rows))
 
 
 class Signals(Mapping[str, Any]):
     """Columns of the rows of interest as they stood at a moment, for ranking.
 
-    Being needed is being used: the last access is the last need that was served, or the time of
-    writing, whatever the frame says of later.
+    A reference counts as an access: the last access is the last reference that was served, or the
+    time of writing, whatever the frame says of later.
     """
 
     def __init__(self, life: Life) -> None:
         self.accessed = np.where(np.isnat(life.created), _EPOCH, life.created)
-        self.uses = np.zeros(len(life), dtype=np.int64)
+        self.accesses = np.zeros(len(life), dtype=np.int64)
         self._life = life
         self._whole: dict[str, npt.NDArray[Any]] = {}
         self._rows: Ints | slice = slice(None)
 
-    def use(self, need: int) -> None:
-        """Note that a need was served."""
-        target = self._life.target[need]
-        self.accessed[target] = max(self.accessed[target], self._life.needed[need])
-        self.uses[target] += 1
+    def serve(self, reference: int) -> None:
+        """Note that a reference was served."""
+        target = self._life.target[reference]
+        self.accessed[target] = max(self.accessed[target], self._life.referred[reference])
+        self.accesses[target] += 1
 
     def of(self, rows: Ints) -> "Signals":
         """Return the signals of some rows; the same object, pointed elsewhere."""
         self._rows = rows
         return self
 
-    def as_frame(self, rows: Ints, *, active: bool) -> pd.DataFrame:
+    def as_frame(self, rows: Ints, *, active: Flags) -> pd.DataFrame:
         """Return some rows as a frame of that moment, numbered from 0."""
         frame = self._life.frame.iloc[rows].reset_index(drop=True)
         frame[col.ACTIVE] = active
         frame[col.PRUNABLE] = active & ~frame[col.LOAD_BEARING]
-        if active:
-            frame[col.SUPERSEDED_BY] = pd.Series(None, index=frame.index, dtype="str")
+        frame[col.SUPERSEDED_BY] = frame[col.SUPERSEDED_BY].mask(active)
         accessed = pd.DatetimeIndex(self.accessed[rows]).tz_localize("UTC")
         frame[col.LAST_ACCESSED_AT] = pd.Series(accessed).astype(col.TIME)
-        frame[col.ACCESS_COUNT] = pd.array(self.uses[rows], dtype="Int64")
+        frame[col.ACCESS_COUNT] = pd.array(self.accesses[rows], dtype="Int64")
         return frame
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
@@ -137,7 +142,7 @@ class Signals(Mapping[str, Any]):
         if name == col.LAST_ACCESSED_AT:
             return self.accessed[self._rows]
         if name == col.ACCESS_COUNT:
-            return self.uses[self._rows]
+            return self.accesses[self._rows]
         if name not in self._whole:
             column = self._life.frame[name]
             timed = isinstance(column.dtype, pd.DatetimeTZDtype)

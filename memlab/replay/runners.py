@@ -1,30 +1,25 @@
 """Policies followed forward through a history, one moment at a time.
 
 Each runner decides at a moment exactly what :func:`memlab.policies.decide` would decide about the
-rows present then; it only spares itself the rows about which nothing has changed.
+rows present then. :class:`Asked` does so by asking, and serves any policy; the others spare
+themselves the rows about which nothing has changed, and serve the policies that name them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from memlab.policies import (
-    CappedPolicy,
-    ImportanceFloor,
-    KeepAll,
-    NearDuplicate,
-    Policy,
-    PurgeSuperseded,
-    TimeToLive,
-)
+from memlab.policies import CappedPolicy, DatedPolicy, NearDuplicate, Policy
+from memlab.policies.base import named_by, runner_for
 from memlab.policies.duplicates import texts_of, word_sets
-from memlab.policies.learned import Learned
 from memlab.policies.readings import moment as as_moment
-from memlab.replay.life import Ints, Life, Signals
+from memlab.replay.life import Flags, Ints, Life, Signals
+
+Gone = Iterable[tuple[int, str]]
 
 
 class Runner(Protocol):
@@ -33,25 +28,69 @@ class Runner(Protocol):
     def enter(self, row: int) -> None:
         """Take note of a row just written, whatever its kind."""
 
-    def leave(self, row: int) -> None:
-        """Take note of a row that is superseded or gone."""
+    def supersede(self, row: int) -> None:
+        """Take note of a row that another has replaced."""
 
-    def gone(self, moment: int, now: datetime) -> Iterable[tuple[int, str]]:
+    def remove(self, row: int) -> None:
+        """Take note of a row that is gone, active or superseded until then."""
+
+    def gone(self, moment: int, now: datetime) -> Gone:
         """Name the rows that go at a moment, load-bearing ones left out, and why."""
 
 
-class Untouched:
+class Idle:
     """Nothing goes."""
+
+    def __init__(self, policy: Policy, life: Life, signals: Signals) -> None:
+        """Take no note."""
 
     def enter(self, row: int) -> None:
         """Take no note."""
 
-    def leave(self, row: int) -> None:
+    def supersede(self, row: int) -> None:
         """Take no note."""
 
-    def gone(self, moment: int, now: datetime) -> Iterable[tuple[int, str]]:  # noqa: ARG002
+    def remove(self, row: int) -> None:
+        """Take no note."""
+
+    def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
         """Name no row."""
         return ()
+
+
+class Asked:
+    """Any policy, asked about every row present; one that learns is first told the past."""
+
+    def __init__(self, policy: Policy, life: Life, signals: Signals) -> None:
+        self.policy, self.life, self.signals = policy, life, signals
+        self._here = np.zeros(len(life), dtype=bool)
+        self._active = np.zeros(len(life), dtype=bool)
+
+    def enter(self, row: int) -> None:
+        """Ask about a row from now on."""
+        self._here[row] = self._active[row] = True
+
+    def supersede(self, row: int) -> None:
+        """Ask about a row as a superseded one."""
+        self._active[row] = False
+
+    def remove(self, row: int) -> None:
+        """Ask about a row no longer."""
+        self._here[row] = False
+
+    def gone(self, moment: int, now: datetime) -> Gone:
+        """Name the rows the policy names."""
+        rows = np.flatnonzero(self._here)
+        policy = self._taught(moment) if self.policy.learns else self.policy
+        named = named_by(policy, self.signals.as_frame(rows, active=self._active[rows]), now=now)
+        return zip(rows[named.index.to_numpy(dtype=np.int64)].tolist(), named, strict=True)
+
+    def _taught(self, moment: int) -> Policy:
+        """Return the policy with what there was until a moment: deleted rows, all references."""
+        rows = np.arange(min(moment + 1, len(self.life)))
+        past = self.signals.as_frame(rows, active=self.life.history.end[rows] > moment)
+        arisen = np.searchsorted(self.life.at, moment, side="right")
+        return self.policy.after(past, self.life.references.iloc[:arisen])
 
 
 class Scope:
@@ -60,7 +99,8 @@ class Scope:
     def __init__(self) -> None:
         self.rows = np.empty(64, dtype=np.int64)
         self.count = 0
-        self.fixed = 0
+        self.taken = 0
+        """Room that is taken, by rows that never go as well."""
 
     @property
     def candidates(self) -> Ints:
@@ -74,31 +114,26 @@ class Scope:
         self.rows[self.count] = row
         self.count += 1
 
-    def discard(self, row: int) -> None:
-        """Let a row go, if it is here."""
+    def discard(self, row: int) -> bool:
+        """Let a row go; say whether it was here."""
         place = int(np.searchsorted(self.candidates, row))
-        if place < self.count and self.rows[place] == row:
-            self.rows[place : self.count - 1] = self.rows[place + 1 : self.count]
-            self.count -= 1
+        if place == self.count or self.rows[place] != row:
+            return False
+        self.rows[place : self.count - 1] = self.rows[place + 1 : self.count]
+        self.count -= 1
+        return True
 
 
 class Capped:
-    """The lowest of a ranking go, as many as are too many."""
+    """The lowest of a ranking go, as many as there is no room for."""
 
     def __init__(self, policy: CappedPolicy, life: Life, signals: Signals) -> None:
-        self.policy, self.signals = policy, signals
-        self._scope_of = policy.scopes(life.frame) if len(life) else np.empty(0, dtype=np.int64)
+        self.policy, self.life, self.signals = policy, life, signals
         self._may_go = life.history.counted
+        self._scope_of = policy.scopes(life.frame) if len(life) else np.empty(0, dtype=np.int64)
+        self._size = policy.sizes(life.frame) if len(life) else np.empty(0, dtype=np.int64)
         self._scopes: dict[int, Scope] = {}
         self._changed: set[int] = set()
-        self._ranks = self._standing_ranks(life) if policy.timeless and len(life) else None
-
-    def _standing_ranks(self, life: Life) -> Ints:
-        """Places in a ranking that neither time nor use changes."""
-        keys = self.policy.eviction_keys(life.frame, now=life.now(-1))
-        ranks = np.empty(len(life), dtype=np.int64)
-        ranks[np.lexsort(tuple(reversed(keys)))] = np.arange(len(life))
-        return ranks
 
     def enter(self, row: int) -> None:
         """Count a row in its scope."""
@@ -108,99 +143,105 @@ class Capped:
         scope = self._scopes.setdefault(number, Scope())
         if self._may_go[row]:
             scope.add(row)
-        else:
-            scope.fixed += self.policy.counts_load_bearing
-        self._changed.add(number)
+        if self._may_go[row] or self.policy.counts_load_bearing:
+            scope.taken += int(self._size[row])
+            self._changed.add(number)
 
-    def leave(self, row: int) -> None:
+    def supersede(self, row: int) -> None:
         """Count a row no longer."""
         if (scope := self._scopes.get(int(self._scope_of[row]))) is None:
             return
-        if self._may_go[row]:
-            scope.discard(row)
-        else:
-            scope.fixed -= self.policy.counts_load_bearing
+        counted = scope.discard(row) if self._may_go[row] else self.policy.counts_load_bearing
+        scope.taken -= int(self._size[row]) * counted
 
-    def gone(self, moment: int, now: datetime) -> Iterable[tuple[int, str]]:
-        """Name the lowest of each scope that has grown beyond its slots."""
+    def remove(self, row: int) -> None:
+        """Count a row no longer, unless it was superseded before."""
+        if self._may_go[row]:
+            self.supersede(row)
+
+    def gone(self, moment: int, now: datetime) -> Gone:
+        """Name the lowest of each scope that has outgrown its room."""
         if self.policy.slots is None:
             return
         for number in sorted(self._changed):
             scope = self._scopes[number]
-            surplus = scope.count + scope.fixed - self.policy.slots
+            surplus = scope.taken - self.policy.slots
             if surplus > 0 and scope.count:
                 for row in self._lowest(scope.candidates, surplus, moment, now):
                     yield int(row), self.policy.reason
         self._changed.clear()
 
     def _lowest(self, rows: Ints, surplus: int, moment: int, now: datetime) -> Ints:
+        """Return the lowest rows, as many as take the surplus together."""
         keys = self.keys(rows, moment, now)
-        if surplus > 1:
-            return rows[np.lexsort(tuple(reversed(keys)))[:surplus]]
         lowest = np.arange(len(rows))
         for key in keys:
             among = key[lowest]
             lowest = lowest[among == among.min()]
             if len(lowest) == 1:
                 break
-        return rows[lowest[:1]]
+        if self._size[rows[lowest[0]]] >= surplus:
+            return rows[lowest[:1]]
+        order = rows[np.lexsort(tuple(reversed(keys)))]
+        size = self._size[order]
+        return order[np.cumsum(size) - size < surplus]
 
     def keys(self, rows: Ints, moment: int, now: datetime) -> tuple[npt.NDArray[Any], ...]:  # noqa: ARG002
         """Return what rows are ranked by at a moment."""
-        if self._ranks is not None:
-            return (self._ranks[rows],)
         return self.policy.eviction_keys(self.signals.of(rows), now=now)
 
 
-class Forecasting(Capped):
-    """The ranking is the store's own forecast, which learns from all that was ever written."""
+class Ranked(Capped):
+    """A ranking that neither time nor references change."""
 
-    def __init__(self, policy: Learned, life: Life, signals: Signals) -> None:
+    def __init__(self, policy: CappedPolicy, life: Life, signals: Signals) -> None:
         super().__init__(policy, life, signals)
-        self._forecast = life.forecast
-        self._number = life.history.counted_before
+        self._rank = np.empty(len(life), dtype=np.int64)
+        if len(life):
+            keys = policy.eviction_keys(life.frame, now=life.now(-1))
+            self._rank[np.lexsort(tuple(reversed(keys)))] = np.arange(len(life))
 
     def keys(self, rows: Ints, moment: int, now: datetime) -> tuple[npt.NDArray[Any], ...]:  # noqa: ARG002
-        """Return forecast scores at a moment."""
-        written = int(self._number[min(moment + 1, len(self._number) - 1)])
-        return (self._forecast.scores(self._number[rows], written),)
+        """Return places in the ranking."""
+        return (self._rank[rows],)
+
+
+class Learning(Capped):
+    """The ranking is what the store's own past lets expect, which learns from all of it."""
+
+    def keys(self, rows: Ints, moment: int, now: datetime) -> tuple[npt.NDArray[Any], ...]:  # noqa: ARG002
+        """Return scores at a moment."""
+        number = self.life.history.counted_before
+        written = int(number[min(moment + 1, len(number) - 1)])
+        return (self.life.expectation.scores(number[rows], written),)
 
 
 class Dated:
     """Each row has a time from which it goes."""
 
-    def __init__(self, policy: TimeToLive | PurgeSuperseded | ImportanceFloor, life: Life) -> None:
+    def __init__(self, policy: DatedPolicy, life: Life, signals: Signals) -> None:  # noqa: ARG002
         self.policy = policy
-        self._superseded = policy.population == "superseded"
-        self._life = life
-        self._due = self._deadlines()
+        self._due = policy.deadlines(life.frame)
+        self._due[~life.history.counted] = np.datetime64("NaT", "us")
         self._here: set[int] = set()
-
-    def _deadlines(self) -> npt.NDArray[np.datetime64]:
-        due: npt.NDArray[np.datetime64]
-        if isinstance(self.policy, ImportanceFloor):
-            due = np.full(len(self._life), np.datetime64("NaT", "us"))
-            if len(due):
-                named = self.policy.evict(self._life.frame, now=self._life.now(-1))
-                due[named.index.to_numpy(dtype=np.int64)] = np.datetime64(-(2**62), "us")
-        else:
-            due = self.policy.deadlines(self._life.frame)
-        due[~self._life.history.counted] = np.datetime64("NaT", "us")
-        return due
 
     def enter(self, row: int) -> None:
         """Watch a row that will go one day."""
-        if not self._superseded and not np.isnat(self._due[row]):
-            self._here.add(row)
+        if self.policy.population != "superseded":
+            self._watch(row)
 
-    def leave(self, row: int) -> None:
-        """Watch a row no longer; a policy of superseded rows begins to."""
-        if row in self._here:
+    def supersede(self, row: int) -> None:
+        """Watch a row no longer, or from now on."""
+        if self.policy.population == "superseded":
+            self._watch(row)
+        elif self.policy.population == "active":
             self._here.discard(row)
-        elif self._superseded and not np.isnat(self._due[row]):
-            self._here.add(row)
 
-    def gone(self, moment: int, now: datetime) -> Iterable[tuple[int, str]]:  # noqa: ARG002
+    def remove(self, row: int) -> None:
+        """Watch a row no longer."""
+        self._here.discard(row)
+
+    def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
         """Name the rows whose time has come."""
         if not self._here:
             return ()
@@ -208,34 +249,13 @@ class Dated:
         due = np.sort(rows[self._due[rows] <= as_moment(now)])
         return [(int(row), self.policy.reason) for row in due]
 
-
-class Whole:
-    """Any other policy, asked about every row present."""
-
-    def __init__(self, policy: Policy, life: Life, signals: Signals) -> None:
-        self.policy, self.signals = policy, signals
-        self._may_go = life.history.counted
-        self._here = np.zeros(len(life), dtype=bool)
-
-    def enter(self, row: int) -> None:
-        """Ask about a row from now on."""
-        self._here[row] = self.policy.population == "active"
-
-    def leave(self, row: int) -> None:
-        """Ask about a row no longer; about a superseded one, where those are the matter."""
-        self._here[row] = self.policy.population == "superseded" and not self._here[row]
-
-    def gone(self, moment: int, now: datetime) -> Iterable[tuple[int, str]]:  # noqa: ARG002
-        """Name the rows the policy names."""
-        rows = np.flatnonzero(self._here)
-        frame = self.signals.as_frame(rows, active=self.policy.population == "active")
-        named = self.policy.evict(frame, now=now)
-        gone = rows[named.index.to_numpy(dtype=np.int64)]
-        return [(int(row), why) for row, why in zip(gone, named, strict=True) if self._may_go[row]]
+    def _watch(self, row: int) -> None:
+        if not np.isnat(self._due[row]):
+            self._here.add(row)
 
 
-class Repeating(Whole):
-    """Near-duplicates: nothing goes until a row is written that is one."""
+class Repeating(Asked):
+    """Near-duplicates: nobody asks until a row is written that is one."""
 
     def __init__(self, policy: NearDuplicate, life: Life, signals: Signals) -> None:
         texts = texts_of(life.frame)
@@ -243,7 +263,7 @@ class Repeating(Whole):
         self._vectors: Any = (policy.vectorise or word_sets)(texts) if texts else None
         self._norms = self._lengths()
         self._found = False
-        cached = replace(policy, vectorise=lambda _: self._vectors[np.flatnonzero(self._asked)])
+        cached = replace(policy, vectorise=lambda _: self._vectors[np.flatnonzero(self._compared)])
         super().__init__(cached, life, signals)
 
     def _lengths(self) -> npt.NDArray[np.float64]:
@@ -254,21 +274,21 @@ class Repeating(Whole):
         return np.where(lengths > 0, lengths, np.inf)
 
     @property
-    def _asked(self) -> npt.NDArray[np.bool_]:
+    def _compared(self) -> Flags:
         """Rows that the policy compares: prunable ones."""
-        return self._here & self._may_go
+        return self._here & self._active & self.life.history.counted
 
     def enter(self, row: int) -> None:
         """See whether a row repeats one that is there."""
-        if self._may_go[row] and self._threshold and not self._found:
-            others = np.flatnonzero(self._asked)
+        if self.life.history.counted[row] and self._threshold and not self._found:
+            others = np.flatnonzero(self._compared)
             product = self._vectors[others] @ self._vectors[[row]].T
             dot = np.asarray(product.todense() if hasattr(product, "todense") else product).ravel()
             cosine = dot / (self._norms[others] * self._norms[row])
             self._found = bool((cosine >= self._threshold - 1e-4).any())
         super().enter(row)
 
-    def gone(self, moment: int, now: datetime) -> Iterable[tuple[int, str]]:
+    def gone(self, moment: int, now: datetime) -> Gone:
         """Name what a row written since has replaced."""
         if not self._found:
             return ()
@@ -276,14 +296,31 @@ class Repeating(Whole):
         return super().gone(moment, now)
 
 
+RUNNERS: Final[dict[str, Callable[[Any, Life, Signals], Runner]]] = {
+    "asked": Asked,
+    "steps": Asked,
+    "idle": Idle,
+    "capped": Capped,
+    "ranked": Ranked,
+    "learned": Learning,
+    "dated": Dated,
+    "duplicates": Repeating,
+}
+"""Runners by the name that a policy calls for them with; of a pipeline's steps each has its own."""
+
+
 def runner_of(policy: Policy, life: Life, signals: Signals) -> Runner:
-    """Return the runner for a policy of one step."""
-    if isinstance(policy, Learned):
-        return Forecasting(policy, life, signals)
-    if isinstance(policy, CappedPolicy):
-        return Capped(policy, life, signals)
-    if isinstance(policy, NearDuplicate):
-        return Repeating(policy, life, signals)
-    if isinstance(policy, (TimeToLive, PurgeSuperseded, ImportanceFloor)):
-        return Dated(policy, life)
-    return Untouched() if isinstance(policy, KeepAll) else Whole(policy, life, signals)
+    """Return the runner for a policy of one step.
+
+    Raises
+    ------
+    ValueError
+        If the policy names a runner that there is not.
+    """
+    name = runner_for(policy)
+    if name not in RUNNERS:
+        raise ValueError(
+            f"{type(policy).__qualname__}.runner is {name!r}: leave it out, or name one of "
+            f"{', '.join(RUNNERS)}"
+        )
+    return RUNNERS[name](policy, life, signals)

@@ -1,4 +1,4 @@
-"""Walk a history forward under a policy: what was still there when it was needed."""
+"""Walk a history forward under a policy: what was still there when it was referred to."""
 
 from datetime import datetime
 
@@ -8,11 +8,11 @@ import pandas as pd
 
 from memlab.arguments import whole_number
 from memlab.clock import aware
-from memlab.policies import Oracle, Policy
+from memlab.policies import Policy
+from memlab.policies.base import runner_for
 from memlab.replay.life import Ints, Life, Signals, life_of
-from memlab.replay.oracle import serve_most
-from memlab.replay.outcome import NEVER, Outcome, Replay, report
 from memlab.replay.runners import Runner, runner_of
+from memlab.replay.tables import STAYS, Fates, Replay, report
 
 
 def replay(
@@ -25,14 +25,15 @@ def replay(
 ) -> Replay:
     """Walk a history forward under a policy.
 
-    Rows are written in rowid order, each at the time it says it was made (a clock that never runs
-    backward); a row that replaces others supersedes them then; after that the policy is applied. A
-    need arises just before the row at its ``at_position`` is written, and is served if its target
-    is there. What goes never comes back.
+    Rows are written in order of position, each at the time it says it was made (a clock that never
+    runs backward); a row that replaces others supersedes them then; after that the policy is
+    applied. A reference arises just before the row at its ``at_position`` is written, and is served
+    if its target is there. What goes never comes back.
 
-    Being needed is being used: ``last_accessed_at`` and ``access_count`` count the needs served so
-    far, from the time of writing, whatever a frame says of later. Other signals are taken as they
-    stand. Superseded rows are as present as their policy leaves them.
+    A reference counts as an access: ``last_accessed_at`` and ``access_count`` are of the references
+    served so far, from the time of writing, whatever a frame says of later. Other signals are taken
+    as they stand. Superseded rows are as present as their policy leaves them. A policy that learns
+    learns at each moment from all that was written and referred to by then.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ def replay(
     references : DataFrame
         What ``find_references`` returns.
     policy : Policy
-        The rule; ``Oracle`` gives the bound.
+        The rule.
     every : int
         Rows written from one application of the policy to the next.
     now : datetime, optional
@@ -67,12 +68,8 @@ def walk_through(
     life: Life, policy: Policy, *, every: int = 1, now: datetime | None = None
 ) -> Replay:
     """Replay a history that has been prepared; see :func:`replay`."""
-    if isinstance(policy, Oracle):
-        served, held = serve_most(life, policy.max_items)
-        stays = np.full(len(life), NEVER), np.full(len(life), None, dtype=object)
-        return report(life, policy, Outcome(*stays, served, held), None)
     gone, step = _Walk(life, policy).run(every, now)
-    return report(life, policy, Outcome(gone, step, gone[life.target] >= life.at), now)
+    return report(life, policy, Fates(gone, step), now)
 
 
 class _Walk:
@@ -81,11 +78,11 @@ class _Walk:
     def __init__(self, life: Life, policy: Policy) -> None:
         self.life = life
         self.signals = Signals(life)
-        self.gone = np.full(len(life), NEVER)
+        self.gone = np.full(len(life), STAYS)
         self.step = np.full(len(life), None, dtype=object)
-        self.runners: list[Runner] = [runner_of(s, life, self.signals) for s in policy.steps]
-        self._prefix = len(self.runners) > 1
-        self._last_need = 0
+        steps = policy.steps if runner_for(policy) == "steps" else (policy,)
+        self.runners: list[Runner] = [runner_of(step, life, self.signals) for step in steps]
+        self._next_reference = 0
         ends = life.history.end
         order = np.argsort(ends, kind="stable")
         self._ending = order[: np.searchsorted(ends[order], len(life))]
@@ -106,10 +103,10 @@ class _Walk:
 
     def _serve(self, moment: int) -> None:
         at, target = self.life.at, self.life.target
-        while self._last_need < len(at) and at[self._last_need] == moment:
-            if self.gone[target[self._last_need]] == NEVER:
-                self.signals.use(self._last_need)
-            self._last_need += 1
+        while self._next_reference < len(at) and at[self._next_reference] == moment:
+            if self.gone[target[self._next_reference]] == STAYS:
+                self.signals.serve(self._next_reference)
+            self._next_reference += 1
 
     def _write(self, moment: int) -> None:
         for runner in self.runners:
@@ -118,14 +115,14 @@ class _Walk:
         while self._ended < len(self._ending) and ends[self._ending[self._ended]] == moment:
             row = int(self._ending[self._ended])
             self._ended += 1
-            if self.gone[row] == NEVER:
+            if self.gone[row] == STAYS:
                 for runner in self.runners:
-                    runner.leave(row)
+                    runner.supersede(row)
 
     def _apply(self, moment: int, now: datetime) -> None:
         for number, runner in enumerate(self.runners, start=1):
             for row, reason in list(runner.gone(moment, now)):
                 self.gone[row] = moment
-                self.step[row] = f"step {number}: {reason}" if self._prefix else reason
+                self.step[row] = f"step {number}: {reason}" if len(self.runners) > 1 else reason
                 for other in self.runners:
-                    other.leave(row)
+                    other.remove(row)

@@ -60,9 +60,9 @@ def main() -> None:
     table = compare(frame, references, policies, workers=2, progress=True)
     seconds = time.perf_counter() - began
     spent = sum(os.times()[:4])
-    print(table[["hit_ratio", "oracle", "boot_tokens_mean", "evicted"]].to_string())
+    print(table[["served", "oracle", "boot_tokens_mean", "deleted"]].to_string())
     print(
-        f"{len(frame):,} rows, {len(references):,} needs, {len(policies)} replays: "
+        f"{len(frame):,} rows, {len(references):,} references, {len(policies)} replays: "
         f"{seconds:.1f} s, {spent:.1f} s of processor time"
     )
 

@@ -54,7 +54,7 @@ def test_each_policy_is_one_line_of_its_settings(
     for name, part in table.groupby("family"):
         across, up = line(ax, str(name))
         assert sorted(across) == across
-        assert sorted(up) == sorted(part["hit_ratio"])
+        assert sorted(up) == sorted(part["served"])
     assert max(line(ax, BEST)[1]) == table["oracle"].max()
     assert len(ax.collections) == 1
 
@@ -83,7 +83,7 @@ def test_regret_grows_to_what_was_lost(replays: list[Replay]) -> None:
         assert line(ax, label_of(one.policy))[1][-1] == one.lost
 
 
-def test_charts_without_needs_say_so() -> None:
+def test_charts_without_references_say_so() -> None:
     frame = make_episodes(5)
     none = find_references(frame)
     replays = replay_each(frame, none, [KeepRecent(9)])

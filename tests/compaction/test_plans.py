@@ -289,7 +289,7 @@ class TestShowing:
 class Nested:
     half_life: timedelta
     inner: object
-    name = "nested"
+    address = "nested"
 
 
 class TestPolicyAsData:

@@ -16,20 +16,20 @@ from memlab.evidence.references import find_references
 from memlab.frame.loading import load
 from memlab.policies import KeepRecent, decide
 from memlab.policies.learned import Learned
+from memlab.policies.learned.expectation import LIVED, WRITTEN, Expectation, fit_choice
 from memlab.policies.learned.experience import experience_of
-from memlab.policies.learned.forecast import LIVED, WRITTEN, Forecast, fit_choice
 from memlab.replay import replay
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def late_share(done_references: pd.DataFrame, rows: int) -> float:
-    """Share of needs served after the first half."""
+    """Share of references served after the first half."""
     late = done_references[c.AT_POSITION] > rows / 2
     return float(done_references.loc[late, "kept"].mean())
 
 
-def test_what_is_needed_by_kind_is_learned() -> None:
+def test_what_is_referred_to_by_kind_is_learned() -> None:
     frame, references = work()
     newest = late_share(replay(frame, references, KeepRecent(40)).references, len(frame))
     learned = late_share(replay(frame, references, Learned(40)).references, len(frame))
@@ -37,7 +37,7 @@ def test_what_is_needed_by_kind_is_learned() -> None:
 
 
 def test_weights_say_what_made_the_difference() -> None:
-    weights = Forecast(experience_of(*work())).weights[-1]
+    weights = Expectation(experience_of(*work())).weights[-1]
     by_name = dict(zip((*WRITTEN, *LIVED), weights, strict=True))
     assert by_name["size"] > 0.3
     assert by_name["tag rate"] > 0.1
@@ -47,9 +47,9 @@ def test_weights_say_what_made_the_difference() -> None:
 def test_scores_go_by_what_came_before_alone() -> None:
     frame, references = work()
     cut = 1200
-    whole = Forecast(experience_of(frame, references))
+    whole = Expectation(experience_of(frame, references))
     until = references[c.AT_POSITION] <= cut
-    part = Forecast(experience_of(frame.iloc[:cut], references[until]))
+    part = Expectation(experience_of(frame.iloc[:cut], references[until]))
     memories = np.arange(cut)
     for moment in (300, 700, cut):
         expected = part.scores(memories[:moment], moment)
@@ -57,15 +57,15 @@ def test_scores_go_by_what_came_before_alone() -> None:
     assert part.trusted.any()
 
 
-def test_too_few_needs_leave_the_newest() -> None:
+def test_too_few_references_leave_the_newest() -> None:
     frame, references = work()
     few = references.iloc[:120]
     newest, learned = (replay(frame, few, p) for p in (KeepRecent(40), Learned(40)))
-    assert newest.evicted[c.MEMORY_ID].tolist() == learned.evicted[c.MEMORY_ID].tolist()
+    assert newest.deleted[c.MEMORY_ID].tolist() == learned.deleted[c.MEMORY_ID].tolist()
 
 
 @pytest.mark.parametrize("drift", DRIFTS)
-def test_needs_that_follow_age_alone_leave_the_newest(drift: str) -> None:
+def test_references_that_follow_age_alone_leave_the_newest(drift: str) -> None:
     frame, references = simulate_history(4, drift, rows=4000).as_frames()
     newest, learned = (
         late_share(replay(frame, references, p).references, len(frame))
@@ -74,15 +74,15 @@ def test_needs_that_follow_age_alone_leave_the_newest(drift: str) -> None:
     assert learned >= newest - 0.005
 
 
-def test_forecasts_are_acted_on_only_once_they_have_beaten_age() -> None:
-    forecast = Forecast(experience_of(*work()))
-    looks = forecast.experience.looks
-    first = int(np.flatnonzero(forecast.trusted)[0])
-    assert np.searchsorted(forecast.experience.at, looks[first]) >= 130
+def test_expectations_are_acted_on_only_once_they_have_beaten_age() -> None:
+    expectation = Expectation(experience_of(*work()))
+    looks = expectation.experience.looks
+    first = int(np.flatnonzero(expectation.trusted)[0])
+    assert np.searchsorted(expectation.experience.at, looks[first]) >= 130
     memories = np.arange(looks[first] - 1)
-    early = forecast.scores(memories, int(looks[first]) - 1)
+    early = expectation.scores(memories, int(looks[first]) - 1)
     assert (np.diff(early) > 0).all()
-    late = forecast.scores(memories, int(looks[first]))
+    late = expectation.scores(memories, int(looks[first]))
     assert (np.diff(late) < 0).any()
 
 
@@ -97,10 +97,10 @@ def test_a_store_decided_on_with_its_past_keeps_what_the_replay_keeps() -> None:
     done = replay(frame, references, Learned(60))
     for written in (500, 1100, 1600):
         past = frame.iloc[:written]
-        early = done.evicted["evicted_at_position"] < written
-        there = past[~past[c.MEMORY_ID].isin(done.evicted.loc[early, c.MEMORY_ID])]
+        early = done.deleted["deleted_at_position"] < written
+        there = past[~past[c.MEMORY_ID].isin(done.deleted.loc[early, c.MEMORY_ID])]
         kept = decide(there, Learned(60).after(past), now=NOW)[c.KEEP]
-        went = done.evicted.loc[done.evicted["evicted_at_position"] == written, c.MEMORY_ID]
+        went = done.deleted.loc[done.deleted["deleted_at_position"] == written, c.MEMORY_ID]
         assert there.loc[~kept, c.MEMORY_ID].tolist() == went.tolist()
 
 

@@ -1,6 +1,7 @@
 """The contract that every policy keeps, and the seam it keeps it through."""
 
 import pickle
+import re
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, fields
 from datetime import timedelta
@@ -12,20 +13,33 @@ import pytest
 from decisions import DAY, NOW, kept, memories, went
 from hypothesis import given
 from hypothesis import strategies as st
+from own_policies import (
+    AllAtOnce,
+    Crowded,
+    EveryOther,
+    Hasty,
+    LastOfEachTitle,
+    NeverReferred,
+    RecentByUse,
+    ShortBodies,
+    TitleTerm,
+)
 
 from memlab import policies
+from memlab.errors import WrongArgumentError
 from memlab.policies import (
     POLICIES,
     ImportanceBudget,
     ImportanceFloor,
     KeepAll,
     KeepRecent,
+    Learned,
     NearDuplicate,
-    Oracle,
     Pipeline,
     Policy,
     PurgeSuperseded,
     TimeToLive,
+    TokenBudget,
     ValueCap,
     decide,
 )
@@ -43,11 +57,27 @@ SOME_OF_EACH: dict[str, Policy] = {
     "duplicates": NearDuplicate(0.9),
     "superseded": PurgeSuperseded(DAY),
     "all": KeepAll(),
+    "tokens": TokenBudget(25),
+    "learned": Learned(2),
     "odek": Pipeline.odek(ttl=5 * DAY, keep=2),
     "memforge": Pipeline.memforge(threshold=0.3, max_items=2),
     "betterdb": Pipeline.betterdb(max_items=2, tags=True),
 }
-every_policy = pytest.mark.parametrize("policy", SOME_OF_EACH.values(), ids=SOME_OF_EACH)
+OF_ONES_OWN: dict[str, Policy] = {
+    "a class of one's own": EveryOther(),
+    "one over all rows": Crowded(2),
+    "one that learns": NeverReferred(2).after(pd.DataFrame({"memory_id": ["m0"] * 4})),
+    "one that reads": ShortBodies(12),
+    "a subclass": Hasty(),
+    "a subclass with another ranking": RecentByUse(2),
+    "a cap of one's own": LastOfEachTitle(),
+    "deadlines of one's own": TitleTerm(5.0),
+    "a pipeline of one's own": AllAtOnce(ImportanceFloor(0.4), KeepRecent(2)),
+    "a pipeline with one's own in it": Pipeline(EveryOther(1), ImportanceBudget(2)),
+}
+EVERY = SOME_OF_EACH | OF_ONES_OWN
+every_policy = pytest.mark.parametrize("policy", EVERY.values(), ids=EVERY)
+built_in = pytest.mark.parametrize("policy", SOME_OF_EACH.values(), ids=SOME_OF_EACH)
 
 tied = [{}, {}, {}, {}]
 mixed = [
@@ -86,14 +116,16 @@ def test_every_policy_keeps_the_contract(frame: pd.DataFrame, policy: Policy) ->
     assert decision["reason"].notna().all()
     keep = decision["keep"].to_numpy()
     assert keep[frame["load_bearing"].to_numpy()].all()
-    touchable = frame["active"] if "superseded" not in policy.name else ~frame["active"]
-    assert keep[~touchable.to_numpy()].all()
+    populations = {step.population for step in policy.steps}
+    if "all" not in populations:
+        touchable = [frame["active"] == (one == "active") for one in populations]
+        assert keep[~np.logical_or.reduce(touchable)].all()
     reasons = decision["reason"].to_numpy()
     assert set(reasons[keep]) <= {"kept", "load-bearing", "superseded"}
     assert not set(reasons[~keep]) & {"kept", "load-bearing", "superseded"}
 
 
-@every_policy
+@built_in
 @every_frame
 def test_deciding_twice_changes_nothing(frame: pd.DataFrame, policy: Policy) -> None:
     left = frame[decide(frame, policy, now=NOW)["keep"].to_numpy()]
@@ -103,7 +135,7 @@ def test_deciding_twice_changes_nothing(frame: pd.DataFrame, policy: Policy) -> 
 @every_policy
 def test_a_policy_pickles_and_says_whose_rule_it_is(policy: Policy) -> None:
     assert pickle.loads(pickle.dumps(policy)) == policy
-    assert policy.name in POLICIES
+    assert re.fullmatch("[a-z-]+", policy.name)
     assert len(policy.origin) > 10
 
 
@@ -113,12 +145,74 @@ def test_a_policy_cannot_change_while_it_is_applied(policy: Policy) -> None:
         setattr(policy, fields(policy)[0].name if fields(policy) else "keep", 1)
 
 
+def test_every_policy_of_the_package_is_named() -> None:
+    assert {type(policy) for policy in SOME_OF_EACH.values()} == set(POLICIES.values())
+    assert all(policy.name == name for name, policy in POLICIES.items())
+
+
+def test_a_class_without_a_name_gets_one() -> None:
+    assert EveryOther().name == "every-other"
+    assert EveryOther().origin == "own_policies:EveryOther"
+    assert Hasty().name == "hasty"
+    assert TimeToLive().name == "ttl"
+
+
+def test_a_pipeline_decides_by_itself() -> None:
+    frame = memories([{"importance": 0.1}, {}, {}, {"active": False}])
+    pipeline = Pipeline(ImportanceFloor(0.3), KeepRecent(1))
+    named = pipeline.evict(frame, now=NOW)
+    assert named.to_dict() == {0: "step 1: below-floor", 1: "step 2: beyond-newest"}
+    assert Pipeline().evict(frame, now=NOW).empty
+    assert went(frame, Pipeline()) == []
+
+
+def test_a_pipeline_wants_what_its_steps_want() -> None:
+    assert Pipeline.odek().reads_bodies
+    assert not Pipeline.odek().learns
+    assert Pipeline(KeepAll(), Pipeline(Learned(3))).learns
+    assert not Pipeline.memforge(threshold=0.1, max_items=3).reads_bodies
+
+
+def test_what_is_no_policy_makes_no_pipeline() -> None:
+    with pytest.raises(WrongArgumentError, match=r"Pipeline takes .* a policy"):
+        Pipeline(KeepAll(), 50)  # type: ignore[arg-type]
+
+
+class Returns(KeepAll):
+    """A policy that names rows the wrong way."""
+
+    def __init__(self, named: Any) -> None:
+        object.__setattr__(self, "named", named)
+
+    def evict(self, rows: pd.DataFrame, *, now: Any) -> Any:
+        return self.named
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        ([0, 1], "returned list"),
+        (pd.Series([True, False, True]), "let rows go for True"),
+        (pd.Series("old", index=[7]), "rows that are not there"),
+        (pd.Series("old", index=[-1]), "rows that are not there"),
+        (pd.Series("old", index=[1, 1]), "one twice"),
+        (pd.Series("old", index=["m0"]), "named rows by str"),
+        (pd.Series([None], index=[0], dtype="str"), "let rows go for nan"),
+        (pd.Series("kept", index=[0]), "let rows go for 'kept'"),
+        (None, "returned NoneType"),
+    ],
+)
+def test_a_policy_that_names_no_rows_is_told_how(named: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        decide(memories([{}, {}, {}]), Returns(named), now=NOW)
+
+
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 def test_every_setting_says_what_it_means(policy: type[Policy]) -> None:
     if policy is Pipeline:
         assert [f.name for f in fields(policy)] == ["policies"]
     else:
-        assert all(len(f.metadata["help"]) > 10 for f in fields(policy))
+        assert all(len(f.metadata["help"]) > 10 for f in fields(policy) if f.init)
 
 
 def test_public_names_are_all_there() -> None:
@@ -131,11 +225,6 @@ def test_a_time_without_zone_is_refused() -> None:
         decide(memories([{}]), KeepAll(), now=NOW.replace(tzinfo=None))
 
 
-def test_the_oracle_refuses_to_decide() -> None:
-    with pytest.raises(ValueError, match="use it in a replay"):
-        decide(memories([{}]), Oracle(1), now=NOW)
-
-
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -143,7 +232,10 @@ def test_the_oracle_refuses_to_decide() -> None:
         (lambda: KeepRecent(True), "keep=True"),
         (lambda: KeepRecent(1.5), "keep=1.5"),
         (lambda: KeepRecent(1, by="title"), "by='title'"),
-        (lambda: Oracle(-2), "max_items=-2"),
+        (lambda: Learned(-2), "max_items=-2"),
+        (lambda: TokenBudget(-1), "max_tokens=-1"),
+        (lambda: EveryOther(-1), "offset=-1"),
+        (lambda: Crowded(3, how="all"), "how='all' is not 'oldest' or 'newest'"),
         (lambda: ValueCap(1.5), "max_items=1.5"),
         (lambda: ValueCap(float("nan")), "max_items=nan"),
         (lambda: ValueCap(False), "max_items=False"),
@@ -164,6 +256,29 @@ def test_a_setting_without_meaning_is_refused_by_name(
 ) -> None:
     with pytest.raises(ValueError, match=words.replace("(", r"\(")):
         make()
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: TimeToLive(30), r"TimeToLive takes as ttl .* timedelta\(days=30\)"),
+        (lambda: ValueCap(1, half_life=7), r"ValueCap takes as half_life .* timedelta\(days=7\)"),
+        (lambda: PurgeSuperseded("30d"), "PurgeSuperseded takes as older_than"),
+        (lambda: ValueCap(1, recency="high"), "ValueCap takes as recency a number, not 'high'"),
+        (lambda: ValueCap(1, scope="agent_id"), "ValueCap takes as scope a tuple"),
+        (lambda: NearDuplicate(True), "NearDuplicate takes as threshold a number, not True"),
+        (lambda: Crowded(3, waits=3.5), r"Crowded takes as waits .* timedelta\(days=3.5\)"),
+    ],
+)
+def test_a_setting_of_another_type_is_told_in_words(make: Callable[[], Policy], words: str) -> None:
+    with pytest.raises(WrongArgumentError, match=words):
+        make()
+
+
+def test_numbers_of_numpy_become_plain_ones() -> None:
+    assert type(KeepRecent(np.int64(5)).keep) is int
+    assert type(ImportanceFloor(np.float32(0.5)).threshold) is float
+    assert KeepRecent(np.int64(5)) == KeepRecent(5)
 
 
 instants = st.integers(-400, 40).map(lambda days: NOW + days * DAY)

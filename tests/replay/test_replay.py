@@ -1,15 +1,31 @@
 """Replay: against the cap curve, against the real store run forward, and by example."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import ClassVar
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pytest
 from frames import START, make_episodes, make_frame, make_references, row
-from histories import simulate_history
+from histories import simulate_history, work
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy import random
+from own_policies import (
+    AllAtOnce,
+    Crowded,
+    EveryOther,
+    Hasty,
+    LastOfEachTitle,
+    NeverReferred,
+    RecentByUse,
+    ShortBodies,
+    TitleTerm,
+    asked,
+)
 
 from memlab import columns as c
 from memlab.evidence.references import find_references
@@ -20,16 +36,17 @@ from memlab.policies import (
     KeepAll,
     KeepRecent,
     NearDuplicate,
-    Oracle,
     Pipeline,
     Policy,
     PurgeSuperseded,
     TimeToLive,
+    TokenBudget,
     ValueCap,
     decide,
 )
+from memlab.policies.base import Runner, runner_for
 from memlab.policies.learned import Learned
-from memlab.replay import Replay, replay
+from memlab.replay import Replay, oracle, replay
 from memlab.sizing import cap_curve
 from memlab.store import SqliteMemoryStore
 
@@ -64,9 +81,26 @@ POLICIES = [
     NearDuplicate(0.6),
     PurgeSuperseded(timedelta(hours=2)),
     Learned(2),
+    TokenBudget(45),
     Pipeline.odek(threshold=0.6, ttl=timedelta(hours=6), keep=3),
     Pipeline.memforge(threshold=0.05, max_items=3),
+    Pipeline(ImportanceFloor(0.2), Pipeline(PurgeSuperseded(timedelta(hours=2)), TokenBudget(35))),
     KeepAll(),
+]
+
+OF_ONES_OWN: list[Policy] = [
+    EveryOther(),
+    Crowded(4),
+    Crowded(3, how="newest"),
+    NeverReferred(3),
+    Hasty(),
+    RecentByUse(3),
+    LastOfEachTitle(),
+    TitleTerm(2.5),
+    Pipeline(EveryOther(1), KeepRecent(3)),
+    Pipeline(NeverReferred(4), ValueCap(3)),
+    AllAtOnce(ImportanceFloor(0.3), KeepRecent(3)),
+    Pipeline(AllAtOnce(ImportanceFloor(0.3)), KeepRecent(3)),
 ]
 
 
@@ -106,8 +140,8 @@ def run_forward(
         for place, item in enumerate(frame.itertuples()):
             there = {name for name in frame[c.MEMORY_ID] if store.get(name) is not None}
             yield there
-            needed = references.loc[references[c.AT_POSITION] == item.position, c.TARGET_ID]
-            accessed |= {name: item.created_at for name in needed if name in there}
+            referred = references.loc[references[c.AT_POSITION] == item.position, c.TARGET_ID]
+            accessed |= {name: item.created_at for name in referred if name in there}
             store.put(
                 MemoryItem(
                     item.memory_id,
@@ -125,6 +159,33 @@ def run_forward(
             if (place + 1) % every == 0:
                 delete_decided(store, frame, policy, accessed, item.created_at)
         yield {name for name in frame[c.MEMORY_ID] if store.get(name) is not None}
+
+
+def decided_forward(
+    frame: pd.DataFrame,
+    references: pd.DataFrame,
+    policy: Policy,
+    every: int,
+    now: pd.Timestamp | None,
+) -> dict[str, str]:
+    """Decide again and again about what is there; the ids that went, and why."""
+    accessed, gone = dict(zip(frame[c.MEMORY_ID], frame[c.CREATED_AT], strict=True)), {}
+    moments = [(place, frame[c.CREATED_AT].iloc[place]) for place in range(len(frame))]
+    moments = [moment for moment in moments if (moment[0] + 1) % every == 0]
+    for place, at in [*moments, *([(len(frame), now)] if now else [])]:
+        past = frame.iloc[: place + 1].copy()
+        arisen = references[references[c.AT_POSITION] <= place + 1]
+        for target, late in arisen[[c.TARGET_ID, c.AT]].itertuples(index=False):
+            if target not in gone:
+                accessed[target] = max(accessed[target], late)
+        past[c.ACTIVE] = ~past[c.SUPERSEDED_BY].isin(past[c.MEMORY_ID])
+        past[c.PRUNABLE] = past[c.ACTIVE] & ~past[c.LOAD_BEARING]
+        past[c.LAST_ACCESSED_AT] = past[c.MEMORY_ID].map(accessed).astype(c.TIME)
+        there = past[~past[c.MEMORY_ID].isin(gone)]
+        decided = decide(there, policy.after(past, arisen), now=at)
+        went = ~decided[c.KEEP]
+        gone |= dict(zip(there.loc[went, c.MEMORY_ID], decided.loc[went, c.REASON], strict=True))
+    return gone
 
 
 def delete_decided(
@@ -158,7 +219,99 @@ def test_a_replay_keeps_what_the_real_store_keeps(policy: Policy, lives: Lives, 
         for target, at in zip(references[c.TARGET_ID], references[c.AT_POSITION], strict=True)
     ]
     assert done.references["kept"].tolist() == kept
-    assert set(frame[c.MEMORY_ID]) - set(done.evicted[c.MEMORY_ID]) == there[-1]
+    assert set(frame[c.MEMORY_ID]) - set(done.deleted[c.MEMORY_ID]) == there[-1]
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, *OF_ONES_OWN], ids=str)
+@settings(max_examples=6, deadline=None)
+@given(lives=LIVES, every=st.integers(1, 3), late=st.booleans())
+def test_every_runner_finds_what_asking_finds(
+    policy: Policy, lives: Lives, every: int, late: bool
+) -> None:
+    frame = frame_of(lives)
+    references = find_references(frame)
+    now = START + pd.Timedelta(hours=20) if late else None
+    quick, slow = (
+        replay(frame, references, one, every=every, now=now) for one in (policy, asked(policy))
+    )
+    pd.testing.assert_frame_equal(quick.deleted, slow.deleted)
+    pd.testing.assert_frame_equal(quick.references, slow.references)
+    pd.testing.assert_frame_equal(quick.boot, slow.boot)
+    assert dict(quick.deleted[[c.MEMORY_ID, "step"]].to_numpy()) == decided_forward(
+        frame, references, policy, every, now
+    )
+
+
+def test_learned_finds_what_asking_finds_once_it_has_learned() -> None:
+    frame, references = work(700)
+    quick, slow = (
+        replay(frame, references, one, every=25) for one in (Learned(40), asked(Learned(40)))
+    )
+    newest = replay(frame, references, KeepRecent(40), every=25)
+    assert quick.deleted[c.MEMORY_ID].tolist() == slow.deleted[c.MEMORY_ID].tolist()
+    assert quick.deleted[c.MEMORY_ID].tolist() != newest.deleted[c.MEMORY_ID].tolist()
+
+
+def test_a_subclass_that_decides_otherwise_is_asked() -> None:
+    frame, references = example()
+    decided = decide(frame, Hasty(), now=START.to_pydatetime())
+    done = replay(frame, references, Hasty())
+    assert not decided[c.KEEP].any()
+    assert len(done.deleted) == len(frame)
+    assert set(done.deleted["step"]) == {"hasty"}
+
+
+def test_a_subclass_that_says_no_more_keeps_its_runner() -> None:
+    @dataclass(frozen=True)
+    class Named(KeepRecent):
+        note: str = "ours"
+        name: ClassVar[str] = "named"
+
+    @dataclass(frozen=True)
+    class Vouched(RecentByUse):
+        runner: ClassVar[Runner] = "capped"
+
+    assert runner_for(Named(3)) == "ranked"
+    assert runner_for(Vouched(3)) == "capped"
+    assert runner_for(RecentByUse(3)) == "asked"
+    frame, references = example()
+    for policy in (Named(2), Vouched(2)):
+        quick, slow = (replay(frame, references, one).deleted for one in (policy, asked(policy)))
+        pd.testing.assert_frame_equal(quick, slow)
+
+
+def test_a_method_that_is_mixed_in_is_asked() -> None:
+    class Mixed:
+        def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
+            return np.full(len(rows), np.datetime64("1970-01-01", "us"))
+
+    class MixedIn(Mixed, TimeToLive):
+        pass
+
+    assert runner_for(MixedIn()) == "asked"
+    assert len(replay(*example(), MixedIn()).deleted) == 6
+
+
+def test_a_runner_that_there_is_not_is_named() -> None:
+    class Typo(KeepRecent):
+        runner: ClassVar[Runner] = "quick"  # type: ignore[assignment]
+
+    with pytest.raises(ValueError, match=r"Typo\.runner is 'quick': leave it out"):
+        replay(*example(), Typo(2))
+
+
+def test_bodies_reach_a_policy_that_reads_them() -> None:
+    frame, references = example()
+    frame[c.BODY] = ["a body of some length", "short"] * 3
+    gone = replay(frame, references, ShortBodies()).deleted[c.MEMORY_ID].tolist()
+    assert gone == ["m2", "m4", "m6"]
+
+
+def test_a_budget_of_tokens_is_never_passed() -> None:
+    frame, references = example()
+    done = replay(frame, references, TokenBudget(120))
+    assert done.boot["boot_tokens"].tolist() == [10, 30, 60, 100, 120, 110]
+    assert done.deleted[c.MEMORY_ID].tolist() == ["m1", "m2", "m3", "m4"]
 
 
 @settings(max_examples=40, deadline=None)
@@ -171,7 +324,7 @@ def test_keeping_the_newest_is_the_cap_curve_at_that_cap(lives: Lives, cap: int)
     done = replay(frame, references, KeepRecent(cap))
     line = curve.loc[cap]
     if len(references):
-        assert done.hit_ratio == pytest.approx(line["served_observed"])
+        assert done.served == pytest.approx(line["served_observed"])
     assert done.boot["boot_items"].mean() == pytest.approx(line["boot_items_mean"])
     assert done.boot["boot_tokens"].max() == line["boot_tokens_max"]
 
@@ -182,7 +335,7 @@ def test_the_cap_curve_agrees_on_simulated_histories(seed: int) -> None:
     curve = cap_curve(frame, references)
     for cap in (0, 20, 300):
         done = replay(frame, references, KeepRecent(cap))
-        assert done.hit_ratio == pytest.approx(curve.loc[cap, "served_observed"])
+        assert done.served == pytest.approx(curve.loc[cap, "served_observed"])
 
 
 @settings(max_examples=60, deadline=None)
@@ -191,15 +344,14 @@ def test_no_policy_serves_more_than_the_oracle_with_its_slots(lives: Lives, poli
     frame = frame_of(lives)
     references = find_references(frame)
     done = replay(frame, references, policy)
-    bound = replay(frame, references, Oracle(done.most_held))
-    assert done.references["kept"].sum() <= bound.references["kept"].sum()
+    assert done.references["kept"].sum() <= oracle(frame, references, done.most_held).kept.sum()
 
 
-def most_by_search(needs: list[tuple[int, int]], slots: int) -> int:
-    """The most needs (target, at) that any choice of intervals serves, every choice tried."""
+def most_by_search(pairs: list[tuple[int, int]], slots: int) -> int:
+    """The most references (target, at) that any choice of intervals serves, every choice tried."""
     last: dict[int, int] = {}
     spans = []
-    for target, at in sorted(needs, key=lambda need: need[1]):
+    for target, at in sorted(pairs, key=lambda pair: pair[1]):
         spans.append((last.get(target, target), at))
         last[target] = at
     best = 0
@@ -213,7 +365,7 @@ def most_by_search(needs: list[tuple[int, int]], slots: int) -> int:
 
 @settings(max_examples=80, deadline=None)
 @given(
-    needs=st.lists(
+    pairs=st.lists(
         st.tuples(st.integers(0, 11), st.integers(1, 12)).filter(lambda n: n[0] < n[1]),
         max_size=9,
         unique=True,
@@ -221,33 +373,33 @@ def most_by_search(needs: list[tuple[int, int]], slots: int) -> int:
     slots=st.integers(0, 3),
 )
 def test_the_oracle_serves_the_most_that_any_choice_does(
-    needs: list[tuple[int, int]], slots: int
+    pairs: list[tuple[int, int]], slots: int
 ) -> None:
     frame = make_episodes(13)
-    references = make_references(frame, [at for _, at in needs], [at - t for t, at in needs])
-    done = replay(frame, references, Oracle(slots))
-    assert done.references["kept"].sum() == most_by_search(needs, slots)
-    assert done.most_held <= slots
+    references = make_references(frame, [at for _, at in pairs], [at - t for t, at in pairs])
+    bound = oracle(frame, references, slots)
+    assert bound.kept.sum() == most_by_search(pairs, slots)
+    assert bound.held.max() <= slots
 
 
 def example() -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Six episodes an hour apart; m1 is needed by the third, the fifth and the sixth."""
+    """Six episodes an hour apart; m1 is referred to by the third, the fifth and the sixth."""
     frame = make_episodes(6, tokens=[10, 20, 30, 40, 50, 60])
     return frame, make_references(frame, [2, 4, 5], [2, 4, 5])
 
 
-def test_a_lost_need_names_the_row_and_the_step_that_cost_it() -> None:
+def test_a_lost_reference_names_the_row_and_the_step_that_cost_it() -> None:
     done = replay(*example(), KeepRecent(2))
     assert done.references["kept"].tolist() == [True, False, False]
-    assert done.references["evicted_at_position"].tolist() == [pd.NA, 3, 3]
+    assert done.references["deleted_at_position"].tolist() == [pd.NA, 3, 3]
     assert done.references["step"].tolist()[1:] == ["beyond-newest"] * 2
     assert done.lost == 2
-    assert done.hit_ratio == pytest.approx(1 / 3)
+    assert done.served == pytest.approx(1 / 3)
     assert done.regret.loc["m1"].to_dict() == {
         "lost": 2,
         "first_at_position": 5,
         "first_at": START + pd.Timedelta(hours=4),
-        "evicted_at_position": 3,
+        "deleted_at_position": 3,
         "step": "beyond-newest",
     }
     assert done.regret_over_time["lost"].tolist() == [0, 1, 2]
@@ -257,7 +409,7 @@ def test_boot_context_is_what_is_active_after_each_row() -> None:
     done = replay(*example(), KeepRecent(2))
     assert done.boot["boot_items"].tolist() == [1, 2, 2, 2, 2, 2]
     assert done.boot["boot_tokens"].tolist() == [10, 30, 50, 70, 90, 110]
-    assert done.evicted[c.MEMORY_ID].tolist() == ["m1", "m2", "m3", "m4"]
+    assert done.deleted[c.MEMORY_ID].tolist() == ["m1", "m2", "m3", "m4"]
 
 
 def test_a_step_of_a_pipeline_is_named_by_number() -> None:
@@ -266,7 +418,7 @@ def test_a_step_of_a_pipeline_is_named_by_number() -> None:
     assert done.references["step"].tolist()[1:] == ["step 2: beyond-newest"] * 2
 
 
-def test_being_needed_is_being_used() -> None:
+def test_a_reference_counts_as_an_access() -> None:
     least_recently_used = ValueCap(3, importance=0.0)
     assert replay(*example(), least_recently_used).references["kept"].all()
     assert replay(*example(), KeepRecent(3)).lost == 2
@@ -284,7 +436,7 @@ def test_the_policy_is_applied_once_more_at_the_end() -> None:
     done = replay(frame, references, TimeToLive(timedelta(days=1)), now=later)
     assert len(done.boot) == 7
     assert done.boot["held"].iloc[-1] == 0
-    assert done.evicted["evicted_at_position"].tolist() == [7] * 6
+    assert done.deleted["deleted_at_position"].tolist() == [7] * 6
     assert done.lost == 0
 
 
@@ -294,16 +446,16 @@ def test_what_a_frame_says_of_later_accesses_is_not_known_before() -> None:
     frame[c.LAST_ACCESSED_AT] = frame[c.LAST_ACCESSED_AT].astype(c.TIME)
     with_it = replay(frame, references, ValueCap(2))
     without = replay(frame.drop(columns=c.LAST_ACCESSED_AT), references, ValueCap(2))
-    pd.testing.assert_frame_equal(with_it.evicted, without.evicted)
+    pd.testing.assert_frame_equal(with_it.deleted, without.deleted)
 
 
-@pytest.mark.parametrize("policy", [*POLICIES, Oracle(2)], ids=str)
+@pytest.mark.parametrize("policy", [*POLICIES, *OF_ONES_OWN], ids=str)
 def test_an_empty_history_is_replayed(policy: Policy) -> None:
     empty = make_episodes(0).assign(**{c.IMPORTANCE: [], c.AGENT_ID: pd.Series([], dtype="str")})
     done = replay(empty, find_references(empty), policy)
     assert isinstance(done, Replay)
     assert done.most_held == 0
-    assert done.evicted.empty
+    assert done.deleted.empty
     assert "no references" in str(done)
 
 
@@ -312,16 +464,16 @@ def test_the_order_of_rows_and_references_does_not_matter() -> None:
     order = random.default_rng(3).permutation(6)
     shuffled = replay(frame.iloc[order], references.iloc[::-1], KeepRecent(2))
     pd.testing.assert_frame_equal(
-        shuffled.evicted, replay(frame, references, KeepRecent(2)).evicted
+        shuffled.deleted, replay(frame, references, KeepRecent(2)).deleted
     )
 
 
 def test_the_frame_is_left_as_it_was() -> None:
     frame, references = example()
-    before, needs = frame.copy(deep=True), references.copy(deep=True)
+    before, known = frame.copy(deep=True), references.copy(deep=True)
     replay(frame, references, Pipeline.odek(keep=2))
     pd.testing.assert_frame_equal(frame, before)
-    pd.testing.assert_frame_equal(references, needs)
+    pd.testing.assert_frame_equal(references, known)
 
 
 @pytest.mark.parametrize(

@@ -22,14 +22,15 @@ from memlab.policies import (
     ImportanceBudget,
     KeepAll,
     KeepRecent,
-    Oracle,
     Pipeline,
     Policy,
     TimeToLive,
+    TokenBudget,
     ValueCap,
 )
+from memlab.policies.base import Runner
 from memlab.policies.learned import Learned
-from memlab.replay import compare, evicted_only_by, label_of, overlap, replay_each
+from memlab.replay import compare, label_of, oracle, overlap, replay_each
 from memlab.sizing import prepare_sizing
 
 
@@ -45,15 +46,16 @@ POLICIES: list[Policy] = [
     ValueCap(30, half_life=timedelta(hours=8)),
     TimeToLive(timedelta(hours=30)),
     Learned(30),
-    Oracle(30),
+    TokenBudget(300),
 ]
 
 
 def test_every_policy_lies_between_nothing_and_its_bound() -> None:
     table = compare(*history(), POLICIES)
-    assert (table["hit_ratio"] <= table["oracle"] + 1e-12).all()
-    assert table.loc["oracle 30", "hit_ratio"] >= table.loc["recent 30", "hit_ratio"]
-    assert table.loc["all", ["hit_ratio", "lost", "evicted"]].tolist() == [1, 0, 0]
+    assert (table["served"] <= table["oracle"] + 1e-12).all()
+    bound = oracle(*history(), 30)
+    assert table.loc["recent 30", "oracle"] == bound.served > table.loc["recent 30", "served"]
+    assert table.loc["all", ["served", "lost", "deleted"]].tolist() == [1, 0, 0]
     assert table.loc["recent 30", "most_held"] == 30
     assert table.loc["recent 30", "boot_tokens_p95"] == 300
 
@@ -70,7 +72,7 @@ def test_costs_are_those_of_the_cap_curve() -> None:
 def test_an_empty_history_is_compared() -> None:
     frame = make_episodes(0)
     table = compare(frame, find_references(frame), [KeepRecent(5)])
-    assert table[["hit_ratio", "boot_tokens_mean", "boot_tokens_p95"]].isna().all(axis=None)
+    assert table[["served", "boot_tokens_mean", "boot_tokens_p95"]].isna().all(axis=None)
     assert table["floor_items"].tolist() == [0, 0]
 
 
@@ -81,14 +83,14 @@ def test_processes_give_what_one_process_gives() -> None:
     for one, other in zip(alone, together, strict=True):
         assert one.policy == other.policy
         pd.testing.assert_frame_equal(one.references, other.references)
-        pd.testing.assert_frame_equal(one.evicted, other.evicted)
+        pd.testing.assert_frame_equal(one.deleted, other.deleted)
         pd.testing.assert_frame_equal(one.boot, other.boot)
 
 
 def test_overlap_counts_rows_that_both_let_go() -> None:
     frame, references = history()
     replays = replay_each(frame, references, POLICIES[:2])
-    newest, budget = (set(one.evicted[c.MEMORY_ID]) for one in replays)
+    newest, budget = (set(one.deleted[c.MEMORY_ID]) for one in replays)
     table = overlap(replays)
     assert table.to_numpy().tolist() == [
         [len(newest), len(newest & budget)],
@@ -103,9 +105,7 @@ def test_overlap_counts_rows_that_both_let_go() -> None:
         (lost[0] & ~lost[1]).sum(),
         (lost[1] & ~lost[0]).sum(),
     ]
-    only = evicted_only_by(replays)
-    assert set(only.loc[only["label"] == "recent 30", c.MEMORY_ID]) == newest - budget
-    assert set(only.loc[only["label"] == "budget 30", c.MEMORY_ID]) == budget - newest
+    assert table["only_here"].tolist()[:2] == [len(newest - budget), len(budget - newest)]
 
 
 def test_the_floor_is_counted_apart() -> None:
@@ -122,8 +122,6 @@ def test_nothing_evicted_overlaps_with_nothing() -> None:
     frame = make_episodes(4)
     replays = replay_each(frame, make_references(frame, [2], [1]), [KeepAll(), KeepRecent(9)])
     assert overlap(replays, share=True).isna().all(axis=None)
-    assert evicted_only_by(replays).empty
-    assert evicted_only_by([]).empty
     assert overlap([]).empty
 
 
@@ -134,7 +132,7 @@ def test_labels_say_what_differs_from_the_defaults() -> None:
         "value 30, half_life=8 h",
         "ttl 1.25 d",
         "learned 30",
-        "oracle 30",
+        "tokens 300",
     ]
     assert label_of(Pipeline(TimeToLive(), KeepRecent(3, by="created_at"))) == (
         "ttl > recent 3, by=created_at"
@@ -168,8 +166,8 @@ def test_recorded_histories_show_what_is_known_of_them(
         for one in replay_each(frame, references, [TimeToLive(age) for age in ages], workers=1)
         if one.boot["held"].mean() <= 1.05 * same_size
     ]
-    assert max(one.hit_ratio for one in expiring) == pytest.approx(newest.hit_ratio, abs=0.03)
-    assert 0 <= used.hit_ratio - newest.hit_ratio < 0.025
+    assert max(one.served for one in expiring) == pytest.approx(newest.served, abs=0.03)
+    assert 0 <= used.served - newest.served < 0.025
 
 
 @dataclass(frozen=True)
@@ -182,7 +180,7 @@ class FadingImportance(CappedPolicy):
     name: ClassVar[str] = "fading"
     origin: ClassVar[str] = "a test"
     reason: ClassVar[str] = "faded"
-    timeless: ClassVar[bool] = True
+    runner: ClassVar[Runner] = "ranked"
 
     @property
     def slots(self) -> int:

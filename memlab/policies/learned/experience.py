@@ -1,4 +1,4 @@
-"""What a store has lived through, as arrays: what each memory was like, and when it was needed."""
+"""What a store has lived through, as arrays: what each memory was like, and its references."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,20 +16,20 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 FIRST_LOOK: Final = 30
-"""Needs seen before anything is learned from them."""
+"""References seen before anything is learned from them."""
 
 GROWTH: Final = 1.15
-"""By how much needs grow from one look to the next."""
+"""By how much references grow from one look to the next."""
 
 TAG_PRIOR: Final = 10.0
-"""Needs' worth of belief that a tag is needed as much as any other."""
+"""References' worth of belief that a tag is referred to as much as any other."""
 
 _LAST_NUMBER: Final = r"(?:^|[^0-9A-Za-z])(\d{1,15})$"
 
 
 @dataclass(frozen=True)
 class Experience:
-    """Memories in the order they were written, load-bearing ones left out, and needs for them.
+    """Memories in the order they were written, load-bearing ones left out, and references to them.
 
     What is said of a memory was known when it was written, so a look back is a look back: what came
     later changes nothing.
@@ -48,8 +48,9 @@ class Experience:
         where there are no such numbers.
     tags : array of int64, shape (memories, most tags on one)
         Tag numbers, -1 where there are fewer.
-    at, target : arrays of int64, one per need
-        Memories written before the need arose, and whom it was for, in the order they arose.
+    at, target : arrays of int64, one per reference
+        Memories written before the reference arose, and which one it was to, in the order they
+        arose.
     """
 
     size: Floats
@@ -70,22 +71,22 @@ class Experience:
     def looks(self) -> Ints:
         """Memories written by each moment at which everything so far is looked at again.
 
-        The moments follow from the number of needs alone, so they do not move as history grows.
+        The moments follow from the number of references alone, so they stay as history grows.
         """
         counts, count = [], FIRST_LOOK
         while count <= len(self.at):
             counts.append(count)
             count = max(count + 10, int(count * GROWTH))
         moments = self.at[np.array(counts, dtype=np.int64) - 1] + 1
-        # A need of the moment itself may still follow: the look takes in all of them.
+        # A reference of the moment itself may still follow: the look takes in all of them.
         return np.unique(moments)
 
     @cached_property
     def tag_rates(self) -> Floats:
-        """How much more than others a memory's tags were needed, shape (looks + 1, memories).
+        """How much more often than others a memory's tags were referred to, (looks + 1, memories).
 
-        Mean over its tags of the logarithm of needs per memory against the overall rate, shrunken
-        toward it. Zero before the first look.
+        Mean over its tags of the logarithm of references per memory against the overall rate,
+        shrunken toward it. Zero before the first look.
         """
         kinds = int(self.tags.max(initial=-1)) + 1
         rates = np.zeros((len(self.looks) + 1, len(self)))
@@ -95,15 +96,15 @@ class Experience:
         share = carries / np.maximum(carries.sum(axis=1, keepdims=True), 1)
         for line, moment in zip(rates[1:], self.looks, strict=True):
             seen = np.searchsorted(self.at, moment)
-            needed = _tally(self.tags[self.target[:seen]], kinds)
+            referred = _tally(self.tags[self.target[:seen]], kinds)
             written = _tally(self.tags[:moment], kinds)
             overall = seen / moment
-            rate = (needed + TAG_PRIOR) / (written + TAG_PRIOR / overall) / overall
+            rate = (referred + TAG_PRIOR) / (written + TAG_PRIOR / overall) / overall
             line[:] = (np.append(np.log(rate), 0.0)[self.tags] * share).sum(axis=1)
         return rates
 
-    def needs_before(self, memory: Ints, moment: "Ints | np.int64") -> tuple[Ints, Ints]:
-        """Return how often each memory was needed before a moment, and when last (-1: never)."""
+    def references_before(self, memory: Ints, moment: "Ints | np.int64") -> tuple[Ints, Ints]:
+        """Return how often each memory was referred to before a moment; when last, or -1."""
         keys, at, span = self._by_target
         first = np.searchsorted(keys, memory * span)
         past = np.searchsorted(keys, memory * span + moment)
@@ -112,7 +113,7 @@ class Experience:
 
     @cached_property
     def _by_target(self) -> tuple[Ints, Ints, int]:
-        """Needs sorted by memory and moment, as one key, and the key's stride."""
+        """References sorted by memory and moment, as one key, and the key's stride."""
         span = len(self) + 2
         order = np.lexsort((self.at, self.target))
         return self.target[order] * span + self.at[order], self.at[order], span

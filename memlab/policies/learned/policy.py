@@ -1,4 +1,4 @@
-"""Keep what the store's own past says will be needed."""
+"""Keep what the store's own past says will be referred to."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -10,22 +10,21 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
-from memlab.arguments import whole_number
-from memlab.policies.base import CappedPolicy
+from memlab.policies.base import CappedPolicy, Runner
+from memlab.policies.learned.expectation import Expectation
 from memlab.policies.learned.experience import experience_of
-from memlab.policies.learned.forecast import Forecast
 
 
 @dataclass(frozen=True)
 class Learned(CappedPolicy):
-    """Keep the prunable memories that are the most likely to be needed next.
+    """Keep the prunable memories that are the most likely to be referred to next.
 
-    How likely is learned from the needs so far: which of the memories there at the time each fell
-    on, by age, length, tags, what they name, how often and how lately they had been needed. It is
-    fitted again as needs arise. Until there have been enough, and unless its forecasts of needs it
-    had not seen have beaten age alone, it keeps the newest, as `KeepRecent` does.
+    How likely is learned from the references so far: which of the memories there at the time each
+    fell on, by age, length, tags, what they name, how often and how lately they had been referred
+    to. It is fitted again as references arise. Until there have been enough, and unless it has told
+    references it had not seen better than age alone, it keeps the newest, as `KeepRecent` does.
 
-    It counts memories, not tokens: what is needed tends to be long, so the same number of them
+    It counts memories, not tokens: what is referred to tends to be long, so the same number of them
     takes more tokens than the newest would. Load-bearing rows come on top, as under `KeepRecent`.
 
     A store that has been compacted shows only what was kept. :func:`memlab.plan` gives it the rows
@@ -38,19 +37,16 @@ class Learned(CappedPolicy):
         If `max_items` is not a whole number of 0 or more.
     """
 
-    max_items: int = field(metadata={"help": "prunable memories to keep"})
+    max_items: int = field(metadata={"help": "prunable memories to keep", "least": 0, "size": True})
     past: pd.DataFrame | None = field(default=None, init=False, repr=False, compare=False)
     references: pd.DataFrame | None = field(default=None, init=False, repr=False, compare=False)
 
     name: ClassVar[str] = "learned"
-    origin: ClassVar[str] = "memlab: what the store's own past says will be needed"
+    origin: ClassVar[str] = "memlab: what the store's own past says will be referred to"
     reason: ClassVar[str] = "least-expected"
     counts_load_bearing: ClassVar[bool] = False
     learns: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        """Refuse what is not a count."""
-        whole_number("max_items", self.max_items)
+    runner: ClassVar[Runner] = "learned"
 
     @property
     def slots(self) -> int:
@@ -72,8 +68,10 @@ class Learned(CappedPolicy):
         object.__setattr__(policy, "references", references)
         return policy
 
-    def forecast(self, frame: pd.DataFrame, references: pd.DataFrame | None = None) -> Forecast:
-        """Return the forecast that a history gives rise to.
+    def expectation(
+        self, frame: pd.DataFrame, references: pd.DataFrame | None = None
+    ) -> Expectation:
+        """Return the expectation that a history gives rise to.
 
         Parameters
         ----------
@@ -82,7 +80,7 @@ class Learned(CappedPolicy):
         references : DataFrame, optional
             What ``find_references`` returns; found in the frame when not given.
         """
-        return Forecast(experience_of(frame, references))
+        return Expectation(experience_of(frame, references))
 
     def eviction_keys(
         self,
@@ -90,18 +88,17 @@ class Learned(CappedPolicy):
         *,
         now: datetime,  # noqa: ARG002
     ) -> tuple[npt.NDArray[Any], ...]:
-        """Return how likely each row is to be needed next; 0 for a load-bearing one."""
+        """Return how likely each row is to be referred to next; 0 for a load-bearing one."""
         here = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(dict(rows))
         past = here if self.past is None else _with_past(self.past, here)
-        forecast = self.forecast(past, self.references)
+        expectation = self.expectation(past, self.references)
         counted = past.loc[~past[col.LOAD_BEARING], col.MEMORY_ID]
-        newest = np.flatnonzero(
-            ~counted.duplicated(keep="last")
-        )  # an id may have been deleted once
+        # An id may have been deleted and written again: the newest of them counts.
+        newest = np.flatnonzero(~counted.duplicated(keep="last"))
         place = pd.Index(counted.iloc[newest]).get_indexer(here[col.MEMORY_ID])
         scores = np.zeros(len(here))
         known = place >= 0
-        scores[known] = forecast.scores(newest[place[known]], len(counted))
+        scores[known] = expectation.scores(newest[place[known]], len(counted))
         return (scores,)
 
 

@@ -1,8 +1,8 @@
-"""Which memory is needed next: a conditional logit over all that were there.
+"""Which memory is referred to next: a conditional logit over all that were there.
 
-A need falls on one of the memories written so far; how much more likely on one than on another is
-``exp(score)``. McFadden (1974) has the likelihood; sampling the memories that were not needed, with
-their sampling odds taken out, leaves its maximum where it was (McFadden 1978).
+A reference falls on one of the memories written so far; how much more likely on one than on
+another is ``exp(score)``. McFadden (1974) has the likelihood; sampling the memories it did not
+fall on, with their sampling odds taken out, leaves its maximum where it was (McFadden 1978).
 """
 
 from dataclasses import dataclass
@@ -16,32 +16,32 @@ from memlab.policies.learned.experience import Experience, Floats, Ints
 WRITTEN: Final = ("size", "odd size", "gap", "lag", "names", "breadth", "tag rate")
 """Known when a memory is written, or at the last look: the part of a score that stands still."""
 
-LIVED: Final = ("age", "old age", "needs", "since need", "names by age", "number distance")
+LIVED: Final = ("age", "old age", "references", "since last", "names by age", "number distance")
 """What changes from one write to the next."""
 
 AGE_ONLY: Final = (len(WRITTEN), len(WRITTEN) + 1)
-"""The features of a forecast that knows ages alone."""
+"""The features of an expectation that knows ages alone."""
 
-NOT_NEEDED: Final = 60
-"""Memories drawn, for each need, among those it might have fallen on: half of them near."""
+NOT_REFERRED: Final = 60
+"""Memories drawn, for each reference, among those it might have fallen on: half of them near."""
 
 PENALTY: Final = 20.0
 """Of a squared weight. Features are about one wide, so a weight is within 0.2 of none until some
-tens of needs say otherwise."""
+tens of references say otherwise."""
 
-MOST_NEEDS: Final = 4000
-"""The newest needs that are fitted."""
+MOST_REFERENCES: Final = 4000
+"""The newest references that are fitted."""
 
 MARGIN: Final = 2.0
-"""Standard errors by which forecasts must have beaten age alone before they are acted on."""
+"""Standard errors by which expectations must have beaten age alone before they are acted on."""
 
-FEWEST_FORECASTS: Final = 100
-"""Needs that must have been forecast before the record counts: with fewer, two or three losses by
+FEWEST_TRIED: Final = 100
+"""References that must have been tried before the record counts: with fewer, two or three losses by
 chance outweigh what there is to gain."""
 
 
 @dataclass(frozen=True)
-class Forecast:
+class Expectation:
     """Scores of memories at any moment of a history, each from what was known by then.
 
     Attributes
@@ -59,13 +59,13 @@ class Forecast:
 
     @cached_property
     def trusted(self) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-        """Whether, at each look, forecasts made before had beaten age alone by the margin."""
+        """Whether, at each look, expectations made before had beaten age alone by the margin."""
         _, gain = self._fits
         known = np.isfinite(gain)
         trusted = np.zeros(len(self.experience.looks), dtype=bool)
         for look, seen in enumerate(self._seen[:-1]):
             record = gain[:seen][known[:seen]]
-            if len(record) >= FEWEST_FORECASTS:
+            if len(record) >= FEWEST_TRIED:
                 error = record.std(ddof=1) / np.sqrt(len(record))
                 trusted[look] = record.mean() > MARGIN * error
         return trusted
@@ -76,7 +76,7 @@ class Forecast:
         return look if look >= 0 and self.trusted[look] else None
 
     def scores(self, memories: Ints, moment: int) -> Floats:
-        """Return how likely each memory is to be needed next, as a logarithm without its base.
+        """Return how likely a reference falls on each memory next, as a logarithm without its base.
 
         Parameters
         ----------
@@ -124,13 +124,13 @@ class Forecast:
     def _lived(self, memory: Ints, moment: "Ints | np.int64") -> Floats:
         past = self.experience
         age = np.log(moment - memory)
-        needs, last = past.needs_before(memory, moment)
-        since = np.where(needs > 0, np.log(np.maximum(moment - last, 1)) - 4.0, 0.0)
+        references, last = past.references_before(memory, moment)
+        since = np.where(references > 0, np.log(np.maximum(moment - last, 1)) - 4.0, 0.0)
         distance = np.abs(past.highest[moment - 1] - past.number[memory])
         columns = (
             age,
             np.maximum(age - 5.0, 0.0),
-            np.log1p(needs),
+            np.log1p(references),
             since,
             past.names[memory] * (age - 4.0),
             np.log1p(distance),
@@ -139,25 +139,25 @@ class Forecast:
 
     @cached_property
     def _seen(self) -> Ints:
-        """Needs that had arisen by each look, and by the end."""
+        """References that had arisen by each look, and by the end."""
         past = self.experience
         return np.append(np.searchsorted(past.at, past.looks), len(past.at))
 
     @cached_property
     def _draws(self) -> Floats:
-        """A number below one for each memory drawn for each need."""
-        return np.random.default_rng(0).random((len(self.experience.at), NOT_NEEDED))
+        """A number below one for each memory drawn for each reference."""
+        return np.random.default_rng(0).random((len(self.experience.at), NOT_REFERRED))
 
     @cached_property
     def _fits(self) -> tuple[Floats, Floats]:
-        """Weights after each look, and how much they gained on age alone at each need after it.
+        """Weights after each look, and what they gained on age alone at each reference after it.
 
         The gain is a difference of log shares, NaN before the first look.
         """
         weights = np.zeros((len(self.experience.looks), len(WRITTEN) + len(LIVED)))
         gain = np.full(len(self.experience.at), np.nan)
         for line, seen, until in zip(weights, self._seen[:-1], self._seen[1:], strict=True):
-            cases, odds = self._cases(max(0, seen - MOST_NEEDS), seen)
+            cases, odds = self._cases(max(0, seen - MOST_REFERENCES), seen)
             line[:] = fit_choice(cases, odds, AGE_ONLY[0])
             age_alone = np.zeros_like(line)
             age_alone[list(AGE_ONLY)] = fit_choice(cases[..., list(AGE_ONLY)], odds, 0)
@@ -166,12 +166,12 @@ class Forecast:
         return weights, gain
 
     def _cases(self, first: int, last: int) -> tuple[Floats, Floats]:
-        """For some needs the features of the target and of others, and the odds of drawing them."""
+        """Return for some references the features of target and others, and the drawing odds."""
         past = self.experience
         moment = past.at[first:last, None]
         draws = self._draws[first:last]
-        near = NOT_NEEDED // 2
-        ages = np.empty((len(moment), NOT_NEEDED + 1), dtype=np.int64)
+        near = NOT_REFERRED // 2
+        ages = np.empty((len(moment), NOT_REFERRED + 1), dtype=np.int64)
         ages[:, 0] = past.at[first:last] - past.target[first:last]
         ages[:, 1 : near + 1] = np.exp(draws[:, :near] * np.log(moment + 1.0))
         ages[:, near + 1 :] = 1 + draws[:, near:] * moment
@@ -192,13 +192,13 @@ def log_shares(cases: Floats, odds: Floats, weights: Floats) -> Floats:
 
 
 def fit_choice(cases: Floats, odds: Floats, age: int) -> Floats:
-    """Fit weights by penalised maximum likelihood (Newton's method, steps halved as needed).
+    """Fit weights by penalised maximum likelihood (Newton's method, halving steps too long).
 
     Parameters
     ----------
-    cases : array, shape (needs, alternatives, features)
-        The alternative a need fell on comes first.
-    odds : array, shape (needs, alternatives)
+    cases : array, shape (references, alternatives, features)
+        The alternative a reference fell on comes first.
+    odds : array, shape (references, alternatives)
         Logarithm of how likely each was drawn.
     age : int
         The feature whose weight is drawn toward -1 instead of 0: one over the age, the law of

@@ -1,0 +1,33 @@
+"""``memlab restore``: put back what a plan deleted."""
+
+from pathlib import Path
+
+import click
+
+from memlab.cli.options import FILE, STORE, json_option
+from memlab.cli.output import print_json, print_lines
+
+
+@click.command("restore", short_help="Put back what a plan deleted.")
+@click.argument("store", type=STORE)
+@click.argument("digest")
+@click.option("--id", "ids", multiple=True, help="Only this memory; may be given several times.")
+@click.option("--into", type=FILE, help="Put the memories into a new file instead.")
+@json_option
+def restore_plan(
+    store: Path, digest: str, ids: tuple[str, ...], into: Path | None, as_json: bool
+) -> None:
+    """Put back into STORE what the plan DIGEST deleted: every byte, at the same position.
+
+    The beginning of the digest will do; memlab archive STORE lists them.
+    """
+    from memlab.compaction.restoring import restore
+
+    count = restore(digest, store=store, ids=ids or None, into=into)
+    target = store if into is None else into
+    if as_json:
+        print_json({"restored": count, "left_out": count.left_out, "into": str(target)})
+    else:
+        print_lines(f"{count:,} memories restored into {target}")
+        if count.left_out:
+            print_lines(f"{count.left_out:,} stay in the archive: their own time has passed since")

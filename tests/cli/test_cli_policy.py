@@ -1,0 +1,299 @@
+"""Policies on the command line: those of the package, and classes of one's own."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from invariants import rows_of
+from stores import episodes, write_rows
+
+import memlab
+from memlab.cli import main
+from memlab.policies import NAMED
+
+RULES = '''
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Literal
+
+import pandas as pd
+from memlab.policies import KeepRecent, Pipeline, Policy
+
+
+@dataclass(frozen=True)
+class Modulo(Policy):
+    """Drop every so many."""
+
+    every: int = field(metadata={"help": "one in so many goes", "least": 1})
+    share: float = 0.5
+    quietly: bool = False
+    age: timedelta | None = None
+    order: Literal["old", "new"] = "old"
+    kinds: tuple[str, ...] = ()
+    extra: dict | None = None
+
+    def evict(self, rows, *, now):
+        return pd.Series("modulo", index=rows.index[rows["position"] % self.every == 0])
+
+
+@dataclass(frozen=True)
+class Sized(Policy):
+    """A cap of one's own."""
+
+    most: int = field(metadata={"help": "how many stay", "size": True})
+
+    def evict(self, rows, *, now):
+        return pd.Series("too many", index=rows.index[: max(0, len(rows) - self.most)])
+
+
+@dataclass(frozen=True)
+class Reads(Policy):
+    reads_bodies = True
+
+    def evict(self, rows, *, now):
+        return pd.Series("no body", index=rows.index[rows["body"].str.len() < 3])
+
+
+@dataclass(frozen=True)
+class Breaks(Policy):
+    def evict(self, rows, *, now):
+        return rows["nothing of the kind"]
+
+
+class Undecorated(KeepRecent):
+    def evict(self, rows, *, now):
+        return super().evict(rows, now=now)
+
+
+@dataclass(frozen=True)
+class Undecided(Policy):
+    days: int = 3
+
+
+@dataclass(frozen=True)
+class Alien:
+    days: int = 3
+
+
+class inner:
+    @dataclass(frozen=True)
+    class Nested(KeepRecent):
+        pass
+'''
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    write_rows(tmp_path / "memory.db", episodes(6))
+    return tmp_path / "memory.db"
+
+
+@pytest.fixture
+def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A module in the working folder, as a user would write it."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    (folder / "house_rules.py").write_text(RULES)
+    (folder / "broken_rules.py").write_text("import nothing_of_the_kind\n")
+    (folder / "typo_rules.py").write_text("def evict(:\n")
+    monkeypatch.chdir(folder)
+    yield folder / "house_rules.py"
+    for name in ("house_rules", "broken_rules", "typo_rules"):
+        sys.modules.pop(name, None)
+
+
+def test_a_class_of_ones_own_decides_from_the_command_line(store: Path, rules: Path) -> None:
+    shown = run("compact", store, "--policy", "house_rules:Modulo", "--set", "every=3")
+    assert shown.exit_code == 0
+    assert "modulo" in shown.output
+    assert "house_rules:Modulo(every=3" in shown.output
+
+
+def test_a_plan_names_the_class_and_needs_it_no_more(
+    store: Path, rules: Path, tmp_path: Path
+) -> None:
+    words = ("--policy", "house_rules:Modulo", "--set", "every=2", "--save-plan")
+    assert run("compact", store, *words, tmp_path / "plan.json").exit_code == 0
+    planned = json.loads((tmp_path / "plan.json").read_text())
+    assert planned["policy"]["policy"] == "house_rules:Modulo"
+    rules.unlink()
+    del sys.modules["house_rules"]
+    assert run("apply", tmp_path / "plan.json").exit_code == 0
+    assert memlab.load(store)["memory_id"].tolist() == ["e1", "e3", "e5"]
+    assert "house_rules" not in sys.modules
+
+
+def test_a_class_of_ones_own_is_compared_at_its_sizes(store: Path, rules: Path) -> None:
+    words = ("compare", store, "--policy", "house_rules:Sized", "--policy", "recent", "--json")
+    table = json.loads(run(*words, "--cap", 2, "--cap", 4).output)
+    deleted = {row["label"]: row["deleted"] for row in table}
+    assert deleted == {"sized 2": 4, "sized 4": 2, "recent 2": 4, "recent 4": 2, "all": 0}
+
+
+def test_a_setting_given_twice_is_tried_twice(store: Path, rules: Path) -> None:
+    words = ("compare", store, "--policy", "house_rules:Modulo", "--json")
+    table = json.loads(run(*words, "--set", "every=2", "--set", "every=3").output)
+    assert [row["label"] for row in table] == ["modulo 2", "modulo 3", "all"]
+    assert [row["deleted"] for row in table] == [3, 2, 0]
+
+
+def test_bodies_are_loaded_for_a_class_that_reads_them(store: Path, rules: Path) -> None:
+    for command in ("compact", "compare"):
+        done = run(command, store, "--policy", "house_rules:Reads")
+        assert done.exit_code == 0, done.output
+
+
+def test_its_settings_are_read_by_their_types(store: Path, rules: Path) -> None:
+    settings = ("every=5", "share=.25", "quietly=yes", "age=36h", "order=new", "kinds=a, b")
+    words = [word for setting in settings for word in ("--set", setting)]
+    shown = run("compact", store, "--policy", "house_rules:Modulo", *words, "--json")
+    policy = json.loads(shown.output)["policy"]
+    assert policy["every"] == 5
+    assert policy["share"] == 0.25
+    assert policy["quietly"] is True
+    assert policy["age"] == "1 day, 12:00:00"
+    assert policy["order"] == "new"
+    assert policy["kinds"] == ["a", "b"]
+    none = ("--set", "every=5", "--set", "age=none", "--set", "kinds=none", "--json")
+    policy = json.loads(run("compact", store, "--policy", "house_rules:Modulo", *none).output)[
+        "policy"
+    ]
+    assert (policy["age"], policy["kinds"]) == (None, [])
+
+
+def test_its_help_is_what_its_fields_say(rules: Path) -> None:
+    for command in ("compact", "compare"):
+        helped = run(command, "--policy", "house_rules:Modulo", "--help").output
+        assert "Settings of house_rules:Modulo" in helped
+        assert "--set every=N" in helped
+        assert "one in so many goes" in helped
+        assert "[default: 0.5]" in helped
+        assert "--set order=old|new" in helped
+
+
+def test_a_class_within_a_class_is_found(store: Path, rules: Path) -> None:
+    words = ("--policy", "house_rules:inner.Nested", "--set", "keep=2")
+    assert "beyond-newest" in run("compact", store, *words).output
+
+
+@pytest.mark.parametrize("command", ["compact", "compare"])
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("newest",), "'newest' is no policy: name one of recent, tokens,"),
+        (("no_such_rules:Modulo",), "there is no module 'no_such_rules' in"),
+        (("house_rules.deeper:Modulo",), "there is no module 'house_rules.deeper'"),
+        (("broken_rules:Modulo",), "cannot be imported: ModuleNotFoundError: No module named"),
+        (("typo_rules:Modulo",), "the module 'typo_rules' cannot be imported: SyntaxError"),
+        (("house_rules:Module",), "has no class 'Module'; its policies are: Modulo, Sized"),
+        (("house_rules:",), "has no class ''"),
+        ((":Modulo",), "the module '' cannot be imported"),
+        (("house_rules:Alien",), "is not a policy: make it a class whose base is memlab.Policy"),
+        (("house_rules:pd",), "is not a policy"),
+        (("house_rules:Undecorated",), "is not a dataclass: write @dataclass(frozen=True) above"),
+        (("house_rules:Undecided",), "decides nothing yet: give it evict"),
+        (("house_rules:Modulo",), "needs --set every=VALUE"),
+        (("house_rules:Modulo", "every=many"), "every='many' is not a whole number"),
+        (("house_rules:Modulo", "every=0"), "every=0 is not a whole number of 1 or more"),
+        (("house_rules:Modulo", "every"), "--set every has no value; write --set every=VALUE"),
+        (("house_rules:Modulo", "every=1", "days=3"), "days is no setting of the policy"),
+        (("house_rules:Modulo", "every=1", "age=30"), "age='30' is not an age; write one like 30d"),
+        (
+            ("house_rules:Modulo", "every=1", "quietly=perhaps"),
+            "quietly='perhaps' is not yes or no",
+        ),
+        (("house_rules:Modulo", "every=1", "order=odd"), "order='odd' is not 'old' or 'new'"),
+        (("house_rules:Modulo", "every=1", "extra=1"), "extra cannot be given as text"),
+        (("house_rules:Breaks",), "house_rules:Breaks failed: KeyError"),
+    ],
+)
+def test_a_wrong_policy_is_told_in_a_sentence(
+    store: Path, rules: Path, command: str, words: tuple[str, ...], expected: str
+) -> None:
+    name, *settings = words
+    given = [word for setting in settings for word in ("--set", setting)]
+    before = rows_of(store)
+    refused = run(command, store, "--policy", name, *given)
+    assert refused.exit_code == 2
+    assert expected in " ".join(refused.stderr.split())
+    assert "Traceback" not in refused.output
+    assert rows_of(store) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), "the policy 'recent' needs --keep-recent"),
+        (("--keep-recent", -1), "keep=-1 is not a whole number of 0 or more"),
+        (("--keep-recent", "many"), "keep='many' is not a whole number"),
+        (("--policy", "value"), "the policy 'value' needs --max-items"),
+        (("--policy", "value", "--max-items", 5, "--ttl", "3d"), "--ttl is no setting"),
+        (("--policy", "ttl", "--ttl", "30"), "'30' is not an age; write one like 30d"),
+        (("--policy", "ttl", "--ttl", "999999999999d"), "more than the calendar holds"),
+        (("--policy", "dedup", "--threshold", "7"), "threshold=7.0 is not in [0, 1]"),
+        (("--policy", "value", "--max-items", 5, "--scope", "colour"), "['colour'] is not among"),
+    ],
+)
+def test_a_wrong_setting_is_explained(
+    store: Path, words: tuple[object, ...], expected: str
+) -> None:
+    refused = run("compact", store, *words)
+    assert refused.exit_code == 2
+    assert expected in refused.stderr
+
+
+def test_any_setting_may_be_given_by_its_name(store: Path) -> None:
+    by_option = run("compact", store, "--keep-recent", 2, "--by", "created_at", "--json")
+    by_name = run("compact", store, "--set", "keep=2", "--set", "by=created_at", "--json")
+    plans = [json.loads(done.output)["policy"] for done in (by_option, by_name)]
+    assert plans == [{"policy": "recent", "keep": 2, "by": "created_at"}] * 2
+
+
+def test_every_setting_of_every_policy_is_an_option() -> None:
+    helped = " ".join(run("compact", "--help").output.split())
+    for named in NAMED.values():
+        assert named.origin in helped
+        for setting in named.settings.values():
+            assert setting.option in helped or setting.name == "vectorise"
+            assert setting.help.partition(" ")[2] in helped or setting.name == "vectorise"
+
+
+@pytest.mark.parametrize(
+    ("words", "warned"),
+    [
+        (("--policy", "value", "--max-items", 1), True),
+        (("--policy", "betterdb", "--max-items", 1), True),
+        (("--policy", "memforge", "--threshold", 0.1, "--max-items", 1), True),
+        (("--policy", "tokens", "--max-tokens", 1), True),
+        (("--policy", "ttl", "--ttl", "1s"), True),
+        (("--policy", "house_rules:Modulo", "--set", "every=1"), True),
+        (("--policy", "house_rules:Modulo", "--set", "every=2"), False),
+        (("--keep-recent", 0), False),
+        (("--keep-recent", 1), False),
+    ],
+)
+def test_it_is_said_when_every_prunable_memory_would_go(
+    tmp_path: Path, rules: Path, words: tuple[object, ...], warned: bool
+) -> None:
+    store = memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "three.db")
+    shown = run("compact", store, *words)
+    assert shown.exit_code == 0
+    assert ("every prunable memory would go" in shown.output) is warned
+
+
+def test_policies_are_compared_by_what_they_would_have_served(tmp_path: Path) -> None:
+    store = memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "three.db")
+    words = ("--policy", "recent", "--policy", "tokens", "--cap", 50, "--tokens", 3000)
+    shown = run("compare", store, *words).output
+    for expected in ("served", "oracle", "deleted", "recent 50", "tokens 3000", "only here"):
+        assert expected in shown
+    fitting = json.loads(run("compare", store, *words, "--token-budget", 3000, "--json").output)
+    assert all(row["boot_tokens_p95"] <= 3000 for row in fitting)
+    assert "tokens 3000" in [row["label"] for row in fitting]

@@ -1,0 +1,163 @@
+"""Policies as a user of the package would write them, and any policy asked in full."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from memlab.policies import (
+    CappedPolicy,
+    DatedPolicy,
+    KeepRecent,
+    Pipeline,
+    Policy,
+    TimeToLive,
+)
+from memlab.policies.base import runner_for
+
+
+@dataclass(frozen=True)
+class EveryOther(Policy):
+    """Keep memories at every other position; the least that a class of one's own says."""
+
+    offset: int = field(default=0, metadata={"help": "which of two positions goes", "least": 0})
+
+    def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
+        gone = rows.index[rows["position"] % 2 == self.offset % 2]
+        return pd.Series("every other", index=gone)
+
+
+@dataclass(frozen=True)
+class Crowded(Policy):
+    """Drop the oldest active memory of the largest scope, and superseded ones with it."""
+
+    most: int = field(metadata={"help": "memories there may be", "size": True})
+    waits: timedelta = timedelta(0)
+    how: Literal["oldest", "newest"] = "oldest"
+
+    name: ClassVar[str] = "crowded"
+    origin: ClassVar[str] = "a test: the largest scope gives"
+    population: ClassVar[Literal["active", "superseded", "all"]] = "all"
+
+    def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
+        if len(rows) <= self.most:
+            return pd.Series(dtype="str")
+        row = rows.index[0] if self.how == "oldest" else rows.index[-1]
+        return pd.Series(["crowded"], index=[row])
+
+
+@dataclass(frozen=True)
+class NeverReferred(Policy):
+    """Learn: what is five memories old and was never referred to goes."""
+
+    age: int = 5
+    seen: frozenset[str] = field(default=frozenset(), init=False, compare=False)
+    written: int = field(default=0, init=False, compare=False)
+
+    learns: ClassVar[bool] = True
+
+    def after(self, past: pd.DataFrame, references: pd.DataFrame | None = None) -> "NeverReferred":
+        taught = NeverReferred(self.age)
+        known = frozenset() if references is None else frozenset(references["target_id"])
+        object.__setattr__(taught, "seen", known)
+        object.__setattr__(taught, "written", len(past))
+        return taught
+
+    def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
+        old = rows["position"] <= self.written - self.age
+        gone = rows.index[old & ~rows["memory_id"].isin(self.seen)]
+        return pd.Series("never referred to", index=gone)
+
+
+@dataclass(frozen=True)
+class ShortBodies(Policy):
+    """Read texts: a body of few characters goes."""
+
+    least: int = 10
+
+    reads_bodies: ClassVar[bool] = True
+
+    def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
+        return pd.Series("short", index=rows.index[rows["body"].str.len() < self.least])
+
+
+class Hasty(TimeToLive):
+    """A subclass that decides otherwise than what it stands on."""
+
+    def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
+        return pd.Series("hasty", index=rows.index)
+
+
+@dataclass(frozen=True)
+class RecentByUse(KeepRecent):
+    """A subclass whose ranking is not what its base promises of it: references change it."""
+
+    def eviction_keys(
+        self, rows: Mapping[str, Any] | pd.DataFrame, *, now: datetime
+    ) -> tuple[npt.NDArray[Any], ...]:
+        if "last_accessed_at" not in rows:
+            return super().eviction_keys(rows, now=now)
+        used = pd.Series(rows["last_accessed_at"]).to_numpy(dtype="datetime64[us]")
+        return (used.astype("int64"),)
+
+
+@dataclass(frozen=True)
+class LastOfEachTitle(CappedPolicy):
+    """A cap whose scopes go by what is there."""
+
+    most: int = 1
+
+    @property
+    def slots(self) -> int:
+        return self.most
+
+    def scopes(self, rows: pd.DataFrame) -> npt.NDArray[np.int64]:
+        return pd.factorize(rows["title"])[0].astype(np.int64)
+
+    def eviction_keys(
+        self, rows: Mapping[str, Any] | pd.DataFrame, *, now: datetime
+    ) -> tuple[npt.NDArray[Any], ...]:
+        return (np.asarray(rows["position"]),)
+
+
+@dataclass(frozen=True)
+class TitleTerm(DatedPolicy):
+    """A deadline of one's own: long titles stay longer."""
+
+    hours: float = 1.0
+
+    def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
+        hours = rows["title"].str.len() * self.hours / 10
+        due = rows["created_at"] + pd.to_timedelta(hours, unit="h")
+        return due.dt.tz_localize(None).to_numpy(dtype="datetime64[us]")
+
+
+class AllAtOnce(Pipeline):
+    """A pipeline that decides as a whole, and otherwise than its steps."""
+
+    def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
+        named = super().evict(rows, now=now)
+        return named if len(named) > 1 else named.iloc[:0]
+
+
+def asked(policy: Policy) -> Policy:
+    """Return a policy that decides the same and names no quicker way to find out."""
+    if runner_for(policy) == "steps":
+        return Pipeline(*(asked(step) for step in policy.steps))
+    kind: Any = type(policy)
+
+    def evict(self: Policy, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
+        return kind.evict(self, rows, now=now)
+
+    def after(self: Policy, past: pd.DataFrame, references: pd.DataFrame | None = None) -> Policy:
+        return asked(kind.after(policy, past, references))
+
+    words = {"name": policy.name, "origin": policy.origin, "evict": evict, "after": after}
+    slow = type(f"Asked{kind.__name__}", (kind,), words)
+    copied = object.__new__(slow)
+    copied.__dict__.update(policy.__dict__)
+    return copied
