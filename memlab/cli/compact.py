@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.argument("store", type=STORE)
 @policy_option()
 @set_option
-@click.option("--save-plan", type=FILE, help="Write the plan to a file for review.")
+@click.option("--save-plan", type=FILE, help="Write the plan to a new file for review.")
 @click.option("--apply", "do_it", is_flag=True, help="Carry the plan out. Without it, only show.")
 @json_option
 def compact(
@@ -43,13 +43,14 @@ def compact(
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.compaction.applying import apply
     from memlab.compaction.planning import plan
-    from memlab.files import write_whole
+    from memlab.files import whole_file
 
     policy = policy_of(policy_name, settings, given)
     with faults_of([policy]):
         made = plan(store, policy, now=datetime.now(UTC))
     if save_plan is not None:
-        write_whole(save_plan, made.to_json())
+        with whole_file(save_plan, replace=False) as draft:
+            draft.write_text(made.to_json(), encoding="utf-8")
     if do_it:
         receipt = apply(made, now=datetime.now(UTC))
         click.echo(receipt.to_json() if as_json else f"{made}\n\n{receipt}", nl=not as_json)

@@ -124,6 +124,13 @@ class TestCompact:
     def test_within_the_cap_there_is_nothing_to_do(self, store: Path) -> None:
         assert "nothing to do" in run("compact", store, "--keep-recent", 592).output
 
+    def test_a_plan_is_not_written_over_another_file(self, store: Path, tmp_path: Path) -> None:
+        (tmp_path / "plan.json").write_text("somebody's")
+        shown = run("compact", store, "--keep-recent", 9, "--save-plan", tmp_path / "plan.json")
+        assert shown.exit_code == 2
+        assert "plan.json exists; name a file that does not" in shown.output
+        assert (tmp_path / "plan.json").read_text() == "somebody's"
+
     def test_a_saved_plan_is_applied_after_review(self, store: Path, tmp_path: Path) -> None:
         before = rows_of(store)
         shown = run("compact", store, "--keep-recent", 9, "--save-plan", tmp_path / "plan.json")
