@@ -30,12 +30,15 @@ class Table(NamedTuple):
         Integers are aligned to the right, with thousands separated.
     remark : str
         Such as how many rows are not listed.
+    whole : bool
+        Whether long cells are shown whole, such as paths that a person copies.
     """
 
     heading: str
     header: tuple[str, ...]
     rows: Sequence[tuple[Cell, ...]]
     remark: str = ""
+    whole: bool = False
 
 
 class Sheet(NamedTuple):
@@ -112,7 +115,8 @@ def as_html(sheet: Sheet) -> str:
 
 
 def _aligned(table: Table) -> list[str]:
-    cells = [[_shown(cell) for cell in row] for row in table.rows]
+    limit = None if table.whole else WIDEST
+    cells = [[_shown(cell, limit=limit) for cell in row] for row in table.rows]
     header = [list(table.header)] if table.header else []
     widths = [max(map(len, column)) for column in zip(*header, *cells, strict=True)]
     numeric = [all(isinstance(cell, int) for cell in column) for column in zip(*table.rows)]  # noqa: B905 - no rows, no columns

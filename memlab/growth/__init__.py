@@ -1,8 +1,8 @@
 """How a memory grew, and what it costs an agent to load.
 
 Everything here reads frames as :func:`memlab.load` returns them and takes its verdicts from their
-labels. The boot context is what an agent loads at start: the active rows. Noise is the prunable
-part of it.
+labels. The boot context is what an agent loads at start: the active memories, or those of them that
+their source loads. Noise is the prunable part of it.
 """
 
 from memlab.growth.context import (
@@ -12,6 +12,7 @@ from memlab.growth.context import (
     boot_context,
 )
 from memlab.growth.curve import growth_curve
+from memlab.growth.inventory import Inventory, Store, find_stores
 from memlab.growth.summary import Forecast, Pace, StoreSummary, summarize
 
 __all__ = [
@@ -19,9 +20,12 @@ __all__ = [
     "Amount",
     "Boot",
     "Forecast",
+    "Inventory",
     "Pace",
+    "Store",
     "StoreSummary",
     "boot_context",
+    "find_stores",
     "growth_curve",
     "summarize",
 ]

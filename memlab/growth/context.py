@@ -31,11 +31,11 @@ class Boot:
     Attributes
     ----------
     items, tokens : int
-        All active rows.
+        All that is loaded.
     load_bearing, prunable : Amount
-        The two kinds of active rows.
+        The two kinds of it.
     noise_by_items, noise_by_tokens : float or None
-        Prunable over active, in [0, 1]; None where there is nothing to divide by.
+        Prunable over all, in [0, 1]; None where there is nothing to divide by.
     """
 
     items: int
@@ -58,7 +58,7 @@ def boot_context(frame: pd.DataFrame) -> pd.DataFrame:
     -------
     pandas.DataFrame
         Indexed by ``part``, in the order of :data:`PARTS`; ``items`` and ``tokens`` (int64) of the
-        active rows and whether the part is ``load_bearing``. ``unreadable`` (rows that are kept
+        memories loaded and whether the part is ``load_bearing``. ``unreadable`` (rows that are kept
         because they could not be interpreted) is there only when it is not empty. ``attrs`` carries
         the token rule.
     """
@@ -85,23 +85,41 @@ def part_amounts(frame: pd.DataFrame) -> dict[str, Amount]:
     part[~frame[c.LOAD_BEARING].to_numpy(bool)] = PARTS.index("episodes")
     if c.PROBLEM in frame:
         part[frame[c.PROBLEM].notna().to_numpy()] = PARTS.index("unreadable")
-    active = frame[c.ACTIVE].to_numpy(bool)
-    part, tokens = part[active], frame[c.TOKENS].to_numpy(np.int64)[active]
+    loaded = loaded_at_start(frame)
+    part, tokens = part[loaded], frame[c.TOKENS].to_numpy(np.int64)[loaded]
     return {
         name: Amount(int((part == place).sum()), int(tokens[part == place].sum()))
         for place, name in enumerate(PARTS)
     }
 
 
+def loaded_at_start(frame: pd.DataFrame) -> Mask:
+    """Return which memories an agent loads at start.
+
+    The active ones; where a source loads only some of these, those. Where it loads none by itself,
+    all that are active stand for what it may recall.
+    """
+    active = frame[c.ACTIVE].to_numpy(bool)
+    if not loads_any(frame):
+        return active
+    loaded: Mask = active & frame[c.LOADED_AT_START].to_numpy(bool)
+    return loaded
+
+
+def loads_any(frame: pd.DataFrame) -> bool:
+    """Whether a source says of some memories that they are loaded at start."""
+    return c.LOADED_AT_START in frame and bool(frame[c.LOADED_AT_START].any())
+
+
 def boot_of(frame: pd.DataFrame, rows: Mask) -> Boot:
     """Return the boot context that `rows` of the frame make up."""
-    active = rows & frame[c.ACTIVE].to_numpy(bool)
-    prunable = rows & frame[c.PRUNABLE].to_numpy(bool)
-    everything, noise = amount_of(frame, active), amount_of(frame, prunable)
+    loaded = rows & loaded_at_start(frame)
+    prunable = loaded & frame[c.PRUNABLE].to_numpy(bool)
+    everything, noise = amount_of(frame, loaded), amount_of(frame, prunable)
     return Boot(
         items=everything.items,
         tokens=everything.tokens,
-        load_bearing=amount_of(frame, active & ~prunable),
+        load_bearing=amount_of(frame, loaded & ~prunable),
         prunable=noise,
         noise_by_items=noise.items / everything.items if everything.items else None,
         noise_by_tokens=noise.tokens / everything.tokens if everything.tokens else None,

@@ -17,6 +17,8 @@ from memlab.growth.context import (
     Boot,
     amount_of,
     boot_of,
+    loaded_at_start,
+    loads_any,
     part_amounts,
 )
 from memlab.growth.curve import NEVER, lifetimes, successors
@@ -82,6 +84,11 @@ class StoreSummary(Shown):
         What an agent loads at start.
     superseded : Amount
         Rows another row has replaced; no compaction reclaims them.
+    below : Amount
+        Active memories that are not loaded at start, of a source that loads some.
+    inactive : Amount
+        Memories that nothing has replaced and that are not active either, such as files that no
+        index names.
     parts : dict of str to Amount
         The boot context by :data:`PARTS`, those that are not empty.
     pace : Pace or None
@@ -96,6 +103,8 @@ class StoreSummary(Shown):
         Rows whose ``superseded_by`` names no row of the store.
     undated : int
         Rows without a usable creation time.
+    loads_any : bool
+        Whether an agent loads any at start by itself; else ``boot`` is what it recalls from.
     token_rule : str
         How tokens were counted.
     """
@@ -103,6 +112,8 @@ class StoreSummary(Shown):
     rows: Amount
     boot: Boot
     superseded: Amount
+    below: Amount
+    inactive: Amount
     parts: dict[str, Amount]
     pace: Pace | None
     forecast: Forecast
@@ -111,6 +122,7 @@ class StoreSummary(Shown):
     out_of_order: int
     dangling: int
     undated: int
+    loads_any: bool
     token_rule: str
 
     def sheet(self) -> Sheet:
@@ -144,21 +156,25 @@ def summarize(frame: pd.DataFrame, *, now: datetime, threshold: int = 50) -> Sto
     aware(now, call="memlab.summarize")
     threshold = whole_number("threshold", threshold)
     everything = np.ones(len(frame), dtype=bool)
+    active, replaced = frame[c.ACTIVE].to_numpy(bool), frame[c.SUPERSEDED_BY].notna().to_numpy()
     created = frame[c.CREATED_AT].to_numpy("datetime64[us]")
     dated = created[~np.isnat(created)]
     pace = _pace(created[frame[c.PRUNABLE].to_numpy(bool)], _instant(now))
     return StoreSummary(
         rows=amount_of(frame, everything),
         boot=boot_of(frame, everything),
-        superseded=amount_of(frame, ~frame[c.ACTIVE].to_numpy(bool)),
+        superseded=amount_of(frame, ~active & replaced),
+        below=amount_of(frame, active & ~loaded_at_start(frame)),
+        inactive=amount_of(frame, ~active & ~replaced),
         parts={part: amount for part, amount in part_amounts(frame).items() if amount.items},
         pace=pace,
         forecast=_forecast(frame, pace, now=now, threshold=threshold),
         first_at=_moment(dated.min()) if len(dated) else None,
         last_at=_moment(dated.max()) if len(dated) else None,
         out_of_order=int((dated < np.maximum.accumulate(dated)).sum()),
-        dangling=int((successors(frame)[1] < 0).sum()),
+        dangling=int((successors(frame)[1] < 0).sum() - (~active & ~replaced).sum()),
         undated=len(created) - len(dated),
+        loads_any=c.LOADED_AT_START not in frame or loads_any(frame),
         token_rule=str(frame.attrs.get(c.TOKEN_RULE, "")),
     )
 
@@ -223,9 +239,14 @@ def summary_sheet(summary: StoreSummary) -> Sheet:
     span = ""
     if summary.first_at and summary.last_at:
         span = f", {summary.first_at:%Y-%m-%d} to {summary.last_at:%Y-%m-%d}"
-    rows = [("loaded at every start", boot.items, boot.tokens)]
+    loaded = "loaded at every start" if summary.loads_any else "none loaded at start, recalled from"
+    rows = [(loaded, boot.items, boot.tokens)]
     rows += [(f"  {name}", part.items, part.tokens) for name, part in summary.parts.items()]
-    rows += [("superseded, loaded never", summary.superseded.items, summary.superseded.tokens)]
+    if summary.below.items:
+        rows.append(("active, not loaded at start", summary.below.items, summary.below.tokens))
+    rows.append(("superseded, loaded never", summary.superseded.items, summary.superseded.tokens))
+    if summary.inactive.items:
+        rows.append(("not active, loaded never", summary.inactive.items, summary.inactive.tokens))
     facts = [
         ("noise share", f"{_shares(boot.prunable, boot)}: what a cap could take away"),
         ("floor", f"{_shares(boot.load_bearing, boot)}: load-bearing, no cap goes below"),

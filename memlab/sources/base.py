@@ -264,6 +264,15 @@ class Source(Protocol):
         ...
 
 
+@runtime_checkable
+class Telling(Protocol):
+    """A source that has more to say of itself than its frame holds."""
+
+    def about(self) -> Any:
+        """Return a page that shows itself, a dataclass of facts."""
+        ...
+
+
 def at_one_moment(source: Source, look: Callable[[Reader], Result]) -> Result:
     """Return ``look(reader)`` of one moment; look again, up to five times, if somebody wrote.
 

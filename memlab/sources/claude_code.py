@@ -7,6 +7,7 @@ away, so that no line ever names a file that has gone.
 
 import json
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
@@ -14,9 +15,11 @@ from typing import Any, ClassVar, Final
 
 from memlab.moments import moment_of
 from memlab.sources.base import Watch, place_of, unwatched
+from memlab.sources.claude_facts import IndexFacts, counted, sizes, unread
 from memlab.sources.folder import FileCopy
 from memlab.sources.folder_journal import Index
 from memlab.sources.folder_moment import FolderMoment
+from memlab.sources.folder_moment import moment_of as moment_of_folder
 from memlab.sources.folder_source import FolderSource, Found, Kind
 from memlab.sources.front_matter import FrontMatter, read_front_matter
 from memlab.sources.index_links import FileNames, wikilinks_in
@@ -24,6 +27,7 @@ from memlab.sources.index_places import said_of, with_said, without_said
 from memlab.sources.load_rule import CLAUDE_CODE, LoadRule, State
 from memlab.sources.memory_index import INDEX, MemoryIndex
 from memlab.sources.transcript_times import first_heard_of, is_of_project, transcripts_of
+from memlab.store.database import again_if_changed
 
 LASTING: Final = ("user", "feedback")
 """Types of memories that are what an agent was told to do: decisions, to memlab."""
@@ -75,6 +79,22 @@ class ClaudeCode(FolderSource):
     def cap_setting(self, keep: int) -> str | None:  # noqa: ARG002 - the protocol's
         """Return None: Claude Code has no cap but what it loads of the index."""
         return None
+
+    def about(self) -> IndexFacts:
+        """Return what there is to say of the index.
+
+        Raises
+        ------
+        StoreError
+            When the folder cannot be read.
+        """
+
+        def look() -> IndexFacts:
+            kind = ClaudeFolder(self.path, self._rule)
+            with moment_of_folder(self.path, kind.index) as moment:
+                return kind.facts(moment, self.name)
+
+        return again_if_changed(look)
 
 
 class ClaudeFolder:
@@ -154,6 +174,37 @@ class ClaudeFolder:
     def name_of(self, key: str) -> str:
         """Return the name of a memory's file."""
         return key
+
+    def facts(self, moment: FolderMoment, name: str) -> IndexFacts:
+        """Return what there is to say of the index at a moment."""
+        heads = {
+            each: read_front_matter(_text(moment.read(each)))
+            for each in moment.names
+            if is_memory(each)
+        }
+        names = names_in(self._folder, heads)
+        index = MemoryIndex(b"" if moment.index is None else moment.index.data, self._rule)
+        whole = replace(index, rule=LoadRule(len(index.raw) + 1, 2 * len(index.raw) + 1))
+        named = index.named(names)
+        cut = [each for each in index.blocks if each.state is State.CUT and each.files(names)]
+        seen = {file for file, blocks in named.items() if any(b not in cut for b in blocks)}
+        found = self.memories(moment)
+        listing = moment.listing
+        return IndexFacts(
+            folder=name,
+            rule=self._rule,
+            **sizes(index.loaded, whole.loaded, index.states),
+            files=len(heads),
+            named=len(named),
+            cut=tuple((each.number, _readable(each.text.strip())) for each in cut),
+            cut_files=tuple(sorted(named.keys() - seen)),
+            unnamed=tuple(sorted(heads.keys() - named.keys())),
+            dangling=tuple((n, _readable(target)) for n, target in index.dangling(names)),
+            dated=counted([each.place["dated"] for each in found]),
+            broken={each: head.problem for each, head in heads.items() if head.problem},
+            not_read=unread((listing.links, listing.folders, listing.others)),
+            pending=moment.is_pending,
+        )
 
     def _created(self, name: str, head: FrontMatter, written: int) -> tuple[datetime, str]:
         """Return when a file was first there as far as is known, and how that is known.

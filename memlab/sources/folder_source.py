@@ -6,7 +6,7 @@ as far as that is known from elsewhere, belongs to its place.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from os import PathLike, fspath
 from pathlib import Path
@@ -34,7 +34,13 @@ from memlab.sources.folder import FileCopy, is_file_name
 from memlab.sources.folder_change import Coming, FolderChange, Leaving, changed_folder
 from memlab.sources.folder_journal import Index
 from memlab.sources.folder_moment import FolderMoment, moment_now, moment_of
-from memlab.store.records import encoded, fingerprint_of, jsonable, with_place
+from memlab.store.records import (
+    encoded,
+    fingerprint_of,
+    jsonable,
+    with_place,
+    without_place,
+)
 
 _ROWS_AT_ONCE: Final = 1_000
 _DERIVED: Final = "\0"
@@ -106,8 +112,9 @@ class FolderSource:
 
     @property
     def name(self) -> str:
-        """The path as it was given."""
-        return self._where
+        """The absolute path, with the scheme where one was given."""
+        scheme = f"{self.scheme}:"
+        return f"{scheme}{self.path}" if self._where.startswith(scheme) else str(self.path)
 
     @property
     def path(self) -> Path:
@@ -164,7 +171,15 @@ class FolderSource:
         row = self.kind.row(*_kept(record))
         return Facts(row["memory_id"], row["kind"], row["tags_json"])
 
-    def make(self, path: Path, records: Callable[[], Iterator[tuple[Key, bytes]]]) -> int:  # noqa: ARG002 - the protocol's
+    def lasting(self, record: bytes) -> bytes:
+        """Return a record without its place: use changes nothing of a file."""
+        return without_place(record)
+
+    def make(
+        self,
+        path: Path,
+        records: Iterable[tuple[Key, bytes]],  # noqa: ARG002 - as other sources do
+    ) -> int:
         """Refuse: a store of this kind is a folder, not a file.
 
         Raises
@@ -173,8 +188,10 @@ class FolderSource:
             Always.
         """
         raise UnsafeDeletionError(
-            f"{path} would be a file and a store of this kind is a folder; nothing was restored",
-            instead="restore into the folder that it came from, or export the archive",
+            f"{path} would be a file, and memories of this kind live in a folder; nothing was "
+            "restored: restore into the folder they came from, or write them to a .jsonl file with "
+            "memlab archive --export",
+            instead="memlab archive STORE --export memories.jsonl",
         )
 
     def cap_setting(self, keep: int) -> str | None:

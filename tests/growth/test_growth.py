@@ -387,3 +387,26 @@ def test_rows_that_could_not_be_read_are_kept_and_shown_apart(tmp_path: Path) ->
     assert summary.boot.prunable.items == 2
     assert summary.undated == 1
     assert growth_curve(frame)[[c.PRUNABLE, c.LOAD_BEARING]].iloc[-1].tolist() == [2, 2]
+
+
+def test_the_boot_context_is_what_a_source_loads_of_the_active_memories() -> None:
+    frame = make_frame("m1", "m2", row("d", kind="semantic"), "m4", "m5")
+    frame[c.ACTIVE] = [True, True, True, True, False]
+    frame[c.PRUNABLE] = frame[c.ACTIVE] & ~frame[c.LOAD_BEARING]
+    frame[c.LOADED_AT_START] = [True, False, True, True, False]
+    summary = summarize(frame, now=NOW)
+    assert (summary.boot.items, summary.boot.prunable.items) == (3, 2)
+    assert summary.below == summary.inactive == Amount(1, 10)
+    assert (summary.superseded.items, summary.dangling) == (0, 0)
+    assert boot_context(frame)[c.ITEMS].sum() == 3
+    assert "active, not loaded at start      1" in str(summary)
+    assert "not active, loaded never         1" in str(summary)
+
+
+def test_where_nothing_is_loaded_by_itself_the_active_memories_are_recalled_from() -> None:
+    frame = make_frame("m1", "m2")
+    frame[c.LOADED_AT_START] = False
+    summary = summarize(frame, now=NOW)
+    assert summary.boot.items == 2
+    assert "none loaded at start, recalled from" in str(summary)
+    assert summary.below.items == 0

@@ -33,7 +33,7 @@ from memlab.sources.claude_code import ClaudeCode
 from memlab.sources.load_rule import LoadRule
 from memlab.sources.memory_index import MemoryIndex
 from memlab.store.records import fingerprint_of
-from sources.conformance import Conformance, Lab, titles, together
+from sources.conformance import Compacted, Lab, titles, together
 
 
 class ClaudeCodeLab:
@@ -96,7 +96,7 @@ class ClaudeCodeLab:
         return found
 
 
-class TestClaudeCode(Conformance):
+class TestClaudeCode(Compacted):
     lab_type = ClaudeCodeLab
 
     def test_a_reader_sees_one_moment_while_a_writer_writes(self, lab: Lab) -> None:

@@ -23,7 +23,7 @@ from memlab.sources.base import Key
 from memlab.sources.odek import Odek
 from memlab.sources.odek_index import EpisodeIndex
 from memlab.store.records import fingerprint_of
-from sources.conformance import Conformance
+from sources.conformance import Compacted
 
 TEXTS = (
     "fixed the build\nby pinning the compiler",
@@ -77,7 +77,7 @@ class OdekLab:
         return found
 
 
-class TestOdek(Conformance):
+class TestOdek(Compacted):
     lab_type = OdekLab
 
 

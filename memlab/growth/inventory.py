@@ -1,0 +1,150 @@
+"""Which stores there are below a folder, a line each."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from os import PathLike
+from pathlib import Path
+
+import pandas as pd
+
+from memlab import columns as col
+from memlab.errors import MemlabError, StoreError
+from memlab.frame.loading import load
+from memlab.sources.finding import find_below, usual_places
+from memlab.sources.opening import ADAPTERS, made_by
+from memlab.sources.recognising import Recognised
+from memlab.text import Sheet, Shown, Table
+
+_BESIDE = ("", "-wal")
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A store that was found.
+
+    Parameters
+    ----------
+    what : str
+        Whose it is.
+    where : str
+        Its path, as every command takes it.
+    memories : int or None
+        None where it cannot be read.
+    tokens_at_start : int or None
+        What an agent loads of it at start.
+    last_written : datetime or None
+        The newest time of its files, in UTC.
+    problem : str
+        Why it cannot be read; empty where it can.
+    """
+
+    what: str
+    where: str
+    memories: int | None
+    tokens_at_start: int | None
+    last_written: datetime | None
+    problem: str
+
+
+@dataclass(frozen=True, repr=False)
+class Inventory(Shown):
+    """What was found.
+
+    Parameters
+    ----------
+    searched : tuple of str
+        The folders that were looked through.
+    stores : tuple of Store
+        In order of their paths.
+    shut : tuple of str
+        Folders that could not be entered.
+    """
+
+    searched: tuple[str, ...]
+    stores: tuple[Store, ...]
+    shut: tuple[str, ...]
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row for each store, with the fields of :class:`Store`."""
+        names = list(Store.__dataclass_fields__)
+        rows = [[getattr(store, name) for name in names] for store in self.stores]
+        dtypes = {"memories": "Int64", "tokens_at_start": "Int64", "last_written": col.TIME}
+        return pd.DataFrame(rows, columns=names).astype(dtypes)
+
+    def sheet(self) -> Sheet:
+        """Return the inventory as a page; paths are whole, for a person copies them."""
+        facts = [("searched", ", ".join(self.searched) or "nothing: none of the places is there")]
+        if self.shut:
+            facts.append(("not entered", ", ".join(self.shut)))
+        header = ("what", "memories", "tokens at start", "last written", "where")
+        table = Table("", header, [_row(store) for store in self.stores], whole=True)
+        problems = [(store.where, store.problem) for store in self.stores if store.problem]
+        wrong = Table("cannot be read", (), problems, whole=True)
+        count = len(self.stores)
+        return Sheet(
+            f"{count:,} store{'s' * (count != 1)}", facts, [table] + [wrong] * bool(problems)
+        )
+
+
+def find_stores(folder: str | PathLike[str] | None = None) -> Inventory:
+    """Look for stores below a folder, and read what each holds. Nothing is written.
+
+    Parameters
+    ----------
+    folder : str or Path, optional
+        Where to look; by default the places where the systems that memlab knows put their stores.
+        Links below it are not followed.
+
+    Raises
+    ------
+    StoreError
+        When there is no such folder.
+    """
+    places = usual_places() if folder is None else [Path(folder).expanduser()]
+    there = [place for place in places if place.is_dir()]
+    if folder is not None and not there:
+        raise StoreError(f"there is no folder {folder}; name one to look through")
+    search = find_below(there)
+    return Inventory(
+        tuple(map(str, there)),
+        tuple(_looked_at(each) for each in search.stores),
+        tuple(map(str, search.shut)),
+    )
+
+
+def _looked_at(found: Recognised) -> Store:
+    where, written = str(found.path), _written(found.path)
+    if found.scheme not in ADAPTERS:
+        return Store(found.what, where, None, None, written, "memlab does not read it")
+    try:
+        frame = load(made_by(str(found.scheme), where), on_bad_row="keep")
+    except MemlabError as error:
+        return Store(found.what, where, None, None, written, str(error))
+    at_start = frame[col.ACTIVE]
+    if col.LOADED_AT_START in frame:
+        at_start = at_start & frame[col.LOADED_AT_START]
+    tokens = int(frame.loc[at_start, col.TOKENS].sum())
+    return Store(found.what, where, len(frame), tokens, written, "")
+
+
+def _written(path: Path) -> datetime | None:
+    times = [file.lstat().st_mtime for file in _files(path)]
+    return datetime.fromtimestamp(max(times), UTC) if times else None
+
+
+def _files(path: Path) -> Iterator[Path]:
+    beside = [*path.iterdir()] if path.is_dir() else [Path(f"{path}{each}") for each in _BESIDE]
+    for file in beside:
+        with suppress(OSError):
+            if file.is_file() and not file.is_symlink():
+                yield file
+
+
+def _row(store: Store) -> tuple[str | int, ...]:
+    def shown(value: int | None) -> str | int:
+        return "–" if value is None else value
+
+    written = "–" if store.last_written is None else f"{store.last_written:%Y-%m-%d}"
+    return store.what, shown(store.memories), shown(store.tokens_at_start), written, store.where
