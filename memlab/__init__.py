@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from memlab.evidence.elsewhere import law
     from memlab.evidence.past import load_past
     from memlab.frame import load
-    from memlab.growth import growth_curve, summarize
+    from memlab.growth import find_stores, growth_curve, summarize
     from memlab.items import MemoryItem, MemoryKind, MemoryProvenance, is_load_bearing_memory
     from memlab.lifecycle import LifecycleStore
     from memlab.policies import (
@@ -64,6 +64,7 @@ __all__ = [
     "diagnose",
     "explore",
     "find_references",
+    "find_stores",
     "growth_curve",
     "is_load_bearing_memory",
     "law",
@@ -88,7 +89,7 @@ _get, __dir__ = lazy_names(
         "evidence.elsewhere": "law",
         "evidence.past": "load_past",
         "frame": "load",
-        "growth": "growth_curve summarize",
+        "growth": "find_stores growth_curve summarize",
         "items": "MemoryItem MemoryKind MemoryProvenance is_load_bearing_memory",
         "lifecycle": "LifecycleStore",
         "policies": (

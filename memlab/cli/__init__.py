@@ -14,6 +14,7 @@ COMMANDS: Final = {
     "compact": "compact.compact",
     "compare": "compare.compare",
     "doctor": "doctor.doctor",
+    "find": "find.find",
     "finish": "apply.finish_plan",
     "floor": "floor.floor",
     "lab": "lab.lab",

@@ -2,11 +2,18 @@
 
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from memlab.cli.find import inventory_lines
 from memlab.cli.options import STORE, json_option, moment_for, store_or_bundled
 from memlab.cli.output import print_json, print_lines
+from memlab.errors import StoreError
+from memlab.sources.base import Telling
+
+if TYPE_CHECKING:
+    from memlab.growth import Inventory
 
 
 @click.command(short_help="Show what an agent loads at every start.")
@@ -22,18 +29,39 @@ from memlab.cli.output import print_json, print_lines
 def show(store: Path | None, threshold: int, as_json: bool) -> None:
     """Show what an agent loads from STORE at every start, and how much of it is noise.
 
-    Without STORE, the bundled two years.
+    What STORE is is found out by looking; a folder that holds several lists them. Without STORE,
+    the bundled two years.
     """
     from memlab.frame.loading import load
     from memlab.growth import summarize
+    from memlab.sources.opening import open_source
 
     path = store_or_bundled(store)
-    frame = load(path)
+    if (inside := _stores_inside(path)) is not None:
+        print_json(inside) if as_json else print_lines(*inventory_lines(inside))
+        return
+    frame, source = load(path), open_source(path)
+    about = source.about() if isinstance(source, Telling) else None
     summary = summarize(frame, now=moment_for(store, frame), threshold=threshold)
     if as_json:
-        print_json({"store": str(path), "summary": summary})
+        told = {} if about is None else {"about": about}
+        print_json({"store": str(path), "summary": summary, **told})
         return
-    print_lines(str(path), *str(summary).splitlines(), "", *_next_lines(store))
+    also = [] if about is None else ["", *str(about).splitlines()]
+    print_lines(str(path), *str(summary).splitlines(), *also, "", *_next_lines(store))
+
+
+def _stores_inside(path: Path) -> "Inventory | None":
+    """Return the stores below a folder that is none itself; None for anything else."""
+    from memlab.growth import find_stores
+    from memlab.sources.recognising import recognise
+
+    if not path.is_dir() or recognise(path) is not None:
+        return None
+    found = find_stores(path)
+    if not found.stores:
+        raise StoreError(f"{path} is a folder without a store in it; name a store, or its folder")
+    return found
 
 
 def _next_lines(store: Path | None) -> list[str]:
