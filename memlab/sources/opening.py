@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, cast
 
 from memlab.arguments import refusal
-from memlab.errors import MemlabError
+from memlab.errors import MemlabError, StoreError
 from memlab.sources.base import Source
 from memlab.sources.recognising import recognise
 from memlab.store import SqliteMemoryStore
@@ -81,4 +81,18 @@ def made_by(scheme: str, where: str | PathLike[str] | SqliteMemoryStore) -> Sour
 def _kind_of(path: Path) -> str:
     """Return the scheme that a bare path stands for; what cannot be looked at is for it to say."""
     found = recognise(path)
-    return found.scheme if found is not None and found.scheme in ADAPTERS else "file"
+    if found is None or found.scheme is None:
+        return "file"
+    if found.scheme not in ADAPTERS:
+        raise StoreError(
+            f"{path} is a database of {found.what}, which memlab knows and does not read; "
+            f"{_INSTEAD[found.scheme]}"
+        )
+    return found.scheme
+
+
+_INSTEAD: Final = {
+    "claude-mem": "how many observations it loads at start is CLAUDE_MEM_CONTEXT_OBSERVATIONS in "
+    "settings.json beside it",
+    "mcp-memory": "it loads nothing at start by itself",
+}

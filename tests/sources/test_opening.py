@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from claude_store import as_found
 from odek_store import write_odek
-from stores import episodes, write_rows
+from stores import episodes, run_sql, write_rows
 
 from memlab import SqliteMemoryStore
-from memlab.errors import MemlabError
+from memlab.errors import MemlabError, StoreError
 from memlab.sources.claude_code import ClaudeCode
 from memlab.sources.memory_items import MemoryItems
 from memlab.sources.odek import Odek
@@ -54,6 +54,20 @@ def test_a_bare_path_is_looked_at(tmp_path: Path) -> None:
     assert isinstance(open_source(tmp_path), MemoryItems)  # which says that it is a folder
     assert isinstance(open_source(as_found(tmp_path / "memory", 1)), ClaudeCode)
     assert isinstance(open_source(write_odek(tmp_path / "odek", ["one"])), Odek)
+
+
+def test_a_database_that_is_known_and_not_read_is_called_by_its_name(tmp_path: Path) -> None:
+    run_sql(
+        tmp_path / "claude-mem.db",
+        "CREATE TABLE observations (id, memory_session_id, created_at_epoch)",
+        "CREATE TABLE sdk_sessions (id, memory_session_id)",
+        "CREATE TABLE memory_items (id, project_id)",
+    )
+    with pytest.raises(StoreError, match=r"of claude-mem.*CLAUDE_MEM_CONTEXT_OBSERVATIONS"):
+        open_source(tmp_path / "claude-mem.db")
+    run_sql(tmp_path / "vec.db", "CREATE TABLE memories (content_hash, content, memory_type)")
+    with pytest.raises(StoreError, match="of mcp-memory-service"):
+        open_source(tmp_path / "vec.db")
 
 
 @pytest.mark.parametrize("content", [b"", b"no database, but long enough to be one" * 30])
