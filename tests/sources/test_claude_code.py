@@ -504,3 +504,28 @@ def test_what_is_deleted_and_put_back_keeps_owner_mode_and_time(folder: Path) ->
         assert getattr(after, name) == getattr(before, name)
     index = (folder / "MEMORY.md").stat()
     assert (index.st_mode & 0o777, index.st_uid) == (0o640, before.st_uid)
+
+
+def test_five_hundred_memories_of_two_hundred_sessions_are_kept_by_when_they_were_written(
+    folder: Path,
+) -> None:
+    order = [(number * 7) % 500 for number in range(500)]
+    for place, number in enumerate(order):
+        kind = "feedback" if number % 50 == 0 else "project"
+        session = f"s{place * 2 // 5}"
+        write_memory(folder, f"f{number}.md", memory("m", kind, session=session), at(9_000))
+        lines = call("Write", folder / f"f{number}.md", at(place), session, place)
+        write_transcript(folder.parent, session, lines)
+    write_index(folder, [f"- [T](f{number}.md)" for number in range(500)])
+    assert len(list(folder.parent.glob("*.jsonl"))) == 200
+    frame = memlab.load(folder)
+    assert frame["memory_id"].tolist() == [f"f{number}.md" for number in order]
+    assert frame["loaded_at_start"].sum() == 200
+    before = files_of(folder)
+    receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(100)))
+    prunable = [number for number in order if number % 50]
+    left = set(prunable[-100:]) | {number for number in order if number % 50 == 0}
+    assert index_lines(folder) == [f"- [T](f{number}.md)" for number in sorted(left)]
+    assert {name for name in files_of(folder) if name != "MEMORY.md"} == {f"f{n}.md" for n in left}
+    assert memlab.restore(receipt) == 390
+    assert files_of(folder) == before
