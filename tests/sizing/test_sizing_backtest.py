@@ -53,7 +53,7 @@ def test_seventeen_cuts_in_twenty_of_real_histories_reach_their_target(real_stor
     tests = pd.concat([backtest_cap(load(real_store(name))) for name in REAL])
     assert set(tests["verdict"]) <= {"ok", "from-other-projects"}
     assert tests["reached"].mean() >= 0.85
-    assert (tests["keep_recent"] / tests["needed"]).median() < 2.4
+    assert (tests["keep_recent"] / tests["needed"]).median() < 2.5
 
 
 def steady() -> tuple[pd.DataFrame, pd.DataFrame]:
