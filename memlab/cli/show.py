@@ -14,6 +14,7 @@ from memlab.sources.base import Telling
 
 if TYPE_CHECKING:
     from memlab.growth import Inventory
+    from memlab.sources.base import Source
 
 
 @click.command(short_help="Show what an agent loads at every start.")
@@ -51,12 +52,12 @@ def show(store: Path | None, threshold: int, as_json: bool) -> None:
     print_lines(str(path), *str(summary).splitlines(), *also, "", *_next_lines(store))
 
 
-def _stores_inside(path: Path) -> "Inventory | None":
+def _stores_inside(path: "Path | Source") -> "Inventory | None":
     """Return the stores below a folder that is none itself; None for anything else."""
     from memlab.growth import find_stores
     from memlab.sources.recognising import recognise
 
-    if not path.is_dir() or recognise(path) is not None:
+    if not isinstance(path, Path) or not path.is_dir() or recognise(path) is not None:
         return None
     found = find_stores(path)
     if not found.stores:
