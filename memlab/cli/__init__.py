@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "find": "find.find",
     "finish": "apply.finish_plan",
     "floor": "floor.floor",
+    "harvest": "harvest.harvest",
     "lab": "lab.lab",
     "report": "report.report",
     "restore": "restore.restore_plan",

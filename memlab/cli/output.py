@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from datetime import datetime
+from pathlib import PurePath
 from typing import Any
 
 import click
@@ -33,4 +34,6 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
-    return value.isoformat() if isinstance(value, datetime) else value
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value) if isinstance(value, PurePath) else value

@@ -35,6 +35,8 @@ MAINTENANCE: Final = "maintenance"
 """A read that ended in an edit of what was read."""
 OWN_SESSION: Final = "own session"
 """A read in the session that had written the memory."""
+WRITE: Final = "write"
+"""Not a read: a change of a memory, which a harvest remembers to judge later reads by."""
 APART: Final = {MAINTENANCE: "ended in an edit", OWN_SESSION: "in the session that wrote it"}
 """Kinds of read that are no later need."""
 
@@ -153,7 +155,7 @@ class _Log:
         )
         frame[AT] = frame[AT].dt.tz_localize("UTC")
         again = frame[_ID].notna() & frame[_ID].duplicated(keep="last")
-        left_out = set(APART) - ({MAINTENANCE} if maintenance else set())
+        left_out = {WRITE, *APART} - ({MAINTENANCE} if maintenance else set())
         reads = frame.loc[~again & ~frame[KIND].isin(left_out), [MEMORY_ID, AT, SESSION]]
         reads = reads.reset_index(drop=True)
         reads.attrs[PASSED_OVER] = dict(self.passed_over)

@@ -1,0 +1,279 @@
+"""Gather what an agent read into an access log, whatever system the agent writes it down in."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from memlab.columns import AT, MEMORY_ID, SESSION, TIME
+from memlab.errors import MemlabError
+from memlab.evidence.access_log import AccessLog, log_parts
+from memlab.evidence.chances import describe_chances, reading_chances
+from memlab.evidence.harvest.found import Asked, Found, Progress, Read, Way, moment, unheard
+from memlab.evidence.harvest.lines import LineReader, text
+from memlab.evidence.harvest.postgres import is_server, shown
+from memlab.evidence.harvest.table import way_for
+from memlab.evidence.reads import APART, READ, apart_of
+from memlab.text import Sheet, Shown, Table
+
+
+@dataclass(frozen=True, repr=False)
+class Harvest(Shown):
+    """What one harvest found and what of it is new.
+
+    Attributes
+    ----------
+    source : str
+        Where it looked; a server without its password.
+    way : str
+        The kind of source, in words.
+    log : Path
+        The access log; :func:`memlab.read_access_log` reads it.
+    reads, new : int
+        How many reads the source shows that are later needs, and how many of them the log did not
+        have.
+    kept : int
+        How many reads of the log its source no longer shows.
+    apart, new_apart : dict
+        Kind -> how many reads are no later need, and how many of them are new.
+    by : dict
+        How memories were read -> how many of `reads`.
+    memories : int
+        How many memories `reads` are of.
+    first, last : datetime or None
+        Of `reads`.
+    left_out : dict
+        Reason -> how many calls, results or lines are no read.
+    chances : str
+        Which memories were read and which could not have been, where the source tells which there
+        are.
+    notes : tuple of str
+        What to know about such a source.
+    files, bytes : int
+        How much was read.
+    """
+
+    source: str
+    way: str
+    log: Path
+    reads: int
+    new: int
+    kept: int
+    apart: dict[str, int]
+    new_apart: dict[str, int]
+    by: dict[str, int]
+    memories: int
+    first: datetime | None
+    last: datetime | None
+    left_out: dict[str, int]
+    chances: str = ""
+    notes: tuple[str, ...] = field(default_factory=tuple)
+    files: int = 0
+    bytes: int = 0
+
+    def sheet(self) -> Sheet:
+        """Return what is shown of it."""
+        facts = [("reads", self._reads())]
+        if self.by:
+            facts.append(("by", ", ".join(f"{name} {count:,}" for name, count in self.by.items())))
+        for kind, words in APART.items():
+            if self.apart.get(kind):
+                facts.append(("kept apart", f"{self.apart[kind]:,} {words}"))
+        if self.chances:
+            facts.append(("memories", self.chances))
+        facts.append(("log", f"{self.log}: {self._added()}"))
+        looked = f", {_counted(self.files, 'file', 'files')}, {_megabytes(self.bytes)}"
+        facts += [("" if place else "to know", note) for place, note in enumerate(self.notes)]
+        rows = [(count, why) for why, count in self.left_out.items()]
+        tables = [Table("not counted", (), rows)] if rows else []
+        return Sheet(f"{self.source}: {self.way}{looked if self.files else ''}", facts, tables)
+
+    def _reads(self) -> str:
+        if self.first is None or self.last is None:
+            return "none"
+        return (
+            f"{self.reads:,}, of {_counted(self.memories, 'memory', 'memories')}, "
+            f"{self.first:%Y-%m-%d} to {self.last:%Y-%m-%d}"
+        )
+
+    def _added(self) -> str:
+        new = f"{self.new:,} new" if self.new else "nothing new"
+        kept = f", {self.kept:,} kept that the source no longer shows" if self.kept else ""
+        return new + kept
+
+
+def harvest_reads(
+    source: str | Path,
+    log: Path | str | None = None,
+    *,
+    transcripts: Path | str | None = None,
+    progress: Progress = unheard,
+) -> Harvest:
+    """Append the reads that an agent's system wrote down to an access log.
+
+    The source is only read. What the log has already is not added again, and what it has stays,
+    whether the source still shows it or not: run it as often as the source forgets.
+
+    Parameters
+    ----------
+    source : str or Path
+        A Claude Code memory folder, a claude-mem, mcp-memory-service or LangGraph database, Codex's
+        folder, an OpenClaw workspace, or the URL of a PostgreSQL database of MemForge or LangGraph.
+    log : Path or str, optional
+        The log; :func:`default_log` by default. Reads that are no later need are kept in a file
+        beside it whose name ends in ``.apart``.
+    transcripts : Path or str, optional
+        The folder that Claude Code's transcripts or Codex's sessions lie in, when it is not the
+        usual one.
+    progress : callable
+        Is told how many bytes were read, and how many there are.
+
+    Returns
+    -------
+    Harvest
+        Counts of everything found and left out.
+
+    Raises
+    ------
+    MemlabError
+        When the source is none of these or cannot be read, or the log cannot be written.
+    """
+    asked = Asked(str(source), None if transcripts is None else Path(transcripts), progress)
+    way = way_for(asked)
+    path = default_log(asked.source) if log is None else Path(log)
+    for existing in (path, apart_of(path)):
+        if os.path.lexists(existing):
+            AccessLog(existing).close()  # refused now rather than after minutes of reading
+    before = _Before(_known(path), _known(apart_of(path)))
+    found = way.find(replace(asked, before=before.every))
+    return _told(asked, way, found, path, _append(found, path, before))
+
+
+def default_log(source: str) -> Path:
+    """Return where a harvest of a source goes: beside it, ``<name>.reads.log``.
+
+    Raises
+    ------
+    MemlabError
+        When the source is a server, which has no place beside it.
+    """
+    if is_server(source):
+        raise MemlabError(f"{shown(source)} is a server; name a file for the reads with -o LOG")
+    path = Path(source).expanduser().resolve()
+    return path.with_name(f"{path.name}.reads.log")
+
+
+class _Before(NamedTuple):
+    """What a log held before a harvest, by id: reads that count, and what is kept apart."""
+
+    counted: dict[str, Read]
+    apart: dict[str, Read]
+
+    @property
+    def every(self) -> dict[str, Read]:
+        return {**self.counted, **self.apart}
+
+
+class _Added(NamedTuple):
+    """What a harvest wrote: new reads, and new ones that are no later need, by kind."""
+
+    reads: int
+    apart: dict[str, int]
+    kept: int
+    """Reads of the log that the source no longer shows."""
+
+
+def _append(found: Found, path: Path, before: _Before) -> _Added:
+    """Write what is new; say in the log of a read that it has since turned out to be none."""
+    counted = {name for name, read in before.counted.items() if read.kind == READ}
+    known = before.every
+    new = [read for read in found.reads if read.id not in known]
+    no_longer = [read for read in found.apart if read.id in counted]
+    new_apart = [read for read in found.apart if read.id not in before.apart]
+    writes = [write for write in found.writes if write.id not in before.apart]
+    if new_apart or writes:
+        with AccessLog(apart_of(path)) as apart:
+            apart.extend(map(_entry, [*new_apart, *writes]))
+    with AccessLog(path) as log:
+        log.extend(map(_entry, [*no_longer, *new]))
+    gone = counted - {read.id for read in (*found.reads, *found.apart)}
+    return _Added(len(new), _counts(read.kind for read in new_apart), len(gone))
+
+
+def _known(path: Path) -> dict[str, Read]:
+    """Return every use that a log names, by its id; the last line of an id stands."""
+    known: dict[str, Read] = {}
+    lines = LineReader([], unheard, Counter())
+    nothing = Found()
+    for part in log_parts(path):
+        for line in lines.objects(part, lambda _: True):
+            name, at = text(line.get("id")), moment(line.get(AT), nothing)
+            if name and at is not None:
+                session, kind = text(line.get(SESSION)) or None, text(line.get("kind")) or READ
+                how = text(line.get("how"))
+                known[name] = Read(text(line.get(MEMORY_ID)), at, name, how, session, kind)
+    return known
+
+
+def _entry(read: Read) -> dict[str, str]:
+    entry = {MEMORY_ID: read.memory_id, AT: read.at.isoformat(), "how": read.how, "id": read.id}
+    if read.session is not None:
+        entry[SESSION] = read.session
+    if read.kind != READ:
+        entry["kind"] = read.kind
+    return entry
+
+
+def _told(asked: Asked, way: Way, found: Found, log: Path, added: _Added) -> Harvest:
+    notes = list(found.notes)
+    if found.without_zone:
+        notes.insert(0, f"{found.without_zone:,} times without a zone were taken as UTC")
+    return Harvest(
+        source=shown(asked.source) if is_server(asked.source) else asked.source,
+        way=way.name,
+        log=log,
+        reads=len(found.reads),
+        new=added.reads,
+        kept=added.kept,
+        apart=_counts(read.kind for read in found.apart),
+        new_apart=added.apart,
+        by=_counts(read.how for read in found.reads),
+        memories=len({read.memory_id for read in found.reads}),
+        first=min((read.at for read in found.reads), default=None),
+        last=max((read.at for read in found.reads), default=None),
+        left_out={why: n for why, n in found.left_out.most_common() if n},
+        chances=_chances(found),
+        notes=tuple(notes),
+        files=found.files,
+        bytes=found.bytes,
+    )
+
+
+def _counts(words: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(words).most_common())
+
+
+def _chances(found: Found) -> str:
+    if found.memories is None:
+        return ""
+    log = pd.DataFrame(
+        {
+            MEMORY_ID: pd.array([read.memory_id for read in found.reads], dtype="str"),
+            AT: pd.array([read.at for read in found.reads], dtype=TIME),
+            SESSION: pd.array([read.session for read in found.reads], dtype="str"),
+        }
+    )
+    return describe_chances(reading_chances(found.memories, log))
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

@@ -1,0 +1,57 @@
+"""The table of sources: who reads what."""
+
+from typing import Final
+
+from memlab.errors import MemlabError
+from memlab.evidence.harvest import (
+    claude_code,
+    claude_mem,
+    codex,
+    langgraph,
+    mcp_memory,
+    memforge,
+    openclaw,
+)
+from memlab.evidence.harvest.databases import tables_of
+from memlab.evidence.harvest.found import Asked, Way
+from memlab.evidence.harvest.postgres import is_server, shown
+
+WAYS: Final = (
+    Way(memforge.NAME, memforge.recognises, memforge.find),
+    Way(langgraph.NAME, langgraph.recognises, langgraph.find),
+    Way(claude_mem.NAME, claude_mem.recognises, claude_mem.find),
+    Way(mcp_memory.NAME, mcp_memory.recognises, mcp_memory.find),
+    Way(codex.NAME, codex.recognises, codex.find),
+    Way(openclaw.NAME, openclaw.recognises, openclaw.find),
+    Way(claude_code.NAME, claude_code.recognises, claude_code.find),
+)
+"""In the order in which they are asked; a workspace and a memory folder can look alike."""
+
+_OWN_STORE: Final = "memory_items"
+
+
+def way_for(asked: Asked) -> Way:
+    """Return how a source is harvested.
+
+    Raises
+    ------
+    MemlabError
+        When it is of no kind that is known; says what would help.
+    """
+    for way in WAYS:
+        if way.recognises(asked):
+            return way
+    if is_server(asked.source):
+        raise MemlabError(
+            f"{shown(asked.source)} has neither MemForge's retrieval_log nor LangGraph's store; "
+            "check the database and the role"
+        )
+    if not asked.path.exists():
+        raise MemlabError(f"there is no {asked.source}; check the path")
+    if _OWN_STORE in tables_of(asked.path):
+        raise MemlabError(
+            f"{asked.source} is an agent's own store, which writes down no reads; give it a log: "
+            "SqliteMemoryStore(path, access_log=memlab.AccessLog('reads.log'))"
+        )
+    kinds = ", ".join(way.name for way in WAYS)
+    raise MemlabError(f"{asked.source} is none of what can be harvested: {kinds}")

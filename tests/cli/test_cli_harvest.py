@@ -1,0 +1,106 @@
+"""``memlab harvest`` as a person types it, and ``memlab size`` on what it wrote."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from stores import episodes, write_rows
+from transcripts import World
+
+import memlab
+from memlab.cli import main
+from memlab.evidence.access_log import AccessLog
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    made = World(tmp_path_factory.mktemp("home"), 11, memories=30)
+    made.run(40)
+    return made
+
+
+class TestHarvest:
+    def test_it_says_what_it_found_left_out_and_wrote(self, world: World, tmp_path: Path) -> None:
+        log = tmp_path / "reads.log"
+        done = run("harvest", world.folder, "-o", log)
+        assert done.exit_code == 0
+        counted, apart = len(world.counted()), len(world.apart("maintenance"))
+        for words in (
+            f"{world.folder}: a Claude Code memory folder, ",
+            f"reads       {counted}, of ",
+            f"kept apart  {apart} ended in an edit",
+            f"log         {log}: {counted} new",
+            "Claude Code deletes transcripts after 30 days",
+            "lines that are broken or cut short",
+            f"next: memlab size STORE --log {log}",
+        ):
+            assert words in done.output
+        again = run("harvest", world.folder, "-o", log)
+        assert f"log         {log}: nothing new" in again.output
+
+    def test_json_says_the_same(self, world: World, tmp_path: Path) -> None:
+        done = json.loads(run("harvest", world.folder, "-o", tmp_path / "r.log", "--json").output)
+        assert done["reads"] == done["new"] == len(world.counted())
+        assert done["apart"]["maintenance"] == len(world.apart("maintenance"))
+        assert done["log"] == str(tmp_path / "r.log")
+        assert datetime.fromisoformat(done["first"]).tzinfo is not None
+
+    @pytest.mark.parametrize(
+        ("words", "fault"),
+        [
+            (("{}/nothing",), "there is no {}/nothing; check the path"),
+            (("{}/notes.txt",), "is none of what can be harvested"),
+            (("{}/memory.db",), "access_log=memlab.AccessLog('reads.log')"),
+            (("{}/empty",), "is none of what can be harvested"),
+            (("postgresql://me:secret@127.0.0.1:1/m",), "127.0.0.1:1/m cannot be read"),
+        ],
+    )
+    def test_a_mistake_is_one_sentence_and_exit_code_two(
+        self, tmp_path: Path, words: tuple[str, ...], fault: str
+    ) -> None:
+        (tmp_path / "notes.txt").write_text("dear diary")
+        (tmp_path / "empty").mkdir()
+        write_rows(tmp_path / "memory.db", episodes(1))
+        result = run("harvest", *(word.format(tmp_path) for word in words))
+        assert result.exit_code == 2
+        assert result.stderr.startswith("memlab: ")
+        assert result.stderr.count("\n") == 1
+        assert fault.format(tmp_path) in result.stderr
+        assert "secret" not in result.stderr
+
+
+class TestSize:
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Path:
+        return memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "memory.db")
+
+    def log(self, folder: Path, *reads: tuple[str, datetime]) -> Path:
+        with AccessLog(folder / "reads.log") as log:
+            for memory_id, at in reads:
+                log.add(memory_id, at)
+        return folder / "reads.log"
+
+    def test_a_log_of_another_store_is_said(self, store: Path, tmp_path: Path) -> None:
+        log = self.log(tmp_path, ("zz", datetime(2026, 6, 1, tzinfo=UTC)))
+        done = run("size", store, "--log", log)
+        assert done.exit_code == 0
+        assert "is it another store's log?" in done.output
+
+    def test_what_a_log_held_that_is_no_read_is_said(self, store: Path, tmp_path: Path) -> None:
+        some = memlab.load(store).memory_id.iloc[0]
+        now = datetime.now(UTC)
+        log = self.log(tmp_path, (some, now), (some, now + timedelta(days=9)), ("zz", now))
+        with log.open("a") as out:
+            out.write('{"memory_id": "a"\n{"memory_id": "a", "at": "2026-06-01T00:00:00"}\n')
+        done = run("size", store, "--log", log)
+        assert done.exit_code == 0
+        assert "1 cut short, or no JSON object" in done.output
+        assert "1 times without a zone, taken as UTC" in done.output
+        assert "1 future (log)" in done.output
+        assert "2 dangling (log)" in done.output

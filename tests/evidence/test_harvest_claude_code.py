@@ -1,0 +1,438 @@
+"""Reads of a Claude Code memory folder: every one is found, and none is made up."""
+
+import json
+import os
+import tracemalloc
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transcripts import SLUG, START, Session, World, read, write
+
+from memlab import columns as c
+from memlab.errors import MemlabError
+from memlab.evidence.harvest import claude_code
+from memlab.evidence.harvest.claude_code import shown_part
+from memlab.evidence.harvest.found import Asked
+from memlab.evidence.harvest.gather import Harvest, harvest_reads
+from memlab.evidence.harvest.lines import ANOTHER_FORMAT, BROKEN, LONGEST, UNREADABLE
+from memlab.evidence.harvest.transcripts import COPIES, FAILED, WITHOUT_RESULT
+from memlab.evidence.reads import apart_of, read_access_log
+
+Reads = set[tuple[str, datetime]]
+
+
+def exactly(reads: Reads) -> Reads:
+    """Moments as transcripts write them, in milliseconds."""
+    return {(m, at.replace(microsecond=at.microsecond // 1000 * 1000)) for m, at in reads}
+
+
+def logged(log: Path, *, maintenance: bool = False) -> Reads:
+    frame = read_access_log(log, maintenance=maintenance)
+    moments = (at.to_pydatetime() for at in frame[c.AT])
+    found = list(zip(frame[c.MEMORY_ID].tolist(), moments, strict=True))
+    assert len(found) == len(set(found))
+    return set(found)
+
+
+def harvest(world: World) -> Harvest:
+    return harvest_reads(world.folder, world.home / "reads.log")
+
+
+def contents(log: Path) -> list[bytes]:
+    return [file.read_bytes() for file in (log, apart_of(log)) if file.exists()]
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=25)
+def test_every_read_is_found_and_none_is_made_up(seed: int) -> None:
+    with TemporaryDirectory() as home:
+        world = World(Path(home), seed)
+        world.run(8)
+        found = harvest(world)
+        log = found.log
+        assert logged(log) == exactly(world.counted())
+        maintenance = exactly(world.apart("maintenance"))
+        assert logged(log, maintenance=True) == exactly(world.counted()) | maintenance
+        assert found.reads == found.new == len(world.counted())
+        assert found.apart.get("maintenance", 0) == len(maintenance)
+        assert found.apart.get("own session", 0) == len(world.apart("own session"))
+        before = contents(log)
+        assert harvest(world).new == 0
+        assert contents(log) == before
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=10)
+def test_what_was_swept_away_stays_and_is_judged_by_what_was_known(seed: int) -> None:
+    with TemporaryDirectory() as home:
+        world = World(Path(home), seed)
+        for _ in range(4):
+            world.run(3)
+            harvest(world)
+            for file in world.projects.glob("*/*.jsonl"):
+                if world.chance.random() < 0.7:
+                    file.unlink()
+        assert logged(world.home / "reads.log") == exactly(world.counted())
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=10)
+def test_transcripts_from_another_place_name_the_folder_otherwise(seed: int) -> None:
+    with TemporaryDirectory() as home:
+        called = f"/home/somebody/.claude/projects/{SLUG}/memory"
+        world = World(Path(home), seed, called=called)
+        world.run(8)
+        assert logged(harvest(world).log) == exactly(world.counted())
+
+
+def test_a_big_folder(tmp_path: Path) -> None:
+    world = World(tmp_path, 7, memories=500)
+    world.run(200, actions=40)
+    found = harvest(world)
+    assert len(world.counted()) > 500
+    assert logged(found.log) == exactly(world.counted())
+    assert found.left_out[COPIES] > 0
+    assert found.left_out[BROKEN] > 0
+
+
+class Desk:
+    """A memory folder with a few files, and transcripts written line by line."""
+
+    def __init__(self, home: Path) -> None:
+        self.world = World(home, 0, memories=4)
+        self.world.chance.random = lambda: 0.99  # type: ignore[method-assign] - nothing by chance
+
+    def session(self, name: str, project: str = SLUG) -> Session:
+        return Session(self.world, name, project)
+
+    def save(self, *sessions: Session) -> Harvest:
+        for session in sessions:
+            self.world._save(session)
+        return harvest(self.world)
+
+    @property
+    def logged(self) -> list[str]:
+        return read_access_log(self.world.home / "reads.log")[c.MEMORY_ID].tolist()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+def test_a_session_that_goes_on_and_edits_takes_its_read_back(desk: Desk) -> None:
+    session = desk.session("s1")
+    read(session, "m1.md")
+    read(session, "m2.md")
+    desk.save(session)
+    assert desk.logged == ["m1.md", "m2.md"]
+    write(session, "m1.md")
+    found = desk.save(session)
+    assert (found.new, found.new_apart) == (0, {"maintenance": 1})
+    assert desk.logged == ["m2.md"]
+    assert desk.save(session).new_apart == {}
+    log = read_access_log(desk.world.home / "reads.log", maintenance=True)
+    assert sorted(log[c.MEMORY_ID]) == ["m1.md", "m2.md"]
+
+
+def test_a_read_without_an_answer_counts_once_the_answer_is_there(desk: Desk) -> None:
+    session = desk.session("s1")
+    read(session, "m1.md")
+    answer = session.lines.pop()
+    found = desk.save(session)
+    assert found.reads == 0
+    assert found.left_out == {WITHOUT_RESULT: 1}
+    session.lines.append(answer)
+    assert desk.save(session).new == 1
+
+
+def test_the_session_of_a_copy_is_the_one_that_was_first(desk: Desk) -> None:
+    first = desk.session("s1")
+    write(first, "m1.md")
+    read(first, "m2.md")
+    second = desk.session("s2")
+    second.lines = [{**line, "sessionId": "s2"} for line in first.lines]
+    read(second, "m1.md")  # the copying session did not write it
+    read(first, "m1.md")  # the one that did, did
+    found = desk.save(first, second)
+    assert sorted(desk.logged) == ["m1.md", "m2.md"]
+    assert found.apart == {"own session": 1}
+    assert found.left_out[COPIES] == 1
+
+
+def branched(desk: Desk) -> dict[str, Session]:
+    """A session that wrote m1, and one that branched off it, read m1 and ended before it."""
+    first, second = desk.session("s1"), desk.session("s2")
+    write(first, "m1.md")
+    second.lines = [{**line, "sessionId": "s2"} for line in first.lines]
+    read(first, "m2.md")
+    read(second, "m1.md")
+    read(first, "m3.md")
+    return {"s1": first, "s2": second}
+
+
+def test_the_oldest_is_known_by_its_lines_where_files_are_as_old_as_they(desk: Desk) -> None:
+    for name, session in branched(desk).items():
+        desk.world._save(session)
+        last = datetime.fromisoformat(session.lines[-1]["timestamp"]).timestamp()
+        os.utime(desk.world.projects / SLUG / f"{name}.jsonl", (last, last))
+    assert harvest(desk.world).apart == {}
+    assert sorted(desk.logged) == ["m1.md", "m2.md", "m3.md"]
+
+
+@pytest.mark.parametrize(("older", "own"), [("s1", {}), ("s2", {"own session": 1})])
+def test_else_files_are_as_old_as_the_file_system_says(
+    desk: Desk, older: str, own: dict[str, int]
+) -> None:
+    for name, session in branched(desk).items():
+        desk.world._save(session)
+        changed = 1e9 if name == older else 2e9
+        os.utime(desk.world.projects / SLUG / f"{name}.jsonl", (changed, changed))
+    assert harvest(desk.world).apart == own
+
+
+def test_a_missing_session_id_is_the_files_name(desk: Desk) -> None:
+    session = desk.session("s1")
+    write(session, "m1.md")
+    read(session, "m1.md")
+    session.lines = [{k: v for k, v in line.items() if k != "sessionId"} for line in session.lines]
+    assert desk.save(session).apart == {"own session": 1}
+
+
+def test_a_subagent_belongs_to_the_session_that_sent_it(desk: Desk) -> None:
+    session = desk.session("s1")
+    write(session, "m1.md")
+    sent = desk.session("s1")
+    read(sent, "m1.md")
+    read(sent, "m2.md")
+    for line in sent.lines:
+        del line["sessionId"]
+    session.agents = {"agent-a": sent.lines}
+    assert desk.save(session).apart == {"own session": 1}
+    assert desk.logged == ["m2.md"]
+
+
+def test_several_results_in_one_line_are_told_apart(desk: Desk) -> None:
+    session = desk.session("s1")
+    for memory_id in ("m1.md", "m2.md"):
+        read(session, memory_id)
+    calls, answers = session.lines[::2], session.lines[1::2]
+    answers[1]["message"]["content"][0]["is_error"] = True
+    answers[0]["message"]["content"] += answers[1]["message"]["content"]
+    answers[0]["toolUseResult"] = {"type": "file_unchanged"}  # of which one, nobody knows
+    session.lines = [*calls, answers[0]]
+    found = desk.save(session)
+    assert desk.logged == ["m1.md"]
+    assert found.left_out == {FAILED: 1}
+
+
+def odd(line: dict[str, Any], **changed: Any) -> dict[str, Any]:
+    return {**line, **changed}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"message": None},
+        {"message": []},
+        {"message": {"content": None}},
+        {"message": {"content": [None, 7, "tool_use", []]}},
+        {"message": {"content": [{"type": "tool_use", "name": "Read", "input": None, "id": "x"}]}},
+        {"message": {"content": [{"type": "tool_use", "name": "Read", "input": {"file_path": 7}}]}},
+        {
+            "message": {
+                "content": [{"type": "tool_use", "name": ["Bash"], "input": {"command": []}}]
+            }
+        },
+        {"attachment": {"type": "relevant_memories", "memories": {"path": "memory/m1.md"}}},
+        {"attachment": {"type": "relevant_memories", "memories": [None, {"path": None}]}},
+        {"attachment": ["memory"]},
+    ],
+)
+def test_fields_of_another_kind_are_passed_over(desk: Desk, change: dict[str, Any]) -> None:
+    session = desk.session("s1")
+    read(session, "m1.md")
+    session.lines.insert(0, odd(session.lines[0], uuid="o", note='memory "tool_use"', **change))
+    desk.save(session)
+    assert desk.logged == ["m1.md"]
+
+
+def test_calls_without_time_or_id_are_said(desk: Desk) -> None:
+    session = desk.session("s1")
+    read(session, "m1.md")
+    read(session, "m2.md")
+    read(session, "m3.md")
+    session.lines[0]["timestamp"] = "yesterday"
+    session.lines[2]["timestamp"] = session.lines[2]["timestamp"].removesuffix("Z")
+    del session.lines[4]["message"]["content"][0]["id"]
+    found = desk.save(session)
+    assert desk.logged == ["m2.md"]
+    assert found.left_out == {"calls without a time": 1, WITHOUT_RESULT: 1}
+    assert found.notes[0] == "1 times without a zone were taken as UTC"
+
+
+def test_files_of_another_kind_cost_nothing_else(desk: Desk) -> None:
+    session = desk.session("s1")
+    read(session, "m1.md")
+    folder = desk.world.projects / SLUG
+    (folder / "noise.jsonl").write_bytes(os.urandom(2**20))
+    (folder / "empty.jsonl").touch()
+    (folder / "words.jsonl").write_text("dear diary\n" * 20_000)
+    (folder / "other.jsonl").write_text('{"event": "memory"}\n' * 3)
+    (folder / "folder.jsonl").mkdir()
+    (folder / "gone.jsonl").symlink_to("nowhere")
+    os.mkfifo(folder / "pipe.jsonl")
+    found = desk.save(session)
+    assert desk.logged == ["m1.md"]
+    assert found.left_out == {ANOTHER_FORMAT: 3, UNREADABLE: 2}
+
+
+def test_a_line_of_hundreds_of_megabytes_is_not_held_in_memory(desk: Desk) -> None:
+    session = desk.session("s1")
+    read(session, "m1.md")
+    size = 5 * LONGEST
+    with (desk.world.projects / SLUG / "huge.jsonl").open("wb") as out:
+        out.write(b'{"type":"user","x":"')
+        out.truncate(size)  # takes no room on the disk
+        out.seek(size)
+        out.write(b'"}\n{"type":"user"}\n')
+    tracemalloc.start()
+    try:
+        found = desk.save(session)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert desk.logged == ["m1.md"]
+    assert found.left_out == {"lines of over 64 MiB": 1}
+    assert most < 3 * LONGEST
+
+
+class TestFolder:
+    def test_a_project_or_all_of_them_mean_their_one_memory_folder(self, desk: Desk) -> None:
+        session = desk.session("s1")
+        read(session, "m1.md")
+        desk.save(session)
+        log = desk.world.home / "other.log"
+        assert harvest_reads(desk.world.projects / SLUG, log).new == 1
+        with pytest.raises(MemlabError, match="has several memory folders; name one"):
+            harvest_reads(desk.world.projects, log)
+        (desk.world.projects / "-other" / "memory").rename(desk.world.home / "away")
+        assert harvest_reads(desk.world.projects, desk.world.home / "third.log").new == 1
+        assert harvest_reads(desk.world.home / ".claude", log).new == 0
+
+    def test_one_that_lies_elsewhere_is_looked_for_in_the_transcripts_named(
+        self, tmp_path: Path
+    ) -> None:
+        world = World(tmp_path / "home", 3, called=str(tmp_path / "notes"))
+        world.run(6)
+        world.folder.rename(tmp_path / "notes")
+        found = harvest_reads(tmp_path / "notes", transcripts=world.projects)
+        assert found.log == tmp_path / "notes.reads.log"
+        by_path, every = logged(found.log), exactly(world.counted())
+        assert by_path <= every
+        assert len(every - by_path) < len(by_path)  # those by way of ~, where it does not lie
+
+    def test_one_at_home_is_found_by_way_of_home(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+        monkeypatch.chdir(tmp_path)
+        Path("notes").mkdir()
+        Path("notes/MEMORY.md").touch()
+        world = World(tmp_path / "made", 0, called="~/notes")
+        session = Session(world, "s1", SLUG)
+        read(session, "m1.md")
+        world._save(session)
+        (tmp_path / ".claude").symlink_to(world.home / ".claude")
+        found = harvest_reads("./notes")
+        assert found.reads == 1
+        assert found.log == tmp_path / "notes.reads.log"
+
+    def test_no_transcripts_are_said(self, tmp_path: Path) -> None:
+        (tmp_path / "notes").mkdir()
+        (tmp_path / "notes" / "MEMORY.md").touch()
+        with pytest.raises(MemlabError, match="name the folder they lie in with --transcripts"):
+            harvest_reads(tmp_path / "notes", transcripts=tmp_path / "nothing")
+        assert [each.name for each in tmp_path.iterdir()] == ["notes"]
+
+    @pytest.mark.parametrize("name", ["wörk ❤", 'q"uote', "mémoire"])
+    @pytest.mark.parametrize("as_ascii", [True, False])
+    def test_any_name_is_found_however_it_is_written(
+        self, tmp_path: Path, name: str, *, as_ascii: bool
+    ) -> None:
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "MEMORY.md").touch()
+        world = World(tmp_path / "home", 0, called=str(folder))
+        world._as_ascii = as_ascii
+        session = Session(world, "s1", SLUG)
+        read(session, "ä b.md")
+        world._save(session)
+        assert harvest_reads(folder, transcripts=world.projects).reads == 1
+
+    def test_a_windows_path_is_one(self) -> None:
+        folder = claude_code._Folder(Path("/h/.claude/projects/-w/memory"))
+        place = folder.place("C:\\Users\\x\\.claude\\projects\\-w\\memory\\a.md")
+        assert place is not None
+        assert place.name == "a.md"
+
+
+class TestShown:
+    def test_what_a_start_loads_has_two_limits(self) -> None:
+        assert shown_part("".join(f"{n}\n" for n in range(300))).split("\n")[-1] == "199"
+        long = shown_part("".join(f"{n} {'x' * 995}\n" for n in range(100, 200)))
+        assert len(long) <= 25_000
+        assert long.endswith("x\n")
+        assert len(shown_part("😀" * 20_000)) == 12_500
+
+    def test_front_matter_and_comments_do_not_count(self) -> None:
+        index = "---\nname: x\n---\n<!-- a.md\n" + "\n" * 300 + "-->\n- [B](b.md)"
+        assert shown_part(index) == "\n- [B](b.md)"
+
+    def test_memories_below_the_cut_had_no_chance(self, desk: Desk) -> None:
+        index = ["- [One](m1.md)", "see **m2.md** and [[m3]]", *["-"] * 200, "- [Four](m4.md)"]
+        (desk.world.folder / "MEMORY.md").write_text("\n".join(index))
+        session = desk.session("s1")
+        for memory_id in desk.world.memories:
+            write(session, memory_id)
+        later = desk.session("s2")
+        desk.world._now += timedelta(days=1)
+        read(later, "m1.md")
+        found = desk.save(session, later)
+        assert found.chances == (
+            "4 memories: 1 read, 2 never read, though they could have been, "
+            "1 not named in what a start loads, and never read"
+        )
+
+
+def test_nothing_of_the_source_is_changed(desk: Desk) -> None:
+    session = desk.session("s1")
+    read(session, "m1.md")
+    desk.world._save(session)
+
+    def state() -> dict[Path, tuple[int, int]]:
+        files = desk.world.projects.rglob("*")
+        return {each: (each.stat().st_mtime_ns, each.stat().st_size) for each in files}
+
+    before = state()
+    found = claude_code.find(Asked(str(desk.world.folder)))
+    assert found.reads[0].at > START.astimezone(UTC)
+    assert state() == before
+
+
+def test_lines_are_told_apart_by_more_than_line_feeds(desk: Desk) -> None:
+    session = desk.session("s1")
+    read(session, "m1.md")
+    session.lines[0]["message"]["content"].insert(0, {"type": "text", "text": "a\u2028b\x85c"})
+    desk.world._as_ascii = False
+    desk.save(session)
+    file = desk.world.projects / SLUG / "s1.jsonl"
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n"))
+    assert json.loads((desk.world.home / "reads.log").read_text())["memory_id"] == "m1.md"
+    assert harvest(desk.world).left_out == {}

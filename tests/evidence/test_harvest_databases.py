@@ -1,0 +1,246 @@
+"""Reads that other systems keep in SQLite files.
+
+The tables are made after the systems' own statements. mcp-memory-service weighs 193 MB and
+claude-mem needs npm, so neither is installed for the tests; LangGraph's own code writes its store
+where it is installed.
+"""
+
+import json
+from collections.abc import Iterable
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from sqlite3 import Connection, connect
+from typing import Any
+
+import pytest
+
+from memlab import columns as c
+from memlab.errors import MemlabError
+from memlab.evidence.harvest import langgraph, mcp_memory
+from memlab.evidence.harvest.gather import harvest_reads
+from memlab.evidence.harvest.transcripts import COPIES, FAILED
+from memlab.evidence.reads import read_access_log
+
+NOON = datetime(2026, 8, 1, 12, tzinfo=UTC)
+
+
+def database(
+    path: Path, *statements: str, rows: Iterable[tuple[str, tuple[Any, ...]]] = ()
+) -> Path:
+    with closing(connect(path)) as connection, connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        for statement in statements:
+            connection.execute(statement)
+        for statement, values in rows:
+            connection.execute(statement, values)
+    return path
+
+
+def logged(log: Path) -> list[tuple[str, datetime]]:
+    frame = read_access_log(log)
+    moments = (at.to_pydatetime() for at in frame[c.AT])
+    return list(zip(frame[c.MEMORY_ID].tolist(), moments, strict=True))
+
+
+def untouched(folder: Path) -> dict[str, int]:
+    return {each.name: each.stat().st_mtime_ns for each in folder.iterdir()}
+
+
+class TestClaudeMem:
+    TOOL = "mcp__plugin_claude-mem_mcp-search__get_observations"
+
+    @pytest.fixture
+    def source(self, tmp_path: Path) -> Path:
+        (tmp_path / ".claude-mem").mkdir()
+        sessions = "INSERT INTO sdk_sessions VALUES (?, ?)"
+        observations = "INSERT INTO observations VALUES (?, ?)"
+        return database(
+            tmp_path / ".claude-mem" / "claude-mem.db",
+            "CREATE TABLE sdk_sessions (content_session_id TEXT, memory_session_id TEXT UNIQUE)",
+            "CREATE TABLE observations (id INTEGER PRIMARY KEY, memory_session_id TEXT)",
+            "CREATE VIRTUAL TABLE observations_fts USING fts5(title)",
+            rows=[
+                (sessions, ("content-1", "memory-1")),
+                (sessions, (None, "memory-2")),
+                *((observations, (n, "memory-1" if n < 5 else "memory-2")) for n in range(1, 9)),
+            ],
+        )
+
+    def call(self, number: int, ids: Any, *, tool: str = TOOL, session: str = "s1") -> list[Any]:
+        used = {"type": "tool_use", "id": f"toolu_{number}", "name": tool, "input": {"ids": ids}}
+        result = {"type": "tool_result", "tool_use_id": f"toolu_{number}", "content": "[]"}
+        line = {"sessionId": session, "timestamp": f"2026-08-01T12:00:{number:02}Z"}
+        return [
+            {**line, "type": "assistant", "uuid": f"u{number}", "message": {"content": [used]}},
+            {**line, "type": "user", "uuid": f"r{number}", "message": {"content": [result]}},
+        ]
+
+    def write(self, source: Path, *calls: list[Any], name: str = "s1") -> None:
+        folder = source.parent.parent / ".claude" / "projects" / "-w"
+        folder.mkdir(parents=True, exist_ok=True)
+        lines = [line for call in calls for line in call]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def test_a_fetch_reads_every_id_it_asked_for(self, source: Path) -> None:
+        self.write(source, self.call(1, [5, "6", 5]), self.call(2, [7], tool="get_observations"))
+        before = untouched(source.parent)
+        found = harvest_reads(source, source.parent.parent / "reads.log")
+        assert found.way == "a claude-mem database"
+        assert [memory for memory, _ in logged(found.log)] == ["5", "6", "7"]
+        assert untouched(source.parent) == before
+        assert harvest_reads(source.parent, found.log).new == 0
+
+    def test_a_fetch_in_the_session_that_wrote_it_is_no_later_need(self, source: Path) -> None:
+        self.write(source, self.call(1, [1, 5], session="content-1"), self.call(2, [1]))
+        found = harvest_reads(source)
+        assert [memory for memory, _ in logged(found.log)] == ["5", "1"]
+        assert found.apart == {"own session": 1}
+
+    def test_other_calls_are_none(self, source: Path) -> None:
+        failed = self.call(1, [5])
+        failed[1]["message"]["content"][0]["is_error"] = True
+        self.write(
+            source,
+            failed,
+            self.call(2, [5], tool="mcp__x__timeline"),
+            self.call(3, "5"),
+            self.call(4, [None, {}, "x", -1, 2.5]),
+            self.call(5, [5], tool="my_get_observations"),
+        )
+        found = harvest_reads(source)
+        assert found.reads == 0
+        assert found.left_out == {FAILED: 1}
+
+    def test_a_copy_is_the_same_fetch(self, source: Path) -> None:
+        self.write(source, self.call(1, [5]))
+        self.write(source, self.call(1, [5], session="s2"), name="s2")
+        found = harvest_reads(source)
+        assert found.reads == 1
+        assert found.left_out == {COPIES: 1}
+
+    def test_without_transcripts_it_says_where_to_name_them(
+        self, source: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(source.parent / "nothing"))
+        with pytest.raises(MemlabError, match="with --transcripts"):
+            harvest_reads(source)
+
+
+class TestMcpMemory:
+    CREATE = """
+    CREATE TABLE memories (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, content_hash TEXT UNIQUE, content TEXT, tags TEXT,
+        memory_type TEXT, metadata TEXT, created_at REAL, updated_at REAL, deleted_at REAL,
+        store TEXT DEFAULT 'default', superseded_by TEXT
+    )"""
+
+    def make(self, folder: Path, **metadata: Any) -> Path:
+        texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in metadata.items()}
+        return database(
+            folder / "sqlite_vec.db",
+            self.CREATE,
+            rows=[
+                ("INSERT INTO memories (content_hash, metadata) VALUES (?, ?)", pair)
+                for pair in texts.items()
+            ],
+        )
+
+    def queries(self, *hours: float) -> dict[str, Any]:
+        seconds = [(NOON + timedelta(hours=hour)).timestamp() for hour in hours]
+        return {
+            "access_count": 99,
+            "access_queries": [{"query": "q", "timestamp": second} for second in seconds],
+        }
+
+    def test_the_last_queries_of_each_memory_are_its_reads(self, tmp_path: Path) -> None:
+        source = self.make(tmp_path, a=self.queries(0, 2), b=self.queries(1), c={"x": 1})
+        found = harvest_reads(source)
+        assert found.way == "an mcp-memory-service database"
+        assert logged(found.log) == [
+            (memory, NOON + timedelta(hours=hour))
+            for memory, hour in (("a", 0), ("b", 1), ("a", 2))
+        ]
+        assert not any("last 10" in note for note in found.notes)
+
+    def test_that_ten_are_kept_is_said_and_harvests_keep_more(self, tmp_path: Path) -> None:
+        source = self.make(tmp_path, a=self.queries(*range(10)))
+        found = harvest_reads(source)
+        assert found.notes[0].startswith("1 memories show their last 10 queries")
+        later = json.dumps(self.queries(*range(7, 17)))
+        database(source, rows=[("UPDATE memories SET metadata = ?", (later,))])
+        again = harvest_reads(source)
+        assert (again.new, again.kept) == (7, 7)
+        assert len(logged(found.log)) == 17
+
+    def test_what_cannot_be_read_is_counted(self, tmp_path: Path) -> None:
+        source = self.make(
+            tmp_path,
+            a='{"access_queries": [',
+            b={"access_queries": [{"query": "q"}, {"timestamp": "noon"}, {"timestamp": 1e300}, 7]},
+            c={"access_queries": {"timestamp": 1.0}},
+            d='["access_queries"]',
+        )
+        found = harvest_reads(source)
+        assert found.reads == 0
+        assert found.left_out == {mcp_memory.WITHOUT_TIME: 4, mcp_memory.BROKEN: 1}
+
+
+class TestLangGraph:
+    CREATE = """
+    CREATE TABLE store (
+        prefix text NOT NULL, key text NOT NULL, value text NOT NULL,
+        created_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP,
+        updated_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP, expires_at TIMESTAMP, ttl_minutes REAL,
+        PRIMARY KEY (prefix, key)
+    )"""
+
+    def make(self, folder: Path, *rows: tuple[str, str | None, float | None]) -> Path:
+        insert = (
+            "INSERT INTO store (prefix, key, value, updated_at, expires_at, ttl_minutes) "
+            "VALUES ('users.1', ?, '{}', '2026-08-01 12:00:00', ?, ?)"
+        )
+        return database(folder / "store.db", self.CREATE, rows=[(insert, row) for row in rows])
+
+    def test_an_expiry_that_was_put_off_is_a_read(self, tmp_path: Path) -> None:
+        source = self.make(
+            tmp_path,
+            ("read", "2026-08-01 15:00:00", 60.0),
+            ("written", "2026-08-01 13:00:00.463562+00:00", 60.0),
+            ("for good", None, None),
+            ("odd", "soon", 60.0),
+        )
+        found = harvest_reads(source)
+        assert found.way == "a LangGraph store"
+        assert logged(found.log) == [("users.1/read", NOON + timedelta(hours=2))]
+        assert found.left_out == {
+            langgraph.NOT_READ: 1,
+            langgraph.WITHOUT_EXPIRY: 1,
+            langgraph.WITHOUT_TIME: 1,
+        }
+
+    def test_every_harvest_adds_the_reads_since(self, tmp_path: Path) -> None:
+        source = self.make(tmp_path, ("a", "2026-08-01 15:00:00", 60.0))
+        found = harvest_reads(source)
+        database(source, rows=[("UPDATE store SET expires_at = '2026-08-01 17:00:00'", ())])
+        again = harvest_reads(source)
+        assert (again.new, again.kept, len(logged(found.log))) == (1, 1, 2)
+        assert harvest_reads(source).new == 0
+
+    def test_a_store_that_its_own_code_wrote(self, tmp_path: Path) -> None:
+        sqlite = pytest.importorskip("langgraph.store.sqlite")
+        path = tmp_path / "store.db"
+        with closing(self.opened(path)) as connection:
+            ttl = {"refresh_on_read": True, "default_ttl": 60}
+            store = sqlite.SqliteStore(connection, ttl=ttl)
+            store.setup()
+            for key in ("a", "b", "c"):
+                store.put(("users", "1"), key, {"text": key}, ttl=None if key == "c" else 60)
+            moved = "UPDATE store SET updated_at = datetime(updated_at, '-1 hour')"
+            connection.execute(moved + ", expires_at = datetime(expires_at, '-1 hour')")
+            store.get(("users", "1"), "a")
+        found = harvest_reads(path)
+        assert [memory for memory, _ in logged(found.log)] == ["users.1/a"]
+
+    def opened(self, path: Path) -> Connection:
+        return connect(path, check_same_thread=False, isolation_level=None)

@@ -1,0 +1,171 @@
+"""A harvest: what it recognises, what it writes, what it says."""
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from stores import episodes, write_rows
+
+from memlab import columns as c
+from memlab.errors import MemlabError
+from memlab.evidence.access_log import AccessLog
+from memlab.evidence.harvest.gather import default_log, harvest_reads
+from memlab.evidence.reads import read_access_log
+
+AT = datetime(2026, 8, 1, tzinfo=UTC)
+
+
+def workspace(folder: Path, events: int = 3) -> Path:
+    """An OpenClaw workspace, the smallest of sources."""
+    log = folder / "memory" / ".dreams" / "events.jsonl"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    event = {"type": "memory.recall.recorded", "query": "q", "resultCount": 1}
+    lines = [
+        event | {"timestamp": f"2026-08-01T09:00:{n:02}Z", "results": [{"path": f"memory/{n}.md"}]}
+        for n in range(events)
+    ]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def test_twice_in_a_row_adds_nothing(tmp_path: Path) -> None:
+    source = workspace(tmp_path / "w")
+    first = harvest_reads(source)
+    before = first.log.read_bytes()
+    again = harvest_reads(source)
+    assert (first.new, again.new, again.reads) == (3, 0, 3)
+    assert first.log.read_bytes() == before
+
+
+def test_what_the_source_forgot_is_kept_and_said(tmp_path: Path) -> None:
+    source = workspace(tmp_path / "w", events=5)
+    harvest_reads(source)
+    found = harvest_reads(workspace(source, events=2))
+    assert (found.reads, found.new, found.kept) == (2, 0, 3)
+    assert len(read_access_log(found.log)) == 5
+    assert "nothing new, 3 kept that the source no longer shows" in str(found)
+
+
+def test_a_log_that_was_rotated_is_known_as_a_whole(tmp_path: Path) -> None:
+    source = workspace(tmp_path / "w")
+    found = harvest_reads(source)
+    found.log.rename(found.log.with_name(f"{found.log.name}.1"))
+    assert harvest_reads(source).new == 0
+
+
+def test_reads_that_others_logged_stay_beside_them(tmp_path: Path) -> None:
+    source, log = workspace(tmp_path / "w"), tmp_path / "reads.log"
+    with AccessLog(log) as opened:
+        opened.add("mine", AT)
+    found = harvest_reads(source, log)
+    assert (found.new, found.kept) == (3, 0)
+    assert len(read_access_log(log)) == 4
+
+
+def test_half_a_line_in_the_log_costs_that_line_alone(tmp_path: Path) -> None:
+    source = workspace(tmp_path / "w")
+    found = harvest_reads(source)
+    os.truncate(found.log, found.log.stat().st_size - 10)
+    assert harvest_reads(source).new == 1
+    assert len(read_access_log(found.log)) == 3
+
+
+HARVESTS = """
+import sys
+from memlab.evidence.harvest.gather import harvest_reads
+print("ready", flush=True)
+sys.stdin.readline()
+harvest_reads(sys.argv[1], sys.argv[2])
+"""
+
+
+def test_two_at_once_count_every_read_once(tmp_path: Path) -> None:
+    source, log = workspace(tmp_path / "w", events=60), tmp_path / "reads.log"
+    command = [sys.executable, "-c", HARVESTS, str(source), str(log)]
+    both = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    for one in both:
+        assert one.stdout is not None
+        one.stdout.readline()
+    for one in both:
+        assert one.stdin is not None
+        one.stdin.write("\n")
+        one.stdin.flush()
+    for one in both:
+        one.communicate()
+        assert one.returncode == 0
+    assert len(read_access_log(log)) == 60
+    assert harvest_reads(source, log).new == 0
+
+
+def test_the_log_lies_beside_its_source(tmp_path: Path) -> None:
+    assert default_log(str(tmp_path / "w")) == tmp_path / "w.reads.log"
+    with pytest.raises(MemlabError, match=r"host/db is a server; name a file") as caught:
+        default_log("postgresql://me:secret@host/db")
+    assert "secret" not in str(caught.value)
+
+
+def test_a_log_that_is_none_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    source, log = workspace(tmp_path / "w"), tmp_path / "reads.log"
+    log.write_text("memory_id,at\n")
+    with pytest.raises(MemlabError, match="is no access log"):
+        harvest_reads(source, log)
+    assert log.read_text() == "memory_id,at\n"
+
+
+def text_file(folder: Path) -> Path:
+    (folder / "notes.txt").write_text("dear diary")
+    return folder / "notes.txt"
+
+
+def own_store(folder: Path) -> Path:
+    return write_rows(folder / "memory.db", episodes(1))
+
+
+def empty_folder(folder: Path) -> Path:
+    (folder / "empty").mkdir()
+    return folder / "empty"
+
+
+@pytest.mark.parametrize(
+    ("make", "fault"),
+    [
+        (lambda folder: folder / "nothing", "there is no .*nothing; check the path"),
+        (text_file, "is none of what can be harvested: a MemForge database, a LangGraph store"),
+        (empty_folder, "is none of what can be harvested"),
+        (own_store, "writes down no reads; give it a log: SqliteMemoryStore"),
+    ],
+    ids=["nothing", "text", "empty folder", "own store"],
+)
+def test_what_cannot_be_harvested_is_said_and_leaves_no_file(
+    tmp_path: Path, make: object, fault: str
+) -> None:
+    source = make(tmp_path)  # type: ignore[operator]
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(MemlabError, match=fault):
+        harvest_reads(source)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_source_without_reads_makes_an_empty_log(tmp_path: Path) -> None:
+    found = harvest_reads(workspace(tmp_path / "w", events=0))
+    assert "reads    none" in str(found)
+    assert read_access_log(found.log).empty
+
+
+def test_a_page_of_hostile_names_steers_nothing(tmp_path: Path) -> None:
+    source = workspace(tmp_path / "w\x1b[2J<script>")
+    found = harvest_reads(source, tmp_path / "reads.log")
+    assert "\x1b" not in str(found)
+    assert "<script>" not in found._repr_html_()
+
+
+def test_ids_are_those_of_the_source(tmp_path: Path) -> None:
+    found = harvest_reads(workspace(tmp_path / "w", events=2))
+    assert read_access_log(found.log)[c.MEMORY_ID].tolist() == ["memory/0.md", "memory/1.md"]

@@ -1,0 +1,119 @@
+"""What a shell command shows of the files it names."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memlab.evidence.harvest.shell import file_uses
+
+
+def uses(command: str, verb: str, cwd: str | None = "/w") -> list[str]:
+    return [use.path for use in file_uses(command, cwd) if use.verb == verb]
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("cat a.md", ["/w/a.md"]),
+        ("cat /m/a.md /m/b.md", ["/m/a.md", "/m/b.md"]),
+        ("cat a.md | head -5 2>/dev/null", ["/w/a.md"]),
+        ("cd /m && cat a.md; cat b.md", ["/m/a.md", "/m/b.md"]),
+        ("(cd /m && cat a.md); cat b.md", ["/m/a.md", "/w/b.md"]),
+        ("if cd /m; then cat a.md; fi; cat b.md", ["/m/a.md", "/m/b.md"]),
+        ("cd /m > /dev/null; cat a.md", ["/m/a.md"]),
+        ("cd && cat a.md", ["~/a.md"]),
+        ("cd '/m/x y'; cat \"a b.md\" c\\ d.md", ["/m/x y/a b.md", "/m/x y/c d.md"]),
+        ('cat "$HOME/a.md" ${HOME}/b.md ~/c.md', ["~/a.md", "~/b.md", "~/c.md"]),
+        ("cat 'it'\"'\"'s.md'", ["/w/it's.md"]),
+        ("cat ../w/./a.md", ["/w/a.md"]),
+        ("head -n 5 a.md; head -5 a.md; head -n5 a.md; head --lines=5 a.md", ["/w/a.md"] * 4),
+        ("head --lines 5 a.md; tail -c 10 a.md; tail -f a.md", ["/w/a.md"] * 3),
+        ("sed -n '1,5p' a.md; sed -n -e 1p -e 2p a.md; sed --expression=1p a.md", ["/w/a.md"] * 3),
+        ("grep -nA 3 foo a.md; grep -e foo a.md; grep -efoo a.md", ["/w/a.md"] * 3),
+        ("grep -- -foo a.md; rg -g '*.md' foo a.md; rg -A3 foo a.md", ["/w/a.md"] * 3),
+        ("grep a.md b.md", ["/w/b.md"]),
+        ("X=1 sudo -E env Y=2 /bin/cat a.md", ["/w/a.md"]),
+        ("time cat a.md & ! cat b.md", ["/w/a.md", "/w/b.md"]),
+        ("if true; then cat a.md; elif cat b.md; then :; else cat c.md; fi", None),
+        ("while read x; do cat a.md; done < b.md", ["/w/a.md"]),
+        ("{ cat a.md; } 2>&1", ["/w/a.md"]),
+        ("case $x in a) cat a.md;; *) cat b.md;; esac", ["/w/a.md", "/w/b.md"]),
+        ("cat a.md || cat b.md", ["/w/a.md"]),
+        ("cat a.md >&2; cat b.md > /dev/stderr", ["/w/a.md", "/w/b.md"]),
+        ("cat < a.md; cat <b.md", ["/w/a.md", "/w/b.md"]),
+        ("cat a.md\ncat b.md # cat c.md", ["/w/a.md", "/w/b.md"]),
+        ("cat <<'END'\ncat b.md\nEND\ncat a.md", ["/w/a.md"]),
+        ("git commit -m \"$(cat <<'EOF'\ndon't \"x (y\nEOF\n)\" && cat a.md", ["/w/a.md"]),
+        ("cat <<-E | sed 's/x/y/'\n\tcat b.md\n\tE\ncat a.md", ["/w/a.md"]),
+    ],
+)
+def test_a_file_that_is_named_is_shown(command: str, shown: list[str] | None) -> None:
+    expected = ["/w/a.md", "/w/b.md", "/w/c.md"] if shown is None else shown
+    assert uses(command, "read") == expected
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ls a.md; wc -l a.md; stat a.md; less a.md; python -c 'open(\"a.md\")'",
+        "echo 'cat a.md'; echo cat a.md; printf %s \"cat a.md\"",
+        "git commit -m 'x; cat a.md' && true",
+        "x=$(cat a.md); y=`cat a.md`; diff <(cat a.md) b",
+        "cat a.md > /tmp/x; cat a.md >> x; cat a.md &> x; cat a.md | tee x > /dev/null",
+        "f() { cat a.md; }",
+        'cat *.md; cat [ab].md; cat {a,b}.md; cat $X; cat "$X/a.md"; cat ~other/$X',
+        'for f in a.md; do cat "$f"; done',
+        "# cat a.md",
+        "cat <<EOF\ncat a.md\nEOF",
+        "bash -c 'cat a.md'; ssh host cat a.md; xargs cat < a.md",
+        "catalog a.md; mycat a.md",
+        "grep -r foo . ; grep foo a.md b.md",
+        "true || cat a.md",
+        "cat 'a.md",
+        "",
+    ],
+)
+def test_what_is_not_named_or_not_shown_is_not_read(command: str) -> None:
+    assert [path for path in uses(command, "read") if path != "/w"] == []
+
+
+@pytest.mark.parametrize(
+    ("command", "changed"),
+    [
+        ("sed -i s/a/b/ a.md", ["/w/a.md"]),
+        ("sed -i.bak -e s/a/b/ a.md", ["/w/a.md"]),
+        ("sed -ni 1p a.md; sed --in-place 1d b.md", ["/w/a.md", "/w/b.md"]),
+        ("echo x > a.md; echo x >> b.md; echo x 1> c.md", ["/w/a.md", "/w/b.md", "/w/c.md"]),
+        ("cat > a.md <<'END'\ncat b.md\nEND", ["/w/a.md"]),
+        ("echo x | tee -a a.md", ["/w/a.md"]),
+        ("mv a.md b.md; rm -f c.md", ["/w/a.md", "/w/b.md", "/w/c.md"]),
+        ("cp a.md b.md", ["/w/b.md"]),
+        ("sed -n 1p a.md; echo x 2> b.md", []),
+        ("echo x > $Y", []),
+    ],
+)
+def test_what_a_command_changes_is_told_apart(command: str, changed: list[str]) -> None:
+    assert uses(command, "write") == changed
+
+
+def test_without_a_folder_to_start_in_only_whole_paths_are_known() -> None:
+    assert uses("cat a.md /m/b.md; cd /m; cat c.md", "read", None) == ["/m/b.md", "/m/c.md"]
+
+
+def test_a_search_names_its_folder() -> None:
+    assert uses("cat /m/*.md; grep x /m/a.md /m/b.md", "search") == ["/m", "/m/a.md", "/m/b.md"]
+
+
+@given(st.text(max_size=200), st.sampled_from(["cat a.md", "sed -i x a.md", "cd /m", ""]))
+@settings(max_examples=300)
+def test_any_text_is_read_to_its_end(text: str, command: str) -> None:
+    list(file_uses(text, "/w"))
+    list(file_uses(f"{text}\n{command}", "/w"))
+    list(file_uses(f"{command} {text}", None))
+
+
+@pytest.mark.parametrize(
+    "text", ["(" * 5000, "$(" * 5000, "'" * 9999, "a;" * 9999, "<<E " * 999, "a && " * 9999]
+)
+def test_a_hostile_script_is_read_to_its_end(text: str) -> None:
+    assert uses(f"{text}\ncat a.md", "read") in ([], ["/w/a.md"])
