@@ -58,6 +58,11 @@ AGENT_SCOPE: Final = (AGENT_ID, THREAD_ID, NAMESPACE)
 TOKEN_RULE: Final = "token_rule"  # noqa: S105 - tokens of text, not a credential
 """Key of ``frame.attrs``: how tokens were counted, in words."""
 
+SOURCE: Final = "source"
+"""Key of ``attrs``, of a frame and of what is computed from one: what the source is called."""
+REFERENCES: Final = "references"
+"""Key of ``attrs`` of what is computed from references: how many they are."""
+
 TIME: Final = "datetime64[us, UTC]"
 
 DTYPES: Final[dict[str, str]] = {

@@ -1,45 +1,44 @@
-"""Charts of a history: how far needs reach, what caps would have cost, the track record."""
+"""Charts of a history: how far back references reach, what caps would have cost, the record."""
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.patheffects import AbstractPathEffect, withStroke
 
 from memlab import columns as c
 from memlab.charts._style import (
-    BLUE,
-    CAP_COLOUR,
     EMPTY_HEIGHT,
-    GREEN,
-    GREY,
-    HAIRLINE,
-    INK,
-    MUTED,
-    ORANGE,
-    PURPLE,
     SMALL,
-    VERMILION,
     EndLabel,
+    about,
     axes_for,
-    count_axis,
     counted,
     footnote,
     heading,
     label_ends,
     mark_cap,
+    percent_of,
     say_empty,
     share,
     short,
-    time_axis,
     token_note,
 )
+from memlab.charts.figure import on_its_own
+from memlab.charts.growth import NOTHING_YET, WORDS
+from memlab.charts.palette import palette_of
+from memlab.charts.scales import count_axis, log_axis, time_axis
 
 Measure = Literal["items", "tokens"]
 
+NO_REFERENCES: Final = "No later reference to an earlier memory is known"
+MOST_DOTS: Final = 1_000
+"""Dots that are drawn at most; of more, a sample."""
+_DASHES: Final = ("-", (0, (6, 1.5)), (0, (3, 1.2)), (0, (6, 1.5, 1, 1.5)), (0, (1, 1)))
 
+
+@on_its_own
 def plot_age_ranks(
     ranks: pd.DataFrame,
     *,
@@ -47,76 +46,77 @@ def plot_age_ranks(
     cap: int | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw how far back each need reached, along the history, on a logarithmic scale.
+    """Draw how far back each reference reached, along the history, on a logarithmic scale.
 
     Parameters
     ----------
     ranks : pandas.DataFrame
-        As :func:`memlab.sizing.age_ranks` returns it.
+        As :func:`memlab.sizing.age_ranks` returns it. Of more than `MOST_DOTS` references a sample
+        is drawn, the same every time, and the chart says so.
     quantiles : pandas.DataFrame, optional
-        As :func:`memlab.sizing.age_rank_quantiles` returns it.
+        As :func:`memlab.sizing.age_rank_quantiles` returns it; of all references.
     cap : int, optional
-        A cap to look at: the needs above it would not have been served.
+        A cap to look at: the references above it would not have been served.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure by default.
 
     Returns
     -------
     matplotlib.axes.Axes
-        With a line ``needs`` of dots, and for each part of the history its ``p50`` and ``p90``.
+        With a line ``references`` of dots, and for each part of the history its ``p50`` and
+        ``p90``.
     """
-    title = "How far back needs reach"
+    title = "How far back references reach"
     bound = ranks[ranks["age_rank"] > 0]
-    ax = axes_for(ax, height=EMPTY_HEIGHT if bound.empty else 4.4)
+    ax, paint = axes_for(ax, height=EMPTY_HEIGHT if bound.empty else 4.6)
     if bound.empty:
-        heading(ax, title)
+        heading(ax, title, about(ranks))
         say_empty(
-            ax,
-            "No later need for an earlier memory is known"
-            if ranks.empty
-            else "Every need is of a load-bearing row",
+            ax, NO_REFERENCES if ranks.empty else "Every reference is to a load-bearing memory"
         )
         return ax
-    ends = _draw_quantiles(ax, quantiles) if quantiles is not None else []
+    dots = bound if len(bound) <= MOST_DOTS else bound.sample(MOST_DOTS, random_state=0)
     ax.plot(
-        bound["written"],
-        bound["age_rank"],
+        dots["written"],
+        dots["age_rank"],
         ".",
-        color=BLUE,
+        color=paint.blue,
         alpha=0.5,
         markeredgewidth=0,
-        markersize=7,
-        label="needs",
+        markersize=7 if len(dots) < MOST_DOTS else 5,
+        label="references",
     )
-    ax.set_yscale("log")
-    ax.set_ylim(0.8, 1.4 * max(bound["age_rank"].max(), cap or 0))
+    ends = _draw_quantiles(ax, quantiles) if quantiles is not None else []
     written = bound["written"].max()
     ax.set_xlim(0, written if quantiles is None else max(written, quantiles["last"].max()))
-    _plain_log(ax.yaxis)
+    ax.set_yscale("log")
+    ax.set_ylim(0.8, 1.4 * max(bound["age_rank"].max(), cap or 0))
+    log_axis(ax.yaxis, "age rank of the memory (1 = newest)")
     if cap is not None:
         mark_cap(ax, cap)
-        ends.append(EndLabel(cap, f"keep_recent\n= {cap:,}", CAP_COLOUR))
+        ends.append(EndLabel(cap, f"keep_recent = {cap:,}", paint.cap))
     label_ends(ax, ends)
-    count_axis(ax.xaxis, "memories written when the need arose")
-    ax.set_ylabel("age rank of the memory needed")
+    count_axis(ax.xaxis, "memories written when the reference was made")
     heading(
         ax,
         title,
-        f"Each dot is a need of a prunable row; age rank 1 is the newest. "
-        f"{counted(len(bound), 'references')}."
-        + (" Bars: median and 90th percentile of each stretch." if quantiles is not None else ""),
+        about(ranks),
+        "Each dot is a later reference to a prunable memory"
+        + ("; bars: median and 90th percentile of each stretch" if quantiles is not None else ""),
     )
     free = len(ranks) - len(bound)
-    young = "A young history can only show short distances."
     footnote(
         ax,
-        f"{young} Not drawn: {counted(free, 'references')} to load-bearing rows."
-        if free
-        else young,
+        f"A sample of {len(dots):,} of {len(bound):,} references is drawn."
+        if len(dots) < len(bound)
+        else "",
+        "A young history can only show short distances.",
+        f"Not drawn: {counted(free, 'references')} to load-bearing memories." if free else "",
     )
     return ax
 
 
+@on_its_own
 def plot_boot_over_time(
     timeline: pd.DataFrame,
     *,
@@ -140,46 +140,60 @@ def plot_boot_over_time(
     Returns
     -------
     matplotlib.axes.Axes
-        With one line a cap, labelled such as ``keep 1,000``, and one labelled ``no cap``.
+        With one line a cap, labelled such as ``keep 1,000``, and one labelled ``no cap``. Each
+        says what it ends at and, where it was once more by a tenth, its most.
 
     Raises
     ------
     ValueError
         When `measure` is neither.
     """
-    if measure not in {"items", "tokens"}:
+    if measure not in WORDS:
         raise ValueError(f"measure must be 'items' or 'tokens', not {measure!r}")
     title = "What an agent would have loaded at every start"
     short_history = timeline[c.AT].nunique() < 2
-    ax = axes_for(ax, height=EMPTY_HEIGHT if short_history else 4.4)
+    ax, paint = axes_for(ax, height=EMPTY_HEIGHT if short_history else 4.4)
     if short_history:
-        heading(ax, title)
-        say_empty(ax, "No rows yet" if timeline.empty else "One moment only: no course to draw")
+        heading(ax, title, about(timeline))
+        say_empty(ax, NOTHING_YET if timeline.empty else "One moment only: no course to draw yet")
         return ax
-    colours = iter((BLUE, GREEN, ORANGE, PURPLE, VERMILION))
+    lines = list(timeline.groupby("keep_recent", sort=False, dropna=False))
+    widths = np.linspace(1.4 + 0.7 * (len(lines) - 1), 1.4, len(lines))
     ends = []
-    for cap, held in timeline.groupby("keep_recent", sort=False, dropna=False):
+    for number, (cap, held) in enumerate(lines):
         free = pd.isna(cap)
         name = "no cap" if free else f"keep {cap:,}"
-        colour = GREY if free else next(colours, MUTED)
+        colour = paint.grey if free else paint.series[(number - 1) % len(paint.series)]
         when = pd.DatetimeIndex(held[c.AT]).tz_localize(None).to_numpy()
-        ax.step(when, held[measure], where="post", color=colour, linewidth=1.6, label=name)
-        last = held[measure].iloc[-1]
-        ends.append(EndLabel(last, f"{name}: {short(last)}", colour))
+        ax.step(
+            when,
+            held[measure],
+            where="post",
+            color=colour,
+            linewidth=widths[number],
+            linestyle="-" if free else _DASHES[(number - 1) % len(_DASHES)],
+            label=name,
+        )
+        ends.append(EndLabel(held[measure].iloc[-1], _ends_at(name, held[measure]), colour))
     if budget is not None:
         mark_cap(ax, budget)
-        ends.append(EndLabel(budget, f"budget: {short(budget)}", CAP_COLOUR))
+        ends.append(EndLabel(budget, f"budget: {short(budget)}", paint.budget))
     ax.margins(x=0)
     ax.set_ylim(0, 1.04 * max(1.0, timeline[measure].max(), budget or 0))
-    time_axis(ax)
-    count_axis(ax.yaxis, measure)
+    time_axis(ax, when)
+    count_axis(ax.yaxis, WORDS[measure])
     label_ends(ax, ends)
-    heading(ax, title, "Each line: that keep_recent held from the first row on.")
-    note = f" {token_note(timeline)}" if measure == "tokens" else ""
-    footnote(ax, f"{timeline.attrs.get(c.CAVEAT, '')}{note}".strip())
+    heading(
+        ax,
+        title,
+        about(timeline),
+        "Each line: that keep_recent held from the first memory on. Named: the last value",
+    )
+    footnote(ax, str(timeline.attrs.get(c.CAVEAT, "")), token_note(timeline) if measure == "tokens" else "")
     return ax
 
 
+@on_its_own
 def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Draw caps chosen at cuts of the history beside the caps that the next fifth took.
 
@@ -193,83 +207,115 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     Returns
     -------
     matplotlib.axes.Axes
-        With a line ``chosen`` and a line ``needed`` of dots, one place a cut.
+        With a line ``chosen`` and a line ``needed`` of marks, one place a cut, each with its cap.
     """
     measured = backtest[backtest["needed"].notna()]
-    ax = axes_for(ax, height=EMPTY_HEIGHT if measured.empty else 0.62 * len(backtest) + 1.7)
+    height = EMPTY_HEIGHT if measured.empty else 0.62 * len(backtest) + 1.9
+    ax, paint = axes_for(ax, height=height)
+    if measured.empty:
+        heading(ax, "No cut of the history could be measured", about(backtest))
+        say_empty(ax, "No reference followed any cut")
+        return ax
     places = np.arange(len(backtest))
     ax.set_yticks(
-        places, [f"first {cut:.0%}".replace("%", " %") for cut in backtest["cut"]], color=INK
+        places,
+        [f"first {cut:.0%}".replace("%", " %") for cut in backtest["cut"]],
+        color=paint.ink,
     )
     ax.set_ylim(len(backtest) - 0.4, -0.6)
     ax.grid(visible=False, axis="y")
     ax.tick_params(axis="y", length=0)
-    if measured.empty:
-        heading(ax, "No cut could be measured")
-        say_empty(ax, "No reference followed any cut")
-        return ax
-    ax.set_xscale("log")
     both = measured[["keep_recent", "needed"]].to_numpy(dtype=float)
-    ax.set_xlim(max(0.7, 0.5 * both.min()), 2 * both.max())
-    _plain_log(ax.xaxis)
+    ax.set_xscale("log")
+    ax.set_xlim(max(0.7, 0.4 * both.min()), 2.2 * max(1.0, both.max()))
+    log_axis(ax.xaxis, "keep_recent", most=6)
     for place, row in zip(places, backtest.itertuples(), strict=True):
         _dumbbell(ax, float(place), row)
-    ax.set_xlabel("keep_recent")
     reached = int(measured["reached"].sum())
-    target = f"{100 * measured['target'].iloc[0]:.4g} %"
+    target = percent_of(measured["target"].iloc[0])
     heading(
         ax,
         f"The target of {target} was met at {reached} of {counted(len(measured), 'cuts')}",
-        key=(
-            ("chosen, target met", GREEN),
-            ("chosen, missed", VERMILION),
-            ("needed afterwards", MUTED),
-        ),
+        about(backtest),
+        "Filled: the cap chosen before the cut (● met the target, ✖ missed it). "
+        "Hollow: the cap it would have taken",
     )
     footnote(ax, "Chosen on the history before the cut, measured on the fifth that follows it.")
     return ax
 
 
+def _ends_at(name: str, values: "pd.Series[Any]") -> str:
+    """Name a line by what it ends at; where that is not its most, by that too."""
+    last, most = values.iloc[-1], values.max()
+    peak = f", at most {short(most)}" if most > 1.1 * last else ""
+    return f"{name}: {short(last)}{peak}"
+
+
 def _draw_quantiles(ax: Axes, quantiles: pd.DataFrame) -> list[EndLabel]:
-    """Draw median and 90th percentile of each part; return labels for the last ones."""
-    ends = []
-    for name, words, colour in (("p50", "median", ORANGE), ("p90", "90th percentile", VERMILION)):
+    """Draw median and 90th percentile of each part on top; return labels for the last ones."""
+    paint, ends = palette_of(ax), []
+    around: list[AbstractPathEffect] = [withStroke(linewidth=6, foreground=paint.paper)]
+    for name, words, colour, style in (
+        ("p50", "median", paint.gold, "-"),
+        ("p90", "90th percentile", paint.rust, (0, (4, 1))),
+    ):
         level = quantiles[name].astype("float64")
-        ax.hlines(
-            level, quantiles["first"], quantiles["last"], color=colour, linewidth=3, label=name
+        lines = ax.hlines(
+            level,
+            quantiles["first"],
+            quantiles["last"],
+            color=colour,
+            linewidth=3,
+            linestyle=style,
+            label=name,
+            zorder=3,
         )
+        lines.set_path_effects(around)
         if level.notna().any():
             ends.append(EndLabel(float(level.dropna().iloc[-1]), words, colour))
     return ends
 
 
-def _plain_log(axis: Axis) -> None:
-    """Make a logarithmic axis read in plain numbers, more of them where it is short."""
-    low, high = axis.get_view_interval()
-    axis.set_major_locator(LogLocator(subs=(1,) if high / low > 300 else (1, 2, 5), numticks=12))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-
-
 def _dumbbell(ax: Axes, place: float, row: Any) -> None:
     """Draw one cut: the chosen cap, the needed one, and what the chosen one reached."""
+    paint = palette_of(ax)
     if pd.isna(row.needed):
-        text, colour = "no references followed", MUTED
+        text, colour = "no references followed", paint.muted
     else:
-        colour = GREEN if row.reached else VERMILION
+        colour = paint.green if row.reached else paint.rust
         text = f"{share(row.achieved)} of {counted(row.references, 'references')}"
-        ax.plot([row.keep_recent, row.needed], [place, place], color=HAIRLINE, linewidth=3)
-        ax.plot(row.needed, place, "o", color=MUTED, markerfacecolor="white", label="needed")
-        ax.plot(row.keep_recent, place, "o", color=colour, markersize=9, label="chosen")
-    ax.annotate(
+        ends = [row.keep_recent, row.needed]
+        ax.plot(ends, [place, place], color=paint.hairline, linewidth=3)
+        hollow: dict[str, Any] = {"markerfacecolor": paint.paper, "label": "needed"}
+        ax.plot(row.needed, place, "o", color=paint.muted, markersize=7, **hollow)
+        mark = "o" if row.reached else "X"
+        ax.plot(row.keep_recent, place, mark, color=colour, markersize=9, label="chosen")
+        above = row.keep_recent >= row.needed
+        _cap_beside(ax, place, row.keep_recent, colour, right=above)
+        _cap_beside(ax, place, row.needed, paint.muted, right=not above)
+    note = ax.annotate(
         text,
         (1, place),
         xycoords=("axes fraction", "data"),
         xytext=(6, 0),
         textcoords="offset points",
         va="center",
-        color=colour,
         fontsize=SMALL,
         annotation_clip=False,
         parse_math=False,
+    )
+    note.set_color(paint.words(colour))
+
+
+def _cap_beside(ax: Axes, place: float, cap: int, colour: str, *, right: bool) -> None:
+    """Write a cap on the outer side of its mark."""
+    ax.annotate(
+        f"{cap:,}",
+        (cap, place),
+        xytext=(8 if right else -8, 0),
+        textcoords="offset points",
+        ha="left" if right else "right",
+        va="center",
+        color=palette_of(ax).words(colour),
+        fontsize=SMALL,
     )

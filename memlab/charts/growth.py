@@ -1,45 +1,47 @@
 """Charts of growth, boot context and what a compaction changes."""
 
-from typing import Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.dates import date2num
 from numpy.typing import NDArray
 
 from memlab import columns as c
 from memlab.charts._style import (
-    CAP_COLOUR,
-    INK,
-    LOAD_BEARING_COLOUR,
-    MUTED,
-    PRUNABLE_COLOUR,
+    EMPTY_HEIGHT,
+    PERCENT,
     SMALL,
-    SUPERSEDED_COLOUR,
     EndLabel,
+    about,
     axes_for,
-    count_axis,
     counted,
     footnote,
     heading,
     label_ends,
     mark_cap,
-    percent_axis,
+    name_across,
     say_empty,
     share,
-    time_axis,
     token_note,
 )
+from memlab.charts.figure import on_its_own
+from memlab.charts.palette import Palette, palette_of
+from memlab.charts.scales import count_axis, time_axis
 
 Measure = Literal["items", "tokens"]
 
-_NO_ROWS = "No rows yet"
-_KEY = (("load-bearing", LOAD_BEARING_COLOUR), ("prunable", PRUNABLE_COLOUR))
-_DARK, _LIGHT = MUTED, "#AFB1B3"  # a dark grey, and what half of it on white looks like
+_LAST_DAY: Final = np.datetime64("9999-12-31T23:59:59")
+"""The end of every axis of time."""
+NOTHING_YET: Final = "No memories yet"
+WORDS: Final = {"items": "memories", "tokens": "tokens"}
+"""What a measure is called on a chart."""
 
 
+@on_its_own
 def plot_growth(curve: pd.DataFrame, *, measure: Measure = "items", ax: Axes | None = None) -> Axes:
-    """Draw how prunable, load-bearing and superseded rows grew.
+    """Draw how prunable, load-bearing and superseded memories grew.
 
     Parameters
     ----------
@@ -62,45 +64,50 @@ def plot_growth(curve: pd.DataFrame, *, measure: Measure = "items", ax: Axes | N
         When `measure` is neither.
     """
     columns = _columns_of(measure)
-    ax = axes_for(ax, height=4.4)
-    if curve.empty:
-        heading(ax, "Growth of the memory")
-        say_empty(ax, _NO_ROWS)
+    last = _last(curve)
+    at_once = _one_moment(curve, list(columns.values()))
+    ax, paint = axes_for(ax, height=EMPTY_HEIGHT if curve.empty or at_once else 4.4)
+    title = (
+        f"{last[columns[c.PRUNABLE]]:,.0f} prunable beside "
+        f"{last[columns[c.LOAD_BEARING]]:,.0f} load-bearing {WORDS[measure]}"
+    )
+    if curve.empty or at_once:
+        heading(ax, "Growth of the memory" if curve.empty else title, about(curve))
+        say_empty(ax, at_once or NOTHING_YET)
         return ax
-    last = curve.iloc[-1]
     drawn = [
-        (c.PRUNABLE, "prunable", PRUNABLE_COLOUR),
-        (c.LOAD_BEARING, "load-bearing", LOAD_BEARING_COLOUR),
-        (c.SUPERSEDED, "superseded", SUPERSEDED_COLOUR),
+        (c.PRUNABLE, "prunable", paint.prunable),
+        (c.LOAD_BEARING, "load-bearing", paint.load_bearing),
+        (c.SUPERSEDED, "superseded", paint.superseded),
     ]
+    if not curve[columns[c.SUPERSEDED]].any():
+        del drawn[-1]
     for name, _, colour in drawn:
-        if name == c.SUPERSEDED and not curve[columns[name]].any():
-            continue
         _step(ax, curve[columns[name]], name, colour)
-    _time_by_count(ax, measure)
+    _time_by_count(ax, curve, WORDS[measure])
     label_ends(
         ax,
         [
             EndLabel(last[columns[name]], f"{last[columns[name]]:,.0f} {words}", colour)
             for name, words, colour in drawn
-            if name in {line.get_label() for line in ax.get_lines()}
         ],
     )
     noise = last[c.NOISE_SHARE if measure == "items" else c.NOISE_SHARE_TOKENS]
     heading(
         ax,
-        f"{last[columns[c.PRUNABLE]]:,.0f} prunable beside "
-        f"{last[columns[c.LOAD_BEARING]]:,.0f} load-bearing {measure}",
-        "An agent loads both at every start."
+        title,
+        about(curve),
+        "An agent loads both at every start"
         if pd.isna(noise)
-        else f"An agent loads both at every start; {share(noise)} of it is noise.",
+        else f"An agent loads both at every start; {share(noise)} of that is noise",
     )
-    footnote(ax, _caveat(curve, measure))
+    footnote(ax, *_caveats(curve, measure))
     return ax
 
 
+@on_its_own
 def plot_backlog(curve: pd.DataFrame, *, cap: int | None = None, ax: Axes | None = None) -> Axes:
-    """Draw the backlog of prunable items over time, and what lies beyond a candidate cap.
+    """Draw the backlog of prunable memories over time, and what lies beyond a candidate cap.
 
     Parameters
     ----------
@@ -116,35 +123,37 @@ def plot_backlog(curve: pd.DataFrame, *, cap: int | None = None, ax: Axes | None
     matplotlib.axes.Axes
         With a line labelled ``prunable`` and, for a cap, a horizontal one.
     """
-    ax = axes_for(ax)
-    if curve.empty:
-        heading(ax, "Backlog of prunable items")
-        say_empty(ax, _NO_ROWS)
+    at_once = _one_moment(curve, [c.PRUNABLE])
+    now = int(_last(curve)[c.PRUNABLE])
+    ax, paint = axes_for(ax, height=EMPTY_HEIGHT if curve.empty or at_once else 4.0)
+    title = f"{counted(now, 'prunable memories')} now"
+    if cap is not None:
+        gone = max(0, now - cap)
+        title = f"keep_recent = {cap:,} would delete {gone:,} of {counted(now, 'memories')}"
+    if curve.empty or at_once:
+        heading(ax, "Backlog of prunable memories" if curve.empty else title, about(curve))
+        say_empty(ax, at_once or NOTHING_YET)
         return ax
     backlog = curve[c.PRUNABLE]
-    _step(ax, backlog, c.PRUNABLE, PRUNABLE_COLOUR)
-    title = f"{counted(backlog.iloc[-1], 'prunable items')} now"
-    labels = [EndLabel(backlog.iloc[-1], f"{backlog.iloc[-1]:,} prunable", PRUNABLE_COLOUR)]
+    _step(ax, backlog, c.PRUNABLE, paint.prunable)
+    labels = [EndLabel(now, f"{now:,} prunable", paint.prunable)]
     if cap is not None:
-        x = _times(backlog)
         above = backlog.clip(lower=cap).to_numpy()
-        ax.fill_between(x, cap, above, step="post", color=PRUNABLE_COLOUR, alpha=0.25, linewidth=0)
+        shade: dict[str, Any] = {"color": paint.prunable, "alpha": 0.2, "linewidth": 0}
+        ax.fill_between(_times(backlog), cap, above, step="post", **shade)
         mark_cap(ax, cap)
-        labels.append(EndLabel(cap, f"keep_recent = {cap:,}", CAP_COLOUR))
-        surplus = max(0, int(backlog.iloc[-1]) - cap)
-        title = (
-            f"keep_recent = {cap:,} would prune {surplus:,} of {counted(backlog.iloc[-1], 'items')}"
-        )
-    _time_by_count(ax, "items")
-    ax.set_ylim(0, 1.06 * max(ax.get_ylim()[1], cap or 0))
+        labels.append(EndLabel(cap, f"keep_recent = {cap:,}", paint.cap))
+    _time_by_count(ax, curve, WORDS["items"])
+    ax.set_ylim(0, max(ax.get_ylim()[1], 1.06 * (cap or 0)))
     label_ends(ax, labels)
-    heading(ax, title, "Backlog of prunable active items; load-bearing ones are not counted.")
-    footnote(ax, _caveat(curve, "items"))
+    heading(ax, title, about(curve), "Load-bearing memories are not counted")
+    footnote(ax, *_caveats(curve, "items"))
     return ax
 
 
+@on_its_own
 def plot_boot_context(context: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """Draw what an agent loads at start, part by part, as shares of items and of tokens.
+    """Draw what an agent loads at start, part by part, as shares of memories and of tokens.
 
     Parameters
     ----------
@@ -156,38 +165,44 @@ def plot_boot_context(context: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     Returns
     -------
     matplotlib.axes.Axes
-        With two bars a part: its share of the items above its share of the tokens.
+        With two bars a part that is not empty: its share of the memories above its share of the
+        tokens.
     """
-    ax = axes_for(ax, height=0.75 * len(context) + 1.2)
     totals = context[[c.ITEMS, c.TOKENS]].sum()
-    if not totals[c.ITEMS]:
-        heading(ax, "Boot context")
-        say_empty(ax, "No active rows: an agent would start with nothing")
+    parts = context[context[c.ITEMS] > 0]
+    ax, paint = axes_for(ax, height=0.8 * len(parts) + 1.5 if len(parts) else EMPTY_HEIGHT)
+    if parts.empty:
+        heading(ax, "Boot context", about(context))
+        say_empty(ax, "No active memories: an agent would start with nothing")
         return ax
-    for place, (_, row) in enumerate(context.iterrows()):
-        colour = LOAD_BEARING_COLOUR if row[c.LOAD_BEARING] else PRUNABLE_COLOUR
+    for place, (_, row) in enumerate(parts.iterrows()):
+        colour = paint.load_bearing if row[c.LOAD_BEARING] else paint.prunable
         for measure, offset, alpha in ((c.ITEMS, -0.2, 1.0), (c.TOKENS, 0.2, 0.5)):
-            part_share = row[measure] / totals[measure] if totals[measure] else 0.0
-            ax.barh(place + offset, part_share, height=0.36, color=colour, alpha=alpha)
-            _beside_bar(
-                ax,
-                place + offset,
-                part_share,
-                f"{counted(row[measure], measure)} · {share(part_share)}",
-            )
-    ax.set_yticks(range(len(context)), [str(part) for part in context.index], color=INK)
+            part = row[measure] / totals[measure] if totals[measure] else 0.0
+            ax.barh(place + offset, part, height=0.36, color=colour, alpha=alpha)
+            text = f"{counted(row[measure], WORDS[measure])} · {share(part)}"
+            _beside_bar(ax, place + offset, part, text)
+    names = [
+        f"{part}\n{'load-bearing' if row[c.LOAD_BEARING] else 'prunable'}"
+        for part, row in parts.iterrows()
+    ]
+    ax.set_yticks(range(len(parts)), names, color=paint.ink)
     ax.invert_yaxis()
     _share_across(ax, "share of the boot context")
     heading(
         ax,
-        f"An agent starts with {counted(totals[c.ITEMS], c.ITEMS)} "
+        f"An agent starts with {counted(totals[c.ITEMS], 'memories')} "
         f"and {counted(totals[c.TOKENS], c.TOKENS)}",
-        key=[*_KEY, ("items", _DARK), ("tokens", _LIGHT)],
+        about(context),
+        "Of each pair the upper bar counts memories, the lower one tokens",
     )
-    footnote(ax, token_note(context))
+    absent = [str(part) for part in context.index if part not in parts.index]
+    none = f"There are no {', no '.join(absent)}." if absent else ""
+    footnote(ax, none, token_note(context))
     return ax
 
 
+@on_its_own
 def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """Draw the boot context before and after a compaction.
 
@@ -202,30 +217,31 @@ def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | N
     Returns
     -------
     matplotlib.axes.Axes
-        With four stacked bars, items then tokens, before then after: load-bearing first, then
+        With four stacked bars, memories then tokens, before then after: load-bearing first, then
         prunable, as shares of what there was before.
     """
-    ax = axes_for(ax, height=3.3)
     totals = before[[c.ITEMS, c.TOKENS]].sum()
+    ax, paint = axes_for(ax, height=3.4 if totals[c.ITEMS] else EMPTY_HEIGHT)
     if not totals[c.ITEMS]:
-        heading(ax, "Before and after")
-        say_empty(ax, "No active rows before: nothing to compact")
+        heading(ax, "Before and after", about(before))
+        say_empty(ax, "No active memories before: nothing to compact")
         return ax
     names: list[tuple[float, str]] = []
     for measure in (c.ITEMS, c.TOKENS):
         for moment, context in (("before", before), ("after", after)):
             place = len(names) + (0.35 if measure == c.TOKENS else 0.0)
             _stack(ax, place, context, measure, total=max(1, totals[measure]))
-            names.append((place, f"{measure} {moment}"))
-    ax.set_yticks([place for place, _ in names], [name for _, name in names], color=INK)
+            names.append((place, f"{WORDS[measure]} {moment}"))
+    ax.set_yticks([place for place, _ in names], [name for _, name in names], color=paint.ink)
     ax.invert_yaxis()
     _share_across(ax, "share of the boot context before")
     now = after[[c.ITEMS, c.TOKENS]].sum()
     heading(
         ax,
-        f"{totals[c.ITEMS]:,} → {counted(now[c.ITEMS], c.ITEMS)}, "
+        f"{totals[c.ITEMS]:,} → {counted(now[c.ITEMS], 'memories')}, "
         f"{totals[c.TOKENS]:,} → {counted(now[c.TOKENS], c.TOKENS)}",
-        key=_KEY,
+        about(before),
+        "What an agent loads at every start",
     )
     footnote(ax, token_note(before))
     return ax
@@ -244,76 +260,107 @@ def _columns_of(measure: str) -> dict[str, str]:
     raise ValueError(f"measure must be 'items' or 'tokens', not {measure!r}")
 
 
-def _times(curve: "pd.Series[int]") -> NDArray[np.datetime64]:
+def _last(curve: pd.DataFrame) -> "pd.Series[Any]":
+    """Return the last line of a curve, zeros where there is none."""
+    if curve.empty:
+        return pd.Series(0, index=curve.columns)
+    return curve.iloc[-1]
+
+
+def _one_moment(curve: pd.DataFrame, columns: list[str]) -> str:
+    """Say when everything was written, if it was at one moment; nothing otherwise."""
+    counts = curve[columns].to_numpy()
+    if curve.empty or len(curve) > 2 or counts[:-1].any():
+        return ""
+    return f"All of it was written by {curve.index[-1]:%Y-%m-%d %H:%M} UTC: no course to draw yet"
+
+
+def _times(curve: "pd.DataFrame | pd.Series[Any]") -> NDArray[np.datetime64]:
     """Return the index as matplotlib wants it: UTC without saying so."""
     return pd.DatetimeIndex(curve.index).tz_localize(None).to_numpy()
 
 
-def _step(ax: Axes, values: "pd.Series[int]", name: str, colour: str) -> None:
-    """Draw a count that holds until it changes."""
-    style = (0, (2, 1.5)) if name == c.SUPERSEDED else "-"
+def _step(ax: Axes, values: "pd.Series[Any]", name: str, colour: str) -> None:
+    """Draw a count that holds until it changes, with a dot where it stands now."""
+    times = _times(values)
     ax.step(
-        _times(values),
+        times,
         values.to_numpy(),
         where="post",
         color=colour,
         linewidth=1.6,
-        linestyle=style,
+        linestyle=(0, (2, 1.5)) if name == c.SUPERSEDED else "-",
         label=name,
     )
+    ax.plot(times[-1:], values.iloc[-1:], "o", color=colour, markersize=4, label="_now")
 
 
-def _time_by_count(ax: Axes, measure: str) -> None:
-    """Set axes of time and of a count from zero."""
-    ax.margins(x=0)
+def _time_by_count(ax: Axes, curve: pd.DataFrame, name: str) -> None:
+    """Set axes of time, which go on a little beyond now, and of a count from zero."""
+    ax.margins(x=0.015)
+    times = _times(curve)
+    last = date2num(_LAST_DAY)  # type: ignore[no-untyped-call]
+    ax.set_xlim(times[0], min(ax.get_xlim()[1], last))
     ax.set_ylim(0, max(1.0, 1.04 * ax.dataLim.ymax))
-    time_axis(ax)
-    count_axis(ax.yaxis, measure)
+    time_axis(ax, times)
+    count_axis(ax.yaxis, name)
 
 
 def _share_across(ax: Axes, name: str) -> None:
-    """Set a share from 0 to 1 across and names without ticks down."""
+    """Set a share across, and names without ticks down."""
     ax.set_xlim(0, 1)
-    percent_axis(ax.xaxis, name)
+    ax.set_xticks([0, 0.5, 1])
+    ax.xaxis.set_major_formatter(PERCENT)
+    name_across(ax, name)
     ax.grid(visible=False, axis="y")
     ax.tick_params(axis="y", length=0)
 
 
 def _stack(ax: Axes, place: float, context: pd.DataFrame, measure: str, *, total: int) -> None:
     """Draw one bar of load-bearing and prunable, with its numbers."""
+    paint = palette_of(ax)
     protected = int(context.loc[context[c.LOAD_BEARING], measure].sum())
     prunable = int(context.loc[~context[c.LOAD_BEARING], measure].sum())
-    ax.barh(place, protected / total, height=0.72, color=LOAD_BEARING_COLOUR)
-    ax.barh(place, prunable / total, left=protected / total, height=0.72, color=PRUNABLE_COLOUR)
-    _beside_bar(
-        ax,
-        place,
-        (protected + prunable) / total,
-        f"{protected:,} load-bearing\n{prunable:,} prunable",
-    )
+    ax.barh(place, protected / total, height=0.72, color=paint.load_bearing)
+    ax.barh(place, prunable / total, left=protected / total, height=0.72, color=paint.prunable)
+    end = (protected + prunable) / total
+    for words, colour, above in (
+        (f"{protected:,} load-bearing", paint.load_bearing, True),
+        (f"{prunable:,} prunable", paint.prunable, False),
+    ):
+        _beside_bar(ax, place, end, words, colour=colour, above=above)
 
 
-def _beside_bar(ax: Axes, place: float, end: float, text: str) -> None:
-    """Write to the right of a horizontal bar, beyond the axes where it must."""
+def _beside_bar(
+    ax: Axes,
+    place: float,
+    end: float,
+    text: str,
+    *,
+    colour: str | None = None,
+    above: bool | None = None,
+) -> None:
+    """Write to the right of a horizontal bar: at its middle, or above or below that."""
+    paint: Palette = palette_of(ax)
     ax.annotate(
         text,
         (end, place),
-        xytext=(5, 0),
+        xytext=(5, 0 if above is None else 1 if above else -1),
         textcoords="offset points",
-        va="center",
-        color=MUTED,
+        va="center" if above is None else "bottom" if above else "top",
+        color=paint.muted if colour is None else paint.words(colour),
         fontsize=SMALL,
         annotation_clip=False,
     )
 
 
-def _caveat(curve: pd.DataFrame, measure: str) -> str:
+def _caveats(curve: pd.DataFrame, measure: str) -> list[str]:
     """Return what a reader of a growth chart must know."""
     undated = curve.attrs.get(c.UNDATED, 0)
     sentences = [curve.attrs[c.CAVEAT]] if curve.attrs.get(c.CAVEAT) else []
     if undated:
         stand = "stands where it was" if undated == 1 else "stand where they were"
-        sentences.append(f"{counted(undated, 'rows')} without a usable time {stand} inserted.")
+        sentences.append(f"{counted(undated, 'memories')} without a usable time {stand} inserted.")
     if measure == "tokens":
         sentences.append(token_note(curve))
-    return " ".join(sentences)
+    return sentences

@@ -1,17 +1,11 @@
 """The chart of the law: the cap that serves a share of references, by what has been written."""
 
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from memlab.charts._style import (
-    BLUE,
-    CAP_COLOUR,
-    GREY,
-    MUTED,
     SMALL,
     EndLabel,
     axes_for,
@@ -19,16 +13,19 @@ from memlab.charts._style import (
     footnote,
     heading,
     label_ends,
+    on_paper,
+    percent_of,
     spread,
 )
+from memlab.charts.figure import on_its_own
+from memlab.charts.palette import palette_of
+from memlab.charts.scales import log_axis
 
-_LIMITS: Final = "#C9DEEC"
 _TINY: Final = SMALL - 1.5
 """Points: the names of projects, of which there are many."""
-_PAPER: Final = {"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.5}
-"""Behind a name that a line may run through."""
 
 
+@on_its_own
 def plot_law(
     lines: pd.DataFrame, *, store: pd.DataFrame | None = None, ax: Axes | None = None
 ) -> Axes:
@@ -50,29 +47,28 @@ def plot_law(
         With a line ``law``, its limits as a shade, a thin line for each project by its name, and a
         line ``this store`` where one is given.
     """
-    ax = axes_for(ax, height=4.8)
+    ax, paint = axes_for(ax, height=5.0)
     law = lines[lines["project"].isna()]
     ax.set_xscale("log")
     ax.set_yscale("log")
-    ax.fill_between(law["memories"], law["low"], law["high"], color=_LIMITS, linewidth=0, zorder=0)
+    shade: dict[str, Any] = {"color": paint.blue, "alpha": 0.22, "linewidth": 0, "zorder": 0}
+    ax.fill_between(law["memories"], law["low"], law["high"], **shade)
     projects = lines[lines["project"].notna()].groupby("project", sort=False)
     for name, course in projects:
-        ax.plot(course["memories"], course["cap"], color=GREY, linewidth=0.8, label=str(name))
-    ax.plot(law["memories"], law["cap"], color=BLUE, linewidth=2.2, label="law")
+        ax.plot(course["memories"], course["cap"], color=paint.grey, linewidth=0.8, label=str(name))
+    ax.plot(law["memories"], law["cap"], color=paint.blue, linewidth=2.2, label="law")
     _limits_of_axes(ax, lines, store)
     _name_projects(ax, projects.last().reset_index())
     ends = [
-        EndLabel(float(law[name].iloc[-1]), words, BLUE)
+        EndLabel(float(law[name].iloc[-1]), words, paint.blue)
         for name, words in (("high", "upper limit"), ("cap", "expected"), ("low", "lower limit"))
     ]
     if store is not None and len(store):
         _draw_store(ax, store)
     label_ends(ax, ends)
-    for axis in (ax.xaxis, ax.yaxis):
-        _plain_log(axis)
-    ax.set_xlabel("memories written")
-    share = f"{100 * law['share'].iloc[0]:.4g} %"
-    ax.set_ylabel(f"cap that serves {share} of references")
+    share = percent_of(law["share"].iloc[0])
+    log_axis(ax.xaxis, "memories written")
+    log_axis(ax.yaxis, f"cap that serves {share} of references", most=9)
     heading(
         ax,
         f"How the cap that serves {share} of references grows with a store",
@@ -89,7 +85,7 @@ def _name_projects(ax: Axes, last: pd.DataFrame) -> None:
     for _, ending in last.groupby("memories"):
         places = to_axes.transform(ending[["memories", "cap"]].to_numpy(dtype=float))
         across = float(places[0, 0])
-        apart = spread(places[:, 1], gap=_TINY / 200).tolist()
+        apart = spread(places[:, 1], [_TINY / 200] * len(places)).tolist()
         for name, place in zip(ending["project"], apart, strict=True):
             ax.annotate(
                 str(name),
@@ -98,7 +94,7 @@ def _name_projects(ax: Axes, last: pd.DataFrame) -> None:
                 xytext=(3, 0),
                 textcoords="offset points",
                 va="center",
-                color=MUTED,
+                color=palette_of(ax).muted,
                 fontsize=_TINY,
                 parse_math=False,
             )
@@ -115,25 +111,19 @@ def _limits_of_axes(ax: Axes, lines: pd.DataFrame, store: pd.DataFrame | None) -
 
 def _draw_store(ax: Axes, store: pd.DataFrame) -> None:
     """Draw the store's own course, its last moment as a dot, and name it."""
-    ax.plot(store["memories"], store["cap"], color=CAP_COLOUR, linewidth=1.6, label="this store")
+    paint = palette_of(ax)
+    ax.plot(store["memories"], store["cap"], color=paint.cap, linewidth=1.6, label="this store")
     last = store.iloc[-1]
-    ax.plot(last["memories"], last["cap"], "o", color=CAP_COLOUR, markersize=8, label="_now")
+    ax.plot(last["memories"], last["cap"], "o", color=paint.cap, markersize=8, label="_now")
     ax.annotate(
         f"this store: {last['cap']:,.0f}",
         (last["memories"], last["cap"]),
         xytext=(-6, 8),
         textcoords="offset points",
         ha="right",
-        bbox=_PAPER,
-        color=CAP_COLOUR,
+        bbox=on_paper(paint),
+        color=paint.cap,
         fontweight="bold",
         fontsize=SMALL,
         parse_math=False,
     )
-
-
-def _plain_log(axis: Axis) -> None:
-    """Make a logarithmic axis read in plain numbers."""
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))

@@ -1,47 +1,42 @@
 """Charts of caps: what each serves, and what it costs."""
 
-from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.text import Annotation
-from matplotlib.transforms import Bbox
 
 from memlab.charts._style import (
-    BLUE,
-    CAP_COLOUR,
-    GREEN,
-    GREY,
-    MUTED,
-    ORANGE,
-    PURPLE,
+    EMPTY_HEIGHT,
     SMALL,
+    Names,
+    about,
     axes_for,
-    count_axis,
     counted,
     footnote,
     heading,
     mark_cap,
-    percent_axis,
+    name_across,
+    on_paper,
+    percent_of,
+    say_empty,
     share,
     short,
     token_note,
 )
+from memlab.charts.figure import on_its_own
+from memlab.charts.palette import palette_of
+from memlab.charts.scales import count_axis, log_axis, percent_axis
 from memlab.sizing import Advice, Verdict
 
-ESTIMATED: Final = BLUE
-OWN: Final = ORANGE
-ELSEWHERE: Final = GREY
-_LIMITS: Final = "#C9DEEC"
-_FLOOR: Final = "#E6E6E6"
-_PAPER: Final = {"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.5}
-"""Behind a name that a line may run through."""
-_FAR_RIGHT: Final = 0.92
-_ROUND: Final = [step * 10**zeros for zeros in range(1, 8) for step in (1, 2, 5)]
+_ROUND: Final = [step * 10**zeros for zeros in range(8) for step in (1, 2, 5)]
 """Caps that are named along a line."""
+_WIDE_RANGE: Final = 20
+"""From how many times its least the cost of a trade-off is drawn on a logarithmic axis."""
+_NOTHING: Final = "No prunable memory yet: nothing that a cap could keep or delete"
 
 
+@on_its_own
 def plot_cap_curve(
     curve: pd.DataFrame,
     *,
@@ -71,21 +66,27 @@ def plot_cap_curve(
         With lines ``estimated``, ``this store`` where it has references and ``other projects``, and
         the limits as a shade.
     """
-    ax = axes_for(ax, height=4.4)
+    nothing = len(curve) < 2
+    ax, paint = axes_for(ax, height=EMPTY_HEIGHT if nothing else 4.5)
+    if nothing:
+        heading(ax, "What each cap serves", about(curve))
+        say_empty(ax, _NOTHING)
+        return ax
     caps = curve.index.to_numpy()
-    key = [("estimated", ESTIMATED), ("limits", _LIMITS), ("other projects alone", ELSEWHERE)]
-    ax.fill_between(caps, curve["low"], curve["high"], step="post", color=_LIMITS, linewidth=0)
-    ax.step(
-        caps, curve["served_elsewhere"], ":", color=ELSEWHERE, where="post", label="other projects"
-    )
+    shade: dict[str, Any] = {"color": paint.blue, "alpha": 0.22, "linewidth": 0}
+    ax.fill_between(caps, curve["low"], curve["high"], step="post", **shade)
+    _step(ax, curve["served_elsewhere"], paint.grey, label="other projects", linestyle=":")
+    key: list[Any] = [("other projects alone", paint.grey, "dotted")]
     if curve["served_own"].notna().any():
-        ax.step(caps, curve["served_own"], "--", color=OWN, where="post", label="this store")
-        key.insert(2, ("this store alone", OWN))
-    ax.step(caps, curve["served"], "-", color=ESTIMATED, where="post", label="estimated")
+        _step(ax, curve["served_own"], paint.gold, label="this store", linestyle=(0, (5, 3)))
+        key.insert(0, ("this store alone", paint.gold, "dashed"))
+    _step(ax, curve["served"], paint.blue, label="estimated", linestyle="-")
+    limits = "limits" if advice is None else f"limits of {percent_of(advice.confidence)}"
+    key = [("estimated", paint.blue, "line"), (limits, paint.blue, "shade"), *key]
     _caps_across(ax, max(1, int(caps[-1]), cap or 0, (advice and advice.keep_recent) or 0))
     ax.set_ylim(0, 1.03)
     percent_axis(ax.yaxis, "share of references served")
-    heading(ax, _curve_title(curve, advice, cap), key=key)
+    heading(ax, _curve_title(curve, advice, cap), about(curve), key=key)
     if not bare:
         mark_cap_curve(ax, curve, advice=advice, cap=cap)
         footnote(ax, _curve_note(advice))
@@ -100,18 +101,25 @@ def mark_cap_curve(
     For a picture that is drawn once and marked again and again. What lies outside the axes is left
     out.
     """
+    if len(curve) < 2:
+        return
+    paint = palette_of(ax)
     if advice is not None:
-        mark_cap(ax, advice.target, f"target {_percent(advice.target)}")
+        mark_cap(ax, advice.target, f"target {percent_of(advice.target)}")
         if advice.budget_cap is not None and advice.budget_cap < curve.index[-1]:
-            ax.axvspan(advice.budget_cap, ax.get_xlim()[1], color=PURPLE, alpha=0.12, linewidth=0)
-            _stand(ax, advice.budget_cap, f"budget allows {advice.budget_cap:,}", PURPLE, row=2)
+            beyond: dict[str, Any] = {"color": paint.budget, "alpha": 0.12, "linewidth": 0}
+            ax.axvspan(advice.budget_cap, ax.get_xlim()[1], **beyond)
+            allowed = f"budget allows {advice.budget_cap:,}"
+            _stand(ax, advice.budget_cap, allowed, paint.budget, row=2)
         if advice.keep_recent is not None:
-            _stand(ax, advice.keep_recent, f"recommended {advice.keep_recent:,}", GREEN, row=1)
+            recommended = f"recommended {advice.keep_recent:,}"
+            _stand(ax, advice.keep_recent, recommended, paint.recommended, row=1)
     if cap is not None:
-        _stand(ax, cap, f"keep_recent = {cap:,}", CAP_COLOUR)
-        ax.plot(cap, _row(curve, cap)["served"], "o", color=CAP_COLOUR, label="_chosen")
+        _stand(ax, cap, f"keep_recent = {cap:,}", paint.cap)
+        ax.plot(cap, _row(curve, cap)["served"], "o", color=paint.cap, label="_chosen")
 
 
+@on_its_own
 def plot_trade_off(
     curve: pd.DataFrame,
     *,
@@ -138,29 +146,33 @@ def plot_trade_off(
     Returns
     -------
     matplotlib.axes.Axes
-        With a line ``estimated`` of hit ratio against the 95th percentile of boot tokens.
+        With a line ``estimated`` of the share against the 95th percentile of boot tokens, on a
+        logarithmic axis where the costliest cap costs twenty times the cheapest.
     """
-    ax = axes_for(ax, height=4.4)
+    nothing = len(curve) < 2
+    ax, paint = axes_for(ax, height=EMPTY_HEIGHT if nothing else 4.6)
+    if nothing:
+        heading(ax, "What a share of references costs at every start", about(curve))
+        say_empty(ax, _NOTHING)
+        return ax
     tokens = curve["boot_tokens_p95"]
-    key = [("estimated", ESTIMATED), ("limits", _LIMITS)]
-    ax.fill_between(tokens, curve["low"], curve["high"], color=_LIMITS, linewidth=0)
-    ax.plot(tokens, curve["served"], color=ESTIMATED, linewidth=1.6, label="estimated")
+    key: list[Any] = [("estimated", paint.blue, "line"), ("its limits", paint.blue, "shade")]
+    shade: dict[str, Any] = {"color": paint.blue, "alpha": 0.22, "linewidth": 0}
+    ax.fill_between(tokens, curve["low"], curve["high"], **shade)
+    ax.plot(tokens, curve["served"], color=paint.blue, linewidth=1.8, label="estimated")
     budget = None if advice is None else advice.token_budget
-    ax.set_xlim(0, 1.02 * max(1.0, tokens.iloc[-1], budget or 0))
+    name = "boot context in tokens (only 5 % of the moments had more)"
+    _tokens_across(ax, tokens, budget, name)
     ax.set_ylim(0, 1.03)
-    if tokens.iloc[0]:
-        key.append(("load-bearing", _FLOOR))
-        ax.axvspan(0, float(tokens.iloc[0]), color=_FLOOR, linewidth=0, zorder=0)
-    count_axis(ax.xaxis, "boot context, tokens (p95 over the history)")
+    if tokens.iloc[0] > ax.get_xlim()[0]:
+        key.append(("load-bearing: no cap goes below", paint.grey, "shade"))
+        floor: dict[str, Any] = {"color": paint.grey, "alpha": 0.22, "linewidth": 0, "zorder": 0}
+        ax.axvspan(ax.get_xlim()[0], float(tokens.iloc[0]), **floor)
     percent_axis(ax.yaxis, "share of references served")
-    heading(ax, _trade_title(curve, advice, cap), key=key)
+    heading(ax, _trade_title(curve, advice, cap), about(curve), key=key)
     if not bare:
         mark_trade_off(ax, curve, advice=advice, cap=cap)
-        footnote(
-            ax,
-            "Numbers along the line are caps; none goes below the load-bearing rows. "
-            f"{token_note(curve)}",
-        )
+        footnote(ax, "Numbers along the line are caps.", token_note(curve))
     return ax
 
 
@@ -168,32 +180,40 @@ def mark_trade_off(
     ax: Axes, curve: pd.DataFrame, *, advice: Advice | None = None, cap: int | None = None
 ) -> None:
     """Mark on a trade-off what :func:`plot_trade_off` marks: target, budget, caps by name."""
+    if len(curve) < 2:
+        return
+    paint, names = palette_of(ax), Names(ax)
     if advice is not None:
-        mark_cap(ax, advice.target)
-        ax.annotate(
-            f"target {_percent(advice.target)}",
-            (1, advice.target),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, -3),
-            textcoords="offset points",
-            ha="right",
-            va="top",
-            color=CAP_COLOUR,
-            fontsize=SMALL,
-            bbox=_PAPER,
-        )
+        mark_cap(ax, advice.target, f"target {percent_of(advice.target)}")
         if advice.token_budget is not None:
-            _stand(ax, advice.token_budget, f"budget {short(advice.token_budget)}", PURPLE)
+            budget = f"budget {short(advice.token_budget)}"
+            _stand(ax, advice.token_budget, budget, paint.budget)
         if advice.keep_recent is not None:
-            _dot(ax, curve, advice.keep_recent, GREEN)
+            _dot(ax, names, curve, advice.keep_recent, paint.recommended)
     if cap is not None:
-        _dot(ax, curve, cap, CAP_COLOUR)
-    _name_caps(ax, curve, beside=[None if advice is None else advice.keep_recent, cap])
+        _dot(ax, names, curve, cap, paint.cap)
+    for round_cap in curve.index.intersection(_ROUND):
+        place = _place(curve, int(round_cap))
+        if names.name(*place, f"{round_cap:,}", paint.muted) is not None:
+            ax.plot(*place, "o", color=paint.blue, markersize=4, label="_named")
+
+
+def _step(ax: Axes, shares: "pd.Series[float]", colour: str, **style: Any) -> None:
+    """Draw a share that holds from a cap to the next."""
+    width = 2.4 if style["label"] == "estimated" else 1.4
+    caps = shares.index.to_numpy()
+    ax.step(caps, shares, where="post", color=colour, linewidth=width, **style)
 
 
 def _row(curve: pd.DataFrame, cap: int) -> "pd.Series[float]":
     """Return the line of the curve that holds at `cap`: the nearest at or below it."""
     return curve.iloc[int(curve.index.searchsorted(cap, side="right")) - 1]
+
+
+def _place(curve: pd.DataFrame, cap: int) -> tuple[float, float]:
+    """Return where a cap lies on a trade-off."""
+    row = _row(curve, cap)
+    return float(row["boot_tokens_p95"]), float(row["served"])
 
 
 def _caps_across(ax: Axes, most: int) -> None:
@@ -203,31 +223,42 @@ def _caps_across(ax: Axes, most: int) -> None:
     ticks = [0, *(10**zeros for zeros in range(9) if 10**zeros <= most)]
     ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     ax.set_xticks([], minor=True)
-    ax.set_xlabel("keep_recent")
+    name_across(ax, "keep_recent: how many of the newest prunable memories stay")
+
+
+def _tokens_across(ax: Axes, tokens: "pd.Series[float]", budget: int | None, name: str) -> None:
+    """Set an axis of tokens from zero, or a logarithmic one where they range widely."""
+    most = max(1.0, float(tokens.iloc[-1]), budget or 0)
+    least = float(tokens[tokens > 0].min()) if (tokens > 0).any() else most
+    if most < _WIDE_RANGE * least:
+        room = 1.02 * most
+        # Where the floor is most of it, the caps would be squeezed into what is left.
+        ax.set_xlim(0 if least < most / 2 else least - 0.15 * (room - least), room)
+        count_axis(ax.xaxis, name)
+        return
+    ax.set_xscale("log")
+    ax.set_xlim(0.7 * min(least, budget or least), 1.25 * most)
+    log_axis(ax.xaxis, f"{name}, log scale")
 
 
 def _stand(ax: Axes, x: float, text: str, colour: str, *, row: int = 0) -> None:
     """Draw a line up from `x` and name it at its foot, on the side where there is room."""
     if not ax.get_xlim()[0] <= x <= ax.get_xlim()[1]:
         return
+    paint = palette_of(ax)
     ax.axvline(x, color=colour, linewidth=1.2, linestyle=(0, (4, 3)), label="_cap")
     left = _across(ax, x) > 0.6
     ax.annotate(
         text,
         (x, 0),
         xycoords=("data", "axes fraction"),
-        xytext=(-4 if left else 4, 5 + 13 * row),
+        xytext=(-4 if left else 4, 5 + 14 * row),
         textcoords="offset points",
         ha="right" if left else "left",
-        color=colour,
+        color=paint.words(colour),
         fontsize=SMALL,
-        bbox=_PAPER,
+        bbox=on_paper(paint),
     )
-
-
-def _percent(value: float) -> str:
-    """Write a target as it was set: 90 %, 97.5 %."""
-    return f"{100 * value:.4g} %"
 
 
 def _across(ax: Axes, x: float) -> float:
@@ -235,51 +266,14 @@ def _across(ax: Axes, x: float) -> float:
     return float((ax.transData + ax.transAxes.inverted()).transform((x, 0.5))[0])
 
 
-def _dot(ax: Axes, curve: pd.DataFrame, cap: int, colour: str) -> None:
-    """Mark a cap on the line of a trade-off, and name it below: the line bends the other way."""
-    row = _row(curve, cap)
-    place = (row["boot_tokens_p95"], row["served"])
+def _dot(ax: Axes, names: Names, curve: pd.DataFrame, cap: int, colour: str) -> Annotation | None:
+    """Mark a cap on the line of a trade-off, and name it."""
+    place = _place(curve, cap)
     ax.plot(*place, "o", color=colour, markersize=7, label="_cap", zorder=3)
-    _below(ax, place, cap).set(color=colour, fontweight="bold")
-
-
-def _below(ax: Axes, place: tuple[float, float], cap: int) -> Annotation:
-    """Name a cap below the line and to the right, to the left at the right edge."""
-    left = _across(ax, place[0]) > _FAR_RIGHT
-    return ax.annotate(
-        f"{cap:,}",
-        place,
-        xytext=(-6 if left else 6, -4),
-        textcoords="offset points",
-        ha="right" if left else "left",
-        va="top",
-        color=MUTED,
-        fontsize=SMALL,
-        bbox=_PAPER,
-    )
-
-
-def _name_caps(ax: Axes, curve: pd.DataFrame, *, beside: Sequence[int | None]) -> None:
-    """Name round caps below the line of a trade-off, those that find room."""
-    taken = [_room_for(ax, _row(curve, cap), cap) for cap in beside if cap is not None]
-    for cap in curve.index.intersection(_ROUND):
-        row = curve.loc[cap]
-        room = _room_for(ax, row, cap)
-        if any(room.overlaps(other) for other in taken):
-            continue
-        taken.append(room)
-        place = (row["boot_tokens_p95"], row["served"])
-        ax.plot(*place, "o", color=ESTIMATED, markersize=4, label="_named")
-        _below(ax, place, cap)
-
-
-def _room_for(ax: Axes, row: "pd.Series[float]", cap: int) -> Bbox:
-    """Return about what a dot and the name below it cover, in pixels."""
-    x, y = ax.transData.transform((row["boot_tokens_p95"], row["served"]))
-    high = 1.4 * SMALL * ax.figure.get_figure(root=True).dpi / 72
-    wide = 0.5 * high * (1 + len(f"{cap:,}"))
-    left = wide if _across(ax, row["boot_tokens_p95"]) > _FAR_RIGHT else 0.0
-    return Bbox.from_extents(x - left, y - 1.3 * high, x - left + wide, y)
+    note = names.name(*place, f"{cap:,}", colour)
+    if note is not None:
+        note.set_fontweight("bold")
+    return note
 
 
 def _curve_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) -> str:
@@ -288,19 +282,19 @@ def _curve_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) ->
         return f"keep_recent = {cap:,} serves an estimated {served} of references"
     if advice is None:
         return "What each cap serves"
-    target = _percent(advice.target)
+    target = percent_of(advice.target)
     if advice.verdict is Verdict.OK:
         return (
             f"keep_recent = {advice.keep_recent:,} serves {target} of references, "
-            f"with {_percent(advice.confidence)} confidence"
+            f"with {percent_of(advice.confidence)} confidence"
         )
     return {
         Verdict.FROM_OTHER_PROJECTS: (
             f"By other projects, keep_recent = {advice.keep_recent or 0:,} serves {target} of "
             "references"
         ),
-        Verdict.CAP_HAS_NO_EFFECT: f"{target} of references take more rows than there are",
-        Verdict.FLOOR_EXCEEDS_BUDGET: "Load-bearing rows alone pass the token budget",
+        Verdict.CAP_HAS_NO_EFFECT: f"{target} of references take all there is: keep all for now",
+        Verdict.FLOOR_EXCEEDS_BUDGET: "Load-bearing memories alone pass the token budget",
         Verdict.TARGET_EXCEEDS_BUDGET: f"No cap meets {target} within the token budget",
         Verdict.HORIZON_TOO_SHORT: "References reach as far back as this history can show",
         Verdict.TARGET_BEYOND_HORIZON: f"No evidence is fine enough for a target of {target}",
@@ -310,27 +304,25 @@ def _curve_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) ->
 
 def _curve_note(advice: Advice | None) -> str:
     """Say how to read the lines and the shade."""
+    ahead = "Limits are for the next stretch, until the store has doubled."
     if advice is None:
-        return "Limits are for the next stretch, until the store has doubled."
-    return (
-        f"Estimated: {advice.weight:.0%} from this store, {1 - advice.weight:.0%} from other "
-        f"projects. Limits of {_percent(advice.confidence)} are for the next stretch, until the "
-        "store has doubled."
-    )
+        return ahead
+    own = f"{advice.weight:.0%} from this store, {1 - advice.weight:.0%} from other projects"
+    return f"Estimated: {own}. {ahead}".replace("%", " %")
 
 
 def _trade_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) -> str:
     """Say what is bought and what it costs, as far as it is known."""
     if advice is not None and advice.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
         return (
-            f"Load-bearing rows cost {short(advice.floor.tokens)} tokens, "
+            f"Load-bearing memories cost {short(advice.floor.tokens)} tokens, "
             f"the budget is {short(advice.token_budget or 0)}"
         )
     if advice is not None and advice.trade and cap is None:
         meets, _ = advice.trade
         return (
-            f"{_percent(advice.target)} of references cost {short(meets.boot_tokens_p95)} tokens, "
-            f"the budget is {short(advice.token_budget or 0)}"
+            f"{percent_of(advice.target)} of references cost {short(meets.boot_tokens_p95)} "
+            f"tokens, the budget is {short(advice.token_budget or 0)}"
         )
     if cap is None and advice is not None and advice.served is not None:
         # The curve need not list the recommended cap itself.
@@ -346,4 +338,4 @@ def _price(served: float, tokens: float) -> str:
 
 
 def _at_every_start(tokens: float) -> str:
-    return f"{counted(tokens, 'tokens')} at every start"
+    return f"at most {counted(tokens, 'tokens')} at 95 % of starts"

@@ -1,6 +1,7 @@
 """Load a store as one labelled frame."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -145,6 +146,7 @@ def frame_of(
     if on_bad_row == "keep":
         frame = _with_problems(frame, faults)
     frame.attrs[c.TOKEN_RULE] = rule
+    frame.attrs[c.SOURCE] = name if "://" in name else PurePath(name).name
     return frame
 
 

@@ -72,7 +72,10 @@ def boot_context(frame: pd.DataFrame) -> pd.DataFrame:
         },
         index=pd.Index(listed, dtype="str", name=c.PART),
     )
-    result.attrs = {c.TOKEN_RULE: frame.attrs.get(c.TOKEN_RULE, "")}
+    result.attrs = {
+        c.TOKEN_RULE: frame.attrs.get(c.TOKEN_RULE, ""),
+        c.SOURCE: frame.attrs.get(c.SOURCE, ""),
+    }
     return result
 
 

@@ -16,7 +16,7 @@ Int64s: TypeAlias = NDArray[np.int64]
 NEVER: Final = np.iinfo(np.int64).max
 _MOST_INSTANTS: Final = 100_000
 _LAST_YEAR: Final = 9999  # of Python's calendar, and of every axis
-_STEPS: Final = ("h", "D", "W", "MS", "YS")
+_STEPS: Final = ("s", "min", "h", "D", "W", "MS", "YS")
 
 
 def growth_curve(frame: pd.DataFrame, *, freq: str | None = None) -> pd.DataFrame:
@@ -35,8 +35,8 @@ def growth_curve(frame: pd.DataFrame, *, freq: str | None = None) -> pd.DataFram
     frame : pandas.DataFrame
         As :func:`memlab.load` or :func:`memlab.load_past` returns it.
     freq : str, optional
-        A pandas frequency such as ``"D"`` or ``"W"``. By default the finest of hours, days, weeks,
-        months and years that gives at most 1,000 instants.
+        A pandas frequency such as ``"D"`` or ``"W"``. By default the finest of seconds, minutes,
+        hours, days, weeks, months and years that gives at most 1,000 instants.
 
     Returns
     -------
@@ -75,6 +75,7 @@ def growth_curve(frame: pd.DataFrame, *, freq: str | None = None) -> pd.DataFram
     curve = curve[list(c.GROWTH_DTYPES)].astype(c.GROWTH_DTYPES)
     curve.attrs = {
         c.TOKEN_RULE: frame.attrs.get(c.TOKEN_RULE, ""),
+        c.SOURCE: frame.attrs.get(c.SOURCE, ""),
         c.CAVEAT: _caveat(frame),
         c.UNDATED: int(frame[c.CREATED_AT].isna().sum()),
     }

@@ -220,7 +220,12 @@ def summarise(
                 "floor_tokens": floor_tokens,
             }
         )
-    return pd.DataFrame(rows).set_index("label")
+    table = pd.DataFrame(rows).set_index("label")
+    table.attrs = {
+        col.SOURCE: frame.attrs.get(col.SOURCE, ""),
+        col.REFERENCES: len(life.references),
+    }
+    return table
 
 
 def _p95(values: "pd.Series[Any]") -> float:
@@ -262,7 +267,10 @@ def overlap(
         own = np.diag(both).astype(np.float64)
         both = both / np.where(own > 0, own, np.nan)[:, None]
     labels = [label_of(one.policy) for one in replays]
-    return pd.DataFrame(both, index=labels, columns=labels)
+    table = pd.DataFrame(both, index=labels, columns=labels)
+    if replays:
+        table.attrs = replays[0].told
+    return table
 
 
 def _gone(replays: Sequence[Replay]) -> tuple[Ints, Flags]:

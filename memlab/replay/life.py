@@ -98,6 +98,7 @@ def life_of(frame: pd.DataFrame, references: pd.DataFrame) -> Life:
     rows = frame.sort_values(col.POSITION, kind="stable").reset_index(drop=True)
     target, at, place = references_on_rows(rows, references)
     fitting = references.iloc[place].reset_index(drop=True)
+    fitting.attrs = {**references.attrs, col.SOURCE: frame.attrs.get(col.SOURCE, "")}
     return Life(rows, fitting, target, at, history_of(rows))
 
 

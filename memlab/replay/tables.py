@@ -1,9 +1,10 @@
 """What a walk through a history found, as tables."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -67,6 +68,14 @@ class Replay(Shown):
         """The most prunable rows held at any moment."""
         return int(self.boot[HELD].max()) if len(self.boot) else 0
 
+    @property
+    def told(self) -> dict[Hashable, Any]:
+        """What a table made of this carries in its ``attrs``: the source, how many references."""
+        return {
+            col.SOURCE: self.references.attrs.get(col.SOURCE, ""),
+            col.REFERENCES: len(self.references),
+        }
+
     @cached_property
     def regret(self) -> pd.DataFrame:
         """What was let go and referred to later, the most often first.
@@ -98,7 +107,7 @@ class Replay(Shown):
             Indexed by ``at_position``: ``at``, ``references``, ``lost``.
         """
         every = self.references
-        return pd.DataFrame(
+        table = pd.DataFrame(
             {
                 col.AT: every[col.AT].array,
                 "references": np.arange(1, len(every) + 1),
@@ -106,6 +115,8 @@ class Replay(Shown):
             },
             index=pd.Index(every[col.AT_POSITION], name=col.AT_POSITION),
         )
+        table.attrs = self.told
+        return table
 
     def sheet(self) -> Sheet:
         """Return what is printed."""

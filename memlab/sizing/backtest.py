@@ -6,6 +6,7 @@ from typing import Any, Final
 import pandas as pd
 
 from memlab import arguments
+from memlab.columns import REFERENCES, SOURCE
 from memlab.evidence.law import DEFAULT_CONFIDENCE
 from memlab.sizing.choice import choose_cap
 from memlab.sizing.curve import KEEP_RECENT, prepared
@@ -63,7 +64,9 @@ def backtest_cap(
     shares = [arguments.share("cut", cut) for cut in cuts]
     sizing = prepared(frame, references, confidence, call="memlab.sizing.backtest_cap")
     found = cuts_of(sizing.history, sizing.references, sizing.law, sizing.confidence, shares)
-    return backtest_table(found, target)
+    table = backtest_table(found, target)
+    table.attrs = {SOURCE: sizing.source, REFERENCES: len(sizing.references)}
+    return table
 
 
 def backtest_table(cuts: Sequence[Cut], target: float) -> pd.DataFrame:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from memlab import arguments
-from memlab.columns import TOKEN_RULE
+from memlab.columns import REFERENCES, SOURCE, TOKEN_RULE
 from memlab.evidence.ahead import Ahead
 from memlab.evidence.law import DEFAULT_CONFIDENCE, Law, fitted_law
 from memlab.evidence.references import find_references
@@ -50,6 +50,8 @@ class Sizing:
         Of each limit on its own.
     law : Law
         What other projects' references say.
+    source : str
+        What the store is called.
     """
 
     history: History
@@ -58,6 +60,7 @@ class Sizing:
     misfits: int = 0
     confidence: float = DEFAULT_CONFIDENCE
     law: Law = field(default_factory=fitted_law)
+    source: str = ""
 
     @cached_property
     def cuts(self) -> list[Cut]:
@@ -84,7 +87,12 @@ class Sizing:
             curve[name] = np.interp(caps, exact, over_history[name])
         # a range where it can be: pandas copies attrs at every step
         exact_at = range(len(every)) if exact is every else exact.tolist()
-        curve.attrs = {EXACT_AT: exact_at, TOKEN_RULE: self.present.token_rule}
+        curve.attrs = {
+            EXACT_AT: exact_at,
+            TOKEN_RULE: self.present.token_rule,
+            SOURCE: self.source,
+            REFERENCES: len(self.references),
+        }
         return curve[_COLUMNS]
 
     def at(self, caps: Iterable[int]) -> pd.DataFrame:
@@ -214,7 +222,8 @@ def prepared(
     history = history_of(frame)
     fitting, misfits = ranked(frame, history, references)
     law = fitted_law() if law is None else law
-    return Sizing(history, present_of(frame), fitting, misfits, confidence, law)
+    source = str(frame.attrs.get(SOURCE, ""))
+    return Sizing(history, present_of(frame), fitting, misfits, confidence, law, source)
 
 
 def cap_curve(

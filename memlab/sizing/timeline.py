@@ -7,7 +7,16 @@ import numpy as np
 import pandas as pd
 
 from memlab import arguments
-from memlab.columns import AT, CREATED_AT, ITEMS, TIME, TOKEN_RULE, TOKENS
+from memlab.columns import (
+    AT,
+    CREATED_AT,
+    ITEMS,
+    REFERENCES,
+    SOURCE,
+    TIME,
+    TOKEN_RULE,
+    TOKENS,
+)
 from memlab.evidence.elsewhere import CAP, MEMORIES
 from memlab.evidence.law import DEFAULT_CONFIDENCE, FEWEST_AHEAD, MIDDLE, rank_at, reach_of
 from memlab.evidence.references import find_references
@@ -66,7 +75,7 @@ def boot_over_time(
         for cap, (items, tokens) in _boots(frame, [None, *wanted], seen)
     ]
     timeline = pd.concat(parts, ignore_index=True)
-    timeline.attrs[TOKEN_RULE] = frame.attrs.get(TOKEN_RULE, "")
+    timeline.attrs = {name: frame.attrs.get(name, "") for name in (TOKEN_RULE, SOURCE)}
     return timeline
 
 
@@ -96,7 +105,9 @@ def age_ranks(frame: pd.DataFrame, references: pd.DataFrame | None = None) -> pd
     if references is None:
         references = find_references(frame)
     found, _ = ranked(frame, history_of(frame), references)
-    return pd.DataFrame({WRITTEN: found.at, AGE_RANK: found.rank})
+    ranks = pd.DataFrame({WRITTEN: found.at, AGE_RANK: found.rank})
+    ranks.attrs = {SOURCE: frame.attrs.get(SOURCE, ""), REFERENCES: len(ranks)}
+    return ranks
 
 
 def age_rank_quantiles(

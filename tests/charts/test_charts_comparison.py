@@ -56,7 +56,7 @@ def test_each_policy_is_one_line_of_its_settings(
         assert sorted(across) == across
         assert sorted(up) == sorted(part["served"])
     assert max(line(ax, BEST)[1]) == table["oracle"].max()
-    assert len(ax.collections) == 1
+    assert len(ax.collections) == 1  # the shade
 
 
 def test_what_keeping_all_costs_is_marked(history: tuple[pd.DataFrame, pd.DataFrame]) -> None:
@@ -69,11 +69,16 @@ def test_overlap_is_written_into_its_cells(replays: list[Replay]) -> None:
     shares = overlap(replays, of="lost", share=True)
     ax = drawn(plot_overlap(shares, of="lost"))
     assert ax.get_title(loc="left") == "Who loses what"
-    np.testing.assert_array_equal(ax.images[0].get_array(), shares.to_numpy())
+    cells = np.array([patch.get_alpha() for patch in ax.patches]).reshape(shares.shape)
+    np.testing.assert_allclose(cells / cells.max(), shares.fillna(0) / np.max(shares))
     assert [text.get_text() for text in ax.texts[: len(shares)]] == [
         f"{100 * value:.0f}" for value in shares.iloc[0]
     ]
-    assert [tick.get_text() for tick in ax.get_yticklabels()] == list(shares.index)
+    names = [tick.get_text() for tick in ax.get_yticklabels()]
+    assert [name.replace("\n", " ").split(" ", 2)[2] for name in names] == list(shares.index)
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == [
+        name.split(" ")[0] for name in names
+    ]
 
 
 def test_regret_grows_to_what_was_lost(replays: list[Replay]) -> None:
@@ -99,4 +104,64 @@ def test_charts_without_references_say_so() -> None:
 
 def test_a_given_axes_is_drawn_on(replays: list[Replay]) -> None:
     ax = Figure().add_subplot()
-    assert plot_overlap(overlap(replays), ax=ax) is ax
+    assert plot_overlap(overlap(replays, share=True), ax=ax) is ax
+
+
+def test_counts_are_no_shares(replays: list[Replay]) -> None:
+    with pytest.raises(ValueError, match="share=True"):
+        plot_overlap(overlap(replays))
+
+
+def test_a_policy_looks_the_same_in_every_chart(
+    history: tuple[pd.DataFrame, pd.DataFrame], replays: list[Replay]
+) -> None:
+    compared = plot_comparison(summarise(*history, replays))
+    regrets = {label_of(one.policy): one.regret_over_time for one in reversed(replays)}
+    regretted = plot_regret(regrets)
+    for name in ("recent", "ttl", "value"):
+        looks = {
+            (line.get_color(), line.get_marker())
+            for ax in (compared, regretted)
+            for line in ax.lines
+            if str(line.get_label()).split(" ")[0] == name
+        }
+        assert len(looks) == 1, name
+
+
+def test_labels_carry_the_mark_of_their_line(
+    history: tuple[pd.DataFrame, pd.DataFrame], replays: list[Replay]
+) -> None:
+    texts = [text.get_text() for text in plot_comparison(summarise(*history, replays)).texts]
+    assert {"● recent", "■ ttl", "▲ value, half_life"} <= set(texts)
+
+
+def test_marks_carry_their_setting(history: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    table = compare(*history, [KeepRecent(cap) for cap in (20, 300)])
+    texts = {text.get_text(): text.xy for text in plot_comparison(table).texts}  # type: ignore[attr-defined]
+    for cap in (20, 300):
+        line = table.loc[f"recent {cap}"]
+        assert texts[str(cap)] == (line["boot_tokens_mean"], line["hit_ratio"])
+
+
+def test_one_mark_stands_on_an_axis_of_all_shares(
+    history: tuple[pd.DataFrame, pd.DataFrame],
+) -> None:
+    ax = plot_comparison(compare(*history, [KeepRecent(300)]))
+    assert ax.get_ylim()[0] == 0
+    assert "300" in [text.get_text() for text in ax.texts]
+
+
+def test_policies_on_one_line_are_all_to_be_seen(
+    history: tuple[pd.DataFrame, pd.DataFrame],
+) -> None:
+    table = compare(*history, [KeepRecent(50), ValueCap(50)])
+    table.loc["value 50", ["boot_tokens_mean", "hit_ratio"]] = table.loc[
+        "recent 50", ["boot_tokens_mean", "hit_ratio"]
+    ]
+    under, over = (
+        line
+        for line in plot_comparison(table).lines
+        if str(line.get_label()) in {"recent", "value"}
+    )
+    assert under.get_linewidth() > over.get_linewidth() + 1
+    assert under.get_markersize() > over.get_markersize()

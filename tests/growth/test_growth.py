@@ -138,7 +138,15 @@ def test_the_curve_says_what_it_cannot_show_and_how_tokens_were_counted() -> Non
 
 
 @pytest.mark.parametrize(
-    ("minutes", "step"), [(1, "1h"), (24 * 60, "1D"), (24 * 60 * 20, "7D"), (24 * 60 * 150, "31D")]
+    ("minutes", "step"),
+    [
+        (0.05, "1s"),
+        (1, "1min"),
+        (60, "1h"),
+        (24 * 60, "1D"),
+        (24 * 60 * 20, "7D"),
+        (24 * 60 * 150, "31D"),
+    ],
 )
 def test_the_default_step_fits_the_span(minutes: int, step: str) -> None:
     curve = growth_curve(make_frame(*(f"m{n}" for n in range(100)), minutes=minutes))

@@ -1,0 +1,221 @@
+"""The figure that a chart makes for itself: it shows itself in a notebook, in any theme and width.
+
+Given axes are drawn on as they are; without, a chart gets a :class:`Chart`.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from io import BytesIO
+from typing import Any, Final, ParamSpec, cast
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure, FigureBase
+from matplotlib.layout_engine import LayoutEngine
+from matplotlib.text import Text
+
+from memlab.charts.palette import DARK, LIGHT, Palette
+from memlab.charts.svg import as_html, as_svg
+
+P = ParamSpec("P")
+
+WIDTH: Final = 8.0
+"""Inches: the width of a notebook's output at 100 %."""
+NARROW: Final = 4.0
+"""Inches: the width of a telephone, and of a column."""
+DPI: Final = 100
+TITLE: Final = "title"
+SUBTITLE: Final = "subtitle"
+KEY: Final = "key"
+FOOTNOTE: Final = "footnote"
+"""What a text on a chart is, as its ``gid``; the others are labels."""
+
+
+class AllInside(LayoutEngine):
+    """Make one pair of axes as large as leaves everything around them within the figure.
+
+    What is said above and below begins at the left edge of the figure. Once for each size: what
+    stands around the axes hardly depends on where they are.
+    """
+
+    _adjust_compatible = False
+    _colorbar_gridspec = False
+    pad: Final = 0.1
+    """Inches around it all."""
+    least: Final = 0.25
+    """Share of the figure that the axes take at least, whatever stands beside them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._done: object = None
+
+    def execute(self, fig: FigureBase) -> None:
+        """Place the axes."""
+        figure = cast("Figure", fig)
+        if len(figure.axes) != 1:
+            return
+        ax = figure.axes[0]
+        size = tuple(figure.get_size_inches())
+        if self._done == size:
+            return
+        self._done = size
+        said = _said_around(ax)
+        for each in said.values():
+            each.set_in_layout(False)
+        ax.set_position((0.1, 0.1, 0.8, 0.8))
+        for _ in range(4):
+            before = ax.get_window_extent()
+            self._place(figure, ax, said)
+            now = ax.get_window_extent()
+            if abs(now.width - before.width) < 1 and abs(now.height - before.height) < 1:
+                break
+
+    def _place(self, figure: Figure, ax: Axes, said: dict[str, Any]) -> None:
+        """Leave room for what stands around the axes as they are, and begin all words on one line.
+
+        Words above and below keep their distance from the axes, so they only take height.
+        """
+        box, around = ax.get_window_extent(), ax.get_tightbbox() or ax.get_window_extent()
+        wide, high, pad = figure.bbox.width, figure.bbox.height, self.pad * figure.dpi
+        if FOOTNOTE in said:
+            below = (box.y0 - around.y0) * 72 / figure.dpi
+            said[FOOTNOTE].set_position((0, -below - 6))
+        extents = [each.get_window_extent() for each in said.values()]
+        top = max([around.y1, *(extent.y1 for extent in extents)]) - box.y1
+        low = box.y0 - min([around.y0, *(extent.y0 for extent in extents)])
+        x0, x1 = (box.x0 - around.x0 + pad) / wide, 1 - (around.x1 - box.x1 + pad) / wide
+        y0, y1 = (low + pad) / high, 1 - (top + pad) / high
+        ax.set_position((x0, y0, max(self.least, x1 - x0), max(self.least, y1 - y0)))
+        placed = ax.get_window_extent()
+        left = (pad - placed.x0) / placed.width
+        for name, each in said.items():
+            if name == KEY:
+                each.set_bbox_to_anchor((left, 1), transform=ax.transAxes)
+            elif name == TITLE:
+                each.set_x(left)
+            else:
+                each.xy = (left, each.xy[1])
+
+
+def _said_around(ax: Axes) -> dict[str, Any]:
+    """Return the words above and below the axes, by what they are."""
+    named = {child.get_gid(): child for child in ax.get_children() if child.get_gid() is not None}
+    said: dict[str, Any] = {n: named[n] for n in (TITLE, SUBTITLE, FOOTNOTE) if n in named}
+    if (legend := ax.get_legend()) is not None:
+        said[KEY] = legend
+    return said
+
+
+class Chart(Figure):
+    """A figure with one chart, which can be drawn again on other paper.
+
+    Parameters
+    ----------
+    width : float
+        Inches; the chart chooses its height.
+    palette : Palette
+        Light or dark.
+
+    Attributes
+    ----------
+    again : callable or None
+        Draws the same chart on given axes.
+    """
+
+    def __init__(self, *, width: float = WIDTH, palette: Palette = LIGHT) -> None:
+        super().__init__(
+            figsize=(width, width / 2), dpi=DPI, facecolor=palette.paper, layout=AllInside()
+        )
+        FigureCanvasAgg(self)
+        self.again: Callable[..., Axes] | None = None
+
+    def at(self, *, width: float = WIDTH, palette: Palette = LIGHT) -> "Chart":
+        """Return the same chart drawn anew at another width, on other paper."""
+        if self.again is None:
+            raise ValueError("this chart was drawn on axes of its own making; draw it anew instead")
+        other = Chart(width=width, palette=palette)
+        other.again = self.again
+        self.again(ax=other.add_subplot())
+        return other
+
+    @property
+    def title(self) -> str:
+        """What is said above the chart, on one line."""
+        return " ".join(self.axes[0].get_title(loc="left").split()) if self.axes else ""
+
+    @property
+    def alt(self) -> str:
+        """What is to be seen, in words: everything written on the chart but the ticks."""
+        if not self.axes:
+            return ""
+        ax = self.axes[0]
+        legend = ax.get_legend()
+        texts: list[Text] = [*(legend.get_texts() if legend else []), *ax.texts]
+        said: dict[str | None, list[str]] = {}
+        for text in texts:
+            said.setdefault(text.get_gid(), []).append(" ".join(text.get_text().split()))
+        axes = [name for name in (ax.get_ylabel(), ax.get_xlabel()) if name]
+        labels = dict.fromkeys(label for label in said.get(None, []) if label)
+        parts = [
+            self.title,
+            *said.get(SUBTITLE, []),
+            f"Axes: {'; '.join(axes)}" if axes else "",
+            f"Labels: {'; '.join(labels)}" if labels else "",
+            *said.get(FOOTNOTE, []),
+        ]
+        return " ".join(f"{part.rstrip('.')}." for part in parts if part)
+
+    def svg(self) -> str:
+        """Return an SVG file that is light or dark as its reader's system is; text stays text."""
+        return as_svg(self, title=self.title, alt=self.alt)
+
+    def png(self, *, dpi: int = DPI) -> bytes:
+        """Return a PNG file."""
+        drawn = BytesIO()
+        self.savefig(drawn, format="png", dpi=dpi, metadata={"Software": None})
+        return drawn.getvalue()
+
+    def __repr__(self) -> str:
+        return f"<chart: {self.alt}>"
+
+    def _repr_html_(self) -> str:
+        """Show the chart wide and narrow; the page shows the one that fits."""
+        if self.again is None:
+            return as_html({"wide": self.svg()})
+        return as_html({"wide": self.svg(), "narrow": self.at(width=NARROW).svg()})
+
+
+def on_its_own(plot: Callable[P, Axes]) -> Callable[P, Axes]:
+    """Give a chart that is called without axes a :class:`Chart` to draw on."""
+
+    @wraps(plot)
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> Axes:
+        if kwargs.get("ax") is not None:
+            return plot(*args, **kwargs)
+        rest = {name: value for name, value in kwargs.items() if name != "ax"}
+        chart = Chart()
+
+        def again(*, ax: Axes) -> Axes:
+            return cast("Callable[..., Axes]", plot)(*args, ax=ax, **rest)
+
+        chart.again = again
+        return again(ax=chart.add_subplot())
+
+    return drawn
+
+
+def figure_of(ax: Axes) -> Figure:
+    """Return the figure that axes belong to, whatever stands between."""
+    return ax.figure.get_figure(root=True)
+
+
+def set_height(ax: Axes, inches: float) -> None:
+    """Make a figure of our own so high; one that was given is left as it is."""
+    figure = figure_of(ax)
+    if isinstance(figure, Chart):
+        figure.set_figheight(inches)
+
+
+def in_both(chart: Any) -> dict[str, "Chart"]:
+    """Return a chart on light and on dark paper."""
+    return {"light": chart.at(palette=LIGHT), "dark": chart.at(palette=DARK)}
