@@ -29,6 +29,7 @@ from memlab.charts.figure import NARROW, Chart
 from memlab.charts.palette import DARK
 from memlab.compaction.preview import survivors
 from memlab.growth import boot_context
+from memlab.policies import KeepAll
 
 PICTURES = Path(__file__).parent / "pictures"
 DOTS_PER_INCH = 40
@@ -61,7 +62,7 @@ def replays() -> list[replay.Replay]:
         *(memlab.KeepRecent(cap) for cap in (20, 80, 300)),
         *(memlab.ValueCap(cap, half_life=timedelta(hours=20)) for cap in (20, 80, 300)),
     ]
-    return replay.replay_each(*history(), [*counts, *days, memlab.KeepAll()], workers=1)
+    return replay.replay_each(*history(), [*counts, *days, KeepAll()], workers=1)
 
 
 def mixed(episodes: int) -> pd.DataFrame:
