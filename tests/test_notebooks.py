@@ -45,7 +45,10 @@ def test_no_cell_ended_in_an_error(notebook: Path) -> None:
 
 def test_the_charts_are_stored_for_a_reader_on_a_web_page(notebook: Path) -> None:
     outputs = [output for cell in code_cells(notebook) for output in cell["outputs"]]
-    assert [output for output in outputs if "image/png" in output.get("data", {})]
+    pages = ["".join(output.get("data", {}).get("text/html", ())) for output in outputs]
+    drawn = [page for page in pages if '<div class="memlab-chart">' in page]
+    assert drawn
+    assert all("<title>" in page and "<desc>" in page for page in drawn)
 
 
 def test_the_first_cell_states_the_parameters(notebook: Path) -> None:
