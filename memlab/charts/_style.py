@@ -79,8 +79,8 @@ def heading(ax: Axes, title: str, *said: str, key: Sequence[tuple[str, str, Kind
     paint, across = palette_of(ax), _characters_across(ax)
     text = " ".join(f"{phrase.rstrip('.')}." for phrase in said if phrase)
     lines = fill(text, across) if text else ""
-    widest = max((len(name) for name, _, _ in key), default=0)
-    columns = max(1, min(len(key), across // (widest + 8)))
+    rooms = [len(name) + 8 for name, _, _ in key]
+    columns = len(key) if sum(rooms) <= across else max(1, across // max(rooms))
     key_lines = -(-len(key) // columns) if key else 0
     ax.set_title(
         fill(title, int(across * SMALL / LARGE * 0.86), break_on_hyphens=False),

@@ -7,62 +7,36 @@ look at every one that changed.
 
 import os
 from collections.abc import Callable
-from datetime import timedelta
-from functools import cache
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from frames import make_episodes, make_frame, make_references, row
-from histories import simulate_history
+from frames import make_episodes, make_frame, row
 from matplotlib.axes import Axes
 from matplotlib.testing.compare import compare_images
 from PIL import Image
 from PIL.ImageOps import posterize
 
 import memlab
-from memlab import charts, replay, sizing
+from memlab import charts
 from memlab import columns as c
 from memlab.charts.figure import NARROW, Chart
 from memlab.charts.palette import DARK
 from memlab.compaction.preview import survivors
 from memlab.growth import boot_context
-from memlab.policies import KeepAll
+from memlab.sizing import Advice, Verdict
+from memlab.sizing.advice import TradeEnd
 
 PICTURES = Path(__file__).parent / "pictures"
 DOTS_PER_INCH = 40
-TOLERANCE = 3.0
+TOLERANCE = 2.0
 """Root mean square over all pixels: below what one line in another colour makes."""
 
-Two = tuple[pd.DataFrame, pd.DataFrame]
-
-
-@cache
-def history() -> Two:
-    frame, references = simulate_history(10, "growing", rows=3_000).as_frames()
-    frame.attrs[c.SOURCE] = "memory.db"
-    return frame, references
-
-
-@cache
-def long_history() -> Two:
-    """100,000 memories, each referred to once, most of them soon."""
-    frame = make_episodes(100_000)
-    at = np.arange(1, 100_000)
-    distance = 1 + (np.random.default_rng(0).pareto(0.7, len(at)) * 4).astype(np.int64)
-    return frame, make_references(frame, at, np.minimum(distance, at))
-
-
-@cache
-def replays() -> list[replay.Replay]:
-    days = [memlab.TimeToLive(timedelta(hours=hours)) for hours in (20, 80, 300)]
-    counts = [
-        *(memlab.KeepRecent(cap) for cap in (20, 80, 300)),
-        *(memlab.ValueCap(cap, half_life=timedelta(hours=20)) for cap in (20, 80, 300)),
-    ]
-    return replay.replay_each(*history(), [*counts, *days, KeepAll()], workers=1)
+ABOUT = {c.SOURCE: "memory.db", c.REFERENCES: 542, c.TOKEN_RULE: "characters / 4, an estimate"}
 
 
 def mixed(episodes: int) -> pd.DataFrame:
@@ -70,48 +44,118 @@ def mixed(episodes: int) -> pd.DataFrame:
     return make_frame(*decisions, *(f"e{n}" for n in range(episodes)))
 
 
+def told(table: pd.DataFrame) -> pd.DataFrame:
+    table.attrs = dict(ABOUT)
+    return table
+
+
 def growth(rows: int) -> Axes:
     frame = make_episodes(rows) if rows > 10 else mixed(rows)
     return charts.plot_growth(memlab.growth_curve(frame))
 
 
-def age_ranks(two: Two, cap: int | None = None) -> Axes:
-    ranks = sizing.age_ranks(*two)
-    return charts.plot_age_ranks(ranks, quantiles=sizing.age_rank_quantiles(*two), cap=cap)
+def before_after() -> Axes:
+    frame = mixed(10)
+    return charts.plot_before_after(boot_context(frame), boot_context(survivors(frame, 3)))
 
 
-def cap_curve(two: Two) -> Axes:
-    advice = memlab.recommend_cap(*two)
-    return charts.plot_cap_curve(sizing.cap_curve(*two), advice=advice, cap=50)
+def age_ranks(count: int, cap: int | None = None) -> Axes:
+    """References at even times, most of them near and some far."""
+    written = np.linspace(1, 3 * count, count).astype(np.int64)
+    far = 1 + (np.random.default_rng(0).pareto(0.7, count) * 8).astype(np.int64)
+    ranks = told(pd.DataFrame({"written": written, "age_rank": np.minimum(far, written)}))
+    edges = np.linspace(0, 3 * count, 6).astype(int)
+    levels = {"first": edges[:-1], "last": edges[1:], "p50": [4, 9, 12, 11, 14]}
+    quantiles = pd.DataFrame({**levels, "p90": [60, 110, 160, 200, 320]})
+    return charts.plot_age_ranks(ranks, quantiles=quantiles, cap=cap)
 
 
-def trade_off(two: Two) -> Axes:
-    advice = memlab.recommend_cap(*two, token_budget=4_000)
-    return charts.plot_trade_off(sizing.cap_curve(*two), advice=advice)
+def curve(most: int, floor: int) -> pd.DataFrame:
+    """Every cap serves as much more as it is larger by ratio."""
+    caps = np.unique(np.geomspace(1, most + 1, 400).astype(int) - 1)
+    served = np.log1p(caps) / np.log1p(max(1, most))
+    table = pd.DataFrame(index=pd.Index(caps, name="keep_recent"))
+    table["served"], table["served_elsewhere"] = served, served**1.5
+    table["served_own"] = served**0.8
+    table["low"], table["high"] = served**1.4, served**0.7
+    table["boot_tokens_p95"] = floor + 55.0 * caps
+    return told(table)
 
 
-def before_after(rows: int) -> Axes:
-    frame = mixed(rows)
-    kept = boot_context(survivors(frame, 3))
-    return charts.plot_before_after(boot_context(frame), kept)
+def advised(**fields: Any) -> Advice:
+    made = memlab.recommend_cap(make_episodes(40))
+    known = {"verdict": Verdict.OK, "keep_recent": 357, "weight": 0.6, "served": 0.938}
+    return replace(made, **{**known, "boot_tokens_p95": 26_261, "trade": (), **fields})
+
+
+def cap_curve(most: int) -> Axes:
+    fits = TradeEnd(900, 0.95, (0.9, 0.99), 49_500, 49_500, 300.0)
+    advice = advised(token_budget=50_000, within_budget=fits)
+    return charts.plot_cap_curve(curve(most, 0), advice=advice, cap=50 if most else None)
+
+
+def trade_off(most: int, floor: int) -> Axes:
+    return charts.plot_trade_off(curve(most, floor), advice=advised(token_budget=30_000))
+
+
+def boot_over_time() -> Axes:
+    when = pd.date_range("2025-01-01", "2026-03-01", periods=200, tz="UTC")
+    written = np.arange(200)
+    parts = [
+        pd.DataFrame({"keep_recent": cap, c.AT: when, c.TOKENS: np.minimum(written, most) * 70})
+        for cap, most in ((None, 200), (50, 50), (120, 120))
+    ]
+    whole = pd.concat([part.astype({"keep_recent": "Int64"}) for part in parts], ignore_index=True)
+    whole[c.ITEMS] = whole[c.TOKENS] // 70
+    return charts.plot_boot_over_time(told(whole), budget=10_000)
+
+
+def track_record() -> Axes:
+    table = pd.DataFrame(
+        {
+            "cut": [0.5, 0.6, 0.7, 0.8],
+            "verdict": "ok",
+            "keep_recent": pd.array([296, 411, 395, 346], dtype="Int64"),
+            "needed": pd.array([260, 228, 520, None], dtype="Int64"),
+            "target": 0.9,
+            "achieved": pd.array([0.922, 0.962, 0.871, None], dtype="Float64"),
+            "reached": pd.array([True, True, False, None], dtype="boolean"),
+            "references": [115, 105, 102, 0],
+        }
+    )
+    return charts.plot_backtest(told(table))
 
 
 def comparison() -> Axes:
-    return charts.plot_comparison(replay.summarise(*history(), replays()))
+    """Two policies on one line, one beside it, and the price of keeping everything."""
+    rows = []
+    for family, gain in (("recent", 0.0), ("value", 0.0), ("ttl", -0.03), ("learned", 0.02)):
+        for cap, cost, served in ((50, 6e3, 0.7), (200, 15e3, 0.84), (1_000, 48e3, 0.96)):
+            setting = f"{cap // 5} d" if family == "ttl" else f"{cap}"
+            price = cost * (1.1 if family == "ttl" else 1)
+            rows.append((f"{family} {setting}", family, family, served + gain, price))
+    rows.append(("all", "all", "all", 1.0, 83e3))
+    names = ["label", "policy", "family", "hit_ratio", "boot_tokens_mean"]
+    table = pd.DataFrame(rows, columns=names).set_index("label")
+    table["oracle"] = np.where(table["boot_tokens_mean"] < 10_000, 0.99, 1.0)
+    return charts.plot_comparison(told(table))
 
 
 def overlap() -> Axes:
-    return charts.plot_overlap(replay.overlap(replays()[1:8:3], of="lost", share=True), of="lost")
+    names = ["recent 500", "ttl 180 d", "mine 500, half_life=20 d"]
+    values = [[1, 0.86, 0.4], [np.nan, np.nan, np.nan], [0.2, 0.05, 1]]
+    return charts.plot_overlap(told(pd.DataFrame(values, index=names, columns=names)))
 
 
 def regret() -> Axes:
-    some = replays()[1:8:3]
-    return charts.plot_regret({replay.label_of(one.policy): one.regret_over_time for one in some})
-
-
-def none() -> Two:
-    frame = make_episodes(0)
-    return frame, memlab.find_references(frame)
+    when = pd.date_range("2025-01-01", "2025-07-01", periods=120, tz="UTC")
+    lost = {"recent 500": 5, "value 500": 5, "ttl 180 d": 9}
+    return charts.plot_regret(
+        {
+            label: told(pd.DataFrame({c.AT: when, "lost": np.arange(120) // each}))
+            for label, each in lost.items()
+        }
+    )
 
 
 DRAWN: dict[str, Callable[[], Axes]] = {
@@ -121,17 +165,16 @@ DRAWN: dict[str, Callable[[], Axes]] = {
     "growth-100000": lambda: growth(100_000),
     "backlog": lambda: charts.plot_backlog(memlab.growth_curve(mixed(60)), cap=25),
     "boot-context": lambda: charts.plot_boot_context(boot_context(mixed(10))),
-    "before-after": lambda: before_after(10),
-    "age-ranks": lambda: age_ranks(history(), cap=300),
-    "age-ranks-100000": lambda: age_ranks(long_history()),
-    "boot-over-time": lambda: charts.plot_boot_over_time(
-        sizing.boot_over_time(history()[0], [50, 200]), budget=4_000
-    ),
-    "track-record": lambda: charts.plot_backtest(sizing.backtest_cap(*history())),
-    "cap-curve": lambda: cap_curve(history()),
-    "cap-curve-0": lambda: cap_curve(none()),
-    "trade-off": lambda: trade_off(history()),
-    "trade-off-100000": lambda: trade_off(long_history()),
+    "before-after": before_after,
+    "age-ranks": lambda: age_ranks(500, cap=300),
+    "age-ranks-100000": lambda: age_ranks(100_000),
+    "boot-over-time": boot_over_time,
+    "track-record": track_record,
+    "cap-curve": lambda: cap_curve(3_000),
+    "cap-curve-0": lambda: cap_curve(0),
+    "trade-off": lambda: trade_off(3_000, 6_000),
+    "trade-off-floor": lambda: trade_off(300, 60_000),
+    "trade-off-100000": lambda: trade_off(100_000, 0),
     "comparison": comparison,
     "overlap": overlap,
     "regret": regret,
