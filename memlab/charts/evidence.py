@@ -189,7 +189,11 @@ def plot_boot_over_time(
         about(timeline),
         "Each line: that keep_recent held from the first memory on. Named: the last value",
     )
-    footnote(ax, str(timeline.attrs.get(c.CAVEAT, "")), token_note(timeline) if measure == "tokens" else "")
+    footnote(
+        ax,
+        str(timeline.attrs.get(c.CAVEAT, "")),
+        token_note(timeline) if measure == "tokens" else "",
+    )
     return ax
 
 
