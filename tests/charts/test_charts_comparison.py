@@ -140,7 +140,7 @@ def test_marks_carry_their_setting(history: tuple[pd.DataFrame, pd.DataFrame]) -
     texts = {text.get_text(): text.xy for text in plot_comparison(table).texts}  # type: ignore[attr-defined]
     for cap in (20, 300):
         line = table.loc[f"recent {cap}"]
-        assert texts[str(cap)] == (line["boot_tokens_mean"], line["hit_ratio"])
+        assert texts[str(cap)] == (line["boot_tokens_mean"], line["served"])
 
 
 def test_one_mark_stands_on_an_axis_of_all_shares(
@@ -155,8 +155,8 @@ def test_policies_on_one_line_are_all_to_be_seen(
     history: tuple[pd.DataFrame, pd.DataFrame],
 ) -> None:
     table = compare(*history, [KeepRecent(50), ValueCap(50)])
-    table.loc["value 50", ["boot_tokens_mean", "hit_ratio"]] = table.loc[
-        "recent 50", ["boot_tokens_mean", "hit_ratio"]
+    table.loc["value 50", ["boot_tokens_mean", "served"]] = table.loc[
+        "recent 50", ["boot_tokens_mean", "served"]
     ]
     under, over = (
         line

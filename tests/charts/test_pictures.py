@@ -135,7 +135,7 @@ def comparison() -> Axes:
             price = cost * (1.1 if family == "ttl" else 1)
             rows.append((f"{family} {setting}", family, family, served + gain, price))
     rows.append(("all", "all", "all", 1.0, 83e3))
-    names = ["label", "policy", "family", "hit_ratio", "boot_tokens_mean"]
+    names = ["label", "policy", "family", "served", "boot_tokens_mean"]
     table = pd.DataFrame(rows, columns=names).set_index("label")
     table["oracle"] = np.where(table["boot_tokens_mean"] < 10_000, 0.99, 1.0)
     return charts.plot_comparison(told(table))
