@@ -6,13 +6,14 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from enum import StrEnum
+from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
 
 from memlab import columns as col
-from memlab.arguments import whole_number
+from memlab.arguments import expect, whole_number
 from memlab.compaction.locating import Located, locate, some_of
 from memlab.compaction.reclaim import in_bytes, space
 from memlab.errors import MemlabError, UnfilledArchiveError
@@ -20,6 +21,7 @@ from memlab.frame.loading import load
 from memlab.items import REJECTED_PATH_TAG, MemoryKind
 from memlab.sources.base import Reader, Source, archive_at, at_one_moment
 from memlab.sources.opening import SourceLike, open_source
+from memlab.store import SqliteMemoryStore
 from memlab.store.archive import Archive, Entry
 from memlab.store.archive_file import read_archive
 from memlab.store.archive_place import archive_path
@@ -120,8 +122,12 @@ def diagnose(path: SourceLike, *, threshold: int = 50) -> Diagnosis:
     ------
     ValueError
         When `threshold` is not a whole number of 0 or more.
+    WrongArgumentError
+        When `path` is an open store, or nothing that names one.
     """
     threshold = whole_number("threshold", threshold)
+    if isinstance(path, SqliteMemoryStore):
+        expect(path, PathLike, call="memlab.diagnose", name="path")
     source = open_source(path)
     if source.scheme != "file":
         return Diagnosis(source.name, tuple(_checks_elsewhere(source, threshold)))

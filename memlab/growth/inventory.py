@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from memlab import columns as col
+from memlab.arguments import expect
 from memlab.errors import MemlabError, StoreError
 from memlab.frame.loading import load
 from memlab.sources.finding import find_below, usual_places
@@ -101,7 +102,10 @@ def find_stores(folder: str | PathLike[str] | None = None) -> Inventory:
     ------
     StoreError
         When there is no such folder.
+    WrongArgumentError
+        When `folder` is no path.
     """
+    expect(folder, PathLike, str, call="memlab.growth.find_stores", name="folder", optional=True)
     places = usual_places() if folder is None else [Path(folder).expanduser()]
     there = [place for place in places if place.is_dir()]
     if folder is not None and not there:

@@ -37,8 +37,8 @@ READ = (
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresServer]:
-    with postgres_server(tmp_path_factory.mktemp("harvest")) as started:
+def server() -> Iterator[PostgresServer]:
+    with postgres_server() as started:
         yield started
 
 

@@ -154,7 +154,7 @@ def test_a_frame_and_its_references_can_be_explored(frame: pd.DataFrame) -> None
     references = memlab.find_references(frame).iloc[:10]
     panel = explore(frame, references)
     assert "from-other-projects" in panel.text
-    assert "9% from this store (10 references), 91% from nine other projects" in panel.text
+    assert "8% from this store (10 references), 92% from nine other projects" in panel.text
     assert panel.command_line.startswith("memlab compact STORE ")
 
 
