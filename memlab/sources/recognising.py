@@ -15,7 +15,7 @@ from memlab.sources.folder import Folder, opened_folder
 from memlab.sources.front_matter import read_front_matter
 from memlab.sources.odek_index import INDEX as EPISODE_INDEX
 from memlab.sources.odek_index import EpisodeIndex
-from memlab.store.database import COLUMNS, connect_reading, read_store
+from memlab.store.database import COLUMNS, connect_reading, read_store, store_file
 
 MEMORY_INDEX: Final = "MEMORY.md"
 EPISODES: Final = "episodes"
@@ -100,7 +100,7 @@ def tables_of(path: Path) -> dict[str, frozenset[str]]:
             return {name: frozenset(_columns(connection, name)) for (name,) in names.fetchall()}
 
     with suppress(MemlabError, sqlite3.Error, OSError):
-        return read_store(path, read, check=lambda _connection, _path: None)
+        return read_store(store_file(path), read, check=lambda _connection, _path: None)
     return {}
 
 

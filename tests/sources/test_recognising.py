@@ -76,6 +76,15 @@ def test_looking_leaves_no_trace_even_of_a_store_in_use(tmp_path: Path) -> None:
             c.execute("BEGIN IMMEDIATE")
 
 
+def test_a_journal_beside_an_emptied_store_stays(tmp_path: Path) -> None:
+    """SQLite removes it as stale when it opens the empty file, even for reading alone."""
+    store, journal = tmp_path / "memory.db", tmp_path / "memory.db-journal"
+    store.touch()
+    journal.write_bytes(b"what could be rolled back" * 30)
+    assert recognise(store) is None
+    assert journal.read_bytes() == b"what could be rolled back" * 30
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """A home folder with a store of each kind, and much that is none."""

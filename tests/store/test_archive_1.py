@@ -33,7 +33,7 @@ from memlab.compaction.plans import Plan
 from memlab.compaction.receipts import Receipt
 from memlab.doctor import Status, diagnose
 from memlab.errors import ArchiveError, PlanError
-from memlab.evidence.past import past_of
+from memlab.evidence.past import load_past
 from memlab.policies import KeepRecent
 from memlab.store.archive_file import open_archive, read_archive
 from memlab.store.archive_place import place_beside
@@ -87,7 +87,7 @@ class TestReading:
         assert set(found) == {4, 40, 41, 49}
 
     def test_the_past_has_every_memory_that_ever_was(self, store: Path, whole: Path) -> None:
-        past, before = past_of(store, memlab.load(store)), memlab.load(whole)
+        past, before = load_past(store), memlab.load(whole)
         assert past["memory_id"].tolist() == before["memory_id"].tolist()
         assert past["chars"].tolist() == before["chars"].tolist()
 
