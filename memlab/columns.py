@@ -103,8 +103,6 @@ TARGET_ID: Final = "target_id"
 TARGET_POSITION: Final = "target_position"
 AT_POSITION: Final = "at_position"
 AT: Final = "at"
-SHOWN: Final = "shown"
-"""Of a memory: whether an agent is told of it at start, whole or by its name."""
 SESSION: Final = "session"
 """Of a read in an access log: the session it was made in, missing where nobody said."""
 

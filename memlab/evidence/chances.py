@@ -9,14 +9,14 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from memlab.columns import AT, CREATED_AT, MEMORY_ID, SESSION, SHOWN
+from memlab.columns import AT, CREATED_AT, LOADED_AT_START, MEMORY_ID, SESSION
 
 CHANCE: Final = "chance"
 CHANCES: Final = {
     "read": "read",
     "unread": "never read, though they could have been",
     "too new": "written after the last read in the log",
-    "not shown": "not named in what a start loads, and never read",
+    "not loaded": "below what is loaded at start, and never read",
 }
 """What a memory's chance was, with the words for it."""
 
@@ -27,9 +27,8 @@ def reading_chances(frame: pd.DataFrame, log: pd.DataFrame) -> pd.Series:
     Parameters
     ----------
     frame : DataFrame
-        What ``memlab.load`` returns, or any frame with ``memory_id`` and ``created_at``. Where it
-        has a column ``shown``, a memory for which that is False had no chance: no agent was told of
-        it.
+        What ``memlab.load`` returns. Where its source says what is loaded at start, and loads
+        anything, a memory that is not had no chance: no agent was told of it.
     log : DataFrame
         What `read_access_log` returns: ``memory_id``, ``at`` and, where it is known, ``session``.
 
@@ -43,8 +42,10 @@ def reading_chances(frame: pd.DataFrame, log: pd.DataFrame) -> pd.Series:
     last = _last_beginning(log)
     read = frame[MEMORY_ID].isin(log[MEMORY_ID]).to_numpy()
     too_new = ~(frame[CREATED_AT] <= last).to_numpy()  # all of them where the log is empty
-    hidden = ~frame[SHOWN].to_numpy(bool) if SHOWN in frame else np.zeros(len(frame), bool)
-    chance = np.select([read, too_new, hidden], ["read", "too new", "not shown"], "unread")
+    hidden = np.zeros(len(frame), bool)
+    if LOADED_AT_START in frame and frame[LOADED_AT_START].any():
+        hidden = ~frame[LOADED_AT_START].to_numpy(bool)
+    chance = np.select([read, too_new, hidden], ["read", "too new", "not loaded"], "unread")
     return pd.Series(
         pd.Categorical(chance, categories=list(CHANCES)), index=frame.index, name=CHANCE
     )

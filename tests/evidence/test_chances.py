@@ -39,9 +39,14 @@ def test_a_session_that_had_begun_is_no_chance_for_what_came_later() -> None:
 
 
 def test_what_no_agent_is_told_of_had_no_chance() -> None:
-    frame = make_frame("a", "b", "c", "d").assign(shown=[False, True, False, False])
+    frame = make_frame("a", "b", "c", "d").assign(loaded_at_start=[False, True, False, False])
     log = log_of(("a", 2.5, None))
-    assert chances(frame, log) == ["read", "unread", "not shown", "too new"]
+    assert chances(frame, log) == ["read", "unread", "not loaded", "too new"]
+
+
+def test_where_nothing_is_loaded_everything_is_searched() -> None:
+    frame = make_frame("a", "b").assign(loaded_at_start=False)
+    assert chances(frame, log_of(("a", 2.5, None))) == ["read", "unread"]
 
 
 def test_without_a_read_nothing_had_a_chance() -> None:

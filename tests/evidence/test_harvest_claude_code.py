@@ -16,7 +16,6 @@ from transcripts import SLUG, START, Session, World, read, write
 from memlab import columns as c
 from memlab.errors import MemlabError
 from memlab.evidence.harvest import claude_code
-from memlab.evidence.harvest.claude_code import shown_part
 from memlab.evidence.harvest.found import Asked
 from memlab.evidence.harvest.gather import Harvest, harvest_reads
 from memlab.evidence.harvest.lines import ANOTHER_FORMAT, BROKEN, LONGEST, UNREADABLE
@@ -295,7 +294,7 @@ def test_files_of_another_kind_cost_nothing_else(desk: Desk) -> None:
 def test_a_line_of_hundreds_of_megabytes_is_not_held_in_memory(desk: Desk) -> None:
     session = desk.session("s1")
     read(session, "m1.md")
-    size = 5 * LONGEST
+    size = 7 * LONGEST
     with (desk.world.projects / SLUG / "huge.jsonl").open("wb") as out:
         out.write(b'{"type":"user","x":"')
         out.truncate(size)  # takes no room on the disk
@@ -309,7 +308,7 @@ def test_a_line_of_hundreds_of_megabytes_is_not_held_in_memory(desk: Desk) -> No
         tracemalloc.stop()
     assert desk.logged == ["m1.md"]
     assert found.left_out == {"lines of over 64 MiB": 1}
-    assert most < 3 * LONGEST
+    assert most < 5 * LONGEST
 
 
 class TestFolder:
@@ -383,32 +382,20 @@ class TestFolder:
         assert place.name == "a.md"
 
 
-class TestShown:
-    def test_what_a_start_loads_has_two_limits(self) -> None:
-        assert shown_part("".join(f"{n}\n" for n in range(300))).split("\n")[-1] == "199"
-        long = shown_part("".join(f"{n} {'x' * 995}\n" for n in range(100, 200)))
-        assert len(long) <= 25_000
-        assert long.endswith("x\n")
-        assert len(shown_part("😀" * 20_000)) == 12_500
-
-    def test_front_matter_and_comments_do_not_count(self) -> None:
-        index = "---\nname: x\n---\n<!-- a.md\n" + "\n" * 300 + "-->\n- [B](b.md)"
-        assert shown_part(index) == "\n- [B](b.md)"
-
-    def test_memories_below_the_cut_had_no_chance(self, desk: Desk) -> None:
-        index = ["- [One](m1.md)", "see **m2.md** and [[m3]]", *["-"] * 200, "- [Four](m4.md)"]
-        (desk.world.folder / "MEMORY.md").write_text("\n".join(index))
-        session = desk.session("s1")
-        for memory_id in desk.world.memories:
-            write(session, memory_id)
-        later = desk.session("s2")
-        desk.world._now += timedelta(days=1)
-        read(later, "m1.md")
-        found = desk.save(session, later)
-        assert found.chances == (
-            "4 memories: 1 read, 2 never read, though they could have been, "
-            "1 not named in what a start loads, and never read"
-        )
+def test_memories_below_the_cut_had_no_chance(desk: Desk) -> None:
+    index = ["- [One](m1.md)", "- **m2.md**: and [[m3]]", *["-"] * 200, "- [Four](m4.md)"]
+    (desk.world.folder / "MEMORY.md").write_text("\n".join(index))
+    session = desk.session("s1")
+    for memory_id in desk.world.memories:
+        write(session, memory_id)
+    later = desk.session("s2")
+    desk.world._now += timedelta(days=1)
+    read(later, "m1.md")
+    found = desk.save(session, later)
+    assert found.chances == (
+        "4 memories: 1 read, 2 never read, though they could have been, "
+        "1 below what is loaded at start, and never read"
+    )
 
 
 def test_nothing_of_the_source_is_changed(desk: Desk) -> None:

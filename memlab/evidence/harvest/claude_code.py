@@ -10,14 +10,10 @@ import os.path
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote
 
-import pandas as pd
-
-from memlab.columns import CREATED_AT, MEMORY_ID, SHOWN, TIME
 from memlab.errors import MemlabError
 from memlab.evidence.harvest.found import Asked, Found, Read
 from memlab.evidence.harvest.lines import mapping, sequence, text
@@ -27,23 +23,19 @@ from memlab.evidence.harvest.transcripts import (
     Touch,
     projects_folder,
     seen_in,
-    transcript_files,
 )
 from memlab.evidence.reads import MAINTENANCE, OWN_SESSION, READ, WRITE
+from memlab.sources.recognising import MEMORY_INDEX
 
 NAME: Final = "a Claude Code memory folder"
-INDEX: Final = "MEMORY.md"
 
 _PROJECTS: Final = "projects"
 _WRITERS: Final = frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"})
 _SEARCHERS: Final = frozenset({"Grep", "Glob"})
 _RELEVANT: Final = "relevant_memories"
 _HOME: Final = "~"
-_SHOWN_LINES: Final = 200
-_SHOWN_UNITS: Final = 25_000
-"""UTF-16 units of the index that a start loads."""
 
-IS_INDEX: Final = f"uses of {INDEX}, which every start loads"
+IS_INDEX: Final = f"uses of {MEMORY_INDEX}, which every start loads"
 ELSEWHERE: Final = "reads of a folder of the same name in another place"
 NO_MEMORY: Final = "files that are no memories"
 SEARCHES: Final = "searches over several files"
@@ -72,13 +64,13 @@ def find(asked: Asked) -> Found:
         if use.kind != WRITE:
             read = _judged(use, written)
             (found.reads if read.kind == READ else found.apart).append(read)
-    if not transcript_files(root):
+    if not found.files:
         found.notes.append(f"there are no transcripts in {root}; name their folder: --transcripts")
     found.notes.append(
         "Claude Code deletes transcripts after 30 days (cleanupPeriodDays): harvest more often, "
         "and the log keeps what they said"
     )
-    found.memories = _memories(folder, written)
+    found.store = str(folder)
     return found
 
 
@@ -190,10 +182,10 @@ class _Look:
         place = self._folder.place(path) if path else None
         if place is None:
             return
-        if place.name != INDEX and "/" not in place.name and place.name.endswith(".md"):
+        if place.name != MEMORY_INDEX and "/" not in place.name and place.name.endswith(".md"):
             yield Touch(call, place.name, tool, writes, place.folder)
         elif not writes:
-            self.left_out[f"{call} {path}"] = IS_INDEX if place.name == INDEX else NO_MEMORY
+            self.left_out[f"{call} {path}"] = IS_INDEX if place.name == MEMORY_INDEX else NO_MEMORY
 
 
 def forms_in_json(name: str) -> set[bytes]:
@@ -253,58 +245,12 @@ def _judged(read: Read, written: dict[str, dict[str, datetime]]) -> Read:
     return read._replace(kind=kind)
 
 
-def _memories(folder: Path, written: dict[str, dict[str, datetime]]) -> pd.DataFrame:
-    """Return the folder's files, when each was first written, and whether a start shows it."""
-    try:
-        files = sorted(each for each in folder.glob("*.md") if each.is_file())
-        index = folder / INDEX
-        shown = shown_part(index.read_text(errors="replace")) if index.is_file() else ""
-    except OSError as error:
-        raise MemlabError(
-            f"{folder} cannot be read ({error.strerror}); check its permissions"
-        ) from error
-    rows = [
-        (file.name, _created(file, written), _is_named(file, shown))
-        for file in files
-        if file.name != INDEX
-    ]
-    frame = pd.DataFrame(rows, columns=[MEMORY_ID, CREATED_AT, SHOWN])
-    return frame.astype({MEMORY_ID: "str", CREATED_AT: TIME, SHOWN: "bool"})
-
-
-def _created(file: Path, written: dict[str, dict[str, datetime]]) -> datetime:
-    changed = datetime.fromtimestamp(file.stat().st_mtime, UTC)
-    return min([changed, *written.get(file.name, {}).values()])
-
-
-def _is_named(file: Path, index: str) -> bool:
-    """Whether an index names a file: as a link, in prose or as ``[[name]]``."""
-    name = rf"(?<![\w.-])({re.escape(file.name)}|{re.escape(quote(file.name))})(?![\w-])"
-    return f"[[{file.stem}]]" in index or re.search(name, index) is not None
-
-
-def shown_part(index: str) -> str:
-    """Return as much of an index as a start loads.
-
-    Front matter and block comments do not count; of the rest, 200 lines and then 25,000 UTF-16
-    units back to the end of a line (code.claude.com/docs/en/memory).
-    """
-    body = re.sub(r"\A---\n.*?\n---\n", "", index.replace("\r\n", "\n"), flags=re.DOTALL)
-    body = re.sub(r"<!--.*?-->", "", body, flags=re.DOTALL)
-    lines = "\n".join(body.split("\n")[:_SHOWN_LINES])
-    units = lines.encode("utf-16-le", "surrogatepass")
-    if len(units) <= 2 * _SHOWN_UNITS:
-        return lines
-    cut = units[: 2 * _SHOWN_UNITS].decode("utf-16-le", "ignore")
-    return cut[: cut.rfind("\n") + 1] or cut
-
-
 def _memory_folders(path: Path) -> list[Path]:
     """Return the memory folders that a path may mean: itself, its project's, its projects'."""
     if not path.is_dir():
         return []
     in_a_project = path.parent.parent.name == _PROJECTS and path.name == "memory"
-    if (path / INDEX).is_file() or in_a_project:
+    if (path / MEMORY_INDEX).is_file() or in_a_project:
         return [path]
     below = [path] if path.name == _PROJECTS else [path / _PROJECTS]
     if path.parent.name == _PROJECTS:

@@ -10,11 +10,12 @@ from pathlib import Path
 from sqlite3 import Connection
 from typing import Any, Final
 
-from memlab.evidence.harvest.databases import read_database, tables_of
+from memlab.evidence.harvest.databases import read_database
 from memlab.evidence.harvest.found import Asked, Found, Read
 from memlab.evidence.harvest.lines import mapping, sequence, text
 from memlab.evidence.harvest.transcripts import Touch, projects_folder, seen_in
 from memlab.evidence.reads import OWN_SESSION, READ
+from memlab.sources.recognising import tables_of
 
 NAME: Final = "a claude-mem database"
 
@@ -54,6 +55,7 @@ def find(asked: Asked) -> Found:
         "Claude Code deletes transcripts after 30 days (cleanupPeriodDays): harvest more often, "
         "and the log keeps what they said"
     )
+    found.store = str(database)
     return found
 
 

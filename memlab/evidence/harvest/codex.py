@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from memlab.errors import MemlabError
-from memlab.evidence.harvest.databases import tables_of
 from memlab.evidence.harvest.found import Asked, Found, Read, moment
 from memlab.evidence.harvest.lines import LineReader, mapping, sequence, text
 from memlab.evidence.reads import OWN_SESSION, READ
+from memlab.sources.recognising import tables_of
 
 NAME: Final = "Codex's memories"
 

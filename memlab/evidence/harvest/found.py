@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-import pandas as pd
-
 from memlab.evidence.reads import READ
 
 Progress = Callable[[int, int], None]
@@ -67,9 +65,8 @@ class Found:
         How much was read.
     without_zone : int
         How many times had no time zone and were taken as UTC.
-    memories : DataFrame or None
-        The memories there are, where the source tells: ``memory_id``, ``created_at`` and ``shown``,
-        whether an agent is told of it at start.
+    store : str or None
+        What ``memlab.load`` takes to show the memories, where there is such a thing.
     """
 
     reads: list[Read] = field(default_factory=list)
@@ -80,7 +77,7 @@ class Found:
     files: int = 0
     bytes: int = 0
     without_zone: int = 0
-    memories: pd.DataFrame | None = None
+    store: str | None = None
 
 
 @dataclass(frozen=True)

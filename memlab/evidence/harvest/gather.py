@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from os import PathLike
 from pathlib import Path
 from typing import NamedTuple
 
-import pandas as pd
-
-from memlab.columns import AT, MEMORY_ID, SESSION, TIME
+from memlab.arguments import expect
+from memlab.columns import AT, MEMORY_ID, SESSION
 from memlab.errors import MemlabError
 from memlab.evidence.access_log import AccessLog, log_parts
 from memlab.evidence.chances import describe_chances, reading_chances
@@ -18,7 +18,8 @@ from memlab.evidence.harvest.found import Asked, Found, Progress, Read, Way, mom
 from memlab.evidence.harvest.lines import LineReader, text
 from memlab.evidence.harvest.postgres import is_server, shown
 from memlab.evidence.harvest.table import way_for
-from memlab.evidence.reads import APART, READ, apart_of
+from memlab.evidence.reads import APART, READ, apart_of, read_access_log
+from memlab.frame import load
 from memlab.text import Sheet, Shown, Table
 
 
@@ -49,9 +50,10 @@ class Harvest(Shown):
         Of `reads`.
     left_out : dict
         Reason -> how many calls, results or lines are no read.
+    store : str or None
+        What ``memlab.load`` takes to show the memories, where the source is such a thing.
     chances : str
-        Which memories were read and which could not have been, where the source tells which there
-        are.
+        Which of these memories the log has reads of, and which could not have been read.
     notes : tuple of str
         What to know about such a source.
     files, bytes : int
@@ -71,6 +73,7 @@ class Harvest(Shown):
     first: datetime | None
     last: datetime | None
     left_out: dict[str, int]
+    store: str | None = None
     chances: str = ""
     notes: tuple[str, ...] = field(default_factory=tuple)
     files: int = 0
@@ -143,6 +146,10 @@ def harvest_reads(
     MemlabError
         When the source is none of these or cannot be read, or the log cannot be written.
     """
+    call = "memlab.harvest_reads"
+    expect(source, str, PathLike, call=call, name="source")
+    expect(log, str, PathLike, call=call, name="log", optional=True)
+    expect(transcripts, str, PathLike, call=call, name="transcripts", optional=True)
     asked = Asked(str(source), None if transcripts is None else Path(transcripts), progress)
     way = way_for(asked)
     path = default_log(asked.source) if log is None else Path(log)
@@ -234,7 +241,7 @@ def _told(asked: Asked, way: Way, found: Found, log: Path, added: _Added) -> Har
     if found.without_zone:
         notes.insert(0, f"{found.without_zone:,} times without a zone were taken as UTC")
     return Harvest(
-        source=shown(asked.source) if is_server(asked.source) else asked.source,
+        source=_name(asked.source),
         way=way.name,
         log=log,
         reads=len(found.reads),
@@ -247,7 +254,8 @@ def _told(asked: Asked, way: Way, found: Found, log: Path, added: _Added) -> Har
         first=min((read.at for read in found.reads), default=None),
         last=max((read.at for read in found.reads), default=None),
         left_out={why: n for why, n in found.left_out.most_common() if n},
-        chances=_chances(found),
+        store=None if found.store is None else _name(found.store),
+        chances=_chances(found.store, log),
         notes=tuple(notes),
         files=found.files,
         bytes=found.bytes,
@@ -258,17 +266,19 @@ def _counts(words: Iterable[str]) -> dict[str, int]:
     return dict(Counter(words).most_common())
 
 
-def _chances(found: Found) -> str:
-    if found.memories is None:
+def _name(source: str) -> str:
+    return shown(source) if is_server(source) else source
+
+
+def _chances(store: str | None, log: Path) -> str:
+    """Say which memories of a store were read, where it can be loaded."""
+    if store is None:
         return ""
-    log = pd.DataFrame(
-        {
-            MEMORY_ID: pd.array([read.memory_id for read in found.reads], dtype="str"),
-            AT: pd.array([read.at for read in found.reads], dtype=TIME),
-            SESSION: pd.array([read.session for read in found.reads], dtype="str"),
-        }
-    )
-    return describe_chances(reading_chances(found.memories, log))
+    try:
+        memories = load(store, on_bad_row="keep")
+    except MemlabError:
+        return ""
+    return describe_chances(reading_chances(memories, read_access_log(log)))
 
 
 def _counted(number: int, one: str, many: str) -> str:

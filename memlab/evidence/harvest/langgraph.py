@@ -10,9 +10,10 @@ from datetime import UTC, datetime, timedelta
 from sqlite3 import Connection
 from typing import Any, Final
 
-from memlab.evidence.harvest.databases import read_database, tables_of
+from memlab.evidence.harvest.databases import read_database
 from memlab.evidence.harvest.found import Asked, Found, Read
 from memlab.evidence.harvest.postgres import is_server, read_server, tables_on
+from memlab.sources.recognising import tables_of
 
 NAME: Final = "a LangGraph store"
 

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from sqlite3 import Connection
 from typing import Any, Final
 
-from memlab.evidence.harvest.databases import read_database, tables_of
+from memlab.evidence.harvest.databases import read_database
 from memlab.evidence.harvest.found import Asked, Found, Read, moment_of_seconds
 from memlab.evidence.harvest.lines import mapping, sequence, text
+from memlab.sources.recognising import tables_of
 
 NAME: Final = "an mcp-memory-service database"
 
@@ -50,6 +51,7 @@ def find(asked: Asked) -> Found:
             "keeps: earlier ones are gone unless a harvest kept them"
         )
     found.notes.append("a search that asks for five memories may have written down ten")
+    found.store = str(asked.path)
     return found
 
 

@@ -1,5 +1,6 @@
 """The table of sources: who reads what."""
 
+from contextlib import suppress
 from typing import Final
 
 from memlab.errors import MemlabError
@@ -12,9 +13,10 @@ from memlab.evidence.harvest import (
     memforge,
     openclaw,
 )
-from memlab.evidence.harvest.databases import tables_of
+from memlab.evidence.harvest.databases import read_database
 from memlab.evidence.harvest.found import Asked, Way
 from memlab.evidence.harvest.postgres import is_server, shown
+from memlab.sources.recognising import begins_as_sqlite, tables_of
 
 WAYS: Final = (
     Way(memforge.NAME, memforge.recognises, memforge.find),
@@ -28,6 +30,16 @@ WAYS: Final = (
 """In the order in which they are asked; a workspace and a memory folder can look alike."""
 
 _OWN_STORE: Final = "memory_items"
+_ANYTHING: Final = "SELECT count(*) FROM sqlite_schema"
+"""Says what is wrong with a database that cannot be read."""
+
+
+def is_harvestable(source: object) -> bool:
+    """Whether a source is of a kind whose reads can be harvested."""
+    asked = Asked(str(source))
+    with suppress(MemlabError, OSError, ValueError):
+        return any(way.recognises(asked) for way in WAYS)
+    return False
 
 
 def way_for(asked: Asked) -> Way:
@@ -38,20 +50,26 @@ def way_for(asked: Asked) -> Way:
     MemlabError
         When it is of no kind that is known; says what would help.
     """
-    for way in WAYS:
-        if way.recognises(asked):
-            return way
+    try:
+        for way in WAYS:
+            if asked.source and way.recognises(asked):
+                return way
+        there = bool(asked.source) and asked.path.exists()
+    except (OSError, ValueError) as error:  # a name that no file can have
+        raise MemlabError(f"{asked.source} cannot be looked at ({error}); check it") from error
     if is_server(asked.source):
         raise MemlabError(
             f"{shown(asked.source)} has neither MemForge's retrieval_log nor LangGraph's store; "
             "check the database and the role"
         )
-    if not asked.path.exists():
+    if not there:
         raise MemlabError(f"there is no {asked.source}; check the path")
     if _OWN_STORE in tables_of(asked.path):
         raise MemlabError(
             f"{asked.source} is an agent's own store, which writes down no reads; give it a log: "
             "SqliteMemoryStore(path, access_log=memlab.AccessLog('reads.log'))"
         )
+    if asked.path.is_file() and begins_as_sqlite(asked.path):
+        read_database(asked.path, lambda connection: connection.execute(_ANYTHING).fetchone())
     kinds = ", ".join(way.name for way in WAYS)
     raise MemlabError(f"{asked.source} is none of what can be harvested: {kinds}")
