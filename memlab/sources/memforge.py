@@ -39,7 +39,8 @@ ROWS: Final = "$rows"
 LINKS: Final = "$links"
 """In a record: the rows of other tables that lose their link to it, by table."""
 
-_OPTIONS: Final = ("agent", "archive")
+OPTIONS: Final = ("agent", "archive")
+"""Options of a URL that are memlab's own and none of libpq's."""
 _OF_USE: Final = (
     *("access_count", "last_accessed", "retrieval_success_count", "first_successful_retrieval"),
     *("staleness_score", ROWS, LINKS),
@@ -124,7 +125,7 @@ class Memforge:
     @contextmanager
     def _transaction(self, *, write: bool) -> Iterator[Any]:
         settings = {} if self._agent is None else {"app.current_agent_id": self._agent}
-        with one_transaction(self._address, _OPTIONS, settings, write=write) as connection:
+        with one_transaction(self._address, OPTIONS, settings, write=write) as connection:
             self._check_tables(Catalogue(connection))
             self._check_sees_all(connection)
             yield connection

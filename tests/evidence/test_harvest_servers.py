@@ -78,6 +78,18 @@ def test_every_retrieval_is_a_read(
     assert harvest_reads(url, log).new == 0
 
 
+def test_a_url_may_name_one_agent(
+    server: PostgresServer, database: str, memforge: Any, tmp_path: Path
+) -> None:
+    for agent in ("a", "b"):
+        memforge.execute(LOGGED, (agent, add_memory(memforge, agent), "2026-08-01T00:00:00Z"))
+    url = server.url(database)
+    one = harvest_reads(f"{url}{'&' if '?' in url else '?'}agent=b", tmp_path / "b.log")
+    assert (one.reads, ids(one.log)) == (1, ["2"])
+    assert one.chances.startswith("1 memories: 1 read")
+    assert harvest_reads(url, tmp_path / "all.log").reads == 2
+
+
 def test_rows_that_a_role_may_not_see_are_said(
     server: PostgresServer, database: str, memforge: Any, tmp_path: Path
 ) -> None:
@@ -119,7 +131,7 @@ def test_a_database_of_something_else_is_said(
 def test_a_server_that_is_not_there_is_said_without_its_password(tmp_path: Path) -> None:
     pytest.importorskip("psycopg")
     url = "postgresql://me:secret@127.0.0.1:1/memories"
-    with pytest.raises(StoreError, match=r"127\.0\.0\.1:1/memories cannot be read") as caught:
+    with pytest.raises(StoreError, match=r"127\.0\.0\.1:1/memories does not answer") as caught:
         harvest_reads(url, tmp_path / "reads.log")
     assert "secret" not in str(caught.value)
     assert not list(tmp_path.iterdir())

@@ -3,11 +3,14 @@
 from typing import Final
 
 from memlab.evidence.harvest.found import Asked, Found, Read
-from memlab.evidence.harvest.postgres import is_server, read_server, tables_on
+from memlab.evidence.harvest.postgres import agent_of, is_server, read_server, tables_on
 
 NAME: Final = "a MemForge database"
 
-_QUERY: Final = "SELECT id, warm_tier_id, created_at FROM retrieval_log ORDER BY id"
+_ALL: Final = "SELECT id, warm_tier_id, created_at FROM retrieval_log ORDER BY id"
+_OF_AGENT: Final = (
+    "SELECT id, warm_tier_id, created_at FROM retrieval_log WHERE agent_id = %s ORDER BY id"
+)
 _HIDDEN: Final = "SELECT row_security_active('retrieval_log')"
 
 
@@ -19,15 +22,17 @@ def recognises(asked: Asked) -> bool:
 
 
 def find(asked: Asked) -> Found:
-    """Return every memory that a query returned."""
-    found = Found()
-    for number, memory, at in read_server(asked.source, _QUERY):
+    """Return every memory that a query returned, of one agent where the URL names one."""
+    found = Found(store=asked.source)
+    agent = agent_of(asked.source)
+    query, values = (_ALL, ()) if agent is None else (_OF_AGENT, (agent,))
+    for number, memory, at in read_server(asked.source, query, *values):
         found.reads.append(Read(str(memory), at, f"memforge:{number}", "retrieval"))
     ((hidden,),) = read_server(asked.source, _HIDDEN)
-    if hidden:
+    if hidden and agent is None:
         found.notes.append(
             "row level security hides other agents' rows from this role: connect as the tables' "
-            "owner to harvest them all"
+            "owner to harvest them all, or name one agent"
         )
     found.notes.append(
         "MemForge drops a memory's retrievals together with the memory; the log keeps them"

@@ -1,30 +1,32 @@
 """A PostgreSQL server, read in transactions that cannot change anything."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Final
-from urllib.parse import urlsplit
 
-from memlab.errors import StoreError
-from memlab.extras import import_extra
+from memlab.sources.address import address_of
+from memlab.sources.memforge import OPTIONS
+from memlab.sources.postgres_server import SCHEMES, one_transaction
 
 _AT_ONCE: Final = 10_000
 _COLUMNS: Final = """
 SELECT table_name::text, column_name::text FROM information_schema.columns
 WHERE table_schema = ANY (current_schemas(false))
 """
-_SECONDS: Final = 10
 
 
 def is_server(source: str) -> bool:
     """Whether a source is the URL of a PostgreSQL database."""
-    return source.startswith(("postgresql://", "postgres://"))
+    return source.startswith(tuple(f"{scheme}://" for scheme in SCHEMES))
 
 
 def shown(url: str) -> str:
     """Return a URL without its password."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    return address_of(url).without_password()
+
+
+def agent_of(url: str) -> str | None:
+    """Return the agent whose memories a URL names alone; None for all of them."""
+    return address_of(url).options.get("agent") or None
 
 
 def tables_on(url: str) -> dict[str, set[str]]:
@@ -41,7 +43,7 @@ def tables_on(url: str) -> dict[str, set[str]]:
     return tables
 
 
-def read_server(url: str, query: str) -> Iterator[tuple[Any, ...]]:
+def read_server(url: str, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
     """Yield the rows of a query, some thousand at a time.
 
     Raises
@@ -51,21 +53,12 @@ def read_server(url: str, query: str) -> Iterator[tuple[Any, ...]]:
     MissingExtraError
         When the driver is not installed.
     """
-    psycopg = import_extra("psycopg", extra="postgresql")
-    with _errors_in_words(psycopg, url), psycopg.connect(url, connect_timeout=_SECONDS) as server:
-        server.read_only = True
-        with server.cursor(name="memlab") as rows:
-            rows.itersize = _AT_ONCE
-            rows.execute(query)
-            yield from rows
-
-
-@contextmanager
-def _errors_in_words(psycopg: Any, url: str) -> Iterator[None]:
-    try:
-        yield
-    except psycopg.Error as error:
-        said = str(error).strip().partition("\n")[0]
-        raise StoreError(
-            f"{shown(url)} cannot be read ({said}); check the address, the database and the role"
-        ) from error
+    agent = agent_of(url)
+    settings = {} if agent is None else {"app.current_agent_id": agent}
+    with (
+        one_transaction(address_of(url), OPTIONS, settings, write=False) as connection,
+        connection.cursor(name="memlab") as rows,
+    ):
+        rows.itersize = _AT_ONCE
+        rows.execute(query, values or None)
+        yield from rows
