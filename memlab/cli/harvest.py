@@ -63,6 +63,6 @@ def harvest(source: str, log: Path | None, transcripts: Path | None, as_json: bo
 def _next_lines(gathered: "Harvest") -> list[str]:
     if not gathered.reads and not gathered.kept:
         return ["next: nothing to size by yet; harvest again after some sessions"]
-    return [
-        f"next: memlab size STORE --log {shlex.quote(str(gathered.log))}    sizes a cap by these"
-    ]
+    store = shlex.quote(gathered.store) if gathered.chances and gathered.store else "STORE"
+    log = shlex.quote(str(gathered.log))
+    return [f"next: memlab size {store} --log {log}    sizes a cap by these"]

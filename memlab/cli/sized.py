@@ -133,7 +133,7 @@ def _to_act_on(path: Path, advice: "Advice") -> Iterator[str]:
 
 def _to_know_more(path: Path, advice: "Advice", log_file: Path | None) -> Iterator[str]:
     """Say how this store comes to a number of its own."""
-    from memlab.cli import COMMANDS
+    from memlab.evidence.harvest.table import is_harvestable
 
     yield (
         f"for a number of its own, this store needs {advice.missing:,} more references or reads "
@@ -141,7 +141,7 @@ def _to_know_more(path: Path, advice: "Advice", log_file: Path | None) -> Iterat
     )
     log = shlex.quote(str(log_file or _reads_of(path)))
     store = shlex.quote(str(path))
-    if log_file is None and "harvest" in COMMANDS:
+    if log_file is None and is_harvestable(path):
         yield f"  memlab harvest {store} -o {log}    reads in what agents already write"
     yield f"  memlab size {store} --log {log}    with what was read"
     yield "  or let the runtime write it, each time it reads a memory:"

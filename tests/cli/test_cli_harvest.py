@@ -38,7 +38,7 @@ class TestHarvest:
             f"log         {log}: {counted} new",
             "Claude Code deletes transcripts after 30 days",
             "lines that are broken or cut short",
-            f"next: memlab size STORE --log {log}",
+            f"next: memlab size {world.folder} --log {log}",
         ):
             assert words in done.output
         again = run("harvest", world.folder, "-o", log)
@@ -58,7 +58,7 @@ class TestHarvest:
             (("{}/notes.txt",), "is none of what can be harvested"),
             (("{}/memory.db",), "access_log=memlab.AccessLog('reads.log')"),
             (("{}/empty",), "is none of what can be harvested"),
-            (("postgresql://me:secret@127.0.0.1:1/m",), "127.0.0.1:1/m cannot be read"),
+            (("postgresql://me:secret@127.0.0.1:1/m",), "127.0.0.1:1/m does not answer"),
         ],
     )
     def test_a_mistake_is_one_sentence_and_exit_code_two(
@@ -85,6 +85,15 @@ class TestSize:
             for memory_id, at in reads:
                 log.add(memory_id, at)
         return folder / "reads.log"
+
+    def test_a_harvest_is_named_where_there_is_something_to_harvest(
+        self, world: World, tmp_path: Path
+    ) -> None:
+        own = write_rows(tmp_path / "own.db", episodes(300))
+        for source, named in ((world.folder, True), (own, False)):
+            said = run("size", source).output
+            assert "memlab.AccessLog" in said
+            assert ("memlab harvest" in said) == named
 
     def test_a_log_of_another_store_is_said(self, store: Path, tmp_path: Path) -> None:
         log = self.log(tmp_path, ("zz", datetime(2026, 6, 1, tzinfo=UTC)))
