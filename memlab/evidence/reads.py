@@ -90,8 +90,8 @@ def read_access_log(path: Path | str, *, maintenance: bool = False) -> pd.DataFr
     file = Path(path)
     for part in _parts(file):
         log.read(part)
-    if maintenance and apart_of(file).exists():
-        log.read(apart_of(file))
+    for part in log_parts(apart_of(file)) if maintenance else ():
+        log.read(part)
     if log.first_fault and not sum(table.num_rows for table in log.tables):
         raise MemlabError(f"{log.first_fault}; {_WANTED}")
     return log.frame(maintenance=maintenance)
