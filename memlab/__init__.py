@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from memlab.compaction import Plan, Receipt, apply, plan, restore
     from memlab.doctor import diagnose
     from memlab.errors import MemlabError
-    from memlab.evidence import AccessLog, find_references, read_access_log
+    from memlab.evidence import AccessLog, find_references, harvest_reads, read_access_log
     from memlab.evidence.elsewhere import law
     from memlab.evidence.past import load_past
     from memlab.frame import load
@@ -66,6 +66,7 @@ __all__ = [
     "find_references",
     "find_stores",
     "growth_curve",
+    "harvest_reads",
     "is_load_bearing_memory",
     "law",
     "load",
@@ -85,7 +86,7 @@ _get, __dir__ = lazy_names(
         "compaction": "Plan Receipt apply plan restore",
         "doctor": "diagnose",
         "errors": "MemlabError",
-        "evidence": "AccessLog find_references read_access_log",
+        "evidence": "AccessLog find_references harvest_reads read_access_log",
         "evidence.elsewhere": "law",
         "evidence.past": "load_past",
         "frame": "load",

@@ -9,24 +9,32 @@ from memlab.lazy import lazy_names
 
 if TYPE_CHECKING:
     from memlab.evidence.access_log import AccessLog
+    from memlab.evidence.chances import describe_chances, reading_chances
     from memlab.evidence.elsewhere import law_lines
+    from memlab.evidence.harvest.gather import Harvest, harvest_reads
     from memlab.evidence.reads import describe_log, read_access_log
     from memlab.evidence.references import count_references, find_references
 
 __all__ = [
     "AccessLog",
+    "Harvest",
     "count_references",
+    "describe_chances",
     "describe_log",
     "find_references",
+    "harvest_reads",
     "law_lines",
     "read_access_log",
+    "reading_chances",
 ]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "access_log": "AccessLog",
+        "chances": "describe_chances reading_chances",
         "elsewhere": "law_lines",
+        "harvest.gather": "Harvest harvest_reads",
         "reads": "describe_log read_access_log",
         "references": "count_references find_references",
     },
