@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from stores import episodes, row, write_rows
 
 PACKAGE = Path(__file__).resolve().parent.parent / "memlab"
 
@@ -176,6 +177,14 @@ def loaded_by(program: str) -> set[str]:
 def test_importing_a_package_loads_nothing_heavy() -> None:
     loaded = loaded_by(f"import {', '.join(LIGHT)}\ndir(memlab)")
     assert loaded & (HEAVY | {"sqlite3"}) == set()
+
+
+def test_showing_a_store_loads_no_frame(tmp_path: Path) -> None:
+    shown = write_rows(tmp_path / "memory.db", [*episodes(60), row("s", "semantic")])
+    program = (
+        f"from memlab.cli import main\ntry: main(['show', {str(shown)!r}])\nexcept SystemExit: pass"
+    )
+    assert loaded_by(program) & {"pandas", "matplotlib", "numba", "yaml", "nbformat"} == set()
 
 
 def test_importing_the_store_loads_only_the_standard_library() -> None:

@@ -3,16 +3,12 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from memlab.arguments import share
-from memlab.columns import CREATED_AT
 from memlab.report.bundled import store_path
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -83,9 +79,6 @@ def store_or_bundled(store: Path | None) -> Path:
     return store or store_path("two_years")
 
 
-def moment_for(store: Path | None, frame: "pd.DataFrame") -> datetime:
+def moment_for(store: Path | None, last: datetime | None) -> datetime:
     """Return now; for the bundled store, which has an end, the moment it was last written."""
-    if store is not None or frame.empty:
-        return datetime.now(UTC)
-    last: datetime = frame[CREATED_AT].max().to_pydatetime()
-    return last
+    return datetime.now(UTC) if store is not None or last is None else last

@@ -46,6 +46,7 @@ def report(store: Path | None, output: Path, keep_recent: int | None, record: Pa
     from tqdm import tqdm
 
     from memlab.evidence.past import load_past
+    from memlab.frame.arrays import arrays_of
     from memlab.frame.loading import load
     from memlab.growth import summarize
     from memlab.report.pages import write_report
@@ -56,7 +57,7 @@ def report(store: Path | None, output: Path, keep_recent: int | None, record: Pa
             raise click.UsageError(f"there is no folder {file.parent} to write {file.name} into")
     path = store_or_bundled(store)
     frame = load(path)
-    now = moment_for(store, frame)
+    now = moment_for(store, arrays_of(frame).last_at)
     advice = recommend_cap(load_past(path))
     cap = next(n for n in (keep_recent, advice.keep_recent, WITHOUT_EVIDENCE) if n is not None)
     parameters = {"store": str(path.resolve()), "now": now.isoformat(), "keep_recent": cap}

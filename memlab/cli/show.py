@@ -33,17 +33,23 @@ def show(store: Path | None, threshold: int, as_json: bool) -> None:
     What STORE is is found out by looking; a folder that holds several lists them. Without STORE,
     the bundled two years.
     """
-    from memlab.frame.loading import load
-    from memlab.growth import summarize
+    from memlab.frame.labelling import read_memories
+    from memlab.growth.summary import summary_of
     from memlab.sources.opening import open_source
 
     path = store_or_bundled(store)
     if (inside := _stores_inside(path)) is not None:
         print_json(inside) if as_json else print_lines(*inventory_lines(inside))
         return
-    frame, source = load(path), open_source(path)
+    memories, source = read_memories(path), open_source(path)
     about = source.about() if isinstance(source, Telling) else None
-    summary = summarize(frame, now=moment_for(store, frame), threshold=threshold)
+    arrays = memories.arrays
+    summary = summary_of(
+        arrays,
+        now=moment_for(store, arrays.last_at),
+        threshold=threshold,
+        token_rule=memories.token_rule,
+    )
     if as_json:
         told = {} if about is None else {"about": about}
         print_json({"store": str(path), "summary": summary, **told})
@@ -54,11 +60,12 @@ def show(store: Path | None, threshold: int, as_json: bool) -> None:
 
 def _stores_inside(path: "Path | Source") -> "Inventory | None":
     """Return the stores below a folder that is none itself; None for anything else."""
-    from memlab.growth import find_stores
     from memlab.sources.recognising import recognise
 
     if not isinstance(path, Path) or not path.is_dir() or recognise(path) is not None:
         return None
+    from memlab.growth import find_stores
+
     found = find_stores(path)
     if not found.stores:
         raise StoreError(f"{path} is a folder without a store in it; name a store, or its folder")

@@ -9,7 +9,8 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.arguments import whole_number
-from memlab.growth.context import Amount, Boot, Mask, amount_of, as_datetime, boot_of
+from memlab.frame.arrays import Mask, arrays_of
+from memlab.growth.context import Amount, Boot, amount_of, boot_of
 from memlab.policies import KeepRecent, decide
 from memlab.text import Sheet, Shown, Table
 
@@ -64,12 +65,13 @@ def cap_effect(frame: pd.DataFrame, keep_recent: int) -> CapEffect:
     """
     keep_recent = whole_number("keep_recent", keep_recent)
     stays = _stays(frame, keep_recent)
+    memories = arrays_of(frame)
     kept = frame[c.POSITION].where(frame[c.PRUNABLE].to_numpy(bool) & stays)
     return CapEffect(
         keep_recent=keep_recent,
-        before=boot_of(frame, np.ones(len(frame), dtype=bool)),
-        after=boot_of(frame, stays),
-        deleted=amount_of(frame, ~stays),
+        before=boot_of(memories, np.ones(len(frame), dtype=bool)),
+        after=boot_of(memories, stays),
+        deleted=amount_of(memories, ~stays),
         oldest_kept=_created(frame, kept.min()),
         newest_kept=_created(frame, kept.max()),
         newest_deleted=_created(frame, frame[c.POSITION].mask(stays).max()),
@@ -103,7 +105,8 @@ def _stays(frame: pd.DataFrame, keep_recent: int) -> Mask:
 def _created(frame: pd.DataFrame, position: float) -> datetime | None:
     """Return when the memory at `position` was created; None where there is no such memory."""
     created = frame.loc[frame[c.POSITION] == position, c.CREATED_AT]
-    return None if created.empty else as_datetime(created.iloc[0])
+    found = None if created.empty else created.iloc[0]
+    return None if pd.isna(found) else pd.Timestamp(found).to_pydatetime()
 
 
 def _effect_sheet(effect: CapEffect) -> Sheet:

@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as c
-from memlab.frame.loading import OnBadRow, frame_of, load
+from memlab.frame.labelling import OnBadRow
+from memlab.frame.loading import frame_of, load
 from memlab.frame.tokens import CountTokens
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, open_source

@@ -8,30 +8,27 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memlab import columns as c
 from memlab.items import MemoryKind, is_load_bearing_stored, strings_of
 from memlab.moments import moment_of
+from memlab.sources.arrow import as_numbers, of_numbers
 from memlab.sources.base import Fault
-from memlab.sources.tables import MOMENT, TEXT
+from memlab.sources.tables import MOMENT
 
 T = TypeVar("T")
 Meaning = TypeVar("Meaning")
 Integers = npt.NDArray[np.int64]
 
 KINDS: Final = tuple(kind.value for kind in MemoryKind)
-STR: Final = pd.StringDtype("pyarrow", na_value=np.nan)
-_KIND: Final = pd.CategoricalDtype(list(KINDS))
 _MISSING: Final = -1
+_NAT: Final = np.int64(np.iinfo(np.int64).min)
+"""What numpy keeps for no moment."""
 _verdict: Final = lru_cache(4096)(is_load_bearing_stored)
 """Stores of one agent, or of a fleet, have the same few pairs of kind and tags."""
-_UNSET: Final = {c.GRADUATED: False, c.TRUSTED: True, c.LOADED_AT_START: True}
-"""What a flag is where nobody has set it; any other signal is missing."""
 _FIRST, _LAST = (
-    pa.scalar(datetime(year, month, day, tzinfo=UTC), MOMENT).value
+    int(datetime(year, month, day, tzinfo=UTC).timestamp()) * 1_000_000
     for year, month, day in ((1, 1, 1), (9999, 12, 31))
 )
 
@@ -55,7 +52,7 @@ class Coded:
     def of(cls, column: Any) -> "Coded":
         """Encode an Arrow column of texts, or take one that is encoded apart."""
         encoded = pc.dictionary_encode(column).combine_chunks()
-        codes = encoded.indices.cast(pa.int64()).fill_null(_MISSING).to_numpy(zero_copy_only=False)
+        codes = as_numbers(encoded.indices.cast(pa.int64()), np.int64(_MISSING))
         return cls(encoded.dictionary.to_pylist(), codes)
 
 
@@ -98,13 +95,13 @@ def interpreted(
     return meanings, wrong
 
 
-def kinds_of(kinds: Coded, faults: Faults) -> pd.Categorical:
-    """Return kinds as categories; an unknown one is missing."""
+def kinds_of(kinds: Coded, faults: Faults) -> npt.NDArray[np.int8]:
+    """Return each kind's place among `KINDS`; -1 for an unknown one."""
     _, wrong = interpreted(lambda kind: _verdict(kind, "[]"), kinds.texts, otherwise=False)
     faults.add("kind", kinds.codes, wrong)
     places = {kind: place for place, kind in enumerate(KINDS)}
-    codes = np.array([*(places.get(text, _MISSING) for text in kinds.texts), _MISSING])
-    return pd.Categorical.from_codes(codes[kinds.codes], dtype=_KIND)
+    codes = np.array([*(places.get(text, _MISSING) for text in kinds.texts), _MISSING], np.int8)
+    return codes[kinds.codes]
 
 
 def verdicts_of(kinds: Coded, tags: Coded) -> npt.NDArray[np.bool_]:
@@ -114,7 +111,8 @@ def verdicts_of(kinds: Coded, tags: Coded) -> npt.NDArray[np.bool_]:
     """
     unreadable = (kinds.codes == _MISSING) | (tags.codes == _MISSING)
     pairs = np.where(unreadable, _MISSING, kinds.codes * len(tags.texts) + tags.codes)
-    codes, distinct = pd.factorize(pairs)
+    encoded = of_numbers(pairs).dictionary_encode()
+    codes: Integers = as_numbers(encoded.indices.cast(pa.int64()))
 
     def is_load_bearing(pair: int) -> bool:
         if pair == _MISSING:
@@ -122,7 +120,8 @@ def verdicts_of(kinds: Coded, tags: Coded) -> npt.NDArray[np.bool_]:
         kind, tag = divmod(pair, len(tags.texts))
         return _verdict(kinds.texts[kind], tags.texts[tag])
 
-    verdicts, _ = interpreted(is_load_bearing, distinct.tolist(), otherwise=True)
+    distinct: list[int] = encoded.dictionary.to_pylist()
+    verdicts, _ = interpreted(is_load_bearing, distinct, otherwise=True)
     return np.array(verdicts, dtype=bool)[codes]
 
 
@@ -137,40 +136,16 @@ def lists_of(column: str, lists: Coded, faults: Faults) -> npt.NDArray[np.object
     return meanings[lists.codes]
 
 
-def moments_of(column: str, texts: Any, faults: Faults) -> pd.DatetimeIndex:
-    """Return Arrow texts as moments in UTC, NaT for what is none."""
+def moments_of(column: str, texts: Any, faults: Faults) -> npt.NDArray[np.datetime64]:
+    """Return Arrow texts as moments in UTC, in microseconds, NaT for what is none."""
     moments = texts if texts.type == MOMENT else _parsed_by_arrow(texts)
     if moments is None:
         coded = Coded.of(texts)
         distinct, wrong = interpreted(moment_of, coded.texts, otherwise=None)
         faults.add(column, coded.codes, {code: f"{column} {text}" for code, text in wrong.items()})
-        places = pa.array(coded.codes % (len(distinct) + 1))
+        places = of_numbers(coded.codes % (len(distinct) + 1))
         moments = pa.chunked_array([pa.array([*distinct, None], MOMENT).take(places)])
-    return _in_utc(moments)
-
-
-def texts_of(column: Any) -> Any:
-    """Return an Arrow column of texts as the frame has it."""
-    dtype: Any = STR
-    return dtype.__from_arrow__(column)
-
-
-def signal_of(name: str, column: Any) -> Any:
-    """Return an Arrow column of signals as the frame has it."""
-    if name in _UNSET:
-        return np.array(column.fill_null(_UNSET[name]).to_numpy())
-    if column.type == MOMENT:
-        return _in_utc(column)
-    if column.type == TEXT:
-        return texts_of(column)
-    if column.type == pa.int64():
-        return pd.Series(column.to_pandas(integer_object_nulls=True), dtype="Int64")
-    return np.array(column.to_numpy())
-
-
-def _in_utc(moments: Any) -> pd.DatetimeIndex:
-    naive = moments.cast(pa.timestamp("us")).to_numpy()
-    return pd.DatetimeIndex(naive).tz_localize("UTC")
+    return as_numbers(moments, _NAT)
 
 
 def _parsed_by_arrow(texts: Any) -> Any | None:

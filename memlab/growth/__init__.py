@@ -5,15 +5,15 @@ labels. The boot context is what an agent loads at start: the active memories, o
 their source loads. Noise is the prunable part of it.
 """
 
-from memlab.growth.context import (
-    PARTS,
-    Amount,
-    Boot,
-    boot_context,
-)
-from memlab.growth.curve import growth_curve
-from memlab.growth.inventory import Inventory, Store, find_stores
-from memlab.growth.summary import Forecast, Pace, StoreSummary, summarize
+from typing import TYPE_CHECKING
+
+from memlab.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from memlab.growth.context import PARTS, Amount, Boot, boot_context
+    from memlab.growth.curve import growth_curve
+    from memlab.growth.inventory import Inventory, Store, find_stores
+    from memlab.growth.summary import Forecast, Pace, StoreSummary, summarize
 
 __all__ = [
     "PARTS",
@@ -29,3 +29,13 @@ __all__ = [
     "growth_curve",
     "summarize",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "context": "PARTS Amount Boot boot_context",
+        "curve": "growth_curve",
+        "inventory": "Inventory Store find_stores",
+        "summary": "Forecast Pace StoreSummary summarize",
+    },
+)

@@ -1,16 +1,16 @@
 """What an agent loads at start, and how much of it is noise."""
 
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
 
 from memlab import columns as c
+from memlab.frame.arrays import Arrays, Mask, arrays_of
+from memlab.frame.fields import KINDS
 
-Mask: TypeAlias = NDArray[np.bool_]
+if TYPE_CHECKING:
+    import pandas as pd
 
 PARTS: Final = ("decisions", "skills", "rejected paths", "unreadable", "episodes")
 """The parts of a boot context. All but the episodes are load-bearing."""
@@ -46,7 +46,7 @@ class Boot:
     noise_by_tokens: float | None
 
 
-def boot_context(frame: pd.DataFrame) -> pd.DataFrame:
+def boot_context(frame: "pd.DataFrame") -> "pd.DataFrame":
     """Return what an agent loads at start, part by part.
 
     Parameters
@@ -62,7 +62,9 @@ def boot_context(frame: pd.DataFrame) -> pd.DataFrame:
         because they could not be interpreted) is there only when it is not empty. ``attrs`` carries
         the token rule.
     """
-    amounts = part_amounts(frame)
+    import pandas as pd
+
+    amounts = part_amounts(arrays_of(frame))
     listed = [part for part in PARTS if part != "unreadable" or amounts[part].items]
     result = pd.DataFrame(
         {
@@ -79,61 +81,43 @@ def boot_context(frame: pd.DataFrame) -> pd.DataFrame:
     return result
 
 
-def part_amounts(frame: pd.DataFrame) -> dict[str, Amount]:
+def part_amounts(memories: Arrays) -> dict[str, Amount]:
     """Return how much of the boot context is in each of :data:`PARTS`."""
-    kinds = frame[c.KIND].astype("category").cat
     by_kind = {"semantic": "decisions", "procedural": "skills", "episodic": "rejected paths"}
-    places = [PARTS.index(by_kind.get(kind, "unreadable")) for kind in kinds.categories]
-    part = np.array([*places, PARTS.index("unreadable")])[kinds.codes.to_numpy()]
-    part[~frame[c.LOAD_BEARING].to_numpy(bool)] = PARTS.index("episodes")
-    if c.PROBLEM in frame:
-        part[frame[c.PROBLEM].notna().to_numpy()] = PARTS.index("unreadable")
-    loaded = loaded_at_start(frame)
-    part, tokens = part[loaded], frame[c.TOKENS].to_numpy(np.int64)[loaded]
-    return {
-        name: Amount(int((part == place).sum()), int(tokens[part == place].sum()))
-        for place, name in enumerate(PARTS)
-    }
+    places = [PARTS.index(by_kind[kind]) for kind in KINDS]
+    part = np.array([*places, PARTS.index("unreadable")])[memories.kind]
+    part[~memories.load_bearing] = PARTS.index("episodes")
+    part[memories.unreadable] = PARTS.index("unreadable")
+    loaded = loaded_at_start(memories)
+    return {name: amount_of(memories, loaded & (part == place)) for place, name in enumerate(PARTS)}
 
 
-def loaded_at_start(frame: pd.DataFrame) -> Mask:
+def loaded_at_start(memories: Arrays) -> Mask:
     """Return which memories an agent loads at start.
 
     The active ones; where a source loads only some of these, those. Where it loads none by itself,
     all that are active stand for what it may recall.
     """
-    active = frame[c.ACTIVE].to_numpy(bool)
-    if not loads_any(frame):
-        return active
-    loaded: Mask = active & frame[c.LOADED_AT_START].to_numpy(bool)
-    return loaded
+    if memories.at_start is None or not memories.at_start.any():
+        return memories.active
+    return memories.active & memories.at_start
 
 
-def loads_any(frame: pd.DataFrame) -> bool:
-    """Whether a source says of some memories that they are loaded at start."""
-    return c.LOADED_AT_START in frame and bool(frame[c.LOADED_AT_START].any())
-
-
-def boot_of(frame: pd.DataFrame, rows: Mask) -> Boot:
-    """Return the boot context that `rows` of the frame make up."""
-    loaded = rows & loaded_at_start(frame)
-    prunable = loaded & frame[c.PRUNABLE].to_numpy(bool)
-    everything, noise = amount_of(frame, loaded), amount_of(frame, prunable)
+def boot_of(memories: Arrays, rows: Mask) -> Boot:
+    """Return the boot context that some of the memories make up."""
+    loaded = rows & loaded_at_start(memories)
+    prunable = loaded & memories.prunable
+    everything, noise = amount_of(memories, loaded), amount_of(memories, prunable)
     return Boot(
         items=everything.items,
         tokens=everything.tokens,
-        load_bearing=amount_of(frame, loaded & ~prunable),
+        load_bearing=amount_of(memories, loaded & ~prunable),
         prunable=noise,
         noise_by_items=noise.items / everything.items if everything.items else None,
         noise_by_tokens=noise.tokens / everything.tokens if everything.tokens else None,
     )
 
 
-def amount_of(frame: pd.DataFrame, rows: Mask) -> Amount:
+def amount_of(memories: Arrays, rows: Mask) -> Amount:
     """Return how many `rows` there are and what they hold."""
-    return Amount(items=int(rows.sum()), tokens=int(frame[c.TOKENS].to_numpy()[rows].sum()))
-
-
-def as_datetime(value: Any) -> datetime | None:
-    """Return a creation time as a plain datetime; None for a missing one."""
-    return None if pd.isna(value) else pd.Timestamp(value).to_pydatetime()
+    return Amount(items=int(rows.sum()), tokens=int(memories.tokens[rows].sum()))

@@ -1,19 +1,17 @@
 """What a store's rows were at each instant of its history."""
 
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from memlab import columns as c
 from memlab.arguments import expect
 from memlab.evidence.past import gaps_of
+from memlab.frame.arrays import arrays_of
 from memlab.frame.needed import expect_memories
+from memlab.growth.lives import NEVER, Int64s, lifetimes
 
-Int64s: TypeAlias = NDArray[np.int64]
-
-NEVER: Final = np.iinfo(np.int64).max
 _MOST_INSTANTS: Final = 100_000
 _LAST_YEAR: Final = 9999  # of Python's calendar, and of every axis
 _STEPS: Final = ("s", "min", "h", "D", "W", "MS", "YS")
@@ -53,7 +51,7 @@ def growth_curve(frame: pd.DataFrame, *, freq: str | None = None) -> pd.DataFram
     """
     expect_memories(frame, call="memlab.growth_curve")
     expect(freq, str, call="memlab.growth_curve", name="freq", optional=True)
-    born, ended, gone = lifetimes(frame)
+    born, ended, gone = lifetimes(arrays_of(frame))
     instants = _instants(np.concatenate([born, gone[gone < NEVER]]), freq)
     at = instants.as_unit("us").asi8
     tokens = frame[c.TOKENS].to_numpy(np.int64)
@@ -80,42 +78,6 @@ def growth_curve(frame: pd.DataFrame, *, freq: str | None = None) -> pd.DataFram
         c.UNDATED: int(frame[c.CREATED_AT].isna().sum()),
     }
     return curve
-
-
-def lifetimes(frame: pd.DataFrame) -> tuple[Int64s, Int64s, Int64s]:
-    """Return when each row was created, replaced and deleted, in microseconds."""
-    created = frame[c.CREATED_AT].ffill().bfill().fillna(pd.Timestamp(0, tz="UTC"))
-    born = created.to_numpy("datetime64[us]").astype(np.int64)
-    replaced, successor = successors(frame)
-    known = successor >= 0
-    ended = np.full(len(frame), NEVER, dtype=np.int64)
-    ended[replaced] = born[replaced]
-    ended[replaced[known]] = np.maximum(born[replaced[known]], born[successor[known]])
-    return born, ended, np.maximum(born, _deleted(frame))
-
-
-def successors(frame: pd.DataFrame) -> tuple[Int64s, Int64s]:
-    """Return the places of superseded rows, and of the rows that replaced them; -1 if not there."""
-    is_replaced = ~frame[c.ACTIVE].to_numpy(bool)
-    if c.DELETED_AT in frame:  # a deleted memory is not active either
-        gone = frame[c.DELETED_AT].notna().to_numpy()
-        is_replaced &= ~gone | frame[c.SUPERSEDED_BY].notna().to_numpy()
-    replaced = np.flatnonzero(is_replaced)
-    if not len(replaced):
-        return replaced, replaced
-    ids = pd.Index(frame[c.MEMORY_ID])
-    known = np.flatnonzero(~ids.duplicated())
-    found = ids[known].get_indexer(pd.Index(frame[c.SUPERSEDED_BY].iloc[replaced]))
-    return replaced, np.where(found >= 0, known[found], -1)
-
-
-def _deleted(frame: pd.DataFrame) -> Int64s:
-    never = np.full(len(frame), NEVER, dtype=np.int64)
-    if c.DELETED_AT not in frame:
-        return never
-    gone = frame[c.DELETED_AT].notna().to_numpy()
-    moments = frame[c.DELETED_AT].to_numpy("datetime64[us]").astype(np.int64)
-    return np.where(gone, moments, never)
 
 
 def _caveat(frame: pd.DataFrame) -> str:

@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from memlab import columns as c
 from memlab.arguments import whole_number
 from memlab.clock import aware
+from memlab.frame.arrays import Arrays, arrays_of, as_moment
 from memlab.frame.needed import expect_memories
 from memlab.growth.context import (
     Amount,
@@ -18,11 +18,13 @@ from memlab.growth.context import (
     amount_of,
     boot_of,
     loaded_at_start,
-    loads_any,
     part_amounts,
 )
-from memlab.growth.curve import NEVER, lifetimes, successors
+from memlab.growth.lives import NEVER, lifetimes, successors
 from memlab.text import Sheet, Shown, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PACE_WINDOWS: Final = 8
 PACE_WINDOW: Final = timedelta(days=7)
@@ -130,7 +132,7 @@ class StoreSummary(Shown):
         return summary_sheet(self)
 
 
-def summarize(frame: pd.DataFrame, *, now: datetime, threshold: int = 50) -> StoreSummary:
+def summarize(frame: "pd.DataFrame", *, now: datetime, threshold: int = 50) -> StoreSummary:
     """Return the headline numbers of a store.
 
     The pace is taken in windows of seven days back from `now`, up to eight of them and none that
@@ -153,41 +155,43 @@ def summarize(frame: pd.DataFrame, *, now: datetime, threshold: int = 50) -> Sto
         When `now` has no time zone, or `threshold` is not a whole number of 0 or more.
     """
     expect_memories(frame, call="memlab.summarize")
-    aware(now, call="memlab.summarize")
-    threshold = whole_number("threshold", threshold)
-    everything = np.ones(len(frame), dtype=bool)
-    active, replaced = frame[c.ACTIVE].to_numpy(bool), frame[c.SUPERSEDED_BY].notna().to_numpy()
-    created = frame[c.CREATED_AT].to_numpy("datetime64[us]")
-    dated = created[~np.isnat(created)]
-    pace = _pace(created[frame[c.PRUNABLE].to_numpy(bool)], _instant(now))
-    return StoreSummary(
-        rows=amount_of(frame, everything),
-        boot=boot_of(frame, everything),
-        superseded=amount_of(frame, ~active & replaced),
-        below=amount_of(frame, active & ~loaded_at_start(frame)),
-        inactive=amount_of(frame, ~active & ~replaced),
-        parts={part: amount for part, amount in part_amounts(frame).items() if amount.items},
-        pace=pace,
-        forecast=_forecast(frame, pace, now=now, threshold=threshold),
-        first_at=_moment(dated.min()) if len(dated) else None,
-        last_at=_moment(dated.max()) if len(dated) else None,
-        out_of_order=int((dated < np.maximum.accumulate(dated)).sum()),
-        dangling=int((successors(frame)[1] < 0).sum() - (~active & ~replaced).sum()),
-        undated=len(created) - len(dated),
-        loads_any=c.LOADED_AT_START not in frame or loads_any(frame),
+    return summary_of(
+        arrays_of(frame),
+        now=aware(now, call="memlab.summarize"),
+        threshold=whole_number("threshold", threshold),
         token_rule=str(frame.attrs.get(c.TOKEN_RULE, "")),
+    )
+
+
+def summary_of(memories: Arrays, *, now: datetime, threshold: int, token_rule: str) -> StoreSummary:
+    """Return the headline numbers of memories that are no frame; see :func:`summarize`."""
+    everything = np.ones(len(memories.tokens), dtype=bool)
+    active, replaced = memories.active, memories.replaced
+    created = memories.created_at
+    dated = created[~np.isnat(created)]
+    pace = _pace(created[memories.prunable], _instant(now))
+    return StoreSummary(
+        rows=amount_of(memories, everything),
+        boot=boot_of(memories, everything),
+        superseded=amount_of(memories, ~active & replaced),
+        below=amount_of(memories, active & ~loaded_at_start(memories)),
+        inactive=amount_of(memories, ~active & ~replaced),
+        parts={part: amount for part, amount in part_amounts(memories).items() if amount.items},
+        pace=pace,
+        forecast=_forecast(memories, pace, now=now, threshold=threshold),
+        first_at=as_moment(dated.min()) if len(dated) else None,
+        last_at=memories.last_at,
+        out_of_order=int((dated < np.maximum.accumulate(dated)).sum()),
+        dangling=int((successors(memories)[1] < 0).sum() - (~active & ~replaced).sum()),
+        undated=len(created) - len(dated),
+        loads_any=memories.at_start is None or bool(memories.at_start.any()),
+        token_rule=token_rule,
     )
 
 
 def _instant(moment: datetime) -> np.datetime64:
     """Return a moment as the clock of a frame's columns has it."""
     return np.datetime64(moment.astimezone(UTC).replace(tzinfo=None), "us")
-
-
-def _moment(instant: np.datetime64) -> datetime:
-    """Return an instant as a datetime in UTC."""
-    moment: datetime = instant.astype("datetime64[us]").item()
-    return moment.replace(tzinfo=UTC)
 
 
 def _pace(created: NDArray[np.datetime64], now: np.datetime64) -> Pace | None:
@@ -200,20 +204,21 @@ def _pace(created: NDArray[np.datetime64], now: np.datetime64) -> Pace | None:
     if not windows:
         windows, days = 1, max(1.0, float(ages.max()))
     counts, _ = np.histogram(ages, bins=np.arange(windows + 1) * days)
-    rates = counts / days
+    rates = np.sort(counts / days)
+    middle = rates[[(windows - 1) // 2, windows // 2]]  # np.median would load numpy.ma
     return Pace(
-        median=float(np.median(rates)),
-        low=float(rates.min()),
-        high=float(rates.max()),
+        median=float(middle.mean()),
+        low=float(rates[0]),
+        high=float(rates[-1]),
         windows=windows,
         window_days=days,
     )
 
 
-def _forecast(frame: pd.DataFrame, pace: Pace | None, *, now: datetime, threshold: int) -> Forecast:
-    room = threshold + 1 - int(frame[c.PRUNABLE].sum())
+def _forecast(memories: Arrays, pace: Pace | None, *, now: datetime, threshold: int) -> Forecast:
+    room = threshold + 1 - int(memories.prunable.sum())
     if room <= 0:
-        return Forecast(threshold, passed_at=_passed_at(frame, threshold))
+        return Forecast(threshold, passed_at=_passed_at(memories, threshold))
     if pace is None:
         return Forecast(threshold)
     expected, earliest, latest = (
@@ -222,15 +227,15 @@ def _forecast(frame: pd.DataFrame, pace: Pace | None, *, now: datetime, threshol
     return Forecast(threshold, expected=expected, earliest=earliest, latest=latest)
 
 
-def _passed_at(frame: pd.DataFrame, threshold: int) -> datetime:
+def _passed_at(memories: Arrays, threshold: int) -> datetime:
     """Return when the backlog first was more than `threshold`, which it is at the end."""
-    episodes = ~frame[c.LOAD_BEARING].to_numpy(bool)
-    born, ended, _ = (times[episodes] for times in lifetimes(frame))
+    episodes = ~memories.load_bearing
+    born, ended, _ = (times[episodes] for times in lifetimes(memories))
     times = np.concatenate([ended[ended < NEVER], born])
     steps = np.repeat([-1, 1], [len(times) - len(born), len(born)])
     order = np.argsort(times, kind="stable")
     first = int(np.argmax(np.cumsum(steps[order]) > threshold))
-    return _moment(times[order][first].astype("datetime64[us]"))
+    return as_moment(times[order][first].astype("datetime64[us]"))
 
 
 def summary_sheet(summary: StoreSummary) -> Sheet:

@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-import yaml
-
 LONGEST: Final = 2**16
 """Characters at the beginning of a file in which its front matter must end."""
 
@@ -60,6 +58,8 @@ def read_front_matter(text: str) -> FrontMatter:
     block, text_at, problem = _block(text)
     if block is None:
         return FrontMatter({}, 0, "")
+    import yaml  # no other kind of store pays for it
+
     if not problem:
         try:
             found = yaml.load(block, Loader=_loader(block))  # noqa: S506 - makes texts only
@@ -93,6 +93,8 @@ def _loader(block: str) -> Any:
 
     The one in Python ends in an error where the one in C would run out of stack.
     """
+    import yaml
+
     nested = sum(map(block.count, _NESTING))
     return (
         getattr(yaml, "CBaseLoader", yaml.BaseLoader) if nested < _MOST_NESTED else yaml.BaseLoader

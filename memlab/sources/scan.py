@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from memlab.sources.arrow import as_numbers, of_numbers, of_text
 from memlab.sources.base import Fault, Rows
 from memlab.sources.tables import REPEATING, SCHEMA, TEXT, TEXTS
 from memlab.store.database import connect_reading
@@ -198,7 +199,7 @@ def _joined(connection: sqlite3.Connection, rowids: Range, found: Sequence[Any])
     position, confidence = (_integers(joined) for joined in found[:2])
     columns: dict[str, Any] = {"position": position}
     columns["confidence"] = (
-        pc.divide(confidence.cast(pa.float64()), _DECIMALS)
+        pc.divide(confidence.cast(pa.float64()), of_numbers(np.array([_DECIMALS]))[0])
         if decimal == count
         else _confidences(connection, rowids, position)
     )
@@ -211,17 +212,17 @@ def _joined(connection: sqlite3.Connection, rowids: Range, found: Sequence[Any])
     columns["chars"] = pc.add(*(pc.utf8_length(columns[name]) for name in ("title", "body")))
     columns |= {name: columns[name].dictionary_encode() for name in REPEATING}
     table = pa.table(columns, SCHEMA)
-    in_order = (np.diff(position) > 0).all()
+    in_order = (np.diff(as_numbers(position)) > 0).all()
     return Rows(table if in_order else table.sort_by("position"))
 
 
 def _integers(joined: bytes) -> Any:
-    return pa.array(np.fromstring(joined, dtype=np.int64, sep=","))
+    return of_numbers(np.fromstring(joined, dtype=np.int64, sep=","))
 
 
 def _split(joined: bytes, count: int, present: int) -> Any | None:
     """Return `count` texts, all but `present` of them null; None if they cannot be told apart."""
-    parts = pc.split_pattern(pa.array([joined], pa.large_binary()), _SEPARATOR).values
+    parts = pc.split_pattern(of_text(joined, pa.large_binary()), _SEPARATOR).values
     if len(parts) != count:
         return None
     try:
@@ -230,10 +231,10 @@ def _split(joined: bytes, count: int, present: int) -> Any | None:
         return None
     if present == count:
         return texts
-    nulls = pc.equal(texts, pa.scalar(_NULL, TEXT))
+    nulls = pc.equal(texts, of_text(_NULL.encode(), TEXT)[0])
     if pc.sum(nulls).as_py() != count - present:
         return None
-    return pc.if_else(nulls, pa.scalar(None, TEXT), texts)
+    return pc.if_else(nulls, pa.nulls(1, TEXT)[0], texts)
 
 
 def _confidences(connection: sqlite3.Connection, rowids: Range, position: Any) -> Any | None:

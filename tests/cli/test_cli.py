@@ -310,7 +310,7 @@ def test_an_interrupted_command_says_so_in_one_line(monkeypatch: pytest.MonkeyPa
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("memlab.frame.loading.load", interrupted)
+    monkeypatch.setattr("memlab.frame.labelling.read_memories", interrupted)
     stopped = run("show")
     assert (stopped.exit_code, stopped.output) == (130, "memlab: interrupted\n")
 
