@@ -386,6 +386,8 @@ def _cut_short(entry: Entry, located: Located, store: str) -> tuple[str, str]:
     if len(located.same) < entry.left:
         restore = _command("restore", store, entry.digest[:12])
         return fault, f"some went or changed meanwhile: bring them back with {restore}, or {drop}"
+    if not entry.planned:
+        return fault, f"the runtime's next compaction drops the copies, or {drop}"
     finish = _command("finish", store, entry.digest[:12])
     return fault, f"finish it with {finish}, or drop the copies with {drop}"
 

@@ -60,6 +60,8 @@ def archived_plans(store: SourceLike) -> list[Entry]:
 def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
     """Return the last plan that was applied to a store, with its receipt; None without one.
 
+    What a runtime deleted by itself was no plan.
+
     Parameters
     ----------
     store : str, Path or Source
@@ -73,7 +75,7 @@ def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
     source = open_source(store)
 
     def read(archive: Archive) -> tuple[Plan, Receipt] | None:
-        finished = [entry for entry in archive.entries() if entry.finished_at is not None]
+        finished = [entry for entry in archive.entries() if entry.finished_at and entry.planned]
         if not finished:
             return None
         plan = plan_in(archive, finished[-1])

@@ -112,6 +112,8 @@ class Entry(NamedTuple):
         How many of the copies are still in the archive.
     restored : int
         How many of these have been put back.
+    planned : bool
+        Whether a plan was carried out; False where a runtime compacted by itself.
     """
 
     apply: int
@@ -121,6 +123,7 @@ class Entry(NamedTuple):
     finished_at: datetime | None
     left: int
     restored: int
+    planned: bool = True
 
 
 class Copy(NamedTuple):
@@ -155,12 +158,16 @@ class Archive:
         with archive_errors(self.path):
             found = self.connection.execute(
                 f"SELECT apply, digest, {count}, archived_at, finished_at, count({key}), "
-                "count(restored_at) FROM applies LEFT JOIN archived USING (apply) GROUP BY apply"
+                "count(restored_at), plan_json_zlib IS NOT NULL FROM applies LEFT JOIN archived "
+                "USING (apply) GROUP BY apply"
             ).fetchall()
         try:
             return [
-                Entry(apply, digest, size, _moment(at), finished and _moment(finished), left, back)
-                for apply, digest, size, at, finished, left, back in found
+                Entry(
+                    *(apply, digest, size, _moment(at), finished and _moment(finished)),
+                    *(left, back, bool(planned)),
+                )
+                for apply, digest, size, at, finished, left, back, planned in found
             ]
         except (TypeError, ValueError) as error:
             raise ArchiveError(

@@ -6,7 +6,7 @@ Standard library only: an agent's runtime that imports this module pays for noth
 import json
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
@@ -14,7 +14,8 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 from memlab.arguments import expect, whole_number
-from memlab.errors import BadRowError, MemlabError, StoreError
+from memlab.clock import now_utc
+from memlab.errors import BadRowError, MemlabError, StoreError, UnsafeDeletionError
 from memlab.items import (
     REJECTED_PATH_TAG,
     EventId,
@@ -23,6 +24,14 @@ from memlab.items import (
     MemoryKind,
     MemoryProvenance,
     strings_of,
+)
+from memlab.store.archive_place import place_beside
+from memlab.store.archiving import (
+    Compacted,
+    Why,
+    archived_first,
+    note_deleted,
+    note_earlier,
 )
 from memlab.store.database import (
     COLUMNS,
@@ -65,11 +74,16 @@ class SqliteMemoryStore:
     access_log : AccessLog, optional
         Where `get` writes down every item that it returns: what ``memlab size --log`` sizes a cap
         by. A log that cannot be written never breaks the read; it warns.
+    archive : bool
+        Whether `compact_episodic` archives what it deletes, beside the file: ``memlab restore``
+        puts it back. Without, its deletions are final.
 
     Raises
     ------
     StoreError
         When the file is not a store or cannot be opened.
+    UnsafeDeletionError
+        When a store in memory is to archive.
     ValueError
         When `access_log` is none.
 
@@ -88,6 +102,7 @@ class SqliteMemoryStore:
         *,
         busy_timeout: float = 30.0,
         access_log: ReadLog | None = None,
+        archive: bool = False,
     ) -> None:
         if access_log is not None and not hasattr(access_log, "add"):
             raise ValueError(
@@ -100,6 +115,13 @@ class SqliteMemoryStore:
         expect(busy_timeout, float, int, call=type(self).__name__, name="busy_timeout")
         self.path: Final = None if str(path) == ":memory:" else Path(path)
         """The store's file; None for a store in memory."""
+        self.archive: Final = place_beside(self.path) if archive and self.path else None
+        """Where deleted rows are archived; None for nowhere."""
+        if archive and self.path is None:
+            raise UnsafeDeletionError(
+                "a store in memory has no file to keep an archive beside: name a file",
+                instead="SqliteMemoryStore(path, archive=True)",
+            )
         if self.path is not None:
             _prepare(self.path)
         self.connection: Final = connect(path, busy_timeout=busy_timeout)
@@ -203,13 +225,15 @@ class SqliteMemoryStore:
                 (by_memory_id, memory_id),
             )
 
-    def compact_episodic(self, keep_recent: int) -> int:
-        """Delete all active prunable items but the `keep_recent` with the highest rowids.
+    def compact_episodic(self, keep_recent: int) -> Compacted:
+        """Delete for good, unless the store archives, all but the newest active prunable items.
 
-        This is final: nothing is archived. Load-bearing and superseded rows are not touched. What a
-        :class:`memlab.lifecycle.LifecycleStore` noted of the rows goes with them. The deletion is
-        one transaction: either all of it is there afterwards, or none. Deleted bytes are
-        overwritten or left in free pages as the SQLite build's ``secure_delete`` says.
+        The `keep_recent` with the highest rowids stay. Load-bearing and superseded rows are not
+        touched. What a :class:`memlab.lifecycle.LifecycleStore` noted of the rows goes with them.
+        The deletion is one transaction: either all of it is there afterwards, or none. A store made
+        with ``archive=True`` copies the rows into the archive beside its file first, and syncs
+        that; any other archives nothing. Deleted bytes are overwritten or left in free pages as the
+        SQLite build's ``secure_delete`` says.
 
         Parameters
         ----------
@@ -220,7 +244,8 @@ class SqliteMemoryStore:
         -------
         int
             How many rows were deleted. 0 when there are no more than `keep_recent`; then nothing is
-            written.
+            written. Its ``undo`` is the command that takes the deletion back, None where nothing
+            does.
 
         Raises
         ------
@@ -231,8 +256,11 @@ class SqliteMemoryStore:
         CompactionError
             When a trigger would have cost a load-bearing row, or changed any that stays; nothing is
             deleted.
+        ArchiveError
+            When the rows cannot be archived; nothing is deleted.
         """
         keep_recent = whole_number("keep_recent", keep_recent)
+        now = now_utc()
         with (
             self._errors_in_words(),
             roomy_cache(self.connection),
@@ -242,13 +270,26 @@ class SqliteMemoryStore:
             surplus = surplus_condition(self.connection, keep_recent)
             columns = signal_columns(self.connection)
             signals = columns if is_own(columns) else ()
-            deleted = (
-                delete_rows(self.connection, surplus, load_bearing, signals=signals)
-                if surplus
-                else 0
-            )
+            digest, deleted = None, 0
+            if surplus:
+                with self._archived(surplus, keep_recent, now) as digest:
+                    deleted = delete_rows(self.connection, surplus, load_bearing, signals=signals)
+            elif self.archive is not None:
+                note_earlier(self.connection, self.archive, at=now)
             forget_verdicts(self.connection)
-        return deleted
+        if self.archive is not None and digest is not None:
+            note_deleted(self.archive, digest, at=now)
+        return Compacted(deleted, digest=digest, store=self.path)
+
+    def _archived(
+        self, surplus: str, keep_recent: int, now: datetime
+    ) -> AbstractContextManager[str | None]:
+        """Archive rows before the block deletes them, where the store archives."""
+        if self.archive is None:
+            return nullcontext()
+        policy = {"policy": "KeepRecent", "keep": keep_recent, "by": "position"}
+        why = Why(policy, "beyond-newest")
+        return archived_first(self.connection, self.archive, surplus, why, at=now)
 
     def _items(self, where: str, *values: str) -> list[MemoryItem]:
         with self._errors_in_words():
