@@ -36,6 +36,7 @@ ORDER = [
     ("replay", "compaction", "lifecycle"),
     "charts",
     "report",
+    "fleet",
     "doctor",
     "cli",
     "__main__",
@@ -49,10 +50,9 @@ FLOOR = {
 }
 STANDARD_LIBRARY_ONLY = {part for part, floor in FLOOR.items() if floor <= FLOOR["store"]}
 NOTHING_OF_SQL = {"growth", "sizing", "policies", "replay", "charts"}
-LIGHT = ("memlab", "memlab.cli", "memlab.compaction", "memlab.evidence", "memlab.report")
+LAZY = ("memlab", "memlab.compaction", "memlab.evidence", "memlab.fleet", "memlab.report")
+LIGHT = (*LAZY, "memlab.cli")
 """Packages whose ``__init__`` somebody imports who may need nothing heavy."""
-
-LAZY = ("memlab", "memlab.compaction", "memlab.evidence", "memlab.report")
 
 HEAVY = {"pandas", "numpy", "matplotlib", "IPython", "nbformat", "pyarrow", "numba", "sklearn"}
 CLOCKS = {

@@ -1,10 +1,10 @@
 """The command line: parse, call, print, exit code."""
 
-from importlib import import_module
 from typing import Any, Final
 
 import click
 
+from memlab.cli.lazy_group import LazyGroup
 from memlab.errors import AlreadyAppliedError, CompactionError, MemlabError, StalePlanError
 from memlab.text import for_terminal
 
@@ -15,6 +15,7 @@ COMMANDS: Final = {
     "compare": "compare.compare",
     "doctor": "doctor.doctor",
     "find": "find.find",
+    "fleet": "fleet.fleet",
     "finish": "apply.finish_plan",
     "floor": "floor.floor",
     "harvest": "harvest.harvest",
@@ -29,20 +30,10 @@ COMMANDS: Final = {
 """Where each command lies; its module is imported when the command is named, or listed."""
 
 
-class Commands(click.Group):
-    """A group of commands, imported one by one, whose errors are sentences."""
+class Commands(LazyGroup):
+    """All commands, whose errors are sentences."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the names of all commands, in the order of the alphabet."""
-        return sorted(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Return a command, imported now; None where there is none of the name."""
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, name = COMMANDS[cmd_name].partition(".")
-        command: click.Command = getattr(import_module(f"memlab.cli.{module}"), name)
-        return command
+    commands_at = COMMANDS
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; an error of memlab becomes one line on stderr.

@@ -1,0 +1,104 @@
+"""``memlab fleet show``: what an agent loads from each store."""
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from memlab.cli.fleet.options import NAMES, bar, table_options
+from memlab.cli.fleet.output import Column, fleet_sheet, print_sheet, print_table
+from memlab.cli.output import share
+from memlab.clock import now_utc
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@click.command("show", short_help="Show what agents load from each store.")
+@NAMES
+@click.option(
+    "--threshold",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Prunable memories that are still all right; more in any store makes the exit code 1.",
+)
+@table_options
+@click.pass_context
+def show_fleet(
+    ctx: click.Context,
+    names: tuple[str, ...],
+    threshold: int | None,
+    limit: int,
+    as_json: bool,
+    as_csv: bool,
+) -> None:
+    """Show what agents load from each store at start, largest first, and how much is noise.
+
+    \b
+    memlab fleet show '/srv/agents/*/memory.db'
+    memlab fleet show @stores.txt --threshold 500 --csv
+    """  # noqa: D301 - \b keeps the lines below it apart
+    from memlab.fleet import expand_names
+    from memlab.fleet.surveying import survey
+
+    members = expand_names(names)
+    with bar("survey") as progress:
+        table = survey(members, now=now_utc(), progress=progress)
+    over = table["prunable"].gt(threshold).fillna(value=False) if threshold is not None else None
+    if not print_table(table, as_json=as_json, as_csv=as_csv):
+        largest = table.sort_values("boot_tokens", ascending=False, kind="stable")
+        facts = _facts(table, members.repeated)
+        if over is not None:
+            facts.append(("over the threshold", f"{int(over.sum()):,} of {len(table):,} stores"))
+        title = f"{_counted(len(table), 'store')}, {_counted(int(table['error'].notna().sum()))}"
+        print_sheet(
+            fleet_sheet(title, largest, COLUMNS, facts=facts, limit=limit),
+            "",
+            f"next: memlab fleet size {' '.join(map(shlex.quote, names))}    a cap for each",
+        )
+    if (
+        table["error"].notna().any()
+        or table["unreadable"].gt(0).any()
+        or (over is not None and over.any())
+    ):
+        ctx.exit(1)
+
+
+def _noise(row: Any) -> str:
+    return share(row.prunable_tokens, row.boot_tokens)
+
+
+def _month(row: Any) -> str:
+    return "–" if row.last_at is None or row.last_at != row.last_at else f"{row.last_at:%Y-%m-%d}"
+
+
+COLUMNS: tuple[Column, ...] = (
+    ("at start", lambda row: int(row.boot_memories)),
+    ("tokens", lambda row: int(row.boot_tokens)),
+    ("floor", lambda row: int(row.floor_tokens)),
+    ("noise", _noise),
+    ("prunable", lambda row: int(row.prunable)),
+    ("written", _month),
+)
+
+
+def _facts(table: "pd.DataFrame", repeated: int) -> list[tuple[str, str]]:
+    boot, noise = int(table["boot_tokens"].sum()), int(table["prunable_tokens"].sum())
+    facts = [
+        ("loaded at start", f"{int(table['boot_memories'].sum()):,} memories, {boot:,} tokens"),
+        ("noise", f"{noise:,} tokens, {share(noise, boot)}"),
+        ("on the disk", f"{int(table['bytes'].sum()) / 1e6:,.1f} MB"),
+    ]
+    unreadable = int(table["unreadable"].sum())
+    if unreadable:
+        where = int(table["unreadable"].gt(0).sum())
+        facts.append(("not readable", f"{unreadable:,} memories of {_counted(where, 'store')}"))
+    if repeated:
+        facts.append(("named twice", f"{repeated:,}; a store counts once"))
+    return facts
+
+
+def _counted(count: int, what: str = "") -> str:
+    if not what:
+        return "all read" if not count else f"{count:,} left out"
+    return f"{count:,} {what}{'s' * (count != 1)}"

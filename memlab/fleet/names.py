@@ -1,0 +1,209 @@
+"""Which stores are meant: paths, globs, folders, files of names and URLs, each store once."""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from glob import glob, has_magic
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Final
+
+from memlab.arguments import refusal
+from memlab.errors import MemlabError
+from memlab.files import read_whole
+from memlab.sources.finding import ARCHIVES, find_below
+from memlab.sources.opening import open_source
+from memlab.sources.recognising import recognise
+from memlab.store.archive_place import archive_path
+
+_BESIDE: Final = (ARCHIVES, "-wal", "-shm", "-journal")
+"""Ends of the names of files that lie beside stores."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A store of a fleet, or a name that means none.
+
+    Attributes
+    ----------
+    name : str
+        What every table and message calls it: an absolute path, or a URL without a password.
+    where : str
+        What opens it.
+    size : int
+        Bytes of its file; 0 for what is no file here.
+    problem : str
+        Why the name means no store; empty where it may mean one.
+    """
+
+    name: str
+    where: str = field(repr=False)
+    size: int = 0
+    problem: str = ""
+
+    def state(self) -> str:
+        """Return what its files are like: another text once they have changed.
+
+        Empty for a server, and for what cannot be seen from here.
+        """
+        if self.problem or "://" in self.where:
+            return ""
+        path = Path(self.where)
+        try:
+            seen = sorted(path.iterdir()) if path.is_dir() else [path, *_beside(path)]
+        except OSError:
+            return ""
+        marks = [mark for file in seen if (mark := _mark(file))]
+        return ";".join(marks)
+
+
+@dataclass(frozen=True)
+class Members:
+    """The stores of a fleet, in the order in which they were named.
+
+    Attributes
+    ----------
+    stores : tuple of Member
+        Each once.
+    repeated : int
+        How many further names meant a store that was named before.
+    """
+
+    stores: tuple[Member, ...]
+    repeated: int = 0
+
+
+Sources = str | PathLike[str] | Iterable[str | PathLike[str]] | Members
+"""What names stores wherever :mod:`memlab.fleet` takes them."""
+
+
+def members_of(sources: Sources) -> Members:
+    """Return members as they are, and names expanded."""
+    return sources if isinstance(sources, Members) else expand_names(sources)
+
+
+def expand_names(sources: str | PathLike[str] | Iterable[str | PathLike[str]]) -> Members:
+    """Return the stores that some names mean.
+
+    Parameters
+    ----------
+    sources : str, Path, or iterable of them
+        A path, a pattern such as ``/srv/agents/**/memory.db``, a folder that is a store or holds
+        some, a URL, or ``@FILE`` with such a name on each line; there, empty lines and those that
+        begin with ``#`` mean nothing. A path that cannot be seen from here is kept, for the
+        machine that is to read it may see it.
+
+    Returns
+    -------
+    Members
+        A pattern that matches nothing, and a folder without a store, are members with a problem.
+
+    Raises
+    ------
+    MemlabError
+        When there is no name, none of them means a store, or a file of names cannot be read.
+    WrongArgumentError
+        When one is neither text nor a path.
+    """
+    known: dict[object, Member] = {}
+    count = 0
+    for text in _texts(sources):
+        for member in _meant(text):
+            count += 1
+            known.setdefault(_identity(member), member)
+    stores = tuple(known.values())
+    if not count:
+        raise MemlabError("no store was named; name some: paths, patterns, URLs, @FILE of names")
+    if all(member.problem for member in stores):
+        raise MemlabError("; ".join(member.problem for member in stores[:3]))
+    return Members(stores, count - len(stores))
+
+
+def _texts(sources: str | PathLike[str] | Iterable[str | PathLike[str]]) -> Iterator[str]:
+    given = [sources] if isinstance(sources, str | PathLike) else sources
+    if not isinstance(given, Iterable):
+        raise refusal(sources, "texts", call="memlab.fleet", name="sources")
+    for each in given:
+        if not isinstance(each, str | PathLike):
+            raise refusal(each, "store", call="memlab.fleet", name="one of sources")
+        text = os.fsdecode(fspath(each))
+        yield from _in_file(text[1:]) if text.startswith("@") else [text]
+
+
+def _in_file(name: str) -> Iterator[str]:
+    try:
+        lines = read_whole(Path(name).expanduser()).decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise MemlabError(f"{name} is no file of names: it is not text ({error.reason})") from error
+    for line in map(str.strip, lines):
+        if line and not line.startswith("#"):
+            yield line
+
+
+def _meant(text: str) -> Iterator[Member]:
+    if "://" in text:
+        yield _server(text)
+        return
+    path = Path(text).expanduser()
+    if has_magic(text) and not os.path.lexists(path):
+        found = sorted(glob(str(path), recursive=True))  # noqa: PTH207 - absolute patterns too
+        matches = [name for name in found if not name.endswith(_BESIDE)]
+        for match in matches:
+            yield from _at(Path(match))
+        if not matches:
+            yield _not_there(text, f"nothing matches {text}; check the pattern")
+        return
+    yield from _at(path)
+
+
+def _server(url: str) -> Member:
+    try:
+        return Member(open_source(url).name, url)
+    except MemlabError as error:
+        return _not_there(url.partition("://")[0] + "://…", str(error))
+
+
+def _at(path: Path) -> Iterator[Member]:
+    name = os.path.abspath(path)  # noqa: PTH100 - a link keeps the name that a person gave it
+    try:
+        size = path.stat().st_size
+        below = path.is_dir() and recognise(path) is None
+    except (OSError, ValueError):
+        size, below = 0, False
+    if not below:
+        yield Member(name, name, size)
+        return
+    found = find_below([Path(name)])
+    for store in found.stores:
+        yield from _at(store.path)
+    for shut in found.shut:
+        yield _not_there(str(shut), f"{shut} cannot be entered; check its permissions")
+    if not found.stores and not found.shut:
+        yield _not_there(name, f"{name} is a folder without a store in it; name a store")
+
+
+def _not_there(name: str, problem: str) -> Member:
+    return Member(name, name, 0, problem)
+
+
+def _identity(member: Member) -> object:
+    """Return what two names of one store have in common, links among them."""
+    if "://" not in member.where and not member.problem:
+        try:
+            found = Path(member.where).stat()
+        except (OSError, ValueError):
+            return member.where
+        return found.st_dev, found.st_ino
+    return member.where
+
+
+def _beside(path: Path) -> list[Path]:
+    return [*(Path(f"{path}{end}") for end in ("-wal", "-journal")), archive_path(path)]
+
+
+def _mark(file: Path) -> str:
+    try:
+        found = file.stat()
+    except (OSError, ValueError):
+        return ""
+    return f"{file.name}:{found.st_ino}:{found.st_size}:{found.st_mtime_ns}"

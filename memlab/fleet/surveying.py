@@ -1,0 +1,169 @@
+"""What an agent loads from each store of a fleet: one line a store. Reads only."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pandas as pd
+
+from memlab import columns as col
+from memlab.clock import moment_or_now
+from memlab.fleet.names import Sources
+from memlab.fleet.running import Progress, Runner, outcomes_of
+from memlab.fleet.tables import table_of
+from memlab.frame.loading import load
+from memlab.growth.summary import StoreSummary, summarize
+from memlab.sources.opening import open_source
+
+SURVEY_DTYPES: Final = {
+    "scheme": "str",
+    "memories": "Int64",
+    "boot_memories": "Int64",
+    "boot_tokens": "Int64",
+    "floor_memories": "Int64",
+    "floor_tokens": "Int64",
+    "prunable": "Int64",
+    "prunable_tokens": "Int64",
+    "per_day": "Float64",
+    "first_at": col.TIME,
+    "last_at": col.TIME,
+    "bytes": "Int64",
+    "unreadable": "Int64",
+}
+"""Columns of a survey, between ``store`` and ``error``."""
+
+
+class StoreLine(NamedTuple):
+    """What a survey says of one store.
+
+    Attributes
+    ----------
+    scheme : str
+        Its kind, as in :data:`memlab.sources.opening.ADAPTERS`.
+    memories : int
+        All that it holds.
+    boot_memories, boot_tokens : int
+        What an agent loads at start.
+    floor_memories, floor_tokens : int
+        The load-bearing part of it.
+    prunable, prunable_tokens : int
+        The rest of it: noise.
+    per_day : float or None
+        Prunable memories a day that come in; None where none has.
+    first_at, last_at : datetime or None
+        The earliest and latest creation time.
+    bytes : int or None
+        Of its file and what lies beside it; None for a server.
+    unreadable : int
+        Memories that cannot be interpreted; they count as load-bearing.
+    """
+
+    scheme: str
+    memories: int
+    boot_memories: int
+    boot_tokens: int
+    floor_memories: int
+    floor_tokens: int
+    prunable: int
+    prunable_tokens: int
+    per_day: float | None
+    first_at: datetime | None
+    last_at: datetime | None
+    bytes: int | None
+    unreadable: int
+
+
+@dataclass(frozen=True)
+class Surveying:
+    """The work of a survey.
+
+    Attributes
+    ----------
+    now : datetime
+        The present.
+    """
+
+    now: datetime
+
+    def __call__(self, where: str, given: Any = None) -> StoreLine:  # noqa: ARG002 - needs none
+        """Return the line of one store."""
+        source = open_source(where)
+        frame = load(source, on_bad_row="keep")
+        unreadable = int(frame[col.PROBLEM].notna().sum()) if col.PROBLEM in frame else 0
+        return line_of(
+            summarize(frame, now=self.now), source.scheme, bytes_of(where), unreadable=unreadable
+        )
+
+
+def line_of(summary: StoreSummary, scheme: str, size: int | None, *, unreadable: int) -> StoreLine:
+    """Return the headline numbers of a store as a line."""
+    boot, pace = summary.boot, summary.pace
+    return StoreLine(
+        scheme=scheme,
+        memories=summary.rows.items,
+        boot_memories=boot.items,
+        boot_tokens=boot.tokens,
+        floor_memories=boot.load_bearing.items,
+        floor_tokens=boot.load_bearing.tokens,
+        prunable=boot.prunable.items,
+        prunable_tokens=boot.prunable.tokens,
+        per_day=None if pace is None else pace.median,
+        first_at=summary.first_at,
+        last_at=summary.last_at,
+        bytes=size,
+        unreadable=unreadable,
+    )
+
+
+def survey(
+    sources: Sources,
+    *,
+    now: datetime | None = None,
+    runner: Runner | None = None,
+    progress: Progress | None = None,
+) -> pd.DataFrame:
+    """Say of every store what an agent loads of it at start. Nothing is written.
+
+    Parameters
+    ----------
+    sources : str, Path, or iterable of them
+        Paths, patterns, folders, URLs and ``@FILE`` of names; see
+        :func:`memlab.fleet.expand_names`.
+    now : datetime, optional
+        The present, with a time zone.
+    runner : Runner, optional
+        Who does it: :class:`memlab.fleet.Serial` by default.
+    progress : callable, optional
+        Called with how many stores are done and how many there are.
+
+    Returns
+    -------
+    DataFrame
+        A row for each store, in the order in which they were named: ``store``, the fields of
+        :class:`StoreLine`, and ``error``, missing where there is none. A store that cannot be read
+        is a row with its error.
+
+    Raises
+    ------
+    MemlabError
+        When no store was named.
+    ValueError
+        When `now` has no time zone.
+    """
+    work = Surveying(moment_or_now(now, call="memlab.fleet.survey"))
+    return survey_table(outcomes_of(work, sources, runner=runner, progress=progress))
+
+
+def survey_table(outcomes: list[Any]) -> pd.DataFrame:
+    """Return the outcomes of a survey as its table."""
+    return table_of(outcomes, SURVEY_DTYPES)
+
+
+def bytes_of(where: str) -> int | None:
+    """Return the size of a store's file and of what lies beside it; None for a server."""
+    if "://" in where:
+        return None
+    path = Path(where)
+    files = path.iterdir() if path.is_dir() else [path, Path(f"{path}-wal")]
+    return sum(file.stat().st_size for file in files if file.is_file())

@@ -1,0 +1,87 @@
+"""``memlab fleet`` as a person types it."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from stores import episodes, row, write_rows
+
+from memlab.cli import main
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+@pytest.fixture
+def agents(tmp_path: Path) -> Path:
+    for count in (3, 30, 300):
+        folder = tmp_path / f"agent-{count}"
+        folder.mkdir()
+        write_rows(folder / "memory.db", [row("decision", "semantic"), *episodes(count)])
+    return tmp_path
+
+
+def test_show_lists_the_largest_first_and_says_what_all_take(agents: Path) -> None:
+    shown = run("fleet", "show", f"{agents}/*/memory.db")
+    assert shown.exit_code == 0
+    lines = shown.output.splitlines()
+    assert lines[0] == "3 stores, all read"
+    assert "336 memories" in shown.output
+    listed = [line.split()[-1] for line in lines if line.endswith("/memory.db")]
+    assert listed == [f"agent-{count}/memory.db" for count in (300, 30, 3)]
+
+
+def test_show_fits_the_terminal_however_long_the_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in ("x" * 120, "y" * 120):
+        write_rows(tmp_path / f"{name}.db", episodes(2))
+    shown = run("fleet", "show", tmp_path)
+    table = [line for line in shown.output.splitlines() if "…" in line]
+    assert len(table) == 2
+    assert max(map(len, table)) <= 80
+
+
+def test_show_for_a_script_prints_every_store(agents: Path) -> None:
+    (agents / "agent-3" / "broken.db").write_bytes(b"SQLite format 3\0 and no more")
+    names = (f"{agents}/*/*.db", "--limit", "1")
+    told = json.loads(run("fleet", "show", *names, "--json").output)
+    assert [Path(each["store"]).parent.name for each in told] == [
+        "agent-3", "agent-3", "agent-30", "agent-300",
+    ]  # fmt: skip
+    assert sum(each["error"] is not None for each in told) == 1
+    rows = list(csv.DictReader(io.StringIO(run("fleet", "show", *names, "--csv").output)))
+    assert [each["memories"] for each in rows if each["memories"]] == ["4", "31", "301"]
+
+
+def test_a_store_that_cannot_be_read_makes_the_exit_code_1(agents: Path) -> None:
+    shown = run("fleet", "show", agents / "agent-3" / "memory.db", agents / "gone.db")
+    assert shown.exit_code == 1
+    assert "2 stores, 1 left out" in shown.output
+    assert "there is no file" in shown.output
+
+
+def test_a_store_over_the_threshold_makes_the_exit_code_1(agents: Path) -> None:
+    over = run("fleet", "show", f"{agents}/*/memory.db", "--threshold", "100")
+    assert over.exit_code == 1
+    assert "1 of 3 stores" in over.output
+    assert run("fleet", "show", f"{agents}/*/memory.db", "--threshold", "300").exit_code == 0
+
+
+@pytest.mark.parametrize("names", [(), ("{}/*.none",), ("@{}/none",)])
+def test_names_that_mean_no_store_are_bad_input(names: tuple[str, ...], tmp_path: Path) -> None:
+    shown = run("fleet", "show", *(name.format(tmp_path) for name in names))
+    assert shown.exit_code == 2
+    assert "Traceback" not in shown.output
+
+
+def test_a_hostile_name_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    write_rows(tmp_path / "red\x1b[31m.db", episodes(1))
+    shown = run("fleet", "show", tmp_path / "red\x1b[31m.db")
+    assert "\x1b" not in shown.output
+    assert "\\x1b[31m.db" in shown.output
