@@ -1,0 +1,79 @@
+"""The documentation site: built strictly, whole, and nothing is fetched when it is viewed."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+import memlab
+from memlab.cli import COMMANDS
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PAGES = (
+    "index.html",
+    "words.html",
+    "guides/size.html",
+    "notebooks/01_growth.html",
+    "reference/names.html",
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built anew; a warning is an error."""
+    made = tmp_path_factory.mktemp("site")
+    words = [
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "-f",
+        ".ci/mkdocs.yml",
+        "-d",
+        str(made),
+    ]
+    built = subprocess.run(
+        [sys.executable, *words], cwd=CHECKOUT, capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stderr
+    return made
+
+
+@pytest.fixture
+def asked(browser: Browser, site: Path) -> Iterator[list[str]]:
+    """What the pages ask for while they are opened one after the other."""
+    context = browser.new_context(viewport={"width": 420, "height": 900})
+    seen: list[str] = []
+    context.on("request", lambda request: seen.append(request.url))
+    page = context.new_page()
+    for name in PAGES:
+        page.goto((site / name).as_uri(), wait_until="networkidle")
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= 420, f"{name} is {wide} pixels wide on a narrow screen"
+    yield seen
+    context.close()
+
+
+def test_a_page_asks_for_nothing_from_elsewhere(asked: list[str]) -> None:
+    assert asked
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+
+
+def test_the_reference_has_every_public_name(site: Path) -> None:
+    names = (site / "reference" / "names.html").read_text()
+    assert set(memlab.__all__) <= set(re.findall(r'<h3 id="memlab[.\w]*?\.(\w+)"', names))
+
+
+def test_the_reference_has_every_command(site: Path) -> None:
+    commands = (site / "reference" / "commands.html").read_text()
+    assert set(COMMANDS) <= set(re.findall(r'<h3 id="memlab-(\w+)"', commands))
+
+
+def test_every_notebook_is_a_page(site: Path) -> None:
+    for path in (CHECKOUT / "notebooks").glob("*.ipynb"):
+        assert (site / "notebooks" / path.with_suffix(".html").name).is_file(), path.name
