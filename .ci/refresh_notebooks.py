@@ -10,11 +10,11 @@ from configparser import RawConfigParser
 from pathlib import Path
 
 import nbformat
+from nbclient import NotebookClient
 
 import memlab
 from memlab import charts
 from memlab.files import write_whole
-from memlab.report.pages import run_notebook
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -28,7 +28,14 @@ def refresh(path: Path) -> None:
         cell.pop("outputs", None)
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    run_notebook(notebook, NOTEBOOKS)
+    NotebookClient(
+        notebook,
+        timeout=600,
+        kernel_name="python3",
+        record_timing=False,
+        resources={"metadata": {"path": str(NOTEBOOKS)}},
+        extra_arguments=["--IPKernelApp.log_level=ERROR"],
+    ).execute()
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},

@@ -5,11 +5,14 @@ form makes it harmless.
 """
 
 import html
+import re
 import unicodedata
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 _CONTROL: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+_NUMBER: Final = re.compile(r"[-–<>\d.,%\s]*( to [\d.,%]+)?")
 
 Cell = str | int
 
@@ -112,6 +115,17 @@ def as_html(sheet: Sheet) -> str:
         if table.remark:
             parts.append(f"<p>{_escaped(table.remark)}</p>")
     return f"<div>{''.join(parts)}</div>"
+
+
+def reads_as_number(cell: Cell) -> bool:
+    """Whether a cell is a number, a share or a range of them: what is aligned to the right.
+
+    Examples
+    --------
+    >>> [reads_as_number(cell) for cell in (12, "94.0%", "90.1% to 96.8%", "–", "first 50%")]
+    [True, True, True, True, False]
+    """
+    return isinstance(cell, int) or _NUMBER.fullmatch(cell) is not None
 
 
 def _aligned(table: Table) -> list[str]:

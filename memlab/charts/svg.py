@@ -3,9 +3,10 @@
 import re
 from html import escape
 from io import StringIO
-from typing import Final
+from typing import Any, Final
 
 from matplotlib import rc_context
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from memlab.charts.palette import DARK, LIGHT, roles
@@ -72,10 +73,7 @@ def as_svg(figure: Figure, *, title: str, alt: str) -> str:
     str
         The same for the same figure. It may stand alone in a file, or in a page.
     """
-    drawn = StringIO()
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "memlab"}):
-        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
-    body = drawn.getvalue()
+    body = _drawn(figure)
     body = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", body, flags=re.DOTALL)
     body = body[body.index("<svg") :]
     head, body = body.split(">", 1)
@@ -93,6 +91,20 @@ def as_svg(figure: Figure, *, title: str, alt: str) -> str:
         f'<svg {NAMESPACE} class="memlab-chart" role="img" {sizes} viewBox="0 0 {box}">'
         f"{words}<style>{_BY_SYSTEM}</style>{body.strip()}"
     )
+
+
+def _drawn(figure: Figure) -> str:
+    """Draw a figure once: `Figure.savefig` draws it a first time for a layout that it has."""
+    drawn, canvas, dpi = StringIO(), figure.canvas, figure.dpi
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "memlab"}):
+        figure.dpi = 72
+        try:
+            canvas_of_svg: Any = FigureCanvasSVG(figure)
+            canvas_of_svg.print_svg(drawn, metadata={"Date": None, "Creator": None})
+        finally:
+            figure.set_canvas(canvas)
+            figure.dpi = dpi
+    return drawn.getvalue()
 
 
 def as_html(drawings: dict[str, str]) -> str:

@@ -5,6 +5,7 @@ from typing import Any, Final
 import click
 
 from memlab.cli.lazy_group import LazyGroup
+from memlab.cli.progress import working
 from memlab.errors import AlreadyAppliedError, CompactionError, MemlabError, StalePlanError
 from memlab.text import for_terminal
 
@@ -41,7 +42,8 @@ class Commands(LazyGroup):
         The exit code is 1 where a plan was refused, 2 for bad input, 130 after Ctrl-C.
         """
         try:
-            return super().invoke(ctx)
+            with working("working"):
+                return super().invoke(ctx)
         except MemlabError as error:
             click.echo(f"memlab: {for_terminal(str(error))}", err=True)
             refused = isinstance(error, StalePlanError | AlreadyAppliedError | CompactionError)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from memlab.cli.options import STORE_FILE
+from memlab.cli.progress import quiet
 from memlab.errors import MissingExtraError
 from memlab.report.bundled import store_path
 from memlab.store.database import store_file
@@ -18,15 +19,14 @@ from memlab.store.database import store_file
 @click.option(
     "--folder",
     type=click.Path(path_type=Path),
-    default=Path("memlab-notebooks"),
-    show_default=True,
-    help="Where to put the notebooks. One that is there already is left as it is.",
+    help="Where to put the notebooks; by default a folder of the store's own in memlab-notebooks. "
+    "A notebook that is there already is left as it is.",
 )
 @click.option("--no-browser", is_flag=True, help="Print the address instead of opening it.")
 @click.option("--allow-root", is_flag=True, help="Start even as root, as in a container.")
 @click.option("--port", type=click.IntRange(1, 65535), help="The port to listen on.")
 def lab(
-    store: Path | None, folder: Path, no_browser: bool, allow_root: bool, port: int | None
+    store: Path | None, folder: Path | None, no_browser: bool, allow_root: bool, port: int | None
 ) -> None:
     """Open the notebooks in JupyterLab, filled in with STORE.
 
@@ -34,22 +34,23 @@ def lab(
     """
     from importlib.util import find_spec
 
-    from memlab.report.pages import copy_notebooks
+    from memlab.report.notebooks import copy_notebooks, folder_for
 
     if find_spec("jupyterlab") is None:
         raise MissingExtraError(
             "this needs jupyterlab, which is not installed; run: pip install 'memlab[lab]'"
         )
-    if store is None:
-        parameters = {"store": str(store_path("two_years"))}
-    else:
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        parameters = {"store": str(store_file(store).resolve()), "now": now}
+    path = store_path("two_years") if store is None else store_file(store).resolve()
+    parameters = {"store": str(path)}
+    if store is not None:
+        parameters["now"] = datetime.now(UTC).isoformat(timespec="seconds")
+    folder = folder or folder_for(path)
     for path in copy_notebooks(folder, parameters):
         click.echo(f"wrote {path}")
     command = [sys.executable, "-m", "jupyterlab", str(folder)]
     command += ["--no-browser"] * no_browser + ["--allow-root"] * allow_root
     command += [f"--port={port}"] if port else []
+    quiet()
     raise SystemExit(_run_to_its_end(command))
 
 

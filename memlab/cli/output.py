@@ -8,16 +8,19 @@ from typing import Any
 
 import click
 
+from memlab.cli.progress import quiet
 from memlab.text import for_terminal
 
 
 def print_json(value: Any) -> None:
     """Print a dataclass, a mapping or a list as JSON; times in ISO 8601."""
+    quiet()
     click.echo(json.dumps(_plain(value), indent=2, allow_nan=False))
 
 
 def print_lines(*lines: str) -> None:
     """Print lines that may hold a store's own text."""
+    quiet()
     for line in lines:
         click.echo(for_terminal(line))
 

@@ -1,25 +1,22 @@
 """``memlab report``: what is in a store and what a cap would do, as one HTML file."""
 
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
-from memlab.cli.options import STORE_FILE, moment_for, store_or_bundled
-from memlab.cli.output import print_lines, share
+from memlab.cli.options import FILE, SHARE, STORE, moment_for, store_or_bundled
+from memlab.cli.output import print_lines
+from memlab.cli.progress import doing
 
 if TYPE_CHECKING:
-    from memlab.sizing import Advice
-
-FILE = click.Path(path_type=Path, dir_okay=False)
-
-WITHOUT_EVIDENCE: Final = 50
-"""The cap that a report shows where the evidence does not allow to recommend one."""
+    from memlab.report import Findings
 
 
 @click.command(short_help="Write one HTML file with charts.")
-@click.argument("store", type=STORE_FILE, required=False)
+@click.argument("store", type=STORE, required=False)
 @click.option(
     "-o",
     "--output",
@@ -29,60 +26,93 @@ WITHOUT_EVIDENCE: Final = 50
     help="The file to write.",
 )
 @click.option(
+    "--cap",
     "--keep-recent",
+    "cap",
     type=click.IntRange(min=0),
-    help=f"The cap whose effect is shown; by default the recommended one, else {WITHOUT_EVIDENCE}.",
+    help="The keep_recent to look at; by default the recommended one.",
+)
+@click.option(
+    "--target",
+    type=SHARE,
+    default=0.9,
+    show_default=True,
+    help="The share of later references that should find their memory.",
+)
+@click.option(
+    "--token-budget",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Tokens that the memories loaded at start may take.",
+)
+@click.option(
+    "--log",
+    "log_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="An access log: CSV or JSON lines with memory_id and at.",
 )
 @click.option(
     "--record",
     type=FILE,
     help="Also write a decision record in Markdown, and the plan to review beside it.",
 )
-def report(store: Path | None, output: Path, keep_recent: int | None, record: Path | None) -> None:
-    """Write a report on STORE: one self-contained HTML file with its charts.
+def report(
+    store: Path | None,
+    output: Path,
+    cap: int | None,
+    target: float,
+    token_budget: int | None,
+    log_file: Path | None,
+    record: Path | None,
+) -> None:
+    """Write a report on STORE: one self-contained HTML file, the answer first.
 
     Without STORE, on the bundled two years. The store is only read.
     """
-    from tqdm import tqdm
-
     from memlab.evidence.past import load_past
+    from memlab.evidence.reads import read_access_log
     from memlab.frame.arrays import arrays_of
-    from memlab.frame.loading import load
-    from memlab.growth import summarize
-    from memlab.report.pages import write_report
-    from memlab.sizing import recommend_cap
+    from memlab.report.findings import Question, examine
+    from memlab.report.page import write_report
 
     for file in (output, record):
         if file is not None and not file.parent.is_dir():
             raise click.UsageError(f"there is no folder {file.parent} to write {file.name} into")
     path = store_or_bundled(store)
-    frame = load(path)
-    now = moment_for(store, arrays_of(frame).last_at)
-    advice = recommend_cap(load_past(path))
-    cap = next(n for n in (keep_recent, advice.keep_recent, WITHOUT_EVIDENCE) if n is not None)
-    parameters = {"store": str(path.resolve()), "now": now.isoformat(), "keep_recent": cap}
-    with tqdm(desc="report", unit=" cells", leave=False, disable=None) as bar:
-
-        def progress(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
-        write_report(output, parameters, name=path.name, progress=progress)
-    boot = summarize(frame, now=now).boot
-    print_lines(
-        f"report: {output}",
-        f"  an agent loads {boot.items:,} memories at every start, {boot.tokens:,} tokens "
-        "(estimated)",
-        f"  noise: {share(boot.prunable.items, boot.items)} of items, "
-        f"{share(boot.prunable.tokens, boot.tokens)} of tokens",
-        f"  load-bearing: {boot.load_bearing.items:,} memories, "
-        f"{boot.load_bearing.tokens:,} tokens; no cap goes below them",
+    doing("reading the store")
+    past = load_past(path)
+    findings = examine(
+        past,
+        now=moment_for(store, arrays_of(past).last_at),
+        asked=Question(cap, target, token_budget),
+        log=read_access_log(log_file) if log_file else None,
+        log_name=log_file.name if log_file else "",
+        store=_name_of(path),
     )
+    write_report(output, findings, progress=lambda title: doing(f"drawing: {title}"))
+    print_lines(f"report: {output}", *_headline(replace(findings, store=str(path))))
     if record is not None:
-        _write_record(record, path, advice, cap, now)
+        _write_record(record, path, findings)
 
 
-def _write_record(record: Path, path: Path, advice: "Advice", cap: int, now: datetime) -> None:
+def _name_of(store: object) -> str:
+    """Return what the page calls a store: a file by its name alone, for pages are passed on."""
+    return store.name if isinstance(store, Path) else str(store)
+
+
+def _headline(findings: "Findings") -> list[str]:
+    """Return the answer in a few lines."""
+    from memlab.report.answer import answer_of
+
+    answer = answer_of(findings)
+    width = max(len(fact.name) for fact in answer.facts)
+    facts = [f"  {fact.name:<{width}}  {fact.figure}  ({fact.remark})" for fact in answer.facts]
+    steps = [f"next: {step.command}" for step in answer.steps[:1]]
+    return [answer.headline, *facts, *steps]
+
+
+def _write_record(record: Path, path: Path, findings: "Findings") -> None:
     """Write the record, and beside it the plan unless a plan for this cap was applied already."""
     from memlab.compaction.contents import last_applied
     from memlab.compaction.planning import plan
@@ -90,8 +120,10 @@ def _write_record(record: Path, path: Path, advice: "Advice", cap: int, now: dat
     from memlab.policies import KeepRecent
     from memlab.report.record import decision_record
 
-    policy = KeepRecent(cap)
-    made, receipt, plan_file = plan(path, policy, now=now), None, None
+    if findings.cap is None:
+        raise click.UsageError("there is no cap to record; name one with --cap")
+    now: datetime = findings.now
+    made, receipt, plan_file = plan(path, KeepRecent(findings.cap), now=now), None, None
     applied = last_applied(path)
     if not made.memories and applied is not None and applied[0].policy == made.policy:
         made, receipt = applied
@@ -99,6 +131,6 @@ def _write_record(record: Path, path: Path, advice: "Advice", cap: int, now: dat
         plan_file = record.with_suffix(".plan.json")
         write_whole(plan_file, made.to_json())
         print_lines(f"plan: {plan_file}")
-    text = decision_record(advice, made, now=now, plan_file=plan_file, receipt=receipt)
+    text = decision_record(findings.advice, made, now=now, plan_file=plan_file, receipt=receipt)
     write_whole(record, text)
     print_lines(f"record: {record}")

@@ -1,4 +1,4 @@
-"""Notebooks run on a store, the panel, the decision record, the bundled stores.
+"""A report as one page, notebooks on a store, the panel, the decision record, the bundled stores.
 
 Loads nothing until a name is used: each needs extras of its own.
 """
@@ -9,13 +9,17 @@ from memlab.lazy import lazy_names
 
 if TYPE_CHECKING:
     from memlab.report.bundled import store_names, store_path
-    from memlab.report.pages import write_report
+    from memlab.report.findings import Findings, Question, examine
+    from memlab.report.page import write_report
     from memlab.report.panel import SizingPanel, explore
     from memlab.report.record import decision_record
 
 __all__ = [
+    "Findings",
+    "Question",
     "SizingPanel",
     "decision_record",
+    "examine",
     "explore",
     "store_names",
     "store_path",
@@ -26,7 +30,8 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "bundled": "store_names store_path",
-        "pages": "write_report",
+        "findings": "Findings Question examine",
+        "page": "write_report",
         "panel": "SizingPanel explore",
         "record": "decision_record",
     },

@@ -5,12 +5,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pytest
 from click.testing import CliRunner, Result
 from invariants import assert_compacted, rows_of
-from stores import episodes, write_rows
 
 import memlab
 from memlab.cli import COMMANDS, main
@@ -208,8 +207,8 @@ class TestReport:
         folder, done = reported
         assert done.exit_code == 0
         assert f"report: {folder / 'report.html'}" in done.output
-        assert "600 memories at every start" in done.output
-        assert "98.7% of items" in done.output
+        assert "600 → 33 memories" in done.output
+        assert "memlab compact" in done.output
         page = (folder / "report.html").read_text()
         assert "Memory report: memory&#46;db" in page or "Memory report: memory.db" in page
         assert page.count("<svg ") >= 5
@@ -230,7 +229,7 @@ class TestReport:
     ) -> None:
         record = store.with_name("record.md")
         assert run("apply", reported[0] / "record.plan.json", "--store", store).exit_code == 0
-        monkeypatch.setattr("memlab.report.pages.write_report", lambda *_, **__: None)
+        monkeypatch.setattr("memlab.report.page.write_report", lambda *_, **__: None)
         done = run("report", store, "--keep-recent", 25, "--record", record)
         assert done.exit_code == 0
         assert "567 memories deleted and archived; undo: `memlab restore" in record.read_text()
@@ -240,27 +239,22 @@ class TestReport:
         assert done.exit_code == 2
         assert f"there is no folder {tmp_path / 'nowhere'} to write report.html" in done.stderr
 
-    @pytest.mark.parametrize("rows", [0, 1])
-    def test_a_store_of_next_to_nothing_has_a_report(
-        self, tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Its pages are another test's, which runs the notebooks once for both."""
-        seen: list[dict[str, Any]] = []
-        monkeypatch.setattr(
-            "memlab.report.pages.write_report", lambda _, given, **__: seen.append(given)
-        )
-        path = write_rows(tmp_path / "memory.db", episodes(rows))
-        done = run("report", path, "-o", tmp_path / "report.html")
-        assert done.exit_code == 0, done.output
-        assert f"loads {rows} memories at every start" in done.output
-        assert seen[0]["store"] == str(path)
+    def test_what_is_asked_is_answered(self, store: Path, tmp_path: Path) -> None:
+        page = tmp_path / "report.html"
+        log = tmp_path / "reads.csv"
+        log.write_text("memory_id,at\nsemantic-decision-1,2026-06-01T00:00:00Z\n")
+        asked = ("--cap", 77, "--target", 0.8, "--token-budget", 9_000, "--log", log)
+        assert run("report", store, "-o", page, *asked).exit_code == 0
+        text = page.read_text()
+        assert "80% of references, within 9,000 tokens, keep_recent = 77" in text
+        assert "Reads come from reads.csv." in text
 
 
 class TestLab:
     def test_the_notebooks_are_copied_once_with_the_store_filled_in(
         self, store: Path, tmp_path: Path
     ) -> None:
-        from memlab.report.pages import copy_notebooks
+        from memlab.report.notebooks import copy_notebooks
 
         folder = tmp_path / "notebooks"
         written = copy_notebooks(folder, {"store": str(store)})
@@ -269,6 +263,36 @@ class TestLab:
         (folder / "01_growth.ipynb").write_text("mine")
         assert copy_notebooks(folder, {"store": str(store)}) == []
         assert (folder / "01_growth.ipynb").read_text() == "mine"
+
+    def test_two_stores_of_one_name_have_folders_of_their_own(
+        self, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("memlab.cli.lab._run_to_its_end", lambda _: 0)
+        (tmp_path / "other").mkdir()
+        other = memlab.copy_store(store, tmp_path / "other" / store.name)
+        for path in (store, other, store):
+            assert run("lab", path).exit_code == 0
+        folders = sorted(Path("memlab-notebooks").iterdir())
+        stated = [(folder / "01_growth.ipynb").read_text() for folder in folders]
+        assert len(folders) == 2
+        assert {str(path) for path in (store, other) for text in stated if str(path) in text} == {
+            str(store),
+            str(other),
+        }
+
+    def test_notebooks_of_another_store_are_not_opened(
+        self, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("memlab.cli.lab._run_to_its_end", lambda _: 0)
+        folder = tmp_path / "notebooks"
+        assert run("lab", "--folder", folder).exit_code == 0
+        refused = run("lab", store, "--folder", folder)
+        assert refused.exit_code == 2
+        assert f"the notebooks in {folder} are for " in refused.output
+        assert "name another folder with --folder" in refused.output
+        (folder / "store.txt").unlink()
+        assert run("lab", store, "--folder", folder).exit_code == 2
 
 
 def test_help_loads_nothing_heavy() -> None:
@@ -335,7 +359,7 @@ def test_a_server_outlives_the_ctrl_c_that_it_hears_itself(monkeypatch: pytest.M
             return 7
 
     monkeypatch.setattr(subprocess, "Popen", Server)
-    monkeypatch.setattr("memlab.report.pages.copy_notebooks", lambda *_: [])
+    monkeypatch.setattr("memlab.report.notebooks.copy_notebooks", lambda *_: [])
     assert run("lab").exit_code == 7
 
 

@@ -51,7 +51,7 @@ def test_a_store_on_a_server_is_sized_compacted_and_taken_back(
             assert SECRET.encode() not in file.read_bytes()
 
 
-@pytest.mark.parametrize("command", ["report", "space", "vacuum", "lab"])
+@pytest.mark.parametrize("command", ["space", "vacuum", "lab"])
 def test_what_is_done_with_files_alone_says_so(command: str) -> None:
     refused = run(command, f"redis://:{SECRET}@localhost/0")
     assert refused.exit_code == 2

@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 from invariants import rows_of
+from nbclient import NotebookClient
+from nbconvert import HTMLExporter
 
 import memlab
 from memlab import KeepRecent, Plan, Receipt, apply, plan, restore
@@ -23,7 +25,6 @@ from memlab.compaction.reclaim import space
 from memlab.doctor import diagnose
 from memlab.errors import MemlabError
 from memlab.growth import boot_context, summarize
-from memlab.report.pages import html_of, run_notebook
 from memlab.store.database import COLUMNS
 from proof.hostile_text import LONG, TEXTS, make_hostile_store
 from proof.stores import NOW, copy_aside
@@ -242,8 +243,12 @@ def notebook_of(store: Path, page: Path) -> Path:
         "diagnose(store)",
     )
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in code])
-    run_notebook(notebook, page.parent)
-    page.write_text(html_of(notebook, TEXTS["escape"]))
+    NotebookClient(notebook, resources={"metadata": {"path": str(page.parent)}}).execute()
+    nothing_fetched = dict.fromkeys(
+        ("require_js_url", "mathjax_url", "jquery_url", "mermaid_js_url"), ""
+    )
+    exporter = HTMLExporter(html_manager_semver_range="", **nothing_fetched)
+    page.write_text(exporter.from_notebook_node(notebook)[0])
     assert "fetch(" in page.read_text()
     return page
 

@@ -1,0 +1,185 @@
+"""Everything that a report shows of a store, computed once from one look at it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+import pandas as pd
+
+from memlab.columns import SOURCE
+from memlab.compaction.preview import CapEffect, cap_effect, survivors
+from memlab.evidence.past import present_rows
+from memlab.evidence.references import references_and_counts
+from memlab.growth import StoreSummary, boot_context, growth_curve, summarize
+from memlab.sizing import (
+    Advice,
+    Sizing,
+    advise,
+    age_rank_quantiles,
+    age_ranks,
+    boot_over_time,
+    prepare_sizing,
+)
+from memlab.sizing.backtest import backtest_table
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of a store.
+
+    Attributes
+    ----------
+    cap : int, optional
+        A ``keep_recent`` to look at; by default the one that is recommended.
+    target : float
+        The share of later references that should find their memory.
+    token_budget : int, optional
+        Tokens that the memories loaded at start may take.
+    """
+
+    cap: int | None = None
+    target: float = 0.9
+    token_budget: int | None = None
+
+
+@dataclass(frozen=True)
+class Findings:
+    """A store, looked at once.
+
+    Attributes
+    ----------
+    store : str
+        What the store is called, as a command takes it.
+    now : datetime
+        When it was looked at.
+    asked : Question
+    past : pandas.DataFrame
+        All that the store has held.
+    log : pandas.DataFrame or None
+        What was read, where there is a log of it; `log_name` is the file's.
+    log_name : str
+    references, counts : pandas.DataFrame
+        What was referred to again, and what was not counted.
+    sizing : Sizing
+    advice : Advice
+    summary : StoreSummary
+    """
+
+    store: str
+    now: datetime
+    asked: Question
+    past: pd.DataFrame
+    log: pd.DataFrame | None
+    log_name: str
+    references: pd.DataFrame
+    counts: pd.DataFrame
+    sizing: Sizing
+    advice: Advice
+    summary: StoreSummary
+
+    @cached_property
+    def present(self) -> pd.DataFrame:
+        """What is in the store now."""
+        return present_rows(self.past)
+
+    @property
+    def cap(self) -> int | None:
+        """The cap that is looked at: the one asked for, recommended, or within the budget."""
+        if self.asked.cap is not None:
+            return self.asked.cap
+        recommended = self.advice.keep_recent
+        return self.advice.budget_cap if recommended is None else recommended
+
+    @cached_property
+    def effect(self) -> CapEffect | None:
+        """What the cap would do today; None where there is none to look at."""
+        return None if self.cap is None else cap_effect(self.present, self.cap)
+
+    @cached_property
+    def context(self) -> pd.DataFrame:
+        """What is loaded at start, part by part."""
+        return boot_context(self.present)
+
+    @cached_property
+    def context_after(self) -> pd.DataFrame:
+        """The same under the cap, where there is one."""
+        left = self.present if self.cap is None else survivors(self.present, self.cap)
+        return boot_context(left)
+
+    @cached_property
+    def growth(self) -> pd.DataFrame:
+        """How the store grew."""
+        return growth_curve(self.past)
+
+    @cached_property
+    def ranks(self) -> pd.DataFrame:
+        """How far back each reference reached."""
+        return age_ranks(self.past, self.references)
+
+    @cached_property
+    def quantiles(self) -> pd.DataFrame:
+        """The same by stretches of the history."""
+        return age_rank_quantiles(self.past, self.references)
+
+    @cached_property
+    def timeline(self) -> pd.DataFrame:
+        """What would have been loaded at start under a few caps."""
+        around = {50, 200, self.advice.keep_recent, self.cap}
+        return boot_over_time(self.past, sorted(cap for cap in around if cap is not None))
+
+    @cached_property
+    def backtest(self) -> pd.DataFrame:
+        """How caps chosen earlier would have done afterwards."""
+        table = backtest_table(self.sizing.cuts, self.asked.target)
+        table.attrs = dict(self.ranks.attrs)
+        return table
+
+
+def examine(
+    past: pd.DataFrame,
+    *,
+    now: datetime,
+    asked: Question | None = None,
+    log: pd.DataFrame | None = None,
+    log_name: str = "",
+    store: str = "",
+) -> Findings:
+    """Look at a store once, and at what was read of it.
+
+    Parameters
+    ----------
+    past : pandas.DataFrame
+        As :func:`memlab.load_past` returns it: all that the store has held.
+    now : datetime
+        The present, with a time zone.
+    asked : Question, optional
+        What is asked of it.
+    log : pandas.DataFrame, optional
+        As :func:`memlab.read_access_log` returns it.
+    log_name : str, optional
+        What its file is called.
+    store : str, optional
+        How the page and its commands name the store; its own name by default.
+
+    Raises
+    ------
+    ValueError
+        When what is asked is out of its range.
+    """
+    asked = asked or Question()
+    references, counts = references_and_counts(past, log, now=None if log is None else now)
+    sizing = prepare_sizing(past, references)
+    advice = advise(sizing, target=asked.target, token_budget=asked.token_budget)
+    return Findings(
+        store=store or str(past.attrs.get(SOURCE, "")),
+        now=now,
+        asked=asked,
+        past=past,
+        log=log,
+        log_name=log_name,
+        references=references,
+        counts=counts,
+        sizing=sizing,
+        advice=advice,
+        summary=summarize(present_rows(past), now=now),
+    )

@@ -1,0 +1,56 @@
+"""Notebooks are copied for one store, each parameter stated once."""
+
+import ast
+from pathlib import Path
+
+import nbformat
+import pytest
+
+import memlab
+from memlab.report.bundled import notebook_paths
+from memlab.report.notebooks import copy_notebooks, fill_in_parameters, folder_for, store_of
+
+
+def notebook_of(parameters: str) -> nbformat.NotebookNode:
+    first = nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]})
+    return nbformat.v4.new_notebook(cells=[first, nbformat.v4.new_code_cell("store = 'mine'")])
+
+
+def test_parameters_take_the_place_of_those_the_notebook_states() -> None:
+    notebook = notebook_of("# whose\nstore = 'bundled.db'\ncaps = (\n    1,\n    2,\n)\nkeep = 50")
+    fill_in_parameters(notebook, {"store": "it's.db", "target": 0.9, "caps": (5,)})
+    names: dict[str, object] = {}
+    exec(notebook.cells[0].source, names)
+    assert (names["store"], names["caps"], names["keep"]) == ("it's.db", (5,), 50)
+    assert "target" not in names
+    assert notebook.cells[0].source.splitlines()[0] == "# whose"
+    assert notebook.cells[1].source == "store = 'mine'"
+
+
+@pytest.mark.parametrize("path", notebook_paths(), ids=lambda path: path.stem)
+def test_each_name_is_set_once(path: Path, tmp_path: Path) -> None:
+    copy_notebooks(tmp_path, {"store": str(tmp_path / "memory.db"), "now": "2026-07-01T00:00:00Z"})
+    cells = nbformat.read(tmp_path / path.name, as_version=4).cells
+    source = next(cell.source for cell in cells if "parameters" in cell.metadata.get("tags", ()))
+    names = [
+        target.id
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    ]
+    assert sorted(names) == sorted(set(names))
+    assert f"store = {str(tmp_path / 'memory.db')!r}" in source.splitlines()
+
+
+def test_the_store_of_notebooks_of_the_first_version_is_the_one_stated_last(tmp_path: Path) -> None:
+    notebook = notebook_of("store = 'bundled.db'\nstore = '/agents/memory.db'")
+    nbformat.write(notebook, tmp_path / "01_growth.ipynb")
+    assert store_of(tmp_path) == "/agents/memory.db"
+    assert store_of(tmp_path / "nowhere") is None
+
+
+def test_a_folder_is_named_after_its_store() -> None:
+    folder = folder_for(memlab.store_path("two_years"))
+    assert folder.parent == Path("memlab-notebooks")
+    assert folder.name.startswith("two_years-")

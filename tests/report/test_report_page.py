@@ -1,0 +1,220 @@
+"""A report says the answer first, every figure once, and is a page that asks for nothing."""
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from stores import episodes, row, write_rows
+
+import memlab
+from memlab.evidence.references import REASONS, REFERENCE_KINDS
+from memlab.evidence.wording import FOUND, NOT_COUNTED
+from memlab.report import Findings, Question, examine, write_report
+from memlab.report.answer import answer_of
+from memlab.report.page import page_of
+from memlab.report.sections import sections_of
+
+NOW = datetime(2026, 6, 30, 18, tzinfo=UTC)
+MOST_BYTES = 1_500_000
+
+
+class Words(HTMLParser):
+    """What a person reads on a page, and what is inside its tables."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.words: list[str] = []
+        self.cells: list[str] = []
+        self.tags: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in {"meta", "path", "use"}:
+            self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.tags and self.tags.pop() != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        if "style" in self.tags or not data.strip():
+            return
+        self.words.append(data.strip())
+        if self.tags[-1] in {"td", "th"}:
+            self.cells.append(data.strip())
+
+
+@pytest.fixture(scope="module")
+def past() -> pd.DataFrame:
+    return memlab.load_past(memlab.store_path("two_years"))
+
+
+@pytest.fixture(scope="module")
+def findings(past: pd.DataFrame) -> Findings:
+    return examine(past, now=NOW, store="two_years.db")
+
+
+@pytest.fixture(scope="module")
+def page(findings: Findings) -> str:
+    return page_of(findings)
+
+
+def small(tmp_path: Path, rows: list[tuple[object, ...]], **asked: object) -> Findings:
+    """The findings on a store of these rows."""
+    path = write_rows(tmp_path / "memory.db", rows)
+    return examine(memlab.load_past(path), now=NOW, asked=Question(**asked), store="memory.db")
+
+
+def test_the_number_its_evidence_its_tokens_and_the_next_command_come_before_all_else(
+    page: str, findings: Findings
+) -> None:
+    words = Words(page).words
+    first = " ".join(words[: words.index("About this report")])
+    advice = findings.advice
+    assert f"keep_recent = {advice.keep_recent}" in first
+    assert f"{advice.weight:.0%}" in first
+    assert f"165,169 → {advice.boot_tokens:,}" in first
+    assert f"memlab compact two_years.db --keep-recent {advice.keep_recent}" in first
+    assert "--apply" not in first
+    assert "<svg" not in page[: page.index("About this report")]
+
+
+def test_date_version_and_store_are_said_and_every_section_is_in_the_contents(page: str) -> None:
+    assert "2026-06-30 18:00 UTC" in page
+    assert f"memlab {memlab.__version__}" in page
+    assert "<title>Memory report: two_years.db</title>" in page
+    assert re.findall(r'<a href="#(\w+)">', page) == re.findall(r'<section id="(\w+)">', page)
+
+
+def test_tables_are_for_people(page: str) -> None:
+    cells = Words(page).cells
+    assert len(cells) > 100
+    assert set(filter(lambda cell: "_" in cell, cells)) == {"keep_recent"}
+    assert not {"NaN", "nan", "<NA>", "None"} & set(cells)
+    assert not [cell for cell in cells if re.fullmatch(r"\d{4,}", cell)]
+
+
+def test_what_a_cap_costs_at_start_is_one_figure(findings: Findings, page: str) -> None:
+    words = " ".join(Words(page).words)
+    advice = findings.advice
+    now, p95 = advice.boot_tokens, advice.boot_tokens_p95
+    assert now is not None
+    assert p95 is not None
+    assert findings.effect is not None
+    assert findings.effect.after.tokens == now
+    assert not re.findall(rf"\b{findings.timeline['tokens'].max()}\b", words)
+    assert re.findall(rf"{p95:,} tokens[^.]{{0,12}}", words)
+    assert all(
+        said.endswith("at 95 % of s") for said in re.findall(rf"{p95:,} tokens.{{13}}", words)
+    )
+
+
+def test_every_chart_has_a_title_and_an_alt_text_and_follows_the_theme(page: str) -> None:
+    drawings = re.findall(r"<svg .*?</svg>", page, re.DOTALL)
+    assert len(drawings) >= 16
+    for drawing in drawings:
+        assert re.search(r"<title>[^<]{5,}</title><desc>[^<]{20,}</desc>", drawing)
+        assert "<text" in drawing
+        assert "var(--chart-" in drawing
+    assert "prefers-color-scheme: dark" in page or "prefers-color-scheme:dark" in page
+
+
+def test_a_page_asks_for_nothing_and_is_small(page: str) -> None:
+    assert not re.findall(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//""", page)
+    assert not re.findall(r"@import|url\(\s*['\"]?(?:https?:)?//", page)
+    assert "<script" not in page
+    assert len(page.encode()) < MOST_BYTES
+
+
+def test_what_is_asked_reaches_every_section(past: pd.DataFrame) -> None:
+    asked = Question(cap=321, target=0.8, token_budget=60_000)
+    found = examine(past, now=NOW, asked=asked, store="two_years.db")
+    answer = answer_of(found)
+    assert "80%" in answer.because[0]
+    assert "--keep-recent 321" in answer.steps[0].command
+    said = {
+        section.anchor: " ".join(
+            [
+                section.title,
+                *(chart.figure.alt for chart in section.charts),  # type: ignore[union-attr]
+                *(str(table.rows) for table in section.tables),
+            ]
+        )
+        for section in sections_of(found)
+    }
+    for anchor in ("effect", "references", "served", "costs"):
+        assert "321" in said[anchor], anchor
+    for anchor in ("served", "record", "costs"):
+        assert "80 %" in said[anchor], anchor
+    assert "budget" in said["costs"]
+    assert "budget" in said["served"]
+
+
+def test_a_log_reaches_the_answer_and_the_references(past: pd.DataFrame) -> None:
+    reads = pd.DataFrame(
+        {
+            "memory_id": past["memory_id"].iloc[100:110].to_numpy(),
+            "at": [NOW - timedelta(days=1)] * 10,
+        }
+    ).astype({"at": "datetime64[us, UTC]"})
+    found = examine(past, now=NOW, log=reads, log_name="reads.csv")
+    assert found.advice.references == examine(past, now=NOW).advice.references + 10
+    section = next(each for each in sections_of(found) if each.anchor == "references")
+    assert ("read", FOUND["log"][1], 10) in section.tables[0].rows
+    assert "Reads come from reads.csv." in section.words
+
+
+def test_where_a_budget_forbids_every_cap_the_floor_is_said(past: pd.DataFrame) -> None:
+    found = examine(past, now=NOW, asked=Question(token_budget=5_000), store="two_years.db")
+    answer = answer_of(found)
+    assert answer.headline == "No cap fits 5,000 tokens: load-bearing memories alone take 6,491"
+    assert [step.command for step in answer.steps] == ["memlab floor two_years.db"]
+    assert "effect" not in {section.anchor for section in sections_of(found)}
+
+
+def test_where_target_and_budget_conflict_both_ends_are_said(past: pd.DataFrame) -> None:
+    answer = answer_of(examine(past, now=NOW, asked=Question(token_budget=10_000)))
+    assert answer.headline.startswith("No cap both serves 90% and fits 10,000 tokens")
+    assert [text.split(" takes ")[0] for text in answer.because if " takes " in text] == [
+        "The target",
+        "The budget",
+    ]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_stores_of_next_to_nothing_have_a_page(tmp_path: Path, count: int) -> None:
+    found = small(tmp_path, episodes(count))
+    answer = answer_of(found)
+    assert answer.headline.startswith("Keep everything for now")
+    assert any("harvest" in step.command for step in answer.steps)
+    assert all(step.command for step in answer.steps)
+    assert page_of(found).count("<svg ") >= 10
+
+
+def test_what_a_store_says_is_no_markup(tmp_path: Path) -> None:
+    loud = "<script>alert(1)</script>"
+    found = small(tmp_path, [row(loud, "semantic", title=loud), *episodes(5)])
+    page = page_of(replace(found, store=loud, log=pd.DataFrame(), log_name=loud))
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_a_page_appears_whole_or_not_at_all(
+    tmp_path: Path, findings: Findings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_: object) -> None:
+        raise OSError("no more room")
+
+    monkeypatch.setattr("memlab.report.page.sections_of", fails)
+    with pytest.raises(OSError, match="no more room"):
+        write_report(tmp_path / "report.html", findings)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_kind_of_reference_and_every_reason_has_words() -> None:
+    assert tuple(FOUND) == REFERENCE_KINDS
+    assert tuple(NOT_COUNTED) == tuple(REASONS)
