@@ -1,7 +1,7 @@
 """The domain: kinds of memory, an item and where it came from, and what may never be pruned."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -141,11 +141,18 @@ class MemoryItem:
         return self.superseded_by is None
 
 
-def is_load_bearing_memory(item: MemoryItem) -> bool:
+def is_load_bearing_memory(item: MemoryItem, *, protected: Collection[str] = frozenset()) -> bool:
     """Return whether `item` may never be pruned.
 
     Decisions and skills are load-bearing, and so is anything tagged ``rejected-path`` whatever its
     kind. The verdict depends on kind and tags alone.
+
+    Parameters
+    ----------
+    item : MemoryItem
+        A memory.
+    protected : collection of str
+        Tags of a person's own that make a memory load-bearing, too.
 
     Examples
     --------
@@ -158,7 +165,7 @@ def is_load_bearing_memory(item: MemoryItem) -> bool:
     True
     """
     expect(item, MemoryItem, call="memlab.is_load_bearing_memory", name="item")
-    if REJECTED_PATH_TAG in item.tags:
+    if REJECTED_PATH_TAG in item.tags or not set(protected).isdisjoint(item.tags):
         return True
     match item.kind:
         case MemoryKind.SEMANTIC | MemoryKind.PROCEDURAL:
@@ -193,7 +200,9 @@ def strings_of(stored: str) -> tuple[str, ...]:
     return tuple(values)
 
 
-def is_load_bearing_stored(kind: str, tags_json: str) -> bool:
+def is_load_bearing_stored(
+    kind: str, tags_json: str, protected: Collection[str] = frozenset()
+) -> bool:
     """Return :func:`is_load_bearing_memory` of any item stored with this kind and these tags.
 
     A store may hold a million items and a dozen distinct pairs of kind and tags: asking once a pair
@@ -210,7 +219,8 @@ def is_load_bearing_stored(kind: str, tags_json: str) -> bool:
         tags = strings_of(tags_json)
     except ValueError as error:
         raise ValueError(f"tags_json {error}") from error
-    return is_load_bearing_memory(MemoryItem("", MemoryKind(kind), "", "", _ANYBODY, tags))
+    item = MemoryItem("", MemoryKind(kind), "", "", _ANYBODY, tags)
+    return is_load_bearing_memory(item, protected=protected)
 
 
 def shortened(text: str) -> str:

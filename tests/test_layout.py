@@ -26,6 +26,7 @@ ORDER = [
         "extras",
         "files",
         "text",
+        "settings",
         "scoring",
     ),
     "store",
@@ -38,6 +39,8 @@ ORDER = [
     "report",
     "fleet",
     "doctor",
+    "remembering",
+    "maintenance",
     "cli",
     "__main__",
 ]

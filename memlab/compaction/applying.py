@@ -312,7 +312,7 @@ def _checked_by_the_predicate(source: Source, plan: Plan) -> Callable[[Key, byte
         facts, named = source.facts_of(record), planned[key]
         if fingerprint_of(record) != named.fingerprint:
             return record
-        if _is_load_bearing(facts):
+        if _is_load_bearing(facts, source.protected):
             raise CompactionError(
                 f"plan {plan.digest[:12]} names {facts.memory_id!r}, which is load-bearing; "
                 "nothing was deleted: make a new plan"
@@ -327,8 +327,8 @@ def _checked_by_the_predicate(source: Source, plan: Plan) -> Callable[[Key, byte
     return check
 
 
-def _is_load_bearing(facts: Facts) -> bool:
+def _is_load_bearing(facts: Facts, protected: frozenset[str]) -> bool:
     try:
-        return is_load_bearing_stored(facts.kind, facts.tags_json)
+        return is_load_bearing_stored(facts.kind, facts.tags_json, protected)
     except ValueError:
         return True

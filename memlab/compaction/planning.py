@@ -81,7 +81,12 @@ def plan(source: SourceLike, policy: Policy, *, now: datetime | None = None) -> 
 def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime) -> Plan:
     """Decide, and take the evidence that it is still so, from one moment of the store."""
     with_body = any(step.reads_bodies for step in policy.steps)
-    frame = frame_of(reader.batches(with_body=with_body), name=source.name, with_body=with_body)
+    frame = frame_of(
+        reader.batches(with_body=with_body),
+        name=source.name,
+        with_body=with_body,
+        protected=source.protected,
+    )
     if any(step.learns for step in policy.steps):
         policy = policy.after(past_of(frame, deletions_of(source)))
     decided = decide(frame, policy, now=now)

@@ -127,6 +127,7 @@ def deletions_of(
                 with_body=with_body,
                 on_bad_row="keep",
                 count_tokens=count_tokens,
+                protected=source.protected,
             )
             sound = frame[frame[c.PROBLEM].isna()].drop(columns=c.PROBLEM)
             moment = entry.finished_at or entry.archived_at

@@ -18,6 +18,7 @@ from os import environ
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
+from memlab.settings import Settings
 from memlab.store.archive_place import ArchivePlace
 from memlab.store.database import again_if_changed
 
@@ -189,6 +190,9 @@ class Source(Protocol):
         half way, and applying the plan again goes on from there.
     recall_log : str or None
         Where the source's own log of recalls is, or the words for why it has none that serves.
+    protected : frozenset of str
+        Tags that make a memory load-bearing by a person's own choice; none until
+        :func:`memlab.sources.opening.open_source` finds some in their settings.
     """
 
     name: str
@@ -197,6 +201,7 @@ class Source(Protocol):
     like: Path | None
     atomic: bool
     recall_log: str | None
+    protected: frozenset[str]
 
     def reading(self) -> AbstractContextManager[Reader]:
         """Open the source at one consistent moment, leaving no trace.
@@ -270,6 +275,15 @@ class Telling(Protocol):
 
     def about(self) -> Any:
         """Return a page that shows itself, a dataclass of facts."""
+        ...
+
+
+@runtime_checkable
+class Adjustable(Protocol):
+    """A source of which a person can choose more than its protected tags."""
+
+    def adjust(self, settings: Settings) -> None:
+        """Take what was chosen, and leave the rest as it is."""
         ...
 
 

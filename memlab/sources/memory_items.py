@@ -70,6 +70,7 @@ class MemoryItems:
     scheme: ClassVar[str] = "file"
     atomic: ClassVar[bool] = True
     recall_log: ClassVar[str | None] = None
+    protected: frozenset[str] = frozenset()
 
     def __init__(self, where: "str | PathLike[str] | SqliteMemoryStore") -> None:
         self._open: SqliteMemoryStore | None = None
@@ -132,7 +133,7 @@ class MemoryItems:
         """Open the store for one transaction, whose commit reaches the disk."""
         self._check_file()
         with opened_for_change(self.path) as connection, transaction(connection):
-            yield _Writer(connection)
+            yield _Writer(connection, self.protected)
 
     def rows_of(
         self, records: Iterable[tuple[Key, bytes]], *, with_body: bool = False
@@ -229,13 +230,16 @@ class _Reader:
 class _Writer(_Reader):
     """One transaction that holds the store's write lock."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, protected: frozenset[str] = frozenset()
+    ) -> None:
         super().__init__([connection])
+        self._protected = protected
 
     def delete(self, expected: Mapping[Key, str], *, watch: Watch = unwatched) -> int:
         connection = self._first
         self._check_still(cast("Mapping[int, str]", expected))
-        load_bearing = classify_rows(connection)
+        load_bearing = classify_rows(connection, self._protected)
         fill_positions(connection, "wanted", cast("Iterable[int]", expected))
         rows = self._count()
         deleted = delete_rows(connection, _WANTED, load_bearing, signals=self._layout.signals)
