@@ -39,8 +39,8 @@ def remember(source: Source, chosen: Mapping[str, Any]) -> Path:
     source : Source
         The store.
     chosen : mapping of str to object
-        By name of a setting, its value as TOML has it; None takes the setting out. A path of a log
-        is written from the file's folder on where it lies below it.
+        By name of a setting, its value as TOML has it, or a path; None takes the setting out. A
+        path below the file's folder is written from there on.
 
     Returns
     -------
@@ -67,6 +67,7 @@ def remember(source: Source, chosen: Mapping[str, Any]) -> Path:
     mode = _mode_for(source, file)
     if source.like is None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    chosen = {key: _as_toml(value, folder) for key, value in chosen.items()}
     text = with_settings(file.read_text(encoding="utf-8") if file.exists() else "", name, chosen)
     with whole_file(file, mode=mode) as draft:
         draft.write_text(text, encoding="utf-8")
@@ -103,6 +104,14 @@ def with_settings(text: str, name: str, chosen: Mapping[str, Any]) -> str:
         if had:
             item.comment(had.removeprefix("#").strip())
     return tomlkit.dumps(document)
+
+
+def _as_toml(value: Any, folder: Path) -> Any:
+    """Return a value as TOML has it; a path below the folder from there on."""
+    if not isinstance(value, Path):
+        return value
+    whole = value.expanduser().absolute()
+    return str(whole.relative_to(folder) if whole.is_relative_to(folder) else whole)
 
 
 def _item(value: Any) -> Any:
