@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, NamedTuple, NewType, assert_never
 
-from memlab.arguments import expect
+from memlab.arguments import expect, texts
 from memlab.clock import now_utc
 
 EventId = NewType("EventId", str)
@@ -165,6 +165,8 @@ def is_load_bearing_memory(item: MemoryItem, *, protected: Collection[str] = fro
     True
     """
     expect(item, MemoryItem, call="memlab.is_load_bearing_memory", name="item")
+    if not isinstance(protected, frozenset):
+        protected = texts(protected, call="memlab.is_load_bearing_memory", name="protected")
     if REJECTED_PATH_TAG in item.tags or not set(protected).isdisjoint(item.tags):
         return True
     match item.kind:

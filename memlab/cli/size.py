@@ -163,7 +163,7 @@ def _save(source: "Source", advice: "Advice", log_file: Path | None) -> int:
         chosen["log"] = log_file
     file = remember(source, chosen)
     click.echo(
-        f"\nremembered in {file}; memlab compact {name} and memlab maintain {name} go by it",
+        f"\nremembered in {file}; memlab compact {name} goes by it",
         err=True,
     )
     return 0
