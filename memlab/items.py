@@ -13,6 +13,7 @@ from memlab.clock import now_utc
 EventId = NewType("EventId", str)
 
 REJECTED_PATH_TAG: Final = "rejected-path"
+RESEARCH_TAG: Final = "research"
 """Marks an item that records an approach already tried and turned down."""
 
 
@@ -57,7 +58,7 @@ class MemoryProvenance:
     confidence : float
         In [0, 1].
     created_at : datetime
-        With a time zone; now, in UTC, by default.
+        Now, in UTC, by default. One without a time zone is in UTC.
     supersedes : tuple of str
         Ids of the items this one replaces.
     evidence_refs : tuple of str
@@ -91,7 +92,7 @@ class MemoryProvenance:
         if self.source_event is None and not (self.source_task_ref or "").strip():
             raise ValueError("source_task_ref must not be blank when there is no source_event")
         if self.created_at.tzinfo is None:
-            raise ValueError(f"created_at must carry a time zone, not {self.created_at!r}")
+            object.__setattr__(self, "created_at", self.created_at.replace(tzinfo=UTC))
         _freeze_strings(self, "supersedes", "evidence_refs")
 
 

@@ -179,6 +179,10 @@ def _replacements(
     return replace_older(vectors, trust, policy.threshold)
 
 
+Text = tuple[str, str, str, Any]
+"""Id, title and body of a row, and what is above that of every older row."""
+
+
 class TextIndex:
     """Texts that a new one may repeat, kept as vectors while rows come and go.
 
@@ -186,17 +190,17 @@ class TextIndex:
     ----------
     policy : NearDuplicate
         Threshold and vectors.
-    rows : sequence of tuple of str
-        Id, title and body of each row, oldest first.
+    rows : sequence of tuple
+        What is there: id, title, body, and what is above that of every older row.
     """
 
-    def __init__(self, policy: NearDuplicate, rows: Sequence[tuple[str, str, str]]) -> None:
+    def __init__(self, policy: NearDuplicate, rows: Sequence[Text]) -> None:
         self._policy = policy
-        self._ids: list[str | None] = []
+        self._rows: list[tuple[Any, str] | None] = []
         self._place: dict[str, int] = {}
         self._blocks: list[Any] = []
         if rows:
-            self._append([memory_id for memory_id, _, _ in rows], [f"{t}\n{b}" for _, t, b in rows])
+            self._append(rows)
 
     def most_similar(self, title: str, body: str) -> str | None:
         """Return the id of the near-duplicate most like a text, the newest on a tie, or None."""
@@ -204,29 +208,32 @@ class TextIndex:
         if not self._place:
             return None
         cosines = np.concatenate([_products(block, vector) for block in self._blocks])
-        cosines[[memory_id is None for memory_id in self._ids]] = -1.0
-        best = len(cosines) - 1 - int(np.argmax(cosines[::-1]))
-        return self._ids[best] if cosines[best] >= self._policy.threshold - 1e-6 else None
+        cosines[[row is None for row in self._rows]] = -1.0
+        highest = cosines.max()
+        if highest < self._policy.threshold - 1e-6:
+            return None
+        alike = (self._rows[place] for place in np.flatnonzero(cosines == highest))
+        return max(row for row in alike if row)[1]
 
-    def add(self, memory_id: str, title: str, body: str) -> None:
+    def add(self, row: Text) -> None:
         """Take in a row, in place of an older one with its id."""
-        self.discard(memory_id)
-        self._append([memory_id], [f"{title}\n{body}"])
+        self.discard(row[0])
+        self._append([row])
 
     def discard(self, memory_id: str) -> None:
         """Leave a row out from now on."""
         if (place := self._place.pop(memory_id, None)) is not None:
-            self._ids[place] = None
+            self._rows[place] = None
 
-    def _append(self, ids: Sequence[str], texts: Sequence[str]) -> None:
+    def _append(self, rows: Sequence[Text]) -> None:
         """Add a block of rows, and put blocks together before they are many."""
-        for memory_id in ids:
-            self._place[memory_id] = len(self._ids)
-            self._ids.append(memory_id)
-        self._blocks.append(self._unit(texts))
+        for memory_id, _, _, order in rows:
+            self._place[memory_id] = len(self._rows)
+            self._rows.append((order, memory_id))
+        self._blocks.append(self._unit([f"{title}\n{body}" for _, title, body, _ in rows]))
         if len(self._blocks) > BLOCKS:
             self._blocks = [_stacked(self._blocks)[list(self._place.values())]]
-            self._ids = list(self._place)
+            self._rows = [self._rows[place] for place in self._place.values()]
             self._place = {memory_id: place for place, memory_id in enumerate(self._place)}
 
     def _unit(self, texts: Sequence[str]) -> Any:
