@@ -18,7 +18,6 @@ def memories(rows: list[dict[str, Any]], *, signals: bool = True) -> pd.DataFram
         {
             "position": pd.Series(range(1, count + 1), dtype="int64"),
             "memory_id": pd.Series([f"m{i}" for i in range(count)], dtype="str"),
-            "kind": pd.Series(["episodic"] * count, dtype="category"),
             "title": pd.Series(
                 [r.get("title", f"memory {i}") for i, r in enumerate(rows)], dtype="str"
             ),

@@ -29,8 +29,9 @@ from memlab.lifecycle.signals import (
     values_of,
 )
 from memlab.store import ReadLog, SqliteMemoryStore
+from memlab.store.archiving import Why, archived_first, note_deleted
 from memlab.store.database import transaction
-from memlab.store.row_archive import RowArchive
+from memlab.store.records import fill_positions
 from memlab.store.signals import HAS_SIGNALS, SIGNAL_COLUMNS
 
 if TYPE_CHECKING:
@@ -109,7 +110,8 @@ class LifecycleStore(SqliteMemoryStore):
         access_log: ReadLog | None = None,
     ) -> None:
         _expect_rules(capacity, duplicates, clock)
-        super().__init__(path, busy_timeout=busy_timeout, access_log=access_log)
+        keeps = archive and str(path) != ":memory:"
+        super().__init__(path, busy_timeout=busy_timeout, access_log=access_log, archive=keeps)
         self.capacity: Final = capacity
         self.duplicates: Final = duplicates
         self._clock = clock
@@ -120,7 +122,8 @@ class LifecycleStore(SqliteMemoryStore):
         self._repeats: Repeats | None = None
         if duplicates is not None and duplicates.threshold > 0:
             self._repeats = Repeats(self.connection, duplicates)
-        self._archive = RowArchive(self.connection, self.path) if archive and self.path else None
+        self._going: list[tuple[str, datetime]] = []
+        self._is_settled = False
         self.connection.create_function("load_bearing", 2, load_bearing, deterministic=True)
         try:
             with self._errors_in_words():
@@ -355,18 +358,33 @@ class LifecycleStore(SqliteMemoryStore):
         CompactionError
             When a trigger kept one, or changed other rows with it.
         """
-        if self._archive is not None and doomed:
-            policy = {"policy": "LifecycleStore", "reason": reason}
-            reasons = dict.fromkeys(self._positions_of(doomed), reason)
-            self._archive.copy(reasons, policy=policy, at=now)
-        for memory_id in doomed:
-            self._delete(memory_id)
-        if doomed:
-            self.connection.execute(
-                "INSERT INTO memory_lifecycle VALUES ('evicted:' || ?, ?) "
-                "ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
-                (reason, len(doomed)),
-            )
+        if not doomed:
+            return
+        with self._copied(doomed, reason, now):
+            for memory_id in doomed:
+                self._delete(memory_id)
+        self.connection.execute(
+            "INSERT INTO memory_lifecycle VALUES ('evicted:' || ?, ?) "
+            "ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+            (reason, len(doomed)),
+        )
+
+    @contextmanager
+    def _copied(self, doomed: Sequence[str], reason: str, now: datetime) -> Iterator[None]:
+        """Archive rows before the block deletes them, where the store archives."""
+        if self.archive is None:
+            yield
+            return
+        fill_positions(self.connection, "going", self._positions_of(doomed))
+        chosen = "rowid IN (SELECT position FROM temp.going)"
+        why = Why({"policy": "LifecycleStore", "reason": reason}, reason)
+        settle = not self._is_settled
+        with archived_first(
+            self.connection, self.archive, chosen, why, at=now, settle=settle
+        ) as digest:
+            yield
+        self._going.append((digest, now))
+        self._is_settled = True
 
     def _positions_of(self, ids: Sequence[str]) -> Iterator[int]:
         for memory_id in ids:
@@ -480,20 +498,21 @@ class LifecycleStore(SqliteMemoryStore):
                     self._forget_known()
                 yield
         except BaseException:
-            self._seen = None
-            if self._archive is not None:
-                self._archive.forget()
+            self._seen, self._going, self._is_settled = None, [], False
             raise
         # The version that was read while nobody else could write: a commit since then shows.
         self._seen = version, self.connection.total_changes
         self._note_done()
 
     def _note_done(self) -> None:
-        """Have the archive record what was deleted; where it cannot, it does the next time."""
+        """Have the archive note what was deleted; where it cannot, the next deletion does."""
+        going, self._going = self._going, []
         try:
-            if self._archive is not None:
-                self._archive.finish()
+            for digest, at in going:
+                if self.archive is not None:
+                    note_deleted(self.archive, digest, at=at)
         except ArchiveError as error:
+            self._is_settled = False
             self._failed(error)
 
     def _data_version(self) -> int:

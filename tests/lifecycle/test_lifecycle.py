@@ -725,8 +725,8 @@ def test_after_every_put_the_scope_holds_what_the_policy_keeps(
 ) -> None:
     path = tmp_path_factory.mktemp("lifecycle") / "memory.db"
     clock = Clock()
-    guarded = LifecycleStore(path, capacity=rule, clock=clock)
-    free = LifecycleStore(path.with_name("free.db"), capacity=rule, clock=clock)
+    guarded = LifecycleStore(path, capacity=rule, clock=clock, archive=False)
+    free = LifecycleStore(path.with_name("free.db"), capacity=rule, clock=clock, archive=False)
     for store in (guarded, free):
         store.connection.execute("PRAGMA synchronous = OFF")
     free._enforce = lambda *_: None  # type: ignore[method-assign]
@@ -751,7 +751,7 @@ def test_after_every_put_the_scope_holds_what_the_policy_keeps(
                     other.execute("DELETE FROM memory_items WHERE memory_id = ?", (name,))
         elif action == "reopen":
             guarded.close()
-            guarded = LifecycleStore(path, capacity=rule, clock=clock)
+            guarded = LifecycleStore(path, capacity=rule, clock=clock, archive=False)
             guarded.connection.execute("PRAGMA synchronous = OFF")
         assert ids(guarded) == ids(free)
     assert guarded.stats().enforcement_failures == 0

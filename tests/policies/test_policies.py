@@ -416,10 +416,9 @@ def test_following_the_ranking_by_hand_gives_the_decision(
     frame = memories(drawn)
     for policy in (ValueCap(cap, scope=()), KeepRecent(cap), ImportanceBudget(cap, scope=())):
         active = frame[frame["active"]]
-        keys = policy.eviction_keys(active, now=NOW)
-        ranked = active.assign(
-            rank=list(zip(*(k.tolist() for k in keys), active["position"], strict=True))
-        )
+        keys = [key.astype(np.float64) for key in policy.eviction_keys(active, now=NOW)]
+        ordered = [np.where(np.isnan(key), np.inf, key).tolist() for key in keys]
+        ranked = active.assign(rank=list(zip(*ordered, active["position"], strict=True)))
         counted = active if policy.counts_load_bearing else active[active["prunable"]]
         surplus = 0 if policy.slots is None else max(0, len(counted) - policy.slots)
         lowest = ranked[ranked["prunable"]].sort_values("rank").head(surplus)
