@@ -110,6 +110,7 @@ class LifecycleStore(SqliteMemoryStore):
         access_log: ReadLog | None = None,
     ) -> None:
         _expect_rules(capacity, duplicates, clock)
+        expect(archive, bool, call="LifecycleStore", name="archive")
         keeps = archive and str(path) != ":memory:"
         super().__init__(path, busy_timeout=busy_timeout, access_log=access_log, archive=keeps)
         self.capacity: Final = capacity
@@ -231,6 +232,7 @@ class LifecycleStore(SqliteMemoryStore):
         KeyError
             Naming the id that is not in the store; nothing is changed.
         """
+        expect(memory_id, str, call="store.supersede", name="memory_id")
         with self._writing():
             self._leave_if_active(memory_id)
             return self._mark_superseded(memory_id, by_memory_id)

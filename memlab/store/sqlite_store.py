@@ -114,6 +114,7 @@ class SqliteMemoryStore:
         """Where reads are written down; None for nowhere."""
         expect(path, str, PathLike, call=type(self).__name__, name="path")
         expect(busy_timeout, float, int, call=type(self).__name__, name="busy_timeout")
+        expect(archive, bool, call=type(self).__name__, name="archive")
         self.path: Final = None if str(path) == ":memory:" else Path(path)
         """The store's file; None for a store in memory."""
         self.archive: Final = place_beside(self.path) if archive and self.path else None
