@@ -84,8 +84,9 @@ def size(
     memlab size memory.db --target 0.95 --token-budget 20000 --save
     memlab size memory.db --log reads.csv
     """  # noqa: D301 - \b keeps the lines below it apart
+    from memlab.evidence.chances import reading_chances
     from memlab.evidence.law import DEFAULT_CONFIDENCE
-    from memlab.evidence.past import load_past
+    from memlab.evidence.past import load_past, present_rows
     from memlab.evidence.reads import read_access_log, remembered_reads
     from memlab.evidence.references import references_and_counts
     from memlab.sizing import advise, prepare_sizing
@@ -106,16 +107,22 @@ def size(
     references, counts = references_and_counts(
         frame, log, only_log=only_log, now=None if log is None else now_utc()
     )
+    chances = None
+    if log is not None:
+        ours = log[log["memory_id"].isin(frame["memory_id"]) & (log["at"] <= now_utc())]
+        chances = reading_chances(present_rows(frame), ours)
     confidence = settings.confidence or DEFAULT_CONFIDENCE
     sizing = prepare_sizing(frame, references, confidence=confidence)
     advice = advise(sizing, target=target, token_budget=token_budget)
     caps = sizing.at(caps_around(advice))
     backtest = backtest_table(sizing.cuts, target)
     if as_json:
-        print_json(as_object(path, advice, counts, caps, backtest))
+        told = {} if chances is None else {"chances": chances.value_counts(sort=False).to_dict()}
+        print_json(as_object(path, advice, counts, caps, backtest) | told)
     else:
         named = log_file or next(iter(settings.log), None)
-        _print_all(path, advice, counts, caps, backtest, log=log, log_file=named)
+        by_log = log_lines(log, counts, chances)
+        _print_all(path, advice, counts, caps, backtest, by_log=by_log, log_file=named)
     if save:
         ctx.exit(_save(source, advice, log_file))
 
@@ -127,7 +134,7 @@ def _print_all(
     caps: "pd.DataFrame",
     backtest: "pd.DataFrame",
     *,
-    log: "pd.DataFrame | None",
+    by_log: list[str],
     log_file: Path | None,
 ) -> None:
     print_lines(
@@ -138,7 +145,7 @@ def _print_all(
         "",
         *track_record(backtest),
         reference_counts(counts),
-        *log_lines(log, counts),
+        *by_log,
         "",
         *next_lines(path, advice, log_file),
         *setting_lines(path, advice),
