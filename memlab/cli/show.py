@@ -55,7 +55,9 @@ def show(store: Path | None, threshold: int | None, as_json: bool) -> None:
         print_json({"store": str(path), "summary": summary, **told})
         return
     also = [] if about is None else ["", *str(about).splitlines()]
-    print_lines(str(path), *str(summary).splitlines(), *also, "", *_next_lines(store, settings))
+    heavy = 2 * summary.boot.load_bearing.tokens > summary.boot.tokens
+    lines = _next_lines(store, settings, heavy=heavy)
+    print_lines(str(path), *str(summary).splitlines(), *also, "", *lines)
 
 
 def _stores_inside(path: "Path | Source") -> "Inventory | None":
@@ -72,11 +74,14 @@ def _stores_inside(path: "Path | Source") -> "Inventory | None":
     return found
 
 
-def _next_lines(store: Path | None, settings: Settings) -> list[str]:
+def _next_lines(store: Path | None, settings: Settings, *, heavy: bool) -> list[str]:
+    """Say what to run next; of a floor that weighs more than half, how it could come down."""
     if store is None:
         return ["this is the bundled example; next: memlab show STORE with a store of yours"]
     name = shlex.quote(str(store))
     lines = [f"next: memlab size {name}    which keep_recent, with evidence"]
     if settings.policy is not None:
         lines.append(f"      memlab compact {name}    what the remembered policy would delete")
+    if heavy:
+        lines.append(f"      memlab floor {name}    what no cap brings down, and what could")
     return lines

@@ -72,10 +72,10 @@ def archive(
     else:
         for entry in archived_plans(store):
             state = "applied" if entry.finished_at else "CUT SHORT"
-            print_lines(
-                f"{entry.digest[:12]}  {entry.archived_at:%Y-%m-%d %H:%M}  {state}  "
-                f"{entry.memories:,} memories, {entry.restored:,} restored"
-            )
+            what = f"{entry.memories:,} memories, {entry.restored:,} restored"
+            if not entry.memories:
+                what = "superseded memories, deleted none"
+            print_lines(f"{entry.digest[:12]}  {entry.archived_at:%Y-%m-%d %H:%M}  {state}  {what}")
 
 
 def _table(found: "pd.DataFrame") -> Table:

@@ -62,7 +62,7 @@ def archived_plans(store: SourceLike) -> list[Entry]:
 
 
 def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
-    """Return the last plan that was applied to a store, with its receipt; None without one.
+    """Return the last plan that deleted from a store, with its receipt; None without one.
 
     What a runtime deleted by itself was no plan.
 
@@ -79,7 +79,7 @@ def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
     source = open_source(store)
 
     def read(archive: Archive) -> tuple[Plan, Receipt] | None:
-        finished = [entry for entry in archive.entries() if entry.finished_at and entry.planned]
+        finished = [e for e in archive.entries() if e.finished_at and e.planned and e.memories]
         if not finished:
             return None
         plan = plan_in(archive, finished[-1])

@@ -98,7 +98,7 @@ def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime) -> P
         made_at=now,
         policy=as_data(policy),
         token_rule=str(frame.attrs[col.TOKEN_RULE]),
-        groups=_groups(frame, decided),
+        groups=groups_of(frame, decided),
         memories=_planned(reader, deleted, decided),
         kept=tuple(
             KeptMemory(key, memory_id, fingerprint_of(source.lasting(record)))
@@ -135,7 +135,7 @@ def _planned(
     )
 
 
-def _groups(frame: pd.DataFrame, decided: pd.DataFrame) -> tuple[Group, ...]:
+def groups_of(frame: pd.DataFrame, decided: pd.DataFrame) -> tuple[Group, ...]:
     """Count every memory in one group; a grouping of pandas takes ten times as long."""
     superseded, load_bearing = ~frame[col.ACTIVE], frame[col.LOAD_BEARING]
     labels = (PRUNABLE, LOAD_BEARING, SUPERSEDED)

@@ -120,6 +120,8 @@ def deletions_of(
     def deleted(archive: Archive) -> list[Deletion]:
         deletions = []
         for entry in archive.entries():
+            if not entry.memories:  # a plan that superseded and deleted nothing
+                continue
             records = archive.records(entry)
             frame = frame_of(
                 source.rows_of(records, with_body=with_body or count_tokens is not None),

@@ -269,6 +269,43 @@ class Source(Protocol):
         ...
 
 
+class Superseder(Writer, Protocol):
+    """A source in which what stands for a memory is being changed."""
+
+    def supersede(self, links: Mapping[Key, str | None]) -> int:
+        """Let other memories stand for some, or none for them again, and verify it.
+
+        Parameters
+        ----------
+        links : mapping of Key to str or None
+            The id of the memory that stands for each; None for none.
+
+        Returns
+        -------
+        int
+            How many were changed: all of `links`.
+
+        Raises
+        ------
+        CompactionError
+            When anything else would have changed. Nothing is.
+        """
+        ...
+
+
+@runtime_checkable
+class Superseding(Protocol):
+    """A source in which one memory can stand for another, which stays and is not loaded."""
+
+    def superseding(self) -> AbstractContextManager[Superseder]:
+        """Open the source as :meth:`Source.changing` does."""
+        ...
+
+    def superseded_by(self, record: bytes) -> str | None:
+        """Return the id of the memory that stands for this one."""
+        ...
+
+
 @runtime_checkable
 class Telling(Protocol):
     """A source that has more to say of itself than its frame holds."""
