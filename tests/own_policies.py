@@ -18,7 +18,6 @@ from memlab.policies import (
     TimeToLive,
 )
 from memlab.policies.base import runner_for
-from memlab.policies.scoping import Scope, scopes_apart
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ class RecentByUse(KeepRecent):
 
 @dataclass(frozen=True)
 class LastOfEachTitle(CappedPolicy):
-    """A cap whose scopes are titles."""
+    """A cap whose scopes go by what is there."""
 
     most: int = 1
 
@@ -116,8 +115,8 @@ class LastOfEachTitle(CappedPolicy):
     def slots(self) -> int:
         return self.most
 
-    def scopes(self, rows: pd.DataFrame) -> list[Scope]:
-        return scopes_apart(rows, ("title",))
+    def scopes(self, rows: pd.DataFrame) -> npt.NDArray[np.int64]:
+        return pd.factorize(rows["title"])[0].astype(np.int64)
 
     def eviction_keys(
         self, rows: Mapping[str, Any] | pd.DataFrame, *, now: datetime

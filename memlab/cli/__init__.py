@@ -12,7 +12,6 @@ from memlab.text import for_terminal
 COMMANDS: Final = {
     "apply": "apply.apply_plan",
     "archive": "upkeep.archive",
-    "chart": "chart.chart",
     "compact": "compact.compact",
     "compare": "compare.compare",
     "doctor": "doctor.doctor",

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from memlab.sizing import Advice
+    from memlab.sources.base import SettingOnly
 
 
 def cap_lines(caps: "pd.DataFrame", advice: "Advice") -> list[str]:
@@ -56,24 +57,23 @@ def reference_counts(counts: "pd.DataFrame") -> str:
     return f"references: {found or 'none'}" + (f"; not counted: {left_out}" if left_out else "")
 
 
-def log_lines(
-    log: "pd.DataFrame | None", counts: "pd.DataFrame", chances: "pd.Series | None"
-) -> list[str]:
-    """Say what an access log says of this store's memories, and what in it is no read of them."""
-    from memlab.evidence.chances import describe_chances
+def log_lines(log: "pd.DataFrame | None", counts: "pd.DataFrame") -> list[str]:
+    """Say what an access log held that is no read of this store."""
     from memlab.evidence.reads import describe_log
 
-    if log is None or chances is None:
+    if log is None:
         return []
     unknown = counts["dangling"]["log"]
     if unknown and unknown == len(log):
         return ["the log: not one line names a memory of this store; is it another store's log?"]
-    return [f"by the log: {describe_chances(chances)}", *describe_log(log)]
+    return describe_log(log)
 
 
 def command_for(path: Path, advice: "Advice") -> str | None:
     """Return the command that applies the recommended cap; None where it would delete nothing."""
     if advice.keep_recent is None or advice.keep_recent >= advice.prunable:
+        return None
+    if setting_only(path) is not None:
         return None
     return compact_command(path, advice.keep_recent)
 
@@ -83,6 +83,15 @@ def compact_command(path: Path, cap: int) -> str:
     return f"memlab compact {shlex.quote(str(path))} --keep-recent {cap} --apply"
 
 
+def setting_only(path: Path) -> "SettingOnly | None":
+    """Return the source of a name if memlab never deletes from it; None for any other."""
+    from memlab.sources.base import SettingOnly
+    from memlab.sources.opening import open_source
+
+    source = open_source(path)
+    return source if isinstance(source, SettingOnly) else None
+
+
 def preview_of(command: str) -> str:
     """Return the same command without what makes it delete."""
     return command.removesuffix(" --apply")
@@ -90,7 +99,15 @@ def preview_of(command: str) -> str:
 
 def _reads_of(path: Path) -> Path:
     """Return a name for a log of a store's reads: beside a file, here for a server's."""
-    return Path("reads.jsonl") if "://" in str(path) else path.with_suffix(".reads.jsonl")
+    if "://" in str(path):
+        return Path("reads.jsonl")
+    return (_file_of(path) or path).with_suffix(".reads.jsonl")
+
+
+def _file_of(path: Path) -> Path | None:
+    """Return the file of a store that a name may name with options; None for any other store."""
+    source = setting_only(path)
+    return None if source is None else source.like
 
 
 def setting_for(path: Path, advice: "Advice") -> str | None:
@@ -105,6 +122,9 @@ def setting_for(path: Path, advice: "Advice") -> str | None:
 
 def setting_lines(path: Path, advice: "Advice") -> list[str]:
     """Say where the cap belongs in that system's settings."""
+    source = setting_only(path)
+    if source is not None and advice.keep_recent is not None:
+        return source.instead(advice.keep_recent)
     setting = setting_for(path, advice)
     by_its_rule = "a cap of that size in its own settings, by its own rule"
     return [] if setting is None else [f"      {setting}    {by_its_rule}"]
@@ -112,15 +132,19 @@ def setting_lines(path: Path, advice: "Advice") -> list[str]:
 
 def next_lines(path: Path, advice: "Advice", log_file: Path | None = None) -> list[str]:
     """Say what to run next: there is always something."""
-    lines = list(_to_act_on(path, advice))
+    parts = [list(_to_act_on(path, advice))]
     if advice.weight < 0.5:
-        lines += ["", *_to_know_more(path, advice, log_file)]
-    return lines
+        parts.append(list(_to_know_more(path, advice, log_file)))
+    parts.append(setting_lines(path, advice))
+    return "\n\n".join("\n".join(part) for part in parts if part).split("\n")
 
 
 def _to_act_on(path: Path, advice: "Advice") -> Iterator[str]:
-    command = command_for(path, advice)
-    if command is not None:
+    command, source = command_for(path, advice), setting_only(path)
+    if source is not None:
+        for end in advice.trade:
+            yield f"either {source.instead(end.keep_recent)[-1].strip()}"
+    elif command is not None:
         yield f"next: {preview_of(command)}    shows what would go"
         yield f"      {command}    does it"
     elif advice.trade:
@@ -143,9 +167,10 @@ def _to_know_more(path: Path, advice: "Advice", log_file: Path | None) -> Iterat
         "of its memories:"
     )
     log = shlex.quote(str(log_file or _reads_of(path)))
-    store = shlex.quote(str(path))
-    if log_file is None and is_harvestable(path):
-        yield f"  memlab harvest {store} -o {log}    reads in what agents already write"
+    store, harvested = shlex.quote(str(path)), _file_of(path) or path
+    if log_file is None and is_harvestable(harvested):
+        harvest = f"memlab harvest {shlex.quote(str(harvested))} -o {log}"
+        yield f"  {harvest}    reads in what agents already write"
     yield f"  memlab size {store} --log {log}    with what was read"
     yield "  or let the runtime write it, each time it reads a memory:"
     yield f"    log = memlab.AccessLog({str(log_file or _reads_of(path))!r})"

@@ -10,7 +10,6 @@ from enum import StrEnum
 
 from memlab.arguments import expect
 from memlab.clock import moment_or_now
-from memlab.compaction import superseding
 from memlab.compaction.locating import Located, locate, some_of
 from memlab.compaction.plans import KeptMemory, Plan, PlannedMemory
 from memlab.compaction.receipts import Receipt
@@ -61,10 +60,9 @@ def apply(
 ) -> Receipt:
     """Carry out a plan: archive what it deletes, delete it, verify.
 
-    A plan that supersedes deletes nothing: the archive keeps the plan, which says how to take it
-    back. The copies are committed and synced before the deletion commits, so that being stopped at
-    any moment leaves a memory too many, never one too few. Applying the same plan again then
-    finishes it.
+    The copies are committed and synced before the deletion commits, so that being stopped at any
+    moment leaves a memory too many, never one too few. Applying the same plan again then finishes
+    it.
 
     Parameters
     ----------
@@ -89,10 +87,10 @@ def apply(
     AlreadyAppliedError
         When the plan was applied before.
     CompactionError
-        When the plan deletes a load-bearing memory, or others than the plan's would have been
-        touched. Nothing is deleted.
+        When the plan names a load-bearing memory, or the deletion would have touched others than
+        the plan's. Nothing is deleted.
     PlanError
-        When memlab 0.1.0 wrote the plan, or it both deletes and supersedes.
+        When memlab 0.1.0 wrote the plan.
     ArchiveError
         When the memories cannot be archived. Nothing is deleted.
     UnsafeDeletionError
@@ -104,20 +102,15 @@ def apply(
     _check_format(plan)
     source = open_source(plan.store if store is None else store)
     moment = moment_or_now(now, call="memlab.apply")
-    if plan.is_empty:
+    if not plan.memories:
         with source.changing():
             return receipt_of(plan, source, moment, archived=False)
-    if plan.supersedes:
-        _supersede(source, plan, moment, watch)
-    else:
-        with source.changing() as writer:
-            watch(ApplyStep.LOCKED)
-            _archive_and_delete(writer, source, plan, moment, watch)
+    with source.changing() as writer:
+        watch(ApplyStep.LOCKED)
+        _archive_and_delete(writer, source, plan, moment, watch)
     watch(ApplyStep.COMMITTED)
-    with (
-        said_to_be_done(f"{_done_to(plan)} in {source.name}"),
-        open_archive(archive_at(source)) as archive,
-    ):
+    done = f"{len(plan.memories):,} memories were deleted from {source.name} and are archived"
+    with said_to_be_done(done), open_archive(archive_at(source)) as archive:
         archive.finish(plan.digest, moment)
     watch(ApplyStep.RECORDED)
     return receipt_of(plan, source, moment, archived=True)
@@ -154,14 +147,8 @@ def record_finished(reader: Reader, source: Source, archive: Archive, now: datet
     Whoever holds the store's write lock knows that no apply is under way.
     """
     for entry in archive.entries():
-        if entry.finished_at is None and _is_carried_out(reader, source, archive, entry):
+        if entry.finished_at is None and _located(reader, source, archive, entry).gone:
             archive.finish(entry.digest, now)
-
-
-def _is_carried_out(reader: Reader, source: Source, archive: Archive, entry: Entry) -> bool:
-    if entry.memories:
-        return _located(reader, source, archive, entry).gone
-    return superseding.is_carried_out(reader, source, plan_in(archive, entry))
 
 
 @contextmanager
@@ -189,14 +176,7 @@ def receipt_of(plan: Plan, source: Source, now: datetime, *, archived: bool) -> 
         boot_before=plan.boot_before,
         boot_after=plan.boot_after,
         token_rule=plan.token_rule,
-        superseded=len(plan.supersedes),
     )
-
-
-def _done_to(plan: Plan) -> str:
-    if plan.supersedes:
-        return f"{len(plan.supersedes):,} memories are superseded"
-    return f"{len(plan.memories):,} memories are deleted and archived"
 
 
 def _check_format(plan: Plan) -> None:
@@ -204,11 +184,6 @@ def _check_format(plan: Plan) -> None:
         raise PlanError(
             f"plan {plan.digest[:12]} was made by memlab 0.1.0, whose fingerprints are of another "
             "kind; nothing was deleted: make a new plan with memlab compact, and review that"
-        )
-    if plan.memories and plan.supersedes:
-        raise PlanError(
-            f"plan {plan.digest[:12]} both deletes and supersedes; nothing was changed: make one "
-            "plan for each"
         )
 
 
@@ -239,30 +214,6 @@ def _archive_and_delete(
                 with suppress(MemlabError):
                     archive.forget(plan.digest)
             raise
-
-
-def _supersede(source: Source, plan: Plan, now: datetime, watch: Watch) -> None:
-    """Do all of :func:`apply` that happens under the store's write lock, where nothing goes."""
-    with superseding.opened_for_links(source) as writer:
-        watch(ApplyStep.LOCKED)
-        place = archive_at(source)
-        if not is_begun(place):  # what is refused leaves nothing behind
-            superseding.check_fresh(writer, source, plan)
-        with create_archive(place) as archive:
-            if _went_on(writer, source, archive, plan, watch):
-                return
-            record_finished(writer, source, archive, now)
-            named = Apply(plan.digest, plan.policy, plan.made_at, 0, plan.to_json().encode())
-            with archive.copying(named, (), at=now):
-                watch(ApplyStep.COPIED)
-            watch(ApplyStep.ARCHIVED)
-            try:
-                superseding.supersede(writer, source, plan)
-                watch(ApplyStep.VERIFIED)
-            except BaseException:
-                with suppress(MemlabError):
-                    archive.forget(plan.digest)
-                raise
 
 
 def _copies(reader: Reader, plan: Plan) -> Iterator[Archived]:
@@ -296,10 +247,9 @@ def _went_on(writer: Writer, source: Source, archive: Archive, plan: Plan, watch
         restored = f", {entry.restored:,} of them restored since" if entry.restored else ""
         raise AlreadyAppliedError(
             f"plan {plan.digest[:12]} was applied on {entry.finished_at:%Y-%m-%d %H:%M} UTC: "
-            f"{_done_to(plan)} in {archive.path}{restored}; make a new plan"
+            f"{entry.memories:,} memories deleted and archived in {archive.path}{restored}; make a "
+            "new plan"
         )
-    if plan.supersedes:
-        return superseding.is_carried_out(writer, source, plan)
     located = _located(writer, source, archive, entry)
     if located.gone:
         return True
@@ -362,7 +312,7 @@ def _checked_by_the_predicate(source: Source, plan: Plan) -> Callable[[Key, byte
         facts, named = source.facts_of(record), planned[key]
         if fingerprint_of(record) != named.fingerprint:
             return record
-        if _is_load_bearing(facts, source.protected):
+        if _is_load_bearing(facts):
             raise CompactionError(
                 f"plan {plan.digest[:12]} names {facts.memory_id!r}, which is load-bearing; "
                 "nothing was deleted: make a new plan"
@@ -377,8 +327,8 @@ def _checked_by_the_predicate(source: Source, plan: Plan) -> Callable[[Key, byte
     return check
 
 
-def _is_load_bearing(facts: Facts, protected: frozenset[str]) -> bool:
+def _is_load_bearing(facts: Facts) -> bool:
     try:
-        return is_load_bearing_stored(facts.kind, facts.tags_json, protected)
+        return is_load_bearing_stored(facts.kind, facts.tags_json)
     except ValueError:
         return True

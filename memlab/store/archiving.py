@@ -80,13 +80,7 @@ class Compacted(int):
 
 @contextmanager
 def archived_first(
-    connection: sqlite3.Connection,
-    place: ArchivePlace,
-    chosen: str,
-    why: Why,
-    *,
-    at: datetime,
-    settle: bool = True,
+    connection: sqlite3.Connection, place: ArchivePlace, chosen: str, why: Why, *, at: datetime
 ) -> Iterator[str]:
     """Copy rows into the archive, commit and sync it; then let the block delete them.
 
@@ -104,9 +98,6 @@ def archived_first(
         What the archive says of them.
     at : datetime
         The moment, with a time zone.
-    settle : bool
-        Whether to look through the archive for earlier deletions whose note was cut short. One who
-        deletes often looks once, and again after a deletion that did not go through.
 
     Yields
     ------
@@ -121,8 +112,7 @@ def archived_first(
     layout = layout_of(connection)
     digest, count = _named(connection, layout, chosen, why, at)
     with create_archive(place) as archive:
-        if settle:
-            _settle(connection, layout, archive, at)
+        _settle(connection, layout, archive, at)
         copies = (
             Archived(position, fingerprint_of(record), record, why.reason)
             for position, record in records_at(

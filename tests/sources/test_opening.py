@@ -10,6 +10,7 @@ from stores import episodes, run_sql, write_rows
 from memlab import SqliteMemoryStore
 from memlab.errors import MemlabError, StoreError
 from memlab.sources.claude_code import ClaudeCode
+from memlab.sources.claude_mem import ClaudeMem
 from memlab.sources.memory_items import MemoryItems
 from memlab.sources.odek import Odek
 from memlab.sources.opening import ADAPTERS, Adapter, open_source
@@ -56,15 +57,17 @@ def test_a_bare_path_is_looked_at(tmp_path: Path) -> None:
     assert isinstance(open_source(write_odek(tmp_path / "odek", ["one"])), Odek)
 
 
-def test_a_database_that_is_known_and_not_read_is_called_by_its_name(tmp_path: Path) -> None:
+def test_a_database_with_another_memory_items_is_known_for_what_it_is(tmp_path: Path) -> None:
     run_sql(
         tmp_path / "claude-mem.db",
         "CREATE TABLE observations (id, memory_session_id, created_at_epoch)",
         "CREATE TABLE sdk_sessions (id, memory_session_id)",
         "CREATE TABLE memory_items (id, project_id)",
     )
-    with pytest.raises(StoreError, match=r"of claude-mem.*CLAUDE_MEM_CONTEXT_OBSERVATIONS"):
-        open_source(tmp_path / "claude-mem.db")
+    assert isinstance(open_source(tmp_path / "claude-mem.db"), ClaudeMem)
+
+
+def test_a_database_that_is_known_and_not_read_is_called_by_its_name(tmp_path: Path) -> None:
     run_sql(tmp_path / "vec.db", "CREATE TABLE memories (content_hash, content, memory_type)")
     with pytest.raises(StoreError, match="of mcp-memory-service"):
         open_source(tmp_path / "vec.db")

@@ -1,0 +1,266 @@
+"""claude-mem's databases, which its own code wrote: read, sized, and never changed."""
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from click.testing import CliRunner
+from owners import needs_claude_mem, observation, write_claude_mem
+from stores import run_sql
+
+import memlab
+from memlab.cli import main
+from memlab.errors import ChangedWhileReadError, MemlabError, StoreError, UnsafeDeletionError
+from memlab.sources.base import Key
+from memlab.sources.claude_mem import ClaudeMem
+from memlab.sources.claude_mem_settings import SETTING, start_of
+from sources.conformance import Conformance
+
+pytestmark = needs_claude_mem
+
+START = 1_780_000_000_000
+TITLES = ("né à Zürich — 北京 🦀", 'a "quoted" | title', "x" * 400, "\x1b[31mred\x1b[0m <b>&</b>")
+INSERT = (
+    "INSERT INTO observations (memory_session_id, project, type, title, concepts, created_at, "
+    "created_at_epoch) VALUES ('s1', 'web', 'change', ?, '[\"pattern\"]', '', ?)"
+)
+
+
+def session(name: str, project: str, count: int, *, first: int = 0) -> dict[str, Any]:
+    """A session of observations, one a minute."""
+    made = [
+        observation(f"{project} {number}", at=START + (first + number) * 60_000)
+        for number in range(count)
+    ]
+    return {"session": name, "project": project, "observations": made}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "claude-mem.db"
+
+
+class ClaudeMemLab:
+    """A database that claude-mem made; further observations come by its own statement."""
+
+    deletes: ClassVar[bool] = False
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "claude-mem" / "claude-mem.db"
+        self.name = str(self.path)
+
+    def fill(self, count: int) -> None:
+        made = session("s1", "web", count)
+        for number, each in enumerate(made["observations"]):
+            each |= {"title": TITLES[number % 4] + str(number), "facts": ["\x00", "ü"] * number}
+        made["observations"][2] |= {"type": "decision", "narrative": None, "subtitle": None}
+        made["observations"][3] |= {"concepts": ["none-that-is-known"]}
+        write_claude_mem(self.path, [made])
+        run_sql(self.path, "UPDATE observations SET narrative = x'ff00fe' WHERE id = 5")
+
+    def add_pair(self, number: int) -> None:
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            for _ in range(2):
+                connection.execute(INSERT, (f"pair {number}", START * 2 + number))
+
+    def change(self, key: Key) -> None:
+        run_sql(self.path, f"UPDATE observations SET title = 'changed' WHERE id = {key}")
+
+    def exactly(self) -> dict[Key, Any]:
+        with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)) as connection:
+            connection.text_factory = bytes
+            return {row[0]: row for row in connection.execute("SELECT * FROM observations")}
+
+
+class TestClaudeMemSource(Conformance):
+    lab_type = ClaudeMemLab
+
+
+def test_an_observation_is_a_memory_with_its_project_session_type_and_concepts(file: Path) -> None:
+    write_claude_mem(file, [session("s1", "web", 2), session("s2", "api", 1, first=5)])
+    frame = memlab.load(file, with_body=True)
+    assert frame["memory_id"].tolist() == ["1", "2", "3"]
+    assert frame["title"].tolist() == ["web 0", "web 1", "api 0"]
+    assert frame["body"][0] == "in one line\nwhat happened with web 0\na fact\nanother"
+    assert frame["tags"][0] == ("discovery", "gotcha")
+    assert frame["namespace"].tolist() == ["web", "web", "api"]
+    assert frame["thread_id"].tolist() == ["s1", "s1", "s2"]
+    assert frame["source_task_ref"].isna().all()
+    assert [int(at.timestamp()) * 1000 - START for at in frame["created_at"]] == [
+        0,
+        60_000,
+        300_000,
+    ]
+    assert frame["prunable"].all()
+
+
+def test_a_project_is_a_store_of_its_own_merged_ones_with_it(file: Path) -> None:
+    write_claude_mem(file, [session("s1", "web", 3), session("s2", "my api", 2, first=9)])
+    run_sql(file, "UPDATE observations SET merged_into_project = 'my api' WHERE id = 2")
+    api = ClaudeMem(f"claude-mem:{file}?project=my%20api")
+    assert memlab.load(api)["memory_id"].tolist() == ["2", "4", "5"]
+    assert memlab.load(api.name)["memory_id"].tolist() == ["2", "4", "5"]
+    with pytest.raises(MemlabError, match="there is no option 'projekt'; there are project"):
+        ClaudeMem(f"claude-mem:{file}?projekt=web")
+
+
+def test_a_start_loads_the_newest_of_each_project_that_its_mode_knows(file: Path) -> None:
+    first, second = session("s1", "web", 6), session("s2", "api", 3)
+    first["observations"][5]["type"] = "heartbeat"
+    first["observations"][4]["concepts"] = ["none"]
+    write_claude_mem(file, [first, second])
+    (file.parent / "settings.json").write_text(json.dumps({SETTING: "2"}))
+    frame = memlab.load(file)
+    loaded = frame.loc[frame["loaded_at_start"], "title"]
+    assert sorted(loaded) == ["api 1", "api 2", "web 2", "web 3"]
+    assert memlab.load(file)["tokens"].sum() < frame["chars"].sum() / 4
+
+
+def test_of_one_millisecond_the_first_are_loaded_as_claude_mem_loads_them(file: Path) -> None:
+    batch = session("s1", "web", 4)
+    for each in batch["observations"]:
+        each["at"] = START
+    write_claude_mem(file, [batch])
+    (file.parent / "settings.json").write_text(json.dumps({SETTING: 3}))
+    frame = memlab.load(file)
+    assert frame["memory_id"].tolist() == ["1", "2", "3", "4"]
+    assert frame["loaded_at_start"].tolist() == [True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("written", "variables", "newest", "said"),
+    [
+        (None, {}, 50, "its default"),
+        ('{"CLAUDE_MEM_CONTEXT_OBSERVATIONS": "80"}', {}, 80, "in settings.json"),
+        ('{"env": {"CLAUDE_MEM_CONTEXT_OBSERVATIONS": "70"}}', {}, 70, "in settings.json"),
+        ('{"CLAUDE_MEM_CONTEXT_OBSERVATIONS": "80"}', {SETTING: "9"}, 9, "in the environment"),
+        ('{"CLAUDE_MEM_CONTEXT_OBSERVATIONS": "many"}', {}, 50, "its default"),
+        ("{broken", {}, 50, "its default"),
+        ("[1]", {}, 50, "its default"),
+    ],
+)
+def test_the_environment_comes_before_the_file_and_the_file_before_the_default(
+    tmp_path: Path, written: str | None, variables: dict[str, str], newest: int, said: str
+) -> None:
+    if written is not None:
+        (tmp_path / "settings.json").write_text(written)
+    start = start_of(tmp_path, variables)
+    assert (start.newest, start.said) == (newest, said)
+
+
+def test_a_mode_whose_types_are_not_known_loads_any(file: Path) -> None:
+    made = session("s1", "web", 2)
+    made["observations"][0]["type"] = "statute"
+    write_claude_mem(file, [made])
+    assert memlab.load(file)["loaded_at_start"].tolist() == [False, True]
+    (file.parent / "settings.json").write_text('{"CLAUDE_MEM_MODE": "law-study"}')
+    assert memlab.load(file)["loaded_at_start"].tolist() == [True, True]
+    assert "law-study: its types are not known" in str(ClaudeMem(file).about())
+
+
+def test_size_ends_with_the_setting_and_where_it_belongs(file: Path) -> None:
+    write_claude_mem(file, [session("s1", "web", 120)])
+    run = CliRunner().invoke(main, ["size", str(file)])
+    assert run.exit_code == 0, run.output
+    lines = run.output.splitlines()
+    assert lines[-1].strip().startswith("CLAUDE_MEM_CONTEXT_OBSERVATIONS=")
+    number = lines[-1].partition("=")[2]
+    assert f'write "{SETTING}": "{number}" into {file.parent / "settings.json"}' in lines[-2]
+    assert "(today 50, its default;" in lines[-2]
+    assert any(line.split()[:1] == ["50"] for line in lines)
+    assert "memlab compact" not in run.output
+    told = json.loads(CliRunner().invoke(main, ["size", str(file), "--json"]).output)
+    assert told["setting"] == f"{SETTING}={number}"
+    assert told["command"] is None
+
+
+def test_size_of_several_projects_names_the_command_for_one(file: Path) -> None:
+    write_claude_mem(file, [session("s1", "web", 60), session("s2", "it's", 9, first=99)])
+    run = CliRunner().invoke(main, ["size", str(file)])
+    assert f"memlab size 'claude-mem:{file}?project=web'" in run.output
+    assert "these are of 2" in run.output
+    one = CliRunner().invoke(main, ["size", f"claude-mem:{file}?project=it%27s"])
+    assert f"memlab harvest {file} -o {file.with_suffix('.reads.jsonl')}" in one.output
+    assert one.output.splitlines()[-1].strip().startswith(SETTING)
+
+
+def test_show_says_what_a_start_loads_of_each_project(file: Path) -> None:
+    write_claude_mem(file, [session("s1", "web", 60), session("s2", "api", 9, first=99)])
+    before = sorted(each.name for each in file.parent.iterdir())
+    run = CliRunner().invoke(main, ["show", str(file)])
+    assert run.exit_code == 0, run.output
+    assert ["web", "60", "50"] in [line.split() for line in run.output.splitlines()]
+    assert ["api", "9", "9"] in [line.split() for line in run.output.splitlines()]
+    assert sorted(each.name for each in file.parent.iterdir()) == before
+
+
+def test_a_plan_can_be_looked_at_and_not_applied(file: Path) -> None:
+    write_claude_mem(file, [session("s1", "web", 9)])
+    before = file.read_bytes()
+    run = CliRunner().invoke(main, ["compact", str(file), "--keep-recent", "3", "--apply"])
+    assert run.exit_code == 2
+    assert f"nothing was changed: load fewer by {SETTING}=n" in run.output
+    with pytest.raises(UnsafeDeletionError, match="notes each deletion"):
+        memlab.apply(memlab.plan(file, memlab.KeepRecent(3)))
+    assert file.read_bytes() == before
+
+
+def test_a_newer_schema_is_read_and_said(file: Path) -> None:
+    write_claude_mem(file, [session("s1", "web", 2)])
+    assert "newer than" not in str(ClaudeMem(file).about())
+    run_sql(
+        file,
+        "INSERT INTO schema_versions (version, applied_at) VALUES (99, '')",
+        "ALTER TABLE observations ADD COLUMN colour TEXT DEFAULT 'blue'",
+    )
+    assert "99, newer than 52" in str(ClaudeMem(file).about())
+    assert memlab.load(file, columns=["colour"])["colour"].tolist() == ["blue", "blue"]
+
+
+def test_what_cannot_be_read_is_named_and_the_rest_is_read(file: Path) -> None:
+    write_claude_mem(file, [session("s1", "web", 6)])
+    run_sql(
+        file,
+        "UPDATE observations SET created_at_epoch = 'yesterday' WHERE id = 1",
+        "UPDATE observations SET concepts = 'no json', facts = '{}' WHERE id = 2",
+        "UPDATE observations SET title = NULL, narrative = NULL WHERE id = 3",
+        "UPDATE observations SET title = CAST(x'fffe41' AS TEXT) WHERE id = 4",
+        "UPDATE observations SET created_at_epoch = 9223372036854775807 WHERE id = 5",
+    )
+    with pytest.raises(memlab.errors.BadRowError, match="created_at_epoch 'yesterday' is no time"):
+        memlab.load(file)
+    frame = memlab.load(file, on_bad_row="keep").set_index("memory_id")
+    assert frame["problem"].notna().tolist().count(True) == 2
+    assert frame.loc["2", "tags"] == ("discovery",)
+    assert frame.loc["3", "title"] == ""
+    assert frame.loc["4", "title"] == "\ufffd\ufffdA"
+
+
+def test_another_database_and_a_broken_one_are_refused_in_words(file: Path, tmp_path: Path) -> None:
+    write_claude_mem(file, [session("s1", "web", 1)])
+    run_sql(file, "ALTER TABLE observations DROP COLUMN subtitle")
+    assert len(memlab.load(file)) == 1
+    run_sql(tmp_path / "other.db", "CREATE TABLE notes (note)")
+    with pytest.raises(StoreError, match="has no table observations"):
+        memlab.load(f"claude-mem:{tmp_path / 'other.db'}")
+    with pytest.raises(StoreError, match="there is no file"):
+        memlab.load(f"claude-mem:{tmp_path / 'none.db'}")
+    raw = bytearray(file.read_bytes())
+    raw[4096:] = b"\xab" * (len(raw) - 4096)
+    file.write_bytes(raw)
+    with pytest.raises((StoreError, ChangedWhileReadError), match="damaged"):
+        memlab.load(f"claude-mem:{file}")
+
+
+def test_reading_waits_for_nobody_and_stands_in_nobodys_way(file: Path) -> None:
+    write_claude_mem(file, [session("s1", "web", 5)])
+    with closing(sqlite3.connect(file, isolation_level=None)) as owner:
+        owner.execute("PRAGMA journal_mode = WAL")
+        owner.execute("BEGIN IMMEDIATE")
+        owner.execute(INSERT, ("not committed", START * 2))
+        assert len(memlab.load(file)) == 5
+        owner.execute("COMMIT")
+        assert len(memlab.load(file)) == 6
