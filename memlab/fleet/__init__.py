@@ -10,18 +10,23 @@ from typing import TYPE_CHECKING
 from memlab.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from memlab.fleet.clusters import Cluster, cluster_at
     from memlab.fleet.names import Member, Members, expand_names
     from memlab.fleet.outcomes import Outcome
+    from memlab.fleet.processes import Processes
     from memlab.fleet.running import Runner, Serial
     from memlab.fleet.surveying import StoreLine, survey
 
 __all__ = [
+    "Cluster",
     "Member",
     "Members",
     "Outcome",
+    "Processes",
     "Runner",
     "Serial",
     "StoreLine",
+    "cluster_at",
     "expand_names",
     "survey",
 ]
@@ -29,8 +34,10 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "clusters": "Cluster cluster_at",
         "names": "Member Members expand_names",
         "outcomes": "Outcome",
+        "processes": "Processes",
         "running": "Runner Serial",
         "surveying": "StoreLine survey",
     },

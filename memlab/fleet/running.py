@@ -6,7 +6,7 @@ A runner is handed the work and the stores and yields an outcome for each as it 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from memlab.fleet.names import Member, Sources, members_of
 from memlab.fleet.outcomes import Outcome, Work, outcome_of
@@ -16,6 +16,11 @@ Given = Callable[[Member], Any]
 
 Progress = Callable[[int, int], None]
 """Called with how many stores are done, and how many there are."""
+
+FEW: Final = 20
+"""Stores that are done before the first process has started."""
+FEW_BYTES: Final = 20_000_000
+"""The same of bytes."""
 
 
 def nothing(member: Member) -> None:
@@ -51,6 +56,15 @@ class Serial:
             yield outcome_of(work, member, given(member))
 
 
+def usual_runner(members: Sequence[Member]) -> Runner:
+    """Return who works where nobody was named: processes, where these pay for their start."""
+    if len(members) < FEW and sum(member.size for member in members) < FEW_BYTES:
+        return Serial()
+    from memlab.fleet.processes import Processes
+
+    return Processes()
+
+
 def outcomes_of(
     work: Work,
     sources: Sources,
@@ -60,7 +74,7 @@ def outcomes_of(
 ) -> list[Outcome[Any]]:
     """Return an outcome for each store, in the order in which they were named."""
     members = members_of(sources).stores
-    chosen = Serial() if runner is None else runner
+    chosen = usual_runner(members) if runner is None else runner
     found: dict[str, Outcome[Any]] = {}
     for outcome in chosen.run(work, members):
         found[outcome.name] = outcome

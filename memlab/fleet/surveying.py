@@ -3,18 +3,19 @@
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from memlab import columns as col
 from memlab.clock import moment_or_now
 from memlab.fleet.names import Sources
+from memlab.fleet.outcomes import Outcome
 from memlab.fleet.running import Progress, Runner, outcomes_of
-from memlab.fleet.tables import table_of
-from memlab.frame.loading import load
-from memlab.growth.summary import StoreSummary, summarize
+from memlab.frame.labelling import read_memories
+from memlab.growth.summary import StoreSummary, summary_of
 from memlab.sources.opening import open_source
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SURVEY_DTYPES: Final = {
     "scheme": "str",
@@ -89,11 +90,12 @@ class Surveying:
     def __call__(self, where: str, given: Any = None) -> StoreLine:  # noqa: ARG002 - needs none
         """Return the line of one store."""
         source = open_source(where)
-        frame = load(source, on_bad_row="keep")
-        unreadable = int(frame[col.PROBLEM].notna().sum()) if col.PROBLEM in frame else 0
-        return line_of(
-            summarize(frame, now=self.now), source.scheme, bytes_of(where), unreadable=unreadable
+        memories = read_memories(source, on_bad_row="keep")
+        summary = summary_of(
+            memories.arrays, now=self.now, threshold=0, token_rule=memories.token_rule
         )
+        unreadable = len(memories.problems or ())
+        return line_of(summary, source.scheme, bytes_of(where), unreadable=unreadable)
 
 
 def line_of(summary: StoreSummary, scheme: str, size: int | None, *, unreadable: int) -> StoreLine:
@@ -122,7 +124,7 @@ def survey(
     now: datetime | None = None,
     runner: Runner | None = None,
     progress: Progress | None = None,
-) -> pd.DataFrame:
+) -> "pd.DataFrame":
     """Say of every store what an agent loads of it at start. Nothing is written.
 
     Parameters
@@ -133,7 +135,7 @@ def survey(
     now : datetime, optional
         The present, with a time zone.
     runner : Runner, optional
-        Who does it: :class:`memlab.fleet.Serial` by default.
+        Who does it; by default a process for each processor, and this one alone for a few stores.
     progress : callable, optional
         Called with how many stores are done and how many there are.
 
@@ -155,8 +157,10 @@ def survey(
     return survey_table(outcomes_of(work, sources, runner=runner, progress=progress))
 
 
-def survey_table(outcomes: list[Any]) -> pd.DataFrame:
+def survey_table(outcomes: list[Outcome[StoreLine]]) -> "pd.DataFrame":
     """Return the outcomes of a survey as its table."""
+    from memlab.fleet.tables import table_of
+
     return table_of(outcomes, SURVEY_DTYPES)
 
 

@@ -85,3 +85,19 @@ def test_a_hostile_name_cannot_steer_the_terminal(tmp_path: Path) -> None:
     shown = run("fleet", "show", tmp_path / "red\x1b[31m.db")
     assert "\x1b" not in shown.output
     assert "\\x1b[31m.db" in shown.output
+
+
+def test_two_processes_print_what_one_prints(agents: Path) -> None:
+    one, two = (
+        run("fleet", "show", f"{agents}/*/memory.db", "--processes", n, "--csv") for n in (1, 2)
+    )
+    assert (one.exit_code, one.output) == (two.exit_code, two.output)
+
+
+def test_who_does_the_work_is_said_once_and_is_there(agents: Path) -> None:
+    both = run("fleet", "show", agents, "--processes", 2, "--scheduler", "tcp://127.0.0.1:9")
+    assert both.exit_code == 2
+    assert "--processes and --scheduler exclude each other" in both.output
+    gone = run("fleet", "show", agents, "--scheduler-file", agents / "none.json")
+    assert gone.exit_code == 2
+    assert "there is no scheduler file" in gone.output

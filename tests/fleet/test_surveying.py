@@ -12,6 +12,7 @@ import memlab
 from memlab.errors import MemlabError
 from memlab.fleet import Serial, survey
 from memlab.fleet.surveying import SURVEY_DTYPES
+from memlab.frame.labelling import Memories, read_memories
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 
@@ -74,14 +75,14 @@ def test_a_fault_of_memlab_in_one_store_does_not_end_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = [store(tmp_path / f"{n}.db", n) for n in (1, 2)]
-    real = memlab.load
+    real = read_memories
 
-    def load(source: object, **options: object) -> pd.DataFrame:
+    def load(source: object, **options: object) -> Memories:
         if "1.db" in source.name:  # type: ignore[attr-defined]
             raise ZeroDivisionError("by accident")
         return real(source, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("memlab.fleet.surveying.load", load)
+    monkeypatch.setattr("memlab.fleet.surveying.read_memories", load)
     found = survey(paths, now=NOW, runner=Serial())
     assert found["error"][0] == "memlab failed on it: ZeroDivisionError: by accident"
     assert found["memories"][1] == 3

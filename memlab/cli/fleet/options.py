@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from memlab.cli.options import FILE
+
 if TYPE_CHECKING:
-    from memlab.fleet.running import Progress
+    from memlab.fleet.running import Progress, Runner
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -31,6 +34,57 @@ def table_options(command: Command) -> Command:
     for option in options:
         command = option(command)
     return command
+
+
+def runner_options(command: Command) -> Command:
+    """Add what says who does the work."""
+    options = (
+        click.option(
+            "--processes",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Processes on this machine; by default one for each processor.",
+        ),
+        click.option(
+            "--scheduler", metavar="ADDRESS", help="A Dask scheduler, such as tcp://HOST:8786."
+        ),
+        click.option(
+            "--scheduler-file", type=FILE, help="The file that dask scheduler wrote, instead."
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@contextmanager
+def runner_of(
+    processes: int | None, scheduler: str | None, scheduler_file: Path | None
+) -> Iterator["Runner | None"]:
+    """Hand out who does the work; None where nobody was asked for.
+
+    Raises
+    ------
+    click.UsageError
+        When more than one was.
+    """
+    asked = {
+        "--processes": processes,
+        "--scheduler": scheduler,
+        "--scheduler-file": scheduler_file,
+    }
+    given = [name for name, value in asked.items() if value is not None]
+    if len(given) > 1:
+        raise click.UsageError(f"{' and '.join(given)} exclude each other; give one")
+    if scheduler is None and scheduler_file is None:
+        from memlab.fleet import Processes, Serial
+
+        yield None if processes is None else Serial() if processes == 1 else Processes(processes)
+        return
+    from memlab.fleet import cluster_at
+
+    with cluster_at(scheduler, scheduler_file=scheduler_file) as cluster:
+        yield cluster
 
 
 @contextmanager

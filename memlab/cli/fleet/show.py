@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from memlab.cli.fleet.options import NAMES, bar, table_options
+from memlab.cli.fleet.options import NAMES, bar, runner_of, runner_options, table_options
 from memlab.cli.fleet.output import Column, fleet_sheet, print_sheet, print_table
 from memlab.cli.output import share
 from memlab.clock import now_utc
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     metavar="N",
     help="Prunable memories that are still all right; more in any store makes the exit code 1.",
 )
+@runner_options
 @table_options
-@click.pass_context
 def show_fleet(
-    ctx: click.Context,
     names: tuple[str, ...],
     threshold: int | None,
     limit: int,
     as_json: bool,
     as_csv: bool,
+    **who: Any,
 ) -> None:
     """Show what agents load from each store at start, largest first, and how much is noise.
 
@@ -42,8 +42,8 @@ def show_fleet(
     from memlab.fleet.surveying import survey
 
     members = expand_names(names)
-    with bar("survey") as progress:
-        table = survey(members, now=now_utc(), progress=progress)
+    with runner_of(**who) as runner, bar("survey") as progress:
+        table = survey(members, now=now_utc(), runner=runner, progress=progress)
     over = table["prunable"].gt(threshold).fillna(value=False) if threshold is not None else None
     if not print_table(table, as_json=as_json, as_csv=as_csv):
         largest = table.sort_values("boot_tokens", ascending=False, kind="stable")
@@ -61,7 +61,7 @@ def show_fleet(
         or table["unreadable"].gt(0).any()
         or (over is not None and over.any())
     ):
-        ctx.exit(1)
+        click.get_current_context().exit(1)
 
 
 def _noise(row: Any) -> str:

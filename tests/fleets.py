@@ -1,0 +1,94 @@
+"""Small fleets, work that kills whoever does it, and a Dask cluster as a user would start one."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from stores import episodes, row, write_rows
+
+from memlab.fleet.surveying import StoreLine, Surveying
+
+TESTS = Path(__file__).resolve().parent
+NOW = datetime(2026, 7, 1, tzinfo=UTC)
+START = 120.0
+"""Seconds that processes may take to start on a machine that does other things too."""
+
+
+def agent_store(path: Path, count: int) -> Path:
+    """A store of one decision and some episodes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return write_rows(path, [row("decision", "semantic"), *episodes(count)])
+
+
+def mixed_fleet(folder: Path, count: int = 12) -> list[Path]:
+    """Stores of several sizes, and names of what is none."""
+    good = [agent_store(folder / f"agent-{n}" / "memory.db", 3 * n) for n in range(count)]
+    text = folder / "text.db"
+    text.write_text("no database, by its first bytes")
+    return [*good[: count // 2], text, folder / "gone.db", *good[count // 2 :]]
+
+
+@dataclass(frozen=True)
+class Deadly:
+    """A survey that kills its worker at some stores: so many times each."""
+
+    now: datetime
+    tally: Path
+    deadly: frozenset[str]
+    times: int
+
+    def __call__(self, where: str, given: Any = None) -> StoreLine:
+        if Path(where).parent.name in self.deadly:
+            note = self.tally / f"{Path(where).parent.name}-{os.getpid()}"
+            if len(list(self.tally.glob(f"{Path(where).parent.name}-*"))) < self.times:
+                note.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+        return Surveying(self.now)(where)
+
+
+@contextmanager
+def dask_cluster(folder: Path, *, workers: int = 2, preload: Path | None = None) -> Iterator[Path]:
+    """A scheduler and workers in processes of their own; yields the scheduler's file."""
+    file = folder / "scheduler.json"
+    environment = os.environ | {
+        "PYTHONPATH": str(TESTS),
+        "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1",  # by default 3: as well, but slower
+    }
+    loud = [sys.executable, "-m", "distributed.cli.dask_scheduler"]
+    spec = [sys.executable, "-m", "distributed.cli.dask_worker"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment}
+    scheduler = [
+        *loud, "--host", "127.0.0.1", "--port", "0", "--scheduler-file", file, "--no-dashboard",
+    ]  # fmt: skip
+    started = [subprocess.Popen(list(map(str, scheduler)), **quiet)]  # type: ignore[call-overload]
+    try:
+        until = time.monotonic() + START
+        while not file.exists() or not file.stat().st_size:
+            assert time.monotonic() < until, "the scheduler did not start"
+            assert started[0].poll() is None, "the scheduler ended"
+            time.sleep(0.05)
+        for number in range(workers):
+            worker = [
+                *spec, "--scheduler-file", file, "--nthreads", "1", "--no-dashboard",
+                "--local-directory", folder / f"worker-{number}",
+                *(("--preload", preload) if preload else ()),
+            ]  # fmt: skip
+            words = list(map(str, worker))
+            started.append(subprocess.Popen(words, **quiet))  # type: ignore[call-overload]
+        yield file
+    finally:
+        for process in reversed(started):
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
