@@ -2,7 +2,6 @@
 
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Final
 import memlab
 from memlab.errors import MemlabError
 from memlab.extras import import_extra
-from memlab.fleet.driving import Chunk, drive, work_through
+from memlab.fleet.driving import Answer, Chunk, drive, work_through
 from memlab.fleet.names import Member
 from memlab.fleet.outcomes import Outcome, Work
 from memlab.fleet.running import Given, nothing
@@ -114,11 +113,13 @@ class _Workers:
     def _where(self) -> str:
         return str(self._client.scheduler.address)
 
-    def submit(self, work: Work, chunk: Chunk) -> "Future[list[Outcome[Any]]]":
-        submitted: Future[list[Outcome[Any]]] = self._executor.submit(
-            _checked, work, chunk, memlab.__version__
-        )
+    def submit(self, work: Work, chunk: Chunk) -> Answer:
+        submitted: Answer = self._executor.submit(_checked, work, chunk, memlab.__version__)
         return submitted
+
+    def lost_with_it(self, running: set[Answer]) -> set[Answer]:  # noqa: ARG002 - as every crew
+        """Return none: Dask tries again what a worker left undone."""
+        return set()
 
     def recover(self) -> None:
         """Nothing to do: whoever started the workers starts them again."""

@@ -12,7 +12,7 @@ aside, and all others are as if nothing had happened.
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from memlab.errors import MemlabError
 from memlab.fleet.names import Member
@@ -29,6 +29,7 @@ LOOKED_AFTER: Final = 10.0
 """Seconds without an answer after which it is asked whether anybody is left to give one."""
 
 Chunk = list[tuple[Member, Any]]
+Answer: TypeAlias = "Future[list[Outcome[Any]]]"
 
 
 class Crew(Protocol):
@@ -48,8 +49,12 @@ class Crew(Protocol):
     attempts: int
     deaths: tuple[type[BaseException], ...]
 
-    def submit(self, work: Work, chunk: Chunk) -> "Future[list[Outcome[Any]]]":
+    def submit(self, work: Work, chunk: Chunk) -> Answer:
         """Hand a chunk out."""
+        ...
+
+    def lost_with_it(self, running: set[Answer]) -> set[Answer]:
+        """Return those that a death has ended, all of them answered."""
         ...
 
     def recover(self) -> None:
@@ -77,21 +82,22 @@ def drive(
         When nobody is left to work.
     """
     waiting = chunks_of(members, crew.workers)
-    running: dict[Future[list[Outcome[Any]]], list[Member]] = {}
+    running: dict[Answer, list[Member]] = {}
     suspects: deque[Member] = deque()
     try:
         while waiting or running:
             while waiting and len(running) < AHEAD * crew.workers:
                 chunk = waiting.popleft()
                 running[_handed_out(crew, work, chunk, given)] = chunk
-            died = False
-            for future in _answered(crew, running):
+            done = _answered(crew, running)
+            if died := any(isinstance(_error(future), crew.deaths) for future in done):
+                done |= crew.lost_with_it(set(running))
+            for future in done:
                 chunk = running.pop(future)
-                try:
-                    yield from _result(future)
-                except crew.deaths:
-                    died = True
+                if isinstance(_error(future), crew.deaths):
                     suspects.extend(chunk)
+                else:
+                    yield from _result(future)
             if died:
                 crew.recover()
         for member in suspects:
@@ -121,15 +127,11 @@ def chunks_of(members: Sequence[Member], workers: int) -> deque[list[Member]]:
     return chunks
 
 
-def _handed_out(
-    crew: Crew, work: Work, chunk: list[Member], given: Given
-) -> "Future[list[Outcome[Any]]]":
+def _handed_out(crew: Crew, work: Work, chunk: list[Member], given: Given) -> Answer:
     return crew.submit(work, [(member, given(member)) for member in chunk])
 
 
-def _answered(
-    crew: Crew, running: "dict[Future[list[Outcome[Any]]], list[Member]]"
-) -> "set[Future[list[Outcome[Any]]]]":
+def _answered(crew: Crew, running: dict[Answer, list[Member]]) -> set[Answer]:
     while True:
         done, _ = wait(running, timeout=LOOKED_AFTER, return_when=FIRST_COMPLETED)
         if done:
@@ -137,7 +139,11 @@ def _answered(
         crew.look_after()
 
 
-def _result(future: "Future[list[Outcome[Any]]]") -> list[Outcome[Any]]:
+def _error(future: Answer) -> BaseException | None:
+    return None if future.cancelled() else future.exception()
+
+
+def _result(future: Answer) -> list[Outcome[Any]]:
     try:
         return future.result()
     except CancelledError as error:

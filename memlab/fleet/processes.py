@@ -5,14 +5,14 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any, Final
 
 from memlab import arguments
 from memlab.errors import MemlabError
-from memlab.fleet.driving import Chunk, drive, work_through
+from memlab.fleet.driving import Answer, Chunk, drive, work_through
 from memlab.fleet.names import Member
 from memlab.fleet.outcomes import Outcome, Work
 from memlab.fleet.running import Given, nothing
@@ -75,13 +75,17 @@ class _Pool:
                 'if __name__ == "__main__":, or pass runner=memlab.fleet.Serial()'
             ) from error
 
-    def submit(self, work: Work, chunk: Chunk) -> "Future[list[Outcome[Any]]]":
+    def submit(self, work: Work, chunk: Chunk) -> Answer:
         try:
             return self._executor.submit(work_through, work, chunk)
         except BrokenProcessPool as error:  # broken since the last answer: an answer like others
-            future: Future[list[Outcome[Any]]] = Future()
+            future: Answer = Future()
             future.set_exception(error)
             return future
+
+    def lost_with_it(self, running: set[Answer]) -> set[Answer]:
+        """Return them all: a pool ends with any of its processes."""
+        return wait(running).done
 
     def recover(self) -> None:
         self.close()

@@ -3,17 +3,25 @@
 import os
 import subprocess
 import sys
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 from fleets import NOW, Deadly, agent_store, mixed_fleet
 
 from memlab.errors import MemlabError
-from memlab.fleet import Member, Outcome, Processes, Serial, survey
-from memlab.fleet.driving import AHEAD, LARGE, TOGETHER, Chunk, chunks_of, drive, work_through
+from memlab.fleet import Member, Processes, Serial, survey
+from memlab.fleet.driving import (
+    AHEAD,
+    LARGE,
+    TOGETHER,
+    Answer,
+    Chunk,
+    chunks_of,
+    drive,
+    work_through,
+)
 from memlab.fleet.outcomes import SET_ASIDE, Work
 from memlab.fleet.running import nothing, outcomes_of, usual_runner
 from memlab.fleet.surveying import Surveying
@@ -73,7 +81,7 @@ class Watched:
         self.held, self.most = 0, 0
         self.threads = ThreadPoolExecutor(2)
 
-    def submit(self, work: Work, chunk: Chunk) -> "Future[list[Outcome[Any]]]":
+    def submit(self, work: Work, chunk: Chunk) -> Answer:
         self.held += len(chunk)
         self.most = max(self.most, self.held)
         return self.threads.submit(work_through, work, chunk)
@@ -82,6 +90,9 @@ class Watched:
         raise AssertionError("nobody died")
 
     look_after = recover
+
+    def lost_with_it(self, running: set[Answer]) -> set[Answer]:
+        raise AssertionError("nobody died")
 
 
 def test_no_more_is_handed_out_than_keeps_the_workers_busy() -> None:
