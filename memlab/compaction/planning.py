@@ -1,9 +1,10 @@
 """Deciding what would go: a policy's verdict on a store, with the evidence that it is still so."""
 
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
@@ -28,15 +29,9 @@ from memlab.store.records import fingerprint_of
 
 TITLE: Final = 80
 """Characters of a title that a plan keeps for its reader."""
-_PLANNED: Final = (
-    col.POSITION,
-    col.KEY,
-    col.MEMORY_ID,
-    col.KIND,
-    col.TITLE,
-    col.TOKENS,
-    col.CREATED_AT,
-)
+
+Places = npt.NDArray[np.intp]
+"""Numbers of rows in a frame, counted from 0."""
 
 
 def plan(source: SourceLike, policy: Policy, *, now: datetime | None = None) -> Plan:
@@ -85,48 +80,60 @@ def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime) -> P
     if any(step.learns for step in policy.steps):
         policy = policy.after(past_of(frame, deletions_of(source)))
     decided = decide(frame, policy, now=now)
-    columns = [name for name in _PLANNED if name in frame]
-    deleted = frame[columns][~decided[col.KEEP]]
-    kept = frame[columns][decided[col.KEEP] & frame[col.PRUNABLE]]
+    keep = decided[col.KEEP].to_numpy(dtype=bool)
+    deleted = np.flatnonzero(~keep)
+    kept = np.flatnonzero(keep & frame[col.PRUNABLE].to_numpy(dtype=bool))
     return Plan(
         store=source.name,
         made_at=now,
         policy=as_data(policy),
         token_rule=str(frame.attrs[col.TOKEN_RULE]),
         groups=_groups(frame, decided),
-        memories=_planned(reader, deleted, decided),
+        memories=_planned(reader, frame, deleted, decided[col.REASON]),
         kept=tuple(
             KeptMemory(key, memory_id, fingerprint_of(source.lasting(record)))
             for (key, record), memory_id in zip(
-                reader.records(_keys(kept)), kept[col.MEMORY_ID], strict=True
+                reader.records(_keys(frame, kept)), _texts(frame[col.MEMORY_ID], kept), strict=True
             )
         ),
     )
 
 
-def _keys(frame: pd.DataFrame) -> list[Key]:
-    """Return the store's own addresses of memories."""
-    keys: list[Key] = frame[col.KEY if col.KEY in frame else col.POSITION].tolist()
+def _keys(frame: pd.DataFrame, places: Places) -> list[Key]:
+    """Return the store's own addresses of the memories at some places."""
+    column = frame[col.KEY if col.KEY in frame else col.POSITION]
+    keys: list[Key] = column.to_numpy()[places].tolist()
     return keys
 
 
+def _texts(column: "pd.Series[Any]", places: Places) -> list[str]:
+    """Return texts at some places; each distinct one of a categorical column is made once."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        named = np.array([*map(str, column.cat.categories), "nan"], dtype=object)
+        texts: list[str] = named[column.cat.codes.to_numpy()[places]].tolist()
+    else:
+        texts = column.to_numpy(dtype=object)[places].tolist()
+    return texts
+
+
 def _planned(
-    reader: Reader, deleted: pd.DataFrame, decided: pd.DataFrame
+    reader: Reader, frame: pd.DataFrame, deleted: Places, reasons: "pd.Series[Any]"
 ) -> tuple[PlannedMemory, ...]:
-    created = pd.DatetimeIndex(deleted[col.CREATED_AT]).to_pydatetime()
+    """Return the memories at some places with their fingerprints, and why they go."""
+    moments = frame[col.CREATED_AT].to_numpy("datetime64[us]")[deleted].tolist()
     columns = zip(
-        deleted[col.POSITION].tolist(),
-        deleted[col.MEMORY_ID].tolist(),
-        deleted[col.KIND].astype(str).tolist(),
-        [title[:TITLE] for title in deleted[col.TITLE]],
-        decided.loc[deleted.index, col.REASON].astype(str).tolist(),
-        deleted[col.TOKENS].tolist(),
-        ["" if moment is pd.NaT else moment.isoformat() for moment in created],
+        frame[col.POSITION].to_numpy()[deleted].tolist(),
+        _texts(frame[col.MEMORY_ID], deleted),
+        _texts(frame[col.KIND], deleted),
+        [title[:TITLE] for title in _texts(frame[col.TITLE], deleted)],
+        _texts(reasons, deleted),
+        frame[col.TOKENS].to_numpy()[deleted].tolist(),
+        [f"{moment.isoformat()}+00:00" if moment else "" for moment in moments],
         strict=True,
     )
     return tuple(
         PlannedMemory._make((key, *each, fingerprint_of(record)))
-        for (key, record), each in zip(reader.records(_keys(deleted)), columns, strict=True)
+        for (key, record), each in zip(reader.records(_keys(frame, deleted)), columns, strict=True)
     )
 
 

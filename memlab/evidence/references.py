@@ -6,7 +6,7 @@ earlier ones; an access log adds what an agent read without writing it down.
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,7 @@ REASONS: Final = {
 
 Ordinals = npt.NDArray[np.int64]
 _NOWHERE: Final = -1
+_KIND: Final = pd.CategoricalDtype(list(REFERENCE_KINDS))
 _EVER: Final = datetime.max.replace(tzinfo=UTC)
 
 
@@ -140,7 +141,7 @@ def find_references(
     ValueError
         When the log lacks a column or its times have no zone, or `now` has none.
     """
-    return references_and_counts(frame, log, only_log=only_log, now=now)[0]
+    return _found(frame, log, only_log=only_log, now=now)[0]
 
 
 def count_references(
@@ -178,6 +179,14 @@ def references_and_counts(
     now: datetime | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return what `find_references` and `count_references` return, from one look."""
+    references, kind, left_out = _found(frame, log, only_log=only_log, now=now)
+    return references, _counts(kind, left_out)
+
+
+def _found(
+    frame: pd.DataFrame, log: pd.DataFrame | None, *, only_log: bool, now: datetime | None
+) -> tuple[pd.DataFrame, Ordinals, dict[str, dict[str, int]]]:
+    """Return the references, the number of each one's kind, and what was left out and why."""
     expect_memories(frame, call="memlab.find_references")
     expect_frame(log, call="memlab.find_references", name="log", what="log", optional=True)
     mentions = _Mentions()
@@ -196,14 +205,14 @@ def references_and_counts(
     positions = positions_and_next(frame)
     references = pd.DataFrame(
         {
-            TARGET_ID: frame[MEMORY_ID].iloc[target].array,
+            TARGET_ID: frame[MEMORY_ID].array.take(target).astype(REFERENCE_DTYPES[TARGET_ID]),
             TARGET_POSITION: positions[target],
             AT_POSITION: positions[at],
-            AT: pd.Series(when).dt.tz_localize("UTC"),
-            KIND: pd.Categorical(np.array(REFERENCE_KINDS)[kind], categories=list(REFERENCE_KINDS)),
+            AT: pd.DatetimeIndex(when).tz_localize("UTC"),
+            KIND: pd.Categorical.from_codes(kind, dtype=_KIND),
         }
-    ).astype(REFERENCE_DTYPES)
-    return references, _counts(kind, mentions.left_out)
+    )
+    return references, kind, mentions.left_out
 
 
 def _counts(kind: Ordinals, left_out: dict[str, dict[str, int]]) -> pd.DataFrame:
@@ -215,7 +224,7 @@ def _counts(kind: Ordinals, left_out: dict[str, dict[str, int]]) -> pd.DataFrame
 
 def _add_named(mentions: _Mentions, frame: pd.DataFrame) -> None:
     """Mentions by id or task reference: evidence, supersedes, superseded_by."""
-    ids = frame[MEMORY_ID]
+    ids = pd.Index(frame[MEMORY_ID])
     at, names = _unrolled(frame[EVIDENCE_REFS])
     target = _row_named(ids, names, at)
     by_task = target == _NOWHERE
@@ -251,7 +260,7 @@ def _reads(
     once = _distinct_reads(mentions, log, now)
     when = _utc(once[AT])
     at = np.searchsorted(np.sort(_utc(frame[CREATED_AT])), when, side="right")
-    target = _row_named(frame[MEMORY_ID], once[MEMORY_ID].to_numpy(dtype=object), at)
+    target = _row_named(pd.Index(frame[MEMORY_ID]), once[MEMORY_ID].to_numpy(dtype=object), at)
     mentions.leave_out("log", "dangling", int((target == _NOWHERE).sum()))
     mentions.leave_out("log", "forward", int((target >= at).sum()))
     served = (target != _NOWHERE) & (target < at)
@@ -300,10 +309,13 @@ def _chain(cells: Iterable[tuple[str, ...]]) -> Iterable[str]:
     return (name for cell in cells if cell for name in cell)
 
 
-def _row_named(ids: pd.Series, names: npt.NDArray[np.object_], at: Ordinals) -> Ordinals:
+def _row_named(ids: "pd.Index[Any]", names: npt.NDArray[np.object_], at: Ordinals) -> Ordinals:
     """Row that has an id, else nowhere; of several, as a deleted id may come again, as a task's."""
-    index = pd.Index(ids)
-    return index.get_indexer(names) if index.is_unique else _newest_before(ids, names, at)
+    if not len(names):
+        return np.empty(0, np.int64)
+    if ids.is_unique:
+        return ids.get_indexer(pd.Index(names))
+    return _newest_before(ids.to_series(), names, at)
 
 
 def _newest_before(carried: pd.Series, names: npt.NDArray[np.object_], at: Ordinals) -> Ordinals:

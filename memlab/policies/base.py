@@ -259,11 +259,12 @@ def decide(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> pd.DataFram
     expect_frame(frame, col.POSITION, col.ACTIVE, col.LOAD_BEARING, call="memlab.decide")
     expect(policy, Policy, call="memlab.decide", name="policy")
     aware(now, call="memlab.decide")
-    rows = frame.reset_index(drop=True)
-    if not rows[col.POSITION].is_monotonic_increasing:
-        rows = rows.sort_values(col.POSITION, kind="stable")
-    order = rows.index.to_numpy()
-    named = named_by(policy, rows.reset_index(drop=True), now=now)
+    position = frame[col.POSITION].to_numpy()
+    order, rows = np.arange(len(frame)), frame
+    if (position[1:] < position[:-1]).any():
+        order = np.argsort(position, kind="stable")
+        rows = frame.iloc[order]
+    named = named_by(policy, _numbered(rows), now=now)
     gone = order[named.index.to_numpy(dtype=np.int64)]
     active = frame[col.ACTIVE].to_numpy(dtype=bool)
     code: npt.NDArray[np.int64] = np.where(active, 0, 1)
@@ -307,6 +308,12 @@ def named_by(policy: Policy, rows: pd.DataFrame, *, now: datetime) -> "pd.Series
     gone = where[named.index.to_numpy(dtype=np.int64)]
     may_go = ~rows[col.LOAD_BEARING].to_numpy(dtype=bool)[gone]
     return pd.Series(named.to_numpy()[may_go], index=gone[may_go], dtype="str")
+
+
+def _numbered(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows numbered from 0; as they are where they already were, for that takes time."""
+    numbers = pd.RangeIndex(len(rows))
+    return rows if rows.index.equals(numbers) else rows.set_axis(numbers, axis=0)
 
 
 def _check_named(policy: Policy, named: Any, count: int) -> None:

@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from memlab import arguments
@@ -81,10 +82,10 @@ class Sizing:
         if len(every) > EVERY_CAP or len(every) * len(self.history) > MOMENTS:
             exact = _spread(every[-1], max(MOMENTS // len(self.history), FEWEST_EXACT))
         caps = every if len(every) <= EVERY_CAP else np.union1d(exact, self._changes())
-        over_history = self.history.boot_over_history(exact)
-        curve = self._now(caps)
-        for name in over_history:
-            curve[name] = np.interp(caps, exact, over_history[name])
+        over_history = self.history.boot_at(exact)
+        columns = self._now(caps)
+        columns |= {name: np.interp(caps, exact, known) for name, known in over_history.items()}
+        curve = _lines(caps, columns)
         # a range where it can be: pandas copies attrs at every step
         exact_at = range(len(every)) if exact is every else exact.tolist()
         curve.attrs = {
@@ -93,7 +94,7 @@ class Sizing:
             SOURCE: self.source,
             REFERENCES: len(self.references),
         }
-        return curve[_COLUMNS]
+        return curve
 
     def at(self, caps: Iterable[int]) -> pd.DataFrame:
         """Return the curve at these caps, each computed exactly.
@@ -104,8 +105,13 @@ class Sizing:
             When a cap is no whole number of 0 or more.
         """
         wanted = np.array([arguments.whole_number("cap", cap) for cap in caps], dtype=np.int64)
-        found = self._now(wanted).join(self.history.boot_over_history(np.unique(wanted)))
-        return found[_COLUMNS]
+        return _lines(wanted, self.columns_at(wanted))
+
+    def columns_at(self, caps: Ints) -> dict[str, npt.NDArray[Any]]:
+        """Return the columns of the curve at these caps, each computed exactly."""
+        once, place = np.unique(caps, return_inverse=True)
+        over_history = self.history.boot_at(once)
+        return self._now(caps) | {name: known[place] for name, known in over_history.items()}
 
     def largest_within(self, token_budget: int) -> int | None:
         """Return the largest cap whose p95 boot context fits; None when not even 0 does.
@@ -116,7 +122,7 @@ class Sizing:
         fits, fails = -1, self.history.prunable + 1
         while fails - fits > 1:
             cap = (fits + fails) // 2
-            p95 = self.history.boot_over_history(np.array([cap]))["boot_tokens_p95"].iloc[0]
+            (p95,) = self.history.boot_at(np.array([cap]))["boot_tokens_p95"]
             fits, fails = (cap, fails) if p95 <= token_budget else (fits, cap)
         return None if fits < 0 else fits
 
@@ -127,29 +133,26 @@ class Sizing:
         wanted = np.concatenate([_spread(most, EVERY_CAP // 8), ROUND_CAPS, changes])
         return np.unique(wanted[wanted <= most])
 
-    def _now(self, caps: Ints) -> pd.DataFrame:
+    def _now(self, caps: Ints) -> dict[str, npt.NDArray[Any]]:
         """Shares served, and what the caps would leave of the store as it is now."""
         low, high = self.ahead.limits_at(caps)
         kept = np.minimum(caps, self.present.prunable)
         items = self.present.floor.items + kept
         tokens = self.present.floor.tokens + self.present.tokens_newest[kept]
-        return pd.DataFrame(
-            {
-                "served": self.ahead.share_at(caps),
-                "low": low,
-                "high": high,
-                "served_own": self.ahead.own_share_at(caps),
-                "served_elsewhere": self.ahead.law_share_at(caps),
-                "served_observed": self.references.share_at(caps),
-                "boot_items": items,
-                "boot_tokens": tokens,
-                "noise_share": kept / np.maximum(items, 1),
-                "noise_share_tokens": self.present.tokens_newest[kept] / np.maximum(tokens, 1),
-                "pruned": self.present.prunable - kept,
-                "days": self.present.days_newest[kept],
-            },
-            index=pd.Index(caps, name=KEEP_RECENT),
-        )
+        return {
+            "served": self.ahead.share_at(caps),
+            "low": low,
+            "high": high,
+            "served_own": self.ahead.own_share_at(caps),
+            "served_elsewhere": self.ahead.law_share_at(caps),
+            "served_observed": self.references.share_at(caps),
+            "boot_items": items,
+            "boot_tokens": tokens,
+            "noise_share": kept / np.maximum(items, 1),
+            "noise_share_tokens": self.present.tokens_newest[kept] / np.maximum(tokens, 1),
+            "pruned": self.present.prunable - kept,
+            "days": self.present.days_newest[kept],
+        }
 
 
 _COLUMNS: Final = [
@@ -282,6 +285,12 @@ def cap_curve(
         When `frame` is no frame, or not one of a store.
     """
     return prepared(frame, references, confidence, call="memlab.sizing.cap_curve").curve
+
+
+def _lines(caps: Ints, columns: dict[str, npt.NDArray[Any]]) -> pd.DataFrame:
+    """Return a line of the curve for each cap."""
+    index = pd.Index(caps, name=KEEP_RECENT)
+    return pd.DataFrame({name: columns[name] for name in _COLUMNS}, index=index)
 
 
 def _spread(most: int, count: int) -> Ints:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import pandas as pd
 
 from memlab.columns import ACTIVE, KIND, LOAD_BEARING, MEMORY_ID, TITLE, TOKENS
@@ -41,16 +42,22 @@ class Floor:
 
 def floor_of(frame: pd.DataFrame) -> Floor:
     """Return what the frame's load-bearing active rows cost, by kind and the largest of them."""
-    rows = frame.loc[frame[ACTIVE] & frame[LOAD_BEARING], [MEMORY_ID, KIND, TITLE, TOKENS]]
-    kinds = rows.groupby(rows[KIND].astype("str"))[TOKENS].agg(["size", "sum"])
-    kinds = kinds.sort_values("sum", ascending=False)
-    largest = rows.nlargest(LARGEST_SHOWN, TOKENS)
+    labels = (frame[name].to_numpy(dtype=bool) for name in (ACTIVE, LOAD_BEARING))
+    rows = np.flatnonzero(np.logical_and(*labels))
+    tokens = frame[TOKENS].to_numpy(dtype=np.int64)[rows]
+    codes, kinds = pd.factorize(frame[KIND].iloc[rows])
+    named = codes >= 0
+    sizes = np.bincount(codes[named], minlength=len(kinds))
+    costs = np.bincount(codes[named], tokens[named], minlength=len(kinds)).astype(np.int64)
+    by_kind = zip(map(str, kinds), sizes.tolist(), costs.tolist(), strict=True)
+    largest = np.argsort(-tokens, kind="stable")[:LARGEST_SHOWN]
+    shown = frame[[MEMORY_ID, KIND, TITLE]].iloc[rows[largest]].itertuples(index=False)
     return Floor(
         len(rows),
-        int(rows[TOKENS].sum()),
-        tuple((str(kind), int(size), int(cost)) for kind, size, cost in kinds.itertuples()),
+        int(tokens.sum()),
+        tuple(sorted(by_kind, key=lambda kind: (-kind[2], kind[0]))),
         tuple(
-            LargeRow(str(name), str(kind), str(title), int(tokens))
-            for name, kind, title, tokens in largest.itertuples(index=False)
+            LargeRow(str(name), str(kind), str(title), cost)
+            for (name, kind, title), cost in zip(shown, tokens[largest].tolist(), strict=True)
         ),
     )

@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from memlab.columns import (
+    ACTIVE,
     CREATED_AT,
     DELETED_AT,
     KIND,
@@ -18,6 +19,7 @@ from memlab.columns import (
     PRUNABLE,
     SOURCE_TASK_REF,
     SUPERSEDED_BY,
+    TITLE,
     TOKEN_RULE,
     TOKENS,
 )
@@ -29,6 +31,8 @@ from memlab.sizing.table import SHORT, RankTable
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 _MEASURES: Final = ("mean", "p95", "max")
+_PRESENT: Final = (MEMORY_ID, KIND, TITLE, TOKENS, CREATED_AT, ACTIVE, LOAD_BEARING, PRUNABLE)
+"""Columns that say what a store holds now."""
 
 
 @dataclass(frozen=True)
@@ -137,21 +141,24 @@ class History:
     def _table(self) -> RankTable:
         return RankTable.of(self.counted, self.end)
 
-    def boot_over_history(self, caps: Ints) -> pd.DataFrame:
-        """Return mean, p95 and max of boot items and tokens under continuous compaction.
+    def boot_at(self, caps: Ints) -> dict[str, npt.NDArray[Any]]:
+        """Return mean, p95 and max of boot items and tokens under continuous compaction, by name.
 
         Over the moments after each row written; the p95 is the smallest value that 95 % of them do
         not pass.
         """
+        measured = np.zeros((6, len(caps)))
+        for place, kept in enumerate(self.kept_over_time(caps) if len(self) else ()):
+            measured[:, place] = [
+                measure
+                for part, floor in zip(kept, self.floor, strict=True)
+                for measure in mean_p95_max(part + floor)
+            ]
         names = [f"boot_{of}_{what}" for of in ("items", "tokens") for what in _MEASURES]
-        if not len(self):
-            return pd.DataFrame(0, index=caps, columns=names)
-        rows = np.empty((len(caps), len(names)))
-        for row, kept in zip(rows, self.kept_over_time(caps), strict=True):
-            for place, (part, floor) in enumerate(zip(kept, self.floor, strict=True)):
-                row[3 * place : 3 * place + 3] = mean_p95_max(part + floor)
-        table = pd.DataFrame(rows, index=caps, columns=names)
-        return table.astype({name: "int64" for name in names if not name.endswith("mean")})
+        return {
+            name: values if name.endswith("mean") else values.astype(np.int64)
+            for name, values in zip(names, measured, strict=True)
+        }
 
 
 @dataclass(frozen=True)
@@ -273,10 +280,10 @@ def history_of(frame: pd.DataFrame) -> History:
 
 def present_of(frame: pd.DataFrame) -> Present:
     """Return what the frame's store holds now."""
-    if DELETED_AT in frame:
-        frame = frame[frame[DELETED_AT].isna()]
+    if DELETED_AT in frame and (gone := frame[DELETED_AT].notna().to_numpy()).any():
+        frame = frame.loc[~gone, list(_PRESENT)]
     newest_first = np.flatnonzero(frame[PRUNABLE].to_numpy(dtype=bool))[::-1]
-    created = frame[CREATED_AT].dt.tz_localize(None).to_numpy()
+    created = frame[CREATED_AT].to_numpy("datetime64[us]")
     newest = np.fmax.reduce(created, initial=np.datetime64("NaT"))
     age = newest - created[newest_first]
     tokens = frame[TOKENS].to_numpy(dtype=np.int64)[newest_first]

@@ -1,5 +1,6 @@
 """From a store to a recommendation."""
 
+import numpy as np
 import pandas as pd
 
 from memlab import arguments
@@ -136,7 +137,7 @@ def _largest_within(sizing: Sizing, token_budget: int) -> TradeEnd | None:
 
 def _end(sizing: Sizing, cap: int) -> TradeEnd:
     """Look one cap up."""
-    row = sizing.at([cap]).iloc[0]
+    row = {name: column[0] for name, column in sizing.columns_at(np.array([cap])).items()}
     return TradeEnd(
         cap,
         float(row["served"]),

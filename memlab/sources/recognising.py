@@ -5,7 +5,6 @@ of its files no more is read than tells what they are.
 """
 
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -15,11 +14,22 @@ from memlab.sources.folder import Folder, opened_folder
 from memlab.sources.front_matter import read_front_matter
 from memlab.sources.odek_index import INDEX as EPISODE_INDEX
 from memlab.sources.odek_index import EpisodeIndex
-from memlab.store.database import COLUMNS, connect_reading, read_store, store_file
+from memlab.store.database import (
+    COLUMNS,
+    again_if_changed,
+    connect_reading,
+    one_look,
+    store_file,
+)
 
 MEMORY_INDEX: Final = "MEMORY.md"
 EPISODES: Final = "episodes"
 
+_COLUMNS_OF_TABLES: Final = """
+SELECT tables.name, columns.name
+FROM sqlite_schema AS tables, pragma_table_info(tables.name) AS columns
+WHERE tables.type = 'table'
+"""
 _MAGIC: Final = b"SQLite format 3\0"
 _MOST: Final = 2**24
 """Bytes of an index beyond which it is not looked into to find out what it is."""
@@ -94,13 +104,15 @@ def recognise(path: Path) -> Recognised | None:
 def tables_of(path: Path) -> dict[str, frozenset[str]]:
     """Return the tables of a SQLite file with their columns, none of what cannot be read."""
 
-    def read(uri: str) -> dict[str, frozenset[str]]:
-        with closing(connect_reading(uri)) as connection:
-            names = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
-            return {name: frozenset(_columns(connection, name)) for (name,) in names.fetchall()}
+    def look() -> dict[str, frozenset[str]]:
+        found: dict[str, set[str]] = {}
+        with one_look(store_file(path)) as uri, closing(connect_reading(uri)) as connection:
+            for table, column in connection.execute(_COLUMNS_OF_TABLES):
+                found.setdefault(table, set()).add(column)
+        return {table: frozenset(columns) for table, columns in found.items()}
 
     with suppress(MemlabError, sqlite3.Error, OSError):
-        return read_store(store_file(path), read, check=lambda _connection, _path: None)
+        return again_if_changed(look)
     return {}
 
 
@@ -111,11 +123,6 @@ def begins_as_sqlite(path: Path) -> bool:
     """
     with path.open("rb") as file:
         return file.read(len(_MAGIC)) == _MAGIC
-
-
-def _columns(connection: sqlite3.Connection, table: str) -> Iterator[str]:
-    found = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
-    return (name for (name,) in found)
 
 
 def _file(path: Path) -> Recognised | None:
