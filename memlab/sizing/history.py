@@ -129,7 +129,7 @@ class History:
     def kept_over_time(self, caps: Iterable[int]) -> Iterator[tuple[Ints, Ints]]:
         """Yield for each cap how many prunable rows it leaves after every moment, and tokens."""
         if len(self) <= SHORT:
-            yield from (self._table.kept_over_time(cap, self.tokens) for cap in caps)
+            yield from self._table.kept_over_time([*caps], self.tokens)
             return
         from memlab.sizing.kernels import group_by, kept_over_time
 

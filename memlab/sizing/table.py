@@ -4,6 +4,7 @@ A loop compiled by numba answers for any length in a blink, but loading numba ta
 store of some hundred memories has its whole answer in one table before that.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +16,9 @@ Flags = npt.NDArray[np.bool_]
 
 SHORT: Final = 2_048
 """Rows up to which the table is used: at this length it holds four million cells of 3 bytes."""
+
+FEW: Final = 12
+"""Caps below which the table is compared with each; more of them are read off sums over ranks."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,20 @@ class RankTable:
         """Return the largest age rank of each target, a counted row, by the moment before `at`."""
         return self.largest[target, at - 1].astype(np.int64)
 
-    def kept_over_time(self, cap: int, tokens: Ints) -> tuple[Ints, Ints]:
-        """Return how many prunable rows, and tokens of them, a cap leaves after every moment."""
-        kept = self.active & (self.largest <= cap)
-        return kept.sum(axis=0), tokens @ kept
+    def kept_over_time(self, caps: Sequence[int], tokens: Ints) -> Iterator[tuple[Ints, Ints]]:
+        """Yield for each cap how many prunable rows, and tokens of them, it leaves over time."""
+        if len(caps) < FEW:
+            for cap in caps:
+                kept = self.active & (self.largest <= cap)
+                yield kept.sum(axis=0), tokens @ kept
+            return
+        rows, moments = self.active.shape
+        row, moment = np.nonzero(self.active)
+        cell = self.largest[row, moment].astype(np.int64) * moments + moment
+        sums = []
+        for weights in (None, tokens[row]):  # whole numbers below 2 ** 53: a double holds them
+            by_rank = np.bincount(cell, weights, (rows + 1) * moments).astype(np.int64)
+            sums.append(np.cumsum(by_rank.reshape(rows + 1, moments), axis=0))
+        for cap in caps:
+            count, cost = (upto[min(cap, rows)] for upto in sums)
+            yield count, cost

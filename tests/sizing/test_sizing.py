@@ -26,6 +26,7 @@ from memlab.sizing import (
 )
 from memlab.sizing.curve import EXACT_AT
 from memlab.sizing.history import History, history_of, ranked
+from memlab.sizing.table import FEW
 from memlab.store import SqliteMemoryStore
 
 LIVES = st.lists(
@@ -154,8 +155,10 @@ def test_the_table_of_a_short_history_says_what_the_compiled_loops_say(
     assert history.largest_ranks(target, at).tolist() == looped.tolist()
     ends = kernels.group_by(history.end, rows + 1)
     kept = kernels.kept_over_time(cap, history.counted, history.tokens, history.end, ends)
-    for mine, theirs in zip(next(history.kept_over_time([cap])), kept, strict=True):
-        assert mine.tolist() == theirs.tolist()
+    for caps in ([cap], [cap] * FEW):  # compared with each, and read off sums
+        for found in history.kept_over_time(caps):
+            for mine, theirs in zip(found, kept, strict=True):
+                assert mine.tolist() == theirs.tolist()
 
 
 def test_a_short_history_loads_no_compiler() -> None:
