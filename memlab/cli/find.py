@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from memlab.cli.options import json_option
+from memlab.cli.options import STORE, json_option, names_a_folder
 from memlab.cli.output import print_json, print_lines
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Find the stores below a folder.")
-@click.argument("folder", type=click.Path(path_type=Path), required=False)
+@click.argument("folder", type=STORE, required=False)
 @json_option
 def find(folder: Path | None, as_json: bool) -> None:
     """Find the stores below FOLDER, and what each holds. Reads only; links are not followed.
@@ -23,11 +23,21 @@ def find(folder: Path | None, as_json: bool) -> None:
     """
     from memlab.growth import find_stores
 
+    if folder is not None and not folder_to_look_through(folder):
+        raise click.UsageError(
+            f"{folder} names one store, and this looks through folders; next: memlab show "
+            f"{shlex.quote(str(folder))}"
+        )
     found = find_stores(folder)
     if as_json:
         print_json(found)
         return
     print_lines(*inventory_lines(found))
+
+
+def folder_to_look_through(named: object) -> bool:
+    """Whether a name is a path, and not the URL of one store."""
+    return isinstance(named, Path) and (named.is_dir() or not names_a_folder(named))
 
 
 def inventory_lines(found: "Inventory") -> list[str]:

@@ -8,6 +8,7 @@ import click
 
 from memlab.cli.options import STORE, json_option, store_or_bundled
 from memlab.cli.output import print_json, print_lines
+from memlab.sources.opening import start_words
 from memlab.text import Sheet, Table, as_text
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def floor(store: Path | None, as_json: bool) -> None:
 def _sheet(path: Path, found: "Floor", twins: "pd.DataFrame", boot: int) -> Sheet:
     facts = [
         ("load-bearing", f"{found.items:,} memories, {found.tokens:,} tokens"),
-        ("boot context", f"{boot:,} tokens, of which no cap can take those away"),
+        (start_words(str(path)), f"{boot:,} tokens, of which no cap can take those away"),
         ("near-duplicates", f"{len(twins):,} memories, {int(twins['tokens'].sum()):,} tokens"),
     ]
     tables = [

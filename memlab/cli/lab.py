@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from memlab.cli.options import STORE_FILE
+from memlab.cli.options import STORE
 from memlab.cli.progress import quiet
 from memlab.errors import MissingExtraError
 from memlab.report.bundled import store_path
@@ -15,7 +15,7 @@ from memlab.store.database import store_file
 
 
 @click.command(short_help="Open the notebooks in JupyterLab.")
-@click.argument("store", type=STORE_FILE, required=False)
+@click.argument("store", type=STORE, required=False)
 @click.option(
     "--folder",
     type=click.Path(path_type=Path),
@@ -30,22 +30,25 @@ def lab(
 ) -> None:
     """Open the notebooks in JupyterLab, filled in with STORE.
 
-    Without STORE they open on the bundled two years. The notebooks are copies, yours to change.
+    Without STORE they open on the bundled two years. The notebooks are copies, yours to change. The
+    one that compacts a copy of a store is left out where STORE is no SQLite file.
     """
     from importlib.util import find_spec
 
     from memlab.report.notebooks import copy_notebooks, folder_for
+    from memlab.sources.opening import open_source
 
     if find_spec("jupyterlab") is None:
         raise MissingExtraError(
             "this needs jupyterlab, which is not installed; run: pip install 'memlab[lab]'"
         )
-    path = store_path("two_years") if store is None else store_file(store).resolve()
-    parameters = {"store": str(path)}
+    source = open_source(store_path("two_years") if store is None else store)
+    name = str(store_file(source.name).resolve()) if source.scheme == "file" else source.name
+    parameters = {"store": name}
     if store is not None:
         parameters["now"] = datetime.now(UTC).isoformat(timespec="seconds")
-    folder = folder or folder_for(path)
-    for path in copy_notebooks(folder, parameters):
+    folder = folder or folder_for(name)
+    for path in copy_notebooks(folder, parameters, rehearsing=source.scheme == "file"):
         click.echo(f"wrote {path}")
     command = [sys.executable, "-m", "jupyterlab", str(folder)]
     command += ["--no-browser"] * no_browser + ["--allow-root"] * allow_root

@@ -31,16 +31,27 @@ class StoreFile(Store):
     """A path alone: what a command does is only done to a file."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path; a server is refused, with what to use instead."""
+        """Return the path; a server or a folder is refused, with what to use instead."""
         found = super().convert(value, param, ctx)
-        if not isinstance(found, Path):
+        place = "a folder" if isinstance(found, Path) else "on a server"
+        if not isinstance(found, Path) or names_a_folder(found):
             self.fail(
-                f"{found} is on a server, and this is done with files: use memlab show, size, "
-                "compare or doctor, or memlab.load in a notebook",
+                f"{found} is {place}, and this is done with one SQLite file: use memlab show, "
+                "size, compare or doctor, or memlab lab",
                 param,
                 ctx,
             )
         return found
+
+
+def names_a_folder(path: Path) -> bool:
+    """Whether a path, with or without a scheme, names a store that is a folder."""
+    if not path.is_dir() and ":" not in str(path):
+        return False
+    from memlab.sources.folder_source import FolderSource
+    from memlab.sources.opening import open_source
+
+    return isinstance(open_source(path), FolderSource)
 
 
 STORE_FILE = StoreFile(path_type=Path, readable=False)

@@ -26,6 +26,7 @@ from memlab.compaction.wire import (
 from memlab.compaction.words import change, counted, in_words, minute, share
 from memlab.errors import PlanError
 from memlab.items import Size
+from memlab.sources.opening import start_words
 from memlab.text import Sheet, Shown, Table
 
 LISTED: Final = 10
@@ -174,12 +175,12 @@ class Plan(Shown):
 
     @property
     def boot_before(self) -> Size:
-        """What an agent loads at start now: the active memories."""
+        """What an agent loads at start now, or recalls from: the active memories."""
         return _total(group for group in self.groups if group.label != SUPERSEDED)
 
     @property
     def boot_after(self) -> Size:
-        """What an agent would load at start afterwards."""
+        """What that would be afterwards."""
         return _total(g for g in self.groups if g.label != SUPERSEDED and not g.deleted)
 
     @property
@@ -243,7 +244,7 @@ class Plan(Shown):
             ("made", minute(self.made_at)),
             ("deletes", share(self.deletes, self.total)),
             ("floor", f"{counted(floor.memories, 'load-bearing ')}, {floor.tokens:,} tokens"),
-            ("boot context", change(self.boot_before, self.boot_after)),
+            (start_words(self.store), change(self.boot_before, self.boot_after)),
             ("tokens", self.token_rule),
         ]
         tables = [_groups_table("deletes", [group for group in self.groups if group.deleted])]

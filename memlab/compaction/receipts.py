@@ -19,6 +19,7 @@ from memlab.compaction.wire import (
 )
 from memlab.compaction.words import change, counted, in_words, minute
 from memlab.items import Size
+from memlab.sources.opening import start_words
 from memlab.text import Sheet, Shown
 
 _SIZES: Final = ("boot_before", "boot_after")
@@ -110,7 +111,7 @@ class Receipt(Shown):
             ("policy", in_words(self.policy)),
             ("applied", minute(self.applied_at)),
             ("deleted", counted(self.deleted)),
-            ("boot context", change(self.boot_before, self.boot_after)),
+            (start_words(self.store), change(self.boot_before, self.boot_after)),
             ("archive", self.archive or "none: there was nothing to delete"),
         ]
         if self.archive:

@@ -90,7 +90,7 @@ def _because(findings: Findings) -> Iterator[str]:
     for end, what in zip(advice.trade, ("The target", "The budget"), strict=False):
         yield (
             f"{what} takes keep_recent = {end.keep_recent:,}: {end.served:.1%} of references, "
-            f"{end.boot_tokens:,} tokens at start."
+            f"{end.boot_tokens:,} {_tokens_of(findings)}."
         )
     if findings.cap not in {None, advice.keep_recent}:
         yield f"The figures below are for keep_recent = {findings.cap:,}."
@@ -108,11 +108,12 @@ def _facts(findings: Findings) -> Iterator[Fact]:
     yield Fact("this store's own evidence", f"{advice.weight:.0%}", others)
     if effect is None:
         tokens = f"{findings.summary.boot.tokens:,}"
-        yield Fact("tokens at start", tokens, "what an agent loads now")
+        now = "what an agent loads now" if findings.summary.loads_any else "none loaded at start"
+        yield Fact(_tokens_of(findings), tokens, now)
     else:
         after, before = effect.after, effect.before
         yield Fact(
-            "tokens at start",
+            _tokens_of(findings),
             f"{before.tokens:,} → {after.tokens:,}",
             f"{before.items:,} → {after.items:,} memories; {advice.token_rule}",
         )
@@ -123,6 +124,11 @@ def _facts(findings: Findings) -> Iterator[Fact]:
         met = advice.measured - advice.missed
         remark = "earlier moments at which such a number met the target afterwards"
         yield Fact("track record", f"{met} of {advice.measured}", remark)
+
+
+def _tokens_of(findings: Findings) -> str:
+    """Name the tokens that a cap holds down: what is loaded at start, or what is recalled from."""
+    return "tokens at start" if findings.summary.loads_any else "tokens to recall from"
 
 
 def _steps(findings: Findings) -> Iterator[Step]:

@@ -2,6 +2,7 @@
 
 import ast
 import hashlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,20 +18,32 @@ if TYPE_CHECKING:
 PARAMETERS_TAG: Final = "parameters"
 """Marks the cell of a notebook that states its parameters."""
 
+REHEARSAL: Final = "02_compact.ipynb"
+"""The notebook that compacts a copy of a store."""
+
 WHOSE: Final = "store.txt"
 """The file beside the notebooks that says whose they are."""
 
 
-def folder_for(store: Path) -> Path:
-    """Return the name of a store's own folder of notebooks: the same for the same file.
+def folder_for(store: str) -> Path:
+    """Return the name of a store's own folder of notebooks: the same for the same store.
+
+    Parameters
+    ----------
+    store : str
+        An absolute path, or the name of a store elsewhere.
 
     Examples
     --------
-    >>> folder_for(Path("/agents/one/memory.db")) == folder_for(Path("/agents/two/memory.db"))
+    >>> folder_for("/agents/one/memory.db") == folder_for("/agents/two/memory.db")
     False
+    >>> folder_for("redis://localhost:6379/0").name.rpartition("-")[0]
+    'redis-localhost-6379-0'
     """
-    digest = hashlib.sha256(str(store.resolve()).encode()).hexdigest()
-    return Path("memlab-notebooks") / f"{store.stem}-{digest[:6]}"
+    digest = hashlib.sha256(store.encode()).hexdigest()
+    own = store.partition("?")[0] if ":" in store else Path(store).stem
+    named = re.sub(r"[^.\w]+", "-", own)
+    return Path("memlab-notebooks") / f"{named}-{digest[:6]}"
 
 
 def fill_in_parameters(notebook: "NotebookNode", parameters: Mapping[str, Any]) -> None:
@@ -43,8 +56,19 @@ def fill_in_parameters(notebook: "NotebookNode", parameters: Mapping[str, Any]) 
             cell.source = _with_values(cell.source, parameters)
 
 
-def copy_notebooks(folder: Path, parameters: Mapping[str, Any]) -> list[Path]:
+def copy_notebooks(
+    folder: Path, parameters: Mapping[str, Any], *, rehearsing: bool = True
+) -> list[Path]:
     """Copy the bundled notebooks into `folder`, without outputs and with `parameters` filled in.
+
+    Parameters
+    ----------
+    folder : Path
+        Made where it is not there.
+    parameters : mapping
+        By name; ``store`` among them.
+    rehearsing : bool
+        Whether the notebook that compacts a copy of the store is among them, which takes a file.
 
     Returns
     -------
@@ -68,7 +92,7 @@ def copy_notebooks(folder: Path, parameters: Mapping[str, Any]) -> list[Path]:
     written = []
     for path in notebook_paths():
         copy = folder / path.name
-        if copy.exists():
+        if copy.exists() or (path.name == REHEARSAL and not rehearsing):
             continue
         notebook = nbformat.read(path, as_version=4)
         fill_in_parameters(notebook, parameters)

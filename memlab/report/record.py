@@ -4,6 +4,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memlab.sources.opening import start_words
 from memlab.text import for_terminal
 
 if TYPE_CHECKING:
@@ -44,12 +45,12 @@ def decision_record(
     cap = plan.policy.get("keep")
     chosen = "as recommended" if cap == advice.keep_recent else "chosen by hand"
     facts = {
-        "store": f"`{_inline(Path(plan.store).name)}`",
+        "store": f"`{_inline(_name(plan.store))}`",
         "date": f"{now:%Y-%m-%d}",
         "cap": f"`keep_recent = {cap}`, {chosen}",
         "verdict of the evidence": f"`{advice.verdict}`",
         "deletes": f"{plan.deletes.memories:,} of {plan.total.memories:,} memories",
-        "boot context": f"{_size(plan.boot_before)} → {_size(plan.boot_after)}",
+        start_words(plan.store): f"{_size(plan.boot_before)} → {_size(plan.boot_after)}",
         "floor": f"{plan.floor.memories:,} load-bearing memories, all of which stay",
         "plan digest": f"`{plan.digest}`",
         "receipt": _receipt_in_words(receipt, plan_file),
@@ -72,6 +73,11 @@ def _receipt_in_words(receipt: "Receipt | None", plan_file: Path | None) -> str:
     if plan_file is not None:
         return f"not applied; after review: `memlab apply {_inline(plan_file.name)}`"
     return "not applied: it deletes nothing"
+
+
+def _name(store: str) -> str:
+    """Return a file's name, and the whole name of what is on a server."""
+    return store if "://" in store else Path(store).name
 
 
 def _size(size: "Size") -> str:

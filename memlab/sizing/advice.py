@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from memlab.sizing.choice import Verdict
 from memlab.sizing.floor import Floor
 from memlab.sizing.wording import MEANING, evidence_in_words
+from memlab.sources.opening import start_words
 from memlab.text import Sheet, Shown, Table
 
 
@@ -89,6 +90,8 @@ class Advice(Shown):
         What would change the answer.
     token_rule : str
         How tokens were counted.
+    store : str
+        The name of the store, where it is known.
     """
 
     verdict: Verdict
@@ -118,6 +121,7 @@ class Advice(Shown):
     rule: str
     would_change: tuple[str, ...]
     token_rule: str
+    store: str = ""
 
     @property
     def budget_cap(self) -> int | None:
@@ -171,7 +175,7 @@ def _facts(advice: Advice) -> Iterator[tuple[str, str]]:
             f"{advice.boot_tokens:,} tokens now, {advice.boot_tokens_p95:,} at the p95 of the "
             f"history ({advice.token_rule})"
         )
-        yield "boot context", boot
+        yield start_words(advice.store), boot
         yield "memory kept", f"{advice.days:,.1f} days"
     if advice.token_budget is not None:
         yield "token budget", _budget_in_words(advice.token_budget, advice.within_budget)

@@ -22,10 +22,13 @@ class Adapter(NamedTuple):
     ----------
     module, maker : str
         The class is called with the path or URL as it was given.
+    loads_at_start : bool
+        Whether an agent loads any memories of such a store at start, or only recalls from it.
     """
 
     module: str
     maker: str
+    loads_at_start: bool = True
 
 
 ADAPTERS: Final[dict[str, Adapter]] = {
@@ -35,9 +38,12 @@ ADAPTERS: Final[dict[str, Adapter]] = {
     "odek": Adapter("memlab.sources.odek", "Odek"),
     **dict.fromkeys(
         ("valkey", "redis", "valkeys", "rediss", "unix"),
-        Adapter("memlab.sources.betterdb", "Betterdb"),
+        Adapter("memlab.sources.betterdb", "Betterdb", loads_at_start=False),
     ),
-    **dict.fromkeys(("postgresql", "postgres"), Adapter("memlab.sources.memforge", "Memforge")),
+    **dict.fromkeys(
+        ("postgresql", "postgres"),
+        Adapter("memlab.sources.memforge", "Memforge", loads_at_start=False),
+    ),
 }
 """By scheme, as in ``redis://localhost``. A bare path is looked at, and is a ``file`` otherwise."""
 
@@ -71,6 +77,18 @@ def open_source(where: SourceLike) -> Source:
             f"memlab knows no kind of store called {scheme!r}; it knows {', '.join(ADAPTERS)}"
         )
     return made_by(_kind_of(Path(text)), where)
+
+
+def start_words(name: str) -> str:
+    """Return what the active memories of a store are to its agent, in two words.
+
+    Examples
+    --------
+    >>> start_words("/srv/memory.db"), start_words("redis://localhost/0")
+    ('boot context', 'recalled from')
+    """
+    adapter = ADAPTERS.get(name.partition(":")[0])
+    return "boot context" if adapter is None or adapter.loads_at_start else "recalled from"
 
 
 def made_by(scheme: str, where: str | PathLike[str] | SqliteMemoryStore) -> Source:

@@ -359,7 +359,7 @@ def test_a_server_outlives_the_ctrl_c_that_it_hears_itself(monkeypatch: pytest.M
             return 7
 
     monkeypatch.setattr(subprocess, "Popen", Server)
-    monkeypatch.setattr("memlab.report.notebooks.copy_notebooks", lambda *_: [])
+    monkeypatch.setattr("memlab.report.notebooks.copy_notebooks", lambda *_, **__: [])
     assert run("lab").exit_code == 7
 
 

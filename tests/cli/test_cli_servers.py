@@ -34,6 +34,8 @@ def test_a_store_on_a_server_is_sized_compacted_and_taken_back(
             run("size", url),
             run("compare", url, "--policy", "recent", "--cap", "5"),
             run("compact", url, "--keep-recent", "5", "--save-plan", plan),
+            run("floor", url),
+            run("report", url, "-o", str(tmp_path / "report.html")),
         ]
         monkeypatch.setenv("VALKEYCLI_AUTH", SECRET)  # a plan knows no password
         steps.append(run("apply", plan))
@@ -41,6 +43,9 @@ def test_a_store_on_a_server_is_sized_compacted_and_taken_back(
         steps += [run("doctor", url), run("archive", url)]
         digest = steps[-1].output.split()[0]
         steps.append(run("restore", url, digest))
+        for step in (steps[1], *steps[3:7]):
+            assert "boot context" not in step.output
+            assert "recalled from" in step.output or "to recall from" in step.output
         assert made.everything() == before
     for step in steps:
         assert step.exit_code == 0, step.output
@@ -51,12 +56,47 @@ def test_a_store_on_a_server_is_sized_compacted_and_taken_back(
             assert SECRET.encode() not in file.read_bytes()
 
 
-@pytest.mark.parametrize("command", ["space", "vacuum", "lab"])
+@pytest.mark.parametrize("command", ["space", "vacuum"])
 def test_what_is_done_with_files_alone_says_so(command: str) -> None:
     refused = run(command, f"redis://:{SECRET}@localhost/0")
     assert refused.exit_code == 2
-    assert "redis://localhost/0 is on a server, and this is done with files" in refused.output
+    assert "redis://localhost/0 is on a server, and this is done with one" in refused.output
     assert SECRET not in refused.output
+
+
+@pytest.mark.parametrize("command", ["space", "vacuum"])
+def test_what_is_done_with_files_is_not_done_with_folders(command: str, tmp_path: Path) -> None:
+    (tmp_path / "index.json").write_text("[]")
+    refused = run(command, f"odek:{tmp_path}")
+    assert refused.exit_code == 2
+    assert "is a folder, and this is done with one SQLite file" in refused.output
+
+
+def test_what_looks_through_folders_sends_a_store_to_show(tmp_path: Path) -> None:
+    for name in (f"redis://:{SECRET}@localhost/0", f"odek:{tmp_path}"):
+        refused = run("find", name)
+        assert refused.exit_code == 2
+        assert "names one store, and this looks through folders; next: memlab show" in (
+            " ".join(refused.output.split())
+        )
+        assert SECRET not in refused.output
+
+
+def test_notebooks_open_on_a_server_and_on_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memlab.cli.lab._run_to_its_end", lambda _: 0)
+    (tmp_path / "odek").mkdir()
+    (tmp_path / "odek" / "index.json").write_text("[]")
+    for number, url in enumerate((f"redis://:{SECRET}@localhost/0", f"odek:{tmp_path}/odek")):
+        folder = tmp_path / str(number)
+        opened = run("lab", url, "--folder", str(folder))
+        assert opened.exit_code == 0, opened.output
+        names = sorted(path.name[:2] for path in folder.glob("*.ipynb"))
+        assert names == ["01", "03", "04"]
+        written = "".join(path.read_text() for path in folder.iterdir())
+        assert repr(url.replace(f":{SECRET}@", "")) in written
+        assert SECRET not in written + opened.output
 
 
 def test_a_server_that_is_not_there_is_one_sentence() -> None:

@@ -51,6 +51,6 @@ def test_the_store_of_notebooks_of_the_first_version_is_the_one_stated_last(tmp_
 
 
 def test_a_folder_is_named_after_its_store() -> None:
-    folder = folder_for(memlab.store_path("two_years"))
+    folder = folder_for(str(memlab.store_path("two_years")))
     assert folder.parent == Path("memlab-notebooks")
     assert folder.name.startswith("two_years-")
