@@ -16,11 +16,11 @@ from memlab import columns as col
 from memlab.arguments import expect, whole_number
 from memlab.compaction.locating import Located, locate, some_of
 from memlab.compaction.reclaim import in_bytes, space
-from memlab.errors import MemlabError, UnfilledArchiveError
+from memlab.errors import MemlabError, SettingsError, UnfilledArchiveError
 from memlab.frame.loading import load
 from memlab.items import REJECTED_PATH_TAG, MemoryKind
 from memlab.sources.base import Reader, Source, archive_at, at_one_moment
-from memlab.sources.opening import SourceLike, open_source
+from memlab.sources.opening import SourceLike, open_source, settings_of
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive import Archive, Entry
 from memlab.store.archive_file import read_archive
@@ -103,15 +103,16 @@ class Diagnosis(Shown):
         return Sheet(f"{self.status}: {self.store}", facts)
 
 
-def diagnose(path: SourceLike, *, threshold: int = 50) -> Diagnosis:
+def diagnose(path: SourceLike, *, threshold: int | None = None) -> Diagnosis:
     """Look at a store's health. Reads only, and leaves no trace.
 
     Parameters
     ----------
     path : str, Path or Source
         The store.
-    threshold : int
-        How many active prunable rows are still all right.
+    threshold : int, optional
+        How many prunable memories are still all right; by default the cap that ``memlab.toml``
+        remembers, and without one any number.
 
     Returns
     -------
@@ -125,10 +126,16 @@ def diagnose(path: SourceLike, *, threshold: int = 50) -> Diagnosis:
     WrongArgumentError
         When `path` is an open store, or nothing that names one.
     """
-    threshold = whole_number("threshold", threshold)
+    threshold = None if threshold is None else whole_number("threshold", threshold)
     if isinstance(path, SqliteMemoryStore):
         expect(path, PathLike, call="memlab.diagnose", name="path")
-    source = open_source(path)
+    try:
+        source = open_source(path)
+        settings = settings_of(source)
+    except SettingsError as error:
+        advice = "nothing else was checked: mend that line, or move the file away"
+        return Diagnosis(str(path), (Check("settings", Status.FAIL, str(error), advice),))
+    threshold = settings.keep_recent if threshold is None else threshold
     if source.scheme != "file":
         return Diagnosis(source.name, tuple(_checks_elsewhere(source, threshold)))
     file = path_named(source.name)
@@ -138,7 +145,8 @@ def diagnose(path: SourceLike, *, threshold: int = 50) -> Diagnosis:
         check = Check("memory_integrity", Status.WARN, absent, advice)
         return Diagnosis(str(path), (check,))
     try:
-        frame = load(store_file(file), on_bad_row="keep")
+        store_file(file)
+        frame = load(source, on_bad_row="keep")
     except MemlabError as error:
         checks = [Check("memory_integrity", Status.FAIL, str(error), "nothing else was checked")]
         checks += _guarded("sqlite_integrity", lambda: _sqlite_integrity(file))
@@ -146,7 +154,7 @@ def diagnose(path: SourceLike, *, threshold: int = 50) -> Diagnosis:
     return Diagnosis(str(path), tuple(_checks(file, frame, threshold)))
 
 
-def _checks(file: Path, frame: pd.DataFrame, threshold: int) -> Iterator[Check]:
+def _checks(file: Path, frame: pd.DataFrame, threshold: int | None) -> Iterator[Check]:
     yield _memory_integrity(file, frame, threshold)
     yield from _guarded("sqlite_integrity", lambda: _sqlite_integrity(file))
     yield _classification(frame)
@@ -159,7 +167,7 @@ def _checks(file: Path, frame: pd.DataFrame, threshold: int) -> Iterator[Check]:
         yield Check("archive", Status.OK, "none: no plan has taken anything out")
 
 
-def _checks_elsewhere(source: Source, threshold: int) -> Iterator[Check]:
+def _checks_elsewhere(source: Source, threshold: int | None) -> Iterator[Check]:
     """Look at a store that is not a file of ours."""
     try:
         frame = load(source, on_bad_row="keep")
@@ -183,7 +191,7 @@ def _guarded(name: str, check: Callable[[], Check]) -> list[Check]:
         return [Check(name, Status.FAIL, str(error))]
 
 
-def _memory_integrity(file: Path | str, frame: pd.DataFrame, threshold: int) -> Check:
+def _memory_integrity(file: Path | str, frame: pd.DataFrame, threshold: int | None) -> Check:
     active = frame[frame[col.ACTIVE]]
     kinds = active[col.KIND].astype(str).value_counts()
     counts = {
@@ -195,7 +203,7 @@ def _memory_integrity(file: Path | str, frame: pd.DataFrame, threshold: int) -> 
         "superseded": len(frame) - len(active),
     }
     summary = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
-    if counts["prunable"] <= threshold:
+    if threshold is None or counts["prunable"] <= threshold:
         return Check("memory_integrity", Status.OK, summary, counts=counts)
     command = _command("compact", file, "--keep-recent", str(threshold))
     advice = f"more than {threshold:,} prunable: {command} shows what would go"

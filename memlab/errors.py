@@ -17,6 +17,10 @@ class PolicyError(MemlabError, ValueError):
     """A policy that was asked for by name cannot be made, or failed while it decided."""
 
 
+class SettingsError(MemlabError):
+    """``memlab.toml`` beside a store cannot be used; the message names the line."""
+
+
 class StoreError(MemlabError):
     """A file cannot be used as a store: missing, not SQLite, locked, corrupt, another schema."""
 

@@ -1,18 +1,19 @@
 """The domain: kinds of memory, an item and where it came from, and what may never be pruned."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, NamedTuple, NewType, assert_never
 
-from memlab.arguments import expect
+from memlab.arguments import expect, texts
 from memlab.clock import now_utc
 
 EventId = NewType("EventId", str)
 
 REJECTED_PATH_TAG: Final = "rejected-path"
+RESEARCH_TAG: Final = "research"
 """Marks an item that records an approach already tried and turned down."""
 
 
@@ -57,7 +58,7 @@ class MemoryProvenance:
     confidence : float
         In [0, 1].
     created_at : datetime
-        With a time zone; now, in UTC, by default.
+        Now, in UTC, by default. One without a time zone is in UTC.
     supersedes : tuple of str
         Ids of the items this one replaces.
     evidence_refs : tuple of str
@@ -91,7 +92,7 @@ class MemoryProvenance:
         if self.source_event is None and not (self.source_task_ref or "").strip():
             raise ValueError("source_task_ref must not be blank when there is no source_event")
         if self.created_at.tzinfo is None:
-            raise ValueError(f"created_at must carry a time zone, not {self.created_at!r}")
+            object.__setattr__(self, "created_at", self.created_at.replace(tzinfo=UTC))
         _freeze_strings(self, "supersedes", "evidence_refs")
 
 
@@ -141,11 +142,18 @@ class MemoryItem:
         return self.superseded_by is None
 
 
-def is_load_bearing_memory(item: MemoryItem) -> bool:
+def is_load_bearing_memory(item: MemoryItem, *, protected: Collection[str] = frozenset()) -> bool:
     """Return whether `item` may never be pruned.
 
     Decisions and skills are load-bearing, and so is anything tagged ``rejected-path`` whatever its
     kind. The verdict depends on kind and tags alone.
+
+    Parameters
+    ----------
+    item : MemoryItem
+        A memory.
+    protected : collection of str
+        Tags of a person's own that make a memory load-bearing, too.
 
     Examples
     --------
@@ -158,7 +166,9 @@ def is_load_bearing_memory(item: MemoryItem) -> bool:
     True
     """
     expect(item, MemoryItem, call="memlab.is_load_bearing_memory", name="item")
-    if REJECTED_PATH_TAG in item.tags:
+    if not isinstance(protected, frozenset):
+        protected = texts(protected, call="memlab.is_load_bearing_memory", name="protected")
+    if REJECTED_PATH_TAG in item.tags or not set(protected).isdisjoint(item.tags):
         return True
     match item.kind:
         case MemoryKind.SEMANTIC | MemoryKind.PROCEDURAL:
@@ -193,7 +203,9 @@ def strings_of(stored: str) -> tuple[str, ...]:
     return tuple(values)
 
 
-def is_load_bearing_stored(kind: str, tags_json: str) -> bool:
+def is_load_bearing_stored(
+    kind: str, tags_json: str, protected: Collection[str] = frozenset()
+) -> bool:
     """Return :func:`is_load_bearing_memory` of any item stored with this kind and these tags.
 
     A store may hold a million items and a dozen distinct pairs of kind and tags: asking once a pair
@@ -210,7 +222,8 @@ def is_load_bearing_stored(kind: str, tags_json: str) -> bool:
         tags = strings_of(tags_json)
     except ValueError as error:
         raise ValueError(f"tags_json {error}") from error
-    return is_load_bearing_memory(MemoryItem("", MemoryKind(kind), "", "", _ANYBODY, tags))
+    item = MemoryItem("", MemoryKind(kind), "", "", _ANYBODY, tags)
+    return is_load_bearing_memory(item, protected=protected)
 
 
 def shortened(text: str) -> str:

@@ -1,8 +1,48 @@
-"""Moments, as texts name them."""
+"""Moments and lengths of time, as texts name them."""
 
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from memlab.items import shortened
+
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def age_of(text: str) -> timedelta:
+    """Return the length of time that a text like ``30d`` names.
+
+    Raises
+    ------
+    ValueError
+        When it names none.
+    OverflowError
+        When it is more than the calendar holds.
+
+    Examples
+    --------
+    >>> age_of("1.5h")
+    datetime.timedelta(seconds=5400)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text)
+    if found is None:
+        raise ValueError(f"{shortened(text)} is not an age like 30d")
+    return timedelta(**{_UNITS[found[2]]: float(found[1])})
+
+
+def age_text(age: timedelta) -> str:
+    """Return a length of time as :func:`age_of` reads it, in the largest unit that is whole.
+
+    Examples
+    --------
+    >>> age_text(timedelta(days=30)), age_text(timedelta(minutes=90))
+    ('30d', '90m')
+    """
+    for unit in ("d", "h", "m"):
+        count = age / timedelta(**{_UNITS[unit]: 1})
+        if count == int(count):
+            return f"{int(count)}{unit}"
+    return f"{age.total_seconds():f}s"
 
 
 def moment_of(text: str) -> datetime:

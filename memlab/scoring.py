@@ -12,6 +12,9 @@ SIMILARITY_WEIGHT: Final = 0.6
 RECENCY_WEIGHT: Final = 0.25
 IMPORTANCE_WEIGHT: Final = 0.15
 
+_MOST_AHEAD: Final = -1000.0
+"""Half-lives that a clock may be ahead: a power of two of that many still fits a float."""
+
 
 def recency_decay(age: Any, half_life: Any) -> Any:
     """Return how much of a memory's recency is left: one half per half-life.
@@ -19,14 +22,15 @@ def recency_decay(age: Any, half_life: Any) -> Any:
     Parameters
     ----------
     age : timedelta, float or array
-        In the unit of `half_life`. Below zero, from a clock that was ahead, counts as zero.
+        In the unit of `half_life`. Below zero, after a clock that was ahead, more than all is left.
     half_life : timedelta or float
         Above zero.
 
     Returns
     -------
     float or array
-        ``2 ** (-age / half_life)``, in [0, 1]. Source: BetterDB agent-memory.
+        ``2 ** (-age / half_life)``, for an age of no less than -1000 half-lives. Source: BetterDB
+        agent-memory, which sets no bound on either side.
 
     Examples
     --------
@@ -34,7 +38,8 @@ def recency_decay(age: Any, half_life: Any) -> Any:
     0.25
     """
     lives = age / half_life
-    return 2.0 ** -(lives * (lives > 0))
+    bounded = lives * (lives > _MOST_AHEAD) + _MOST_AHEAD * (lives <= _MOST_AHEAD)
+    return 2.0**-bounded
 
 
 def composite_score(
@@ -47,8 +52,8 @@ def composite_score(
     similarity : float or array
         Of the memory to the query, in [0, 1].
     age : timedelta, float or array
-        Since the memory was created, in the unit of `half_life`. (What evicts goes by the last
-        access instead.)
+        Since the later of its creation and its last access, in the unit of `half_life`. (What
+        evicts goes by the last access alone.)
     importance : float or array
         In [0, 1].
     half_life : timedelta or float
@@ -57,7 +62,7 @@ def composite_score(
     Returns
     -------
     float or array
-        In [0, 1]. Source: BetterDB agent-memory.
+        In [0, 1] for an age of 0 or more. Source: BetterDB agent-memory.
 
     Examples
     --------
@@ -95,7 +100,8 @@ def value_score(
     Returns
     -------
     float or array
-        In [0, 1]; 0 for all when both weights are 0. Source: BetterDB agent-memory.
+        In [0, 1] for an age of 0 or more; 0 for all when both weights are 0. Source: BetterDB
+        agent-memory.
 
     Examples
     --------

@@ -18,15 +18,19 @@ def memories(rows: list[dict[str, Any]], *, signals: bool = True) -> pd.DataFram
         {
             "position": pd.Series(range(1, count + 1), dtype="int64"),
             "memory_id": pd.Series([f"m{i}" for i in range(count)], dtype="str"),
-            "kind": pd.Series(["episodic"] * count, dtype="category"),
             "title": pd.Series(
                 [r.get("title", f"memory {i}") for i, r in enumerate(rows)], dtype="str"
             ),
             "body": pd.Series([r.get("body", "") for r in rows], dtype="str"),
             "tags": [r.get("tags", ()) for r in rows],
+            "kind": pd.Categorical(
+                ["semantic" if r.get("load_bearing") else "episodic" for r in rows]
+            ),
             "chars": pd.Series([r.get("chars", 40) for r in rows], dtype="int64"),
             "tokens": pd.Series([r.get("tokens", 10) for r in rows], dtype="int64"),
             "source_task_ref": pd.Series([None] * count, dtype="str"),
+            "authored_by": pd.Series(["agent"] * count, dtype="str"),
+            "confidence": pd.Series([1.0] * count, dtype="float64"),
             "supersedes": pd.Series([()] * count, dtype="object"),
             "evidence_refs": pd.Series([()] * count, dtype="object"),
             "superseded_by": pd.Series([None] * count, dtype="str"),

@@ -18,6 +18,7 @@ from memlab.policies import (
     TimeToLive,
 )
 from memlab.policies.base import runner_for
+from memlab.policies.scoping import Scope, scopes_apart
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class RecentByUse(KeepRecent):
 
 @dataclass(frozen=True)
 class LastOfEachTitle(CappedPolicy):
-    """A cap whose scopes go by what is there."""
+    """A cap whose scopes are titles."""
 
     most: int = 1
 
@@ -115,8 +116,8 @@ class LastOfEachTitle(CappedPolicy):
     def slots(self) -> int:
         return self.most
 
-    def scopes(self, rows: pd.DataFrame) -> npt.NDArray[np.int64]:
-        return pd.factorize(rows["title"])[0].astype(np.int64)
+    def scopes(self, rows: pd.DataFrame) -> list[Scope]:
+        return scopes_apart(rows, ("title",))
 
     def eviction_keys(
         self, rows: Mapping[str, Any] | pd.DataFrame, *, now: datetime

@@ -93,7 +93,6 @@ def test_a_stored_form_that_cannot_be_classified_is_refused(
         ("authored_by", " "),
         ("source_task_ref", None),
         ("source_task_ref", "  "),
-        ("created_at", datetime(2026, 1, 1)),  # noqa: DTZ001 - the missing zone is the point
         ("supersedes", "m2"),
         ("evidence_refs", (1,)),
     ],
@@ -113,6 +112,11 @@ def test_created_at_defaults_to_now_in_utc() -> None:
     created_at = MemoryProvenance(None, "agent", source_task_ref="issue:#1").created_at
     assert before <= created_at <= datetime.now(UTC)
     assert created_at.tzinfo is UTC
+
+
+def test_a_time_without_a_zone_is_in_utc() -> None:
+    naive = datetime(2026, 1, 1)  # noqa: DTZ001 - the missing zone is the point
+    assert replace(PROVENANCE, created_at=naive).created_at == naive.replace(tzinfo=UTC)
 
 
 def test_an_unknown_kind_is_refused() -> None:

@@ -12,6 +12,7 @@ from memlab.text import for_terminal
 COMMANDS: Final = {
     "apply": "apply.apply_plan",
     "archive": "upkeep.archive",
+    "chart": "chart.chart",
     "compact": "compact.compact",
     "compare": "compare.compare",
     "doctor": "doctor.doctor",

@@ -10,23 +10,34 @@ import click
 
 from memlab.cli.options import FILE, STORE, json_option
 from memlab.cli.output import print_lines
-from memlab.cli.policy import SettingsCommand, faults_of, policy_of, policy_option, set_option
+from memlab.cli.policy import (
+    Chosen,
+    SettingsCommand,
+    faults_of,
+    policy_of,
+    policy_option,
+    set_option,
+)
 
 if TYPE_CHECKING:
     from memlab.compaction.plans import Plan
+    from memlab.policies import Policy
+    from memlab.sources.base import Source
 
 
 @click.command(cls=SettingsCommand, short_help="Show what a cap would delete; with --apply, do it.")
 @click.argument("store", type=STORE)
 @policy_option()
 @set_option
+@click.option("--save", is_flag=True, help="Remember the policy in memlab.toml beside the store.")
 @click.option("--save-plan", type=FILE, help="Write the plan to a new file for review.")
 @click.option("--apply", "do_it", is_flag=True, help="Carry the plan out. Without it, only show.")
 @json_option
 def compact(
     store: Path,
-    policy_name: str,
+    policy_name: str | None,
     given: tuple[str, ...],
+    save: bool,
     save_plan: Path | None,
     do_it: bool,
     as_json: bool,
@@ -40,17 +51,29 @@ def compact(
     \b
     memlab compact memory.db --keep-recent 200            show
     memlab compact memory.db --keep-recent 200 --apply    do it
+    memlab compact memory.db --keep-recent 200 --save     remember it
+    memlab compact memory.db                              show, by what is remembered
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.compaction.applying import apply
     from memlab.compaction.planning import plan
     from memlab.files import whole_file
+    from memlab.sources.opening import open_source
 
-    policy = policy_of(policy_name, settings, given)
+    source = open_source(store)
+    asked = policy_name or given or any(text is not None for text in settings.values())
+    chosen = policy_of(policy_name or "recent", settings, given) if asked else None
+    if save and chosen is None:
+        raise click.UsageError("--save needs a policy to remember, such as --keep-recent N")
+    policy = _remembered(source) if chosen is None else chosen.policy
     with faults_of([policy]):
-        made = plan(store, policy, now=datetime.now(UTC))
+        made = plan(source, policy, now=datetime.now(UTC))
     if save_plan is not None:
         with whole_file(save_plan, replace=False) as draft:
             draft.write_text(made.to_json(), encoding="utf-8")
+    if save and chosen is not None:
+        _remember(source, chosen)
+    if not as_json:
+        print_lines(*_protected(source))
     if do_it:
         receipt = apply(made, now=datetime.now(UTC))
         click.echo(receipt.to_json() if as_json else f"{made}\n\n{receipt}", nl=not as_json)
@@ -59,6 +82,37 @@ def compact(
     if not as_json:
         click.echo()
         print_lines(*_warnings(made), *_next_steps(save_plan, nothing=not made.memories))
+
+
+def _remembered(source: "Source") -> "Policy":
+    """Return the policy that is remembered of a store."""
+    from memlab.policies.remembered import policy_in
+    from memlab.sources.opening import settings_of
+
+    policy = policy_in(settings_of(source))
+    if policy is None:
+        raise click.UsageError(
+            f"no policy is remembered for {source.name}: give a cap with --keep-recent N, or let "
+            f"memlab size {shlex.quote(source.name)} --save find one"
+        )
+    return policy
+
+
+def _remember(source: "Source", chosen: Chosen) -> None:
+    """Write a policy into the settings of a store."""
+    from memlab.policies.remembered import as_setting
+    from memlab.remembering import remember
+
+    file = remember(source, {"policy": as_setting(chosen.name, chosen.settings)})
+    click.echo(f"remembered in {file}\n", err=True)
+
+
+def _protected(source: "Source") -> list[str]:
+    """Say which tags a person has made load-bearing."""
+    if not source.protected:
+        return []
+    tags = ", ".join(sorted(source.protected))
+    return [f"load-bearing by memlab.toml: what is tagged {tags}"]
 
 
 def _warnings(made: "Plan") -> list[str]:

@@ -3,7 +3,7 @@
 import sys
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import click
 
@@ -74,7 +74,7 @@ _LEGEND: Final = (
 @click.option(
     "--chart",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Draw references served against boot tokens into a PNG file.",
+    help="Draw references served against boot tokens into an SVG or PNG file.",
 )
 @json_option
 def compare(
@@ -181,11 +181,9 @@ def _table_lines(
 
 
 def _draw(table: "pd.DataFrame", chart: Path) -> None:
-    from io import BytesIO
-
     from memlab.charts import plot_comparison
+    from memlab.charts.figure import Chart
     from memlab.files import write_whole
 
-    drawn = BytesIO()
-    plot_comparison(table).figure.canvas.print_figure(drawn, format="png", dpi=120)
-    write_whole(chart, drawn.getvalue())
+    drawn = cast("Chart", plot_comparison(table).figure)
+    write_whole(chart, drawn.svg().encode() if chart.suffix == ".svg" else drawn.png(dpi=144))

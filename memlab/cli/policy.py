@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args, get_origin
 
 import click
 
@@ -61,14 +61,16 @@ class SettingsCommand(PolicyCommand):
 def policy_option(**more: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return the option ``--policy``."""
     several = bool(more.get("multiple"))
-    settings = {"default": None if several else "recent", "show_default": not several, **more}
     return click.option(
         "--policy",
         "policy_names" if several else "policy_name",
         metavar="NAME",
         is_eager=True,  # so that --help after it can say what it takes
-        **{"help": "The rule that decides: a name below, or your own package.module:Class."}
-        | settings,
+        **{
+            "help": "The rule that decides: a name below, or your own package.module:Class.  "
+            "[default: what memlab.toml remembers; recent where a cap is given]"
+        }
+        | more,
     )
 
 
@@ -83,7 +85,15 @@ def set_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def policy_of(name: str, options: Mapping[str, str | None], given: Iterable[str] = ()) -> "Policy":
+class Chosen(NamedTuple):
+    """A policy that the command line names, and what was given for it."""
+
+    policy: "Policy"
+    name: str
+    settings: Mapping[str, Any]
+
+
+def policy_of(name: str, options: Mapping[str, str | None], given: Iterable[str] = ()) -> Chosen:
     """Return the policy that the command line names.
 
     Parameters
@@ -109,7 +119,8 @@ def policy_of(name: str, options: Mapping[str, str | None], given: Iterable[str]
     texts |= dict(map(split_setting, given))
     if foreign := sorted(texts.keys() - named.settings.keys()):
         raise no_such_setting(foreign, [named])
-    return made(named, {key: parsed(named.settings[key], text) for key, text in texts.items()})
+    settings = {key: parsed(named.settings[key], text) for key, text in texts.items()}
+    return Chosen(made(named, settings), name, settings)
 
 
 def made(named: "Named", settings: Mapping[str, Any]) -> "Policy":

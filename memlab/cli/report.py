@@ -3,11 +3,12 @@
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from memlab.cli.options import FILE, SHARE, STORE, moment_for, store_or_bundled
+from memlab.cli.asking import examined, question_options
+from memlab.cli.options import FILE, STORE
 from memlab.cli.output import print_lines
 from memlab.cli.progress import doing
 
@@ -26,79 +27,26 @@ if TYPE_CHECKING:
     help="The file to write.",
 )
 @click.option(
-    "--cap",
-    "--keep-recent",
-    "cap",
-    type=click.IntRange(min=0),
-    help="The keep_recent to look at; by default the recommended one.",
-)
-@click.option(
-    "--target",
-    type=SHARE,
-    default=0.9,
-    show_default=True,
-    help="The share of later references that should find their memory.",
-)
-@click.option(
-    "--token-budget",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Tokens that the memories loaded at start may take.",
-)
-@click.option(
-    "--log",
-    "log_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="An access log: CSV or JSON lines with memory_id and at.",
-)
-@click.option(
     "--record",
     type=FILE,
     help="Also write a decision record in Markdown, and the plan to review beside it.",
 )
-def report(
-    store: Path | None,
-    output: Path,
-    cap: int | None,
-    target: float,
-    token_budget: int | None,
-    log_file: Path | None,
-    record: Path | None,
-) -> None:
+@question_options
+def report(store: Path | None, output: Path, record: Path | None, **asked: Any) -> None:
     """Write a report on STORE: one self-contained HTML file, the answer first.
 
     Without STORE, on the bundled two years. The store is only read.
     """
-    from memlab.evidence.past import load_past
-    from memlab.evidence.reads import read_access_log
-    from memlab.frame.arrays import arrays_of
-    from memlab.report.findings import Question, examine
     from memlab.report.page import write_report
 
     for file in (output, record):
         if file is not None and not file.parent.is_dir():
             raise click.UsageError(f"there is no folder {file.parent} to write {file.name} into")
-    path = store_or_bundled(store)
-    doing("reading the store")
-    past = load_past(path)
-    findings = examine(
-        past,
-        now=moment_for(store, arrays_of(past).last_at),
-        asked=Question(cap, target, token_budget),
-        log=read_access_log(log_file) if log_file else None,
-        log_name=log_file.name if log_file else "",
-        store=_name_of(path),
-    )
+    path, findings = examined(store, **asked)
     write_report(output, findings, progress=lambda title: doing(f"drawing: {title}"))
     print_lines(f"report: {output}", *_headline(replace(findings, store=str(path))))
     if record is not None:
         _write_record(record, path, findings)
-
-
-def _name_of(store: object) -> str:
-    """Return what the page calls a store: a file by its name alone, for pages are passed on."""
-    return store.name if isinstance(store, Path) else str(store)
 
 
 def _headline(findings: "Findings") -> list[str]:

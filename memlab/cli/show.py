@@ -10,6 +10,7 @@ from memlab.cli.find import inventory_lines
 from memlab.cli.options import STORE, json_option, moment_for, store_or_bundled
 from memlab.cli.output import print_json, print_lines
 from memlab.errors import StoreError
+from memlab.settings import Settings
 from memlab.sources.base import Telling
 
 if TYPE_CHECKING:
@@ -22,12 +23,11 @@ if TYPE_CHECKING:
 @click.option(
     "--threshold",
     type=click.IntRange(min=0),
-    default=50,
-    show_default=True,
-    help="The backlog of prunable memories that is still all right.",
+    help="The backlog of prunable memories that is still all right.  [default: the cap that "
+    "memlab.toml remembers]",
 )
 @json_option
-def show(store: Path | None, threshold: int, as_json: bool) -> None:
+def show(store: Path | None, threshold: int | None, as_json: bool) -> None:
     """Show what an agent loads from STORE at every start, and how much of it is noise.
 
     What STORE is is found out by looking; a folder that holds several lists them. Without STORE,
@@ -35,7 +35,7 @@ def show(store: Path | None, threshold: int, as_json: bool) -> None:
     """
     from memlab.frame.labelling import read_memories
     from memlab.growth.summary import summary_of
-    from memlab.sources.opening import open_source
+    from memlab.sources.opening import open_source, settings_of
 
     path = store_or_bundled(store)
     if (inside := _stores_inside(path)) is not None:
@@ -43,11 +43,11 @@ def show(store: Path | None, threshold: int, as_json: bool) -> None:
         return
     memories, source = read_memories(path), open_source(path)
     about = source.about() if isinstance(source, Telling) else None
-    arrays = memories.arrays
+    arrays, settings = memories.arrays, settings_of(source)
     summary = summary_of(
         arrays,
         now=moment_for(store, arrays.last_at),
-        threshold=threshold,
+        threshold=settings.keep_recent if threshold is None else threshold,
         token_rule=memories.token_rule,
     )
     if as_json:
@@ -55,7 +55,9 @@ def show(store: Path | None, threshold: int, as_json: bool) -> None:
         print_json({"store": str(path), "summary": summary, **told})
         return
     also = [] if about is None else ["", *str(about).splitlines()]
-    print_lines(str(path), *str(summary).splitlines(), *also, "", *_next_lines(store))
+    heavy = 2 * summary.boot.load_bearing.tokens > summary.boot.tokens
+    lines = _next_lines(store, settings, heavy=heavy)
+    print_lines(str(path), *str(summary).splitlines(), *also, "", *lines)
 
 
 def _stores_inside(path: "Path | Source") -> "Inventory | None":
@@ -72,11 +74,14 @@ def _stores_inside(path: "Path | Source") -> "Inventory | None":
     return found
 
 
-def _next_lines(store: Path | None) -> list[str]:
+def _next_lines(store: Path | None, settings: Settings, *, heavy: bool) -> list[str]:
+    """Say what to run next; of a floor that weighs more than half, how it could come down."""
     if store is None:
         return ["this is the bundled example; next: memlab show STORE with a store of yours"]
     name = shlex.quote(str(store))
-    return [
-        f"next: memlab size {name}    which keep_recent, with evidence",
-        f"      memlab compact {name} --keep-recent 50    what a cap would do; deletes nothing",
-    ]
+    lines = [f"next: memlab size {name}    which keep_recent, with evidence"]
+    if settings.policy is not None:
+        lines.append(f"      memlab compact {name}    what the remembered policy would delete")
+    if heavy:
+        lines.append(f"      memlab floor {name}    what no cap brings down, and what could")
+    return lines

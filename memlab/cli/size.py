@@ -1,6 +1,7 @@
 """``memlab size``: which keep_recent, with evidence."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from memlab.sizing import Advice
+    from memlab.sources.base import Source
+
+TARGET: Final = 0.9
+"""The share of references to serve where nobody has said one."""
 
 AROUND: Final = (0, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000)
 """Caps that the table shows beside those of the answer."""
@@ -34,9 +39,8 @@ AROUND: Final = (0, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_0
 @click.option(
     "--target",
     type=SHARE,
-    default=0.9,
-    show_default=True,
-    help="The share of later references that should find their memory.",
+    help="The share of later references that should find their memory.  [default: what "
+    f"memlab.toml remembers, else {TARGET}]",
 )
 @click.option(
     "--token-budget",
@@ -54,46 +58,85 @@ AROUND: Final = (0, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_0
 @click.option(
     "--only-log", is_flag=True, help="Leave aside what the store itself says; the log is all."
 )
+@click.option(
+    "--save", is_flag=True, help="Remember the number and what it rests on in memlab.toml."
+)
 @json_option
+@click.pass_context
 def size(
+    ctx: click.Context,
     store: Path | None,
-    target: float,
+    target: float | None,
     token_budget: int | None,
     log_file: Path | None,
     only_log: bool,
+    save: bool,
     as_json: bool,
 ) -> None:
     """Recommend a keep_recent for STORE from what was referred to later.
 
     A store with few references of its own is sized by those of other projects. Without STORE, the
-    bundled two years. The store is only read.
+    bundled two years. The store is only read; target, budget and log that memlab.toml beside it
+    remembers are used where none are given.
 
     \b
     memlab size memory.db
-    memlab size memory.db --target 0.95 --token-budget 20000
+    memlab size memory.db --target 0.95 --token-budget 20000 --save
     memlab size memory.db --log reads.csv
     """  # noqa: D301 - \b keeps the lines below it apart
-    if only_log and log_file is None:
-        raise click.UsageError("--only-log needs --log FILE")
-    from memlab.evidence.past import load_past
-    from memlab.evidence.reads import read_access_log
+    from memlab.evidence.chances import reading_chances
+    from memlab.evidence.law import DEFAULT_CONFIDENCE
+    from memlab.evidence.past import load_past, present_rows
+    from memlab.evidence.reads import read_access_log, remembered_reads
     from memlab.evidence.references import references_and_counts
     from memlab.sizing import advise, prepare_sizing
     from memlab.sizing.backtest import backtest_table
+    from memlab.sources.opening import open_source, settings_of
 
+    if save and store is None:
+        raise click.UsageError("--save needs a STORE to remember the number of")
     path = store_or_bundled(store)
-    frame = load_past(path)
-    log = read_access_log(log_file) if log_file else None
+    source = open_source(path)
+    settings = settings_of(source)
+    if only_log and log_file is None and not settings.log:
+        raise click.UsageError("--only-log needs --log FILE")
+    target = settings.target or TARGET if target is None else target
+    token_budget = settings.token_budget if token_budget is None else token_budget
+    frame = load_past(source)
+    log = read_access_log(log_file) if log_file else remembered_reads(settings)
     references, counts = references_and_counts(
         frame, log, only_log=only_log, now=None if log is None else now_utc()
     )
-    sizing = prepare_sizing(frame, references)
+    chances = None
+    if log is not None:
+        ours = log[log["memory_id"].isin(frame["memory_id"]) & (log["at"] <= now_utc())]
+        chances = reading_chances(present_rows(frame), ours)
+    confidence = settings.confidence or DEFAULT_CONFIDENCE
+    sizing = prepare_sizing(frame, references, confidence=confidence)
     advice = advise(sizing, target=target, token_budget=token_budget)
     caps = sizing.at(caps_around(advice, now=cap_now(path)))
     backtest = backtest_table(sizing.cuts, target)
     if as_json:
-        print_json(as_object(path, advice, counts, caps, backtest))
-        return
+        told = {} if chances is None else {"chances": chances.value_counts(sort=False).to_dict()}
+        print_json(as_object(path, advice, counts, caps, backtest) | told)
+    else:
+        named = log_file or next(iter(settings.log), None)
+        by_log = log_lines(log, counts, chances)
+        _print_all(path, advice, counts, caps, backtest, by_log=by_log, log_file=named)
+    if save:
+        ctx.exit(_save(source, advice, log_file))
+
+
+def _print_all(
+    path: Path,
+    advice: "Advice",
+    counts: "pd.DataFrame",
+    caps: "pd.DataFrame",
+    backtest: "pd.DataFrame",
+    *,
+    by_log: list[str],
+    log_file: Path | None,
+) -> None:
     print_lines(
         f"{path}:",
         *str(advice).splitlines(),
@@ -102,10 +145,34 @@ def size(
         "",
         *track_record(backtest),
         reference_counts(counts),
-        *log_lines(log, counts),
+        *by_log,
         "",
         *next_lines(path, advice, log_file),
     )
+
+
+def _save(source: "Source", advice: "Advice", log_file: Path | None) -> int:
+    """Remember the recommended cap and what it rests on; return the exit code."""
+    from memlab.remembering import remember
+
+    name = shlex.quote(source.name)
+    if advice.keep_recent is None:
+        click.echo("nothing was remembered: there is no number to remember", err=True)
+        return 1
+    chosen: dict[str, Any] = {
+        "policy": {"name": "recent", "keep": advice.keep_recent},
+        "target": advice.target,
+    }
+    if advice.token_budget is not None:
+        chosen["token_budget"] = advice.token_budget
+    if log_file is not None:
+        chosen["log"] = log_file
+    file = remember(source, chosen)
+    click.echo(
+        f"\nremembered in {file}; memlab compact {name} goes by it",
+        err=True,
+    )
+    return 0
 
 
 def as_object(path: Path, advice: "Advice", *frames: "pd.DataFrame") -> dict[str, Any]:

@@ -57,16 +57,19 @@ def reference_counts(counts: "pd.DataFrame") -> str:
     return f"references: {found or 'none'}" + (f"; not counted: {left_out}" if left_out else "")
 
 
-def log_lines(log: "pd.DataFrame | None", counts: "pd.DataFrame") -> list[str]:
-    """Say what an access log held that is no read of this store."""
+def log_lines(
+    log: "pd.DataFrame | None", counts: "pd.DataFrame", chances: "pd.Series | None"
+) -> list[str]:
+    """Say what an access log says of this store's memories, and what in it is no read of them."""
+    from memlab.evidence.chances import describe_chances
     from memlab.evidence.reads import describe_log
 
-    if log is None:
+    if log is None or chances is None:
         return []
     unknown = counts["dangling"]["log"]
     if unknown and unknown == len(log):
         return ["the log: not one line names a memory of this store; is it another store's log?"]
-    return describe_log(log)
+    return [f"by the log: {describe_chances(chances)}", *describe_log(log)]
 
 
 def command_for(path: Path, advice: "Advice") -> str | None:

@@ -72,18 +72,20 @@ def archive(
     else:
         for entry in archived_plans(store):
             state = "applied" if entry.finished_at else "CUT SHORT"
-            print_lines(
-                f"{entry.digest[:12]}  {entry.archived_at:%Y-%m-%d %H:%M}  {state}  "
-                f"{entry.memories:,} memories, {entry.restored:,} restored"
-            )
+            what = f"{entry.memories:,} memories, {entry.restored:,} restored"
+            if not entry.memories:
+                what = "superseded memories, deleted none"
+            print_lines(f"{entry.digest[:12]}  {entry.archived_at:%Y-%m-%d %H:%M}  {state}  {what}")
 
 
 def _table(found: "pd.DataFrame") -> Table:
     """List archived rows so that one line is one row, whatever stands in it."""
     shown = found.assign(digest=found["digest"].str[:12]).astype(object)
+    if shown["namespace"].isna().all():
+        shown = shown.drop(columns="namespace")
     rows = shown.where(shown.notna(), "").itertuples(index=False, name=None)
     cells = [tuple(c if isinstance(c, int) else str(c) for c in row) for row in rows]
-    return Table("", tuple(found.columns), cells)
+    return Table("", tuple(shown.columns), cells)
 
 
 @click.command("space", short_help="Show where the bytes are.")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from memlab.compaction.receipts import Receipt
     from memlab.compaction.reclaim import Space, Vacuumed, space, vacuum
     from memlab.compaction.restoring import restore
+    from memlab.compaction.superseding import plan_supersession
 
 __all__ = [
     "CapEffect",
@@ -36,6 +37,7 @@ __all__ = [
     "export_archived",
     "finish",
     "plan",
+    "plan_supersession",
     "restore",
     "space",
     "survivors",
@@ -53,5 +55,6 @@ __getattr__, __dir__ = lazy_names(
         "receipts": "Receipt",
         "reclaim": "Space Vacuumed space vacuum",
         "restoring": "restore",
+        "superseding": "plan_supersession",
     },
 )

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from memlab.arguments import expect
 from memlab.clock import moment_or_now
+from memlab.compaction import superseding
 from memlab.compaction.locating import Located, locate, some_of
 from memlab.compaction.plans import KeptMemory, Plan, PlannedMemory
 from memlab.compaction.receipts import Receipt
@@ -60,9 +61,10 @@ def apply(
 ) -> Receipt:
     """Carry out a plan: archive what it deletes, delete it, verify.
 
-    The copies are committed and synced before the deletion commits, so that being stopped at any
-    moment leaves a memory too many, never one too few. Applying the same plan again then finishes
-    it.
+    A plan that supersedes deletes nothing: the archive keeps the plan, which says how to take it
+    back. The copies are committed and synced before the deletion commits, so that being stopped at
+    any moment leaves a memory too many, never one too few. Applying the same plan again then
+    finishes it.
 
     Parameters
     ----------
@@ -87,10 +89,10 @@ def apply(
     AlreadyAppliedError
         When the plan was applied before.
     CompactionError
-        When the plan names a load-bearing memory, or the deletion would have touched others than
-        the plan's. Nothing is deleted.
+        When the plan deletes a load-bearing memory, or others than the plan's would have been
+        touched. Nothing is deleted.
     PlanError
-        When memlab 0.1.0 wrote the plan.
+        When memlab 0.1.0 wrote the plan, or it both deletes and supersedes.
     ArchiveError
         When the memories cannot be archived. Nothing is deleted.
     UnsafeDeletionError
@@ -102,15 +104,20 @@ def apply(
     _check_format(plan)
     source = open_source(plan.store if store is None else store)
     moment = moment_or_now(now, call="memlab.apply")
-    if not plan.memories:
+    if plan.is_empty:
         with source.changing():
             return receipt_of(plan, source, moment, archived=False)
-    with source.changing() as writer:
-        watch(ApplyStep.LOCKED)
-        _archive_and_delete(writer, source, plan, moment, watch)
+    if plan.supersedes:
+        _supersede(source, plan, moment, watch)
+    else:
+        with source.changing() as writer:
+            watch(ApplyStep.LOCKED)
+            _archive_and_delete(writer, source, plan, moment, watch)
     watch(ApplyStep.COMMITTED)
-    done = f"{len(plan.memories):,} memories were deleted from {source.name} and are archived"
-    with said_to_be_done(done), open_archive(archive_at(source)) as archive:
+    with (
+        said_to_be_done(f"{_done_to(plan)} in {source.name}"),
+        open_archive(archive_at(source)) as archive,
+    ):
         archive.finish(plan.digest, moment)
     watch(ApplyStep.RECORDED)
     return receipt_of(plan, source, moment, archived=True)
@@ -147,8 +154,14 @@ def record_finished(reader: Reader, source: Source, archive: Archive, now: datet
     Whoever holds the store's write lock knows that no apply is under way.
     """
     for entry in archive.entries():
-        if entry.finished_at is None and _located(reader, source, archive, entry).gone:
+        if entry.finished_at is None and _is_carried_out(reader, source, archive, entry):
             archive.finish(entry.digest, now)
+
+
+def _is_carried_out(reader: Reader, source: Source, archive: Archive, entry: Entry) -> bool:
+    if entry.memories:
+        return _located(reader, source, archive, entry).gone
+    return superseding.is_carried_out(reader, source, plan_in(archive, entry))
 
 
 @contextmanager
@@ -176,7 +189,14 @@ def receipt_of(plan: Plan, source: Source, now: datetime, *, archived: bool) -> 
         boot_before=plan.boot_before,
         boot_after=plan.boot_after,
         token_rule=plan.token_rule,
+        superseded=len(plan.supersedes),
     )
+
+
+def _done_to(plan: Plan) -> str:
+    if plan.supersedes:
+        return f"{len(plan.supersedes):,} memories are superseded"
+    return f"{len(plan.memories):,} memories are deleted and archived"
 
 
 def _check_format(plan: Plan) -> None:
@@ -184,6 +204,11 @@ def _check_format(plan: Plan) -> None:
         raise PlanError(
             f"plan {plan.digest[:12]} was made by memlab 0.1.0, whose fingerprints are of another "
             "kind; nothing was deleted: make a new plan with memlab compact, and review that"
+        )
+    if plan.memories and plan.supersedes:
+        raise PlanError(
+            f"plan {plan.digest[:12]} both deletes and supersedes; nothing was changed: make one "
+            "plan for each"
         )
 
 
@@ -214,6 +239,30 @@ def _archive_and_delete(
                 with suppress(MemlabError):
                     archive.forget(plan.digest)
             raise
+
+
+def _supersede(source: Source, plan: Plan, now: datetime, watch: Watch) -> None:
+    """Do all of :func:`apply` that happens under the store's write lock, where nothing goes."""
+    with superseding.opened_for_links(source) as writer:
+        watch(ApplyStep.LOCKED)
+        place = archive_at(source)
+        if not is_begun(place):  # what is refused leaves nothing behind
+            superseding.check_fresh(writer, source, plan)
+        with create_archive(place) as archive:
+            if _went_on(writer, source, archive, plan, watch):
+                return
+            record_finished(writer, source, archive, now)
+            named = Apply(plan.digest, plan.policy, plan.made_at, 0, plan.to_json().encode())
+            with archive.copying(named, (), at=now):
+                watch(ApplyStep.COPIED)
+            watch(ApplyStep.ARCHIVED)
+            try:
+                superseding.supersede(writer, source, plan)
+                watch(ApplyStep.VERIFIED)
+            except BaseException:
+                with suppress(MemlabError):
+                    archive.forget(plan.digest)
+                raise
 
 
 def _copies(reader: Reader, plan: Plan) -> Iterator[Archived]:
@@ -247,9 +296,10 @@ def _went_on(writer: Writer, source: Source, archive: Archive, plan: Plan, watch
         restored = f", {entry.restored:,} of them restored since" if entry.restored else ""
         raise AlreadyAppliedError(
             f"plan {plan.digest[:12]} was applied on {entry.finished_at:%Y-%m-%d %H:%M} UTC: "
-            f"{entry.memories:,} memories deleted and archived in {archive.path}{restored}; make a "
-            "new plan"
+            f"{_done_to(plan)} in {archive.path}{restored}; make a new plan"
         )
+    if plan.supersedes:
+        return superseding.is_carried_out(writer, source, plan)
     located = _located(writer, source, archive, entry)
     if located.gone:
         return True
@@ -312,7 +362,7 @@ def _checked_by_the_predicate(source: Source, plan: Plan) -> Callable[[Key, byte
         facts, named = source.facts_of(record), planned[key]
         if fingerprint_of(record) != named.fingerprint:
             return record
-        if _is_load_bearing(facts):
+        if _is_load_bearing(facts, source.protected):
             raise CompactionError(
                 f"plan {plan.digest[:12]} names {facts.memory_id!r}, which is load-bearing; "
                 "nothing was deleted: make a new plan"
@@ -327,8 +377,8 @@ def _checked_by_the_predicate(source: Source, plan: Plan) -> Callable[[Key, byte
     return check
 
 
-def _is_load_bearing(facts: Facts) -> bool:
+def _is_load_bearing(facts: Facts, protected: frozenset[str]) -> bool:
     try:
-        return is_load_bearing_stored(facts.kind, facts.tags_json)
+        return is_load_bearing_stored(facts.kind, facts.tags_json, protected)
     except ValueError:
         return True

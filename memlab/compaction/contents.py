@@ -19,6 +19,7 @@ from memlab.compaction.plans import Plan
 from memlab.compaction.receipts import Receipt
 from memlab.errors import ArchiveError
 from memlab.files import whole_file
+from memlab.items import strings_of
 from memlab.sources.base import Key, Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
 from memlab.sources.tables import SCHEMA, TEXT
@@ -29,8 +30,11 @@ from memlab.store.archive_place import archive_errors
 EXPORTS: Final = (".jsonl", ".parquet")
 
 _HEAD: Final = ("digest", "archived_at", "restored_at", "reason")
-_LISTED: Final = (*_HEAD, col.POSITION, col.MEMORY_ID, col.KIND, col.TITLE, col.CREATED_AT)
-_SEARCHED: Final = (col.MEMORY_ID, col.TITLE, col.BODY, "tags_json")
+_LISTED: Final = (
+    *(*_HEAD, col.POSITION, col.MEMORY_ID, col.KIND, col.TITLE, col.CREATED_AT, col.NAMESPACE),
+)
+_TAGS: Final = "tags_json"
+_SEARCHED: Final = (col.MEMORY_ID, col.TITLE, col.BODY, _TAGS)
 _RECORD: Final = "record"
 _PARQUET: Final = pa.schema(
     [
@@ -58,7 +62,7 @@ def archived_plans(store: SourceLike) -> list[Entry]:
 
 
 def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
-    """Return the last plan that was applied to a store, with its receipt; None without one.
+    """Return the last plan that deleted from a store, with its receipt; None without one.
 
     What a runtime deleted by itself was no plan.
 
@@ -75,7 +79,7 @@ def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
     source = open_source(store)
 
     def read(archive: Archive) -> tuple[Plan, Receipt] | None:
-        finished = [entry for entry in archive.entries() if entry.finished_at and entry.planned]
+        finished = [e for e in archive.entries() if e.finished_at and e.planned and e.memories]
         if not finished:
             return None
         plan = plan_in(archive, finished[-1])
@@ -105,7 +109,8 @@ def archived_rows(
     -------
     DataFrame
         ``digest``, ``archived_at``, ``restored_at``, ``reason``, ``position``, ``memory_id``,
-        ``kind``, ``title``, ``created_at``. What cannot be read is missing.
+        ``kind``, ``title``, ``created_at``, ``namespace``. What cannot be read is missing, and so
+        is a namespace where a memory has none.
 
     Raises
     ------
@@ -116,7 +121,7 @@ def archived_rows(
 
     def read(archive: Archive) -> pd.DataFrame:
         lines = [
-            (*head, *(row[name] for name in _LISTED[len(_HEAD) :]))
+            (*head, *(row.get(name) for name in _LISTED[len(_HEAD) :]))
             for heads, table, _ in _found(source, archive, digest, search)
             for head, row in zip(heads, table.to_pylist(), strict=True)
         ]
@@ -258,9 +263,19 @@ def _found(
 
 def _matching(table: Any, search: str) -> list[int]:
     """Return the places of rows that have a text in one of their columns."""
-    lowered = [pc.utf8_lower(table[name].cast(TEXT)) for name in _SEARCHED]
+    texts = {name: table[name].cast(TEXT) for name in _SEARCHED}
+    texts[_TAGS] = pa.array([_in_words(tags) for tags in texts[_TAGS].to_pylist()], TEXT)
+    lowered = [pc.utf8_lower(text) for text in texts.values()]
     hits = [pc.match_substring(each, search.lower()).to_pylist() for each in lowered]
     return [place for place, found in enumerate(zip(*hits, strict=True)) if any(found)]
+
+
+def _in_words(tags_json: str | None) -> str | None:
+    """Return stored tags as they read, whatever JSON has escaped in them."""
+    try:
+        return None if tags_json is None else "\n".join(strings_of(tags_json))
+    except ValueError:
+        return tags_json
 
 
 def _write_jsonl(draft: Path, found: Iterator[_Found]) -> int:

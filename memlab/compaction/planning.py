@@ -76,7 +76,12 @@ def plan(source: SourceLike, policy: Policy, *, now: datetime | None = None) -> 
 def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime) -> Plan:
     """Decide, and take the evidence that it is still so, from one moment of the store."""
     with_body = any(step.reads_bodies for step in policy.steps)
-    frame = frame_of(reader.batches(with_body=with_body), name=source.name, with_body=with_body)
+    frame = frame_of(
+        reader.batches(with_body=with_body),
+        name=source.name,
+        with_body=with_body,
+        protected=source.protected,
+    )
     if any(step.learns for step in policy.steps):
         policy = policy.after(past_of(frame, deletions_of(source)))
     decided = decide(frame, policy, now=now)
@@ -88,7 +93,7 @@ def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime) -> P
         made_at=now,
         policy=as_data(policy),
         token_rule=str(frame.attrs[col.TOKEN_RULE]),
-        groups=_groups(frame, decided),
+        groups=groups_of(frame, decided),
         memories=_planned(reader, frame, deleted, decided[col.REASON]),
         kept=tuple(
             KeptMemory(key, memory_id, fingerprint_of(source.lasting(record)))
@@ -137,7 +142,7 @@ def _planned(
     )
 
 
-def _groups(frame: pd.DataFrame, decided: pd.DataFrame) -> tuple[Group, ...]:
+def groups_of(frame: pd.DataFrame, decided: pd.DataFrame) -> tuple[Group, ...]:
     """Count every memory in one group; a grouping of pandas takes ten times as long."""
     superseded, load_bearing = ~frame[col.ACTIVE], frame[col.LOAD_BEARING]
     labels = (PRUNABLE, LOAD_BEARING, SUPERSEDED)

@@ -32,6 +32,9 @@ from memlab.text import Sheet, Shown, Table
 LISTED: Final = 10
 """How many memories a printed plan lists; the others are counted."""
 
+_LISTED: Final = ("groups", "memories", "kept", "supersedes")
+"""Fields that a plan's file lists one line each."""
+
 LOAD_BEARING: Final = "load-bearing"
 PRUNABLE: Final = "prunable"
 SUPERSEDED: Final = "superseded"
@@ -87,6 +90,34 @@ class KeptMemory(NamedTuple):
     fingerprint: str
 
 
+class PlannedLink(NamedTuple):
+    """A load-bearing memory for which a plan lets another stand; it stays in the store.
+
+    Attributes
+    ----------
+    key, position, memory_id, kind, title, reason, tokens, fingerprint
+        As for `PlannedMemory`.
+    by_key : int or str
+        The store's own address of the memory that will stand for it.
+    by_memory_id : str
+        Its id.
+    by_fingerprint : str
+        Of its record.
+    """
+
+    key: int | str
+    position: int
+    memory_id: str
+    kind: str
+    title: str
+    reason: str
+    tokens: int
+    fingerprint: str
+    by_key: int | str
+    by_memory_id: str
+    by_fingerprint: str
+
+
 class Group(NamedTuple):
     """Memories that share what happens to them and why.
 
@@ -112,7 +143,7 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Plan(Shown):
-    """What a policy would delete from a store. Printing it is the dry run.
+    """What a policy would delete from a store, or supersede in it. Printing it is the dry run.
 
     Parameters
     ----------
@@ -130,6 +161,9 @@ class Plan(Shown):
         What it deletes, in order of position.
     kept : tuple of KeptMemory
         The prunable memories that it keeps, in order of position.
+    supersedes : tuple of PlannedLink
+        The load-bearing memories for which it lets others stand, in order of position. A plan
+        deletes or supersedes, never both.
     format : int
         1 for a plan that memlab 0.1.0 wrote: it can be looked at, and no longer be applied.
     """
@@ -141,6 +175,7 @@ class Plan(Shown):
     groups: tuple[Group, ...]
     memories: tuple[PlannedMemory, ...]
     kept: tuple[KeptMemory, ...]
+    supersedes: tuple[PlannedLink, ...] = ()
     format: int = FORMAT
 
     def __hash__(self) -> int:
@@ -153,8 +188,9 @@ class Plan(Shown):
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the memories decided on: those that it deletes and the prunable ones kept."""
-        decided: list[PlannedMemory | KeptMemory] = [*self.memories, *self.kept]
+        """SHA-256 of the memories decided on: deleted, superseded, and prunable ones kept."""
+        decided: list[PlannedMemory | KeptMemory | PlannedLink]
+        decided = [*self.memories, *self.kept, *self.supersedes]
         text = "\n".join(f"{json.dumps(each.key)} {each.fingerprint}" for each in decided)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -181,7 +217,19 @@ class Plan(Shown):
     @property
     def boot_after(self) -> Size:
         """What that would be afterwards."""
-        return _total(g for g in self.groups if g.label != SUPERSEDED and not g.deleted)
+        left = _total(g for g in self.groups if g.label != SUPERSEDED and not g.deleted)
+        less = self.superseded
+        return Size(left.memories - less.memories, left.tokens - less.tokens)
+
+    @property
+    def superseded(self) -> Size:
+        """What it takes out of the boot context and leaves in the store."""
+        return Size(len(self.supersedes), sum(link.tokens for link in self.supersedes))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing in it to carry out."""
+        return not self.memories and not self.supersedes
 
     @property
     def floor(self) -> Size:
@@ -195,7 +243,7 @@ class Plan(Shown):
         terminal of whoever reviews the file.
         """
         content = self._content()
-        listed = ("groups", "memories", "kept")
+        listed = [name for name in _LISTED if name in content]
         head = {"memlab_plan": FORMAT, "digest": self.digest}
         head |= {name: value for name, value in content.items() if name not in listed}
         parts = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in head.items()]
@@ -225,6 +273,7 @@ class Plan(Shown):
                 groups=tuples_of(known, "groups", Group),
                 memories=tuples_of(known, "memories", PlannedMemory),
                 kept=tuples_of(known, "kept", KeptMemory),
+                supersedes=tuples_of({"supersedes": []} | known, "supersedes", PlannedLink),
                 format=content["memlab_plan"],
             )
         if plan.format == FIRST_FORMAT:
@@ -239,19 +288,28 @@ class Plan(Shown):
     def sheet(self) -> Sheet:
         """Return what is printed."""
         floor = self.floor
+        does = ("deletes", share(self.deletes, self.total))
+        if self.supersedes:
+            does = ("supersedes", f"{share(self.superseded, floor)}; it deletes nothing")
         facts = [
             ("policy", in_words(self.policy)),
             ("made", minute(self.made_at)),
-            ("deletes", share(self.deletes, self.total)),
+            does,
             ("floor", f"{counted(floor.memories, 'load-bearing ')}, {floor.tokens:,} tokens"),
             (start_words(self.store), change(self.boot_before, self.boot_after)),
             ("tokens", self.token_rule),
         ]
+        if self.supersedes:
+            return Sheet(self._title, facts, [_links_table(self.supersedes)])
         tables = [_groups_table("deletes", [group for group in self.groups if group.deleted])]
         tables += [_groups_table("keeps", [group for group in self.groups if not group.deleted])]
         if self.memories:
             tables.append(self._listing())
-        return Sheet(f"plan {self.digest[:12]} for {self.store}", facts, tables)
+        return Sheet(self._title, facts, tables)
+
+    @property
+    def _title(self) -> str:
+        return f"plan {self.digest[:12]} for {self.store}"
 
     def _listing(self) -> Table:
         """List the oldest and the newest that it deletes, and say how many lie between."""
@@ -269,6 +327,7 @@ class Plan(Shown):
         )
 
     def _content(self) -> dict[str, Any]:
+        links = [link._asdict() for link in self.supersedes]
         return {
             "store": self.store,
             "made_at": self.made_at.isoformat(),
@@ -277,6 +336,7 @@ class Plan(Shown):
             "groups": [group._asdict() for group in self.groups],
             "memories": [memory._asdict() for memory in self.memories],
             "kept": [memory._asdict() for memory in self.kept],
+            **({"supersedes": links} if links else {}),
         }
 
 
@@ -296,4 +356,15 @@ def _groups_table(heading: str, groups: list[Group]) -> Table:
         ("label", "kind", "reason", "memories", "tokens"),
         [(g.label, g.kind, g.reason, g.memories, g.tokens) for g in groups],
         "" if groups else "nothing",
+    )
+
+
+def _links_table(links: tuple[PlannedLink, ...]) -> Table:
+    costliest = sorted(links, key=lambda link: -link.tokens)
+    hidden = len(links) - LISTED
+    return Table(
+        "what it supersedes, the costliest first",
+        ("tokens", "reason", "id", "superseded by", "title"),
+        [(m.tokens, m.reason, m.memory_id, m.by_memory_id, m.title) for m in costliest[:LISTED]],
+        f"and {hidden:,} more, all in the plan's supersedes" if hidden > 0 else "",
     )

@@ -42,6 +42,8 @@ class Receipt(Shown):
         When it was decided and when it was done.
     deleted : int
         How many memories.
+    superseded : int
+        For how many another memory stands now.
     boot_before, boot_after : Size
         The boot context as the plan saw it.
     token_rule : str
@@ -58,6 +60,7 @@ class Receipt(Shown):
     boot_before: Size
     boot_after: Size
     token_rule: str
+    superseded: int = 0
 
     def __hash__(self) -> int:
         return hash((self.digest, self.applied_at))
@@ -103,6 +106,7 @@ class Receipt(Shown):
                 boot_before=tuple_of(field_of(content, "boot_before", dict), Size),
                 boot_after=tuple_of(field_of(content, "boot_after", dict), Size),
                 token_rule=field_of(content, "token_rule", str),
+                superseded=field_of({"superseded": 0} | content, "superseded", int),
             )
 
     def sheet(self) -> Sheet:
@@ -110,7 +114,9 @@ class Receipt(Shown):
         facts = [
             ("policy", in_words(self.policy)),
             ("applied", minute(self.applied_at)),
-            ("deleted", counted(self.deleted)),
+            ("superseded", counted(self.superseded))
+            if self.superseded
+            else ("deleted", counted(self.deleted)),
             (start_words(self.store), change(self.boot_before, self.boot_after)),
             ("archive", self.archive or "none: there was nothing to delete"),
         ]

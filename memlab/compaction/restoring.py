@@ -9,7 +9,8 @@ from typing import Self
 
 from memlab.arguments import expect, texts
 from memlab.clock import moment_or_now
-from memlab.compaction.applying import record_finished, said_to_be_done
+from memlab.compaction import superseding
+from memlab.compaction.applying import plan_in, record_finished, said_to_be_done
 from memlab.compaction.locating import locate, some_of
 from memlab.compaction.receipts import Receipt
 from memlab.errors import ArchiveError
@@ -67,8 +68,9 @@ def restore(
 ) -> "Restored":
     """Put archived memories back: the same bytes, at the same place.
 
-    Memories that are in the store as they were archived are left alone, so restoring twice restores
-    0. What the store kept beside a memory comes back with it.
+    What a plan superseded is loaded again then; it was never away. Memories that are in the store
+    as they were archived are left alone, so restoring twice restores 0. What the store kept beside
+    a memory comes back with it.
 
     Parameters
     ----------
@@ -106,6 +108,8 @@ def restore(
     moment = moment_or_now(now, call="memlab.restore")
     digest, source = _meant(receipt, store)
     with open_archive(archive_at(source)) as archive:
+        if not archive.entry(digest).memories:
+            return Restored(_take_back(source, archive, digest, ids, into))
         if into is not None:
             return Restored(_restore_into(source, archive, digest, ids, Path(into)))
         with source.changing() as writer:
@@ -128,6 +132,24 @@ def restore(
             archive.mark_restored(entry.digest, unmarked, moment)
     watch(RestoreStep.RECORDED)
     return Restored(back, len(left_out))
+
+
+def _take_back(
+    source: Source,
+    archive: Archive,
+    digest: str,
+    ids: Collection[str] | None,
+    into: str | Path | None,
+) -> int:
+    """Take back a plan that superseded memories and deleted none."""
+    plan = plan_in(archive, archive.entry(digest))
+    if into is not None:
+        raise ArchiveError(
+            f"plan {plan.digest[:12]} deleted nothing that a new file could be made of; restore "
+            "without one"
+        )
+    with superseding.opened_for_links(source) as writer:
+        return superseding.take_back(writer, source, plan, ids)
 
 
 class _Records:

@@ -120,6 +120,8 @@ def deletions_of(
     def deleted(archive: Archive) -> list[Deletion]:
         deletions = []
         for entry in archive.entries():
+            if not entry.memories:  # a plan that superseded and deleted nothing
+                continue
             records = archive.records(entry)
             frame = frame_of(
                 source.rows_of(records, with_body=with_body or count_tokens is not None),
@@ -127,6 +129,7 @@ def deletions_of(
                 with_body=with_body,
                 on_bad_row="keep",
                 count_tokens=count_tokens,
+                protected=source.protected,
             )
             sound = frame[frame[c.PROBLEM].isna()].drop(columns=c.PROBLEM)
             moment = entry.finished_at or entry.archived_at

@@ -24,6 +24,7 @@ from memlab.errors import MemlabError
 from memlab.evidence.access_log import log_parts
 from memlab.files import read_whole
 from memlab.moments import moment_of
+from memlab.settings import Settings
 
 PASSED_OVER: Final = "passed_over"
 """Key of a log's ``attrs``: reason -> how many of its lines are no read."""
@@ -95,6 +96,29 @@ def read_access_log(path: Path | str, *, maintenance: bool = False) -> pd.DataFr
     if log.first_fault and not sum(table.num_rows for table in log.tables):
         raise MemlabError(f"{log.first_fault}; {_WANTED}")
     return log.frame(maintenance=maintenance)
+
+
+def remembered_reads(settings: Settings) -> pd.DataFrame | None:
+    """Return the reads of every access log that is remembered of a store; None without one.
+
+    Raises
+    ------
+    SettingsError
+        When one of them is not there or cannot be read; the message names the line.
+    """
+    if not settings.log:
+        return None
+    try:
+        logs = [read_access_log(path) for path in settings.log]
+    except MemlabError as error:
+        raise settings.error("log", f"{error}; or take the log out of the settings") from error
+    passed_over: Counter[str] = Counter()
+    for log in logs:
+        passed_over.update(log.attrs.get(PASSED_OVER, {}))
+    together = pd.concat(logs, ignore_index=True)
+    without_zone = sum(log.attrs.get(WITHOUT_ZONE, 0) for log in logs)
+    together.attrs = {PASSED_OVER: dict(passed_over), WITHOUT_ZONE: without_zone}
+    return together
 
 
 def apart_of(log: Path) -> Path:

@@ -104,10 +104,13 @@ def kinds_of(kinds: Coded, faults: Faults) -> npt.NDArray[np.int8]:
     return codes[kinds.codes]
 
 
-def verdicts_of(kinds: Coded, tags: Coded) -> npt.NDArray[np.bool_]:
+def verdicts_of(
+    kinds: Coded, tags: Coded, protected: frozenset[str] = frozenset()
+) -> npt.NDArray[np.bool_]:
     """Return which rows are load-bearing; so is one whose kind or tags cannot be read.
 
-    The predicate is asked once per distinct pair of kind and tags.
+    The predicate is asked once per distinct pair of kind and tags; `protected` are tags of a
+    person's own.
     """
     unreadable = (kinds.codes == _MISSING) | (tags.codes == _MISSING)
     pairs = np.where(unreadable, _MISSING, kinds.codes * len(tags.texts) + tags.codes)
@@ -118,7 +121,7 @@ def verdicts_of(kinds: Coded, tags: Coded) -> npt.NDArray[np.bool_]:
         if pair == _MISSING:
             return True
         kind, tag = divmod(pair, len(tags.texts))
-        return _verdict(kinds.texts[kind], tags.texts[tag])
+        return _verdict(kinds.texts[kind], tags.texts[tag], protected)
 
     distinct: list[int] = encoded.dictionary.to_pylist()
     verdicts, _ = interpreted(is_load_bearing, distinct, otherwise=True)

@@ -106,6 +106,7 @@ def read_memories(
             with_body=with_body,
             on_bad_row=on_bad_row,
             count_tokens=count_tokens,
+            protected=opened.protected,
         )
 
     return at_one_moment(opened, look)
@@ -118,6 +119,7 @@ def memories_of(
     with_body: bool = False,
     on_bad_row: OnBadRow = "raise",
     count_tokens: CountTokens | str | None = None,
+    protected: frozenset[str] = frozenset(),
 ) -> Memories:
     """Label rows, from a source that is open or from records in an archive.
 
@@ -129,6 +131,8 @@ def memories_of(
         Of the source, for messages.
     with_body, on_bad_row, count_tokens
         As for :func:`memlab.load`, which says what is raised.
+    protected : frozenset of str
+        Tags that make a memory load-bearing, as the source has them.
     """
     counter, rule = (None, ESTIMATE_RULE) if count_tokens is None else token_counter(count_tokens)
     tables: list[Any] = []
@@ -144,7 +148,7 @@ def memories_of(
             others.setdefault(column, []).extend(added)
     tokens = None if counter is None else np.array(counts, dtype=np.int64)
     table = _together(tables, with_body=with_body)
-    values = _labelled(table, tokens, faults)
+    values = _labelled(table, tokens, faults, protected)
     if faults and on_bad_row == "raise":
         raise _bad_row(table, faults, name)
     problems = _problems(values, faults) if on_bad_row == "keep" else None
@@ -189,7 +193,10 @@ def _counted(table: Any, counter: CountTokens) -> list[int]:
 
 
 def _labelled(
-    rows: Any, tokens: npt.NDArray[np.int64] | None, found: list[Fault]
+    rows: Any,
+    tokens: npt.NDArray[np.int64] | None,
+    found: list[Fault],
+    protected: frozenset[str],
 ) -> dict[str, npt.NDArray[Any]]:
     """Return what the rows mean, and add what is wrong with them to `found`."""
     faults = Faults(as_numbers(rows["position"]), found)
@@ -203,7 +210,7 @@ def _labelled(
     lists = {name: Coded.of(rows[f"{name}_json"]) for name in _LISTS}
     for name, coded in lists.items():
         values[name] = lists_of(f"{name}_json", coded, faults)
-    values[c.LOAD_BEARING] = verdicts_of(kinds, lists[c.TAGS])
+    values[c.LOAD_BEARING] = verdicts_of(kinds, lists[c.TAGS], protected)
     values[c.PRUNABLE] = values[c.ACTIVE] & ~values[c.LOAD_BEARING]
     return values
 

@@ -90,6 +90,7 @@ def frame_of(
     with_body: bool = False,
     on_bad_row: OnBadRow = "raise",
     count_tokens: CountTokens | str | None = None,
+    protected: frozenset[str] = frozenset(),
 ) -> pd.DataFrame:
     """Return rows as a frame, from a source that is open or from records in an archive.
 
@@ -101,6 +102,8 @@ def frame_of(
         Of the source, for messages.
     with_body, on_bad_row, count_tokens
         As for :func:`load`, which says what is raised.
+    protected : frozenset of str
+        Tags that make a memory load-bearing, as the source has them.
     """
     return frame_from(
         memories_of(
@@ -109,6 +112,7 @@ def frame_of(
             with_body=with_body,
             on_bad_row=on_bad_row,
             count_tokens=count_tokens,
+            protected=protected,
         )
     )
 

@@ -95,8 +95,8 @@ class StoreSummary(Shown):
         The boot context by :data:`PARTS`, those that are not empty.
     pace : Pace or None
         None when no prunable row was written by now.
-    forecast : Forecast
-        When the backlog passes the threshold.
+    forecast : Forecast or None
+        When the backlog passes the threshold; None where there is none.
     first_at, last_at : datetime or None
         The earliest and latest creation time.
     out_of_order : int
@@ -118,7 +118,7 @@ class StoreSummary(Shown):
     inactive: Amount
     parts: dict[str, Amount]
     pace: Pace | None
-    forecast: Forecast
+    forecast: Forecast | None
     first_at: datetime | None
     last_at: datetime | None
     out_of_order: int
@@ -132,7 +132,9 @@ class StoreSummary(Shown):
         return summary_sheet(self)
 
 
-def summarize(frame: "pd.DataFrame", *, now: datetime, threshold: int = 50) -> StoreSummary:
+def summarize(
+    frame: "pd.DataFrame", *, now: datetime, threshold: int | None = None
+) -> StoreSummary:
     """Return the headline numbers of a store.
 
     The pace is taken in windows of seven days back from `now`, up to eight of them and none that
@@ -146,8 +148,8 @@ def summarize(frame: "pd.DataFrame", *, now: datetime, threshold: int = 50) -> S
         As :func:`memlab.load` returns it.
     now : datetime
         The present, with a time zone.
-    threshold : int
-        The backlog that is still all right; more is what the forecast looks for.
+    threshold : int, optional
+        The backlog that is still all right, such as a cap; more is what the forecast looks for.
 
     Raises
     ------
@@ -158,12 +160,14 @@ def summarize(frame: "pd.DataFrame", *, now: datetime, threshold: int = 50) -> S
     return summary_of(
         arrays_of(frame),
         now=aware(now, call="memlab.summarize"),
-        threshold=whole_number("threshold", threshold),
+        threshold=None if threshold is None else whole_number("threshold", threshold),
         token_rule=str(frame.attrs.get(c.TOKEN_RULE, "")),
     )
 
 
-def summary_of(memories: Arrays, *, now: datetime, threshold: int, token_rule: str) -> StoreSummary:
+def summary_of(
+    memories: Arrays, *, now: datetime, threshold: int | None, token_rule: str
+) -> StoreSummary:
     """Return the headline numbers of memories that are no frame; see :func:`summarize`."""
     everything = np.ones(len(memories.tokens), dtype=bool)
     active, replaced = memories.active, memories.replaced
@@ -178,7 +182,9 @@ def summary_of(memories: Arrays, *, now: datetime, threshold: int, token_rule: s
         inactive=amount_of(memories, ~active & ~replaced),
         parts={part: amount for part, amount in part_amounts(memories).items() if amount.items},
         pace=pace,
-        forecast=_forecast(memories, pace, now=now, threshold=threshold),
+        forecast=(
+            None if threshold is None else _forecast(memories, pace, now=now, threshold=threshold)
+        ),
         first_at=as_moment(dated.min()) if len(dated) else None,
         last_at=memories.last_at,
         out_of_order=int((dated < np.maximum.accumulate(dated)).sum()),
@@ -294,6 +300,8 @@ def _pace_facts(summary: StoreSummary) -> list[tuple[str, str]]:
         rate = f"{pace.median:.1f} episodes a day ({pace.low:.1f} to {pace.high:.1f}"
         facts.append(("pace", f"{rate} in the last {windows})"))
     forecast = summary.forecast
+    if forecast is None:
+        return facts
     if forecast.passed_at:
         words = f"passed {forecast.threshold:,} on {forecast.passed_at:%Y-%m-%d}"
         facts.append(("backlog", words))

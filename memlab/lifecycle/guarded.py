@@ -1,17 +1,20 @@
 """The lifecycle store."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from memlab.arguments import expect, refusal, texts
-from memlab.clock import now_utc
+from memlab.clock import aware, now_utc
 from memlab.columns import AGENT_SCOPE
-from memlab.errors import CompactionError
+from memlab.errors import ArchiveError, CompactionError
 from memlab.items import MemoryItem, MemoryKind, is_load_bearing_memory
+from memlab.lifecycle.labels import TAGS, Shelves, scope_key
 from memlab.lifecycle.ranking import Capacity
+from memlab.lifecycle.repeats import Repeats
 from memlab.lifecycle.scopes import Scopes
 from memlab.lifecycle.signals import (
     LifecycleStats,
@@ -22,17 +25,20 @@ from memlab.lifecycle.signals import (
     load_bearing,
     prepare,
     scope_fields,
-    scope_key,
     trust_of,
     values_of,
 )
 from memlab.store import ReadLog, SqliteMemoryStore
+from memlab.store.archiving import Why, archived_first, note_deleted
 from memlab.store.database import transaction
+from memlab.store.records import fill_positions
 from memlab.store.signals import HAS_SIGNALS, SIGNAL_COLUMNS
 
 if TYPE_CHECKING:
-    from memlab.policies.duplicates import NearDuplicate, TextIndex
+    from memlab.policies.duplicates import NearDuplicate
 
+SCOPE: Final = (*AGENT_SCOPE, TAGS)
+"""What scopes are made of where no capacity says it."""
 LOWEST_VALUE: Final = "lowest-value"
 EXPIRED: Final = "expired"
 NEAR_DUPLICATE: Final = "near-duplicate"
@@ -45,17 +51,28 @@ class LifecycleStore(SqliteMemoryStore):
     plain ``SqliteMemoryStore`` reads and writes the file as before. Rows written by a plain store
     have no signals: they belong to no scope and are neither capped nor expired.
 
-    Load-bearing rows are never evicted and never expire. They take up room in their scope.
+    Load-bearing rows are never evicted and never expire. They take up room in their scope. What is
+    evicted, expires or is replaced is archived beside the file first, unless that is declined;
+    ``memlab archive`` lists it and ``memlab restore`` puts it back.
+
+    Rows are deleted one by one, not by the routine that compacts a store: that one judges and
+    counts every row of the file, and a put would be as slow as the file is long. The statement
+    that deletes a row asks the same predicate about it, and is rolled back when it changes any
+    other.
 
     Parameters
     ----------
     path : str or Path
         The file, made when missing, or ``":memory:"``.
     capacity : ValueCap, optional
-        How many active rows a scope may hold and which goes first; without it nothing is capped.
+        How many active rows a scope may hold and which goes first; without it nothing is capped. A
+        put is counted against all rows that match what it was given, as BetterDB does.
     duplicates : NearDuplicate, optional
         When a row that is written replaces the one active row most similar to it, whatever its
         scope; without it none does.
+    archive : bool
+        Whether to archive what is deleted. Without it a deletion is final. A store in memory has no
+        archive.
     clock : callable, optional
         Tells the time, with a time zone, wherever no ``now`` is given.
     busy_timeout : float
@@ -81,34 +98,38 @@ class LifecycleStore(SqliteMemoryStore):
     (['m1'], {'lowest-value': 1})
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a plain store takes, and the rules
         self,
         path: str | Path,
         *,
         capacity: Capacity | None = None,
         duplicates: "NearDuplicate | None" = None,
+        archive: bool = True,
         clock: Callable[[], datetime] = now_utc,
         busy_timeout: float = 30.0,
         access_log: ReadLog | None = None,
     ) -> None:
         _expect_rules(capacity, duplicates, clock)
-        super().__init__(path, busy_timeout=busy_timeout, access_log=access_log)
+        expect(archive, bool, call="LifecycleStore", name="archive")
+        keeps = archive and str(path) != ":memory:"
+        super().__init__(path, busy_timeout=busy_timeout, access_log=access_log, archive=keeps)
         self.capacity: Final = capacity
         self.duplicates: Final = duplicates
         self._clock = clock
         self._scopes = Scopes(self.connection)
-        self._texts: TextIndex | None = None
         self._seen: tuple[int, int] | None = None
         self._failures = 0
         self._last_failure: str | None = None
+        self._repeats: Repeats | None = None
         if duplicates is not None and duplicates.threshold > 0:
-            # What makes the vectors is loaded now, not while other writers wait for the file.
-            _text_index(duplicates, []).most_similar("", "")
+            self._repeats = Repeats(self.connection, duplicates)
+        self._going: list[tuple[str, datetime]] = []
+        self._is_settled = False
         self.connection.create_function("load_bearing", 2, load_bearing, deterministic=True)
         try:
             with self._errors_in_words():
                 known = scope_fields(self.connection)
-                self._fields = (known or AGENT_SCOPE) if capacity is None else capacity.scope
+                self._fields = (known or SCOPE) if capacity is None else capacity.scope
                 if known != self._fields:
                     with transaction(self.connection):
                         prepare(self.connection, self._fields)
@@ -126,12 +147,14 @@ class LifecycleStore(SqliteMemoryStore):
         thread_id: str | None = None,
         namespace: str | None = None,
         trust: Trust | str = Trust.TRUSTED,
-    ) -> None:
+        graduated: bool = False,
+    ) -> MemoryItem:
         """Write `item` and what is known of it, then bring its scope within capacity.
 
         Item, signals and the near-duplicate it replaces are one transaction. Capacity is enforced
-        after it; a failure there is counted in :meth:`stats` and leaves the put as it is. Writing
-        an id again replaces item and signals.
+        after it. Where that fails, or the near-duplicate cannot be archived, no more is deleted; it
+        is counted in :meth:`stats` and the put stays. Writing an id again replaces item and
+        signals.
 
         Parameters
         ----------
@@ -140,17 +163,24 @@ class LifecycleStore(SqliteMemoryStore):
         ttl : timedelta or float, optional
             Time to live, or seconds of it; zero, negative or absent is durable.
         importance : float
-            In [0, 1].
+            In [0, 1] where the store has a capacity, as BetterDB wants it; else any finite number,
+            as MemForge takes it.
         agent_id, thread_id, namespace : str, optional
-            What the row belongs to. A row with none of its scope's fields is never capped.
+            What the row belongs to. A row with none of its scope's fields and tags is never capped.
         trust : Trust or str
             Who stands behind it; an untrusted row never replaces one that is trusted or approved.
+        graduated : bool
+            Whether an importance floor spares it, as MemForge does.
+
+        Returns
+        -------
+        MemoryItem
+            `item`.
 
         Raises
         ------
         ValueError
-            If `importance`, `ttl` or `trust` is out of range, or a tag that makes up the scope
-            holds a comma.
+            If `importance`, `ttl` or `trust` is out of range.
         StoreError
             When the file cannot be written; nothing is changed.
         """
@@ -158,20 +188,23 @@ class LifecycleStore(SqliteMemoryStore):
         belongs = {"agent_id": agent_id, "thread_id": thread_id, "namespace": namespace}
         for name, value in belongs.items():
             expect(value, str, call="store.put", name=name, optional=True)
+        expect(graduated, bool, call="store.put", name="graduated")
         now = self._clock()
         signals: dict[str, Any] = {
             **belongs,
-            "importance": checked_importance(importance),
+            "importance": checked_importance(importance, bounded=self.capacity is not None),
             "last_accessed_at": as_text(now),
             "expires_at": expiry_of(ttl, now),
             "trusted": trust_of(trust).rank,
+            "graduated": int(graduated),
             "scope": scope_key(self._fields, belongs, item.tags),
         }
         with self._writing():
-            self._replace_duplicate(item, signals["trusted"])
+            self._replace_duplicate(item, signals["trusted"], now)
             self._write(item, signals)
         if self.capacity is not None and signals["scope"] is not None:
             self._enforce(signals["scope"], self.capacity, now)
+        return item
 
     def get(self, memory_id: str) -> MemoryItem | None:
         """Return the item with this id; None when there is none or it has expired."""
@@ -180,34 +213,31 @@ class LifecycleStore(SqliteMemoryStore):
             return item
         return None if self._expired(" AND signal.memory_id = ?", memory_id) else item
 
-    def list_active(self, *, kind: MemoryKind | None = None) -> list[MemoryItem]:
+    def list_active(self, *, kind: MemoryKind | None = None) -> tuple[MemoryItem, ...]:
         """Return the items that no other has replaced and that have not expired."""
         items = super().list_active(kind=kind)
         expired = self._expired()
-        return [i for i in items if i.memory_id not in expired or is_load_bearing_memory(i)]
+        return tuple(i for i in items if i.memory_id not in expired or is_load_bearing_memory(i))
 
-    def supersede(self, memory_id: str, *, by_memory_id: str) -> None:
+    def supersede(self, memory_id: str, *, by_memory_id: str) -> MemoryItem:
         """Mark `memory_id` as replaced by `by_memory_id`; it leaves the count of its scope.
+
+        Returns
+        -------
+        MemoryItem
+            The item that was replaced, as it is now.
 
         Raises
         ------
         KeyError
             Naming the id that is not in the store; nothing is changed.
-        ValueError
-            When an item would replace itself.
         """
         expect(memory_id, str, call="store.supersede", name="memory_id")
-        with self._errors_in_words():
-            before = self._now_seen()
-        item = super().get(memory_id)
-        super().supersede(memory_id, by_memory_id=by_memory_id)
-        if self._seen == before and item is not None and item.is_active:
-            # One change of ours since: what is known still holds, but for this row.
-            self._seen = (before[0], before[1] + 1)
-            with self._writing():
-                self._leave_scope(memory_id)
+        with self._writing():
+            self._leave_if_active(memory_id)
+            return self._mark_superseded(memory_id, by_memory_id)
 
-    def touch(self, ids: Iterable[str], *, now: datetime) -> int:
+    def touch(self, ids: Iterable[str], *, now: datetime, graduated: bool | None = None) -> int:
         """Note that memories were used: last access and access count. An expiry stays.
 
         Parameters
@@ -215,18 +245,22 @@ class LifecycleStore(SqliteMemoryStore):
         ids : iterable of str
             Ids; those that are gone, expired or without signals are passed over.
         now : datetime
-            When they were used, with a time zone. An earlier time than the last leaves that.
+            When they were used, with a time zone. That is the last access then, even where a clock
+            that was ahead had noted a later one: so does BetterDB.
+        graduated : bool, optional
+            Whether an importance floor spares them from now on; as before where it is not given.
 
         Returns
         -------
         int
             How many were reinforced.
         """
+        expect(graduated, bool, call="store.touch", name="graduated", optional=True)
         at = as_text(now)
         reinforced = 0
         with self._writing():
             for memory_id in dict.fromkeys(texts(ids, call="store.touch", name="ids")):
-                reinforced += self._touch(memory_id, at)
+                reinforced += self._touch(memory_id, at, graduated=graduated)
         return reinforced
 
     def expire(self, now: datetime) -> int:
@@ -236,10 +270,15 @@ class LifecycleStore(SqliteMemoryStore):
         -------
         int
             How many rows were deleted.
+
+        Raises
+        ------
+        ArchiveError
+            When they cannot be archived; nothing is deleted.
         """
-        at = as_text(now)
+        aware(now, call="LifecycleStore")
         with self._writing():
-            gone = self._sweep(at)
+            gone = self._sweep(now)
             self.connection.execute(
                 "DELETE FROM memory_signals AS signal WHERE NOT EXISTS "
                 f"(SELECT 1 FROM memory_items AS item WHERE {HAS_SIGNALS})"
@@ -249,7 +288,7 @@ class LifecycleStore(SqliteMemoryStore):
     def stats(self) -> LifecycleStats:
         """Return what was evicted and why, and how full every scope is. Reads all signals."""
         with self._errors_in_words():
-            sizes = self.connection.execute(
+            written = self.connection.execute(
                 "SELECT signal.scope, count(*), sum(load_bearing(item.kind, item.tags_json)) "
                 f"FROM memory_signals AS signal JOIN memory_items AS item ON {HAS_SIGNALS} "
                 "WHERE item.superseded_by IS NULL AND signal.scope IS NOT NULL "
@@ -259,19 +298,28 @@ class LifecycleStore(SqliteMemoryStore):
                 "SELECT substr(name, 9), value FROM memory_lifecycle WHERE name GLOB 'evicted:*'"
             ).fetchall()
         slots = self.capacity.slots if self.capacity else None
+        sizes, floors = Counter[str](), Counter[str]()
+        scopes = Shelves(scope for scope, _, _ in written)
+        for labels, size, floor in written:
+            for scope in scopes.holding(labels):
+                sizes[scope] += size
+                floors[scope] += floor
         return LifecycleStats(
-            sizes={scope: size for scope, size, _ in sizes},
+            sizes=dict(sizes),
             evicted=dict(evicted),
             enforcement_failures=self._failures,
             last_failure=self._last_failure,
             floor_over_capacity={
-                scope: floor for scope, _, floor in sizes if slots is not None and floor > slots
+                scope: floor
+                for scope, floor in floors.items()
+                if slots is not None and floor > slots
             },
         )
 
     def _write(self, item: MemoryItem, signals: dict[str, Any]) -> None:
-        """Write a row and its signals, and keep count of its scope."""
-        self._forget(item.memory_id)
+        """Write a row and its signals, and keep count of its scope and of what it says."""
+        self._leave_if_active(item.memory_id)
+        self._drop_signals(item.memory_id)
         super().put(item)
         (position,) = self.connection.execute(
             "SELECT rowid FROM memory_items WHERE memory_id = ?", (item.memory_id,)
@@ -282,33 +330,72 @@ class LifecycleStore(SqliteMemoryStore):
             values_of(item, signals, position=position),
         )
         self._scopes.enter(item, signals, position)
+        if self._repeats is not None:
+            self._repeats.add(item, position)
 
-    def _forget(self, memory_id: str) -> None:
-        """Drop a row's signals and take it out of the count of its scope."""
+    def _leave_if_active(self, memory_id: str) -> None:
+        """Take a row out of its scope and out of the texts, unless it has left already."""
         counted = self.connection.execute(
             "SELECT 1 FROM memory_signals AS signal JOIN memory_items AS item "
             f"ON {HAS_SIGNALS} WHERE signal.memory_id = ? AND item.superseded_by IS NULL",
             (memory_id,),
         ).fetchone()
         if counted:
-            self._leave_scope(memory_id)
+            self._scopes.leave(memory_id)
+        if self._repeats is not None:
+            self._repeats.discard(memory_id)
+
+    def _drop_signals(self, memory_id: str) -> None:
         self.connection.execute("DELETE FROM memory_signals WHERE memory_id = ?", (memory_id,))
 
-    def _leave_scope(self, memory_id: str) -> None:
-        """Take a row that was active out of its scope and out of the texts."""
-        self._scopes.leave(memory_id)
-        if self._texts is not None:
-            self._texts.discard(memory_id)
+    def _remove(self, doomed: Sequence[str], reason: str, now: datetime) -> None:
+        """Archive rows that are not load-bearing, delete them, and count them by reason.
 
-    def _remove(self, memory_id: str, reason: str) -> None:
-        """Delete a row that is not load-bearing, and count it by reason.
+        They have left their scopes.
 
         Raises
         ------
+        ArchiveError
+            When they cannot be archived; none is deleted.
         CompactionError
-            When a trigger kept it, or changed other rows with it.
+            When a trigger kept one, or changed other rows with it.
         """
-        self._forget(memory_id)
+        if not doomed:
+            return
+        with self._copied(doomed, reason, now):
+            for memory_id in doomed:
+                self._delete(memory_id)
+        self.connection.execute(
+            "INSERT INTO memory_lifecycle VALUES ('evicted:' || ?, ?) "
+            "ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
+            (reason, len(doomed)),
+        )
+
+    @contextmanager
+    def _copied(self, doomed: Sequence[str], reason: str, now: datetime) -> Iterator[None]:
+        """Archive rows before the block deletes them, where the store archives."""
+        if self.archive is None:
+            yield
+            return
+        fill_positions(self.connection, "going", self._positions_of(doomed))
+        chosen = "rowid IN (SELECT position FROM temp.going)"
+        why = Why({"policy": "LifecycleStore", "reason": reason}, reason)
+        settle = not self._is_settled
+        with archived_first(
+            self.connection, self.archive, chosen, why, at=now, settle=settle
+        ) as digest:
+            yield
+        self._going.append((digest, now))
+        self._is_settled = True
+
+    def _positions_of(self, ids: Sequence[str]) -> Iterator[int]:
+        for memory_id in ids:
+            yield from self.connection.execute(
+                "SELECT rowid FROM memory_items WHERE memory_id = ?", (memory_id,)
+            ).fetchone()
+
+    def _delete(self, memory_id: str) -> None:
+        self._drop_signals(memory_id)
         before = self.connection.total_changes
         gone = self.connection.execute(
             "DELETE FROM memory_items WHERE memory_id = ? AND NOT load_bearing(kind, tags_json)",
@@ -320,48 +407,47 @@ class LifecycleStore(SqliteMemoryStore):
                 f"deleting {memory_id!r} deleted {gone} rows and changed {changed}; it was rolled "
                 "back: look for a trigger on memory_items in the store"
             )
-        self.connection.execute(
-            "INSERT INTO memory_lifecycle VALUES ('evicted:' || ?, 1) "
-            "ON CONFLICT (name) DO UPDATE SET value = value + 1",
-            (reason,),
-        )
 
     def _enforce(self, scope: str, capacity: Capacity, now: datetime) -> None:
         """Evict the lowest rows of a scope that holds too many; never fail the put before it."""
         try:
             with self._writing():
                 if self._scopes.count(scope) > capacity.slots:
-                    self._sweep(as_text(now))
+                    self._sweep(now)
+                lowest = []
                 while self._scopes.count(scope) > capacity.slots:
                     if (row := self._scopes.lowest(scope, capacity, now)) is None:
                         break
-                    self._remove(row.memory_id, LOWEST_VALUE)
+                    self._leave_if_active(row.memory_id)
+                    lowest.append(row.memory_id)
+                self._remove(lowest, LOWEST_VALUE, now)
         except Exception as error:  # noqa: BLE001 - the row is durable, whatever comes after it
-            self._failures += 1
-            self._last_failure = str(error) or type(error).__name__
+            self._failed(error)
 
-    def _sweep(self, at: str) -> int:
+    def _sweep(self, now: datetime) -> int:
         """Delete the rows that have expired."""
-        expired = self.connection.execute(
+        found = self.connection.execute(
             "SELECT signal.memory_id FROM memory_signals AS signal "
             f"JOIN memory_items AS item ON {HAS_SIGNALS} "
-            "WHERE signal.expires_at <= ? AND NOT load_bearing(item.kind, item.tags_json)",
-            (at,),
+            "WHERE signal.expires_at < ? AND NOT load_bearing(item.kind, item.tags_json)",
+            (as_text(now),),
         ).fetchall()
-        for (memory_id,) in expired:
-            self._remove(memory_id, EXPIRED)
+        expired = [memory_id for (memory_id,) in found]
+        for memory_id in expired:
+            self._leave_if_active(memory_id)
+        self._remove(expired, EXPIRED, now)
         return len(expired)
 
-    def _touch(self, memory_id: str, at: str) -> int:
+    def _touch(self, memory_id: str, at: str, *, graduated: bool | None) -> int:
         """Reinforce one row that is there and has not expired."""
         reinforced = self.connection.execute(
             "UPDATE memory_signals AS signal SET access_count = coalesce(access_count, 0) + 1, "
-            "last_accessed_at = max(coalesce(last_accessed_at, ''), :at) "
+            "last_accessed_at = :at, graduated = coalesce(:graduated, graduated) "
             "WHERE memory_id = :memory_id "
             f"AND EXISTS (SELECT 1 FROM memory_items AS item WHERE {HAS_SIGNALS} "
-            "AND (signal.expires_at IS NULL OR signal.expires_at > :at "
+            "AND (signal.expires_at IS NULL OR signal.expires_at >= :at "
             "OR load_bearing(item.kind, item.tags_json)))",
-            {"at": at, "memory_id": memory_id},
+            {"at": at, "memory_id": memory_id, "graduated": graduated},
         ).rowcount
         if reinforced:
             self._scopes.touch(memory_id, datetime.fromisoformat(at))
@@ -372,38 +458,31 @@ class LifecycleStore(SqliteMemoryStore):
         with self._errors_in_words():
             expired = self.connection.execute(
                 "SELECT signal.memory_id FROM memory_signals AS signal "
-                f"JOIN memory_items AS item ON {HAS_SIGNALS} WHERE signal.expires_at <= ?{also}",
+                f"JOIN memory_items AS item ON {HAS_SIGNALS} WHERE signal.expires_at < ?{also}",
                 (as_text(self._clock()), *values),
             ).fetchall()
         return {memory_id for (memory_id,) in expired}
 
-    def _replace_duplicate(self, item: MemoryItem, trusted: int) -> None:
+    def _replace_duplicate(self, item: MemoryItem, trusted: int, now: datetime) -> None:
         """Delete the row that `item` repeats, unless that one is trusted more."""
-        if self.duplicates is None or self.duplicates.threshold == 0:
+        if self._repeats is None or (found := self._repeats.replaced_by(item, trusted)) is None:
             return
-        texts = self._texts = self._texts or self._read_texts(self.duplicates)
-        texts.discard(item.memory_id)
-        if is_load_bearing_memory(item) or not item.is_active:
-            return
-        if (found := texts.most_similar(item.title, item.body)) is not None:
-            rank = self.connection.execute(
-                "SELECT signal.trusted FROM memory_signals AS signal JOIN memory_items AS item "
-                f"ON {HAS_SIGNALS} WHERE signal.memory_id = ?",
-                (found,),
-            ).fetchone()
-            if trusted >= (1 if rank is None else rank[0]):
-                self._remove(found, NEAR_DUPLICATE)
-        texts.add(item.memory_id, item.title, item.body)
+        try:
+            self._leave_if_active(found)
+            self._remove([found], NEAR_DUPLICATE, now)
+        except ArchiveError as error:  # nothing was deleted: both stay
+            self._failed(error)
+            self._forget_known()
 
-    def _read_texts(self, policy: "NearDuplicate") -> "TextIndex":
-        """Read the texts that a row may repeat: those of active rows that are not load-bearing."""
-        return _text_index(
-            policy,
-            self.connection.execute(
-                "SELECT memory_id, title, body FROM memory_items WHERE superseded_by IS NULL "
-                "AND NOT load_bearing(kind, tags_json) ORDER BY rowid"
-            ).fetchall(),
-        )
+    def _failed(self, error: Exception) -> None:
+        self._failures += 1
+        self._last_failure = str(error) or type(error).__name__
+
+    def _forget_known(self) -> None:
+        """Read again what is known of scopes and texts when it is next asked for."""
+        self._scopes.forget()
+        if self._repeats is not None:
+            self._repeats.forget()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -416,24 +495,37 @@ class LifecycleStore(SqliteMemoryStore):
         """
         try:
             with self._errors_in_words(), transaction(self.connection):
-                if self._seen != self._now_seen():
-                    self._scopes.forget()
-                    self._texts = None
+                version = self._data_version()
+                if self._seen != (version, self.connection.total_changes):
+                    self._forget_known()
                 yield
-            self._seen = self._now_seen()
         except BaseException:
-            self._seen = None
+            self._seen, self._going, self._is_settled = None, [], False
             raise
+        # The version that was read while nobody else could write: a commit since then shows.
+        self._seen = version, self.connection.total_changes
+        self._note_done()
 
-    def _now_seen(self) -> tuple[int, int]:
+    def _note_done(self) -> None:
+        """Have the archive note what was deleted; where it cannot, the next deletion does."""
+        going, self._going = self._going, []
+        try:
+            for digest, at in going:
+                if self.archive is not None:
+                    note_deleted(self.archive, digest, at=at)
+        except ArchiveError as error:
+            self._is_settled = False
+            self._failed(error)
+
+    def _data_version(self) -> int:
         (version,) = self.connection.execute("PRAGMA data_version").fetchone()
-        return version, self.connection.total_changes
+        return int(version)
 
 
 def _expect_rules(capacity: object, duplicates: object, clock: object) -> None:
     """Refuse what is no rule, by what a rule must have: no frame is loaded for that."""
     for name, rule, wanted in (
-        ("capacity", capacity, ("slots", "scope")),
+        ("capacity", capacity, ("slots", "scope", "half_life", "recency", "importance")),
         ("duplicates", duplicates, ("threshold", "vectorise")),
     ):
         fits = not isinstance(rule, type) and all(hasattr(rule, each) for each in wanted)
@@ -441,10 +533,3 @@ def _expect_rules(capacity: object, duplicates: object, clock: object) -> None:
             raise refusal(rule, name, call="LifecycleStore", name=name)
     if not callable(clock):
         raise refusal(clock, "clock", call="LifecycleStore", name="clock")
-
-
-def _text_index(policy: "NearDuplicate", rows: list[tuple[str, str, str]]) -> "TextIndex":
-    """Return an index of texts; only a store that looks for duplicates needs the modules for it."""
-    from memlab.policies.duplicates import TextIndex
-
-    return TextIndex(policy, rows)

@@ -90,10 +90,10 @@ class Tournament:
             self._free.append(leaf)
 
     def touch(self, memory_id: str, accessed: datetime) -> None:
-        """Note a later last access of a row, if it is here."""
+        """Note the last access of a row, if it is here."""
         leaf = self._leaf.get(memory_id, 0)
         if leaf and (row := self._winner[leaf]):
-            self._put(leaf, row._replace(accessed=max(row.accessed, accessed)))
+            self._put(leaf, row._replace(accessed=accessed))
 
     def lowest(self, now: datetime) -> Ranked | None:
         """Return the row that goes first at `now`, None where there is none."""
@@ -159,7 +159,7 @@ class Tournament:
         """
         older, newer = sorted((one, other), key=attrgetter("accessed", "position"))
         latest = newer.accessed.timestamp()
-        begins, ends = NEVER  # a clock behind the last access: recency stands still until then
+        begins, ends = NEVER  # before the last access, after a clock was ahead: looked at each time
         if at >= latest:
             gain = self._capacity.importance * (older.importance - newer.importance)
             if gain <= 0:

@@ -3,7 +3,7 @@
 import json
 import math
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -13,6 +13,7 @@ from typing import Any, Final
 from memlab.clock import aware
 from memlab.columns import AGENT_SCOPE
 from memlab.items import MemoryItem, is_load_bearing_stored, strings_of
+from memlab.lifecycle.labels import scope_key
 from memlab.store.signals import HAS_SIGNALS, SIGNAL_COLUMNS
 
 SCHEMA: Final = (
@@ -56,7 +57,8 @@ class LifecycleStats:
     Attributes
     ----------
     sizes : mapping of str to int
-        Active rows by scope, load-bearing ones included. A scope is its fields as JSON.
+        Active rows by scope, load-bearing ones included, for every scope that a row was written
+        with. A scope is its fields and tags as JSON. Scopes overlap, and a row counts in each.
     evicted : mapping of str to int
         Rows removed since the store began, by reason: ``lowest-value``, ``expired``,
         ``near-duplicate``.
@@ -119,34 +121,22 @@ def expiry_of(ttl: timedelta | float | None, now: datetime) -> str | None:
         ) from error
 
 
-def checked_importance(importance: float) -> float:
-    """Return importance as a float, or raise a ValueError when it is not in [0, 1]."""
-    if not _is_finite(importance) or not 0 <= importance <= 1:
-        raise ValueError(f"importance={importance!r} is not a number in [0, 1]")
+def checked_importance(importance: float, *, bounded: bool) -> float:
+    """Return importance as a float.
+
+    Raises
+    ------
+    ValueError
+        When it is not finite or, where it is `bounded`, not in [0, 1].
+    """
+    if not _is_finite(importance) or (bounded and not 0 <= importance <= 1):
+        wanted = "in [0, 1], where a capacity goes by it" if bounded else "that is finite"
+        raise ValueError(f"importance={importance!r} is not a number {wanted}")
     return float(importance)
 
 
 def _is_finite(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def scope_key(
-    fields: Iterable[str], values: Mapping[str, str | None], tags: Iterable[str]
-) -> str | None:
-    """Return the scope of a row as JSON, or None when none of the scope's fields is set.
-
-    Raises
-    ------
-    ValueError
-        If the scope is built of tags and one of them holds a comma.
-    """
-    fields = tuple(fields)
-    known: dict[str, Any] = {name: values[name] for name in fields if values.get(name) is not None}
-    if "tags" in fields:
-        if odd := [tag for tag in tags if "," in tag]:
-            raise ValueError(f"tags={odd!r}: a tag that tells scopes apart must not hold a comma")
-        known |= {"tags": ",".join(sorted(set(tags)))} if tags else {}
-    return json.dumps(known, sort_keys=True) if known or not fields else None
 
 
 def scope_fields(connection: sqlite3.Connection) -> tuple[str, ...] | None:
@@ -157,7 +147,7 @@ def scope_fields(connection: sqlite3.Connection) -> tuple[str, ...] | None:
     ).fetchone()
     if tables < 2:
         return None
-    row = connection.execute("SELECT value FROM memory_lifecycle WHERE name = 'scope'").fetchone()
+    row = connection.execute("SELECT value FROM memory_lifecycle WHERE name = 'scopes'").fetchone()
     return tuple(json.loads(row[0])) if row else None
 
 
@@ -175,8 +165,9 @@ def prepare(connection: sqlite3.Connection, fields: tuple[str, ...]) -> None:
     _adopt_positions(connection)
     _rescope(connection, fields)
     connection.execute(
-        "INSERT OR REPLACE INTO memory_lifecycle VALUES ('scope', ?)", (json.dumps(fields),)
+        "INSERT OR REPLACE INTO memory_lifecycle VALUES ('scopes', ?)", (json.dumps(fields),)
     )
+    connection.execute("DELETE FROM memory_lifecycle WHERE name = 'scope'")  # memlab 0.1.0's
 
 
 def _adopt_positions(connection: sqlite3.Connection) -> None:
@@ -203,9 +194,9 @@ def _rescope(connection: sqlite3.Connection, fields: tuple[str, ...]) -> None:
 
 
 def _tags(tags_json: str) -> tuple[str, ...]:
-    """Return stored tags for a scope; commas, refused on writing, become spaces."""
+    """Return stored tags; none where they cannot be read."""
     try:
-        return tuple(tag.replace(",", " ") for tag in strings_of(tags_json))
+        return strings_of(tags_json)
     except (ValueError, TypeError):
         return ()
 

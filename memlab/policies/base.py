@@ -2,7 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any, ClassVar, Final, Literal
@@ -15,6 +15,7 @@ from memlab import columns as col
 from memlab.arguments import expect, expect_frame
 from memlab.clock import aware
 from memlab.policies.readings import moment
+from memlab.policies.scoping import Scope, one_scope
 from memlab.policies.typed import check_settings
 
 KEPT: Final = "kept"
@@ -165,34 +166,38 @@ class CappedPolicy(Policy):
         """Return how much room each row takes: one, unless a policy says otherwise."""
         return np.ones(len(rows), dtype=np.int64)
 
-    def scopes(self, rows: pd.DataFrame) -> npt.NDArray[np.int64]:
-        """Return the number of each row's scope, -1 for a row that is never capped."""
-        return np.zeros(len(rows), dtype=np.int64)
+    def scopes(self, rows: pd.DataFrame) -> list[Scope]:
+        """Return which rows share room: all of them, unless a policy says otherwise.
+
+        A row in none of them is never capped. They are looked at in the order of their newest
+        owner.
+        """
+        return one_scope(rows)
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
         """Name the lowest rows of each scope, as many as it has no room for."""
         if self.slots is None or rows.empty:
             return pd.Series(dtype="str")
-        scope, size = self.scopes(rows), self.sizes(rows)
+        size = self.sizes(rows)
         may_go = ~rows[col.LOAD_BEARING].to_numpy(dtype=bool)
-        counted = (scope >= 0) & (may_go | self.counts_load_bearing)
-        surplus = np.bincount(scope[counted], size[counted], 1).astype(np.int64) - self.slots
-        candidates = np.flatnonzero(may_go & (scope >= 0))
-        candidates = candidates[surplus[scope[candidates]] > 0]
-        if not len(candidates):
-            return pd.Series(dtype="str")
-        # Rows arrive in order of position and lexsort is stable: ties go to the older position.
-        keys = [key[candidates] for key in self.eviction_keys(rows, now=now)]
-        order = candidates[np.lexsort((*reversed(keys), scope[candidates]))]
-        before = np.cumsum(size[order]) - size[order]
-        before -= before[np.searchsorted(scope[order], scope[order])]
-        gone = np.sort(order[before < surplus[scope[order]]])
-        return pd.Series(self.reason, index=gone, dtype="str")
+        counted = size * (may_go | self.counts_load_bearing)
+        here = np.ones(len(rows), dtype=bool)
+        keys: tuple[npt.NDArray[Any], ...] | None = None
+        for scope in sorted(self.scopes(rows), key=lambda one: int(one.owners[-1])):
+            members = scope.members[here[scope.members]]
+            surplus = int(counted[members].sum()) - self.slots
+            candidates = members[may_go[members]]
+            if surplus <= 0 or not len(candidates):
+                continue
+            keys = self.eviction_keys(rows, now=now) if keys is None else keys
+            lowest = lowest_of([key[candidates] for key in keys], size[candidates], surplus)
+            here[candidates[lowest]] = False
+        return pd.Series(self.reason, index=np.flatnonzero(~here), dtype="str")
 
 
 @dataclass(frozen=True)
 class DatedPolicy(Policy):
-    """A policy under which each row has a time from which it goes, whatever the other rows are.
+    """A policy under which each row has a time after which it goes, whatever the other rows are.
 
     A class that says no more than :meth:`deadlines`, the same for a row at any moment, may name the
     runner ``"dated"``.
@@ -202,12 +207,48 @@ class DatedPolicy(Policy):
 
     @abstractmethod
     def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
-        """Return the UTC time from which each row goes, in microseconds; NaT for one that stays."""
+        """Return the UTC time after which each row goes, in microseconds; NaT for never."""
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
-        """Name the rows whose time has come."""
-        due = np.flatnonzero(self.deadlines(rows) <= moment(now))
+        """Name the rows whose time has passed."""
+        due = np.flatnonzero(self.deadlines(rows) < moment(now))
         return pd.Series(self.reason, index=due, dtype="str")
+
+
+def lowest_of(
+    keys: Sequence[npt.NDArray[Any]], size: npt.NDArray[np.int64], surplus: int
+) -> npt.NDArray[np.int64]:
+    """Return the places of the lowest rows, as many as take up the surplus together.
+
+    Parameters
+    ----------
+    keys : sequence of array
+        The most significant first; rows equal in all of them count as lower the earlier they stand.
+        What is no number counts as the highest, what is no time as the oldest.
+    size : array of int64
+        Room that each row takes.
+    surplus : int
+        Above 0.
+    """
+    keys = [_comparable(key) for key in keys]
+    lowest = np.arange(len(size))
+    for key in keys:
+        among = key[lowest]
+        lowest = lowest[among == among.min()]
+        if len(lowest) == 1:
+            break
+    if size[lowest[0]] >= surplus:
+        return lowest[:1]
+    order = np.lexsort(tuple(reversed(keys)))
+    taken = np.cumsum(size[order])
+    return order[taken - size[order] < surplus]
+
+
+def _comparable(key: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a key without values that compare as neither lower nor higher."""
+    if key.dtype.kind == "f":
+        return np.where(np.isnan(key), np.inf, key)
+    return key.astype(np.int64) if key.dtype.kind == "M" else key
 
 
 def runner_for(policy: Policy) -> Runner:

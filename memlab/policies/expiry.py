@@ -21,7 +21,8 @@ class TimeToLive(DatedPolicy):
     """Drop what has expired.
 
     A row with ``expires_at`` goes by that alone; any other goes by its age since ``created_at``.
-    Being referred to extends neither. A row without either time is durable.
+    It goes after that moment, not at it. Being referred to extends neither. A row without either
+    time is durable.
 
     Raises
     ------
@@ -32,7 +33,7 @@ class TimeToLive(DatedPolicy):
     ttl: timedelta | None = field(
         default=None,
         metadata={
-            "help": "age at which a memory goes; zero, negative or absent keeps what has no expiry",
+            "help": "age beyond which a memory goes; none or 0 keeps what has no expiry of its own",
             "size": True,
         },
     )
@@ -43,7 +44,7 @@ class TimeToLive(DatedPolicy):
     runner: ClassVar[Runner] = "dated"
 
     def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
-        """Return the UTC time each row goes at, NaT for a durable one."""
+        """Return the UTC time after which each row goes, NaT for a durable one."""
         expires = times(rows, col.EXPIRES_AT)
         if self.ttl is None or self.ttl <= timedelta(0):
             return expires
@@ -65,7 +66,7 @@ class PurgeSuperseded(DatedPolicy):
 
     older_than: timedelta = field(
         metadata={
-            "help": "age since creation from which a superseded memory goes",
+            "help": "age since creation beyond which a superseded memory goes",
             "size": True,
         }
     )
@@ -83,5 +84,5 @@ class PurgeSuperseded(DatedPolicy):
             raise ValueError(f"older_than={self.older_than!r} is negative")
 
     def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
-        """Return the UTC time from which each row is old enough, NaT for one without a date."""
+        """Return the UTC time after which each row is old enough, NaT for one without a date."""
         return times(rows, col.CREATED_AT) + np.timedelta64(min(self.older_than, LONGEST))

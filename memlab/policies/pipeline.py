@@ -57,38 +57,36 @@ class Pipeline(Policy):
         threshold : float
             Cosine from which a newer row replaces an older; 0 is off.
         ttl : timedelta, optional
-            Age at which a row expires.
+            Age at which a row expires; 0 is off.
         keep : int
-            Prunable rows that stay, the newest by creation time.
+            Prunable rows that stay, the newest by creation time; 0 is off.
         """
-        return cls(NearDuplicate(threshold), TimeToLive(ttl), KeepRecent(keep, by=col.CREATED_AT))
+        cap = KeepRecent(keep, by=col.CREATED_AT)
+        return cls(NearDuplicate(threshold), TimeToLive(ttl), *([cap] if keep else []))
 
     @classmethod
-    def memforge(cls, *, threshold: float, max_items: int | None) -> "Pipeline":
-        """Return MemForge's order: the importance floor, then the budget per agent.
+    def memforge(cls, *, threshold: float = 0.1, max_items: int | None = None) -> "Pipeline":
+        """Return MemForge's order with its defaults: importance floor, then budget (off).
 
         Parameters
         ----------
         threshold : float
             Importance below which a row goes, graduated rows excepted.
-        max_items : int or None
+        max_items : int, optional
             Rows an agent may hold; 0 or None is off.
         """
         return cls(ImportanceFloor(threshold), ImportanceBudget(max_items))
 
     @classmethod
-    def betterdb(cls, *, max_items: int, tags: bool = False) -> "Pipeline":
+    def betterdb(cls, *, max_items: int) -> "Pipeline":
         """Return BetterDB's defaults: rows past their own expiry, then the cap of each scope.
 
         Parameters
         ----------
         max_items : int
-            Rows a scope of agent, thread and namespace may hold.
-        tags : bool
-            Whether a scope is told apart by its tags as well.
+            Rows that may match the agent, thread, namespace and tags that one was written with.
         """
-        scope = (*col.AGENT_SCOPE, col.TAGS) if tags else col.AGENT_SCOPE
-        return cls(TimeToLive(), ValueCap(max_items, scope=scope))
+        return cls(TimeToLive(), ValueCap(max_items))
 
     @property
     def steps(self) -> tuple[Policy, ...]:

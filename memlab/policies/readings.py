@@ -1,6 +1,6 @@
 """Reading the columns policies go by, some of which a frame may lack."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -37,24 +37,3 @@ def times(rows: Mapping[str, Any] | pd.DataFrame, name: str) -> npt.NDArray[np.d
 def moment(now: datetime) -> np.datetime64:
     """Return an aware time as UTC in microseconds."""
     return pd.Timestamp(now).tz_convert("UTC").tz_localize(None).as_unit("us").to_datetime64()
-
-
-def scope_numbers(
-    rows: pd.DataFrame, fields: Sequence[str], *, cap_unscoped: bool
-) -> npt.NDArray[np.int64]:
-    """Return each row's scope by the fields the frame has, all 0 where it has none of them."""
-    present = [name for name in fields if name in rows]
-    if not present:
-        return np.zeros(len(rows), dtype=np.int64)
-    labels = pd.DataFrame({name: _scope_labels(rows[name]) for name in present})
-    number = labels.groupby(present, dropna=False, sort=False).ngroup().to_numpy().astype(np.int64)
-    if cap_unscoped:
-        return number
-    return np.where(labels.isna().all(axis=1), np.int64(-1), number)
-
-
-def _scope_labels(values: "pd.Series[Any]") -> "pd.Series[Any]":
-    """Return what a scope field is compared by: tags as a set, empty as missing."""
-    if values.name != col.TAGS:
-        return values
-    return values.map(lambda tags: ",".join(sorted(set(tags))) or None).astype("str")

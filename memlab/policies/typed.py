@@ -1,7 +1,6 @@
 """The settings of a policy by their types: what is accepted, and what a text means."""
 
 import inspect
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from datetime import timedelta
@@ -11,12 +10,12 @@ from types import NoneType, UnionType
 from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from memlab.arguments import refusal, whole_number
+from memlab.moments import age_of
 
 REQUIRED: Final = inspect.Parameter.empty
 """Stands for the default of a setting that has none."""
 
 _NOTHING: Final = "none"
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _FLAGS: Final = {"yes": True, "true": True, "no": False, "false": False}
 
 
@@ -189,13 +188,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def _read_age(text: str) -> timedelta:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text)
-    if found is None:
-        raise ValueError(text)
-    return timedelta(**{_UNITS[found[2]]: float(found[1])})
-
-
 _KINDS: Final[dict[Any, _Kind]] = {
     int: _Kind(_is_number, int, int, "a whole number"),
     float: _Kind(_is_number, float, float, "a number"),
@@ -209,7 +201,7 @@ _KINDS: Final[dict[Any, _Kind]] = {
     timedelta: _Kind(
         lambda value: isinstance(value, timedelta),
         lambda value: value,
-        _read_age,
+        age_of,
         "an age; write one like 30d, 12h or 2w",
     ),
 }

@@ -12,7 +12,8 @@ import pandas as pd
 
 from memlab import columns as col
 from memlab.policies.base import CappedPolicy, DatedPolicy, Runner
-from memlab.policies.readings import ALWAYS, moment, numbers, scope_numbers, times
+from memlab.policies.readings import ALWAYS, moment, numbers, times
+from memlab.policies.scoping import Scope, scopes_apart, scopes_given
 from memlab.scoring import HALF_LIFE, IMPORTANCE_WEIGHT, RECENCY_WEIGHT, value_score
 
 SCOPE_FIELDS: Final = frozenset({*col.AGENT_SCOPE, col.TAGS})
@@ -22,13 +23,17 @@ SCOPE_FIELDS: Final = frozenset({*col.AGENT_SCOPE, col.TAGS})
 class ValueCap(CappedPolicy):
     """Cap a scope by importance and recency of use; the least valuable rows go.
 
-    The score is :func:`memlab.scoring.value_score` of the age since the last access. Lowest goes
-    first, ties toward the older last access, then toward the older row. A missing or non-finite
-    importance counts as 0, a missing last access as the epoch. Load-bearing rows take up room in
-    their scope and never go.
+    The score is :func:`memlab.scoring.value_score` of the age since the last access, which may lie
+    ahead. Lowest goes first, ties toward the older last access, then toward the older row. A
+    missing or non-finite importance counts as 0, a missing last access as the epoch. Load-bearing
+    rows take up room in their scope and never go.
 
-    A row with none of the scope's fields set is never capped. A frame with no column for any of
-    them keeps no scopes at all: the whole of it is one.
+    A scope is what a row was written with: every field of `scope` that it has, and every tag. What
+    matches all of them counts, so scopes overlap: that of a row with an agent alone holds all
+    threads of the agent. Case makes no difference. A row without any of them is never capped. A
+    frame with no column for an agent, thread or namespace keeps no scopes: the whole of it is one.
+    A decision brings every scope that a row stands for within capacity, while BetterDB looks at the
+    one that it writes to.
 
     Raises
     ------
@@ -46,7 +51,7 @@ class ValueCap(CappedPolicy):
     recency: float = field(default=RECENCY_WEIGHT, metadata={"help": "weight of recency"})
     importance: float = field(default=IMPORTANCE_WEIGHT, metadata={"help": "weight of importance"})
     scope: tuple[str, ...] = field(
-        default=col.AGENT_SCOPE,
+        default=(*col.AGENT_SCOPE, col.TAGS),
         metadata={
             "help": "fields that make a scope: agent_id, thread_id, namespace, tags; none: all"
         },
@@ -73,9 +78,9 @@ class ValueCap(CappedPolicy):
         """How many rows a scope may hold."""
         return max(0, self.max_items)
 
-    def scopes(self, rows: pd.DataFrame) -> npt.NDArray[np.int64]:
-        """Return the number of each row's scope, -1 where none of its fields is set."""
-        return scope_numbers(rows, self.scope, cap_unscoped=False)
+    def scopes(self, rows: pd.DataFrame) -> list[Scope]:
+        """Return the scopes that rows were written with; they may overlap."""
+        return scopes_given(rows, self.scope)
 
     def eviction_keys(
         self, rows: Mapping[str, Any] | pd.DataFrame, *, now: datetime
@@ -97,8 +102,9 @@ class ValueCap(CappedPolicy):
 class ImportanceBudget(CappedPolicy):
     """Hold a hard budget per agent; the least important rows go until the count equals the cap.
 
-    The count goes across namespaces. Graduated rows are not exempt. Missing importance counts as
-    0; ties go oldest first. Load-bearing rows take up room and never go.
+    The count goes across namespaces. Graduated rows are not exempt. Importance is compared in
+    single precision, as it is kept there; what is no number goes last, ties oldest first.
+    Load-bearing rows take up room and never go.
 
     Raises
     ------
@@ -129,9 +135,9 @@ class ImportanceBudget(CappedPolicy):
         """How many rows an agent may hold, None where the budget is off."""
         return self.max_items or None
 
-    def scopes(self, rows: pd.DataFrame) -> npt.NDArray[np.int64]:
-        """Return the number of each row's agent; rows without one share a budget."""
-        return scope_numbers(rows, self.scope, cap_unscoped=True)
+    def scopes(self, rows: pd.DataFrame) -> list[Scope]:
+        """Return the rows of each agent; rows without one share a budget."""
+        return scopes_apart(rows, self.scope)
 
     def eviction_keys(
         self,
@@ -140,14 +146,14 @@ class ImportanceBudget(CappedPolicy):
         now: datetime,  # noqa: ARG002
     ) -> tuple[npt.NDArray[Any], ...]:
         """Return the importance."""
-        return (finite_importance(rows),)
+        return (single(numbers(rows, col.IMPORTANCE)),)
 
 
 @dataclass(frozen=True)
 class ImportanceFloor(DatedPolicy):
     """Drop what is less important than a threshold, graduated rows excepted.
 
-    A row whose importance was never measured is not below it.
+    Both are compared in single precision. A row whose importance is no number is not below it.
 
     Raises
     ------
@@ -155,7 +161,7 @@ class ImportanceFloor(DatedPolicy):
         If `threshold` is not a number.
     """
 
-    threshold: float = field(metadata={"help": "importance below which a memory goes"})
+    threshold: float = field(default=0.1, metadata={"help": "importance below which a memory goes"})
 
     name: ClassVar[str] = "floor"
     origin: ClassVar[str] = "MemForge: importance floor, graduated rows excepted"
@@ -170,10 +176,16 @@ class ImportanceFloor(DatedPolicy):
 
     def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
         """Return the beginning of time for the rows below the threshold, NaT for the others."""
-        below = numbers(rows, col.IMPORTANCE) < self.threshold
+        below = single(numbers(rows, col.IMPORTANCE)) < np.float32(self.threshold)
         if col.GRADUATED in rows:
             below &= ~rows[col.GRADUATED].fillna(value=False).to_numpy(dtype=bool)
         return np.where(below, ALWAYS, np.datetime64("NaT", "us"))
+
+
+def single(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+    """Return numbers as a PostgreSQL ``real`` holds them; too large a one is infinite."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32)
 
 
 def finite_importance(rows: Mapping[str, Any] | pd.DataFrame) -> npt.NDArray[np.float64]:

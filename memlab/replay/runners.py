@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from memlab.policies import CappedPolicy, DatedPolicy, NearDuplicate, Policy
-from memlab.policies.base import named_by, runner_for
-from memlab.policies.duplicates import texts_of, word_sets
+from memlab.policies.base import lowest_of, named_by, runner_for
+from memlab.policies.duplicates import oldest_first, texts_of, word_counts
 from memlab.policies.readings import moment as as_moment
 from memlab.replay.life import Flags, Ints, Life, Signals
 
@@ -93,14 +93,16 @@ class Asked:
         return self.policy.after(past, self.life.references.iloc[:arisen])
 
 
-class Scope:
-    """Rows that share a cap: those that may go, in the order they were written."""
+class Room:
+    """Rows of one scope that are there: those that may go, in the order they were written."""
 
     def __init__(self) -> None:
         self.rows = np.empty(64, dtype=np.int64)
         self.count = 0
         self.taken = 0
         """Room that is taken, by rows that never go as well."""
+        self.owners: list[int] = []
+        """Rows that were written with just this scope, ascending."""
 
     @property
     def candidates(self) -> Ints:
@@ -114,14 +116,11 @@ class Scope:
         self.rows[self.count] = row
         self.count += 1
 
-    def discard(self, row: int) -> bool:
-        """Let a row go; say whether it was here."""
+    def discard(self, row: int) -> None:
+        """Let a row go that may."""
         place = int(np.searchsorted(self.candidates, row))
-        if place == self.count or self.rows[place] != row:
-            return False
         self.rows[place : self.count - 1] = self.rows[place + 1 : self.count]
         self.count -= 1
-        return True
 
 
 class Capped:
@@ -130,61 +129,62 @@ class Capped:
     def __init__(self, policy: CappedPolicy, life: Life, signals: Signals) -> None:
         self.policy, self.life, self.signals = policy, life, signals
         self._may_go = life.history.counted
-        self._scope_of = policy.scopes(life.frame) if len(life) else np.empty(0, dtype=np.int64)
-        self._size = policy.sizes(life.frame) if len(life) else np.empty(0, dtype=np.int64)
-        self._scopes: dict[int, Scope] = {}
+        self._here = np.zeros(len(life), dtype=bool)
         self._changed: set[int] = set()
+        size = policy.sizes(life.frame) if len(life) else np.empty(0, dtype=np.int64)
+        self._size = size * (self._may_go | policy.counts_load_bearing)
+        self._rooms: list[Room] = []
+        self._rooms_of: list[list[int]] = [[] for _ in range(len(life))]
+        self._own = np.full(len(life), -1)
+        for number, scope in enumerate(policy.scopes(life.frame) if len(life) else ()):
+            self._rooms.append(Room())
+            self._own[scope.owners] = number
+            for row in scope.members.tolist():
+                self._rooms_of[row].append(number)
 
     def enter(self, row: int) -> None:
-        """Count a row in its scope."""
-        number = int(self._scope_of[row])
-        if number < 0:
-            return
-        scope = self._scopes.setdefault(number, Scope())
-        if self._may_go[row]:
-            scope.add(row)
-        if self._may_go[row] or self.policy.counts_load_bearing:
-            scope.taken += int(self._size[row])
+        """Count a row in its scopes."""
+        self._here[row] = True
+        for number in self._rooms_of[row]:
+            room = self._rooms[number]
+            room.taken += int(self._size[row])
+            if self._may_go[row]:
+                room.add(row)
+            if number == self._own[row]:
+                room.owners.append(row)
             self._changed.add(number)
 
     def supersede(self, row: int) -> None:
         """Count a row no longer."""
-        if (scope := self._scopes.get(int(self._scope_of[row]))) is None:
-            return
-        counted = scope.discard(row) if self._may_go[row] else self.policy.counts_load_bearing
-        scope.taken -= int(self._size[row]) * counted
+        self.remove(row)
 
     def remove(self, row: int) -> None:
-        """Count a row no longer, unless it was superseded before."""
-        if self._may_go[row]:
-            self.supersede(row)
+        """Count a row no longer, if it was counted."""
+        if not self._here[row]:
+            return
+        self._here[row] = False
+        for number in self._rooms_of[row]:
+            room = self._rooms[number]
+            room.taken -= int(self._size[row])
+            if self._may_go[row]:
+                room.discard(row)
+            if number == self._own[row]:
+                room.owners.remove(row)
 
     def gone(self, moment: int, now: datetime) -> Gone:
         """Name the lowest of each scope that has outgrown its room."""
         if self.policy.slots is None:
             return
-        for number in sorted(self._changed):
-            scope = self._scopes[number]
-            surplus = scope.taken - self.policy.slots
-            if surplus > 0 and scope.count:
-                for row in self._lowest(scope.candidates, surplus, moment, now):
-                    yield int(row), self.policy.reason
+        rooms = [self._rooms[number] for number in self._changed]
         self._changed.clear()
-
-    def _lowest(self, rows: Ints, surplus: int, moment: int, now: datetime) -> Ints:
-        """Return the lowest rows, as many as take the surplus together."""
-        keys = self.keys(rows, moment, now)
-        lowest = np.arange(len(rows))
-        for key in keys:
-            among = key[lowest]
-            lowest = lowest[among == among.min()]
-            if len(lowest) == 1:
-                break
-        if self._size[rows[lowest[0]]] >= surplus:
-            return rows[lowest[:1]]
-        order = rows[np.lexsort(tuple(reversed(keys)))]
-        size = self._size[order]
-        return order[np.cumsum(size) - size < surplus]
+        for room in sorted((r for r in rooms if r.owners), key=lambda room: room.owners[-1]):
+            surplus = room.taken - self.policy.slots
+            if surplus > 0 and room.count:
+                rows = room.candidates
+                lowest = lowest_of(self.keys(rows, moment, now), self._size[rows], surplus)
+                for row in rows[lowest].tolist():
+                    self.remove(row)
+                    yield row, self.policy.reason
 
     def keys(self, rows: Ints, moment: int, now: datetime) -> tuple[npt.NDArray[Any], ...]:  # noqa: ARG002
         """Return what rows are ranked by at a moment."""
@@ -217,7 +217,7 @@ class Learning(Capped):
 
 
 class Dated:
-    """Each row has a time from which it goes."""
+    """Each row has a time after which it goes."""
 
     def __init__(self, policy: DatedPolicy, life: Life, signals: Signals) -> None:  # noqa: ARG002
         self.policy = policy
@@ -242,11 +242,11 @@ class Dated:
         self._here.discard(row)
 
     def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
-        """Name the rows whose time has come."""
+        """Name the rows whose time has passed."""
         if not self._here:
             return ()
         rows = np.fromiter(self._here, np.int64, len(self._here))
-        due = np.sort(rows[self._due[rows] <= as_moment(now)])
+        due = np.sort(rows[self._due[rows] < as_moment(now)])
         return [(int(row), self.policy.reason) for row in due]
 
     def _watch(self, row: int) -> None:
@@ -260,10 +260,11 @@ class Repeating(Asked):
     def __init__(self, policy: NearDuplicate, life: Life, signals: Signals) -> None:
         texts = texts_of(life.frame)
         self._threshold = policy.threshold
-        self._vectors: Any = (policy.vectorise or word_sets)(texts) if texts else None
+        self._vectors: Any = (policy.vectorise or word_counts)(texts) if texts else None
         self._norms = self._lengths()
         self._found = False
-        cached = replace(policy, vectorise=lambda _: self._vectors[np.flatnonzero(self._compared)])
+        self._by_age = oldest_first(life.frame)
+        cached = replace(policy, vectorise=lambda _: self._vectors[self._compared_by_age()])
         super().__init__(cached, life, signals)
 
     def _lengths(self) -> npt.NDArray[np.float64]:
@@ -272,6 +273,10 @@ class Repeating(Asked):
         squares = self._vectors.power(2) if hasattr(self._vectors, "power") else self._vectors**2
         lengths = np.sqrt(np.asarray(squares.sum(axis=1), dtype=np.float64)).ravel()
         return np.where(lengths > 0, lengths, np.inf)
+
+    def _compared_by_age(self) -> Ints:
+        """Return the rows that the policy compares, in the order in which it does."""
+        return self._by_age[self._compared[self._by_age]]
 
     @property
     def _compared(self) -> Flags:

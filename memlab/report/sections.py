@@ -75,8 +75,21 @@ def _loaded(findings: Findings) -> Section:
             )
         ],
         [charts.plot_boot_context(context)],
-        [Table("", ("part", "kind", "memories", "tokens"), rows, tokens)],
+        [Table("", ("part", "kind", "memories", "tokens"), rows, tokens), *_floor(findings)],
     )
+
+
+def _floor(findings: Findings) -> Iterator[Table]:
+    """Yield the load-bearing memories that cost most, where there are any."""
+    floor = findings.advice.floor
+    if floor.largest:
+        costliest = [(row.memory_id, row.kind, row.tokens, row.title) for row in floor.largest]
+        after = (
+            f"{floor.items:,} load-bearing memories take {floor.tokens:,} tokens. memlab floor "
+            "shows those for which a newer one could stand."
+        )
+        header = ("memory", "kind", "tokens", "title")
+        yield Table("The costliest load-bearing memories", header, costliest, after)
 
 
 def _grown(findings: Findings) -> Section:

@@ -18,6 +18,7 @@ from os import environ
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
+from memlab.settings import Settings
 from memlab.store.archive_place import ArchivePlace
 from memlab.store.database import again_if_changed
 
@@ -189,6 +190,9 @@ class Source(Protocol):
         half way, and applying the plan again goes on from there.
     recall_log : str or None
         Where the source's own log of recalls is, or the words for why it has none that serves.
+    protected : frozenset of str
+        Tags that make a memory load-bearing by a person's own choice; none until
+        :func:`memlab.sources.opening.open_source` finds some in their settings.
     """
 
     name: str
@@ -197,6 +201,7 @@ class Source(Protocol):
     like: Path | None
     atomic: bool
     recall_log: str | None
+    protected: frozenset[str]
 
     def reading(self) -> AbstractContextManager[Reader]:
         """Open the source at one consistent moment, leaving no trace.
@@ -264,12 +269,58 @@ class Source(Protocol):
         ...
 
 
+class Superseder(Writer, Protocol):
+    """A source in which what stands for a memory is being changed."""
+
+    def supersede(self, links: Mapping[Key, str | None]) -> int:
+        """Let other memories stand for some, or none for them again, and verify it.
+
+        Parameters
+        ----------
+        links : mapping of Key to str or None
+            The id of the memory that stands for each; None for none.
+
+        Returns
+        -------
+        int
+            How many were changed: all of `links`.
+
+        Raises
+        ------
+        CompactionError
+            When anything else would have changed. Nothing is.
+        """
+        ...
+
+
+@runtime_checkable
+class Superseding(Protocol):
+    """A source in which one memory can stand for another, which stays and is not loaded."""
+
+    def superseding(self) -> AbstractContextManager[Superseder]:
+        """Open the source as :meth:`Source.changing` does."""
+        ...
+
+    def superseded_by(self, record: bytes) -> str | None:
+        """Return the id of the memory that stands for this one."""
+        ...
+
+
 @runtime_checkable
 class Telling(Protocol):
     """A source that has more to say of itself than its frame holds."""
 
     def about(self) -> Any:
         """Return a page that shows itself, a dataclass of facts."""
+        ...
+
+
+@runtime_checkable
+class Adjustable(Protocol):
+    """A source of which a person can choose more than its protected tags."""
+
+    def adjust(self, settings: Settings) -> None:
+        """Take what was chosen, and leave the rest as it is."""
         ...
 
 

@@ -47,6 +47,7 @@ class Betterdb:
 
     atomic: Final = False
     like: Final = None
+    protected: frozenset[str] = frozenset()
     recall_log: Final = (
         "BetterDB keeps no log of recalls, only how often and when last a memory was recalled"
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from memlab.moments import moment_of
+from memlab.settings import Settings
 from memlab.sources.base import Watch, place_of, unwatched
 from memlab.sources.claude_facts import IndexFacts, counted, sizes, unread
 from memlab.sources.folder import FileCopy
@@ -29,8 +30,8 @@ from memlab.sources.memory_index import INDEX, MemoryIndex
 from memlab.sources.transcript_times import first_heard_of, is_of_project, transcripts_of
 from memlab.store.database import again_if_changed
 
-LASTING: Final = ("user", "feedback")
-"""Types of memories that are what an agent was told to do: decisions, to memlab."""
+KINDS: Final[Mapping[str, str]] = {"user": "semantic", "feedback": "semantic"}
+"""What each type of memory is; those are what an agent was told to do. Any other is an episode."""
 
 FROM_FRONT_MATTER: Final = "front matter"
 FROM_TRANSCRIPTS: Final = "transcripts"
@@ -48,6 +49,8 @@ class ClaudeCode(FolderSource):
         The folder that ``MEMORY.md`` lies in.
     rule : LoadRule, optional
         How much of the index is loaded at start.
+    kinds : mapping of str to str, optional
+        The kind of each type of memory; what is not in it is ``"episodic"``.
     watch : callable, optional
         Called with each :class:`memlab.sources.folder_change.Step` of a change.
     """
@@ -59,15 +62,24 @@ class ClaudeCode(FolderSource):
         where: str | PathLike[str],
         *,
         rule: LoadRule = CLAUDE_CODE,
+        kinds: Mapping[str, str] = KINDS,
         watch: Watch = unwatched,
     ) -> None:
         super().__init__(where, watch=watch)
-        self._rule = rule
+        self._rule, self._kinds = rule, kinds
+
+    def adjust(self, settings: Settings) -> None:
+        """Take the load rule and the kinds that were chosen for this folder."""
+        chosen = settings.claude
+        self._rule = LoadRule(
+            chosen.get("lines", self._rule.lines), chosen.get("characters", self._rule.units)
+        )
+        self._kinds = {**self._kinds, **chosen.get("kinds", {})}
 
     @property
     def kind(self) -> Kind:
         """What this folder is like, its project's transcripts as they are now."""
-        return ClaudeFolder(self.path, self._rule)
+        return ClaudeFolder(self.path, self._rule, self._kinds)
 
     @property
     def recall_log(self) -> str | None:
@@ -90,7 +102,7 @@ class ClaudeCode(FolderSource):
         """
 
         def look() -> IndexFacts:
-            kind = ClaudeFolder(self.path, self._rule)
+            kind = ClaudeFolder(self.path, self._rule, self._kinds)
             with moment_of_folder(self.path, kind.index) as moment:
                 return kind.facts(moment, self.name)
 
@@ -106,13 +118,15 @@ class ClaudeFolder:
         The folder.
     rule : LoadRule
         How much of the index is loaded at start.
+    kinds : mapping of str to str, optional
+        The kind of each type of memory.
     """
 
     derived: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, folder: Path, rule: LoadRule) -> None:
+    def __init__(self, folder: Path, rule: LoadRule, kinds: Mapping[str, str] = KINDS) -> None:
         self._folder = folder
-        self._rule = rule
+        self._rule, self._kinds = rule, kinds
         self._heard_of: dict[str, datetime] | None = None
 
     @property
@@ -157,7 +171,7 @@ class ClaudeFolder:
             "position": found.place["position"],
             "key": found.key,
             "memory_id": found.key,
-            "kind": "semantic" if kind in LASTING else "episodic",
+            "kind": self._kinds.get(kind, "episodic"),
             "title": _readable(": ".join(words)),
             "body": _readable(text[head.text_at :].strip()),
             "tags_json": json.dumps([_readable(kind)] if kind else [], ensure_ascii=False),

@@ -64,6 +64,7 @@ class ClaudeMem:
     scheme: ClassVar[str] = "claude-mem"
     atomic: ClassVar[bool] = True
     recall_log: ClassVar[str | None] = "get_observations in Claude Code's transcripts"
+    protected: frozenset[str] = frozenset()
 
     def __init__(self, where: str | PathLike[str]) -> None:
         given, options = named(where, self.scheme, ("project",))

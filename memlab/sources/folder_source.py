@@ -105,6 +105,7 @@ class FolderSource:
 
     scheme: ClassVar[str]
     atomic: ClassVar[bool] = True
+    protected: frozenset[str] = frozenset()
 
     def __init__(self, where: str | PathLike[str], *, watch: Watch = unwatched) -> None:
         self._where = fspath(where)

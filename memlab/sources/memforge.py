@@ -60,6 +60,7 @@ class Memforge:
 
     atomic: Final = True
     like: Final = None
+    protected: frozenset[str] = frozenset()
     recall_log: Final = "the table retrieval_log of the same database"
 
     def __init__(self, where: str) -> None:

@@ -22,6 +22,7 @@ from memlab.sources.base import (
     Key,
     Reader,
     Rows,
+    Superseder,
     Watch,
     Writer,
     unwatched,
@@ -70,6 +71,7 @@ class MemoryItems:
     scheme: ClassVar[str] = "file"
     atomic: ClassVar[bool] = True
     recall_log: ClassVar[str | None] = None
+    protected: frozenset[str] = frozenset()
 
     def __init__(self, where: "str | PathLike[str] | SqliteMemoryStore") -> None:
         self._open: SqliteMemoryStore | None = None
@@ -130,9 +132,20 @@ class MemoryItems:
     @contextmanager
     def changing(self) -> Iterator[Writer]:
         """Open the store for one transaction, whose commit reaches the disk."""
+        with self.superseding() as writer:
+            yield writer
+
+    @contextmanager
+    def superseding(self) -> Iterator[Superseder]:
+        """Open the store for one transaction, whose commit reaches the disk."""
         self._check_file()
         with opened_for_change(self.path) as connection, transaction(connection):
-            yield _Writer(connection)
+            yield _Writer(connection, self.protected)
+
+    def superseded_by(self, record: bytes) -> str | None:
+        """Return the id of the row that stands for a record's."""
+        found = json.loads(record).get("superseded_by")
+        return found if isinstance(found, str) else None
 
     def rows_of(
         self, records: Iterable[tuple[Key, bytes]], *, with_body: bool = False
@@ -229,13 +242,16 @@ class _Reader:
 class _Writer(_Reader):
     """One transaction that holds the store's write lock."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, protected: frozenset[str] = frozenset()
+    ) -> None:
         super().__init__([connection])
+        self._protected = protected
 
     def delete(self, expected: Mapping[Key, str], *, watch: Watch = unwatched) -> int:
         connection = self._first
         self._check_still(cast("Mapping[int, str]", expected))
-        load_bearing = classify_rows(connection)
+        load_bearing = classify_rows(connection, self._protected)
         fill_positions(connection, "wanted", cast("Iterable[int]", expected))
         rows = self._count()
         deleted = delete_rows(connection, _WANTED, load_bearing, signals=self._layout.signals)
@@ -287,6 +303,32 @@ class _Writer(_Reader):
             )
         return count
 
+    def supersede(self, links: Mapping[Key, str | None]) -> int:
+        connection, others = self._first, f"NOT ({_WANTED})"
+        positions = cast("Iterable[int]", links)
+        fill_positions(connection, "wanted", positions)
+        rows, unchanged = self._count(), print_under_triggers(connection, others)
+        before = {position: _said_of(record) for position, record in self.records(links)}
+        connection.executemany(
+            "UPDATE main.memory_items SET superseded_by = ? WHERE rowid = ?",
+            [(by, position) for position, by in links.items()],
+        )
+        after = {position: _said_of(record) for position, record in self.records(links)}
+        wanted = {
+            position: before[position] | {"superseded_by": links[position]} for position in before
+        }
+        if (
+            after != wanted
+            or len(after) != len(links)
+            or rows != self._count()
+            or unchanged != print_under_triggers(connection, others)
+        ):
+            raise CompactionError(
+                f"superseding {len(links):,} memories would have changed more than that; all was "
+                "rolled back: look for a trigger on memory_items in the store"
+            )
+        return len(links)
+
     def _count(self) -> int:
         (count,) = self._first.execute("SELECT count(*) FROM main.memory_items").fetchone()
         return int(count)
@@ -302,3 +344,8 @@ class _Writer(_Reader):
                 f"{len(stale):,} memories are gone or changed since they were looked at, at "
                 f"position {stale[0]} first; nothing was deleted: make a new plan"
             )
+
+
+def _said_of(record: bytes) -> dict[str, object]:
+    """Return a record's fields, with what stands for its row whether that is NULL or not."""
+    return {"superseded_by": None, **json.loads(record)}

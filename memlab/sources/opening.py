@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Final, NamedTuple, cast
 
 from memlab.arguments import refusal
-from memlab.errors import MemlabError, StoreError
-from memlab.sources.base import Source
+from memlab.errors import MemlabError, StoreError, UnsafeDeletionError
+from memlab.settings import NOTHING, Settings, read_settings
+from memlab.sources.base import Adjustable, Source
 from memlab.sources.recognising import recognise
 from memlab.store import SqliteMemoryStore
 
@@ -61,9 +62,11 @@ def open_source(where: SourceLike) -> Source:
     ------
     MemlabError
         When no adapter has that scheme.
+    SettingsError
+        When ``memlab.toml`` beside it cannot be used.
     """
     if isinstance(where, SqliteMemoryStore):
-        return made_by("file", where)
+        return _as_chosen(made_by("file", where))
     if isinstance(where, Source):
         return where
     if not isinstance(where, str | PathLike):
@@ -71,12 +74,12 @@ def open_source(where: SourceLike) -> Source:
     text = fspath(where)
     scheme, colon, _ = text.partition(":")
     if colon and scheme in ADAPTERS:
-        return made_by(scheme, text)
+        return _as_chosen(made_by(scheme, text))
     if "://" in text:
         raise MemlabError(
             f"memlab knows no kind of store called {scheme!r}; it knows {', '.join(ADAPTERS)}"
         )
-    return made_by(_kind_of(Path(text)), where)
+    return _as_chosen(made_by(_kind_of(Path(text)), where))
 
 
 def start_words(name: str) -> str:
@@ -95,6 +98,39 @@ def made_by(scheme: str, where: str | PathLike[str] | SqliteMemoryStore) -> Sour
     """Return a source of a known kind, its module imported now."""
     adapter = ADAPTERS[scheme]
     return cast("Source", getattr(import_module(adapter.module), adapter.maker)(where))
+
+
+def settings_of(source: Source) -> Settings:
+    """Return what ``memlab.toml`` says of a store; nothing where there is none.
+
+    Raises
+    ------
+    SettingsError
+        When it cannot be used; the message names the line.
+    """
+    place = settings_place(source)
+    return NOTHING if place is None else read_settings(*place)
+
+
+def settings_place(source: Source) -> tuple[Path, str] | None:
+    """Return the folder that a store's settings lie in, and what it is called there.
+
+    None for a store in memory, and for a name that cannot be a path.
+    """
+    try:
+        folder, like = source.archive.parent, source.like
+    except (UnsafeDeletionError, OSError, ValueError, RuntimeError):
+        return None
+    return folder, source.name if like is None else like.name
+
+
+def _as_chosen(source: Source) -> Source:
+    """Return a source as a person wants it read."""
+    settings = settings_of(source)
+    source.protected = settings.protected_tags
+    if isinstance(source, Adjustable):
+        source.adjust(settings)
+    return source
 
 
 def _kind_of(path: Path) -> str:

@@ -80,7 +80,13 @@ class Compacted(int):
 
 @contextmanager
 def archived_first(
-    connection: sqlite3.Connection, place: ArchivePlace, chosen: str, why: Why, *, at: datetime
+    connection: sqlite3.Connection,
+    place: ArchivePlace,
+    chosen: str,
+    why: Why,
+    *,
+    at: datetime,
+    settle: bool = True,
 ) -> Iterator[str]:
     """Copy rows into the archive, commit and sync it; then let the block delete them.
 
@@ -98,6 +104,9 @@ def archived_first(
         What the archive says of them.
     at : datetime
         The moment, with a time zone.
+    settle : bool
+        Whether to look through the archive for earlier deletions whose note was cut short. One who
+        deletes often looks once, and again after a deletion that did not go through.
 
     Yields
     ------
@@ -112,7 +121,8 @@ def archived_first(
     layout = layout_of(connection)
     digest, count = _named(connection, layout, chosen, why, at)
     with create_archive(place) as archive:
-        _settle(connection, layout, archive, at)
+        if settle:
+            _settle(connection, layout, archive, at)
         copies = (
             Archived(position, fingerprint_of(record), record, why.reason)
             for position, record in records_at(

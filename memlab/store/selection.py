@@ -22,11 +22,18 @@ _ACTIVE_PRUNABLE: Final = f"superseded_by IS NULL AND {_PRUNABLE_PAIR}"
 _HIGHEST_ROWID: Final = 2**63 - 1
 
 
-def classify_rows(connection: sqlite3.Connection) -> int:
+def classify_rows(connection: sqlite3.Connection, protected: frozenset[str] = frozenset()) -> int:
     """Ask the predicate once per distinct kind and tags, and keep the prunable pairs.
 
     Call it inside a transaction. The pairs stay in ``temp.prunable_pairs`` until
     :func:`forget_verdicts`. Superseded rows that cannot be classified count as load-bearing.
+
+    Parameters
+    ----------
+    connection : sqlite3.Connection
+        To the store.
+    protected : frozenset of str
+        Tags of a person's own that make a row load-bearing, too.
 
     Returns
     -------
@@ -53,7 +60,7 @@ def classify_rows(connection: sqlite3.Connection) -> int:
         ):
             try:
                 pair = _decoded(kind), _decoded(tags_json)
-                is_load_bearing = verdict(*pair)
+                is_load_bearing = verdict(*pair, protected)
             except ValueError as error:
                 if active:
                     raise _unclassifiable(connection, position, error) from error

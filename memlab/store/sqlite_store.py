@@ -18,6 +18,7 @@ from memlab.clock import now_utc
 from memlab.errors import BadRowError, MemlabError, StoreError, UnsafeDeletionError
 from memlab.items import (
     REJECTED_PATH_TAG,
+    RESEARCH_TAG,
     EventId,
     EventRef,
     MemoryItem,
@@ -91,7 +92,7 @@ class SqliteMemoryStore:
     --------
     >>> with SqliteMemoryStore(":memory:") as store:
     ...     provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#1")
-    ...     store.put(MemoryItem("m1", MemoryKind.EPISODIC, "shipped", "", provenance))
+    ...     _ = store.put(MemoryItem("m1", MemoryKind.EPISODIC, "shipped", "", provenance))
     ...     store.compact_episodic(keep_recent=0)
     1
     """
@@ -113,6 +114,7 @@ class SqliteMemoryStore:
         """Where reads are written down; None for nowhere."""
         expect(path, str, PathLike, call=type(self).__name__, name="path")
         expect(busy_timeout, float, int, call=type(self).__name__, name="busy_timeout")
+        expect(archive, bool, call=type(self).__name__, name="archive")
         self.path: Final = None if str(path) == ":memory:" else Path(path)
         """The store's file; None for a store in memory."""
         self.archive: Final = place_beside(self.path) if archive and self.path else None
@@ -154,11 +156,12 @@ class SqliteMemoryStore:
         """Close the file. A closed store cannot be used again."""
         self.connection.close()
 
-    def put(self, item: MemoryItem) -> None:
-        """Write `item`; one with the same id is replaced and keeps its place in the order."""
+    def put(self, item: MemoryItem) -> MemoryItem:
+        """Write `item` and return it; one with its id is replaced and keeps its place in order."""
         expect(item, MemoryItem, call="store.put", name="item")
         with self._errors_in_words():
             self.connection.execute(_UPSERT, _row_of(item))
+        return item
 
     def get(self, memory_id: str) -> MemoryItem | None:
         """Return the item with this id, superseded or not; None when there is none.
@@ -177,7 +180,7 @@ class SqliteMemoryStore:
                 warnings.warn(f"a read was not logged: {error}", RuntimeWarning, stacklevel=2)
         return item
 
-    def list_active(self, *, kind: MemoryKind | None = None) -> list[MemoryItem]:
+    def list_active(self, *, kind: MemoryKind | None = None) -> tuple[MemoryItem, ...]:
         """Return the items that no other has replaced, in rowid order.
 
         Raises
@@ -190,7 +193,7 @@ class SqliteMemoryStore:
         expect(kind, str, call="store.list_active", name="kind", optional=True)
         return self._items("WHERE superseded_by IS NULL AND kind = ? ORDER BY rowid", kind)
 
-    def list_rejected_paths(self) -> list[MemoryItem]:
+    def list_rejected_paths(self) -> tuple[MemoryItem, ...]:
         """Return the active items tagged ``rejected-path``, in rowid order.
 
         Raises
@@ -198,32 +201,35 @@ class SqliteMemoryStore:
         BadRowError
             When a row cannot be read as an item.
         """
-        return [item for item in self.list_active() if REJECTED_PATH_TAG in item.tags]
+        return tuple(item for item in self.list_active() if REJECTED_PATH_TAG in item.tags)
 
-    def supersede(self, memory_id: str, *, by_memory_id: str) -> None:
-        """Mark `memory_id` as replaced by `by_memory_id`.
+    def list_research_notes(self) -> tuple[MemoryItem, ...]:
+        """Return the active items tagged ``research``, in rowid order.
+
+        Raises
+        ------
+        BadRowError
+            When a row cannot be read as an item.
+        """
+        return tuple(item for item in self.list_active() if RESEARCH_TAG in item.tags)
+
+    def supersede(self, memory_id: str, *, by_memory_id: str) -> MemoryItem:
+        """Mark `memory_id` as replaced by `by_memory_id`, which may be itself: it is retired then.
+
+        Returns
+        -------
+        MemoryItem
+            The item that was replaced, as it is now.
 
         Raises
         ------
         KeyError
             Naming the id that is not in the store; nothing is changed.
-        ValueError
-            When an item would replace itself.
+        BadRowError
+            When its row cannot be read as an item; nothing is changed.
         """
-        expect(memory_id, str, call="store.supersede", name="memory_id")
-        expect(by_memory_id, str, call="store.supersede", name="by_memory_id")
-        if memory_id == by_memory_id:
-            raise ValueError(f"by_memory_id must be another item than {memory_id!r}")
         with self._errors_in_words(), transaction(self.connection):
-            for needed in (memory_id, by_memory_id):
-                if not self.connection.execute(
-                    "SELECT 1 FROM memory_items WHERE memory_id = ?", (needed,)
-                ).fetchone():
-                    raise KeyError(needed)
-            self.connection.execute(
-                "UPDATE memory_items SET superseded_by = ? WHERE memory_id = ?",
-                (by_memory_id, memory_id),
-            )
+            return self._mark_superseded(memory_id, by_memory_id)
 
     def compact_episodic(self, keep_recent: int) -> Compacted:
         """Delete for good, unless the store archives, all but the newest active prunable items.
@@ -291,9 +297,25 @@ class SqliteMemoryStore:
         why = Why(policy, "beyond-newest")
         return archived_first(self.connection, self.archive, surplus, why, at=now)
 
-    def _items(self, where: str, *values: str) -> list[MemoryItem]:
+    def _mark_superseded(self, memory_id: str, by_memory_id: str) -> MemoryItem:
+        """Do what :meth:`supersede` does, in the caller's transaction."""
+        expect(memory_id, str, call="store.supersede", name="memory_id")
+        expect(by_memory_id, str, call="store.supersede", name="by_memory_id")
+        for needed in (memory_id, by_memory_id):
+            if not self.connection.execute(
+                "SELECT 1 FROM memory_items WHERE memory_id = ?", (needed,)
+            ).fetchone():
+                raise KeyError(needed)
+        self.connection.execute(
+            "UPDATE memory_items SET superseded_by = ? WHERE memory_id = ?",
+            (by_memory_id, memory_id),
+        )
+        return self._items("WHERE memory_id = ?", memory_id)[0]
+
+    def _items(self, where: str, *values: str) -> tuple[MemoryItem, ...]:
         with self._errors_in_words():
-            return [_item_of(row) for row in self.connection.execute(f"{_SELECT} {where}", values)]
+            found = self.connection.execute(f"{_SELECT} {where}", values)
+            return tuple(_item_of(row) for row in found)
 
     @contextmanager
     def _errors_in_words(self) -> Iterator[None]:
@@ -359,11 +381,10 @@ def _item_of(row: tuple[Any, ...]) -> MemoryItem:
 
 
 def _provenance_of(values: dict[str, Any]) -> MemoryProvenance:
-    event_id = values["source_event_id"]
+    event_id, sequence = values["source_event_id"], values["source_sequence"]
+    no_event = event_id is None or sequence is None
     return MemoryProvenance(
-        source_event=None
-        if event_id is None
-        else EventRef(EventId(event_id), values["source_sequence"]),
+        source_event=None if no_event else EventRef(EventId(event_id), sequence),
         authored_by=values["authored_by"],
         source_task_ref=values["source_task_ref"],
         confidence=values["confidence"],
@@ -374,4 +395,4 @@ def _provenance_of(values: dict[str, Any]) -> MemoryProvenance:
 
 
 def _json(values: tuple[str, ...]) -> str:
-    return json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(values, separators=(",", ":"))

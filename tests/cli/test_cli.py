@@ -43,9 +43,10 @@ class TestShow:
             "skills                      5",
             "episodes                  592",
             "98.7% of items",
-            "passed 50 on",
         ):
             assert words in shown.output
+        assert "50" not in shown.output.partition("next:")[2]
+        assert "passed 50 on" in run("show", store, "--threshold", 50).output
 
     def test_without_a_store_it_shows_the_bundled_two_years(self) -> None:
         assert "3,200 memories, 2024-07-01 to 2026-06-30" in run("show").output

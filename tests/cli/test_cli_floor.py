@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from stores import episodes, row, write_rows
+from stores import Row, episodes, row, write_rows
 
 import memlab
 from memlab.cli import main
-from memlab.policies.twins import load_bearing_twins
+from memlab.policies.successors import supersedable
 
 pytest.importorskip("sklearn")
 
@@ -37,15 +37,49 @@ def store(tmp_path: Path) -> Path:
     )
 
 
+def found(store: Path) -> dict[str, tuple[str, str]]:
+    table = supersedable(memlab.load(store, with_body=True))
+    assert table["tokens"].is_monotonic_decreasing
+    columns = (table[name] for name in ("memory_id", "superseded_by", "reason"))
+    return {older: (newer, reason) for older, newer, reason in zip(*columns, strict=True)}
+
+
 def test_older_twins_of_one_kind_are_found_with_the_newest_that_repeats_them(store: Path) -> None:
-    twins = load_bearing_twins(memlab.load(store, with_body=True))
-    pairs = dict(zip(twins["memory_id"], twins["superseded_by"], strict=True))
-    assert pairs == {"d1": "d3", "d2": "d3"}
-    assert (twins["similarity"] > 0.9).all()
-    assert twins["tokens"].is_monotonic_decreasing
+    assert found(store) == {"d1": ("d3", "repeated"), "d2": ("d3", "repeated")}
 
 
-def test_what_is_superseded_already_and_what_no_cap_spares_is_left_out(tmp_path: Path) -> None:
+def test_a_chain_of_memories_leads_to_its_newest(tmp_path: Path) -> None:
+    texts = [TEXT, TEXT + " today", TEXT + " today too"]
+    rows = [row(f"d{n}", "semantic", title="x", body=text) for n, text in enumerate(texts)]
+    store = write_rows(tmp_path / "memory.db", rows)
+    strict = memlab.NearDuplicate(threshold=0.95)
+    table = supersedable(memlab.load(store, with_body=True), policy=strict)
+    assert set(table["superseded_by"]) == {"d2"}
+    assert table.set_index("memory_id").loc["d0", "why"].endswith("in a chain of 3")
+
+
+def test_what_memories_say_of_each_other_is_found(tmp_path: Path) -> None:
+    def decision(memory_id: str, body: str, **columns: str) -> Row:
+        return row(memory_id, "semantic", title="", body=body, **columns)
+
+    rows = [
+        decision("old", "tabs are for makefiles"),
+        decision("stub", "moved elsewhere", evidence_refs_json='["new"]'),
+        decision("basis", "count rows before a vacuum"),
+        decision("kept", "write tests first", evidence_refs_json='["e9"]'),
+        decision("new", "spaces, never tabs, in every file of ours", supersedes_json='["old"]'),
+        decision("built", "one lock for all writers", evidence_refs_json='["basis"]'),
+        decision("both", "a queue for slow readers", evidence_refs_json='["kept"]'),
+        row("e1", evidence_refs_json='["built", "kept", "both"]'),
+    ]
+    assert found(write_rows(tmp_path / "memory.db", rows)) == {
+        "old": ("new", "said to be replaced"),
+        "stub": ("new", "passed on"),
+        "basis": ("built", "overtaken"),
+    }
+
+
+def test_what_is_superseded_already_and_what_a_cap_deletes_is_left_out(tmp_path: Path) -> None:
     store = write_rows(
         tmp_path / "memory.db",
         [
@@ -54,18 +88,55 @@ def test_what_is_superseded_already_and_what_no_cap_spares_is_left_out(tmp_path:
             *[row(f"e{n}", body=TEXT) for n in range(3)],
         ],
     )
-    assert load_bearing_twins(memlab.load(store, with_body=True)).empty
+    assert found(store) == {}
 
 
 def test_it_shows_the_costliest_and_the_call_that_supersedes_works(store: Path) -> None:
     shown = run("floor", store).output
     assert "5 memories" in shown
-    assert shown.index("d4") < shown.index("Repeated by a newer one")
+    assert shown.index("d4") < shown.index("A newer one could stand for")
     call = "\n".join(re.findall(r"^  (with .*|    store\.supersede.*)$", shown, re.MULTILINE))
     exec(call, {"memlab": memlab})
     after = json.loads(run("floor", store, "--json").output)
-    assert after["floor"]["items"] == 4
-    assert len(after["twins"]) == 1
+    assert after["floor"]["items"] == 3
+    assert after["supersedable"] == []
+
+
+def test_a_plan_is_saved_applied_and_taken_back(store: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "floor.json"
+    assert "nothing was changed" in run("floor", store, "--save-plan", plan).output
+    assert len(memlab.load(store).query("active")) == 10
+    receipt = run("apply", plan).output
+    assert "superseded    2 memories" in receipt
+    assert len(memlab.load(store).query("active")) == 8
+    assert "superseded memories, deleted none" in run("archive", store).output
+    undo = re.search(r"undo +memlab (.*)", receipt)
+    assert undo is not None
+    assert "2 memories restored" in run(*undo[1].split()).output
+    assert len(memlab.load(store).query("active")) == 10
+
+
+def test_one_of_those_found_or_a_pair_by_hand_can_be_planned(store: Path) -> None:
+    assert "superseded    1 memory" in run("floor", store, "--id", "d1", "--apply").output
+    done = run("floor", store, "--supersede", "d4=s1", "--apply")
+    assert "superseded    1 memory" in done.output
+    frame = memlab.load(store).set_index("memory_id")
+    assert frame.superseded_by[["d1", "d4"]].tolist() == ["d3", "s1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (("--supersede", "d1"), "is not OLDER=NEWER"),
+        (("--supersede", "d1=nobody"), "'nobody' cannot stand for 'd1'"),
+        (("--supersede", "d1=d2", "--id", "d1"), "either --id or --supersede"),
+        (("--id", "d4"), "nothing is found to stand for d4"),
+    ],
+)
+def test_a_mistake_is_said(store: Path, words: tuple[str, ...], fault: str) -> None:
+    done = run("floor", store, *words)
+    assert done.exit_code == 2
+    assert fault in done.stderr
 
 
 def test_looking_changes_nothing(store: Path) -> None:

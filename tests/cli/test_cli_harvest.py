@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from stores import episodes, write_rows
+from stores import episodes, row, write_rows
 from transcripts import World
 
 import memlab
@@ -100,6 +100,21 @@ class TestSize:
         done = run("size", store, "--log", log)
         assert done.exit_code == 0
         assert "is it another store's log?" in done.output
+
+    def test_memories_without_a_chance_are_told_from_those_that_nobody_needed(
+        self, tmp_path: Path
+    ) -> None:
+        days = [datetime(2026, 3, day, tzinfo=UTC) for day in range(1, 6)]
+        rows = [row(f"e{day.day}", created_at=day.isoformat()) for day in days]
+        store = write_rows(tmp_path / "own.db", rows)
+        late = datetime.now(UTC) + timedelta(days=9)
+        log = self.log(tmp_path, ("e1", days[2]), ("another store's", days[4]), ("e2", late))
+        assert (
+            "by the log: 5 memories: 1 read, 2 never read, though they could have been, "
+            "2 written after the last read in the log"
+        ) in run("size", store, "--log", log).output
+        told = json.loads(run("size", store, "--log", log, "--json").output)
+        assert told["chances"] == {"read": 1, "unread": 2, "too new": 2, "not loaded": 0}
 
     def test_what_a_log_held_that_is_no_read_is_said(self, store: Path, tmp_path: Path) -> None:
         some = memlab.load(store).memory_id.iloc[0]

@@ -230,7 +230,8 @@ def test_a_wrong_policy_is_told_in_a_sentence(
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ((), "the policy 'recent' needs --keep-recent"),
+        ((), "no policy is remembered for"),
+        (("--policy", "recent"), "the policy 'recent' needs --keep-recent"),
         (("--keep-recent", -1), "keep=-1 is not a whole number of 0 or more"),
         (("--keep-recent", "many"), "keep='many' is not a whole number"),
         (("--policy", "value"), "the policy 'value' needs --max-items"),

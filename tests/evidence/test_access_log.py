@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 import warnings
+from collections import Counter
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,14 @@ path, writer, count, max_bytes = sys.argv[1:]
 with AccessLog(path, max_bytes=int(max_bytes)) as log:
     for number in range(int(count)):
         log.add(f"{writer}-{number}", datetime(2026, 3, 1, 12, tzinfo=UTC), f"session {writer}")
+"""
+GETS = """
+import sys
+from memlab import AccessLog, SqliteMemoryStore
+store, log, count = sys.argv[1:]
+with SqliteMemoryStore(store, access_log=AccessLog(log)) as opened:
+    for number in range(1, int(count) + 1):
+        opened.get(f"e{number}")
 """
 KEEPS_WRITING = """
 import itertools, sys
@@ -321,6 +330,13 @@ class TestStore:
             s.list_active()  # a load at start is no read
             s.get("e1")
         assert [line["memory_id"] for line in lines_of(log.path)] == ["e2", "e1"]
+
+    def test_sixteen_processes_that_get_write_down_every_read(self, tmp_path: Path) -> None:
+        path, log = write_rows(tmp_path / "memory.db", episodes(40)), tmp_path / "reads.log"
+        readers = [program(GETS, path, log, 40) for _ in range(16)]
+        assert [reader.wait() for reader in readers] == [0] * 16
+        read = Counter(line["memory_id"] for line in lines_of(log))
+        assert read == {f"e{number}": 16 for number in range(1, 41)}
 
     def test_so_does_a_lifecycle_store(self, tmp_path: Path) -> None:
         path = write_rows(tmp_path / "memory.db", episodes(3))

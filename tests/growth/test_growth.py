@@ -239,7 +239,7 @@ def test_an_empty_store_has_headline_numbers_too() -> None:
     summary = summarize(mixed_frame().iloc[:0], now=NOW)
     assert summary.rows == Amount(0, 0)
     assert (summary.boot.noise_by_items, summary.boot.noise_by_tokens) == (None, None)
-    assert (summary.pace, summary.first_at, summary.forecast.expected) == (None, None, None)
+    assert (summary.pace, summary.first_at, summary.forecast) == (None, None, None)
     assert summary.parts == {}
 
 
@@ -316,7 +316,7 @@ def test_the_forecast_divides_the_room_left_by_the_pace() -> None:
 
 
 def test_a_backlog_that_does_not_grow_is_never_forecast_to_pass() -> None:
-    forecast = summarize(episodes_on(60, 59, 58), now=NOW).forecast
+    forecast = summarize(episodes_on(60, 59, 58), now=NOW, threshold=50).forecast
     assert (forecast.expected, forecast.latest) == (None, None)
     assert summarize(episodes_on(6), now=NOW, threshold=10**8).forecast.latest is None
 

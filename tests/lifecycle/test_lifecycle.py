@@ -1,6 +1,7 @@
 """The store that keeps itself in bounds, beside the policy that says what should be left."""
 
 import multiprocessing
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from decisions import kept
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +19,7 @@ import memlab
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.lifecycle import LifecycleStore, Trust
 from memlab.lifecycle.ranking import Ranked, Tournament
-from memlab.policies import NearDuplicate, ValueCap, decide
+from memlab.policies import ImportanceFloor, NearDuplicate, ValueCap, decide
 from memlab.scoring import value_score
 from memlab.store import SqliteMemoryStore
 
@@ -43,8 +45,17 @@ def item(
     return MemoryItem(memory_id, MemoryKind(kind), text or memory_id, "", provenance, tags)
 
 
+TICK = timedelta(microseconds=1)
+
+
 def ids(store: SqliteMemoryStore) -> list[str]:
     return [each.memory_id for each in store.list_active()]
+
+
+def all_of(store: SqliteMemoryStore) -> list[str]:
+    """Every id in the file, in order of position, expired or not."""
+    found = store.connection.execute("SELECT memory_id FROM memory_items ORDER BY rowid")
+    return [memory_id for (memory_id,) in found]
 
 
 def columns_of(path: Path) -> dict[str, Any]:
@@ -171,6 +182,8 @@ def test_an_expired_row_is_gone_at_once_and_deleted_later(
     store.put(item("a"), ttl=HOUR)
     store.put(item("b"), ttl=2 * HOUR)
     clock.now = START + HOUR
+    assert ids(store) == ["a", "b"]
+    clock.now += TICK
     assert store.get("a") is None
     assert ids(store) == ["b"]
     assert store.get("b") is not None
@@ -198,7 +211,7 @@ def test_being_used_does_not_extend_an_expiry(
     store = open_store()
     store.put(item("a"), ttl=HOUR)
     assert store.touch(["a"], now=START + HOUR / 2) == 1
-    clock.now = START + HOUR
+    clock.now = START + HOUR + TICK
     assert ids(store) == []
 
 
@@ -250,19 +263,10 @@ def test_a_row_and_its_expiry_are_one_transaction(
 def test_a_value_without_meaning_is_refused_and_nothing_written(
     open_store: Callable[..., LifecycleStore], settings: dict[str, Any], words: str
 ) -> None:
-    store = open_store()
+    store = open_store(capacity=ValueCap(3))
     with pytest.raises(ValueError, match=words):
         store.put(item("a"), **settings)
     assert ids(store) == []
-
-
-def test_a_comma_is_refused_only_where_tags_make_the_scope(
-    open_store: Callable[..., LifecycleStore],
-) -> None:
-    comma = item("a", tags=("x,y",))
-    open_store(capacity=ValueCap(3)).put(comma, agent_id="g")
-    with pytest.raises(ValueError, match="comma"):
-        open_store(capacity=ValueCap(3, scope=("tags",))).put(comma)
 
 
 def test_a_time_without_zone_is_refused(open_store: Callable[..., LifecycleStore]) -> None:
@@ -299,16 +303,36 @@ def test_without_a_capacity_nothing_is_capped(open_store: Callable[..., Lifecycl
     assert store.stats().sizes == {'{"agent_id": "g"}': 3}
 
 
-def test_scopes_are_capped_apart(open_store: Callable[..., LifecycleStore]) -> None:
-    store = open_store(capacity=ValueCap(1))
-    for name, agent, space in (
-        ("a", "g", None),
-        ("b", "g", "n"),
-        ("c", "h", None),
-        ("d", "g", "n"),
-    ):
-        store.put(item(name), agent_id=agent, namespace=space)
-    assert ids(store) == ["a", "c", "d"]
+SCOPES = {
+    "an agent alone counts all its threads": ("a0.9t a0.8u a0.1", ["m0"]),
+    "a thread counts no other": ("a0.9t a0.8u a0.1t", ["m0", "m1"]),
+    "other tags of an agent are another scope": ("a0.9#x a0.1#y", ["m0", "m1"]),
+    "a tag counts what has more": ("a0.9#x#y a0.1#x", ["m0"]),
+    "more tags count what has them all": ("a0.9#x a0.1#x#y", ["m0", "m1"]),
+    "tags alone make a scope": ("0.9#x 0.1#x", ["m0"]),
+    "case makes no difference": ("A0.9#X a0.1#x", ["m0"]),
+    "a tag may hold a comma": ("a0.9#x,y a0.1#x a0.2#x,y", ["m0", "m1"]),
+    "agents are apart": ("a0.1 b0.2 c0.3", ["m0", "m1", "m2"]),
+}  # fmt: skip
+"""Agent, importance, thread and tags of each memory in turn, and what a cap of one leaves."""
+
+
+@pytest.mark.parametrize(("written", "left"), SCOPES.values(), ids=SCOPES)
+def test_a_put_is_counted_against_all_that_matches_it(
+    open_store: Callable[..., LifecycleStore], path: Path, written: str, left: list[str]
+) -> None:
+    for store in (open_store(capacity=ValueCap(1)), None):
+        again = store or open_store(capacity=ValueCap(1))
+        for number, each in enumerate(written.split()):
+            who, *tags = each.split("#")
+            agent, value, thread = re.fullmatch(r"(\D*)([\d.]+)(\D*)", who).groups()  # type: ignore[union-attr]
+            again.put(
+                item(f"m{number}", tags=tuple(tags)), agent_id=agent or None,
+                thread_id=thread or None, importance=float(value),
+            )  # fmt: skip
+            again = store or open_store(capacity=ValueCap(1))
+        assert ids(again) == left
+        again.connection.execute("DELETE FROM memory_items")
 
 
 def test_load_bearing_rows_take_up_room_and_stay(open_store: Callable[..., LifecycleStore]) -> None:
@@ -340,7 +364,7 @@ def test_expired_rows_go_before_the_lowest(
     store = open_store(capacity=ValueCap(2))
     store.put(item("brief"), agent_id="g", importance=1.0, ttl=HOUR)
     store.put(item("low"), agent_id="g", importance=0.0)
-    clock.now += HOUR
+    clock.now += HOUR + TICK
     store.put(item("new"), agent_id="g")
     assert ids(store) == ["low", "new"]
     assert store.stats().evicted == {"expired": 1}
@@ -485,8 +509,8 @@ def test_a_touch_sets_last_access_and_adds_to_the_count(
     store = open_store(capacity=ValueCap(2))
     for name in "ab":
         store.put(item(name), agent_id="g")
-    assert store.touch(["a", "a", "nobody"], now=START + DAY) == 1
-    assert store.touch(["a"], now=START + HOUR) == 1
+    assert store.touch(["a", "a", "nobody"], now=START + HOUR) == 1
+    assert store.touch(["a"], now=START + DAY) == 1
     signals = columns_of(path)["a"]
     assert signals["access_count"] == 2
     assert signals["last_accessed_at"] == "2026-03-02T12:00:00.000000+00:00"
@@ -495,13 +519,54 @@ def test_a_touch_sets_last_access_and_adds_to_the_count(
     assert ids(store) == ["a", "c"]
 
 
+def test_a_last_access_ahead_counts_more_until_the_next_touch(
+    open_store: Callable[..., LifecycleStore], clock: Clock
+) -> None:
+    store = open_store(capacity=ValueCap(2))
+    for name, importance in (("a", 0.0), ("b", 1.0)):
+        store.put(item(name), agent_id="g", importance=importance)
+    store.touch(["a"], now=START + 30 * DAY)
+    store.put(item("c"), agent_id="g", importance=1.0)
+    assert ids(store) == ["a", "c"]
+    store.touch(["a"], now=START)
+    store.put(item("d"), agent_id="g", importance=1.0)
+    assert ids(store) == ["c", "d"]
+
+
+def test_graduated_is_set_by_a_put_and_by_a_touch(
+    open_store: Callable[..., LifecycleStore], path: Path
+) -> None:
+    store = open_store()
+    store.put(item("a"), importance=0.05, graduated=True)
+    store.put(item("b"), importance=0.05)
+    assert [columns_of(path)[name]["graduated"] for name in "ab"] == [1, 0]
+    store.touch(["b"], now=START, graduated=True)
+    store.touch(["a"], now=START)
+    assert [columns_of(path)[name]["graduated"] for name in "ab"] == [1, 1]
+    store.touch(["a"], now=START, graduated=False)
+    assert kept(memlab.load(path), ImportanceFloor()) == ["b"]
+    with pytest.raises(memlab.errors.WrongArgumentError, match="graduated"):
+        store.touch(["a"], now=START, graduated="no")  # type: ignore[arg-type]
+
+
+def test_importance_has_no_bounds_where_no_capacity_goes_by_it(
+    open_store: Callable[..., LifecycleStore], path: Path
+) -> None:
+    store = open_store()
+    store.put(item("a"), importance=3.0)
+    store.put(item("b"), importance=-2)
+    assert [columns_of(path)[name]["importance"] for name in "ab"] == [3.0, -2.0]
+    with pytest.raises(ValueError, match="finite"):
+        store.put(item("c"), importance=float("inf"))
+
+
 def test_a_touch_never_brings_a_row_back(
     open_store: Callable[..., LifecycleStore], clock: Clock
 ) -> None:
     store = open_store()
     store.put(item("a"), ttl=HOUR)
-    assert store.touch(["a"], now=START + HOUR) == 0
-    clock.now += HOUR
+    assert store.touch(["a"], now=START + HOUR + TICK) == 0
+    clock.now += HOUR + TICK
     store.expire(clock.now)
     assert store.touch(["a"], now=START) == 0
     assert store.get("a") is None
@@ -592,6 +657,16 @@ def test_an_id_written_again_replaces_itself_with_the_later_text(
     assert found.title == "something else entirely"
 
 
+def test_an_id_written_again_is_the_newest_and_is_replaced_like_any_other(
+    open_store: Callable[..., LifecycleStore],
+) -> None:
+    store = open_store(duplicates=DEDUP)
+    store.put(item("a", "first text"))
+    store.put(item("a", SAME))
+    store.put(item("b", SAME))
+    assert ids(store) == ["b"]
+
+
 def test_load_bearing_rows_neither_replace_nor_are_replaced(
     open_store: Callable[..., LifecycleStore],
 ) -> None:
@@ -619,6 +694,8 @@ def test_duplicates_are_seen_across_stores_and_after_many_rows(
 
 
 # Beside the policy
+
+TAGGED = [(), ("t",), ("u",), ("t", "u")]
 
 steps = st.lists(
     st.tuples(
@@ -648,8 +725,8 @@ def test_after_every_put_the_scope_holds_what_the_policy_keeps(
 ) -> None:
     path = tmp_path_factory.mktemp("lifecycle") / "memory.db"
     clock = Clock()
-    guarded = LifecycleStore(path, capacity=rule, clock=clock)
-    free = LifecycleStore(path.with_name("free.db"), capacity=rule, clock=clock)
+    guarded = LifecycleStore(path, capacity=rule, clock=clock, archive=False)
+    free = LifecycleStore(path.with_name("free.db"), capacity=rule, clock=clock, archive=False)
     for store in (guarded, free):
         store.connection.execute("PRAGMA synchronous = OFF")
     free._enforce = lambda *_: None  # type: ignore[method-assign]
@@ -657,13 +734,11 @@ def test_after_every_put_the_scope_holds_what_the_policy_keeps(
         clock.now += hours * HOUR
         name = f"m{number}"
         if action == "put":
-            new = item(name, kind="semantic" if floor else "episodic", tags=("t",) * (number % 2))
+            new = item(name, kind="semantic" if floor else "episodic", tags=TAGGED[number % 4])
             for store in (guarded, free):
                 store.put(new, importance=importance, agent_id=agent)
-            scope = free.connection.execute(
-                "SELECT scope FROM memory_signals WHERE memory_id = ?", (name,)
-            ).fetchone()[0]
-            for gone in expected_to_go(free, path.with_name("free.db"), rule, scope, clock.now):
+            labels = labels_of(agent, new.tags, rule)
+            for gone in expected_to_go(free, path.with_name("free.db"), rule, labels, clock.now):
                 free.connection.execute("DELETE FROM memory_items WHERE memory_id = ?", (gone,))
         elif action == "touch":
             assert guarded.touch([name], now=clock.now) == free.touch([name], now=clock.now)
@@ -676,7 +751,7 @@ def test_after_every_put_the_scope_holds_what_the_policy_keeps(
                     other.execute("DELETE FROM memory_items WHERE memory_id = ?", (name,))
         elif action == "reopen":
             guarded.close()
-            guarded = LifecycleStore(path, capacity=rule, clock=clock)
+            guarded = LifecycleStore(path, capacity=rule, clock=clock, archive=False)
             guarded.connection.execute("PRAGMA synchronous = OFF")
         assert ids(guarded) == ids(free)
     assert guarded.stats().enforcement_failures == 0
@@ -684,18 +759,25 @@ def test_after_every_put_the_scope_holds_what_the_policy_keeps(
     free.close()
 
 
+def labels_of(agent: str | None, tags: tuple[str, ...], rule: ValueCap) -> set[Any]:
+    """What a memory is counted by."""
+    of_agent = {("agent_id", agent)} if agent and "agent_id" in rule.scope else set()
+    return of_agent | ({("tag", tag) for tag in tags} if "tags" in rule.scope else set())
+
+
 def expected_to_go(
-    store: LifecycleStore, path: Path, rule: ValueCap, scope: str | None, now: datetime
+    store: LifecycleStore, path: Path, rule: ValueCap, labels: set[Any], now: datetime
 ) -> list[str]:
-    """What the policy drops from one scope of an uncapped store."""
-    members = {
-        name
-        for (name,) in store.connection.execute(
-            "SELECT memory_id FROM memory_signals WHERE scope IS NOT NULL AND scope = ?", (scope,)
-        )
-    }
+    """What the policy drops from what matches the labels of a put, in an uncapped store."""
+    if rule.scope and not labels:
+        return []
+    agents = {name: row["agent_id"] for name, row in columns_of(path).items()}
     frame = memlab.load(path)
-    frame = frame[frame["memory_id"].isin(members)]
+    members = [
+        memory_id in agents and labels <= labels_of(agents[memory_id], tags, rule)
+        for memory_id, tags in zip(frame["memory_id"], frame["tags"], strict=True)
+    ]
+    frame = frame[members]
     decision = decide(frame, replace(rule, scope=()), now=now)
     return frame.loc[~decision["keep"], "memory_id"].tolist()
 
@@ -726,7 +808,7 @@ def test_a_tournament_finds_the_lowest_whatever_the_clock_does(
             rows.pop(name, None)
             tournament.discard(name)
         elif action == "touch" and name in rows:
-            rows[name] = rows[name]._replace(accessed=max(rows[name].accessed, now))
+            rows[name] = rows[name]._replace(accessed=now)
             tournament.touch(name, now)
         now += hours * HOUR
         assert len(tournament) == len(rows)

@@ -61,7 +61,7 @@ SOME_OF_EACH: dict[str, Policy] = {
     "learned": Learned(2),
     "odek": Pipeline.odek(ttl=5 * DAY, keep=2),
     "memforge": Pipeline.memforge(threshold=0.3, max_items=2),
-    "betterdb": Pipeline.betterdb(max_items=2, tags=True),
+    "betterdb": Pipeline.betterdb(max_items=2),
 }
 OF_ONES_OWN: dict[str, Policy] = {
     "a class of one's own": EveryOther(),
@@ -361,15 +361,52 @@ def test_what_a_cap_keeps_a_larger_one_keeps_too(
 
 
 @given(rows, st.integers(0, 6))
-def test_every_scope_is_capped_by_itself(drawn: list[dict[str, Any]], cap: int) -> None:
+def test_every_budget_is_kept_by_itself(drawn: list[dict[str, Any]], cap: int) -> None:
     frame = memories(drawn)
-    fields_of_scope = ["agent_id", "thread_id", "namespace"]
-    together = decide(frame, ValueCap(cap), now=NOW)["keep"]
-    unscoped = frame[fields_of_scope].isna().all(axis=1)
-    assert together[unscoped].all()
-    for _, part in frame[~unscoped].groupby(fields_of_scope, dropna=False):
-        alone = decide(part, ValueCap(cap, scope=()), now=NOW)["keep"]
+    together = decide(frame, ImportanceBudget(cap), now=NOW)["keep"]
+    for _, part in frame.groupby("agent_id", dropna=False):
+        alone = decide(part, ImportanceBudget(cap, scope=()), now=NOW)["keep"]
         pd.testing.assert_series_equal(together[part.index], alone)
+
+
+Given = tuple[frozenset[tuple[str, str]], frozenset[str]]
+
+
+def given_with(row: dict[str, Any]) -> Given:
+    """Fields and tags that a memory was written with."""
+    fields = {(n, row[n]) for n in ("agent_id", "namespace") if isinstance(row[n], str)}
+    return frozenset(fields), frozenset(row["tags"])
+
+
+def capped_by_hand(frame: pd.DataFrame, policy: ValueCap) -> set[str]:
+    """The ids that go when every scope is looked at, that of the newest memory last."""
+    (score, accessed) = policy.eviction_keys(frame, now=NOW)
+    there = [one for one in frame.to_dict("records") if one["active"]]
+    worth = dict(zip(frame["memory_id"], zip(score, accessed, strict=True), strict=True))
+    last = {given_with(one): place for place, one in enumerate(there)}
+    gone: set[str] = set()
+    for own, tags in sorted(last, key=last.__getitem__):
+        if not own and not tags:
+            continue
+        held = [
+            one["memory_id"]
+            for one in there
+            if one["memory_id"] not in gone
+            and own <= given_with(one)[0]
+            and tags <= given_with(one)[1]
+        ]
+        may_go = [name for name in held if not frame.set_index("memory_id").load_bearing[name]]
+        surplus = max(0, len(held) - policy.slots)
+        gone |= set(sorted(may_go, key=worth.__getitem__)[:surplus])
+    return gone
+
+
+@given(rows, st.integers(0, 6))
+def test_every_scope_that_a_memory_was_written_with_is_capped(
+    drawn: list[dict[str, Any]], cap: int
+) -> None:
+    frame = memories(drawn)
+    assert set(went(frame, ValueCap(cap))) == capped_by_hand(frame, ValueCap(cap))
 
 
 @given(rows, st.integers(0, 14))
@@ -379,10 +416,9 @@ def test_following_the_ranking_by_hand_gives_the_decision(
     frame = memories(drawn)
     for policy in (ValueCap(cap, scope=()), KeepRecent(cap), ImportanceBudget(cap, scope=())):
         active = frame[frame["active"]]
-        keys = policy.eviction_keys(active, now=NOW)
-        ranked = active.assign(
-            rank=list(zip(*(k.tolist() for k in keys), active["position"], strict=True))
-        )
+        keys = [key.astype(np.float64) for key in policy.eviction_keys(active, now=NOW)]
+        ordered = [np.where(np.isnan(key), np.inf, key).tolist() for key in keys]
+        ranked = active.assign(rank=list(zip(*ordered, active["position"], strict=True)))
         counted = active if policy.counts_load_bearing else active[active["prunable"]]
         surplus = 0 if policy.slots is None else max(0, len(counted) - policy.slots)
         lowest = ranked[ranked["prunable"]].sort_values("rank").head(surplus)

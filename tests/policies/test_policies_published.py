@@ -53,6 +53,14 @@ def said(*texts: str, trusted: tuple[bool, ...] = ()) -> list[dict[str, Any]]:
     return [{"title": t, "trusted": ok} for t, ok in zip(texts, trust, strict=True)]
 
 
+def worth(*rows: tuple[Any, ...]) -> list[dict[str, Any]]:
+    """Importance, agent, thread and tags of each."""
+    return [
+        {"importance": value, "agent_id": agent, "thread_id": thread, "tags": tuple(tags)}
+        for value, agent, thread, *tags in rows
+    ]
+
+
 SAME = "the deploy failed because the port was taken"
 FRESH = timedelta(0)
 HEAVY_RECENCY = {"recency": 0.9, "importance": 0.1, "scope": ()}
@@ -92,15 +100,34 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
     "each scope is capped for itself": (
         [{"agent_id": "a", "namespace": n} for n in "xxyy"], ValueCap(1), [0, 2],
     ),
-    "tags make scopes when asked, whatever their order": (
-        [{"agent_id": "a", "tags": t} for t in [("x", "y"), ("y", "x"), ("x",)]],
-        ValueCap(1, scope=("agent_id", "tags")), [0],
+    "tags make no scopes where they are left out": (
+        [{"agent_id": "a", "tags": t} for t in [("x",), ("y",)]],
+        ValueCap(1, scope=("agent_id",)), [0],
     ),
-    "tags make no scopes unless asked": (
-        [{"agent_id": "a", "tags": t} for t in [("x",), ("y",)]], ValueCap(1), [0],
+    "a scope of an agent alone holds all its threads": (
+        worth((0.9, "a", "t1"), (0.8, "a", "t2"), (0.1, "a", None)), ValueCap(1), [1, 2],
     ),
-    "expiry is reached at its moment": (
-        [{"expires_at": NOW}, {"expires_at": NOW + timedelta(microseconds=1)}], TimeToLive(), [0],
+    "a scope of a thread holds no other": (
+        worth((0.1, "a", None), (0.2, "a", "t1"), (0.8, "a", "t2")), ValueCap(2), [0],
+    ),
+    "other tags of one agent are another scope": (
+        worth((0.9, "a", None, "x"), (0.1, "a", None, "y")), ValueCap(1), [],
+    ),
+    "a scope of one tag holds what has more": (
+        worth((0.9, "a", None, "x", "y"), (0.1, "a", None, "x")), ValueCap(1), [1],
+    ),
+    "tags alone make a scope": (
+        worth((0.9, None, None, "x"), (0.1, None, None, "x")), ValueCap(1), [1],
+    ),
+    "case makes no difference to agents and tags": (
+        worth((0.9, "A", None, "X"), (0.1, "a", None, "x")), ValueCap(1), [1],
+    ),
+    "a last access ahead counts more than all": (
+        [{"last_accessed_at": NOW + 2 * WEEK, "importance": 0.0}, *used(FRESH, importance=(1.0,))],
+        ValueCap(1, **ONE_SCOPE), [1],
+    ),
+    "expiry is passed after its moment": (
+        [{"expires_at": NOW - timedelta(microseconds=1)}, {"expires_at": NOW}], TimeToLive(), [0],
     ),
     "being used does not extend an expiry": (
         [{"expires_at": NOW - DAY, "last_accessed_at": NOW}], TimeToLive(), [0],
@@ -126,6 +153,20 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
     ),
     "a ttl of seven days takes the row of ten": (
         aged(10 * DAY, timedelta(hours=2), timedelta(hours=1)), Pipeline.odek(ttl=WEEK), [0],
+    ),
+    "a ttl is passed after its moment": (
+        aged(WEEK + timedelta(microseconds=1), WEEK), TimeToLive(WEEK), [0],
+    ),
+    "a cap of zero is off": (aged(3 * DAY, 2 * DAY, DAY), Pipeline.odek(keep=0), []),
+    "newer goes by creation in dedup too": (
+        [{"title": SAME, "created_at": NOW - DAY}, {"title": SAME, "created_at": NOW - WEEK}],
+        Pipeline.odek(), [1],
+    ),
+    "words count as often as they occur": (
+        said("retry retry retry backoff", "retry backoff"), NearDuplicate(0.92), [],
+    ),
+    "words are told apart by letters and digits alone": (
+        said("cache_size grew", "cache size, grew"), NearDuplicate(0.99), [0],
     ),
     "a ttl of zero is durable": (aged(365 * DAY), TimeToLive(timedelta(0)), []),
     "a negative ttl is durable": (aged(365 * DAY), TimeToLive(-DAY), []),
@@ -160,6 +201,20 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
     ),
     "an importance never measured is not below the floor": (
         of_importance(float("nan"), 0.0), ImportanceFloor(0.5), [1],
+    ),
+    "a floor is 0.1 unless said": (of_importance(0.05, 0.1, 0.2), ImportanceFloor(), [0]),
+    "an importance at the floor is compared as it is kept": (
+        of_importance(float(np.float32(0.7)), 0.69), ImportanceFloor(0.7), [1],
+    ),
+    "importance has no bounds": (of_importance(3.0, -2.0, 1.0), ImportanceBudget(1), [1, 2]),
+    "an importance that is no number goes last": (
+        of_importance(float("nan"), 3.0, 0.1), ImportanceBudget(1), [1, 2],
+    ),
+    "equal in single precision is a tie": (
+        of_importance(0.1 + 1e-12, 0.1), ImportanceBudget(1), [0],
+    ),
+    "the order of MemForge has defaults": (
+        of_importance(0.05, *[0.5] * 60), Pipeline.memforge(), [0],
     ),
     # superseded rows
     "superseded episodes of the age go, decisions stay": (
@@ -213,7 +268,9 @@ def test_a_cap_is_exact_beyond_ten_thousand_rows() -> None:
     assert kept(frame, ValueCap(7, scope=())) == [f"m{i}" for i in range(7)]
 
 
-@pytest.mark.parametrize(("lives", "left"), [(0, 1.0), (1, 0.5), (4, 0.0625), (-3, 1.0)])
+@pytest.mark.parametrize(
+    ("lives", "left"), [(0, 1.0), (1, 0.5), (4, 0.0625), (-3, 8.0), (-2000, 2.0**1000)]
+)
 def test_recency_halves_with_each_half_life(lives: int, left: float) -> None:
     assert recency_decay(lives * WEEK, WEEK) == left
     assert recency_decay(np.array([lives * 7.0]), 7.0).tolist() == [left]
@@ -237,13 +294,48 @@ def test_near_duplicates_name_what_replaces_them() -> None:
     pairs = near_duplicates(frame, NearDuplicate(0.9))
     assert pairs["memory_id"].tolist() == ["m0"]
     assert pairs["replaced_by"].tolist() == ["m2"]
-    assert pairs["similarity"].tolist() == pytest.approx([(7 / 8) ** 0.5])
+    assert pairs["similarity"].tolist() == pytest.approx([(10 / 11) ** 0.5])
 
 
 def test_bodies_are_compared_when_they_are_there() -> None:
     frame = memories(said("shipped", "shipped"))
     assert went(frame, NearDuplicate()) == ["m0"]
     assert went(frame.assign(body=["one thing entirely", "quite another"]), NearDuplicate()) == []
+
+
+PAIRS = {
+    ("the build broke on the lockfile", "the build broke on the lockfile"): 1.0,
+    ("retry retry retry backoff", "retry backoff"): 0.894,
+    ("retry " * 6 + "backoff jitter", "retry backoff jitter"): 0.749,
+    ("shipped the cache behind a flag", "shipped the cache behind a switch"): 0.833,
+    ("merged the parser rewrite after two rounds of review by the language team",
+     "merged the parser rewrite after two rounds of review by the compiler team"): 0.933,
+    ("tea grows in shade", "the deploy failed"): 0.0,
+}  # fmt: skip
+"""Texts, and the cosine of their counts of words."""
+
+
+def projected(texts: tuple[str, str], seed: int) -> float:
+    """The cosine under a sparse random projection to 256 dimensions, as odek's are."""
+    words = sorted({word for text in texts for word in text.split()})
+    counts = np.array([[text.split().count(word) for word in words] for text in texts])
+    steps = np.random.default_rng(seed).choice(
+        [-1, 0, 1], (len(words), 256), p=[1 / 6, 2 / 3, 1 / 6]
+    )
+    one, other = counts @ steps
+    return float(one @ other / np.sqrt((one @ one) * (other @ other)))
+
+
+@pytest.mark.parametrize(("texts", "cosine"), PAIRS.items())
+def test_a_likeness_is_what_a_projection_gives_on_average(
+    texts: tuple[str, str], cosine: float
+) -> None:
+    frame = memories(said(*texts))
+    found = near_duplicates(frame, NearDuplicate(0.01))["similarity"]
+    assert found.tolist() == pytest.approx([cosine] if cosine else [], abs=0.001)
+    drawn = [projected(texts, seed) for seed in range(200)]
+    assert np.mean(drawn) == pytest.approx(cosine, abs=0.01)
+    assert np.std(drawn) <= 1.3 * (1 - cosine**2) / 16 + 1e-12
 
 
 def test_a_digit_tells_two_texts_apart() -> None:

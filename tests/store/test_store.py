@@ -119,10 +119,60 @@ class TestReadingAndWriting:
             store.supersede(old, by_memory_id=new)
         assert rows_of(store.connection) == before
 
-    def test_an_item_cannot_supersede_itself(self, store: SqliteMemoryStore) -> None:
+    def test_an_item_that_supersedes_itself_is_retired(self, store: SqliteMemoryStore) -> None:
+        put_all(store, *episodes(2))
+        assert store.supersede("e1", by_memory_id="e1").superseded_by == "e1"
+        assert [one.memory_id for one in store.list_active()] == ["e2"]
+
+    def test_research_notes_are_the_active_items_with_that_tag(
+        self, store: SqliteMemoryStore
+    ) -> None:
+        put_all(
+            store,
+            item("e1", "episodic", "research"),
+            item("e2", "episodic", "researched"),
+            item("d1", "semantic", "axis:foo", "research"),
+            item("e3", "episodic", "research", superseded_by="e1"),
+        )
+        assert [one.memory_id for one in store.list_research_notes()] == ["e1", "d1"]
+
+    @pytest.mark.parametrize("missing", ["source_event_id", "source_sequence"])
+    def test_an_event_needs_its_id_and_its_sequence(
+        self, store: SqliteMemoryStore, missing: str
+    ) -> None:
         put_all(store, *episodes(1))
-        with pytest.raises(ValueError, match="by_memory_id"):
-            store.supersede("e1", by_memory_id="e1")
+        store.connection.execute(
+            "UPDATE memory_items SET source_event_id = 'v1', source_sequence = 7"
+        )
+        whole = store.get("e1")
+        assert whole is not None
+        assert whole.provenance.source_event == EventRef(EventId("v1"), 7)
+        store.connection.execute(f"UPDATE memory_items SET {missing} = NULL")
+        half = store.get("e1")
+        assert half is not None
+        assert half.provenance.source_event is None
+
+    def test_a_stored_time_without_a_zone_is_in_utc(self, store: SqliteMemoryStore) -> None:
+        put_all(store, *episodes(1))
+        store.connection.execute("UPDATE memory_items SET created_at = '2026-03-01T12:00:00'")
+        found = store.get("e1")
+        assert found is not None
+        assert found.provenance.created_at == NOON
+
+    def test_lists_are_written_as_ascii(self, store: SqliteMemoryStore) -> None:
+        put_all(store, item("e1", "episodic", "ü", "a"))
+        (stored,) = store.connection.execute("SELECT tags_json FROM memory_items").fetchone()
+        assert stored == '["\\u00fc","a"]'
+        assert store.list_active()[0].tags == ("ü", "a")
+
+    def test_a_column_more_than_fourteen_is_left_as_it_is(self, store: SqliteMemoryStore) -> None:
+        store.connection.execute("ALTER TABLE memory_items ADD COLUMN mood TEXT DEFAULT 'calm'")
+        put_all(store, *episodes(2))
+        store.connection.execute("UPDATE memory_items SET mood = 'good' WHERE memory_id = 'e1'")
+        put_all(store, *episodes(2))
+        store.supersede("e1", by_memory_id="e2")
+        found = store.connection.execute("SELECT mood FROM memory_items ORDER BY rowid").fetchall()
+        assert found == [("good",), ("calm",)]
 
     def test_a_row_that_is_no_item_is_named(self, store: SqliteMemoryStore) -> None:
         put_all(store, *episodes(1))

@@ -58,17 +58,14 @@ class StoreAgainstList(RuleBasedStateMachine):
         tags: list[str],
     ) -> None:
         item = MemoryItem(memory_id, kind, title, body, provenance, tuple(tags))
-        self.store.put(item)
+        assert self.store.put(item) is item
         self.model[memory_id] = item
 
     @rule(old=IDS, new=IDS)
     def supersede(self, old: str, new: str) -> None:
-        if old == new:
-            with pytest.raises(ValueError, match="by_memory_id"):
-                self.store.supersede(old, by_memory_id=new)
-        elif {old, new} <= self.model.keys():
-            self.store.supersede(old, by_memory_id=new)
+        if {old, new} <= self.model.keys():
             self.model[old] = replace(self.model[old], superseded_by=new)
+            assert self.store.supersede(old, by_memory_id=new) == self.model[old]
         else:
             with pytest.raises(KeyError):
                 self.store.supersede(old, by_memory_id=new)
@@ -93,11 +90,12 @@ class StoreAgainstList(RuleBasedStateMachine):
 
     @invariant()
     def lists_agree(self) -> None:
-        active = [item for item in self.model.values() if item.is_active]
+        active = tuple(item for item in self.model.values() if item.is_active)
         assert self.store.list_active() == active
         for kind in MemoryKind:
-            assert self.store.list_active(kind=kind) == [i for i in active if i.kind is kind]
-        assert self.store.list_rejected_paths() == [i for i in active if "rejected-path" in i.tags]
+            assert self.store.list_active(kind=kind) == tuple(i for i in active if i.kind is kind)
+        rejected = tuple(i for i in active if "rejected-path" in i.tags)
+        assert self.store.list_rejected_paths() == rejected
 
 
 TestStoreAgainstList = StoreAgainstList.TestCase

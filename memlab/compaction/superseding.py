@@ -1,0 +1,301 @@
+"""Bringing the floor down: which load-bearing memories a newer one stands for, as a plan.
+
+Such a plan deletes nothing. :func:`memlab.apply` carries it out and :func:`memlab.restore` takes it
+back, as they do with any other.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import TYPE_CHECKING, Final
+
+from memlab import columns as col
+from memlab.clock import moment_or_now
+from memlab.compaction.locating import some_of
+from memlab.compaction.plans import Plan, PlannedLink
+from memlab.errors import ArchiveError, CompactionError, PlanError, StalePlanError
+from memlab.items import is_load_bearing_stored
+from memlab.sources.base import (
+    Key,
+    Reader,
+    Source,
+    Superseder,
+    Superseding,
+    archive_at,
+    at_one_moment,
+)
+from memlab.sources.opening import SourceLike, open_source
+from memlab.store.records import fingerprint_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BY_HAND: Final = "by hand"
+"""The reason for a pair that a person named."""
+
+
+def plan_supersession(
+    source: SourceLike,
+    links: Mapping[str, str] | None = None,
+    *,
+    only: Collection[str] | None = None,
+    now: datetime | None = None,
+) -> Plan:
+    """Plan to let newer memories stand for load-bearing ones. Reads only.
+
+    Parameters
+    ----------
+    source : str, Path, SqliteMemoryStore or Source
+        The store.
+    links : mapping of str to str, optional
+        The id of the memory that is to stand for each; what
+        :func:`memlab.policies.successors.supersedable` finds when not given.
+    only : collection of str, optional
+        Of what is found, these ids alone.
+    now : datetime, optional
+        The moment of the decision, with a time zone; the current one by default.
+
+    Returns
+    -------
+    Plan
+        Print it to see what it would do.
+
+    Raises
+    ------
+    PlanError
+        When an id is not an active load-bearing memory, one stands for itself, or the store knows
+        of no memories that stand for others.
+    MissingExtraError
+        When scikit-learn, which finds near-duplicates, is not installed and `links` is not given.
+    StoreError, BadRowError
+        When the store cannot be read.
+    """
+    opened = open_source(source)
+    moment = moment_or_now(now, call="memlab.compaction.plan_supersession")
+    _superseding(opened)
+    archive_at(opened)  # refused here where there is no place for one
+    return at_one_moment(opened, lambda reader: _plan_of(reader, opened, links, only, moment))
+
+
+def _plan_of(
+    reader: Reader,
+    source: Source,
+    links: Mapping[str, str] | None,
+    only: Collection[str] | None,
+    now: datetime,
+) -> Plan:
+    from memlab.compaction.planning import groups_of
+    from memlab.frame.loading import frame_of
+    from memlab.policies import KeepAll, decide
+
+    frame = frame_of(reader.batches(with_body=True), name=source.name, with_body=True)
+    chosen = _found(frame, only) if links is None else _by_hand(frame, links)
+    policy = {"policy": "supersede", **({"only": sorted(only)} if only is not None else {})}
+    return Plan(
+        store=source.name,
+        made_at=now,
+        policy=policy,
+        token_rule=str(frame.attrs[col.TOKEN_RULE]),
+        groups=groups_of(frame, decide(frame, KeepAll(), now=now)),
+        memories=(),
+        kept=(),
+        supersedes=_planned(reader, frame, chosen),
+    )
+
+
+def _found(frame: "pd.DataFrame", only: Collection[str] | None) -> dict[str, tuple[str, str]]:
+    """Return what is found to be superseded: by what, and the reason."""
+    from memlab.policies.successors import supersedable
+
+    found = supersedable(frame)
+    columns = (found[name] for name in (col.MEMORY_ID, col.SUPERSEDED_BY, col.REASON))
+    chosen = {older: (newer, reason) for older, newer, reason in zip(*columns, strict=True)}
+    if only is None:
+        return chosen
+    if unknown := sorted(set(only) - chosen.keys()):
+        raise PlanError(
+            f"nothing is found to stand for {some_of(unknown)}; memlab floor lists for what there "
+            "is, and --supersede OLDER=NEWER names a pair by hand"
+        )
+    return {older: chosen[older] for older in chosen if older in set(only)}
+
+
+def _by_hand(frame: "pd.DataFrame", links: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Check the pairs that a person named."""
+    floor = frame[frame[col.ACTIVE] & frame[col.LOAD_BEARING]]
+    active, known = set(frame[col.MEMORY_ID][frame[col.ACTIVE]]), set(floor[col.MEMORY_ID])
+    for older, newer in links.items():
+        if older not in known:
+            raise PlanError(
+                f"{older!r} is no active load-bearing memory of this store: memlab compact deletes "
+                "prunable ones, and one that is superseded is not loaded"
+            )
+        if newer not in active or newer == older or newer in links:
+            raise PlanError(
+                f"{newer!r} cannot stand for {older!r}: name another active memory of this store, "
+                "one that is not superseded in the same plan"
+            )
+    return {older: (newer, BY_HAND) for older, newer in links.items()}
+
+
+def _planned(
+    reader: Reader, frame: "pd.DataFrame", chosen: Mapping[str, tuple[str, str]]
+) -> tuple[PlannedLink, ...]:
+    from memlab.compaction.planning import TITLE
+
+    address = col.KEY if col.KEY in frame else col.POSITION
+    columns = list({address, col.POSITION, col.MEMORY_ID, col.KIND, col.TITLE, col.TOKENS})
+    ends = {*chosen, *(newer for newer, _ in chosen.values())}
+    named = frame.loc[frame[col.MEMORY_ID].isin(ends), columns].to_dict(orient="records")
+    row_of = {str(row[col.MEMORY_ID]): row for row in named}
+    keys = [row[address] for row in named]
+    prints = {key: fingerprint_of(record) for key, record in reader.records(keys)}
+    planned = []
+    for older, (newer, reason) in chosen.items():
+        row, by = row_of[older], row_of[newer][address]
+        planned.append(
+            PlannedLink(
+                key=row[address],
+                position=row[col.POSITION],
+                memory_id=older,
+                kind=str(row[col.KIND]),
+                title=row[col.TITLE][:TITLE],
+                reason=reason,
+                tokens=row[col.TOKENS],
+                fingerprint=prints[row[address]],
+                by_key=by,
+                by_memory_id=newer,
+                by_fingerprint=prints[by],
+            )
+        )
+    return tuple(sorted(planned, key=lambda link: link.position))
+
+
+def opened_for_links(source: Source) -> AbstractContextManager[Superseder]:
+    """Open a source to change what stands for its memories.
+
+    Raises
+    ------
+    PlanError
+        When it is of a kind that knows of no such thing.
+    """
+    return _superseding(source).superseding()
+
+
+def is_carried_out(writer: Reader, source: Source, plan: Plan) -> bool:
+    """Whether every memory of a plan is superseded as it says."""
+    links = {link.key: link.by_memory_id for link in plan.supersedes}
+    found = _links_now(writer, source, links)
+    return all(found.get(key) == by for key, by in links.items())
+
+
+def supersede(writer: Superseder, source: Source, plan: Plan) -> None:
+    """Carry out what a plan supersedes, nothing of it on trust.
+
+    Raises
+    ------
+    StalePlanError, CompactionError
+        As :func:`check_fresh` does, and where more than the links would change. Nothing is changed.
+    """
+    check_fresh(writer, source, plan)
+    writer.supersede({link.key: link.by_memory_id for link in plan.supersedes})
+
+
+def check_fresh(reader: Reader, source: Source, plan: Plan) -> None:
+    """Compare both ends of every link with the store.
+
+    Raises
+    ------
+    StalePlanError
+        When a memory that the plan names has changed or gone.
+    CompactionError
+        When it names what is not load-bearing, or one memory for another, or lets one stand that is
+        superseded itself.
+    """
+    older = {link.key: (link.memory_id, link.fingerprint) for link in plan.supersedes}
+    newer = {link.by_key: (link.by_memory_id, link.by_fingerprint) for link in plan.supersedes}
+    known = older | newer
+    records = dict(reader.records(known))
+    stale = [
+        name
+        for key, (name, wanted) in known.items()
+        if key not in records or fingerprint_of(records[key]) != wanted
+    ]
+    if stale:
+        raise StalePlanError(
+            f"the store is not as plan {plan.digest[:12]} saw it: {len(stale):,} gone or changed "
+            f"({some_of(stale)}); nothing was changed: make a new plan",
+            memory_ids=tuple(stale),
+        )
+    told = _superseding(source)
+    wrong = [
+        name
+        for key, (name, _) in known.items()
+        if source.facts_of(records[key]).memory_id != name
+        or told.superseded_by(records[key]) is not None
+        or (key in older and (key in newer or not _is_load_bearing(source, records[key])))
+    ]
+    if wrong or len(older) != len(plan.supersedes):
+        raise CompactionError(
+            f"plan {plan.digest[:12]} names {some_of(wrong)} for what it is not, or twice; nothing "
+            "was changed: make a new plan"
+        )
+
+
+def take_back(writer: Superseder, source: Source, plan: Plan, ids: Collection[str] | None) -> int:
+    """Let nothing stand any more for the memories of a plan, or for those with these ids.
+
+    Returns
+    -------
+    int
+        How many are active again that were not; 0 when it was taken back before.
+
+    Raises
+    ------
+    ArchiveError
+        When an id is not the plan's, or a memory has gone or is superseded by another one since.
+        Nothing is changed.
+    """
+    by_id = {link.memory_id: link for link in plan.supersedes}
+    if ids is not None and (unknown := sorted(set(ids) - by_id.keys())):
+        raise ArchiveError(
+            f"plan {plan.digest[:12]} superseded no memory {some_of(unknown)}; nothing was restored"
+        )
+    wanted = [link for name, link in by_id.items() if ids is None or name in set(ids)]
+    found = _links_now(writer, source, [link.key for link in wanted])
+    others = [
+        link.memory_id
+        for link in wanted
+        if link.key not in found or found[link.key] not in (None, link.by_memory_id)
+    ]
+    if others:
+        raise ArchiveError(
+            f"{len(others):,} memories that plan {plan.digest[:12]} superseded are gone or "
+            f"superseded by others since ({some_of(others)}); nothing was restored: restore some "
+            "ids"
+        )
+    back = {link.key: None for link in wanted if found[link.key] is not None}
+    return writer.supersede(back) if back else 0
+
+
+def _is_load_bearing(source: Source, record: bytes) -> bool:
+    facts = source.facts_of(record)
+    try:
+        return is_load_bearing_stored(facts.kind, facts.tags_json)
+    except ValueError:
+        return False
+
+
+def _links_now(reader: Reader, source: Source, keys: Iterable[Key]) -> dict[Key, str | None]:
+    """Return what stands for each memory that is there."""
+    told = _superseding(source)
+    return {key: told.superseded_by(record) for key, record in reader.records(keys)}
+
+
+def _superseding(source: Source) -> Superseding:
+    if isinstance(source, Superseding):
+        return source
+    raise PlanError(
+        f"in {source.name} no memory can stand for another; shorten or delete load-bearing ones "
+        "with the tools of the system that wrote them"
+    )

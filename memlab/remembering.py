@@ -1,0 +1,137 @@
+"""Writing down what a person has chosen for a store, into ``memlab.toml`` beside it."""
+
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import tomlkit
+
+from memlab.errors import MemlabError, SettingsError
+from memlab.files import whole_file
+from memlab.settings import FILE, STORES, read_settings
+from memlab.sources.base import Source
+from memlab.sources.opening import settings_of, settings_place
+
+COMMENTS: Final = {
+    "policy": "what memlab compact and maintain delete by",
+    "target": "share of later references that should find their memory",
+    "confidence": "of the limit that meets the target",
+    "token_budget": "tokens that the memories loaded at start may take",
+    "log": "what the agent read; paths from this folder",
+    "protected_tags": "memories with one of these are never deleted",
+    "archive_for": "how long the archive keeps what was deleted",
+    "vacuum_free": "share of the file that must be free before it is rewritten",
+}
+"""What is written behind a setting that is written for the first time."""
+
+_HEAD: Final = (
+    "What memlab remembers of the stores in this folder.",
+    f'What stands above the first [{STORES}."..."] holds for all of them, what is below for one.',
+)
+
+
+def remember(source: Source, chosen: Mapping[str, Any]) -> Path:
+    """Write settings of a store into its file; what else stands there stays, comments too.
+
+    Parameters
+    ----------
+    source : Source
+        The store.
+    chosen : mapping of str to object
+        By name of a setting, its value as TOML has it, or a path; None takes the setting out. A
+        path below the file's folder is written from there on.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    SettingsError
+        When the file there cannot be used.
+    MemlabError
+        When it cannot be written, or the store is in memory and has no folder.
+    """
+    place = settings_place(source)
+    if place is None:
+        raise MemlabError(
+            f"{source.name} has no folder to keep settings in; name the store by its file"
+        )
+    folder, name = place
+    settings_of(source)  # what is wrong with the file is said before it is touched
+    file = folder / FILE
+    if file.is_symlink():
+        raise SettingsError(f"{file} is a link; memlab writes to a file of its own: move it away")
+    mode = _mode_for(source, file)
+    if source.like is None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    chosen = {key: _as_toml(value, folder) for key, value in chosen.items()}
+    text = with_settings(file.read_text(encoding="utf-8") if file.exists() else "", name, chosen)
+    with whole_file(file, mode=mode) as draft:
+        draft.write_text(text, encoding="utf-8")
+    read_settings(folder, name)
+    return file
+
+
+def with_settings(text: str, name: str, chosen: Mapping[str, Any]) -> str:
+    """Return the text of a file of settings with those of one store written into it.
+
+    Parameters
+    ----------
+    text : str
+        As it was; empty for a new file.
+    name : str
+        What the store is called in it.
+    chosen : mapping
+        As for :func:`remember`.
+    """
+    document = tomlkit.parse(text)
+    if not text.strip():
+        for line in _HEAD:
+            document.add(tomlkit.comment(line))
+    stores = document.setdefault(STORES, tomlkit.table(is_super_table=True))
+    if name not in stores:
+        stores.add(name, tomlkit.table())
+    own = stores[name]
+    for key, value in chosen.items():
+        if value is None:
+            own.pop(key, None)
+            continue
+        had = own.item(key).trivia.comment if key in own else f"# {COMMENTS[key]}"
+        own[key] = item = _item(value)
+        if had:
+            item.comment(had.removeprefix("#").strip())
+    return tomlkit.dumps(document)
+
+
+def _as_toml(value: Any, folder: Path) -> Any:
+    """Return a value as TOML has it; a path below the folder from there on."""
+    if not isinstance(value, Path):
+        return value
+    whole = value.expanduser().absolute()
+    return str(whole.relative_to(folder) if whole.is_relative_to(folder) else whole)
+
+
+def _item(value: Any) -> Any:
+    """Return a value as it is written, on one line."""
+    if not isinstance(value, dict):
+        return tomlkit.item(value)
+    table = tomlkit.inline_table()
+    table.update(value)
+    return table
+
+
+def _mode_for(source: Source, file: Path) -> int:
+    """Return the permissions of the file: those it has, or a new one's, no looser than the store's.
+
+    Whoever may read the store may read its settings; only its owner writes them.
+    """
+    if file.exists():
+        return stat.S_IMODE(file.stat().st_mode)
+    try:
+        like = 0 if source.like is None else source.like.stat().st_mode
+    except OSError:
+        like = 0
+    return 0o600 | (like & 0o044)

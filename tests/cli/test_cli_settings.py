@@ -1,0 +1,138 @@
+"""Commands that remember a choice in ``memlab.toml``, and go by it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from stores import episodes, write_rows
+
+import memlab
+from memlab.cli import main
+from memlab.settings import FILE, read_settings
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+@pytest.fixture(scope="module")
+def two_years(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("two years")
+    return memlab.copy_store(memlab.store_path("two_years"), folder / "memory.db")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return write_rows(tmp_path / "memory.db", episodes(80))
+
+
+def remembered(store: Path) -> memlab.settings.Settings:
+    return read_settings(store.parent, store.name)
+
+
+def test_the_number_that_size_saved_is_what_everything_goes_by(two_years: Path) -> None:
+    sized = run("size", two_years, "--target", 0.85, "--token-budget", 500_000, "--save")
+    assert sized.exit_code == 0
+    assert f"remembered in {two_years.parent / FILE}" in sized.stderr
+    advice = memlab.recommend_cap(memlab.load(two_years), target=0.85, token_budget=500_000)
+    found = remembered(two_years)
+    assert (found.keep_recent, found.target) == (advice.keep_recent, 0.85)
+    again = json.loads(run("size", two_years, "--json").output)
+    assert (again["target"], again["token_budget"]) == (0.85, 500_000)
+    assert run("compact", two_years).output.splitlines()[1].split() == [
+        "policy",
+        f"recent(keep={advice.keep_recent},",
+        "by='position')",
+    ]
+    assert f"backlog      passed {advice.keep_recent:,} on" in run("show", two_years).output
+    assert run("compact", two_years, "--apply").exit_code == 0
+    assert memlab.load(two_years)["prunable"].sum() == advice.keep_recent
+    assert run("doctor", two_years, "--strict").output.count("prunable:") == 0
+
+
+def test_without_settings_nothing_suggests_a_number(store: Path) -> None:
+    assert "50" not in run("show", store).output.replace(str(store), "")
+    assert run("doctor", store, "--strict").exit_code == 0
+    refused = run("compact", store)
+    assert refused.exit_code == 2
+    assert f"memlab size {store} --save" in refused.stderr
+
+
+def test_a_backlog_above_the_remembered_cap_is_a_warning(store: Path) -> None:
+    assert run("compact", store, "--keep-recent", 60, "--save").exit_code == 0
+    found = run("doctor", store)
+    assert found.exit_code == 0
+    assert "WARN" in found.output
+    assert f"more than 60 prunable: memlab compact {store} --keep-recent 60" in found.output
+    assert run("doctor", store, "--strict").exit_code == 1
+    assert run("doctor", store, "--threshold", 80, "--strict").exit_code == 0
+
+
+def test_compact_remembers_any_policy_and_its_settings(store: Path) -> None:
+    shown = run("compact", store, "--policy", "ttl", "--ttl", "30d", "--save")
+    assert shown.exit_code == 0
+    assert remembered(store).policy == {"name": "ttl", "ttl": "30d"}
+    assert len(memlab.load(store)) == 80
+    again = run("compact", store, "--json")
+    assert json.loads(again.output)["policy"] == {"policy": "ttl", "ttl": "30 days, 0:00:00"}
+
+
+def test_what_is_given_comes_before_what_is_remembered(store: Path) -> None:
+    run("compact", store, "--policy", "ttl", "--ttl", "30d", "--save")
+    given = json.loads(run("compact", store, "--keep-recent", 7, "--json").output)
+    assert given["policy"]["keep"] == 7
+    assert remembered(store).policy == {"name": "ttl", "ttl": "30d"}
+
+
+def test_a_plan_that_fails_is_not_remembered(store: Path) -> None:
+    assert run("compact", store, "--keep-recent", -1, "--save").exit_code == 2
+    assert run("compact", store, "--save").exit_code == 2
+    assert not (store.parent / FILE).exists()
+
+
+def test_a_protected_tag_is_named_with_the_plan(store: Path) -> None:
+    (store.parent / FILE).write_text('protected_tags = ["merged"]\n')
+    shown = run("compact", store, "--keep-recent", 0)
+    assert "load-bearing by memlab.toml: what is tagged merged" in shown.output
+    assert "nothing to do" in shown.output
+
+
+def test_the_remembered_log_is_read_and_a_missing_one_told_by_line(store: Path) -> None:
+    log = store.parent / "reads.jsonl"
+    memlab.AccessLog(log).add("e1")
+    (store.parent / FILE).write_text('# reads\nlog = "reads.jsonl"\n')
+    assert " log" in next(
+        line for line in run("size", store).output.splitlines() if line.startswith("references:")
+    )
+    assert run("size", store, "--only-log").exit_code == 0
+    log.unlink()
+    refused = run("size", store)
+    assert refused.exit_code == 2
+    assert f"{store.parent / FILE}, line 2: " in refused.stderr
+    assert "reads.jsonl" in refused.stderr
+
+
+def test_the_log_that_was_given_is_remembered_with_the_number(store: Path) -> None:
+    memlab.AccessLog(store.parent / "reads.jsonl").add("e1")
+    saved = run("size", store, "--log", store.parent / "reads.jsonl", "--save")
+    assert saved.exit_code == 0
+    assert remembered(store).log == (store.parent / "reads.jsonl",)
+
+
+@pytest.mark.parametrize(
+    "command", [("show",), ("size",), ("compact",), ("compare",), ("doctor",), ("archive",)]
+)
+def test_a_mistake_in_the_settings_is_told_with_its_line(
+    store: Path, command: tuple[str, ...]
+) -> None:
+    (store.parent / FILE).write_text("\n\nkeep = 50\n")
+    refused = run(*command, store)
+    assert refused.exit_code == (1 if command == ("doctor",) else 2)
+    assert "memlab.toml, line 3: there is no setting 'keep'" in refused.output + refused.stderr
+
+
+def test_the_bundled_store_remembers_nothing() -> None:
+    refused = run("size", "--save")
+    assert refused.exit_code == 2
+    assert "--save needs a STORE" in refused.stderr

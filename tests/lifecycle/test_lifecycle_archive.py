@@ -1,0 +1,212 @@
+"""What a lifecycle store deletes is archived first."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from invariants import rows_of
+
+import memlab
+from memlab.compaction import archived_plans, archived_rows, restore
+from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
+from memlab.lifecycle import LifecycleStore
+from memlab.policies import NearDuplicate, ValueCap
+from memlab.store import SqliteMemoryStore
+from memlab.store.database import connect
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SAME = "the deploy failed because the port was taken"
+
+
+def item(memory_id: str, text: str = "") -> MemoryItem:
+    provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#1", created_at=START)
+    return MemoryItem(memory_id, MemoryKind.EPISODIC, text or memory_id, "", provenance)
+
+
+def everything(path: Path) -> list[Any]:
+    """Every row and every row of signals in a file."""
+    with closing(connect(path)) as connection:
+        signals = connection.execute("SELECT * FROM memory_signals ORDER BY position").fetchall()
+        return [rows_of(connection), signals]
+
+
+def archive_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}.archive.db")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "memory.db"
+
+
+@pytest.fixture
+def open_store(path: Path) -> Iterator[Callable[..., LifecycleStore]]:
+    opened: list[LifecycleStore] = []
+
+    def open_one(**settings: Any) -> LifecycleStore:
+        opened.append(LifecycleStore(path, clock=lambda: START, **settings))
+        return opened[-1]
+
+    yield open_one
+    for store in opened:
+        store.close()
+
+
+def let_go(store: LifecycleStore) -> None:
+    """Write so that one memory is replaced, one evicted, and one expires."""
+    store.put(item("old", SAME), agent_id="a", importance=0.9)
+    store.put(item("new", SAME), agent_id="a", importance=0.9)
+    store.put(item("low"), agent_id="a", importance=0.1)
+    store.put(item("high"), agent_id="a", importance=0.9)
+    store.put(item("brief"), agent_id="b", ttl=60, importance=0.4)
+    store.expire(START + timedelta(hours=1))
+
+
+def test_what_is_evicted_expires_or_is_replaced_is_archived(
+    open_store: Callable[..., LifecycleStore], path: Path
+) -> None:
+    let_go(open_store(capacity=ValueCap(2), duplicates=NearDuplicate()))
+    found = archived_rows(path)
+    assert found["memory_id"].tolist() == ["old", "low", "brief"]
+    assert found["reason"].tolist() == ["near-duplicate", "lowest-value", "expired"]
+    assert [entry.finished_at is not None for entry in archived_plans(path)] == [True] * 3
+    assert memlab.load_past(path)["memory_id"].tolist() == ["old", "new", "low", "high", "brief"]
+
+
+def test_what_was_let_go_comes_back_with_its_signals(
+    open_store: Callable[..., LifecycleStore], path: Path
+) -> None:
+    store = open_store(capacity=ValueCap(1))
+    store.put(item("low"), agent_id="a", importance=0.1, graduated=True)
+    before = everything(path)
+    store.put(item("high"), agent_id="a", importance=0.9)
+    with SqliteMemoryStore(path) as plain:
+        plain.connection.execute("DELETE FROM memory_items WHERE memory_id = 'high'")
+        plain.connection.execute("DELETE FROM memory_signals WHERE memory_id = 'high'")
+    (entry,) = archived_plans(path)
+    assert restore(entry.digest, store=path) == 1
+    assert everything(path) == before
+
+
+def test_without_an_archive_a_deletion_is_final(
+    open_store: Callable[..., LifecycleStore], path: Path
+) -> None:
+    store = open_store(capacity=ValueCap(2), duplicates=NearDuplicate(), archive=False)
+    let_go(store)
+    assert [each.memory_id for each in store.list_active()] == ["new", "high"]
+    assert not archive_of(path).exists()
+
+
+def test_a_store_in_memory_lets_go_without_an_archive() -> None:
+    with LifecycleStore(":memory:", capacity=ValueCap(1)) as store:
+        store.put(item("low"), agent_id="a", importance=0.1)
+        store.put(item("high"), agent_id="a", importance=0.9)
+        assert [each.memory_id for each in store.list_active()] == ["high"]
+        assert store.stats().enforcement_failures == 0
+
+
+def test_what_cannot_be_archived_stays_and_the_put_too(
+    open_store: Callable[..., LifecycleStore], path: Path
+) -> None:
+    store = open_store(capacity=ValueCap(2), duplicates=NearDuplicate())
+    store.put(item("first"), agent_id="a", importance=0.1, ttl=60)
+    archive_of(path).mkdir()
+    store.put(item("again", "first"), agent_id="a", importance=0.9)
+    assert store.stats().enforcement_failures == 1
+    store.put(item("third"), agent_id="a", importance=0.9)
+    assert store.stats().enforcement_failures == 2
+    assert archive_of(path).name in (store.stats().last_failure or "")
+    with pytest.raises(memlab.errors.ArchiveError):
+        store.expire(START + timedelta(hours=1))
+    assert [each.memory_id for each in store.list_active()] == ["first", "again", "third"]
+    assert store.stats().evicted == {}
+    archive_of(path).rmdir()
+    store.put(item("fourth"), agent_id="a", importance=0.9)
+    assert archived_rows(path)["memory_id"].tolist() == ["first", "again"]
+
+
+def test_a_rolled_back_deletion_leaves_no_copy_behind(
+    open_store: Callable[..., LifecycleStore], path: Path
+) -> None:
+    store = open_store(capacity=ValueCap(1))
+    store.put(item("low"), agent_id="a", importance=0.1)
+    store.connection.execute(
+        "CREATE TRIGGER keep BEFORE DELETE ON memory_items "
+        "BEGIN SELECT RAISE(ABORT, 'not this'); END"
+    )
+    store.put(item("high"), agent_id="a", importance=0.9)
+    assert archived_plans(path) == []
+    store.connection.execute("DROP TRIGGER keep")
+    store.put(item("higher"), agent_id="a", importance=1.0)
+    assert archived_rows(path)["memory_id"].tolist() == ["low", "high"]
+
+
+KILLED: dict[str, str] = {
+    "before the deletion": "LifecycleStore._delete = stop",
+    "after the deletion": "guarded.note_deleted = stop",
+}
+_WRITER = """
+import os, signal, sys
+from memlab.lifecycle import LifecycleStore, guarded
+from memlab.policies import ValueCap
+sys.path.insert(0, {tests!r})
+from lifecycle.test_lifecycle_archive import START, item
+
+def stop(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+{patch}
+store = LifecycleStore(sys.argv[1], capacity=ValueCap(1), clock=lambda: START)
+store.put(item("high"), agent_id="a", importance=0.9)
+"""
+
+
+@pytest.mark.parametrize("patch", KILLED.values(), ids=KILLED)
+def test_a_killed_writer_loses_nothing_and_the_next_one_tidies_up(
+    open_store: Callable[..., LifecycleStore], path: Path, patch: str
+) -> None:
+    open_store(capacity=ValueCap(1)).put(item("low"), agent_id="a", importance=0.1)
+    tests = str(Path(__file__).parent.parent)
+    code = _WRITER.format(tests=tests, patch=patch)
+    ended = subprocess.run([sys.executable, "-c", code, path], check=False, env=dict(os.environ))
+    assert ended.returncode == -signal.SIGKILL
+    (entry,) = archived_plans(path)
+    assert entry.finished_at is None
+    kept = {"low"} & {each.memory_id for each in SqliteMemoryStore(path).list_active()}
+    assert kept | set(archived_rows(path)["memory_id"]) == {"low"}
+    store = open_store(capacity=ValueCap(1))
+    store.put(item("higher"), agent_id="a", importance=1.0)
+    assert [each.memory_id for each in store.list_active()] == ["higher"]
+    assert archived_rows(path)["memory_id"].tolist() == ["low", "high"]
+    assert all(entry.finished_at for entry in archived_plans(path))
+
+
+def test_a_commit_of_others_between_two_steps_is_seen(
+    open_store: Callable[..., LifecycleStore], path: Path
+) -> None:
+    store = open_store(capacity=ValueCap(3))
+    other = open_store()
+    for number in range(3):
+        store.put(item(f"own{number}"), agent_id="a")
+    seen: list[str] = []
+
+    def after_a_commit(statement: str) -> None:
+        seen.append(statement)
+        if seen[-2:-1] == ["COMMIT"] and len(seen) > 2:
+            store.connection.set_trace_callback(None)
+            for number in range(5):
+                other.put(item(f"other{number}"), agent_id="a")
+
+    store.connection.set_trace_callback(after_a_commit)
+    store.put(item("one"), agent_id="a")
+    store.connection.set_trace_callback(None)
+    store.put(item("two"), agent_id="a")
+    assert len(store.list_active()) == 3
+    assert store.stats().enforcement_failures == 0

@@ -1,0 +1,244 @@
+"""``memlab.toml`` beside a store: what it says, and what is wrong with one, by line."""
+
+import os
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from claude_store import memory
+from hypothesis import given
+from hypothesis import strategies as st
+from stores import episodes, row, write_rows
+
+import memlab
+from memlab.errors import SettingsError
+from memlab.policies.remembered import as_setting, policy_in
+from memlab.settings import FILE, NOTHING, Settings, read_settings
+from memlab.sources.opening import open_source, settings_of
+
+WHOLE = """
+# every setting
+protected_tags = ["pinned"]
+target = 0.8
+
+[store."memory.db"]
+policy = { name = "recent", keep = 546 }
+target = 0.95
+confidence = 0.8
+token_budget = 20000
+log = ["reads.jsonl", "/srv/other.csv"]
+archive_for = "365d"
+vacuum_free = 0.25
+
+[store."other.db"]
+policy = { name = "ttl", ttl = "30d" }
+
+[store.memory.claude]
+lines = 100
+kinds = { project = "semantic" }
+"""
+
+
+def settings_in(folder: Path, text: str, name: str = "memory.db") -> Settings:
+    (folder / FILE).write_text(text)
+    return read_settings(folder, name)
+
+
+def test_without_a_file_nothing_is_remembered(tmp_path: Path) -> None:
+    assert read_settings(tmp_path, "memory.db") is NOTHING
+
+
+def test_every_setting_is_read(tmp_path: Path) -> None:
+    found = settings_in(tmp_path, WHOLE)
+    assert found.policy == {"name": "recent", "keep": 546}
+    assert found.keep_recent == 546
+    assert (found.target, found.confidence, found.token_budget) == (0.95, 0.8, 20_000)
+    assert found.log == (tmp_path / "reads.jsonl", Path("/srv/other.csv"))
+    assert found.protected_tags == {"pinned"}
+    assert (found.archive_for, found.vacuum_free) == (timedelta(days=365), 0.25)
+
+
+def test_a_stores_own_settings_come_before_those_of_its_folder(tmp_path: Path) -> None:
+    assert settings_in(tmp_path, WHOLE).target == 0.95
+    assert settings_in(tmp_path, WHOLE, "other.db").target == 0.8
+    assert settings_in(tmp_path, WHOLE, "other.db").keep_recent is None
+    assert settings_in(tmp_path, WHOLE, "third.db").policy is None
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("target = 0.9\nkeep_recent = 50\n", 2, "no setting 'keep_recent'; there are policy"),
+        ("\ntarget = 90\n", 2, "target=90 is not between 0 and 1; is 0.9 meant?"),
+        ("target = true\n", 1, "target=True is not between 0 and 1"),
+        ("\n\ntoken_budget = -1\n", 3, "token_budget=-1 is not a whole number of 0 or more"),
+        ("log = [1]\n", 1, "is not text"),
+        ('archive_for = "a year"\n', 1, "is not an age like"),
+        ('policy = "recent"\n', 1, "policy must name a policy and its settings"),
+        ('[store."memory.db"]\ntarget = 2\n', 2, "target=2 is not between 0 and 1"),
+        ('[store."memory.db"]\n\n["store"."memory.db".policy]\nkeep=3\n', 3, "policy must name"),
+        ('store."memory.db".target = 2\n', 1, "target=2"),
+        ('[store]\n"memory.db" = 3\n', 2, "under [store."),
+        ("[claude]\nrows = 3\n", 1, "'rows' is none of these"),
+        ('[claude]\nkinds = { project = "decision" }\n', 1, "kinds must say of each type"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(
+    tmp_path: Path, text: str, line: int, words: str
+) -> None:
+    with pytest.raises(SettingsError) as raised:
+        settings_in(tmp_path, text)
+    assert str(raised.value).startswith(f"{tmp_path / FILE}, line {line}: ")
+    assert words in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"target = 0.9\ntarget = 0.8\n", "is not TOML"),
+        (b"[store.\n", "line 1"),
+        (b"target = 0.9\n# \xff\n", "line 2: it is not UTF-8"),
+        (b"#" * 2**21, "larger than settings are"),
+        (b"x = " + b"[" * 100_000, "is not TOML"),
+    ],
+)
+def test_a_file_that_is_no_settings_is_told_by_name(
+    tmp_path: Path, content: bytes, words: str
+) -> None:
+    (tmp_path / FILE).write_bytes(content)
+    with pytest.raises(SettingsError, match=r"memlab\.toml") as raised:
+        read_settings(tmp_path, "memory.db")
+    assert words in str(raised.value)
+
+
+def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / FILE)
+    with pytest.raises(SettingsError, match="no ordinary file"):
+        read_settings(tmp_path, "memory.db")
+
+
+@given(st.binary(max_size=60), st.sampled_from([b"", b"[store.'m']\n", b"policy = ", b"log = "]))
+def test_no_bytes_end_in_another_error(
+    tmp_path_factory: pytest.TempPathFactory, tail: bytes, head: bytes
+) -> None:
+    folder = tmp_path_factory.mktemp("any", numbered=True)
+    (folder / FILE).write_bytes(head + tail)
+    with suppress(SettingsError):
+        read_settings(folder, "m")
+
+
+POLICIES = [
+    memlab.KeepRecent(546),
+    memlab.TimeToLive(timedelta(days=30)),
+    memlab.Pipeline.odek(keep=20),
+]
+
+
+@pytest.mark.parametrize(
+    ("written", "policy"),
+    [
+        ({"name": "recent", "keep": 546}, POLICIES[0]),
+        ({"name": "ttl", "ttl": "30d"}, POLICIES[1]),
+        ({"name": "odek", "keep": 20}, POLICIES[2]),
+    ],
+)
+def test_a_remembered_policy_is_the_policy(written: dict[str, Any], policy: object) -> None:
+    assert policy_in(Settings(policy=written)) == policy
+
+
+def test_what_is_written_of_a_policy_is_read_as_it_was() -> None:
+    settings = {"max_items": 30, "half_life": timedelta(hours=36), "scope": ("agent_id",)}
+    written = as_setting("value", settings)
+    assert policy_in(Settings(policy=written)) == memlab.ValueCap(**settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ('{ name = "newest" }', "'newest' is no policy"),
+        ('{ name = "recent" }', "the policy 'recent' needs keep"),
+        ('{ name = "recent", keep = 3, cap = 4 }', "'cap' is no setting of 'recent'"),
+        ('{ name = "recent", keep = -3 }', "keep=-3 is not a whole number"),
+        ('{ name = "recent", keep = 2.5 }', "keep=2.5 is not a whole number"),
+        ('{ name = "ttl", ttl = 30 }', "ttl"),
+    ],
+)
+def test_what_is_no_policy_is_told_with_its_line(tmp_path: Path, policy: str, words: str) -> None:
+    found = settings_in(tmp_path, f'[store."memory.db"]\n# chosen\npolicy = {policy}\n')
+    with pytest.raises(SettingsError) as raised:
+        policy_in(found)
+    assert str(raised.value).startswith(f"{tmp_path / FILE}, line 3: policy: ")
+    assert words in str(raised.value)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    rows = [*episodes(20), row("kept", "episodic", "merged", "pinned")]
+    return write_rows(tmp_path / "memory.db", [rows[-1], *rows[:-1]])
+
+
+def test_a_tag_of_ones_own_protects_in_frames_plans_and_deletions(store: Path) -> None:
+    plan = memlab.plan(store, memlab.KeepRecent(0))
+    assert "kept" in {memory.memory_id for memory in plan.memories}
+    (store.parent / FILE).write_text('protected_tags = ["pinned"]\n')
+    frame = memlab.load(store).set_index("memory_id")
+    assert frame.loc["kept", "load_bearing"]
+    assert not frame.loc["kept", "prunable"]
+    with pytest.raises(memlab.MemlabError, match="names 'kept', which is load-bearing"):
+        memlab.apply(plan)
+    assert len(memlab.load(store)) == 21
+    memlab.apply(memlab.plan(store, memlab.KeepRecent(0)))
+    assert memlab.load(store)["memory_id"].tolist() == ["kept"]
+
+
+def test_a_protected_memory_of_the_past_is_load_bearing_there_too(store: Path) -> None:
+    memlab.apply(memlab.plan(store, memlab.KeepRecent(0)))
+    (store.parent / FILE).write_text('[store."memory.db"]\nprotected_tags = "pinned"\n')
+    past = memlab.load_past(store).set_index("memory_id")
+    assert past.loc["kept", "load_bearing"]
+    assert past["load_bearing"].sum() == 1
+
+
+def test_a_link_to_a_store_has_the_stores_settings(store: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "link.db").symlink_to(store)
+    (store.parent / FILE).write_text('[store."memory.db"]\ntarget = 0.7\n')
+    assert settings_of(open_source(elsewhere / "link.db")).target == 0.7
+
+
+def test_a_store_in_memory_has_none() -> None:
+    with memlab.SqliteMemoryStore(":memory:") as store:
+        assert settings_of(open_source(store)) is NOTHING
+
+
+def test_a_bad_file_beside_it_stops_a_load_by_line(store: Path) -> None:
+    (store.parent / FILE).write_text("\nprotected_tag = 'x'\n")
+    with pytest.raises(SettingsError, match="line 2: there is no setting 'protected_tag'"):
+        memlab.load(store)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of Claude Code's memory, three files in its index."""
+    made = tmp_path / "memory"
+    made.mkdir()
+    for name in ("a", "b", "c"):
+        (made / f"{name}.md").write_text(memory(name, "project"))
+    (made / "MEMORY.md").write_text("".join(f"- [{n}]({n}.md)\n" for n in ("a", "b", "c")))
+    return made
+
+
+def test_settings_of_a_folder_lie_beside_it_and_say_how_it_is_read(folder: Path) -> None:
+    (folder.parent / FILE).write_text(
+        '[store.memory.claude]\nlines = 2\nkinds = { project = "semantic" }\n'
+    )
+    frame = memlab.load(folder)
+    assert frame["loaded_at_start"].tolist().count(True) == 2
+    assert frame["load_bearing"].all()
+    (folder.parent / FILE).unlink()
+    frame = memlab.load(folder)
+    assert frame["loaded_at_start"].all()
+    assert not frame["load_bearing"].any()
