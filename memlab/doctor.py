@@ -331,7 +331,7 @@ def _space(file: Path) -> Check:
     summary = f"{in_bytes(found.file)}, of which {in_bytes(found.free)} are free pages"
     if found.free < WORTH_RECLAIMING or found.free < found.live:
         return Check("space", Status.OK, summary, counts=counts)
-    command = _command("vacuum", file)
+    command = _command("vacuum", file, "--apply")
     return Check("space", Status.WARN, summary, f"{command} gives them back", counts)
 
 
@@ -390,7 +390,7 @@ def _cut_short(entry: Entry, located: Located, store: str) -> tuple[str, str]:
         f"plan {entry.digest[:12]} was cut short: {entry.left:,} memories archived, {there:,} of "
         "them not deleted"
     )
-    drop = _command("archive", store, "--drop", entry.digest[:12])
+    drop = _command("archive", store, "--drop", entry.digest[:12], "--apply")
     if len(located.same) < entry.left:
         restore = _command("restore", store, entry.digest[:12])
         return fault, f"some went or changed meanwhile: bring them back with {restore}, or {drop}"

@@ -13,7 +13,7 @@ from invariants import archive_of, rows_of
 from stores import RawText, episodes, row, run_sql, write_rows
 
 from memlab.compaction.applying import ApplyStep, apply, finish
-from memlab.compaction.contents import drop_archived
+from memlab.compaction.dropping import drop_archived
 from memlab.compaction.planning import plan
 from memlab.compaction.restoring import RestoreStep, restore
 from memlab.doctor import Check, Diagnosis, Status, diagnose

@@ -26,8 +26,10 @@ DAY = click.DateTime(formats=["%Y-%m-%d"])
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the memories to a .jsonl or .parquet file.",
 )
-@click.option("--drop-before", type=DAY, help="Delete copies archived before this day, for good.")
-@click.option("--drop", metavar="DIGEST", help="Delete the copies of one plan, for good.")
+@click.option("--drop-before", type=DAY, help="Erase what was archived before this day.")
+@click.option("--drop", metavar="DIGEST", help="Erase the copies of one plan.")
+@click.option("--facts-too", is_flag=True, help="Forget too that the dropped memories were there.")
+@click.option("--apply", "do_it", is_flag=True, help="Drop it for good. Without it, only show.")
 @json_option
 def archive(
     store: Path,
@@ -37,23 +39,29 @@ def archive(
     export: Path | None,
     drop_before: datetime | None,
     drop: str | None,
+    facts_too: bool,
+    do_it: bool,
     as_json: bool,
 ) -> None:
-    """List what was taken out of STORE, search it, export it, or drop it for good."""
-    from memlab.compaction.contents import (
-        archived_plans,
-        archived_rows,
-        drop_archived,
-        export_archived,
-    )
+    """List what was taken out of STORE, search it, export it; with --apply, drop it for good.
+
+    Dropping erases the words of memories and keeps the facts: when each was written and deleted,
+    its kind and size, and hashes of the names it goes by. References to it count on. --facts-too
+    erases these as well.
+
+    \b
+    memlab archive memory.db --drop 3fa1c0de9b21            show
+    memlab archive memory.db --drop 3fa1c0de9b21 --apply    do it
+    """  # noqa: D301 - \b keeps the lines below it apart
+    from memlab.compaction.contents import archived_rows, export_archived
 
     if drop_before is not None or drop is not None:
         if drop_before is not None and drop is not None:
             raise click.UsageError("give either --drop-before or --drop")
         before = drop_before.replace(tzinfo=UTC) if drop_before else None
-        entries = drop_archived(store, before=before, digest=drop)
-        plans = f"{len(entries):,} plan{'s' * (len(entries) != 1)}"
-        print_lines(f"dropped {sum(e.left for e in entries):,} memories of {plans}")
+        _drop(store, before, drop, facts_too=facts_too, do_it=do_it, as_json=as_json)
+    elif facts_too or do_it:
+        raise click.UsageError("--apply and --facts-too belong to --drop or --drop-before")
     elif export is not None:
         if export.suffix not in {".jsonl", ".parquet"}:
             raise click.UsageError(f"--export must end in .jsonl or .parquet, not {export.name!r}")
@@ -67,15 +75,55 @@ def archive(
             click.echo(
                 as_text(Sheet(f"{len(found):,} memories in the archive", [], [_table(found)]))
             )
-    elif as_json:
-        print_json([entry._asdict() for entry in archived_plans(store)])
     else:
-        for entry in archived_plans(store):
-            state = "applied" if entry.finished_at else "CUT SHORT"
-            what = f"{entry.memories:,} memories, {entry.restored:,} restored"
-            if not entry.memories:
-                what = "superseded memories, deleted none"
-            print_lines(f"{entry.digest[:12]}  {entry.archived_at:%Y-%m-%d %H:%M}  {state}  {what}")
+        _list(store, as_json=as_json)
+
+
+def _drop(
+    store: Path,
+    before: datetime | None,
+    digest: str | None,
+    *,
+    facts_too: bool,
+    do_it: bool,
+    as_json: bool,
+) -> None:
+    """Show what a drop erases, or erase it."""
+    from memlab.compaction.dropping import drop_archived, what_drops
+
+    act = drop_archived if do_it else what_drops
+    found = act(store, before=before, digest=digest, facts_too=facts_too)
+    if as_json:
+        print_json({"applied": do_it, **found.to_dict()})
+        return
+    click.echo(str(found))
+    if do_it:
+        print_lines("", f"dropped {found.memories:,} memories for good")
+    elif found.entries or found.facts:
+        print_lines("", "nothing was dropped; add --apply to do it")
+    else:
+        print_lines("", "nothing to drop")
+
+
+def _list(store: Path, *, as_json: bool) -> None:
+    """List the plans whose memories are archived, and those of which facts are kept."""
+    from memlab.compaction.contents import archived_plans, dropped_plans
+
+    entries, dropped = archived_plans(store), dropped_plans(store)
+    if as_json:
+        print_json([*(e._asdict() for e in entries), *(d._asdict() for d in dropped)])
+        return
+    for entry in entries:
+        state = "applied" if entry.finished_at else "CUT SHORT"
+        what = f"{entry.memories:,} memories, {entry.restored:,} restored"
+        if not entry.memories:
+            what = "superseded memories, deleted none"
+        print_lines(f"{entry.digest[:12]}  {entry.archived_at:%Y-%m-%d %H:%M}  {state}  {what}")
+    for each in dropped:
+        print_lines(
+            f"{each.digest[:12]}  {each.deleted_at:%Y-%m-%d %H:%M}  dropped  "
+            f"{each.memories:,} memories, of which only the facts are kept"
+        )
 
 
 def _table(found: "pd.DataFrame") -> Table:
@@ -104,16 +152,27 @@ def show_space(store: Path, as_json: bool) -> None:
 
 @click.command("vacuum", short_help="Give the room of deleted memories back.")
 @click.argument("store", type=STORE_FILE)
+@click.option("--apply", "do_it", is_flag=True, help="Rewrite the store. Without it, only show.")
 @json_option
-def vacuum_store(store: Path, as_json: bool) -> None:
-    """Give the room of deleted memories in STORE back to the disk.
+def vacuum_store(store: Path, do_it: bool, as_json: bool) -> None:
+    """Show how much room deleted memories left in STORE; with --apply, give it back to the disk.
 
+    The store is rewritten, and bytes of deleted memories that were still in it are gone for good.
     The room it takes meanwhile is checked first.
     """
-    from memlab.compaction.reclaim import vacuum
+    from memlab.compaction.reclaim import checked_for_vacuum, in_bytes, vacuum
 
-    done = vacuum(store)
+    if do_it:
+        done = vacuum(store)
+        if as_json:
+            print_json({"applied": True, **done.to_dict()})
+        else:
+            click.echo(str(done))
+        return
+    found = checked_for_vacuum(store)
     if as_json:
-        print_json(done.to_dict())
+        print_json({"applied": False, **found.to_dict()})
     else:
-        click.echo(str(done))
+        size = in_bytes(found.file + found.wal - found.after_vacuum)
+        lines = f"vacuum would give {size} back; nothing was changed: add --apply to do it"
+        print_lines(*str(found).splitlines(), "", lines)

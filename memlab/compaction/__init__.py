@@ -12,9 +12,10 @@ if TYPE_CHECKING:
     from memlab.compaction.contents import (
         archived_plans,
         archived_rows,
-        drop_archived,
+        dropped_plans,
         export_archived,
     )
+    from memlab.compaction.dropping import Drop, drop_archived, what_drops
     from memlab.compaction.planning import plan
     from memlab.compaction.plans import Plan
     from memlab.compaction.preview import CapEffect, cap_effect, survivors
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CapEffect",
+    "Drop",
     "Plan",
     "Receipt",
     "Space",
@@ -34,6 +36,7 @@ __all__ = [
     "archived_rows",
     "cap_effect",
     "drop_archived",
+    "dropped_plans",
     "export_archived",
     "finish",
     "plan",
@@ -42,13 +45,15 @@ __all__ = [
     "space",
     "survivors",
     "vacuum",
+    "what_drops",
 ]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "applying": "apply finish",
-        "contents": "archived_plans archived_rows drop_archived export_archived",
+        "contents": "archived_plans archived_rows dropped_plans export_archived",
+        "dropping": "Drop drop_archived what_drops",
         "planning": "plan",
         "plans": "Plan",
         "preview": "CapEffect cap_effect survivors",

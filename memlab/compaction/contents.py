@@ -1,9 +1,7 @@
-"""Looking into an archive: list what was taken out, search it, export it, drop what is old."""
+"""Looking into an archive: list what was taken out, search it, export it."""
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -13,19 +11,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from memlab import columns as col
-from memlab.clock import aware
 from memlab.compaction.applying import plan_in, receipt_of
 from memlab.compaction.plans import Plan
 from memlab.compaction.receipts import Receipt
-from memlab.errors import ArchiveError
 from memlab.files import whole_file
 from memlab.items import strings_of
 from memlab.sources.base import Key, Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
 from memlab.sources.tables import SCHEMA, TEXT
 from memlab.store.archive import Archive, Entry
-from memlab.store.archive_file import open_archive, read_archive
-from memlab.store.archive_place import archive_errors
+from memlab.store.archive_file import read_archive
+from memlab.store.dropped import Dropped, dropped_in
 
 EXPORTS: Final = (".jsonl", ".parquet")
 
@@ -59,6 +55,22 @@ def archived_plans(store: SourceLike) -> list[Entry]:
         When it has no archive, or one that cannot be read.
     """
     return read_archive(archive_at(open_source(store)), lambda archive: archive.entries())
+
+
+def dropped_plans(store: SourceLike) -> list[Dropped]:
+    """Return every deletion whose words were erased and whose facts are kept, oldest first.
+
+    Parameters
+    ----------
+    store : str, Path or Source
+        The store.
+
+    Raises
+    ------
+    ArchiveError
+        When it has no archive, or one that cannot be read.
+    """
+    return read_archive(archive_at(open_source(store)), dropped_in)
 
 
 def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
@@ -176,60 +188,6 @@ def export_archived(
             return write(draft, _found(source, archive, digest, search))
 
     return read_archive(archive_at(source), read)
-
-
-def drop_archived(
-    store: str | Path, *, before: datetime | None = None, digest: str | None = None
-) -> list[Entry]:
-    """Delete copies from the archive for good, and give their room back to the disk.
-
-    Parameters
-    ----------
-    store : str or Path
-        The store. Its rows are not touched.
-    before : datetime, optional
-        Drop what was archived earlier than this, with a time zone.
-    digest : str, optional
-        Drop this plan; the beginning of its digest will do.
-
-    Returns
-    -------
-    list of Entry
-        What was dropped, oldest first.
-
-    Raises
-    ------
-    ValueError
-        When neither or both of `before` and `digest` are given, or `before` has no time zone.
-    ArchiveError
-        When there is no archive, or no such plan in it.
-    """
-    if (before is None) == (digest is None):
-        raise ValueError(f"give either before={before!r} or digest={digest!r}")
-    if before is not None:
-        aware(before, call="drop_archived", name="before")
-    source = open_source(store)
-    with open_archive(archive_at(source)) as archive:
-        with _store_locked(source):
-            named = [archive.entry(digest)] if digest is not None else archive.entries()
-            dropped = [entry for entry in named if before is None or entry.archived_at < before]
-            for entry in dropped:
-                archive.forget(entry.digest)
-        if dropped:
-            # Without room on the disk for it the pages stay, and are filled again.
-            with suppress(ArchiveError), archive_errors(archive.path):
-                archive.connection.execute("VACUUM")
-    return dropped
-
-
-@contextmanager
-def _store_locked(source: Source) -> Iterator[None]:
-    """See to it that no apply is between its copies and its deletion."""
-    if source.like is not None and not source.like.exists():
-        yield
-        return
-    with source.changing():
-        yield
 
 
 class _Found(NamedTuple):

@@ -14,6 +14,7 @@ from memlab.sources.base import Watch, unwatched
 from memlab.sources.memory_items import opened_for_change
 from memlab.store.archive_place import archive_path
 from memlab.store.database import CREATE_TABLE, connect_reading, read_store, store_file
+from memlab.store.records import quoted
 from memlab.text import Sheet, Shown
 
 
@@ -144,10 +145,8 @@ def vacuum(path: str | Path, *, watch: Watch = unwatched) -> Vacuumed:
         When the disk has no room for the copies it takes, the store is in use, or this build of
         SQLite would move rows. Nothing is changed.
     """
-    before = space(path)
+    before = checked_for_vacuum(path)
     file = Path(before.store)
-    _check_room(before)
-    _check_positions_stay()
     watch(VacuumStep.CHECKED)
     with opened_for_change(file) as connection:
         connection.execute("VACUUM")
@@ -155,6 +154,21 @@ def vacuum(path: str | Path, *, watch: Watch = unwatched) -> Vacuumed:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     watch(VacuumStep.SHRUNK)
     return Vacuumed(before, space(file))
+
+
+def checked_for_vacuum(path: str | Path) -> Space:
+    """Return the room that a store takes, after checking that :func:`vacuum` is safe. Reads only.
+
+    Raises
+    ------
+    StoreError
+        As :func:`vacuum` does.
+    """
+    found = space(path)
+    _check_room(found)
+    _check_positions_stay()
+    _check_other_tables(Path(found.store))
+    return found
 
 
 def in_bytes(size: int) -> str:
@@ -225,3 +239,37 @@ def _check_positions_stay() -> None:
             f"SQLite {sqlite3.sqlite_version} would give rows new positions; nothing was changed: "
             "use a build that keeps them"
         )
+
+
+def _check_other_tables(file: Path) -> None:
+    """Refuse where rows of other tables would be numbered anew.
+
+    SQLite keeps the rowids of a table that has a key or an index, and counts those of any other
+    from 1. Somebody may have written them down elsewhere.
+    """
+
+    def renumbered(uri: str) -> list[str]:
+        with closing(connect_reading(uri)) as connection:
+            tables = connection.execute(
+                "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' "
+                "AND NOT wr AND name NOT LIKE 'sqlite~_%' ESCAPE '~' "
+                "AND NOT EXISTS (SELECT 1 FROM pragma_index_list(pragma_table_list.name)) "
+                "AND NOT EXISTS (SELECT 1 FROM pragma_table_info(pragma_table_list.name) "
+                "WHERE pk AND upper(type) = 'INTEGER')"
+            ).fetchall()
+            return [name for (name,) in tables if not _counts_from_1(connection, name)]
+
+    if names := read_store(file, renumbered):
+        raise StoreError(
+            f"vacuum would number the rows of {', '.join(names)} anew, for they have no key; "
+            "nothing was changed: where nobody keeps these rowids, give each table an index or an "
+            "INTEGER PRIMARY KEY, then vacuum"
+        )
+
+
+def _counts_from_1(connection: sqlite3.Connection, table: str) -> bool:
+    """Whether the rowids of a table are 1, 2, 3 and so on."""
+    count, first, last = connection.execute(
+        f"SELECT count(*), min(rowid), max(rowid) FROM {quoted(table)}"
+    ).fetchone()
+    return count == 0 or (first, last) == (1, count)

@@ -4,7 +4,7 @@ What was deleted stays part of the history that sizing, growth and comparison lo
 compacting a store never changes what its past says.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -13,13 +13,16 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as c
+from memlab.arguments import expect_frame
+from memlab.evidence.dropped import frame_of_facts, names_by_hash, with_names
 from memlab.frame.labelling import OnBadRow
-from memlab.frame.loading import frame_of, load
+from memlab.frame.loading import UNSET, frame_of, load
 from memlab.frame.tokens import CountTokens
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive import Archive
 from memlab.store.archive_file import is_begun, read_archive
+from memlab.store.dropped import dropped_in, facts_in, key_of
 
 Ordinals = npt.NDArray[np.int64]
 
@@ -40,10 +43,13 @@ class Deletion(NamedTuple):
         When, with a time zone.
     memories : DataFrame
         As ``memlab.load`` showed them while they were there.
+    key : bytes or None
+        Where their words were erased: what their names are hashed with.
     """
 
     at: datetime
     memories: pd.DataFrame
+    key: bytes | None = None
 
 
 class Gaps(NamedTuple):
@@ -67,10 +73,12 @@ def load_past(
     with_body: bool = False,
     on_bad_row: OnBadRow = "raise",
     count_tokens: CountTokens | str | None = None,
+    log: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Return all that a store has held: its memories, and those that its archive keeps.
 
-    Nothing is written to either.
+    Of memories that were dropped from the archive there are the facts: position, time, kind, label
+    and size, in their places. Nothing is written to either.
 
     Parameters
     ----------
@@ -82,7 +90,10 @@ def load_past(
         What to do about a row of the store that cannot be interpreted, as for :func:`memlab.load`.
         What cannot be interpreted in the archive is left out.
     count_tokens : callable or str, optional
-        As for :func:`memlab.load`.
+        As for :func:`memlab.load`. What was dropped was counted by the default rule.
+    log : DataFrame, optional
+        An access log whose reads are to find dropped memories too: those go by the names that the
+        log has for them.
 
     Returns
     -------
@@ -97,11 +108,14 @@ def load_past(
     ArchiveError
         When there is an archive that cannot be read.
     """
+    expect_frame(
+        log, c.MEMORY_ID, c.AT, call="memlab.load_past", name="log", what="log", optional=True
+    )
     opened = open_source(source)
     # The archive last: what is deleted meanwhile is then in both, and counts as present.
     present = load(opened, with_body=with_body, on_bad_row=on_bad_row, count_tokens=count_tokens)
     gone = deletions_of(opened, with_body=with_body, count_tokens=count_tokens)
-    return past_of(present, gone)
+    return past_of(present, gone, names=() if log is None else log[c.MEMORY_ID].dropna())
 
 
 def deletions_of(
@@ -118,7 +132,7 @@ def deletions_of(
         return []
 
     def deleted(archive: Archive) -> list[Deletion]:
-        deletions = []
+        found = {}
         for entry in archive.entries():
             if not entry.memories:  # a plan that superseded and deleted nothing
                 continue
@@ -133,13 +147,18 @@ def deletions_of(
             )
             sound = frame[frame[c.PROBLEM].isna()].drop(columns=c.PROBLEM)
             moment = entry.finished_at or entry.archived_at
-            deletions.append(Deletion(moment, sound.reset_index(drop=True)))
-        return deletions
+            found[entry.apply] = Deletion(moment, sound.reset_index(drop=True))
+        for dropped in dropped_in(archive):
+            facts = frame_of_facts(facts_in(archive, dropped))
+            found[dropped.apply] = Deletion(dropped.deleted_at, facts, key_of(archive))
+        return [found[number] for number in sorted(found)]
 
     return read_archive(archive_at(source), deleted)
 
 
-def past_of(present: pd.DataFrame, deletions: Sequence[Deletion]) -> pd.DataFrame:
+def past_of(
+    present: pd.DataFrame, deletions: Sequence[Deletion], *, names: Iterable[str] = ()
+) -> pd.DataFrame:
     """Return present and deleted memories as one frame, in the order in which they were written.
 
     Parameters
@@ -148,6 +167,8 @@ def past_of(present: pd.DataFrame, deletions: Sequence[Deletion]) -> pd.DataFram
         What ``memlab.load`` returns of the store.
     deletions : sequence of Deletion
         What was taken out of it and kept, oldest first.
+    names : iterable of str
+        Ids that are known from elsewhere: dropped memories of these ids are called by them.
 
     Returns
     -------
@@ -158,10 +179,13 @@ def past_of(present: pd.DataFrame, deletions: Sequence[Deletion]) -> pd.DataFram
         position was given out again, the memory deleted from it comes first, and positions after
         that are counted on.
     """
+    deletions = _named(present, deletions, names)
     parts = [_deleted(deletion, number) for number, deletion in enumerate(deletions)]
     own = present.copy(deep=False)
     own[c.DELETED_AT], own[_WHERE] = _moments(None, len(own)), len(deletions)
     every = pd.concat([part[_shared(part, own)] for part in [*parts, own]], ignore_index=True)
+    for flag in every.columns.intersection(list(UNSET)):
+        every[flag] = every[flag].where(every[flag].notna(), UNSET[flag])
     every = every.drop_duplicates(list(_SAME), keep="last", ignore_index=True)
     every = every.iloc[_in_order_of_writing(every)].drop(columns=_WHERE).reset_index(drop=True)
     every[c.POSITION] = _counted_on(every[c.POSITION].to_numpy(np.int64))
@@ -189,6 +213,21 @@ def gaps_of(past: pd.DataFrame) -> Gaps:
         return Gaps(0, 0)
     before = np.diff(positions, prepend=0) > 1
     return Gaps(missing, int(positions[before][-1]) - 1)
+
+
+def _named(
+    present: pd.DataFrame, deletions: Sequence[Deletion], names: Iterable[str]
+) -> Sequence[Deletion]:
+    """Call dropped memories by the names that what is still there has for them."""
+    key = next((each.key for each in deletions if each.key is not None), None)
+    if key is None:
+        return deletions
+    worded = [each.memories for each in deletions if each.key is None]
+    known = names_by_hash([present, *worded], key, names)
+    return [
+        each if each.key is None else each._replace(memories=with_names(each.memories, known))
+        for each in deletions
+    ]
 
 
 def _deleted(deletion: Deletion, number: int) -> pd.DataFrame:

@@ -19,7 +19,7 @@ STR: Final = pd.StringDtype("pyarrow", na_value=np.nan)
 
 _KIND: Final = pd.CategoricalDtype(list(KINDS))
 _STRINGS: Final = (c.MEMORY_ID, c.TITLE, c.SOURCE_TASK_REF, c.AUTHORED_BY, c.SUPERSEDED_BY)
-_UNSET: Final = {c.GRADUATED: False, c.TRUSTED: True, c.LOADED_AT_START: True}
+UNSET: Final = {c.GRADUATED: False, c.TRUSTED: True, c.LOADED_AT_START: True}
 """What a flag is where nobody has set it; any other signal is missing."""
 
 
@@ -152,8 +152,8 @@ def _texts(column: Any) -> Any:
 
 def _signal(name: str, column: Any) -> Any:
     """Return an Arrow column of signals as the frame has it."""
-    if name in _UNSET:
-        return np.array(column.fill_null(_UNSET[name]).to_numpy())
+    if name in UNSET:
+        return np.array(column.fill_null(UNSET[name]).to_numpy())
     if column.type == MOMENT:
         return _in_utc(column.cast(pa.timestamp("us")).to_numpy())
     if column.type == TEXT:

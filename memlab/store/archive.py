@@ -187,6 +187,11 @@ class Archive:
             return found[0]
         name = shortened(digest)
         if not found:
+            if dropped := self._dropped_at(digest):
+                raise ArchiveError(
+                    f"plan {name} was dropped from {self.path} on {dropped:%Y-%m-%d %H:%M} UTC: "
+                    "its words are erased, and nothing restores them"
+                )
             raise ArchiveError(
                 f"no plan {name} in {self.path}; memlab archive {self.place.store} lists them"
             )
@@ -288,7 +293,7 @@ class Archive:
             When a copy is not what was planned. The archive is as before.
         """
         with archive_errors(self.path), transaction(self.connection):
-            self._forget(apply.digest)
+            self.erase(apply.digest)
             number = self._begin(apply, at)
             self._write(
                 (number, m.key, m.fingerprint, m.record.decode(), m.reason, None) for m in memories
@@ -307,7 +312,7 @@ class Archive:
     def forget(self, digest: str) -> None:
         """Drop an entry and its copies. The caller knows that the memories are in the store."""
         with archive_errors(self.path), transaction(self.connection):
-            self._forget(digest)
+            self.erase(digest)
 
     def mark_restored(self, digest: str, keys: Iterable[Key], at: datetime) -> None:
         """Record that copies have been put back."""
@@ -351,6 +356,25 @@ class Archive:
         for statement in _CREATE:
             self.connection.execute(statement)
         self.connection.execute("INSERT INTO about VALUES ('scheme', ?)", (self.place.scheme,))
+
+    def erase(self, digest: str) -> None:
+        """Delete an entry and its copies, in the caller's transaction."""
+        self.connection.execute(
+            "DELETE FROM archived WHERE apply = (SELECT apply FROM applies WHERE digest = ?)",
+            (digest,),
+        )
+        self.connection.execute("DELETE FROM applies WHERE digest = ?", (digest,))
+
+    def _dropped_at(self, digest: str) -> datetime | None:
+        """Return when the copies of a deletion were erased, where facts of it are kept."""
+        with archive_errors(self.path):
+            if not self.connection.execute(
+                "SELECT 1 FROM sqlite_schema WHERE name = 'dropped'"
+            ).fetchone():
+                return None
+            found = self.connection.execute("SELECT digest, dropped_at FROM dropped").fetchall()
+        named = [at for name, at in found if digest and name.startswith(digest)]
+        return _moment(named[0]) if named else None
 
     def _stored(self, entry: Entry) -> Iterator[tuple[Copy, bytes]]:
         if self.format == FIRST_FORMAT:
@@ -410,13 +434,6 @@ class Archive:
                 f"{self.path} did not keep every memory as it is ({sound:,} of {memories:,}); "
                 "nothing was deleted: check the disk"
             )
-
-    def _forget(self, digest: str) -> None:
-        self.connection.execute(
-            "DELETE FROM archived WHERE apply = (SELECT apply FROM applies WHERE digest = ?)",
-            (digest,),
-        )
-        self.connection.execute("DELETE FROM applies WHERE digest = ?", (digest,))
 
 
 def _text(moment: datetime) -> str:

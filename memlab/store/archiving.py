@@ -39,8 +39,8 @@ class Why(NamedTuple):
     Attributes
     ----------
     policy : mapping
-        The rule and its settings as JSON values, as a plan has them: ``{"policy": "KeepRecent",
-        "keep": 50, "by": "position"}``.
+        The rule and its settings as JSON values, as a plan has them: ``{"policy": "recent", "keep":
+        50, "by": "position"}``.
     reason : str
         What is noted beside each copy, such as ``"beyond-newest"``.
     """

@@ -293,7 +293,7 @@ class SqliteMemoryStore:
         """Archive rows before the block deletes them, where the store archives."""
         if self.archive is None:
             return nullcontext()
-        policy = {"policy": "KeepRecent", "keep": keep_recent, "by": "position"}
+        policy = {"policy": "recent", "keep": keep_recent, "by": "position"}
         why = Why(policy, "beyond-newest")
         return archived_first(self.connection, self.archive, surplus, why, at=now)
 

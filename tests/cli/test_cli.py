@@ -177,8 +177,13 @@ class TestArchive:
             "542 memories written" in run("archive", store, "--export", tmp_path / "a.jsonl").output
         )
         assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 542
-        assert "dropped 0" in run("archive", store, "--drop-before", "2000-01-01").output
-        assert "dropped 542 memories" in run("archive", store, "--drop", digest).output
+        assert "nothing to drop" in run("archive", store, "--drop-before", "2000-01-01").output
+        shown = run("archive", store, "--drop", digest).output
+        assert "never restored  542" in shown
+        assert "nothing was dropped; add --apply to do it" in shown
+        dropped = run("archive", store, "--drop", digest, "--apply").output
+        assert "dropped 542 memories for good" in dropped
+        assert f"{digest}  " in run("archive", store).output
         assert run("restore", store, digest).exit_code == 2
 
     def test_an_export_to_an_unknown_format_is_refused(self, store: Path, tmp_path: Path) -> None:
@@ -190,7 +195,10 @@ class TestSpace:
     def test_vacuum_gives_back_what_space_says(self, store: Path) -> None:
         run("compact", store, "--keep-recent", 0, "--apply")
         promised = json.loads(run("space", store, "--json").output)["after_vacuum"]
-        assert run("vacuum", store).exit_code == 0
+        before = store.read_bytes()
+        assert "add --apply to do it" in run("vacuum", store).output
+        assert store.read_bytes() == before
+        assert run("vacuum", store, "--apply").exit_code == 0
         assert store.stat().st_size == promised
 
 

@@ -11,7 +11,8 @@ from invariants import assert_nothing_lost, copies_of, rows_of
 from stores import RawText, episodes, row, write_rows, write_signals
 
 from memlab.compaction.applying import ApplyStep, apply
-from memlab.compaction.contents import archived_plans, archived_rows, drop_archived, export_archived
+from memlab.compaction.contents import archived_plans, archived_rows, export_archived
+from memlab.compaction.dropping import drop_archived
 from memlab.compaction.planning import plan
 from memlab.compaction.receipts import Receipt
 from memlab.compaction.restoring import restore
@@ -166,7 +167,7 @@ class TestDropping:
         before = rows_of(store)
         old, new = compacted(store, 8), compacted(store, 4, days=10)
         dropped = drop_archived(store, before=NOON + timedelta(5))
-        assert [entry.digest for entry in dropped] == [old.digest]
+        assert [entry.digest for entry in dropped.entries] == [old.digest]
         assert [entry.digest for entry in archived_plans(store)] == [new.digest]
         assert set(copies_of(store)) == {4, 5, 6, 7}
         assert rows_of(store).keys() == before.keys() - {2, 3, 4, 5, 6, 7}
@@ -187,7 +188,7 @@ class TestDropping:
 
     def test_nothing_old_enough_drops_nothing(self, store: Path) -> None:
         compacted(store, 4)
-        assert drop_archived(store, before=NOON) == []
+        assert drop_archived(store, before=NOON).entries == ()
         assert len(archived_plans(store)) == 1
 
     def test_it_waits_for_an_apply_under_way(self, store: Path) -> None:
@@ -211,7 +212,7 @@ class TestDropping:
     def test_it_works_where_the_store_is_lost(self, store: Path) -> None:
         compacted(store, 4)
         store.unlink()
-        assert len(drop_archived(store, before=NOON + timedelta(1))) == 1
+        assert drop_archived(store, before=NOON + timedelta(1)).memories == 6
 
     def test_it_takes_one_name_and_a_zone(self, store: Path) -> None:
         with pytest.raises(ValueError, match="either before=None or digest=None"):

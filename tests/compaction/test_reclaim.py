@@ -203,3 +203,32 @@ def test_a_free_page_is_filled_before_the_file_grows(store: Path) -> None:
     assert store.stat().st_size == size
     run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'again'")
     assert space(store).file == size
+
+
+def test_a_table_whose_rows_would_be_numbered_anew_is_named(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(3))
+    run_sql(
+        store,
+        "CREATE TABLE notes (text TEXT)",
+        "CREATE TABLE keyed (id INTEGER PRIMARY KEY, text TEXT)",
+        "CREATE TABLE indexed (text TEXT)",
+        "CREATE INDEX by_text ON indexed (text)",
+        *(f"INSERT INTO {table} (text) VALUES ('a'), ('b')" for table in ("notes", "indexed")),
+        "DELETE FROM notes WHERE text = 'a'",
+        "DELETE FROM indexed WHERE text = 'a'",
+    )
+    before = store.read_bytes()
+    with pytest.raises(StoreError, match="would number the rows of notes anew"):
+        vacuum(store)
+    assert store.read_bytes() == before
+
+
+def test_a_table_that_counts_from_1_stays_as_it_is(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(3))
+    run_sql(store, "CREATE TABLE notes (text TEXT)", "INSERT INTO notes VALUES ('a'), ('b')")
+    vacuum(store)
+    with closing(sqlite3.connect(store)) as connection:
+        assert connection.execute("SELECT rowid, text FROM notes").fetchall() == [
+            (1, "a"),
+            (2, "b"),
+        ]

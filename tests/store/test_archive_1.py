@@ -25,10 +25,10 @@ from memlab.compaction.applying import finish
 from memlab.compaction.contents import (
     archived_plans,
     archived_rows,
-    drop_archived,
     export_archived,
     last_applied,
 )
+from memlab.compaction.dropping import drop_archived
 from memlab.compaction.plans import Plan
 from memlab.compaction.receipts import Receipt
 from memlab.doctor import Status, diagnose
@@ -158,7 +158,7 @@ class TestWriting:
 
     def test_what_is_old_is_dropped(self, store: Path) -> None:
         dropped = drop_archived(store, before=datetime(2026, 3, 2, tzinfo=UTC))
-        assert [entry.digest[:12] for entry in dropped] == [FIRST]
+        assert [entry.digest[:12] for entry in dropped.entries] == [FIRST]
         assert [entry.digest[:12] for entry in archived_plans(store)] == [SECOND, THIRD]
         assert format_of(store) == 2
         assert memlab.restore(SECOND, store=store) == 4

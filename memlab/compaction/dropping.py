@@ -1,0 +1,270 @@
+"""Erasing from an archive: the words of deleted memories, and with them what restores them.
+
+What was there stays known: facts of each memory are kept, so that later references to it count on.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+import pandas as pd
+
+from memlab import columns as c
+from memlab.clock import aware, moment_or_now
+from memlab.compaction.words import counted, minute
+from memlab.errors import ArchiveError
+from memlab.evidence.dropped import facts_of
+from memlab.evidence.past import load_past
+from memlab.evidence.references import find_references
+from memlab.frame.loading import frame_of
+from memlab.sources.base import Source, archive_at
+from memlab.sources.opening import SourceLike, open_source
+from memlab.store.archive import Archive, Entry
+from memlab.store.archive_file import open_archive, read_archive
+from memlab.store.archive_place import archive_errors
+from memlab.store.dropped import Dropped, drop, drop_facts, dropped_in, make_key
+from memlab.text import Sheet, Shown
+
+NO_ARCHIVE_BEFORE: Final = datetime(2025, 1, 1, tzinfo=UTC)
+"""memlab made no archive before this: an earlier time comes from a clock that was wrong."""
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, repr=False)
+class Drop(Shown):
+    """What dropping erases, or has erased.
+
+    Parameters
+    ----------
+    store : str
+        The store's name.
+    entries : tuple of Entry
+        Deletions whose copies go.
+    facts_too : bool
+        Whether it is to be forgotten that the memories were there.
+    facts : tuple of Dropped
+        Earlier drops whose facts go.
+    references : int
+        References to those memories that count no more, where their facts go.
+    passed_over : tuple of str
+        Deletions that are not dropped by a date, and why.
+    """
+
+    store: str
+    entries: tuple[Entry, ...]
+    facts_too: bool = False
+    facts: tuple[Dropped, ...] = ()
+    references: int = 0
+    passed_over: tuple[str, ...] = ()
+
+    @property
+    def memories(self) -> int:
+        """How many memories can be restored no more."""
+        return sum(entry.left for entry in self.entries)
+
+    @property
+    def never_restored(self) -> int:
+        """How many of these were never put back: the archive has the only copy that is known."""
+        return sum(entry.left - entry.restored for entry in self.entries)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return all of it as JSON values."""
+        return {
+            "plans": [entry.digest for entry in self.entries],
+            "memories": self.memories,
+            "never_restored": self.never_restored,
+            "facts_too": self.facts_too,
+            "facts": sum(each.memories for each in self.facts),
+            "references": self.references,
+            "passed_over": list(self.passed_over),
+        }
+
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
+        plans = f"{len(self.entries):,} plan{'s' * (len(self.entries) != 1)}"
+        title = f"drop {counted(self.memories)} of {plans} from the archive of {self.store}"
+        facts = [("never restored", f"{self.never_restored:,}: nothing brings these back")]
+        facts += [
+            (entry.digest[:12], f"{counted(entry.left)}, archived {minute(entry.archived_at)}")
+            for entry in self.entries
+        ]
+        facts += [
+            (each.digest[:12], f"the facts of {counted(each.memories)}") for each in self.facts
+        ]
+        if self.facts_too:
+            facts.append(("cost", self._cost()))
+        else:
+            kept = "position, time, kind, label, size, hashed names: references to them count on"
+            facts.append(("facts kept", kept))
+        facts += [("not by date", why) for why in self.passed_over]
+        return Sheet(title, facts)
+
+    def _cost(self) -> str:
+        return (
+            f"{self.references:,} references to them count no more; the store's history is "
+            "incomplete for good, and a recommended cap stays above all written since"
+        )
+
+
+def drop_archived(
+    store: SourceLike,
+    *,
+    before: datetime | None = None,
+    digest: str | None = None,
+    facts_too: bool = False,
+    now: datetime | None = None,
+) -> Drop:
+    """Erase the words of deleted memories from the archive for good; keep the facts of each.
+
+    The room that they took goes back to the disk. :func:`what_drops` says what it would erase.
+
+    Parameters
+    ----------
+    store : str, Path or Source
+        The store. Its rows are not touched.
+    before : datetime, optional
+        Drop what was archived earlier than this, with a time zone. Where the clock that wrote the
+        time was wrong for sure, a deletion is passed over: name it.
+    digest : str, optional
+        Drop this deletion; the beginning of its digest will do.
+    facts_too : bool
+        Whether to erase as well that the memories were there. Then references to them count no
+        more, and the store's history has a gap.
+    now : datetime, optional
+        The moment written into the archive; the current one by default.
+
+    Returns
+    -------
+    Drop
+        What was erased.
+
+    Raises
+    ------
+    ValueError
+        When neither or both of `before` and `digest` are given, or `before` has no time zone.
+    ArchiveError
+        When there is no archive, or no such deletion in it.
+    """
+    meant = _meant(before, digest, facts_too=facts_too)
+    moment = moment_or_now(now, call="memlab.compaction.drop_archived")
+    source = open_source(store)
+    lost = what_drops(source, before=before, digest=digest, facts_too=True) if facts_too else None
+    with open_archive(archive_at(source)) as archive:
+        with _store_locked(source):
+            found = _chosen(source, archive, meant)
+            key = b"" if facts_too else make_key(archive)
+            for entry in found.entries:
+                facts = () if facts_too else facts_of(_frame(source, archive, entry), key)
+                drop(archive, entry, facts, at=moment)
+            if found.facts:
+                drop_facts(archive, found.facts)
+        if found.entries or found.facts:
+            # Without room on the disk for it the pages stay, and are filled again.
+            with suppress(ArchiveError), archive_errors(archive.path):
+                archive.connection.execute("VACUUM")
+    return replace(found, references=lost.references) if lost else found
+
+
+def what_drops(
+    store: SourceLike,
+    *,
+    before: datetime | None = None,
+    digest: str | None = None,
+    facts_too: bool = False,
+) -> Drop:
+    """Say what :func:`drop_archived` would erase. Reads only.
+
+    Parameters
+    ----------
+    store, before, digest, facts_too
+        As for :func:`drop_archived`, which says what is raised.
+    """
+    meant = _meant(before, digest, facts_too=facts_too)
+    source = open_source(store)
+    found = read_archive(archive_at(source), lambda archive: _chosen(source, archive, meant))
+    return replace(found, references=_references(source, found)) if facts_too else found
+
+
+class _Meant(NamedTuple):
+    """What a caller names: a deletion by its digest, or all before a moment."""
+
+    before: datetime
+    digest: str | None
+    facts_too: bool
+
+
+def _meant(before: datetime | None, digest: str | None, *, facts_too: bool) -> _Meant:
+    if (before is None) == (digest is None):
+        raise ValueError(f"give either before={before!r} or digest={digest!r}")
+    until = _NEVER if before is None else aware(before, call="drop_archived", name="before")
+    return _Meant(until, digest, facts_too)
+
+
+def _chosen(source: Source, archive: Archive, meant: _Meant) -> Drop:
+    """Return what goes: what a digest names, or what is older than a moment."""
+    dropped = dropped_in(archive) if meant.facts_too else []
+    if meant.digest is not None:
+        facts = [each for each in dropped if meant.digest and each.digest.startswith(meant.digest)]
+        entries = [] if facts else [archive.entry(meant.digest)]
+        return Drop(source.name, tuple(entries), meant.facts_too, tuple(facts))
+    entries = [entry for entry in archive.entries() if entry.archived_at < meant.before]
+    doubts = [_doubt(source, archive, entry) for entry in entries]
+    return Drop(
+        source.name,
+        tuple(entry for entry, doubt in zip(entries, doubts, strict=True) if not doubt),
+        meant.facts_too,
+        tuple(each for each in dropped if each.deleted_at < meant.before),
+        passed_over=tuple(filter(None, doubts)),
+    )
+
+
+def _doubt(source: Source, archive: Archive, entry: Entry) -> str:
+    """Say why the time of an entry cannot be true; nothing where it can."""
+    at = entry.archived_at
+    written = _frame(source, archive, entry)[c.CREATED_AT].max()
+    earlier = [each.archived_at for each in archive.entries() if each.apply < entry.apply]
+    if at < NO_ARCHIVE_BEFORE:
+        why = "before there was memlab"
+    elif not pd.isna(written) and at < written:
+        why = f"before its memories were written ({minute(written.to_pydatetime())})"
+    elif earlier and at < max(earlier):
+        why = "before a plan that was applied earlier"
+    else:
+        return ""
+    return (
+        f"plan {entry.digest[:12]} says {minute(at)}, {why}: the clock was wrong; "
+        f"--drop {entry.digest[:12]} drops it all the same"
+    )
+
+
+def _references(source: Source, found: Drop) -> int:
+    """Return how many references are to memories whose facts go; 0 where the store is lost."""
+    if source.like is not None and not source.like.exists():
+        return 0
+    past = load_past(source, on_bad_row="keep")
+    going = [each.finished_at or each.archived_at for each in found.entries]
+    going += [each.deleted_at for each in found.facts]
+    gone = past.loc[past[c.DELETED_AT].isin(going), c.POSITION]
+    return int(find_references(past)[c.TARGET_POSITION].isin(gone).sum())
+
+
+def _frame(source: Source, archive: Archive, entry: Entry) -> pd.DataFrame:
+    """Return the memories of an entry that can be read."""
+    frame = frame_of(
+        source.rows_of(archive.records(entry), with_body=True),
+        name=str(archive.path),
+        on_bad_row="keep",
+    )
+    return frame[frame[c.PROBLEM].isna()]
+
+
+@contextmanager
+def _store_locked(source: Source) -> Iterator[None]:
+    """See to it that no apply is between its copies and its deletion."""
+    if source.like is not None and not source.like.exists():
+        yield
+        return
+    with source.changing():
+        yield
