@@ -68,7 +68,8 @@ def examined(
 
     path = store_or_bundled(store)
     doing("reading the store")
-    past = load_past(path)
+    log = read_access_log(log_file) if log_file else None
+    past = load_past(path, log=log)
     log = read_access_log(log_file) if log_file else None
     doing("sizing")
     return path, examine(

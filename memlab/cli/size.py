@@ -102,8 +102,8 @@ def size(
         raise click.UsageError("--only-log needs --log FILE")
     target = settings.target or TARGET if target is None else target
     token_budget = settings.token_budget if token_budget is None else token_budget
-    frame = load_past(source)
     log = read_access_log(log_file) if log_file else remembered_reads(settings)
+    frame = load_past(source, log=log)
     references, counts = references_and_counts(
         frame, log, only_log=only_log, now=None if log is None else now_utc()
     )
