@@ -70,7 +70,6 @@ def examined(
     doing("reading the store")
     log = read_access_log(log_file) if log_file else None
     past = load_past(path, log=log)
-    log = read_access_log(log_file) if log_file else None
     doing("sizing")
     return path, examine(
         past,
