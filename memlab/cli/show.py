@@ -41,7 +41,8 @@ def show(store: Path | None, threshold: int | None, as_json: bool) -> None:
     if (inside := _stores_inside(path)) is not None:
         print_json(inside) if as_json else print_lines(*inventory_lines(inside))
         return
-    memories, source = read_memories(path), open_source(path)
+    source = open_source(path)
+    memories = read_memories(source)
     about = source.about() if isinstance(source, Telling) else None
     arrays, settings = memories.arrays, settings_of(source)
     summary = summary_of(

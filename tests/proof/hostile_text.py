@@ -31,7 +31,7 @@ TEXTS: Final = {
     "sheet": '=HYPERLINK("http://127.0.0.1:9/","x")',
     "quotes": "'; DROP TABLE memory_items; -- \" ` \\ $(touch owned) | & ;",
 }
-LONG: Final = 10_000_000
+LONG: Final = 2_000_000
 """Characters of one long text."""
 
 

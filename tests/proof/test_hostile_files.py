@@ -12,8 +12,8 @@ from pathlib import Path
 
 from proof.conftest import environment
 
-FILES = int(os.environ.get("MEMLAB_HOSTILE_FILES", "2000"))
-"""How many mutated stores are used, from seed 0 on."""
+FILES = int(os.environ.get("MEMLAB_HOSTILE_FILES", "1000"))
+"""How many mutated stores are used, from seed 0 on: more of them are a night's work."""
 PROCESSES = 2
 PATIENCE = 60.0
 """Seconds after which a store counts as one that hangs."""

@@ -30,7 +30,7 @@ from proof.hostile_text import LONG, TEXTS, make_hostile_store
 from proof.stores import NOW, copy_aside
 
 MOST_SHOWN = 60_000
-"""Characters that a command or a page may take to show a store with a text of ten million."""
+"""Characters that a command or a page may take to show a store with a text of two million."""
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +213,7 @@ def test_exports_keep_every_text(applied: tuple[Path, Plan, Receipt], scratch: P
             assert each.get(name, value) == value
 
 
-def test_exports_keep_ten_million_characters(store: Path, scratch: Path) -> None:
+def test_exports_keep_millions_of_characters(store: Path, scratch: Path) -> None:
     apply(plan(store, KeepRecent(3), now=NOW), now=NOW)
     lines, table = scratch / "rows.jsonl", scratch / "rows.parquet"
     for target in (lines, table):
