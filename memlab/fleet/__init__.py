@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 from memlab.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from memlab.fleet.carrying_out import Applied, apply
     from memlab.fleet.clusters import Cluster, cluster_at
+    from memlab.fleet.deciding import plan
+    from memlab.fleet.fleet_plan import FleetPlan, PlannedStore, Refused
     from memlab.fleet.names import Member, Members, expand_names
     from memlab.fleet.outcomes import Outcome
     from memlab.fleet.processes import Processes
@@ -18,23 +21,32 @@ if TYPE_CHECKING:
     from memlab.fleet.surveying import StoreLine, survey
 
 __all__ = [
+    "Applied",
     "Cluster",
+    "FleetPlan",
     "Member",
     "Members",
     "Outcome",
+    "PlannedStore",
     "Processes",
+    "Refused",
     "Runner",
     "Serial",
     "StoreLine",
+    "apply",
     "cluster_at",
     "expand_names",
+    "plan",
     "survey",
 ]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "carrying_out": "Applied apply",
         "clusters": "Cluster cluster_at",
+        "deciding": "plan",
+        "fleet_plan": "FleetPlan PlannedStore Refused",
         "names": "Member Members expand_names",
         "outcomes": "Outcome",
         "processes": "Processes",

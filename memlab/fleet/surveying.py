@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -16,6 +17,8 @@ from memlab.sources.opening import open_source
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from memlab.fleet.parts import Parts
 
 SURVEY_DTYPES: Final = {
     "scheme": "str",
@@ -124,6 +127,7 @@ def survey(
     now: datetime | None = None,
     runner: Runner | None = None,
     progress: Progress | None = None,
+    out: str | PathLike[str] | None = None,
 ) -> "pd.DataFrame":
     """Say of every store what an agent loads of it at start. Nothing is written.
 
@@ -138,6 +142,9 @@ def survey(
         Who does it; by default a process for each processor, and this one alone for a few stores.
     progress : callable, optional
         Called with how many stores are done and how many there are.
+    out : str or Path, optional
+        A folder in which results are kept as they come. The same call again does what is missing,
+        what failed, and the stores that have changed.
 
     Returns
     -------
@@ -149,12 +156,19 @@ def survey(
     Raises
     ------
     MemlabError
-        When no store was named.
+        When no store was named, or `out` holds something else.
     ValueError
         When `now` has no time zone.
     """
     work = Surveying(moment_or_now(now, call="memlab.fleet.survey"))
-    return survey_table(outcomes_of(work, sources, runner=runner, progress=progress))
+    parts = None if out is None else _survey_parts(Path(out))
+    return survey_table(outcomes_of(work, sources, runner=runner, progress=progress, parts=parts))
+
+
+def _survey_parts(folder: Path) -> "Parts":
+    from memlab.fleet.parts import Parts
+
+    return Parts(folder, StoreLine, SURVEY_DTYPES, question={"asked": "survey"})
 
 
 def survey_table(outcomes: list[Outcome[StoreLine]]) -> "pd.DataFrame":

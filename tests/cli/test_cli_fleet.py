@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from stores import episodes, row, write_rows
+from stores import episodes, row, run_sql, write_rows
 
 from memlab.cli import main
 
@@ -101,3 +101,50 @@ def test_who_does_the_work_is_said_once_and_is_there(agents: Path) -> None:
     gone = run("fleet", "show", agents, "--scheduler-file", agents / "none.json")
     assert gone.exit_code == 2
     assert "there is no scheduler file" in gone.output
+
+
+def test_plan_review_and_apply_from_the_shell(agents: Path) -> None:
+    file = agents / "plan.json"
+    names = f"{agents}/agent-*/memory.db"
+    shown = run("fleet", "plan", names, "--keep-recent", 20, "--save", file)
+    assert shown.exit_code == 0
+    assert "2 of 3 stores change" in shown.output
+    assert shown.output.rstrip().endswith(f"memlab fleet apply {file}")
+    done = run("fleet", "apply", file)
+    assert done.exit_code == 0
+    assert "2 of 2 stores applied, 0 refused" in done.output
+    assert "290 memories, archived beside their stores" in done.output
+    again = run("fleet", "apply", file, "--csv")
+    rows = list(csv.DictReader(io.StringIO(again.output)))
+    assert [each["status"] for each in rows] == ["applied before"] * 2
+    nothing = run("fleet", "plan", names, "--keep-recent", 20)
+    assert "nothing to do" in nothing.output
+
+
+def test_a_refused_store_makes_the_exit_code_1(agents: Path) -> None:
+    file = agents / "plan.json"
+    (agents / "text.db").write_text("none")
+    names = (f"{agents}/agent-*/memory.db", agents / "text.db")
+    planned = run("fleet", "plan", *names, "--keep-recent", 20, "--save", file)
+    assert planned.exit_code == 1
+    assert "refused" in planned.output
+    run_sql(agents / "agent-30" / "memory.db", "DELETE FROM memory_items WHERE memory_id = 'e1'")
+    applied = run("fleet", "apply", file)
+    assert applied.exit_code == 1
+    assert "1 of 2 stores applied, 1 refused" in applied.output
+    assert "is not as plan" in applied.output
+
+
+def test_a_file_that_is_no_plan_is_bad_input(agents: Path) -> None:
+    (agents / "none.json").write_text("{}")
+    shown = run("fleet", "apply", agents / "none.json")
+    assert shown.exit_code == 2
+    assert "this is not a fleet_plan" in shown.output
+
+
+def test_results_are_kept_and_thrown_away_on_request(agents: Path) -> None:
+    names = (f"{agents}/*/memory.db", "--out", agents / "out")
+    first = run("fleet", "show", *names)
+    assert run("fleet", "show", *names).output == first.output
+    assert run("fleet", "show", *names, "--fresh").output == first.output
+    assert run("fleet", "show", names[0], "--fresh").exit_code == 2

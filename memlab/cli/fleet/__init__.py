@@ -7,6 +7,8 @@ import click
 from memlab.cli.lazy_group import LazyGroup
 
 COMMANDS: Final = {
+    "apply": "fleet.change.apply_fleet",
+    "plan": "fleet.change.plan_fleet",
     "show": "fleet.show.show_fleet",
 }
 

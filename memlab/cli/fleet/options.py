@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from memlab.cli.options import FILE
+from memlab.cli.progress import quiet
 
 if TYPE_CHECKING:
     from memlab.fleet.running import Progress, Runner
@@ -34,6 +35,39 @@ def table_options(command: Command) -> Command:
     for option in options:
         command = option(command)
     return command
+
+
+def out_options(command: Command) -> Command:
+    """Add what keeps results as they come."""
+    options = (
+        click.option(
+            "--out",
+            type=click.Path(path_type=Path, file_okay=False),
+            metavar="FOLDER",
+            help="Keep results as they come; the same command again does what is missing.",
+        ),
+        click.option("--fresh", is_flag=True, help="Throw away what FOLDER holds, and begin anew."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def begun(out: Path | None, *, fresh: bool) -> Path | None:
+    """Return the folder of results, emptied where that was asked for.
+
+    Raises
+    ------
+    click.UsageError
+        When something is to be thrown away and no folder was named.
+    """
+    if fresh and out is None:
+        raise click.UsageError("--fresh needs --out FOLDER")
+    if fresh and out is not None:
+        from memlab.fleet.parts import start_over
+
+        start_over(out)
+    return out
 
 
 def runner_options(command: Command) -> Command:
@@ -92,6 +126,7 @@ def bar(what: str) -> Iterator["Progress"]:
     """Show how many stores are done and how many a second, on a terminal alone."""
     from tqdm import tqdm
 
+    quiet()
     with tqdm(desc=what, unit=" stores", leave=False, disable=None) as shown:
 
         def progress(done: int, total: int) -> None:

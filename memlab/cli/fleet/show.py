@@ -1,11 +1,20 @@
 """``memlab fleet show``: what an agent loads from each store."""
 
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from memlab.cli.fleet.options import NAMES, bar, runner_of, runner_options, table_options
+from memlab.cli.fleet.options import (
+    NAMES,
+    bar,
+    begun,
+    out_options,
+    runner_of,
+    runner_options,
+    table_options,
+)
 from memlab.cli.fleet.output import Column, fleet_sheet, print_sheet, print_table
 from memlab.cli.output import share
 from memlab.clock import now_utc
@@ -22,11 +31,14 @@ if TYPE_CHECKING:
     metavar="N",
     help="Prunable memories that are still all right; more in any store makes the exit code 1.",
 )
+@out_options
 @runner_options
 @table_options
 def show_fleet(
     names: tuple[str, ...],
     threshold: int | None,
+    out: Path | None,
+    fresh: bool,
     limit: int,
     as_json: bool,
     as_csv: bool,
@@ -41,9 +53,9 @@ def show_fleet(
     from memlab.fleet import expand_names
     from memlab.fleet.surveying import survey
 
-    members = expand_names(names)
+    members, folder = expand_names(names), begun(out, fresh=fresh)
     with runner_of(**who) as runner, bar("survey") as progress:
-        table = survey(members, now=now_utc(), runner=runner, progress=progress)
+        table = survey(members, now=now_utc(), runner=runner, progress=progress, out=folder)
     over = table["prunable"].gt(threshold).fillna(value=False) if threshold is not None else None
     if not print_table(table, as_json=as_json, as_csv=as_csv):
         largest = table.sort_values("boot_tokens", ascending=False, kind="stable")

@@ -1,0 +1,90 @@
+"""Results on the disk as they come: a run goes on where it was, and asks what has changed."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from fleets import NOW, agent_store, mixed_fleet
+from stores import episodes, write_rows
+
+from memlab.errors import MemlabError
+from memlab.fleet import Serial, survey
+from memlab.fleet.parts import start_over
+from memlab.fleet.surveying import Surveying
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The stores that were really read, in order."""
+    seen: list[str] = []
+    real = Surveying.__call__
+
+    def call(self: Surveying, where: str, given: object = None) -> object:
+        seen.append(where)
+        return real(self, where, given)
+
+    monkeypatch.setattr(Surveying, "__call__", call)
+    return seen
+
+
+def test_the_same_again_reads_no_store_and_returns_the_same(
+    tmp_path: Path, asked: list[str]
+) -> None:
+    names = mixed_fleet(tmp_path / "fleet")
+    first = survey(names, now=NOW, runner=Serial(), out=tmp_path / "out")
+    asked.clear()
+    again = survey(names, now=NOW, runner=Serial(), out=tmp_path / "out")
+    assert [Path(name).name for name in asked] == ["text.db", "gone.db"]  # errors are asked again
+    pd.testing.assert_frame_equal(again, first)
+    plain = survey(names, now=NOW, runner=Serial())
+    pd.testing.assert_frame_equal(again, plain)
+
+
+def test_what_changed_is_read_again_and_has_one_row(tmp_path: Path, asked: list[str]) -> None:
+    names = [agent_store(tmp_path / str(n) / "memory.db", n) for n in range(4)]
+    survey(names[:3], now=NOW, runner=Serial(), out=tmp_path / "out")
+    write_rows(names[1], episodes(1, start=50))
+    asked.clear()
+    found = survey(names, now=NOW, runner=Serial(), out=tmp_path / "out")
+    assert asked == [str(names[1]), str(names[3])]
+    assert found["memories"].tolist() == [1, 3, 3, 4]
+    on_disk = pd.read_parquet(tmp_path / "out").set_index("store")["memories"]
+    assert on_disk.loc[found["store"]].tolist() == [1, 3, 3, 4]
+    assert len(on_disk) == 4
+
+
+def test_a_run_that_fails_keeps_what_it_had(tmp_path: Path, asked: list[str]) -> None:
+    names = [agent_store(tmp_path / str(n) / "memory.db", n) for n in range(4)]
+
+    def stop(done: int, total: int) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        survey(names, now=NOW, runner=Serial(), out=tmp_path / "out", progress=stop)
+    asked.clear()
+    found = survey(names, now=NOW, runner=Serial(), out=tmp_path / "out")
+    assert asked == [str(names[3])]
+    assert found["memories"].tolist() == [1, 2, 3, 4]
+
+
+def test_a_folder_with_other_things_is_refused_and_left_alone(tmp_path: Path) -> None:
+    store = agent_store(tmp_path / "memory.db", 1)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    with pytest.raises(MemlabError, match="holds other files; name a new folder"):
+        survey(store, now=NOW, out=tmp_path / "mine")
+    with pytest.raises(MemlabError, match="cannot be made"):
+        survey(store, now=NOW, out=store)
+    start_over(tmp_path / "mine")
+    assert (tmp_path / "mine" / "letter.txt").read_text() == "dear"
+
+
+def test_a_damaged_part_is_named(tmp_path: Path) -> None:
+    store = agent_store(tmp_path / "memory.db", 1)
+    survey(store, now=NOW, out=tmp_path / "out")
+    (tmp_path / "out" / "part-000001.parquet").write_bytes(b"torn")
+    with pytest.raises(MemlabError, match=r"part-000001\.parquet cannot be read .*remove it"):
+        survey(store, now=NOW, out=tmp_path / "out")
+    start_over(tmp_path / "out")
+    assert survey(store, now=NOW, out=tmp_path / "out")["memories"].tolist() == [2]
