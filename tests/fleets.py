@@ -14,6 +14,9 @@ from typing import Any
 
 from stores import episodes, row, write_rows
 
+from memlab.compaction.applying import apply as apply_one
+from memlab.compaction.plans import Plan
+from memlab.fleet.carrying_out import CarryingOut
 from memlab.fleet.surveying import StoreLine, Surveying
 
 TESTS = Path(__file__).resolve().parent
@@ -52,6 +55,23 @@ class Deadly:
                 note.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
         return Surveying(self.now)(where)
+
+
+@dataclass(frozen=True)
+class DiesApplying(CarryingOut):
+    """Applies, and kills its worker at a step of one store, once."""
+
+    tally: Path = Path()
+    step: str = ""
+
+    def apply(self, made: Plan, where: str) -> None:
+        def watch(step: str) -> None:
+            note = self.tally / "died"
+            if "agent-7" in where and step == self.step and not note.exists():
+                note.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        apply_one(made, store=where, now=self.now, watch=watch)
 
 
 @contextmanager

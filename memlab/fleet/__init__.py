@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from memlab.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from memlab.fleet.capping import SizedStore, size
     from memlab.fleet.carrying_out import Applied, apply
     from memlab.fleet.clusters import Cluster, cluster_at
+    from memlab.fleet.cohort import Cohort, cohort_of
     from memlab.fleet.deciding import plan
     from memlab.fleet.fleet_plan import FleetPlan, PlannedStore, Refused
     from memlab.fleet.names import Member, Members, expand_names
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Applied",
     "Cluster",
+    "Cohort",
     "FleetPlan",
     "Member",
     "Members",
@@ -32,19 +35,24 @@ __all__ = [
     "Refused",
     "Runner",
     "Serial",
+    "SizedStore",
     "StoreLine",
     "apply",
     "cluster_at",
+    "cohort_of",
     "expand_names",
     "plan",
+    "size",
     "survey",
 ]
 
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "capping": "SizedStore size",
         "carrying_out": "Applied apply",
         "clusters": "Cluster cluster_at",
+        "cohort": "Cohort cohort_of",
         "deciding": "plan",
         "fleet_plan": "FleetPlan PlannedStore Refused",
         "names": "Member Members expand_names",

@@ -12,6 +12,7 @@ from memlab.clock import moment_or_now
 from memlab.compaction.planning import plan as plan_store
 from memlab.compaction.plans import Plan
 from memlab.compaction.wire import as_data
+from memlab.errors import PolicyError
 from memlab.fleet.fleet_plan import FleetPlan, PlannedStore, Refused, saved_beside
 from memlab.fleet.names import Sources, members_of
 from memlab.fleet.outcomes import Outcome
@@ -19,6 +20,8 @@ from memlab.fleet.parts import Parts
 from memlab.fleet.running import Progress, Runner, outcomes_of
 from memlab.fleet.surveying import bytes_of
 from memlab.policies import Policy
+from memlab.policies.remembered import policy_in
+from memlab.sources.opening import open_source, settings_of
 
 PLAN_DTYPES: Final = {
     "digest": "str",
@@ -61,18 +64,25 @@ class Deciding:
 
     Attributes
     ----------
-    policy : Policy
-        The rule, the same for every store.
+    policy : Policy or None
+        The rule, the same for every store; None for that which each store's settings remember.
     now : datetime
         The moment of the decision.
     """
 
-    policy: Policy
+    policy: Policy | None
     now: datetime
 
     def __call__(self, where: str, given: Any = None) -> Decided:  # noqa: ARG002 - needs none
         """Return the plan of one store."""
-        return decided(plan_store(where, self.policy, now=self.now), bytes_of(where))
+        source = open_source(where)
+        policy = policy_in(settings_of(source)) if self.policy is None else self.policy
+        if policy is None:
+            raise PolicyError(
+                "no policy was named, and memlab.toml beside the store remembers none; name one, "
+                "or run: memlab size STORE --save"
+            )
+        return decided(plan_store(source, policy, now=self.now), bytes_of(where))
 
 
 def decided(plan: Plan, size: int | None) -> Decided:
@@ -94,7 +104,7 @@ def decided(plan: Plan, size: int | None) -> Decided:
 
 def plan(
     sources: Sources,
-    policy: Policy,
+    policy: Policy | None = None,
     *,
     now: datetime | None = None,
     runner: Runner | None = None,
@@ -107,8 +117,9 @@ def plan(
     ----------
     sources, runner, progress
         As for :func:`memlab.fleet.survey`.
-    policy : Policy
-        The rule, the same for every store.
+    policy : Policy, optional
+        The rule, the same for every store; by default that which each store's ``memlab.toml``
+        remembers.
     now : datetime, optional
         The moment of the decision, with a time zone.
     save : str or Path, optional
@@ -127,7 +138,7 @@ def plan(
     WrongArgumentError
         When `policy` is none.
     """
-    expect(policy, Policy, call="memlab.fleet.plan", name="policy")
+    expect(policy, Policy, call="memlab.fleet.plan", name="policy", optional=True)
     moment = moment_or_now(now, call="memlab.fleet.plan")
     members = members_of(sources)
     parts = None if save is None else plan_parts(Path(save), policy)
@@ -139,19 +150,19 @@ def plan(
     return made
 
 
-def plan_parts(file: Path, policy: Policy) -> Parts:
+def plan_parts(file: Path, policy: Policy | None) -> Parts:
     """Return the folder of plans that belongs to a fleet plan's file."""
-    question = {"asked": "plan", "policy": as_data(policy)}
+    question = {"asked": "plan", "policy": _said(policy)}
     return Parts(saved_beside(file), Decided, PLAN_DTYPES, question=question)
 
 
 def _fleet_plan(
-    outcomes: list[Outcome[Decided]], policy: Policy, now: datetime, parts: Parts | None
+    outcomes: list[Outcome[Decided]], policy: Policy | None, now: datetime, parts: Parts | None
 ) -> FleetPlan:
     texts = {each.name: each.value.plan for each in outcomes if each.value is not None}
     return FleetPlan(
         made_at=now,
-        policy=as_data(policy),
+        policy=_said(policy),
         stores=tuple(
             PlannedStore(each.name, *each.value[:-1]) for each in outcomes if each.value is not None
         ),
@@ -159,3 +170,7 @@ def _fleet_plan(
         folder=None if parts is None else parts.folder,
         texts=texts if parts is None else {},
     )
+
+
+def _said(policy: Policy | None) -> dict[str, Any]:
+    return {"policy": "remembered"} if policy is None else as_data(policy)

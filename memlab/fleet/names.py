@@ -11,6 +11,7 @@ from typing import Final
 from memlab.arguments import refusal
 from memlab.errors import MemlabError
 from memlab.files import read_whole
+from memlab.settings import FILE as SETTINGS
 from memlab.sources.finding import ARCHIVES, find_below
 from memlab.sources.opening import open_source
 from memlab.sources.recognising import recognise
@@ -198,7 +199,8 @@ def _identity(member: Member) -> object:
 
 
 def _beside(path: Path) -> list[Path]:
-    return [*(Path(f"{path}{end}") for end in ("-wal", "-journal")), archive_path(path)]
+    beside = [Path(f"{path}{end}") for end in ("-wal", "-journal")]
+    return [*beside, archive_path(path), path.with_name(SETTINGS)]
 
 
 def _mark(file: Path) -> str:

@@ -148,3 +148,14 @@ def test_results_are_kept_and_thrown_away_on_request(agents: Path) -> None:
     assert run("fleet", "show", *names).output == first.output
     assert run("fleet", "show", *names, "--fresh").output == first.output
     assert run("fleet", "show", names[0], "--fresh").exit_code == 2
+
+
+def test_size_prints_a_cap_for_each_store_and_what_it_rests_on(agents: Path) -> None:
+    shown = run("fleet", "size", f"{agents}/*/memory.db")
+    assert shown.exit_code == 0
+    assert "a cap for 3 of 3 stores" in shown.output
+    assert "too few stores have references" in shown.output
+    over = run("fleet", "size", f"{agents}/*/memory.db", "--token-budget", "1", "--csv")
+    assert over.exit_code == 1
+    rows = list(csv.DictReader(io.StringIO(over.output)))
+    assert {each["verdict"] for each in rows} == {"floor-exceeds-budget"}

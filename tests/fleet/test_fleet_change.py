@@ -6,22 +6,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from fleets import NOW, TESTS, agent_store, dask_cluster, mixed_fleet
+from fleets import NOW, TESTS, DiesApplying, agent_store, dask_cluster, mixed_fleet
 from invariants import rows_of
 from stores import episodes, row, run_sql, write_rows
 
 import memlab
 from memlab.compaction.applying import ApplyStep
-from memlab.compaction.applying import apply as apply_one
-from memlab.compaction.plans import Plan
 from memlab.errors import PlanError, StoreError, WrongArgumentError
 from memlab.fleet import FleetPlan, Processes, Runner, Serial, apply, cluster_at, plan
-from memlab.fleet.carrying_out import CarryingOut, carried_out
+from memlab.fleet.carrying_out import carried_out
 
 TWO = Processes(2)
 KEEP = memlab.KeepRecent(4)
@@ -134,23 +131,6 @@ def test_applied_twice_nothing_goes_twice(tmp_path: Path) -> None:
     assert counts(names) == [5, 5, 5]
 
 
-@dataclass(frozen=True)
-class DiesApplying(CarryingOut):
-    """Applies, and kills its worker at a step of one store, once."""
-
-    tally: Path = Path()
-    step: str = ""
-
-    def apply(self, made: Plan, where: str) -> None:
-        def watch(step: str) -> None:
-            note = self.tally / "died"
-            if "agent-7" in where and step == self.step and not note.exists():
-                note.touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        apply_one(made, store=where, now=self.now, watch=watch)
-
-
 @pytest.fixture(scope="module")
 def scheduler_file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     pytest.importorskip("distributed")
@@ -167,7 +147,7 @@ def test_a_worker_that_is_killed_while_it_applies_loses_nothing_and_repeats_noth
     names = mixed_fleet(tmp_path / "fleet")
     made = plan(names, KEEP, now=NOW)
 
-    def work(now: object) -> DiesApplying:
+    def work(_: object) -> DiesApplying:
         return DiesApplying(NOW, tmp_path, step)
 
     if where == "cluster":
@@ -245,3 +225,14 @@ def test_an_error_is_asked_again(tmp_path: Path) -> None:
     with pytest.raises(StoreError):
         memlab.load(tmp_path / "c.db")
     assert isinstance(pd.read_parquet(tmp_path / "plan.json.plans"), pd.DataFrame)
+
+
+def test_each_store_is_planned_by_what_it_remembers(tmp_path: Path) -> None:
+    names = [agent_store(tmp_path / str(n) / "memory.db", 9) for n in range(3)]
+    for keep in (2, 7):
+        toml = f'[policy]\nname = "recent"\nkeep = {keep}\n'
+        (tmp_path / str(int(keep == 7)) / "memlab.toml").write_text(toml)
+    made = plan(names, now=NOW)
+    assert [each.deleted for each in made.stores] == [7, 2]
+    assert [Path(each.store).parent.name for each in made.refused] == ["2"]
+    assert "remembers none; name one" in made.refused[0].error

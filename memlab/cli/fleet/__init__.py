@@ -10,6 +10,7 @@ COMMANDS: Final = {
     "apply": "fleet.change.apply_fleet",
     "plan": "fleet.change.plan_fleet",
     "show": "fleet.show.show_fleet",
+    "size": "fleet.size.size_fleet",
 }
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @runner_options
 def plan_fleet(
     names: tuple[str, ...],
-    policy_name: str,
+    policy_name: str | None,
     given: tuple[str, ...],
     save: Path | None,
     fresh: bool,
@@ -51,6 +51,8 @@ def plan_fleet(
 ) -> None:
     """Show what a policy would delete from each store. Nothing is deleted.
 
+    Without a policy, that which memlab.toml beside each store remembers.
+
     \b
     memlab fleet plan '/srv/agents/*/memory.db' --keep-recent 200 --save fleet-plan.json
     memlab fleet apply fleet-plan.json
@@ -59,14 +61,15 @@ def plan_fleet(
     from memlab.fleet.fleet_plan import saved_beside
     from memlab.fleet.parts import start_over
 
-    policy = policy_of(policy_name, settings, given)
+    asked = policy_name or given or any(value is not None for value in settings.values())
+    policy = policy_of(policy_name or "recent", settings, given).policy if asked else None
     members = expand_names(names)
     if fresh and save is None:
         raise click.UsageError("--fresh needs --save FILE")
     if fresh and save is not None:
         start_over(saved_beside(save))
     with (
-        faults_of([policy]),
+        faults_of([policy] if policy else []),
         runner_of(processes, scheduler, scheduler_file) as runner,
         bar("plan") as progress,
     ):

@@ -1,0 +1,134 @@
+"""What stores share: the law of a fleet, learned from stores that follow one of their own."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from fleets import mixed_fleet
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stores import row, write_rows
+
+import memlab
+from memlab.evidence.law import fitted_law
+from memlab.fleet import Processes, Serial, cohort_of, size
+from memlab.fleet.cohort import SAMPLE, Evidence, _sample, fit_cohort
+from memlab.fleet.names import Member
+
+LAW = fitted_law()
+AT = int(np.searchsorted(LAW.shares, 0.9))
+
+
+def simulated(
+    stores: int, *, away: float = 0.0, spread: float = 0.04, references: int = 60, seed: int = 0
+) -> list[Evidence]:
+    """Stores whose references reach as the law says, `away` further, and differ by `spread`."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(stores):
+        moved = away + spread * rng.standard_normal()
+        reach = LAW.reach_at(rng.random(references)) + moved
+        reach = np.sort(np.clip(reach, 0.01, 1)).astype("<f4")
+        found.append(
+            Evidence(references, reach.tobytes(), np.full(references, 900, "<f4").tobytes())
+        )
+    return found
+
+
+def test_without_stores_that_have_references_the_public_law_stands() -> None:
+    few = [Evidence(3, b"", b"")] * 50 + simulated(2)
+    found = fit_cohort(few)
+    assert (found.law, found.stores, found.weight_at(0.9)) == (LAW, 0, 0.0)
+
+
+@pytest.mark.parametrize("away", [-0.15, 0.1, 0.2])
+def test_many_stores_that_reach_elsewhere_move_the_law_to_where_they_reach(away: float) -> None:
+    found = fit_cohort(simulated(80, away=away))
+    expected = min(LAW.reach[AT] + away, 1.0)
+    assert found.law.reach[AT] == pytest.approx(expected, abs=0.04)
+    assert found.weight_at(0.9) > 0.9
+
+
+def test_more_stores_weigh_more() -> None:
+    weights = [fit_cohort(simulated(n, away=0.1)).weight_at(0.9) for n in (3, 10, 80)]
+    assert weights == sorted(weights)
+    assert weights[0] < 0.9 < weights[2]
+
+
+def test_stores_that_are_alike_make_the_prior_narrow_and_worth_more() -> None:
+    alike, unlike = (fit_cohort(simulated(80, spread=each)).law for each in (0.01, 0.12))
+    assert alike.between[AT] < LAW.between[AT] < unlike.between[AT] + 0.05
+    assert alike.worth > unlike.worth
+
+
+def test_a_sample_of_references_alone_is_no_spread() -> None:
+    few = fit_cohort(simulated(150, spread=0.0, references=10))
+    assert few.law.between[AT] < 0.6 * LAW.between[AT] + 0.03
+
+
+@given(stores=st.integers(0, 30), seed=st.integers(0, 99), references=st.integers(8, 40))
+@settings(max_examples=30)
+def test_what_is_fitted_is_a_law(stores: int, seed: int, references: int) -> None:
+    law = fit_cohort(simulated(stores, seed=seed, references=references, spread=0.2)).law
+    reach = np.array(law.reach)
+    assert (np.diff(reach) >= 0).all()
+    assert ((reach >= 0) & (reach <= 1)).all()
+    assert (np.array(law.between) > 0).all()
+    assert law.worth > 0
+
+
+def test_the_sample_is_the_same_every_time_whatever_the_order() -> None:
+    members = [Member(f"/srv/{n}", f"/srv/{n}") for n in range(3 * SAMPLE)]
+    first = _sample(members)
+    assert first == _sample(members[::-1])
+    assert len(first) == SAMPLE
+
+
+def follower(path: Path, count: int, back: int) -> Path:
+    """A store whose every fifth episode refers to one `back` before it."""
+    rows = [
+        row(
+            f"e{n}",
+            evidence_refs_json=f'["e{n - back}"]' if n % 5 == 0 and n > back else "[]",
+            source_task_ref=None,
+            created_at=f"2026-0{1 + n // 200}-{1 + n // 8 % 25:02}T12:00:{n % 60:02}+00:00",
+        )
+        for n in range(count)
+    ]
+    return write_rows(path, rows)
+
+
+def test_a_store_without_references_is_sized_by_its_fleet(tmp_path: Path) -> None:
+    names = [follower(tmp_path / f"{n}.db", 300, 2) for n in range(12)]
+    silent = follower(tmp_path / "silent.db", 300, 300)
+    found = size([*names, silent], runner=Serial()).set_index("store")
+    alone = memlab.recommend_cap(memlab.load_past(silent))
+    line = found.loc[str(silent)]
+    assert line["references"] == 0
+    assert line["keep_recent"] < alone.keep_recent
+    assert line["own"] == 0
+    assert line["fleet"] + line["elsewhere"] == pytest.approx(1)
+    assert line["fleet"] > 0.5
+
+
+def test_sizing_says_of_a_store_what_its_own_advice_says(tmp_path: Path) -> None:
+    path = follower(tmp_path / "one.db", 200, 3)
+    (line,) = size(path, token_budget=900, runner=Serial()).to_dict("records")
+    advice = memlab.recommend_cap(memlab.load_past(path), token_budget=900)
+    assert (line["keep_recent"], line["verdict"]) == (advice.keep_recent, str(advice.verdict))
+    assert (line["own"], line["fleet"]) == (advice.weight, 0)
+    assert line["floor"] == advice.floor.tokens
+
+
+def test_two_processes_size_as_one_does(tmp_path: Path) -> None:
+    names = [*mixed_fleet(tmp_path), follower(tmp_path / "f.db", 120, 2)]
+    one, two = (size(names, runner=each) for each in (Serial(), Processes(2)))
+    pd.testing.assert_frame_equal(one, two)
+    assert one["error"].notna().sum() == 2
+    assert cohort_of(names).stores == 0
+
+
+def test_a_target_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"is 0\.9 meant"):
+        size(tmp_path, target=90)
