@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from memlab.compaction.locating import Located, locate, some_of
 from memlab.compaction.reclaim import in_bytes, space
 from memlab.errors import MemlabError, SettingsError, UnfilledArchiveError
 from memlab.frame.loading import load
-from memlab.items import REJECTED_PATH_TAG, MemoryKind
+from memlab.items import REJECTED_PATH_TAG, MemoryKind, resembles
 from memlab.sources.base import Reader, Source, archive_at, at_one_moment
 from memlab.sources.opening import SourceLike, open_source, settings_of
 from memlab.store import SqliteMemoryStore
@@ -151,18 +152,21 @@ def diagnose(path: SourceLike, *, threshold: int | None = None) -> Diagnosis:
         checks = [Check("memory_integrity", Status.FAIL, str(error), "nothing else was checked")]
         checks += _guarded("sqlite_integrity", lambda: _sqlite_integrity(file))
         return Diagnosis(str(path), tuple(checks))
-    return Diagnosis(str(path), tuple(_checks(file, frame, threshold)))
+    return Diagnosis(str(path), tuple(_checks(source, file, frame, threshold)))
 
 
-def _checks(file: Path, frame: pd.DataFrame, threshold: int | None) -> Iterator[Check]:
+def _checks(
+    source: Source, file: Path, frame: pd.DataFrame, threshold: int | None
+) -> Iterator[Check]:
     yield _memory_integrity(file, frame, threshold)
     yield from _guarded("sqlite_integrity", lambda: _sqlite_integrity(file))
     yield _classification(frame)
+    yield _tags(frame, source.protected)
     yield from _guarded("supersession", lambda: _supersession(file, frame))
     yield _insertion_order(frame)
     yield from _guarded("space", lambda: _space(file))
     if archive_path(file).exists():
-        yield from _guarded("archive", lambda: _archive(open_source(file)))
+        yield from _guarded("archive", lambda: _archive(source))
     else:
         yield Check("archive", Status.OK, "none: no plan has taken anything out")
 
@@ -176,6 +180,7 @@ def _checks_elsewhere(source: Source, threshold: int | None) -> Iterator[Check]:
         return
     yield _memory_integrity(source.name, frame, threshold)
     yield _classification(frame, "with the tools of the system that wrote them")
+    yield _tags(frame, source.protected)
     yield _insertion_order(frame)
     if source.archive.exists():
         yield from _guarded("archive", lambda: _archive(source))
@@ -245,6 +250,25 @@ def _classification(frame: pd.DataFrame, how: str = "with the sqlite3 shell") ->
         f"{len(bad):,} cannot be read: {some_of(listed)}",
         f"mend them {how}: until then they count as load-bearing, and plans and "
         "compaction may refuse the store",
+        counts,
+    )
+
+
+def _tags(frame: pd.DataFrame, protected: Collection[str]) -> Check:
+    """Look for tags that are meant to protect a memory, by the look of them, and do not."""
+    tags = Counter(tag for each in frame.loc[frame[col.PRUNABLE], col.TAGS] for tag in set(each))
+    wanted = sorted({REJECTED_PATH_TAG, *protected})
+    alike = [(tag, real) for tag in tags for real in wanted if resembles(tag, real)]
+    counts = {"alike": sum(tags[tag] for tag, _ in alike)}
+    if not alike:
+        return Check("tags", Status.OK, "none is nearly one that protects", counts=counts)
+    said = [f"{tags[tag]:,} tagged {tag!r}, which is not {real!r}" for tag, real in alike]
+    return Check(
+        "tags",
+        Status.WARN,
+        f"ordinary episodes, which may be deleted: {some_of(said)}",
+        f"write {alike[0][1]!r} where that is meant, or protect the tag by protected_tags in "
+        "memlab.toml",
         counts,
     )
 

@@ -1,6 +1,7 @@
 """The domain: kinds of memory, an item and where it came from, and what may never be pruned."""
 
 import json
+import unicodedata
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,6 +16,17 @@ EventId = NewType("EventId", str)
 REJECTED_PATH_TAG: Final = "rejected-path"
 RESEARCH_TAG: Final = "research"
 """Marks an item that records an approach already tried and turned down."""
+
+
+def resembles(tag: str, wanted: str) -> bool:
+    """Return whether `tag` looks like the tag that is `wanted` and is another one.
+
+    Examples
+    --------
+    >>> [resembles(tag, "rejected-path") for tag in ("Rejected_Path", "rejected paths ", "failed")]
+    [True, True, False]
+    """
+    return tag != wanted and _letters(tag) == _letters(wanted)
 
 
 class Size(NamedTuple):
@@ -229,6 +241,12 @@ def is_load_bearing_stored(
 def shortened(text: str) -> str:
     """Return `text` quoted, and cut when it is long."""
     return repr(text if len(text) <= 80 else f"{text[:77]}...")
+
+
+def _letters(tag: str) -> str:
+    """Return what is left of a tag without case, signs, spaces and a plural's ending."""
+    plain = unicodedata.normalize("NFKC", tag).casefold()
+    return "".join(filter(str.isalnum, plain)).removesuffix("s")
 
 
 def _kind_of(value: object) -> MemoryKind:

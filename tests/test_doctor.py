@@ -90,6 +90,43 @@ def test_a_threshold_that_is_no_count_is_a_mistake(store: Path, threshold: objec
         diagnose(store, threshold=threshold)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "tag",
+    ["Rejected-Path", "rejected_path", "rejected-path ", "rejected paths", "rejected\u2011path"],
+)
+def test_a_tag_that_looks_like_one_that_protects_is_a_warning(store: Path, tag: str) -> None:
+    assert check(diagnose(store), "tags").status is Status.OK
+    write_rows(store, [row("a", "episodic", tag), row("b", "episodic", tag, "failed")])
+    found = check(diagnose(store), "tags")
+    assert found.status is Status.WARN
+    assert found.counts == {"alike": 2}
+    assert f"2 tagged {tag!r}, which is not 'rejected-path'" in found.summary
+    (store.parent / "memlab.toml").write_text(f"protected_tags = [{json.dumps(tag)}]\n")
+    assert check(diagnose(store), "tags").status is Status.OK
+
+
+def test_a_tag_that_looks_like_one_of_ones_own_is_a_warning_too(store: Path) -> None:
+    (store.parent / "memlab.toml").write_text('protected_tags = ["pinned"]\n')
+    write_rows(store, [row("a", "episodic", "Pinned"), row("b", "episodic", "pinned")])
+    assert "1 tagged 'Pinned', which is not 'pinned'" in check(diagnose(store), "tags").summary
+
+
+def test_the_remembered_cap_is_the_threshold(store: Path) -> None:
+    assert check(diagnose(store), "memory_integrity").status is Status.OK
+    settings = store.parent / "memlab.toml"
+    settings.write_text('policy = { name = "recent", keep = 10 }\n')
+    assert check(diagnose(store), "memory_integrity").status is Status.OK
+    settings.write_text('policy = { name = "recent", keep = 9 }\n')
+    assert check(diagnose(store), "memory_integrity").status is Status.WARN
+
+
+def test_settings_that_cannot_be_used_are_a_failure(store: Path) -> None:
+    (store.parent / "memlab.toml").write_text("cap = 9\n")
+    found = check(diagnose(store), "settings")
+    assert found.status is Status.FAIL
+    assert "memlab.toml, line 1: there is no setting 'cap'" in found.summary
+
+
 def test_an_absent_store_is_a_warning(tmp_path: Path) -> None:
     diagnosis = diagnose(tmp_path / "memory.db")
     assert diagnosis.status is Status.WARN

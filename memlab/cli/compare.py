@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import click
 
+from memlab.cli.asking import log_option, reads_of
 from memlab.cli.options import STORE, json_option
 from memlab.cli.output import print_lines
 from memlab.cli.policy import (
@@ -19,6 +20,7 @@ from memlab.cli.policy import (
     set_option,
     split_setting,
 )
+from memlab.clock import now_utc
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,6 +73,7 @@ _LEGEND: Final = (
     type=click.IntRange(min=0),
     help="Show only what keeps the boot context's p95 within so many tokens.",
 )
+@log_option
 @click.option(
     "--chart",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -85,6 +88,7 @@ def compare(
     ages: tuple[str, ...],
     tokens: tuple[int, ...],
     token_budget: int | None,
+    log_file: Path | None,
     chart: Path | None,
     as_json: bool,
 ) -> None:
@@ -93,12 +97,15 @@ def compare(
     Every policy is replayed from the first memory to the last; a reference is served if its target
     was still there. The oracle is the most that any policy with that many slots could have served.
 
-    A setting given twice with --set is tried with both values.
+    A setting given twice with --set is tried with both values. What memlab.toml remembers is tried
+    too where no policy is named, and its logs are read.
     """
     from memlab.evidence.past import load_past
     from memlab.evidence.references import find_references
     from memlab.policies import policy_named
+    from memlab.policies.remembered import policy_in
     from memlab.replay import compare as compare_policies
+    from memlab.sources.opening import open_source, settings_of
 
     sizes: dict[str, tuple[str, ...]] = {
         "count": tuple(map(str, caps)) or CAPS,
@@ -106,8 +113,14 @@ def compare(
         "tokens": tuple(map(str, tokens)) or BUDGETS,
     }
     policies = _policies([policy_named(name) for name in policy_names or TRIED], sizes, given)
-    frame = load_past(store, with_body=any(policy.reads_bodies for policy in policies))
-    references = find_references(frame)
+    source = open_source(store)
+    settings = settings_of(source)
+    remembered = None if policy_names else policy_in(settings)
+    if remembered is not None and remembered not in policies:
+        policies.append(remembered)
+    frame = load_past(source, with_body=any(policy.reads_bodies for policy in policies))
+    log = reads_of(settings, log_file)
+    references = find_references(frame, log, now=None if log is None else now_utc())
     with faults_of(policies):
         table = compare_policies(frame, references, policies, progress=sys.stderr.isatty())
     if chart is not None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from memlab.cli.options import SHARE, STORE, json_option, store_or_bundled
+from memlab.cli.asking import asked_of, sizing_options
+from memlab.cli.options import STORE, json_option, store_or_bundled
 from memlab.cli.output import print_json, print_lines
 from memlab.cli.sized import (
     cap_lines,
@@ -27,33 +28,18 @@ if TYPE_CHECKING:
     from memlab.sizing import Advice
     from memlab.sources.base import Source
 
-TARGET: Final = 0.9
-"""The share of references to serve where nobody has said one."""
-
 AROUND: Final = (0, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000)
 """Caps that the table shows beside those of the answer."""
 
 
 @click.command(short_help="Recommend a keep_recent, with evidence.")
 @click.argument("store", type=STORE, required=False)
+@sizing_options
 @click.option(
-    "--target",
-    type=SHARE,
-    help="The share of later references that should find their memory.  [default: what "
-    f"memlab.toml remembers, else {TARGET}]",
-)
-@click.option(
-    "--token-budget",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Tokens that the memories loaded at start may take.",
-)
-@click.option(
-    "--log",
-    "log_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="An access log: CSV or JSON lines with memory_id and at.",
+    "--confidence",
+    type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
+    help="How sure the number should be to meet the target, such as 0.95.  [default: what "
+    "memlab.toml remembers, else 0.9]",
 )
 @click.option(
     "--only-log", is_flag=True, help="Leave aside what the store itself says; the log is all."
@@ -69,6 +55,7 @@ def size(
     target: float | None,
     token_budget: int | None,
     log_file: Path | None,
+    confidence: float | None,
     only_log: bool,
     save: bool,
     as_json: bool,
@@ -87,7 +74,6 @@ def size(
     from memlab.evidence.chances import reading_chances
     from memlab.evidence.law import DEFAULT_CONFIDENCE
     from memlab.evidence.past import load_past, present_rows
-    from memlab.evidence.reads import read_access_log, remembered_reads
     from memlab.evidence.references import references_and_counts
     from memlab.sizing import advise, prepare_sizing
     from memlab.sizing.backtest import backtest_table
@@ -100,31 +86,29 @@ def size(
     settings = settings_of(source)
     if only_log and log_file is None and not settings.log:
         raise click.UsageError("--only-log needs --log FILE")
-    target = settings.target or TARGET if target is None else target
-    token_budget = settings.token_budget if token_budget is None else token_budget
-    log = read_access_log(log_file) if log_file else remembered_reads(settings)
-    frame = load_past(source, log=log)
+    asked = asked_of(settings, target, token_budget, log_file)
+    frame = load_past(source, log=asked.log)
     references, counts = references_and_counts(
-        frame, log, only_log=only_log, now=None if log is None else now_utc()
+        frame, asked.log, only_log=only_log, now=None if asked.log is None else now_utc()
     )
-    chances = None
+    log, chances = asked.log, None
     if log is not None:
         ours = log[log["memory_id"].isin(frame["memory_id"]) & (log["at"] <= now_utc())]
         chances = reading_chances(present_rows(frame), ours)
-    confidence = settings.confidence or DEFAULT_CONFIDENCE
-    sizing = prepare_sizing(frame, references, confidence=confidence)
-    advice = advise(sizing, target=target, token_budget=token_budget)
+    limit = confidence or settings.confidence or DEFAULT_CONFIDENCE
+    sizing = prepare_sizing(frame, references, confidence=limit)
+    advice = advise(sizing, target=asked.target, token_budget=asked.token_budget)
     caps = sizing.at(caps_around(advice, now=cap_now(path)))
-    backtest = backtest_table(sizing.cuts, target)
+    backtest = backtest_table(sizing.cuts, asked.target)
     if as_json:
         told = {} if chances is None else {"chances": chances.value_counts(sort=False).to_dict()}
         print_json(as_object(path, advice, counts, caps, backtest) | told)
     else:
-        named = log_file or next(iter(settings.log), None)
         by_log = log_lines(log, counts, chances)
-        _print_all(path, advice, counts, caps, backtest, by_log=by_log, log_file=named)
+        _print_all(path, advice, counts, caps, backtest, by_log=by_log, log_file=asked.log_file)
     if save:
-        ctx.exit(_save(source, advice, log_file))
+        given = {"log": log_file, "confidence": confidence}
+        ctx.exit(_save(source, advice, {key: each for key, each in given.items() if each}))
 
 
 def _print_all(
@@ -151,7 +135,7 @@ def _print_all(
     )
 
 
-def _save(source: "Source", advice: "Advice", log_file: Path | None) -> int:
+def _save(source: "Source", advice: "Advice", given: dict[str, Any]) -> int:
     """Remember the recommended cap and what it rests on; return the exit code."""
     from memlab.remembering import remember
 
@@ -162,11 +146,10 @@ def _save(source: "Source", advice: "Advice", log_file: Path | None) -> int:
     chosen: dict[str, Any] = {
         "policy": {"name": "recent", "keep": advice.keep_recent},
         "target": advice.target,
+        **given,
     }
     if advice.token_budget is not None:
         chosen["token_budget"] = advice.token_budget
-    if log_file is not None:
-        chosen["log"] = log_file
     file = remember(source, chosen)
     click.echo(
         f"\nremembered in {file}; memlab compact {name} goes by it",

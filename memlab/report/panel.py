@@ -20,10 +20,17 @@ from matplotlib.image import imsave
 
 from memlab.arguments import share
 from memlab.charts import mark_cap_curve, mark_trade_off, plot_cap_curve, plot_trade_off
+from memlab.evidence.law import DEFAULT_CONFIDENCE
 from memlab.evidence.past import load_past
+from memlab.evidence.reads import remembered_reads
+from memlab.evidence.references import find_references
 from memlab.extras import import_extra
+from memlab.settings import NOTHING
 from memlab.sizing import Advice, Sizing, advise, prepare_sizing
-from memlab.sources.opening import SourceLike
+from memlab.sources.opening import SourceLike, open_source, settings_of
+
+TARGET: Final = 0.9
+"""The share of references to serve where nobody has said one."""
 
 ANY_STORE: Final = "STORE"
 """Stands in commands for a store whose file is not known."""
@@ -272,7 +279,7 @@ def explore(
     source: SourceLike | pd.DataFrame,
     references: pd.DataFrame | None = None,
     *,
-    target: float = 0.9,
+    target: float | None = None,
     token_budget: int | None = None,
 ) -> SizingPanel:
     """Open the sizing panel: sliders for the cap and the target, a box for the token budget.
@@ -284,11 +291,13 @@ def explore(
     source : path, ``file:`` URI, SqliteMemoryStore or DataFrame
         A store, or the frame that ``memlab.load`` or ``memlab.load_past`` returned.
     references : DataFrame, optional
-        What ``find_references`` returns; found in the frame when not given.
-    target : float
-        Share of references to serve at first, from 0.5 to 0.99.
+        What ``find_references`` returns; found in the frame, and in the access logs that
+        ``memlab.toml`` remembers, when not given.
+    target : float, optional
+        Share of references to serve at first, from 0.5 to 0.99; by default the remembered one, else
+        0.9.
     token_budget : int, optional
-        Tokens that the boot context may take at first.
+        Tokens that the boot context may take at first; by default the remembered one.
 
     Returns
     -------
@@ -303,11 +312,19 @@ def explore(
     ValueError
         When the target or the budget is out of range.
     """
+    settings = NOTHING
+    if not isinstance(source, pd.DataFrame):
+        settings = settings_of(open_source(source))
+    if target is None:
+        target = min(max(settings.target or TARGET, 0.5), 0.99)  # as far as the slider goes
+    token_budget = settings.token_budget if token_budget is None else token_budget
     if not 0.5 <= share("target", target) <= 0.99:
         raise ValueError(f"target must lie between 0.5 and 0.99, not {target!r}")
     frame = source if isinstance(source, pd.DataFrame) else load_past(source)
     store = fspath(source) if isinstance(source, str | PathLike) else ANY_STORE
-    sizing = prepare_sizing(frame, references)
+    if references is None and settings.log:
+        references = find_references(frame, remembered_reads(settings))
+    sizing = prepare_sizing(frame, references, confidence=settings.confidence or DEFAULT_CONFIDENCE)
     return SizingPanel(sizing, store=store, target=target, token_budget=token_budget)
 
 

@@ -136,3 +136,43 @@ def test_the_bundled_store_remembers_nothing() -> None:
     refused = run("size", "--save")
     assert refused.exit_code == 2
     assert "--save needs a STORE" in refused.stderr
+
+
+def test_compare_tries_what_is_remembered_and_reads_the_remembered_log(two_years: Path) -> None:
+    file = two_years.parent / FILE
+    file.write_text('policy = { name = "recent", keep = 321 }\nlog = "reads.jsonl"\n')
+    log = memlab.AccessLog(two_years.parent / "reads.jsonl")
+    first = memlab.load(two_years)["memory_id"].iloc[0]
+    log.add(first)
+    lines = json.loads(run("compare", two_years, "--json", "--cap", 5, "--ttl", "9d").output)
+    assert "recent 321" in {line["label"] for line in lines}
+    named = run("compare", two_years, "--policy", "recent", "--cap", 5, "--json").output
+    assert "recent 321" not in {line["label"] for line in json.loads(named)}
+    with_log = run("compare", two_years, "--policy", "recent", "--cap", 5).output
+    file.unlink()
+    without = run("compare", two_years, "--policy", "recent", "--cap", 5).output
+    counted = [
+        int(text.partition(" references;")[0].rsplit("\n")[-1]) for text in (with_log, without)
+    ]
+    assert counted[0] == counted[1] + 1
+
+
+def test_the_panel_opens_where_the_settings_say(two_years: Path) -> None:
+    (two_years.parent / FILE).write_text("target = 0.8\ntoken_budget = 40_000\n")
+    panel = memlab.explore(two_years)
+    assert (panel.advice.target, panel.advice.token_budget) == (0.8, 40_000)
+    (two_years.parent / FILE).write_text("target = 0.3\n")
+    assert memlab.explore(two_years).advice.target == 0.5
+    (two_years.parent / FILE).unlink()
+    assert memlab.explore(two_years).advice.target == 0.9
+
+
+def test_how_sure_a_number_is_to_be_can_be_said_and_remembered(two_years: Path) -> None:
+    usual = json.loads(run("size", two_years, "--json").output)["keep_recent"]
+    surer = json.loads(run("size", two_years, "--confidence", 0.99, "--save", "--json").stdout)
+    assert surer["keep_recent"] > usual
+    assert remembered(two_years).confidence == 0.99
+    assert (
+        json.loads(run("size", two_years, "--json").output)["keep_recent"] == (surer["keep_recent"])
+    )
+    (two_years.parent / FILE).unlink()
