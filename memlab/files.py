@@ -6,20 +6,59 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from memlab.arguments import expect
 from memlab.errors import MemlabError
 
 
-def write_whole(path: Path | str, content: bytes | str) -> Path:
+class Limit(NamedTuple):
+    """Who may read a new file at most.
+
+    Attributes
+    ----------
+    mode : int
+        Permission bits.
+    group : int or None
+        Whose bits those of the group are; None where that does not matter.
+    """
+
+    mode: int
+    group: int | None = None
+
+    def of(self, group: int) -> int:
+        """Return the permission bits for a file of a group: another one's may do what all may."""
+        if self.group is None or self.group == group:
+            return self.mode
+        return self.mode & ~0o070 | (self.mode & 0o007) << 3
+
+
+ANYBODY: Final = Limit(0o666)
+"""As the umask leaves it."""
+ALONE: Final = Limit(0o600)
+"""For whoever runs memlab alone."""
+
+
+def limit_like(path: Path | None) -> Limit:
+    """Return who may read what comes from a file or folder; None is a server's, for one alone."""
+    try:
+        found = None if path is None else path.stat()
+    except (OSError, ValueError):
+        found = None
+    return ALONE if found is None else Limit(found.st_mode & 0o666, found.st_gid)
+
+
+def write_whole(path: Path | str, content: bytes | str, *, limit: Limit = ANYBODY) -> Path:
     """Write `content` so that `path` holds all of it or what it held before.
 
     Parameters
     ----------
     path : Path or str
-        Replaced when it exists, and then keeps its permissions.
+        Replaced when it exists, and then keeps its permissions, or has tighter ones.
     content : bytes or str
         Text is written as UTF-8.
+    limit : Limit
+        Who may read it at most.
 
     Returns
     -------
@@ -38,7 +77,7 @@ def write_whole(path: Path | str, content: bytes | str) -> Path:
     ...     write_whole(Path(folder) / "note.txt", "kept").read_text()
     'kept'
     """
-    with whole_file(path) as draft:
+    with whole_file(path, limit=limit) as draft:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
     return Path(path)
 
@@ -61,9 +100,7 @@ def read_whole(path: Path | str) -> bytes:
 
 
 @contextmanager
-def whole_file(
-    path: Path | str, *, mode: int | None = None, replace: bool = True
-) -> Iterator[Path]:
+def whole_file(path: Path | str, *, limit: Limit = ANYBODY, replace: bool = True) -> Iterator[Path]:
     """Hand out an empty draft beside `path`, then sync it and give it that name.
 
     When the block raises, the draft is removed and `path` is as it was.
@@ -71,9 +108,10 @@ def whole_file(
     Parameters
     ----------
     path : Path or str
-        The file to write; a link is followed.
-    mode : int, optional
-        Permission bits. By default those of the file that is replaced, or what the umask leaves.
+        The file to write. A link is refused: what it points to is somebody's.
+    limit : Limit
+        Who may read it at most; within that, whoever may read the file that is replaced, or whom
+        the umask lets.
     replace : bool
         Whether an existing file may be replaced.
 
@@ -88,13 +126,11 @@ def whole_file(
         When `path` cannot be written, is no ordinary file, or exists and must not be replaced.
     """
     try:
-        target = Path(path).resolve()
-        draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+        target = Path(path).parent.resolve() / Path(path).name
+        draft = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.part")
         _check_target(target, path, replace=replace)
         try:
-            os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-            if mode is not None or target.exists():
-                draft.chmod(target.stat().st_mode & 0o7777 if mode is None else mode)
+            _make(draft, target, limit)
             yield draft
             _sync(draft)
             _name(draft, target, replace=replace)
@@ -111,18 +147,48 @@ def whole_file(
         ) from error
 
 
+def check_writable(path: Path | str, *, replace: bool = True) -> None:
+    """Refuse a file that could not be written, before the work whose result it is to hold.
+
+    Raises
+    ------
+    MemlabError
+        As :func:`whole_file` would. Nothing is left behind.
+    """
+    with suppress(_TriedError), whole_file(path, replace=replace):
+        raise _TriedError
+
+
+class _TriedError(Exception):
+    """Ends a try."""
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in `folder` survive a power cut."""
     _sync(folder)
 
 
 def _check_target(target: Path, path: Path | str, *, replace: bool) -> None:
+    if target.is_symlink():
+        raise MemlabError(f"{path} is a link; name the file itself")
     if not target.exists():
         return
     if not target.is_file():
         raise MemlabError(f"{path} is not an ordinary file; name one to write")
     if not replace:
         raise FileExistsError(path)
+
+
+def _make(draft: Path, target: Path, limit: Limit) -> None:
+    """Make an empty draft with the permissions that the file is to have, or tighter ones."""
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW
+    descriptor = os.open(draft, flags, limit.mode)
+    try:
+        made = os.fstat(descriptor)
+        wanted = target.stat().st_mode if target.exists() else made.st_mode
+        os.fchmod(descriptor, wanted & limit.of(made.st_gid))
+    finally:
+        os.close(descriptor)
 
 
 def _name(draft: Path, target: Path, *, replace: bool) -> None:

@@ -1,14 +1,15 @@
 """Writing down what a person has chosen for a store, into ``memlab.toml`` beside it."""
 
-import stat
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import tomlkit
 
-from memlab.errors import MemlabError, SettingsError
-from memlab.files import whole_file
+from memlab.errors import MemlabError
+from memlab.files import Limit, limit_like, whole_file
 from memlab.settings import FILE, STORES, read_settings
 from memlab.sources.base import Source
 from memlab.sources.opening import settings_of, settings_place
@@ -62,15 +63,13 @@ def remember(source: Source, chosen: Mapping[str, Any]) -> Path:
     folder, name = place
     settings_of(source)  # what is wrong with the file is said before it is touched
     file = folder / FILE
-    if file.is_symlink():
-        raise SettingsError(f"{file} is a link; memlab writes to a file of its own: move it away")
-    mode = _mode_for(source, file)
     if source.like is None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     chosen = {key: _as_toml(value, folder) for key, value in chosen.items()}
     text = with_settings(file.read_text(encoding="utf-8") if file.exists() else "", name, chosen)
-    with whole_file(file, mode=mode) as draft:
+    with whole_file(file, limit=_limit_of(source)) as draft:
         draft.write_text(text, encoding="utf-8")
+        _give_to_owner(draft, file if file.exists() else source.like)
     read_settings(folder, name)
     return file
 
@@ -123,15 +122,17 @@ def _item(value: Any) -> Any:
     return table
 
 
-def _mode_for(source: Source, file: Path) -> int:
-    """Return the permissions of the file: those it has, or a new one's, no looser than the store's.
+def _limit_of(source: Source) -> Limit:
+    """Return who may read the settings: whoever may read the store; its owner alone writes them."""
+    limit = limit_like(source.like)
+    return Limit(limit.mode & 0o644 | 0o600, limit.group)
 
-    Whoever may read the store may read its settings; only its owner writes them.
-    """
-    if file.exists():
-        return stat.S_IMODE(file.stat().st_mode)
-    try:
-        like = 0 if source.like is None else source.like.stat().st_mode
-    except OSError:
-        like = 0
-    return 0o600 | (like & 0o044)
+
+def _give_to_owner(draft: Path, like: Path | None) -> None:
+    """Let what somebody else wrote for a store belong to whom the store belongs to."""
+    if like is None or not like.exists():
+        return
+    found, own = like.stat(), draft.stat()
+    if (found.st_uid, found.st_gid) != (own.st_uid, own.st_gid):
+        with suppress(PermissionError):
+            os.chown(draft, found.st_uid, found.st_gid, follow_symlinks=False)

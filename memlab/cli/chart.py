@@ -60,14 +60,16 @@ def chart(name: str, store: Path | None, output: Path | None, narrow: bool, **as
     if output.suffix not in ENDINGS:
         raise click.UsageError(f"{output.name} must end in {' or '.join(ENDINGS)}")
     from memlab.charts.figure import NARROW
-    from memlab.files import write_whole
+    from memlab.files import check_writable, limit_like, write_whole
     from memlab.report.drawing import draw
+    from memlab.sources.opening import open_source
 
-    _, findings = examined(store, **asked)
+    check_writable(output)
+    path, findings = examined(store, **asked)
     doing(f"drawing {name}")
     drawn = draw(name, findings)
     if narrow:
         drawn = drawn.at(width=NARROW)
     content = drawn.svg().encode() if output.suffix == ".svg" else drawn.png(dpi=144)
-    write_whole(output, content)
+    write_whole(output, content, limit=limit_like(open_source(path).like))
     print_lines(f"chart: {output}", f"  {drawn.title}")

@@ -56,7 +56,7 @@ def compact(
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.compaction.applying import apply
     from memlab.compaction.planning import plan
-    from memlab.files import whole_file
+    from memlab.files import check_writable, limit_like, whole_file
     from memlab.sources.opening import open_source
 
     source = open_source(store)
@@ -64,11 +64,13 @@ def compact(
     chosen = policy_of(policy_name or "recent", settings, given) if asked else None
     if save and chosen is None:
         raise click.UsageError("--save needs a policy to remember, such as --keep-recent N")
+    if save_plan is not None:
+        check_writable(save_plan, replace=False)
     policy = _remembered(source) if chosen is None else chosen.policy
     with faults_of([policy]):
         made = plan(source, policy, now=datetime.now(UTC))
     if save_plan is not None:
-        with whole_file(save_plan, replace=False) as draft:
+        with whole_file(save_plan, limit=limit_like(source.like), replace=False) as draft:
             draft.write_text(made.to_json(), encoding="utf-8")
     if save and chosen is not None:
         _remember(source, chosen)

@@ -21,6 +21,7 @@ from memlab.cli.policy import (
     split_setting,
 )
 from memlab.clock import now_utc
+from memlab.files import Limit, check_writable, limit_like, write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,6 +114,8 @@ def compare(
         "tokens": tuple(map(str, tokens)) or BUDGETS,
     }
     policies = _policies([policy_named(name) for name in policy_names or TRIED], sizes, given)
+    if chart is not None:
+        check_writable(chart)
     source = open_source(store)
     settings = settings_of(source)
     remembered = None if policy_names else policy_in(settings)
@@ -124,7 +127,7 @@ def compare(
     with faults_of(policies):
         table = compare_policies(frame, references, policies, progress=sys.stderr.isatty())
     if chart is not None:
-        _draw(table, chart)
+        _draw(table, chart, limit_like(source.like))
     fitting = table if token_budget is None else table[table["boot_tokens_p95"] <= token_budget]
     if as_json:
         click.echo(fitting.reset_index().to_json(orient="records", indent=2))
@@ -193,10 +196,10 @@ def _table_lines(
     return [*lines, *notes]
 
 
-def _draw(table: "pd.DataFrame", chart: Path) -> None:
+def _draw(table: "pd.DataFrame", chart: Path, limit: Limit) -> None:
     from memlab.charts import plot_comparison
     from memlab.charts.figure import Chart
-    from memlab.files import write_whole
 
     drawn = cast("Chart", plot_comparison(table).figure)
-    write_whole(chart, drawn.svg().encode() if chart.suffix == ".svg" else drawn.png(dpi=144))
+    picture = drawn.svg().encode() if chart.suffix == ".svg" else drawn.png(dpi=144)
+    write_whole(chart, picture, limit=limit)

@@ -11,6 +11,7 @@ from memlab.cli.asking import examined, question_options
 from memlab.cli.options import FILE, STORE
 from memlab.cli.output import print_lines
 from memlab.cli.progress import doing
+from memlab.files import Limit, check_writable, limit_like, write_whole
 
 if TYPE_CHECKING:
     from memlab.report import Findings
@@ -38,15 +39,19 @@ def report(store: Path | None, output: Path, record: Path | None, **asked: Any) 
     Without STORE, on the bundled two years. The store is only read.
     """
     from memlab.report.page import write_report
+    from memlab.sources.opening import open_source
 
     for file in (output, record):
         if file is not None and not file.parent.is_dir():
             raise click.UsageError(f"there is no folder {file.parent} to write {file.name} into")
+        if file is not None:
+            check_writable(file)
     path, findings = examined(store, **asked)
-    write_report(output, findings, progress=lambda title: doing(f"drawing: {title}"))
+    limit = limit_like(open_source(path).like)
+    write_report(output, findings, limit=limit, progress=lambda title: doing(f"drawing: {title}"))
     print_lines(f"report: {output}", *_headline(replace(findings, store=str(path))))
     if record is not None:
-        _write_record(record, path, findings)
+        _write_record(record, path, findings, limit)
 
 
 def _headline(findings: "Findings") -> list[str]:
@@ -60,11 +65,10 @@ def _headline(findings: "Findings") -> list[str]:
     return [answer.headline, *facts, *steps]
 
 
-def _write_record(record: Path, path: Path, findings: "Findings") -> None:
+def _write_record(record: Path, path: Path, findings: "Findings", limit: Limit) -> None:
     """Write the record, and beside it the plan unless a plan for this cap was applied already."""
     from memlab.compaction.contents import last_applied
     from memlab.compaction.planning import plan
-    from memlab.files import write_whole
     from memlab.policies import KeepRecent
     from memlab.report.record import decision_record
 
@@ -77,8 +81,8 @@ def _write_record(record: Path, path: Path, findings: "Findings") -> None:
         made, receipt = applied
     elif made.memories:
         plan_file = record.with_suffix(".plan.json")
-        write_whole(plan_file, made.to_json())
+        write_whole(plan_file, made.to_json(), limit=limit)
         print_lines(f"plan: {plan_file}")
     text = decision_record(findings.advice, made, now=now, plan_file=plan_file, receipt=receipt)
-    write_whole(record, text)
+    write_whole(record, text, limit=limit)
     print_lines(f"record: {record}")

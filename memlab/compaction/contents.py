@@ -14,7 +14,7 @@ from memlab import columns as col
 from memlab.compaction.applying import plan_in, receipt_of
 from memlab.compaction.plans import Plan
 from memlab.compaction.receipts import Receipt
-from memlab.files import whole_file
+from memlab.files import limit_like, whole_file
 from memlab.items import strings_of
 from memlab.sources.base import Key, Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
@@ -183,8 +183,7 @@ def export_archived(
     source = open_source(store)
 
     def read(archive: Archive) -> int:
-        mode = archive.path.stat().st_mode & 0o7777
-        with whole_file(target, mode=mode) as draft:
+        with whole_file(target, limit=limit_like(archive.path)) as draft:
             return write(draft, _found(source, archive, digest, search))
 
     return read_archive(archive_at(source), read)

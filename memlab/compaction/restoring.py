@@ -14,7 +14,7 @@ from memlab.compaction.applying import plan_in, record_finished, said_to_be_done
 from memlab.compaction.locating import locate, some_of
 from memlab.compaction.receipts import Receipt
 from memlab.errors import ArchiveError
-from memlab.files import whole_file
+from memlab.files import limit_like, whole_file
 from memlab.sources.base import Key, Source, Watch, Writer, archive_at, unwatched
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive import Archive, Copy, Entry
@@ -232,6 +232,5 @@ def _restore_into(
     """Make a new store of archived memories alone; it appears whole or not at all."""
     entry = archive.entry(digest)
     copies = _chosen(source, archive, entry, ids)
-    mode = archive.path.stat().st_mode & 0o7777
-    with whole_file(into, mode=mode, replace=False) as draft:
+    with whole_file(into, limit=limit_like(archive.path), replace=False) as draft:
         return source.make(draft, _Records(archive, entry, copies))

@@ -8,7 +8,7 @@ from typing import Any
 from memlab.charts.figure import Chart
 from memlab.charts.palette import DARK, LIGHT, roles
 from memlab.extras import import_extra
-from memlab.files import write_whole
+from memlab.files import ANYBODY, Limit, write_whole
 from memlab.report.answer import answer_of
 from memlab.report.findings import Findings
 from memlab.report.sections import Section, sections_of
@@ -18,7 +18,13 @@ Progress = Callable[[str], None]
 """Called with what is written now."""
 
 
-def write_report(output: Path, findings: Findings, *, progress: Progress | None = None) -> None:
+def write_report(
+    output: Path,
+    findings: Findings,
+    *,
+    limit: Limit = ANYBODY,
+    progress: Progress | None = None,
+) -> None:
     """Write what was found as one self-contained HTML file.
 
     The file holds its charts and styles, asks for nothing from anywhere, and appears whole or not
@@ -30,6 +36,8 @@ def write_report(output: Path, findings: Findings, *, progress: Progress | None 
         The file to write; an existing one is replaced.
     findings : Findings
         As :func:`memlab.report.examine` returns it.
+    limit : Limit
+        Who may read the file at most, such as ``memlab.files.limit_like(store)``.
     progress : callable, optional
         Called with the title of each section before it is drawn.
 
@@ -38,7 +46,7 @@ def write_report(output: Path, findings: Findings, *, progress: Progress | None 
     MissingExtraError
         When the ``report`` extra is not installed.
     """
-    write_whole(output, page_of(findings, progress=progress).encode())
+    write_whole(output, page_of(findings, progress=progress).encode(), limit=limit)
 
 
 def page_of(findings: Findings, *, progress: Progress | None = None) -> str:

@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 from memlab.arguments import expect, refusal
 from memlab.clock import file_clock
 from memlab.errors import BadRowError, ChangedWhileReadError, MemlabError, StoreError
+from memlab.files import limit_like, whole_file
 
 Result = TypeVar("Result")
 State = dict[str, tuple[int, int, int]]
@@ -304,6 +305,8 @@ def read_store(
 def copy_store(source: Path | str, target: Path | str) -> Path:
     """Copy a store, as one moment sees it, into a new file; the store is only read.
 
+    The copy appears whole or not at all, and no more people may read it than the store.
+
     Parameters
     ----------
     source : Path or str
@@ -319,20 +322,20 @@ def copy_store(source: Path | str, target: Path | str) -> Path:
     Raises
     ------
     StoreError
-        When `source` is no store, or `target` exists or cannot be written.
+        When `source` is no store.
+    MemlabError
+        When `target` exists or cannot be written.
     """
     expect(target, str, PathLike, call="memlab.copy_store", name="target")
-    path, copy = store_file(source), Path(target)
-    if copy.exists():
-        raise StoreError(f"{copy} exists; name a file that does not")
+    path = store_file(source)
+    with whole_file(target, limit=limit_like(path), replace=False) as draft:
 
-    def read(uri: str) -> Path:
-        copy.unlink(missing_ok=True)
-        with closing(connect_reading(uri)) as original, closing(connect(copy)) as made:
-            original.backup(made)
-        return copy
+        def read(uri: str) -> None:
+            with closing(connect_reading(uri)) as original, closing(connect(draft)) as made:
+                original.backup(made)
 
-    return read_store(path, read)
+        read_store(path, read)
+    return Path(target)
 
 
 def connect_reading(uri: str, *, busy_timeout: float = 5.0) -> sqlite3.Connection:
