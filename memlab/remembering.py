@@ -67,9 +67,12 @@ def remember(source: Source, chosen: Mapping[str, Any]) -> Path:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     chosen = {key: _as_toml(value, folder) for key, value in chosen.items()}
     text = with_settings(file.read_text(encoding="utf-8") if file.exists() else "", name, chosen)
-    with whole_file(file, limit=_limit_of(source)) as draft:
+    limit, is_new = _limit_of(source), not file.exists()
+    with whole_file(file, limit=limit) as draft:
         draft.write_text(text, encoding="utf-8")
-        _give_to_owner(draft, file if file.exists() else source.like)
+        _give_to_owner(draft, source.like if is_new else file)
+        if is_new:  # whoever may read the store needs its settings, whatever the umask says
+            draft.chmod(limit.of(draft.stat().st_gid))
     read_settings(folder, name)
     return file
 

@@ -46,6 +46,7 @@ def test_a_sound_store_passes_every_check(store: Path) -> None:
         "memory_integrity",
         "sqlite_integrity",
         "rows",
+        "tags",
         "supersession",
         "insertion_order",
         "space",
@@ -370,7 +371,7 @@ def test_a_diagnosis_prints_one_line_a_check_and_its_advice(store: Path) -> None
     assert lines[0] == f"WARN: {store}"
     assert lines[1].startswith("  WARN memory_integrity  1 decisions, 1 skills")
     assert lines[2].strip().startswith("-> more than 3 prunable: memlab compact")
-    assert len(lines) == 9
+    assert len(lines) == 10
 
 
 def test_a_diagnosis_pickles(store: Path) -> None:

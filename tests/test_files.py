@@ -1,12 +1,30 @@
 """A file written for a user appears whole or not at all."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from memlab.errors import MemlabError
-from memlab.files import whole_file, write_whole
+from memlab.files import (
+    ALONE,
+    Limit,
+    check_writable,
+    limit_like,
+    whole_file,
+    write_whole,
+)
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def names_in(folder: Path) -> list[str]:
@@ -46,13 +64,76 @@ def test_a_replaced_file_keeps_its_permissions(tmp_path: Path) -> None:
     assert target.stat().st_mode & 0o777 == 0o640
 
 
-def test_a_link_is_followed(tmp_path: Path) -> None:
-    real = write_whole(tmp_path / "real.json", b"old")
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_is_refused_and_what_it_points_to_left_alone(tmp_path: Path, there: bool) -> None:
+    real = tmp_path / "real.json"
+    if there:
+        write_whole(real, b"old").chmod(0o600)
     link = tmp_path / "link.json"
     link.symlink_to(real)
-    write_whole(link, b"new")
-    assert real.read_bytes() == b"new"
-    assert link.is_symlink()
+    with pytest.raises(MemlabError, match="is a link"):
+        write_whole(link, b"new")
+    assert real.exists() is there
+    if there:
+        assert (real.read_bytes(), real.stat().st_mode & 0o777) == (b"old", 0o600)
+
+
+def test_a_link_on_the_way_to_a_folder_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    write_whole(tmp_path / "link" / "plan.json", b"new")
+    assert (tmp_path / "real" / "plan.json").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize(
+    ("store", "before", "wanted"),
+    [
+        (0o600, None, 0o600),
+        (0o644, None, 0o644),
+        (0o640, None, 0o640),
+        (0o666, None, 0o644),
+        (0o600, 0o644, 0o600),
+        (0o644, 0o600, 0o600),
+        (0o755, 0o755, 0o644),
+    ],
+)
+def test_a_file_is_no_looser_than_its_limit_than_before_and_than_the_umask(
+    tmp_path: Path, store: int, before: int | None, wanted: int
+) -> None:
+    like, target = write_whole(tmp_path / "memory.db", b""), tmp_path / "plan.json"
+    like.chmod(store)
+    if before is not None:
+        write_whole(target, b"").chmod(before)
+    with umask(0o022):
+        write_whole(target, b"new", limit=limit_like(like))
+    assert target.stat().st_mode & 0o777 == wanted
+
+
+def test_a_draft_is_never_looser_than_the_file(tmp_path: Path) -> None:
+    with whole_file(tmp_path / "plan.json", limit=ALONE) as draft:
+        assert draft.stat().st_mode & 0o777 == 0o600
+
+
+def test_another_group_may_do_no_more_than_anybody() -> None:
+    assert Limit(0o640, group=5).of(5) == 0o640
+    assert Limit(0o640, group=5).of(6) == 0o600
+    assert Limit(0o664, group=5).of(6) == 0o644
+
+
+def test_what_comes_from_a_server_is_for_one_alone(tmp_path: Path) -> None:
+    assert limit_like(None) == limit_like(tmp_path / "nothing") == ALONE
+
+
+def test_a_file_that_cannot_be_written_is_told_before_the_work(tmp_path: Path) -> None:
+    check_writable(tmp_path / "report.html")
+    assert names_in(tmp_path) == []
+    write_whole(tmp_path / "report.html", b"old")
+    check_writable(tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_bytes() == b"old"
+    with pytest.raises(MemlabError, match="exists"):
+        check_writable(tmp_path / "report.html", replace=False)
+    with pytest.raises(MemlabError, match="No such file or directory"):
+        check_writable(tmp_path / "nowhere" / "report.html")
 
 
 def test_an_existing_file_is_not_replaced_when_it_must_not_be(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_link_in_its_place_is_refused_and_left(store: Path, tmp_path: Path) ->
     target = tmp_path / "private"
     target.write_text("")
     (store.parent / FILE).symlink_to(target)
-    with pytest.raises(SettingsError, match="is a link"):
+    with pytest.raises(MemlabError, match="is a link"):
         remember(open_source(store), RECENT)
     assert target.read_text() == ""
     assert list(tmp_path.glob(".*")) == []
