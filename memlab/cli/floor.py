@@ -9,7 +9,7 @@ import click
 
 from memlab.cli.options import FILE, STORE, json_option, store_or_bundled
 from memlab.cli.output import print_json, print_lines
-from memlab.sources.opening import start_words
+from memlab.sources.opening import open_source, start_words
 from memlab.text import Sheet, Table, as_text
 
 if TYPE_CHECKING:
@@ -88,12 +88,14 @@ def _plan(
 ) -> None:
     from memlab.compaction.applying import apply
     from memlab.compaction.superseding import plan_supersession
-    from memlab.files import whole_file
+    from memlab.files import limit_like, whole_file
 
     links = dict(map(_pair, pairs)) if pairs else None
     made = plan_supersession(path, links, only=ids or None, now=datetime.now(UTC))
     if save_plan is not None:
-        with whole_file(save_plan, replace=False) as draft:
+        with whole_file(
+            save_plan, limit=limit_like(open_source(path).like), replace=False
+        ) as draft:
             draft.write_text(made.to_json(), encoding="utf-8")
     if do_it:
         receipt = apply(made, now=datetime.now(UTC))
