@@ -121,8 +121,8 @@ def compare(
     remembered = None if policy_names else policy_in(settings)
     if remembered is not None and remembered not in policies:
         policies.append(remembered)
-    frame = load_past(source, with_body=any(policy.reads_bodies for policy in policies))
     log = reads_of(settings, log_file)
+    frame = load_past(source, with_body=any(policy.reads_bodies for policy in policies), log=log)
     references = find_references(frame, log, now=None if log is None else now_utc())
     with faults_of(policies):
         table = compare_policies(frame, references, policies, progress=sys.stderr.isatty())
