@@ -12,4 +12,15 @@ claude_mem() {  # TypeScript for Bun, which npm brings as well; its peers are ag
         claude-mem@13 @oven/bun-linux-x64@1 || echo "claude-mem: npm cannot install it"
 }
 
+mcp_memory() {  # its storage alone: without models it makes vectors of hashes; the rest would be 500 MB more
+    python3 -m venv "$folder/mcp-memory" || return
+    local pip="$folder/mcp-memory/bin/pip"
+    timeout 300 "$pip" install -qq --no-deps "mcp-memory-service==12.*" \
+        && timeout 300 "$pip" install -qq aiosqlite aiofiles aiohttp numpy sqlite-vec \
+        || echo "mcp-memory-service: pip cannot install it"
+    # A Python whose sqlite3 cannot load extensions takes this one instead.
+    timeout 300 "$pip" install -qq pysqlite3-binary || true
+}
+
 [ -d "$folder/claude-mem/node_modules/claude-mem" ] || claude_mem
+"$folder/mcp-memory/bin/python" -c "import mcp_memory_service" 2>/dev/null || mcp_memory

@@ -21,6 +21,13 @@ needs_claude_mem = pytest.mark.skipif(
     reason="claude-mem is not installed: .ci/owners.sh FOLDER, and MEMLAB_OWNERS=FOLDER",
 )
 
+MCP_PYTHON = OWNERS / "mcp-memory/bin/python"
+
+needs_mcp_memory = pytest.mark.skipif(
+    not list(OWNERS.glob("mcp-memory/lib/python*/site-packages/mcp_memory_service")),
+    reason="mcp-memory-service is not installed: .ci/owners.sh FOLDER, and MEMLAB_OWNERS=FOLDER",
+)
+
 _WRITE = """
 const { SessionStore } = await import(process.argv[2]);
 const [file, sessions] = JSON.parse(await Bun.stdin.text());
@@ -70,3 +77,75 @@ def write_claude_mem(file: Path, sessions: list[dict[str, Any]]) -> Path:
     )
     script.unlink()
     return file
+
+
+_SERVE = """
+import asyncio, json, logging, sys
+try:
+    import pysqlite3
+    sys.modules["sqlite3"] = pysqlite3
+    sys.modules["sqlite3.dbapi2"] = pysqlite3.dbapi2
+except ImportError:
+    pass
+logging.disable(logging.CRITICAL)
+from mcp_memory_service.models.memory import Memory
+from mcp_memory_service.storage.graph import GraphStorage
+from mcp_memory_service.storage.sqlite_vec import SqliteVecMemoryStorage
+from mcp_memory_service.utils import generate_content_hash
+
+async def main(path, calls):
+    storage = SqliteVecMemoryStorage(path)
+    await storage.initialize()
+    graph, said = GraphStorage(path), []
+    for name, *arguments in calls:
+        if name == "store":
+            content, fields = arguments
+            content_hash = generate_content_hash(content)
+            memory = Memory(content=content, content_hash=content_hash, **fields)
+            done, words = await storage.store(memory)
+            said.append(content_hash if done else words)
+        elif name == "edge":
+            said.append(await graph.store_association(*arguments))
+        elif name == "neighbours":
+            said.append(sorted(h for h, _ in await graph.find_connected(*arguments, max_hops=1)))
+        elif name == "retrieve":
+            found = await storage.retrieve(*arguments)
+            said.append([[each.memory.content, each.relevance_score] for each in found])
+        elif name == "get":
+            found = await storage.get_by_hash(*arguments)
+            said.append(found and found.to_dict())
+        elif name == "search":
+            said.append([m.content for m in await storage.search_by_tag(*arguments)])
+        elif name == "health":
+            check = "INSERT INTO memory_content_fts(memory_content_fts) VALUES('integrity-check')"
+            storage.conn.execute(check)
+            said.append(storage.conn.execute("PRAGMA integrity_check").fetchone()[0])
+        else:
+            said.append(await getattr(storage, name)(*arguments))
+    storage.conn.close()
+    return said
+
+path, calls = json.loads(sys.stdin.read())
+print("SAID" + json.dumps(asyncio.run(main(path, calls)), default=str))
+"""
+
+
+def mcp_memory(file: Path, *calls: list[Any]) -> list[Any]:
+    """Let mcp-memory-service's own code call its storage, and return what each call gave."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    run = subprocess.run(
+        [str(MCP_PYTHON), "-c", _SERVE],
+        input=json.dumps([str(file), calls]),
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(file.parent),
+            "HF_HUB_OFFLINE": "1",
+            "MCP_MEMORY_ALLOW_HASH_EMBEDDINGS": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    found: list[Any] = json.loads(run.stdout.rpartition("SAID")[2])
+    return found

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, cast
 
 from memlab.arguments import refusal
-from memlab.errors import MemlabError, StoreError, UnsafeDeletionError
+from memlab.errors import MemlabError, UnsafeDeletionError
 from memlab.settings import NOTHING, Settings, read_settings
 from memlab.sources.base import Adjustable, Source
 from memlab.sources.recognising import recognise
@@ -36,6 +36,7 @@ ADAPTERS: Final[dict[str, Adapter]] = {
     "file": Adapter("memlab.sources.memory_items", "MemoryItems"),
     "claude": Adapter("memlab.sources.claude_code", "ClaudeCode"),
     "claude-mem": Adapter("memlab.sources.claude_mem", "ClaudeMem"),
+    "mcp-memory": Adapter("memlab.sources.mcp_memory", "McpMemory", loads_at_start=False),
     "odek": Adapter("memlab.sources.odek", "Odek"),
     **dict.fromkeys(
         ("valkey", "redis", "valkeys", "rediss", "unix"),
@@ -138,14 +139,4 @@ def _kind_of(path: Path) -> str:
     found = recognise(path)
     if found is None or found.scheme is None:
         return "file"
-    if found.scheme not in ADAPTERS:
-        raise StoreError(
-            f"{path} is a database of {found.what}, which memlab knows and does not read; "
-            f"{_INSTEAD[found.scheme]}"
-        )
     return found.scheme
-
-
-_INSTEAD: Final = {
-    "mcp-memory": "it loads nothing at start by itself",
-}

@@ -28,8 +28,9 @@ EPISODES: Final = "episodes"
 _COLUMNS_OF_TABLES: Final = """
 SELECT tables.name, columns.name
 FROM sqlite_schema AS tables, pragma_table_info(tables.name) AS columns
-WHERE tables.type = 'table'
+WHERE tables.type = 'table' AND tables.sql NOT LIKE 'CREATE VIRTUAL%'
 """
+"""A virtual table whose module is not there cannot be asked for its columns."""
 _MAGIC: Final = b"SQLite format 3\0"
 _MOST: Final = 2**24
 """Bytes of an index beyond which it is not looked into to find out what it is."""

@@ -382,7 +382,7 @@ def _from_utf_16(value: Any, encoding: str) -> Any:
 def _insert(
     connection: sqlite3.Connection, layout: Layout, table: str, row: dict[str, Any]
 ) -> None:
-    bound = [_bound(connection, value, layout.encoding) for value in row.values()]
+    bound = [bound_value(connection, value, layout.encoding) for value in row.values()]
     connection.execute(
         f"INSERT {'OR REPLACE ' if table == SIGNALS else ''}INTO main.{table} "
         f"({', '.join(map(quoted, row))}) VALUES ({', '.join(sql for sql, _ in bound)})",
@@ -390,7 +390,7 @@ def _insert(
     )
 
 
-def _bound(connection: sqlite3.Connection, value: Any, encoding: str) -> tuple[str, Any]:
+def bound_value(connection: sqlite3.Connection, value: Any, encoding: str) -> tuple[str, Any]:
     """Return the SQL expression that binds a JSON value with its type, and what it binds."""
     match value:
         case {"text": digits}:

@@ -8,9 +8,10 @@ from odek_store import write_odek
 from stores import episodes, run_sql, write_rows
 
 from memlab import SqliteMemoryStore
-from memlab.errors import MemlabError, StoreError
+from memlab.errors import MemlabError
 from memlab.sources.claude_code import ClaudeCode
 from memlab.sources.claude_mem import ClaudeMem
+from memlab.sources.mcp_memory import McpMemory
 from memlab.sources.memory_items import MemoryItems
 from memlab.sources.odek import Odek
 from memlab.sources.opening import ADAPTERS, Adapter, open_source
@@ -65,12 +66,8 @@ def test_a_database_with_another_memory_items_is_known_for_what_it_is(tmp_path: 
         "CREATE TABLE memory_items (id, project_id)",
     )
     assert isinstance(open_source(tmp_path / "claude-mem.db"), ClaudeMem)
-
-
-def test_a_database_that_is_known_and_not_read_is_called_by_its_name(tmp_path: Path) -> None:
     run_sql(tmp_path / "vec.db", "CREATE TABLE memories (content_hash, content, memory_type)")
-    with pytest.raises(StoreError, match="of mcp-memory-service"):
-        open_source(tmp_path / "vec.db")
+    assert isinstance(open_source(tmp_path / "vec.db"), McpMemory)
 
 
 @pytest.mark.parametrize("content", [b"", b"no database, but long enough to be one" * 30])

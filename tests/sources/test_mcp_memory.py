@@ -1,0 +1,349 @@
+"""mcp-memory-service's databases, written by its own code, changed here, and read back by it."""
+
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from click.testing import CliRunner
+from owners import mcp_memory, needs_mcp_memory
+from stores import run_sql
+
+import memlab
+from memlab.cli import main
+from memlab.errors import ArchiveError, StalePlanError, StoreError, UnsafeDeletionError
+from memlab.sources.base import Key
+from memlab.sources.mcp_memory import McpMemory
+from memlab.sources.mcp_memory_vectors import driver, load_extension
+from sources.conformance import Compacted, keys_of
+
+pytestmark = needs_mcp_memory
+
+START = 1_780_000_000.25
+CONTENTS = ("né à Zürich — 北京 🦀\nsecond line", 'a "quoted" | title', "x" * 900, "<b>&</b>\ttab")
+
+
+def stored(number: int, content: str, **fields: Any) -> list[Any]:
+    """A call that stores a memory, one a minute."""
+    at = START + 60 * number
+    given = {"created_at": at, "tags": ["b", "né"], "memory_type": "note", "metadata": {"x": 1.5}}
+    return ["store", f"{content} {number}", given | fields]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "sqlite_vec.db"
+
+
+class McpMemoryLab:
+    """A database that the service wrote, with vectors, edges, tombstones and used memories."""
+
+    deletes: ClassVar[bool] = True
+    made: ClassVar[list[bytes]] = []
+    """The database, written once: the service takes a second to do it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "mcp" / "sqlite_vec.db"
+        self.name = str(self.path)
+
+    def fill(self, count: int) -> None:
+        if not self.made:
+            self._write(count)
+            self.made.append(self.path.read_bytes())
+        self.path.parent.mkdir(exist_ok=True)
+        self.path.write_bytes(self.made[0])
+
+    def _write(self, count: int) -> None:
+        calls = [stored(n, CONTENTS[n % 4], tags=["c"] * (n % 2)) for n in range(count)]
+        calls[0][2]["tags"] = ["critical"]
+        hashes = mcp_memory(self.path, *calls, stored(99, "deleted by the service"))
+        edges = [(1, 2), (2, 3), (3, 5), (5, 5), (0, 7), (9, 8)]
+        mcp_memory(
+            self.path,
+            *(["edge", hashes[a], hashes[b], 0.1 + a / 7, ["semantic"]] for a, b in edges),
+            ["delete", hashes[-1]],
+            ["retrieve", "quoted", 3],
+        )
+        with vector_connection(self.path) as connection:
+            connection.execute("UPDATE memories SET content = CAST(x'ff41' AS TEXT) WHERE id = 10")
+            connection.execute("DELETE FROM memory_embeddings WHERE rowid = 11")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def add_pair(self, number: int) -> None:
+        with closing(sqlite3.connect(self.path)) as connection, connection:
+            for side in "ab":
+                connection.execute(
+                    "INSERT INTO memories (content_hash, content, tags, metadata, created_at) "
+                    "VALUES (?, ?, '', '{}', ?)",
+                    (f"{number}{side}", f"pair {number}", START * 1.1 + number),
+                )
+
+    def change(self, key: Key) -> None:
+        run_sql(self.path, f"UPDATE memories SET tags = 'changed' WHERE id = {key}")
+
+    def exactly(self) -> dict[Key, Any]:
+        with vector_connection(self.path) as connection:
+            connection.text_factory = bytes
+            vectors = {
+                row[0]: row for row in connection.execute("SELECT rowid, * FROM memory_embeddings")
+            }
+            rows = connection.execute(
+                "SELECT id, typeof(content), * FROM memories WHERE deleted_at IS NULL"
+            )
+            return {row[0]: (row, vectors.get(row[0])) for row in rows}
+
+    def edges(self) -> list[Any]:
+        """The graph, which belongs to memories on both sides."""
+        with vector_connection(self.path) as connection:
+            return list(connection.execute("SELECT * FROM memory_graph ORDER BY 1, 2"))
+
+
+def vector_connection(path: Path) -> Any:
+    """A connection of the tests' own that knows the table type of vectors."""
+    connection = driver().connect(str(path), isolation_level=None)
+    load_extension(connection)
+    return closing(connection)
+
+
+class TestMcpMemorySource(Compacted):
+    lab_type = McpMemoryLab
+
+    def test_edges_go_with_memories_on_either_side_and_come_back_by_two_undos(
+        self, lab: McpMemoryLab
+    ) -> None:
+        before = lab.edges()
+        assert len(before) >= 6
+        first = memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(8)))
+        second = memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(2)))
+        live = set(memlab.load(lab.name)["memory_id"])
+        assert lab.edges() == [edge for edge in before if {edge[0], edge[1]} <= live]
+        memlab.restore(first)
+        memlab.restore(second)
+        assert lab.edges() == before
+
+
+def test_a_memory_has_its_tags_type_quality_use_and_what_replaced_it(file: Path) -> None:
+    first, second = mcp_memory(
+        file,
+        stored(0, "one\ntwo", metadata={"quality_score": 0.8}),
+        stored(1, "three", memory_type="mistake", metadata={"failure_count": 3}),
+    )
+    mcp_memory(file, ["retrieve", "one two", 1])
+    run_sql(file, f"UPDATE memories SET superseded_by = '{second}' WHERE id = 1")
+    frame = memlab.load(file, with_body=True)
+    assert frame["memory_id"].tolist() == [first, second]
+    assert frame["title"].tolist() == ["one", "three 1"]
+    assert frame["body"].tolist() == ["two 0", ""]
+    assert frame["tags"][0] == ("b", "né", "note")
+    assert frame["kind"].tolist() == ["episodic", "semantic"]
+    assert frame["active"].tolist() == [False, True]
+    assert frame["superseded_by"][0] == second
+    assert frame["importance"][0] == 0.8
+    assert frame["access_count"].max() == 1
+    assert frame["last_accessed_at"].notna().sum() == 1
+    assert frame["created_at"].astype("int64").tolist()[0] == START * 1e6
+    assert frame["namespace"].tolist() == ["default", "default"]
+
+
+@pytest.mark.parametrize("tag", ["critical", "important", "reference", "permanent", "Critical"])
+def test_what_the_service_protects_is_load_bearing(file: Path, tag: str) -> None:
+    mcp_memory(file, stored(0, "kept", tags=["x", tag]), stored(1, "not"))
+    assert memlab.load(file)["load_bearing"].tolist() == [True, False]
+    plan = memlab.plan(file, memlab.KeepRecent(0))
+    assert [memory.memory_id for memory in plan.memories] == [memlab.load(file)["memory_id"][1]]
+
+
+def test_the_service_reads_what_was_deleted_as_deleted_and_what_was_restored_as_before(
+    file: Path,
+) -> None:
+    hashes = mcp_memory(file, *(stored(n, f"memory about {n} cats") for n in range(6)))
+    mcp_memory(file, ["edge", hashes[0], hashes[1], 0.9, ["semantic"]])
+    question = [
+        ["retrieve", "memory about 1 cats 1", 10],
+        ["neighbours", hashes[0]],
+        ["get", hashes[1]],
+        ["is_deleted", hashes[1]],
+        ["search", ["b"]],
+        ["health"],
+    ]
+    before = mcp_memory(file, ["get", hashes[1]], ["neighbours", hashes[0]])
+    receipt = memlab.apply(memlab.plan(file, memlab.KeepRecent(4)))
+    assert receipt.deleted == 2
+    found, neighbours, got, deleted, tagged, health = mcp_memory(file, *question)
+    assert len(found) == len(tagged) == 4
+    assert (neighbours, got, deleted, health) == ([], None, True, "ok")
+    assert memlab.restore(receipt) == 2
+    found, neighbours, got, deleted, tagged, health = mcp_memory(file, *question)
+    assert found[0][0] == "memory about 1 cats 1"
+    assert found[0][1] > 0.99
+    assert len(found) == len(tagged) == 6
+    assert ([got["content"], neighbours], deleted) == ([before[0]["content"], before[1]], False)
+    assert health == "ok"
+
+
+def test_a_memory_that_the_service_has_purged_is_put_back_whole(file: Path) -> None:
+    hashes = mcp_memory(file, *(stored(n, f"purged {n}") for n in range(4)))
+    before = memlab.load(file, with_body=True)
+    receipt = memlab.apply(memlab.plan(file, memlab.KeepRecent(1)))
+    assert mcp_memory(file, ["purge_deleted", 0]) == [3]
+    assert memlab.restore(receipt) == 3
+    assert memlab.load(file, with_body=True).equals(before)
+    found, got = mcp_memory(file, ["retrieve", "purged 0 0", 1], ["get", hashes[0]])
+    assert found[0][0] == got["content"] == "purged 0 0"
+
+
+def test_what_was_stored_again_meanwhile_is_not_restored_over(file: Path) -> None:
+    calls = [stored(n, f"again {n}") for n in range(3)]
+    mcp_memory(file, *calls)
+    receipt = memlab.apply(memlab.plan(file, memlab.KeepRecent(1)))
+    mcp_memory(file, calls[0])
+    before = memlab.load(file)
+    with pytest.raises(ArchiveError, match="the same content, stored again as 4"):
+        memlab.restore(receipt)
+    assert memlab.load(file).equals(before)
+
+
+def test_a_search_since_the_plan_keeps_what_stays_and_refuses_what_would_go(file: Path) -> None:
+    mcp_memory(file, *(stored(n, f"used {n}") for n in range(3)))
+    plan = memlab.plan(file, memlab.KeepRecent(1))
+    mcp_memory(file, ["retrieve", "used 2 2", 1])
+    assert memlab.apply(plan).deleted == 2
+    mcp_memory(file, *(stored(n, f"used {n}") for n in range(3, 5)))
+    plan = memlab.plan(file, memlab.KeepRecent(1))
+    mcp_memory(file, ["retrieve", "used 3 3", 5])
+    with pytest.raises(StalePlanError):
+        memlab.apply(plan)
+
+
+EVENT = (
+    "INSERT INTO sync_events (event_id, op, content_hash, payload, created_at) "
+    "VALUES ('e', 'store', 'h', '{}', 1)"
+)
+REFUSALS = {
+    "sync_events": (
+        EVENT,
+        "kept in step with other machines",
+    ),
+    "push_cursor": ("INSERT INTO push_cursor (peer_id, updated_at) VALUES ('p', 1)", "in step"),
+    "schema": (
+        "UPDATE metadata SET value = '99' WHERE key = 'schema_version'",
+        "of schema 99 and memlab knows 19",
+    ),
+    "trigger": (
+        "CREATE TRIGGER own AFTER UPDATE ON memories BEGIN SELECT 1; END",
+        "would set off own",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_a_deletion_that_would_do_more_or_less_than_is_known_is_refused(
+    file: Path, name: str
+) -> None:
+    statement, words = REFUSALS[name]
+    mcp_memory(file, stored(0, "one"), stored(1, "two"))
+    run_sql(file, statement)
+    plan = memlab.plan(file, memlab.KeepRecent(0))
+    before = memlab.load(file)
+    with pytest.raises(UnsafeDeletionError, match=words) as caught:
+        memlab.apply(plan)
+    assert caught.value.instead
+    assert memlab.load(file).equals(before)
+
+
+@pytest.mark.parametrize("backend", ["hybrid", "Cloudflare"])
+def test_the_hybrid_backend_is_refused_with_its_reason(
+    file: Path, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mcp_memory(file, stored(0, "one"))
+    monkeypatch.setenv("MCP_MEMORY_STORAGE_BACKEND", backend)
+    run = CliRunner().invoke(main, ["compact", str(file), "--keep-recent", "0", "--apply"])
+    assert run.exit_code == 2
+    assert "in step with Cloudflare" in run.output
+    assert len(memlab.load(file)) == 1
+
+
+def test_a_python_that_cannot_load_extensions_reads_and_says_what_deletes(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mcp_memory(file, stored(0, "one"))
+    plan = memlab.plan(file, memlab.KeepRecent(0))
+    monkeypatch.setattr(
+        "memlab.sources.mcp_memory_vectors.find_spec", lambda name: name == "sqlite_vec" or None
+    )
+    monkeypatch.setattr("memlab.sources.mcp_memory_vectors.sqlite3.Connection", object)
+    assert len(memlab.load(file)) == 1
+    with pytest.raises(UnsafeDeletionError, match=r"cannot load extensions.*memlab\[mcp-memory\]"):
+        memlab.apply(plan)
+
+
+def test_a_database_of_an_older_service_is_read_and_one_without_deleted_at_not_deleted_from(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "old.db"
+    run_sql(
+        file,
+        "CREATE TABLE memories (id INTEGER PRIMARY KEY, content_hash TEXT UNIQUE, content TEXT, "
+        "tags TEXT, memory_type TEXT, metadata TEXT, created_at REAL)",
+        "INSERT INTO memories VALUES (1, 'h', 'text', 'a, b ,', NULL, 'no json', 5.5)",
+    )
+    frame = memlab.load(file)
+    assert frame["tags"].tolist() == [("a", "b")]
+    with pytest.raises(UnsafeDeletionError, match="of a version without deleted_at"):
+        memlab.apply(memlab.plan(file, memlab.KeepRecent(0)))
+
+
+def test_what_cannot_be_read_is_named_and_the_rest_is_read(file: Path) -> None:
+    mcp_memory(file, *(stored(n, f"odd {n}") for n in range(4)))
+    run_sql(
+        file,
+        "UPDATE memories SET created_at = 'soon' WHERE id = 1",
+        "UPDATE memories SET metadata = '[', tags = NULL WHERE id = 2",
+        "UPDATE memories SET content = x'ff00', confidence = 9e999 WHERE id = 3",
+        "UPDATE memories SET created_at = -5e300 WHERE id = 4",
+    )
+    frame = memlab.load(file, on_bad_row="keep").set_index("key")
+    assert frame["problem"].notna().tolist().count(True) == 2
+    assert frame.loc[2, "tags"] == ("note",)
+    with pytest.raises(memlab.errors.BadRowError, match=r"created_at .* is no time"):
+        memlab.load(file)
+
+
+def test_show_and_compact_work_from_the_shell(file: Path) -> None:
+    mcp_memory(file, *(stored(n, f"shell {n}") for n in range(5)))
+    before = sorted(each.name for each in file.parent.iterdir())
+    run = CliRunner().invoke(main, ["show", str(file)])
+    assert run.exit_code == 0, run.output
+    assert "5 vectors, 0 edges" in run.output
+    assert sorted(each.name for each in file.parent.iterdir()) == before
+    run = CliRunner().invoke(main, ["compact", str(file), "--keep-recent", "2", "--apply"])
+    assert run.exit_code == 0, run.output
+    assert len(memlab.load(file)) == 2
+    assert "3 by the service" in str(McpMemory(file).about())
+
+
+def test_a_file_that_cannot_be_written_is_said_in_words(file: Path, tmp_path: Path) -> None:
+    mcp_memory(file, stored(0, "one"))
+    plan = memlab.plan(file, memlab.KeepRecent(0))
+    with vector_connection(file) as owner:
+        owner.execute("BEGIN IMMEDIATE")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("memlab.sources.mcp_memory_changes._WAIT", 0.1)
+            with pytest.raises(StoreError, match="is locked by another process"):
+                memlab.apply(plan)
+    assert len(memlab.load(file)) == 1
+
+
+def test_the_positions_of_memories_do_not_hang_on_which_are_there(file: Path) -> None:
+    mcp_memory(file, *(stored(n, f"place {n}") for n in range(4)))
+    lab = McpMemoryLab(file.parent)
+    lab.name = str(file)
+    places = dict(zip(keys_of(lab), memlab.load(file)["position"], strict=True))
+    memlab.apply(memlab.plan(file, memlab.KeepRecent(2)))
+    left = memlab.load(file)
+    assert {key: places[key] for key in left["key"]} == dict(
+        zip(left["key"], left["position"], strict=True)
+    )
+    assert json.dumps(sorted(places)) == "[1, 2, 3, 4]"
