@@ -30,8 +30,6 @@ _WHERE: Final = "_where_from"
 """Which deletion took a memory out, and one more than the last for what is still there."""
 _SAME: Final = (c.MEMORY_ID, c.POSITION, c.CREATED_AT)
 """What two copies of one memory have in common."""
-_MOST_GAPS: Final = 1_000
-"""So many times more numbers free than taken, and the store does not number one by one."""
 
 
 class Deletion(NamedTuple):
@@ -50,21 +48,6 @@ class Deletion(NamedTuple):
     at: datetime
     memories: pd.DataFrame
     key: bytes | None = None
-
-
-class Gaps(NamedTuple):
-    """Memories that were deleted without an archive.
-
-    Attributes
-    ----------
-    memories : int
-        How many.
-    newest : int
-        The position of the newest of them; 0 where there is none.
-    """
-
-    memories: int
-    newest: int
 
 
 def load_past(
@@ -196,23 +179,6 @@ def past_of(
 def present_rows(past: pd.DataFrame) -> pd.DataFrame:
     """Return the memories of a past that are still in the store."""
     return past[past[c.DELETED_AT].isna()] if c.DELETED_AT in past else past
-
-
-def gaps_of(past: pd.DataFrame) -> Gaps:
-    """Return how many memories were deleted without being kept, by the numbers they left free.
-
-    Only a store that numbers its memories one by one shows them: where a memory has a ``key`` of
-    another kind, there is no telling, and none is counted.
-    """
-    positions = np.unique(past[c.POSITION].to_numpy(np.int64))
-    positions = positions[positions > 0]
-    if not len(positions) or c.KEY in past:
-        return Gaps(0, 0)
-    missing = int(positions[-1]) - len(positions)
-    if not 0 < missing < _MOST_GAPS * len(positions):
-        return Gaps(0, 0)
-    before = np.diff(positions, prepend=0) > 1
-    return Gaps(missing, int(positions[before][-1]) - 1)
 
 
 def _named(

@@ -30,6 +30,7 @@ from memlab.columns import (
     TARGET_POSITION,
     TIME,
 )
+from memlab.evidence.gaps import named_in_gaps, rows_of_gaps, with_gaps
 from memlab.evidence.places import positions_and_next
 from memlab.frame.needed import expect_memories
 
@@ -50,6 +51,7 @@ REASONS: Final = {
 }
 
 Ordinals = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 _NOWHERE: Final = -1
 _KIND: Final = pd.CategoricalDtype(list(REFERENCE_KINDS))
 _EVER: Final = datetime.max.replace(tzinfo=UTC)
@@ -112,6 +114,9 @@ def find_references(
     newest earlier item that carries it. Items of one task in a row were written in one sitting, so
     the next one is no later need. One need found in two ways counts once, under the first kind of
     `REFERENCE_KINDS`.
+
+    In a whole past with gaps, a name that nothing has may be that of a memory that was deleted
+    without an archive: it is then a reference to the newest gap before it.
 
     The need arises just before the row that shows it is written: of the rows present then, the row
     before it is the newest.
@@ -189,6 +194,7 @@ def _found(
     """Return the references, the number of each one's kind, and what was left out and why."""
     expect_memories(frame, call="memlab.find_references")
     expect_frame(log, call="memlab.find_references", name="log", what="log", optional=True)
+    frame = with_gaps(frame)
     mentions = _Mentions()
     if not only_log:
         _add_named(mentions, frame)
@@ -224,20 +230,27 @@ def _counts(kind: Ordinals, left_out: dict[str, dict[str, int]]) -> pd.DataFrame
 
 def _add_named(mentions: _Mentions, frame: pd.DataFrame) -> None:
     """Mentions by id or task reference: evidence, supersedes, superseded_by."""
-    ids = pd.Index(frame[MEMORY_ID])
+    ids, gap = pd.Index(frame[MEMORY_ID]), rows_of_gaps(frame)
     at, names = _unrolled(frame[EVIDENCE_REFS])
     target = _row_named(ids, names, at)
     by_task = target == _NOWHERE
     target[by_task] = _newest_before(frame[SOURCE_TASK_REF], names[by_task], at[by_task])
-    mentions.add("evidence", at, target)
+    mentions.add("evidence", at, _or_gap(gap, target, names, at))
     at, names = _unrolled(frame[SUPERSEDES])
-    mentions.add("supersedes", at, _row_named(ids, names, at))
+    mentions.add("supersedes", at, _or_gap(gap, _row_named(ids, names, at), names, at))
     superseded = np.flatnonzero(frame[SUPERSEDED_BY].notna().to_numpy())
     names = frame[SUPERSEDED_BY].iloc[superseded].to_numpy(dtype=object)
     by = _row_named(ids, names, np.full(len(names), len(frame), np.int64))
     known = by != _NOWHERE
     mentions.add("superseded", by[known], superseded[known])
     mentions.leave_out("superseded", "dangling", int((~known).sum()))
+
+
+def _or_gap(gap: Flags, target: Ordinals, names: npt.NDArray[np.object_], at: Ordinals) -> Ordinals:
+    """Return targets, and the gap that it may have been for a name that nothing there has."""
+    lost = target == _NOWHERE
+    target[lost] = named_in_gaps(gap, names[lost], at[lost])
+    return target
 
 
 def _add_returns(mentions: _Mentions, frame: pd.DataFrame) -> None:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.arguments import expect
-from memlab.evidence.past import gaps_of
+from memlab.evidence.gaps import gaps_of
 from memlab.frame.arrays import arrays_of
 from memlab.frame.needed import expect_memories
 from memlab.growth.lives import NEVER, Int64s, lifetimes

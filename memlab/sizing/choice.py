@@ -1,10 +1,11 @@
 """Choosing a cap for a target: the one rule behind the advice and its track record."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from memlab.evidence.ahead import Ahead
+from memlab.evidence.gaps import Gaps
 
 
 class Verdict(StrEnum):
@@ -76,6 +77,37 @@ def choose_cap(ahead: Ahead, *, target: float, prunable: int, far_share: float) 
     """
     _, low, cap = ahead.cap_for(target)
     return Choice(_verdict(ahead, cap, target, prunable, far_share), cap, (low, cap))
+
+
+def above_gaps(choice: Choice, gaps: Gaps, *, target: float, written: int, lost: float) -> Choice:
+    """Return a choice that does not go below the cap whose deletions removed its evidence.
+
+    Without that, a store that is sized and compacted without an archive would be given a smaller
+    number each time.
+
+    Parameters
+    ----------
+    choice : Choice
+        By the evidence that is left.
+    gaps : Gaps
+        What was deleted without an archive.
+    target : float
+        Share of references to serve.
+    written : int
+        Memories written so far, there or not.
+    lost : float
+        Share of the references that are to gaps.
+    """
+    if choice.keep_recent is None:
+        return choice
+    if gaps.cap is not None:
+        low, high = choice.interval or (0, 0)
+        least = max(choice.keep_recent, gaps.cap)
+        return Choice(Verdict.HISTORY_INCOMPLETE, least, (low, max(high, least)))
+    spare = 1 - target
+    if 2 * lost > spare or gaps.memories > spare * written:
+        return replace(choice, verdict=Verdict.HISTORY_INCOMPLETE)
+    return choice
 
 
 def _verdict(ahead: Ahead, cap: int, target: float, prunable: int, far_share: float) -> Verdict:

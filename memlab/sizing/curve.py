@@ -10,12 +10,23 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import arguments
-from memlab.columns import REFERENCES, SOURCE, TOKEN_RULE
+from memlab.columns import DELETED_AT, REFERENCES, SOURCE, TOKEN_RULE
 from memlab.evidence.ahead import Ahead
+from memlab.evidence.gaps import Gaps, gaps_of, rows_of_gaps, with_gaps
 from memlab.evidence.law import DEFAULT_CONFIDENCE, Law, fitted_law
+from memlab.evidence.places import references_on_rows
 from memlab.evidence.references import find_references
 from memlab.frame.needed import expect_memories, expect_references
-from memlab.sizing.history import History, Ints, Present, Ranked, history_of, present_of, ranked
+from memlab.sizing.history import (
+    History,
+    Ints,
+    Present,
+    Ranked,
+    beyond_gaps,
+    history_of,
+    present_of,
+    ranked,
+)
 from memlab.sizing.record import CUTS, Cut, ahead_of, cuts_of, widening
 
 KEEP_RECENT: Final = "keep_recent"
@@ -53,6 +64,10 @@ class Sizing:
         What other projects' references say.
     source : str
         What the store is called.
+    gaps : Gaps
+        Memories that were deleted without an archive.
+    lost : int
+        References to these.
     """
 
     history: History
@@ -62,6 +77,8 @@ class Sizing:
     confidence: float = DEFAULT_CONFIDENCE
     law: Law = field(default_factory=fitted_law)
     source: str = ""
+    gaps: Gaps = field(default_factory=Gaps)
+    lost: int = 0
 
     @cached_property
     def cuts(self) -> list[Cut]:
@@ -220,13 +237,25 @@ def prepared(
     expect_memories(frame, call=call)
     expect_references(references, call=call, optional=True)
     confidence = arguments.confidence(confidence)
+    gaps = gaps_of(frame) if DELETED_AT in frame else Gaps()
+    frame = with_gaps(frame)
     if references is None:
         references = find_references(frame)
     history = history_of(frame)
     fitting, misfits = ranked(frame, history, references)
     law = fitted_law() if law is None else law
-    source = str(frame.attrs.get(SOURCE, ""))
-    return Sizing(history, present_of(frame), fitting, misfits, confidence, law, source)
+    lost = rows_of_gaps(frame)[references_on_rows(frame, references).target]
+    return Sizing(
+        history,
+        present_of(frame),
+        beyond_gaps(fitting, lost, law),
+        misfits,
+        confidence,
+        law,
+        source=str(frame.attrs.get(SOURCE, "")),
+        gaps=gaps,
+        lost=int(lost.sum()),
+    )
 
 
 def cap_curve(

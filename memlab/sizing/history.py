@@ -23,7 +23,7 @@ from memlab.columns import (
     TOKEN_RULE,
     TOKENS,
 )
-from memlab.evidence.law import reach_of
+from memlab.evidence.law import Law, rank_at, reach_of
 from memlab.evidence.places import references_on_rows
 from memlab.sizing.floor import Floor, floor_of
 from memlab.sizing.table import SHORT, RankTable
@@ -270,7 +270,10 @@ def history_of(frame: pd.DataFrame) -> History:
     rows = np.flatnonzero(frame[SUPERSEDED_BY].notna().to_numpy())
     by = np.empty(0, np.int64)
     if len(rows):
-        by = pd.Index(frame[MEMORY_ID]).get_indexer(frame[SUPERSEDED_BY].iloc[rows])
+        ids = frame[MEMORY_ID]
+        newest = np.flatnonzero(~ids.duplicated(keep="last").to_numpy())
+        place = pd.Index(ids.iloc[newest]).get_indexer(frame[SUPERSEDED_BY].iloc[rows])
+        by = np.where(place < 0, place, newest[place])
     known = by > rows
     end[rows[known]] = by[known]
     counted = ~frame[LOAD_BEARING].to_numpy(dtype=bool)
@@ -318,6 +321,23 @@ def ranked(frame: pd.DataFrame, history: History, references: pd.DataFrame) -> t
         _sittings(frame, at, logged),
     )
     return found, len(references) - len(place)
+
+
+def beyond_gaps(references: Ranked, lost: Flags, law: Law) -> Ranked:
+    """Return the references with those to gaps as far back as the law expects of them.
+
+    Of such a one only the least age rank is known. The law's references that reach at least as far
+    reach in the middle as far as the share of them half way to all.
+    """
+    if not lost.any():
+        return references
+    least = reach_of(references.rank[lost], references.written[lost])
+    levels = np.arange(1, 1000) / 1000
+    share = np.interp(least, law.reach_at(levels), levels)
+    expected = rank_at(law.reach_at((1 + share) / 2), references.written[lost])
+    rank = references.rank.copy()
+    rank[lost] = np.clip(np.ceil(expected), rank[lost], references.written[lost])
+    return replace(references, rank=rank)
 
 
 def mean_p95_max(values: Ints) -> tuple[float, int, int]:

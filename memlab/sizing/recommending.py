@@ -6,7 +6,7 @@ import pandas as pd
 from memlab import arguments
 from memlab.evidence.law import DEFAULT_CONFIDENCE
 from memlab.sizing.advice import Advice, TradeEnd
-from memlab.sizing.choice import Choice, Verdict, choose_cap
+from memlab.sizing.choice import Choice, Verdict, above_gaps, choose_cap
 from memlab.sizing.curve import Sizing, prepared
 from memlab.sizing.record import record_of
 from memlab.sizing.wording import missing_references, rule_in_words, what_would_change
@@ -75,6 +75,13 @@ def advise(sizing: Sizing, *, target: float = 0.9, token_budget: int | None = No
         target=target,
         prunable=sizing.present.prunable,
         far_share=sizing.references.far_share,
+    )
+    choice = above_gaps(
+        choice,
+        sizing.gaps,
+        target=target,
+        written=len(sizing.history),
+        lost=sizing.lost / max(len(sizing.references), 1),
     )
     end = None if choice.keep_recent is None else _end(sizing, choice.keep_recent)
     fits = None if token_budget is None else _largest_within(sizing, token_budget)

@@ -52,6 +52,7 @@ def what_would_change(
     sizing: Sizing, choice: Choice, target: float, token_budget: int | None
 ) -> Iterator[str]:
     """Say what would lead to another answer, the most telling first."""
+    yield from _by_gaps(sizing)
     yield from _by_verdict(sizing, choice, target, token_budget)
     missing = missing_references(sizing)
     if missing:
@@ -75,6 +76,26 @@ def what_would_change(
 def missing_references(sizing: Sizing) -> int:
     """Return how many references there would have to be more for the store's own to weigh half."""
     return max(0, round(sizing.law.worth) - sizing.references.sittings)
+
+
+def _by_gaps(sizing: Sizing) -> Iterator[str]:
+    """Say what was deleted without an archive, and which bound on the number was taken for it."""
+    gaps = sizing.gaps
+    if not gaps.memories:
+        return
+    were = f"{gaps.memories:,} memories were" if gaps.memories > 1 else "1 memory was"
+    yield f"{were} deleted without an archive, the newest of them at position {gaps.newest:,}"
+    if sizing.lost:
+        yield (
+            f"{sizing.lost:,} references name nothing that is known: they count as misses, to "
+            "memories at least as old as the newest of these"
+        )
+    if gaps.cap is not None:
+        yield (
+            f"the number is no smaller than {gaps.cap:,}, all prunable rows written since: the cap "
+            "that deleted those memories was no larger, and what it lost would ask for more; "
+            "memlab compact, and SqliteMemoryStore(path, archive=True), keep what they delete"
+        )
 
 
 def _on_the_limits(sizing: Sizing) -> Iterator[str]:
@@ -118,6 +139,8 @@ def _by_verdict(
                 f"{needed:,} references of its own can show a target of {target:.4g}; "
                 f"{sizing.references.sittings:,} are known"
             )
+        case Verdict.HISTORY_INCOMPLETE:
+            pass  # said already
         case _:
             yield f"a lower target than {target:.0%} takes a smaller cap, a higher one a larger"
     if choice.keep_recent is not None and choice.keep_recent >= sizing.present.prunable > 0:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memlab import columns as c
-from memlab.evidence.past import Deletion, gaps_of, past_of, present_rows
+from memlab.evidence.gaps import gaps_of
+from memlab.evidence.past import Deletion, past_of, present_rows
 from memlab.evidence.references import find_references
 from memlab.growth import growth_curve
 
@@ -127,15 +128,19 @@ def test_an_id_that_comes_again_is_the_newest_before_the_reference() -> None:
     assert found[[c.TARGET_POSITION, c.AT_POSITION]].to_numpy().tolist() == [[1, 2], [3, 4]]
 
 
-@pytest.mark.parametrize(("kept", "gaps"), [([0, 1, 2, 3], (0, 0)), ([1, 3], (2, 3)), ([], (0, 0))])
-def test_positions_that_are_free_were_deleted(kept: list[int], gaps: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("kept", "gaps"), [([0, 1, 2, 3], (0, 0, None)), ([1, 3], (2, 3, 3)), ([], (0, 0, None))]
+)
+def test_positions_that_are_free_were_deleted(
+    kept: list[int], gaps: tuple[int, int, int | None]
+) -> None:
     assert gaps_of(make_episodes(4).iloc[kept]) == gaps
 
 
 def test_a_store_that_does_not_number_one_by_one_shows_no_gaps() -> None:
     frame = make_episodes(2)
     frame[c.POSITION] = [5, 10**15]
-    assert gaps_of(frame) == (0, 0)
+    assert gaps_of(frame) == (0, 0, None)
 
 
 def test_growth_shows_what_was_deleted_as_a_step_down() -> None:

@@ -1,0 +1,209 @@
+"""No sequence of sizing and compacting with the number makes the next number smaller."""
+
+import json
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from histories import recorded
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from stores import episodes, row, run_sql, write_rows
+
+import memlab
+from memlab import columns as c
+from memlab.compaction import archived_plans, drop_archived
+from memlab.evidence.gaps import gaps_of, with_gaps
+from memlab.evidence.past import load_past
+from memlab.policies import KeepRecent
+from memlab.sizing.choice import Verdict
+from memlab.store import SqliteMemoryStore
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def advice(store: Path) -> memlab.sizing.Advice:
+    return memlab.recommend_cap(load_past(store))
+
+
+def number(store: Path) -> int:
+    found = advice(store).keep_recent
+    assert found is not None
+    return found
+
+
+def plan_and_apply(store: Path) -> None:
+    memlab.apply(memlab.plan(store, KeepRecent(number(store)), now=NOON), now=NOON)
+
+
+def compact_for_good(store: Path) -> None:
+    with SqliteMemoryStore(store) as opened:
+        opened.compact_episodic(number(store))
+
+
+def compact_into_the_archive(store: Path) -> None:
+    with SqliteMemoryStore(store, archive=True) as opened:
+        opened.compact_episodic(number(store))
+
+
+def drop_oldest(store: Path, *, facts_too: bool = False) -> None:
+    if store.with_name(f"{store.name}.archive.db").exists() and (entries := archived_plans(store)):
+        drop_archived(store, digest=entries[0].digest, facts_too=facts_too, now=NOON)
+
+
+STEPS: dict[str, Callable[[Path], None]] = {
+    "plan": plan_and_apply,
+    "for good": compact_for_good,
+    "archived": compact_into_the_archive,
+    "drop": drop_oldest,
+    "drop facts": lambda store: drop_oldest(store, facts_too=True),
+}
+WALKS = st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=6)
+
+
+def walk(store: Path, steps: list[str]) -> None:
+    numbers = [number(store)]
+    for step in steps:
+        STEPS[step](store)
+        numbers.append(number(store))
+    assert numbers == sorted(numbers), steps
+
+
+@st.composite
+def stores(draw: st.DrawFn) -> list[dict[str, object]]:
+    """Rows that refer to earlier ones, with decisions and superseded ones between them."""
+    count = draw(st.integers(30, 160))
+    back = draw(st.lists(st.integers(1, 150), min_size=count, max_size=count))
+    often = draw(st.integers(1, 4))
+    kinds = draw(st.integers(3, 40))
+    return [
+        row(
+            f"m{n}",
+            "semantic" if n % kinds == 0 else "episodic",
+            evidence_refs_json=json.dumps([f"issue:m{n - back[n]}"] if n % often == 0 else []),
+            superseded_by=f"m{n + 1}" if n % 17 == 3 and n + 1 < count else None,
+            created_at=f"2026-02-{1 + n // 24:02}T{n % 24:02}:00:00+00:00",
+        )
+        for n in range(count)
+    ]
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=stores(), steps=WALKS)
+def test_no_walk_on_a_random_history(
+    tmp_path: Path, rows: list[dict[str, object]], steps: list[str]
+) -> None:
+    for file in tmp_path.iterdir():
+        file.unlink()
+    walk(write_rows(tmp_path / "memory.db", rows), steps)
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    frame, _ = recorded()
+    return write_rows(
+        tmp_path_factory.mktemp("real") / "memory.db",
+        [
+            row(
+                one.memory_id,
+                "episodic",
+                *one.tags,
+                title="",
+                body="x" * one.chars,
+                created_at=one.created_at.isoformat(),
+                evidence_refs_json=json.dumps(one.evidence_refs),
+            )
+            for one in frame.itertuples()
+        ],
+    )
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=WALKS)
+def test_no_walk_on_a_real_history(real: Path, tmp_path: Path, steps: list[str]) -> None:
+    for file in tmp_path.iterdir():
+        file.unlink()
+    walk(Path(shutil.copy(real, tmp_path / "memory.db")), steps)
+
+
+def test_what_a_runtime_deleted_makes_the_history_incomplete(real: Path, tmp_path: Path) -> None:
+    store = Path(shutil.copy(real, tmp_path / "memory.db"))
+    before = advice(store)
+    with SqliteMemoryStore(store) as opened:
+        deleted = opened.compact_episodic(300)
+    after = advice(store)
+    assert before.verdict is not Verdict.HISTORY_INCOMPLETE
+    assert after.verdict is Verdict.HISTORY_INCOMPLETE
+    assert after.memories == before.memories
+    assert after.keep_recent is not None
+    assert after.keep_recent >= 300
+    said = " ".join(after.would_change)
+    assert f"{deleted:,} memories were deleted without an archive" in said
+    assert "no smaller than 300, all prunable rows written since" in said
+    assert "references name nothing that is known: they count as misses" in said
+
+
+def test_the_bound_is_all_that_was_written_since(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "memory.db", [row("d", "semantic"), *episodes(20)])
+    with SqliteMemoryStore(store) as opened:
+        opened.compact_episodic(5)
+    write_rows(store, episodes(7, start=21))
+    assert gaps_of(load_past(store)) == (15, 16, 12)
+
+
+def test_a_row_deleted_by_hand_is_no_cap(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(30))
+    run_sql(store, "DELETE FROM memory_items WHERE rowid = 5")
+    assert gaps_of(load_past(store)) == (1, 5, None)
+    memlab.apply(memlab.plan(store, KeepRecent(10), now=NOON), now=NOON)
+    assert gaps_of(load_past(store)) == (1, 5, None)
+    assert advice(store).verdict is not Verdict.HISTORY_INCOMPLETE
+
+
+def test_a_frame_that_is_no_past_has_no_gaps_to_size_by(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(30))
+    with SqliteMemoryStore(store) as opened:
+        opened.compact_episodic(5)
+    frame = memlab.load(store)
+    assert memlab.recommend_cap(frame).verdict is not Verdict.HISTORY_INCOMPLETE
+    pd.testing.assert_frame_equal(with_gaps(frame), frame)
+
+
+def test_no_more_names_are_lost_than_memories_were(tmp_path: Path) -> None:
+    rows = episodes(30)
+    for each in rows[10:]:
+        each["evidence_refs_json"] = json.dumps([f"commit:{each['memory_id']}", "issue:e5"])
+    store = write_rows(tmp_path / "memory.db", rows)
+    run_sql(store, "DELETE FROM memory_items WHERE rowid IN (5, 6)")
+    found = memlab.find_references(load_past(store))
+    # e5 from twenty rows; commit:e11 may be e6, but that is the same need
+    assert found[c.TARGET_POSITION].tolist() == [6] * 20
+    assert memlab.evidence.count_references(load_past(store))["dangling"]["evidence"] == 19
+
+
+def test_a_reference_to_a_gap_reaches_further_than_what_was_kept(tmp_path: Path) -> None:
+    rows = episodes(400)
+    for each in rows[200:]:
+        each["evidence_refs_json"] = '["issue:e1"]'
+    store = write_rows(tmp_path / "memory.db", rows)
+    with SqliteMemoryStore(store) as opened:
+        opened.compact_episodic(100)
+    sizing = memlab.prepare_sizing(load_past(store))
+    assert sizing.lost == 100
+    assert (sizing.references.rank > range(1, 101)).all()
+
+
+def test_what_the_deleted_rows_themselves_referred_to_is_not_forgotten(tmp_path: Path) -> None:
+    rows = episodes(1200)
+    for n, each in enumerate(rows):
+        far = 60 + n % 60 if n < 700 else 1
+        each["evidence_refs_json"] = json.dumps([f"issue:e{n + 1 - far}"] if n + 1 > far else [])
+    store = write_rows(tmp_path / "memory.db", rows)
+    before = number(store)
+    assert 100 < before < 900
+    compact_for_good(store)
+    assert memlab.prepare_sizing(load_past(store)).ahead.cap_for(0.9)[2] < before
+    assert number(store) == before
