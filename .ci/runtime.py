@@ -26,8 +26,14 @@ with SqliteMemoryStore(folder / "memory.db", access_log=log) as store:
 assert "m7" in (folder / "reads.log").read_text()
 
 receipt = apply(plan, now=now)
-assert receipt.deleted == len(plan.rows) > 0
+assert receipt.deleted == len(plan.memories) > 0
 assert restore(receipt, now=now) == receipt.deleted
+
+with SqliteMemoryStore(folder / "memory.db", archive=True) as store:
+    assert store.compact_episodic(40) == 10
+assert (folder / "memory.db.archive.db").stat().st_size > 0
+
 loaded = {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names
+loaded -= {"_distutils_hack"}  # setuptools of the environment puts it into every process
 assert loaded <= {"memlab", "__main__"}, loaded
 print(f"put, got, logged and compacted; {receipt.deleted} memories archived, deleted and restored")
