@@ -24,13 +24,7 @@ NOT_CALLED = {
     "Policy": "a base class",
     "Receipt": "made by memlab.apply or Receipt.from_json",
 }
-RULES = {
-    name
-    for name in memlab.__all__
-    if isinstance(getattr(memlab, name), type) and issubclass(getattr(memlab, name), memlab.Policy)
-}
-CALLS = [name for name in memlab.__all__ if name not in {*NOT_CALLED, *RULES}]
-"""``Pipeline`` takes its policies one by one."""
+CALLS = [name for name in memlab.__all__ if name not in NOT_CALLED]
 
 METHODS = [
     *(f"SqliteMemoryStore.{name}" for name in ("put", "get", "list_active", "supersede")),
@@ -109,6 +103,7 @@ def right_arguments(
         "keep_recent": 3,
         "keep": 3,
         "max_items": 3,
+        "max_tokens": 3,
         "threshold": 0.5,
         "older_than": timedelta(days=1),
         "text": given.plan.to_json(),
@@ -170,6 +165,22 @@ def test_no_wrong_argument_ends_in_an_error_without_words(
     assert faults == []
 
 
+def test_a_pipeline_of_what_is_no_policy_is_told_in_words(given: SimpleNamespace) -> None:
+    right = memlab.KeepRecent(3)
+    for value in wrong_values(given):
+        for policies in ((value,), (right, value)):
+            if isinstance(value, memlab.Policy):
+                assert value in memlab.Pipeline(*policies).policies
+                continue
+            with pytest.raises(MemlabError, match="Pipeline takes"):
+                memlab.Pipeline(*policies)
+
+
+def test_a_text_for_a_cap_is_told_in_words() -> None:
+    with pytest.raises(ValueError, match="max_items='x' is not a whole number"):
+        memlab.ValueCap("x")  # type: ignore[arg-type]
+
+
 MEANT: dict[str, tuple[Callable[[SimpleNamespace], object], str]] = {
     "a cap for a policy": (lambda at: memlab.plan(at.path, 50), "as in memlab.KeepRecent(50)"),
     "a class for a policy": (
@@ -199,6 +210,7 @@ MEANT: dict[str, tuple[Callable[[SimpleNamespace], object], str]] = {
         lambda at: memlab.compare(at.frame, at.references, memlab.KeepRecent(3)),
         "a list of policies, such as [memlab.KeepRecent(200), memlab.KeepRecent(500)]",
     ),
+    "a number for an age": (lambda at: memlab.TimeToLive(30), "timedelta"),  # type: ignore[arg-type]
     "a cap to decide by": (
         lambda at: memlab.decide(at.frame, 50, now=NOW),
         "as in memlab.KeepRecent(50)",

@@ -76,7 +76,8 @@ class Setting:
         if value is None and NoneType in others:
             return None
         if get_origin(first) is Literal:
-            if value not in get_args(first):
+            # The type first: a frame answers a comparison with a frame.
+            if not any(isinstance(value, type(one)) and value == one for one in get_args(first)):
                 either = " or ".join(map(repr, get_args(first)))
                 raise ValueError(f"{self.name}={value!r} is not {either}")
             return value
