@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from memlab.cli.progress import quiet
+from memlab.items import Size
 from memlab.text import for_terminal
 
 
@@ -33,6 +34,8 @@ def share(part: float, whole: float) -> str:
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Size):
+        return value._asdict()
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

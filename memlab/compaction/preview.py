@@ -10,7 +10,8 @@ import pandas as pd
 from memlab import columns as c
 from memlab.arguments import whole_number
 from memlab.frame.arrays import Mask, arrays_of
-from memlab.growth.context import Amount, Boot, amount_of, boot_of
+from memlab.growth.context import Boot, boot_of, size_of
+from memlab.items import Size
 from memlab.policies import KeepRecent, decide
 from memlab.text import Sheet, Shown, Table
 
@@ -28,7 +29,7 @@ class CapEffect(Shown):
         The cap.
     before, after : Boot
         The boot context without and with it.
-    deleted : Amount
+    deleted : Size
         What would be deleted.
     oldest_kept, newest_kept, newest_deleted : datetime or None
         When the first and the last prunable memory to stay, and the last to be deleted, were
@@ -38,7 +39,7 @@ class CapEffect(Shown):
     keep_recent: int
     before: Boot
     after: Boot
-    deleted: Amount
+    deleted: Size
     oldest_kept: datetime | None
     newest_kept: datetime | None
     newest_deleted: datetime | None
@@ -71,7 +72,7 @@ def cap_effect(frame: pd.DataFrame, keep_recent: int) -> CapEffect:
         keep_recent=keep_recent,
         before=boot_of(memories, np.ones(len(frame), dtype=bool)),
         after=boot_of(memories, stays),
-        deleted=amount_of(memories, ~stays),
+        deleted=size_of(memories, ~stays),
         oldest_kept=_created(frame, kept.min()),
         newest_kept=_created(frame, kept.max()),
         newest_deleted=_created(frame, frame[c.POSITION].mask(stays).max()),
@@ -121,10 +122,10 @@ def _effect_sheet(effect: CapEffect) -> Sheet:
         if moment
     ]
     rows = [
-        (name, boot.items, boot.tokens, _per_cent(boot.noise_by_items))
+        (name, boot.memories, boot.tokens, _per_cent(boot.noise_by_memories))
         for name, boot in (("before", effect.before), ("after", effect.after))
     ]
-    rows.append(("deleted", effect.deleted.items, effect.deleted.tokens, ""))
+    rows.append(("deleted", effect.deleted.memories, effect.deleted.tokens, ""))
     title = f"keep_recent = {effect.keep_recent:,}"
     return Sheet(title, facts, [Table("", ("boot context", "items", "tokens", "noise"), rows)])
 

@@ -106,12 +106,12 @@ def line_of(summary: StoreSummary, scheme: str, size: int | None, *, unreadable:
     boot, pace = summary.boot, summary.pace
     return StoreLine(
         scheme=scheme,
-        memories=summary.rows.items,
-        boot_memories=boot.items,
+        memories=summary.rows.memories,
+        boot_memories=boot.memories,
         boot_tokens=boot.tokens,
-        floor_memories=boot.load_bearing.items,
+        floor_memories=boot.load_bearing.memories,
         floor_tokens=boot.load_bearing.tokens,
-        prunable=boot.prunable.items,
+        prunable=boot.prunable.memories,
         prunable_tokens=boot.prunable.tokens,
         per_day=None if pace is None else pace.median,
         first_at=summary.first_at,

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 from memlab.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from memlab.growth.context import PARTS, Amount, Boot, boot_context
+    from memlab.growth.context import PARTS, Boot, boot_context
     from memlab.growth.curve import growth_curve
     from memlab.growth.inventory import Inventory, Store, find_stores
     from memlab.growth.summary import Forecast, Pace, StoreSummary, summarize
 
 __all__ = [
     "PARTS",
-    "Amount",
     "Boot",
     "Forecast",
     "Inventory",
@@ -33,7 +32,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "context": "PARTS Amount Boot boot_context",
+        "context": "PARTS Boot boot_context",
         "curve": "growth_curve",
         "inventory": "Inventory Store find_stores",
         "summary": "Forecast Pace StoreSummary summarize",

@@ -8,6 +8,7 @@ import numpy as np
 from memlab import columns as c
 from memlab.frame.arrays import Arrays, Mask, arrays_of
 from memlab.frame.fields import KINDS
+from memlab.items import Size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,32 +18,24 @@ PARTS: Final = ("decisions", "skills", "rejected paths", "unreadable", "episodes
 
 
 @dataclass(frozen=True, slots=True)
-class Amount:
-    """So many items, holding so many tokens."""
-
-    items: int
-    tokens: int
-
-
-@dataclass(frozen=True, slots=True)
 class Boot:
     """A boot context and its noise.
 
     Attributes
     ----------
-    items, tokens : int
+    memories, tokens : int
         All that is loaded.
-    load_bearing, prunable : Amount
+    load_bearing, prunable : Size
         The two kinds of it.
-    noise_by_items, noise_by_tokens : float or None
+    noise_by_memories, noise_by_tokens : float or None
         Prunable over all, in [0, 1]; None where there is nothing to divide by.
     """
 
-    items: int
+    memories: int
     tokens: int
-    load_bearing: Amount
-    prunable: Amount
-    noise_by_items: float | None
+    load_bearing: Size
+    prunable: Size
+    noise_by_memories: float | None
     noise_by_tokens: float | None
 
 
@@ -64,12 +57,12 @@ def boot_context(frame: "pd.DataFrame") -> "pd.DataFrame":
     """
     import pandas as pd
 
-    amounts = part_amounts(arrays_of(frame))
-    listed = [part for part in PARTS if part != "unreadable" or amounts[part].items]
+    sizes = part_sizes(arrays_of(frame))
+    listed = [part for part in PARTS if part != "unreadable" or sizes[part].memories]
     result = pd.DataFrame(
         {
-            c.ITEMS: np.array([amounts[part].items for part in listed], dtype=np.int64),
-            c.TOKENS: np.array([amounts[part].tokens for part in listed], dtype=np.int64),
+            c.ITEMS: np.array([sizes[part].memories for part in listed], dtype=np.int64),
+            c.TOKENS: np.array([sizes[part].tokens for part in listed], dtype=np.int64),
             c.LOAD_BEARING: [part != "episodes" for part in listed],
         },
         index=pd.Index(listed, dtype="str", name=c.PART),
@@ -81,15 +74,15 @@ def boot_context(frame: "pd.DataFrame") -> "pd.DataFrame":
     return result
 
 
-def part_amounts(memories: Arrays) -> dict[str, Amount]:
-    """Return how much of the boot context is in each of :data:`PARTS`."""
+def part_sizes(memories: Arrays) -> dict[str, Size]:
+    """Return how large each of :data:`PARTS` is."""
     by_kind = {"semantic": "decisions", "procedural": "skills", "episodic": "rejected paths"}
     places = [PARTS.index(by_kind[kind]) for kind in KINDS]
     part = np.array([*places, PARTS.index("unreadable")])[memories.kind]
     part[~memories.load_bearing] = PARTS.index("episodes")
     part[memories.unreadable] = PARTS.index("unreadable")
     loaded = loaded_at_start(memories)
-    return {name: amount_of(memories, loaded & (part == place)) for place, name in enumerate(PARTS)}
+    return {name: size_of(memories, loaded & (part == place)) for place, name in enumerate(PARTS)}
 
 
 def loaded_at_start(memories: Arrays) -> Mask:
@@ -107,17 +100,17 @@ def boot_of(memories: Arrays, rows: Mask) -> Boot:
     """Return the boot context that some of the memories make up."""
     loaded = rows & loaded_at_start(memories)
     prunable = loaded & memories.prunable
-    everything, noise = amount_of(memories, loaded), amount_of(memories, prunable)
+    everything, noise = size_of(memories, loaded), size_of(memories, prunable)
     return Boot(
-        items=everything.items,
+        memories=everything.memories,
         tokens=everything.tokens,
-        load_bearing=amount_of(memories, loaded & ~prunable),
+        load_bearing=size_of(memories, loaded & ~prunable),
         prunable=noise,
-        noise_by_items=noise.items / everything.items if everything.items else None,
+        noise_by_memories=noise.memories / everything.memories if everything.memories else None,
         noise_by_tokens=noise.tokens / everything.tokens if everything.tokens else None,
     )
 
 
-def amount_of(memories: Arrays, rows: Mask) -> Amount:
+def size_of(memories: Arrays, rows: Mask) -> Size:
     """Return how many `rows` there are and what they hold."""
-    return Amount(items=int(rows.sum()), tokens=int(memories.tokens[rows].sum()))
+    return Size(int(rows.sum()), int(memories.tokens[rows].sum()))

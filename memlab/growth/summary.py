@@ -13,14 +13,14 @@ from memlab.clock import aware
 from memlab.frame.arrays import Arrays, arrays_of, as_moment
 from memlab.frame.needed import expect_memories
 from memlab.growth.context import (
-    Amount,
     Boot,
-    amount_of,
     boot_of,
     loaded_at_start,
-    part_amounts,
+    part_sizes,
+    size_of,
 )
 from memlab.growth.lives import NEVER, lifetimes, successors
+from memlab.items import Size
 from memlab.text import Sheet, Shown, Table
 
 if TYPE_CHECKING:
@@ -80,18 +80,18 @@ class StoreSummary(Shown):
 
     Attributes
     ----------
-    rows : Amount
+    rows : Size
         Every row, superseded ones too.
     boot : Boot
         What an agent loads at start.
-    superseded : Amount
+    superseded : Size
         Rows another row has replaced; no compaction reclaims them.
-    below : Amount
+    below : Size
         Active memories that are not loaded at start, of a source that loads some.
-    inactive : Amount
+    inactive : Size
         Memories that nothing has replaced and that are not active either, such as files that no
         index names.
-    parts : dict of str to Amount
+    parts : dict of str to Size
         The boot context by :data:`PARTS`, those that are not empty.
     pace : Pace or None
         None when no prunable row was written by now.
@@ -111,12 +111,12 @@ class StoreSummary(Shown):
         How tokens were counted.
     """
 
-    rows: Amount
+    rows: Size
     boot: Boot
-    superseded: Amount
-    below: Amount
-    inactive: Amount
-    parts: dict[str, Amount]
+    superseded: Size
+    below: Size
+    inactive: Size
+    parts: dict[str, Size]
     pace: Pace | None
     forecast: Forecast | None
     first_at: datetime | None
@@ -175,12 +175,12 @@ def summary_of(
     dated = created[~np.isnat(created)]
     pace = _pace(created[memories.prunable], _instant(now))
     return StoreSummary(
-        rows=amount_of(memories, everything),
+        rows=size_of(memories, everything),
         boot=boot_of(memories, everything),
-        superseded=amount_of(memories, ~active & replaced),
-        below=amount_of(memories, active & ~loaded_at_start(memories)),
-        inactive=amount_of(memories, ~active & ~replaced),
-        parts={part: amount for part, amount in part_amounts(memories).items() if amount.items},
+        superseded=size_of(memories, ~active & replaced),
+        below=size_of(memories, active & ~loaded_at_start(memories)),
+        inactive=size_of(memories, ~active & ~replaced),
+        parts={part: size for part, size in part_sizes(memories).items() if size.memories},
         pace=pace,
         forecast=(
             None if threshold is None else _forecast(memories, pace, now=now, threshold=threshold)
@@ -251,13 +251,13 @@ def summary_sheet(summary: StoreSummary) -> Sheet:
     if summary.first_at and summary.last_at:
         span = f", {summary.first_at:%Y-%m-%d} to {summary.last_at:%Y-%m-%d}"
     loaded = "loaded at every start" if summary.loads_any else "none loaded at start, recalled from"
-    rows = [(loaded, boot.items, boot.tokens)]
-    rows += [(f"  {name}", part.items, part.tokens) for name, part in summary.parts.items()]
-    if summary.below.items:
-        rows.append(("active, not loaded at start", summary.below.items, summary.below.tokens))
-    rows.append(("superseded, loaded never", summary.superseded.items, summary.superseded.tokens))
-    if summary.inactive.items:
-        rows.append(("not active, loaded never", summary.inactive.items, summary.inactive.tokens))
+    rows = [(loaded, boot.memories, boot.tokens)]
+    rows += [(f"  {name}", *part) for name, part in summary.parts.items()]
+    if summary.below.memories:
+        rows.append(("active, not loaded at start", *summary.below))
+    rows.append(("superseded, loaded never", *summary.superseded))
+    if summary.inactive.memories:
+        rows.append(("not active, loaded never", *summary.inactive))
     facts = [
         ("noise share", f"{_shares(boot.prunable, boot)}: what a cap could take away"),
         ("floor", f"{_shares(boot.load_bearing, boot)}: load-bearing, no cap goes below"),
@@ -266,16 +266,16 @@ def summary_sheet(summary: StoreSummary) -> Sheet:
         *_oddities(summary),
         ("tokens", summary.token_rule),
     ]
-    title = f"{summary.rows.items:,} memories{span}"
+    title = f"{summary.rows.memories:,} memories{span}"
     return Sheet(title, facts, [Table("", ("", "items", "tokens"), rows)])
 
 
-def _shares(part: Amount, boot: Boot) -> str:
+def _shares(part: Size, boot: Boot) -> str:
     """Return a part's share of a boot context, by items and by tokens."""
-    if not boot.items:
+    if not boot.memories:
         return "nothing is loaded"
     tokens = f"{part.tokens / boot.tokens:.1%}" if boot.tokens else "none"
-    return f"{part.items / boot.items:.1%} of items, {tokens} of tokens"
+    return f"{part.memories / boot.memories:.1%} of items, {tokens} of tokens"
 
 
 def _floor_facts(boot: Boot) -> list[tuple[str, str]]:

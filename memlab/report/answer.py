@@ -115,11 +115,11 @@ def _facts(findings: Findings) -> Iterator[Fact]:
         yield Fact(
             _tokens_of(findings),
             f"{before.tokens:,} → {after.tokens:,}",
-            f"{before.items:,} → {after.items:,} memories; {advice.token_rule}",
+            f"{before.memories:,} → {after.memories:,} memories; {advice.token_rule}",
         )
-        share = effect.deleted.items / before.items if before.items else 0
+        share = effect.deleted.memories / before.memories if before.memories else 0
         remark = f"{share:.1%} of what is loaded; archived first, and can be put back"
-        yield Fact("memories deleted", f"{effect.deleted.items:,}", remark)
+        yield Fact("memories deleted", f"{effect.deleted.memories:,}", remark)
     if advice.measured:
         met = advice.measured - advice.missed
         remark = "earlier moments at which such a number met the target afterwards"

@@ -64,7 +64,7 @@ def _loaded(findings: Findings) -> Section:
         for part, row in context.iterrows()
     ]
     boot, tokens = findings.summary.boot, f"Tokens: {findings.summary.token_rule}."
-    rows.append(("all of it", "", boot.items, boot.tokens))
+    rows.append(("all of it", "", boot.memories, boot.tokens))
     return Section(
         "loaded",
         "What an agent loads at every start",
@@ -109,10 +109,10 @@ def _grown(findings: Findings) -> Section:
 def _effect(findings: Findings, effect: CapEffect) -> Section:
     after = findings.context_after
     rows: list[tuple[str | int, ...]] = [
-        (name, boot.items, boot.tokens, _share(boot.noise_by_items))
+        (name, boot.memories, boot.tokens, _share(boot.noise_by_memories))
         for name, boot in (("before", effect.before), ("after", effect.after))
     ]
-    rows.append(("deleted", effect.deleted.items, effect.deleted.tokens, ""))
+    rows.append(("deleted", effect.deleted.memories, effect.deleted.tokens, ""))
     dates = [
         f"{name} {moment:%Y-%m-%d}"
         for name, moment in (

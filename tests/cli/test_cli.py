@@ -53,8 +53,8 @@ class TestShow:
 
     def test_json_says_the_same(self, store: Path) -> None:
         found = json.loads(run("show", store, "--json").output)
-        assert found["summary"]["boot"]["items"] == 600
-        assert found["summary"]["boot"]["prunable"]["items"] == 592
+        assert found["summary"]["boot"]["memories"] == 600
+        assert found["summary"]["boot"]["prunable"]["memories"] == 592
 
     def test_an_empty_store_is_shown(self, tmp_path: Path) -> None:
         with memlab.SqliteMemoryStore(tmp_path / "memory.db"):

@@ -17,8 +17,8 @@ from pandas.testing import assert_frame_equal
 from memlab import columns as c
 from memlab.compaction.preview import cap_effect, survivors
 from memlab.frame.loading import load
-from memlab.growth import Amount, boot_context, summarize
-from memlab.items import EventId, EventRef, MemoryItem, MemoryKind, MemoryProvenance
+from memlab.growth import boot_context, summarize
+from memlab.items import EventId, EventRef, MemoryItem, MemoryKind, MemoryProvenance, Size
 from memlab.report.bundled import store_path
 from memlab.store import SqliteMemoryStore
 
@@ -29,24 +29,24 @@ def test_a_cap_deletes_the_oldest_and_says_where_it_cuts() -> None:
     frame = make_frame("a", row("d", **{c.KIND: "semantic"}), "b", "c", "e")
     effect = cap_effect(frame, 2)
     created = list(frame[c.CREATED_AT])
-    assert effect.deleted == Amount(2, 20)
-    assert (effect.before.items, effect.after.items) == (5, 3)
-    assert effect.after.load_bearing == Amount(1, 10)
-    assert effect.after.noise_by_items == 2 / 3
+    assert effect.deleted == Size(2, 20)
+    assert (effect.before.memories, effect.after.memories) == (5, 3)
+    assert effect.after.load_bearing == Size(1, 10)
+    assert effect.after.noise_by_memories == 2 / 3
     assert effect.newest_deleted == created[2]
     assert (effect.oldest_kept, effect.newest_kept) == (created[3], created[4])
 
 
 def test_a_cap_above_the_backlog_changes_nothing() -> None:
     effect = cap_effect(mixed_frame(), 10)
-    assert effect.deleted == Amount(0, 0)
+    assert effect.deleted == Size(0, 0)
     assert effect.before == effect.after
     assert effect.newest_deleted is None
 
 
 def test_a_cap_of_zero_leaves_no_noise() -> None:
     effect = cap_effect(mixed_frame(), 0)
-    assert effect.after.noise_by_items == 0
+    assert effect.after.noise_by_memories == 0
     assert (effect.oldest_kept, effect.newest_kept) == (None, None)
 
 
@@ -86,7 +86,7 @@ def test_the_preview_is_what_the_store_would_do(
         left = {item.memory_id for item in store.list_active()}
     kept = survivors(frame, keep_recent)
     assert set(kept.loc[kept[c.ACTIVE], c.MEMORY_ID]) == left
-    assert cap_effect(frame, keep_recent).deleted.items == removed == len(frame) - len(kept)
+    assert cap_effect(frame, keep_recent).deleted.memories == removed == len(frame) - len(kept)
 
 
 def test_newest_is_by_position_whatever_the_order_of_the_frame() -> None:
@@ -120,7 +120,7 @@ def test_an_effect_pickles() -> None:
 
 def test_the_worked_example_has_the_numbers_it_is_known_for() -> None:
     effect = cap_effect(load(store_path("three_hundred_issues")), 50)
-    assert (effect.deleted.items, effect.after.items) == (542, 58)
+    assert (effect.deleted.memories, effect.after.memories) == (542, 58)
 
 
 @pytest.mark.parametrize("name", ["history-uv", "agent-store1"])
@@ -131,7 +131,7 @@ def test_a_recorded_store_is_previewed_as_it_is_compacted(
     before = load(path)
     effect, kept = cap_effect(before, 200), survivors(before, 200)
     with SqliteMemoryStore(path) as store:
-        assert store.compact_episodic(200) == effect.deleted.items > 0
+        assert store.compact_episodic(200) == effect.deleted.memories > 0
     after = load(path)
     assert after[c.MEMORY_ID].tolist() == kept[c.MEMORY_ID].tolist()
     assert boot_context(after).equals(boot_context(kept))

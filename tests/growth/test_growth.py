@@ -19,12 +19,11 @@ from memlab import columns as c
 from memlab.frame.loading import load
 from memlab.growth import (
     PARTS,
-    Amount,
     boot_context,
     growth_curve,
     summarize,
 )
-from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
+from memlab.items import MemoryItem, MemoryKind, MemoryProvenance, Size
 from memlab.report.bundled import store_path
 from memlab.store import SqliteMemoryStore
 
@@ -222,28 +221,28 @@ def test_the_boot_context_of_nothing_is_nothing() -> None:
 def test_parts_add_up_to_the_boot_context(rows: list[dict[str, Any]]) -> None:
     frame = frame_of(rows)
     parts, summary = boot_context(frame), summarize(frame, now=NOW)
-    assert summary.boot.items == parts[c.ITEMS].sum() == frame[c.ACTIVE].sum()
+    assert summary.boot.memories == parts[c.ITEMS].sum() == frame[c.ACTIVE].sum()
     assert summary.boot.tokens == parts[c.TOKENS].sum()
-    assert summary.boot.prunable.items == parts.loc["episodes", c.ITEMS]
+    assert summary.boot.prunable.memories == parts.loc["episodes", c.ITEMS]
     assert summary.boot.load_bearing.tokens == parts.loc[parts[c.LOAD_BEARING], c.TOKENS].sum()
-    assert summary.rows.items == summary.boot.items + summary.superseded.items
+    assert summary.rows.memories == summary.boot.memories + summary.superseded.memories
 
 
 def test_the_headline_numbers_of_a_small_store() -> None:
     summary = summarize(mixed_frame(), now=NOW)
-    assert summary.rows == Amount(5, 31)
-    assert summary.boot.load_bearing == Amount(3, 7)
-    assert summary.boot.prunable == Amount(1, 8)
-    assert summary.superseded == Amount(1, 16)
-    assert (summary.boot.noise_by_items, summary.boot.noise_by_tokens) == (1 / 4, 8 / 15)
+    assert summary.rows == Size(5, 31)
+    assert summary.boot.load_bearing == Size(3, 7)
+    assert summary.boot.prunable == Size(1, 8)
+    assert summary.superseded == Size(1, 16)
+    assert (summary.boot.noise_by_memories, summary.boot.noise_by_tokens) == (1 / 4, 8 / 15)
     assert (summary.first_at, summary.last_at) == (START, START + pd.Timedelta(hours=4))
     assert summary.token_rule == "characters / 4, an estimate"
 
 
 def test_an_empty_store_has_headline_numbers_too() -> None:
     summary = summarize(mixed_frame().iloc[:0], now=NOW)
-    assert summary.rows == Amount(0, 0)
-    assert (summary.boot.noise_by_items, summary.boot.noise_by_tokens) == (None, None)
+    assert summary.rows == Size(0, 0)
+    assert (summary.boot.noise_by_memories, summary.boot.noise_by_tokens) == (None, None)
     assert (summary.pace, summary.first_at, summary.forecast) == (None, None, None)
     assert summary.parts == {}
 
@@ -371,7 +370,7 @@ def test_nothing_here_changes_the_frame_it_is_given() -> None:
 
 def test_a_frame_that_was_filtered_keeps_its_own_index() -> None:
     frame = mixed_frame().iloc[[1, 3, 4]]
-    assert summarize(frame, now=NOW).boot.items == 2
+    assert summarize(frame, now=NOW).boot.memories == 2
     assert boot_context(frame)[c.ITEMS].to_dict()["skills"] == 1
     assert growth_curve(frame)[c.SUPERSEDED].iloc[-1] == 1
 
@@ -379,9 +378,9 @@ def test_a_frame_that_was_filtered_keeps_its_own_index() -> None:
 def test_the_worked_example_has_the_numbers_it_is_known_for() -> None:
     frame = load(store_path("three_hundred_issues"))
     summary = summarize(frame, now=datetime(2026, 7, 1, tzinfo=UTC))
-    assert (summary.boot.load_bearing.items, summary.boot.prunable.items) == (8, 592)
+    assert (summary.boot.load_bearing.memories, summary.boot.prunable.memories) == (8, 592)
     assert summary.parts.keys() == {"decisions", "skills", "episodes"}
-    assert summary.boot.noise_by_items == 592 / 600
+    assert summary.boot.noise_by_memories == 592 / 600
     assert growth_curve(frame)[[c.PRUNABLE, c.LOAD_BEARING]].iloc[-1].tolist() == [592, 8]
 
 
@@ -396,8 +395,8 @@ def test_rows_that_could_not_be_read_are_kept_and_shown_apart(tmp_path: Path) ->
         connection.execute("UPDATE memory_items SET created_at = 'soon' WHERE memory_id = 'm2'")
     frame = load(path, on_bad_row="keep")
     summary = summarize(frame, now=datetime.now(UTC) + timedelta(days=1))
-    assert summary.parts["unreadable"].items == 2
-    assert summary.boot.prunable.items == 2
+    assert summary.parts["unreadable"].memories == 2
+    assert summary.boot.prunable.memories == 2
     assert summary.undated == 1
     assert growth_curve(frame)[[c.PRUNABLE, c.LOAD_BEARING]].iloc[-1].tolist() == [2, 2]
 
@@ -408,9 +407,9 @@ def test_the_boot_context_is_what_a_source_loads_of_the_active_memories() -> Non
     frame[c.PRUNABLE] = frame[c.ACTIVE] & ~frame[c.LOAD_BEARING]
     frame[c.LOADED_AT_START] = [True, False, True, True, False]
     summary = summarize(frame, now=NOW)
-    assert (summary.boot.items, summary.boot.prunable.items) == (3, 2)
-    assert summary.below == summary.inactive == Amount(1, 10)
-    assert (summary.superseded.items, summary.dangling) == (0, 0)
+    assert (summary.boot.memories, summary.boot.prunable.memories) == (3, 2)
+    assert summary.below == summary.inactive == Size(1, 10)
+    assert (summary.superseded.memories, summary.dangling) == (0, 0)
     assert boot_context(frame)[c.ITEMS].sum() == 3
     assert "active, not loaded at start      1" in str(summary)
     assert "not active, loaded never         1" in str(summary)
@@ -420,6 +419,6 @@ def test_where_nothing_is_loaded_by_itself_the_active_memories_are_recalled_from
     frame = make_frame("m1", "m2")
     frame[c.LOADED_AT_START] = False
     summary = summarize(frame, now=NOW)
-    assert summary.boot.items == 2
+    assert summary.boot.memories == 2
     assert "none loaded at start, recalled from" in str(summary)
-    assert summary.below.items == 0
+    assert summary.below.memories == 0
