@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Make the bundled stores, row for row the same every time.
 
-    python data/generate.py          write three_hundred_issues.db and two_years.db beside this file
+    python data/generate.py          write three_hundred_issues.db, two_years.db and the folder odek
+                                     with odek.reads.jsonl beside this file
     python data/generate.py FOLDER   write them there
 
-Both are simulated: README.md beside this file says after what. Standard library only. Every draw
+All are simulated: README.md beside this file says after what. Standard library only. Every draw
 goes through ``random()`` of a seeded generator, the one method whose sequence Python promises to
 keep.
 """
@@ -398,6 +399,57 @@ def _json(values: Sequence[str]) -> str:
     return json.dumps(list(values), ensure_ascii=False, separators=(",", ":"))
 
 
+def odek_folder() -> dict[str, bytes]:
+    """Return the files of a folder of odek's episodes, and of the log of what was read of it.
+
+    160 sessions of the first half of 2026. Some repeat what an earlier one said; some had text from
+    elsewhere in them, and of those some were approved. Most sessions read one earlier episode, as
+    far back as needs reach.
+    """
+    days = {"first": date(2026, 1, 5), "last": date(2026, 6, 30)}
+    moments = working_moments(160, seed=161, **days)
+    project, dice = Project(seed=162, moments=iter(moments)), Dice(163)
+    for issue in range(1, len(moments) + 1):
+        project.merged(issue)
+    rows = list(project.rows.values())
+    files, entries, reads = {}, [], []
+    said: list[str] = []
+    for number, row in enumerate(rows, start=1):
+        session = _session(number)
+        repeats = bool(said) and dice.chance(0.1)
+        again = said[-dice.between(1, min(30, len(said)))] + " Again." if repeats else ""
+        summary = again or f"{row.title}.\n\n{row.body}"
+        said.append(summary)
+        files[f"odek/{session}.md"] = summary.encode()
+        entries.append(_entry(session, summary, row.created_at, dice))
+        back = dice.distance()
+        if dice.chance(0.8) and back < number:
+            reads.append({"memory_id": _session(number - back), "at": row.created_at})
+    files["odek/index.json"] = json.dumps(entries, indent=2, ensure_ascii=False).encode()
+    files["odek.reads.jsonl"] = "".join(json.dumps(read) + "\n" for read in reads).encode()
+    return files
+
+
+def _session(number: int) -> str:
+    return f"session-{number:03d}"
+
+
+def _entry(session: str, summary: str, created_at: str, dice: Dice) -> dict[str, Any]:
+    """Return what odek's index says of an episode; the summary is cut at 120 bytes."""
+    raw = summary.encode()
+    provenance: dict[str, Any] = {}
+    if dice.chance(0.12):
+        provenance = {"untrusted": True, "sources": ["web_fetch"]}
+        provenance |= {"user_approved": True} if dice.chance(0.4) else {}
+    return {
+        "session_id": session,
+        "turns": dice.between(2, 30),
+        "created_at": created_at.replace("+00:00", "Z"),
+        "summary": raw[:117].decode(errors="ignore") + "..." if len(raw) > 120 else summary,
+        "provenance": provenance,
+    }
+
+
 STORES: dict[str, Callable[[], list[Row]]] = {
     "three_hundred_issues": three_hundred_issues,
     "two_years": two_years,
@@ -427,6 +479,11 @@ def main(folder: Path) -> None:
         path = folder / f"{name}.db"
         write_store(path, rows())
         print(f"{path}: {path.stat().st_size:,} bytes")
+    for name, content in odek_folder().items():
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+    print(f"{folder / 'odek'}: {len(list((folder / 'odek').glob('*.md')))} episodes")
 
 
 if __name__ == "__main__":
