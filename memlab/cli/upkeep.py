@@ -1,8 +1,9 @@
 """Commands that look after a store: ``archive``, ``space`` and ``vacuum``."""
 
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -12,6 +13,11 @@ from memlab.text import Sheet, Table, as_text
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from memlab.store.archive import Entry
+
+MOST_LISTED: Final = 5
+"""A runtime's deletions one after the other that are listed one by one."""
 
 DAY = click.DateTime(formats=["%Y-%m-%d"])
 
@@ -113,17 +119,33 @@ def _list(store: Path, *, as_json: bool) -> None:
     if as_json:
         print_json([*(e._asdict() for e in entries), *(d._asdict() for d in dropped)])
         return
-    for entry in entries:
-        state = "applied" if entry.finished_at else "CUT SHORT"
-        what = f"{entry.memories:,} memories, {entry.restored:,} restored"
-        if not entry.memories:
-            what = "superseded memories, deleted none"
-        print_lines(f"{entry.digest[:12]}  {entry.archived_at:%Y-%m-%d %H:%M}  {state}  {what}")
+    for by_itself, group in groupby(entries, key=lambda e: not e.planned and bool(e.finished_at)):
+        some = list(group)
+        many = by_itself and len(some) > MOST_LISTED
+        print_lines(*([_summed(some)] if many else map(_entry_line, some)))
     for each in dropped:
         print_lines(
             f"{each.digest[:12]}  {each.deleted_at:%Y-%m-%d %H:%M}  dropped  "
             f"{each.memories:,} memories, of which only the facts are kept"
         )
+
+
+def _entry_line(entry: "Entry") -> str:
+    state = "applied" if entry.finished_at else "CUT SHORT"
+    what = f"{entry.memories:,} memories, {entry.restored:,} restored"
+    if not entry.memories:
+        what = "superseded memories, deleted none"
+    return f"{entry.digest[:12]}  {entry.archived_at:%Y-%m-%d %H:%M}  {state}  {what}"
+
+
+def _summed(entries: "list[Entry]") -> str:
+    """Say in one line what a runtime deleted by itself, one after the other."""
+    first, last = entries[0].archived_at, entries[-1].archived_at
+    memories, back = sum(e.memories for e in entries), sum(e.restored for e in entries)
+    return (
+        f"{len(entries):,} deletions of a runtime's own, {first:%Y-%m-%d %H:%M} to "
+        f"{last:%Y-%m-%d %H:%M}  {memories:,} memories, {back:,} restored; --rows lists them"
+    )
 
 
 def _table(found: "pd.DataFrame") -> Table:

@@ -4,8 +4,9 @@ What was deleted stays part of the history that sizing, growth and comparison lo
 compacting a store never changes what its past says.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from memlab.frame.loading import UNSET, frame_of, load
 from memlab.frame.tokens import CountTokens
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
-from memlab.store.archive import Archive
+from memlab.store.archive import Archive, Entry, Key
 from memlab.store.archive_file import is_begun, read_archive
 from memlab.store.dropped import dropped_in, facts_in, key_of
 
@@ -37,15 +38,15 @@ class Deletion(NamedTuple):
 
     Attributes
     ----------
-    at : datetime
-        When, with a time zone.
+    at : datetime, or Series of datetime64
+        When, with a time zone; one moment for each memory where they went one after the other.
     memories : DataFrame
         As ``memlab.load`` showed them while they were there.
     key : bytes or None
         Where their words were erased: what their names are hashed with.
     """
 
-    at: datetime
+    at: "datetime | pd.Series[pd.Timestamp]"
     memories: pd.DataFrame
     key: bytes | None = None
 
@@ -116,10 +117,8 @@ def deletions_of(
 
     def deleted(archive: Archive) -> list[Deletion]:
         found = {}
-        for entry in archive.entries():
-            if not entry.memories:  # a plan that superseded and deleted nothing
-                continue
-            records = archive.records(entry)
+        for run in _runs(archive):
+            records = chain.from_iterable(archive.records(entry) for entry in run)
             frame = frame_of(
                 source.rows_of(records, with_body=with_body or count_tokens is not None),
                 name=str(archive.path),
@@ -128,15 +127,51 @@ def deletions_of(
                 count_tokens=count_tokens,
                 protected=source.protected,
             )
-            sound = frame[frame[c.PROBLEM].isna()].drop(columns=c.PROBLEM)
-            moment = entry.finished_at or entry.archived_at
-            found[entry.apply] = Deletion(moment, sound.reset_index(drop=True))
+            sound = frame[frame[c.PROBLEM].isna()].drop(columns=c.PROBLEM).reset_index(drop=True)
+            found[run[0].apply] = Deletion(_when(archive, run, sound), sound)
         for dropped in dropped_in(archive):
             facts = frame_of_facts(facts_in(archive, dropped))
             found[dropped.apply] = Deletion(dropped.deleted_at, facts, key_of(archive))
         return [found[number] for number in sorted(found)]
 
     return read_archive(archive_at(source), deleted)
+
+
+def _runs(archive: Archive) -> Iterator[list[Entry]]:
+    """Yield the deletions that are looked at together: a plan, or a runtime's one after the other.
+
+    A runtime may delete one memory at a time, and a frame for each would take minutes. No two of a
+    run deleted from the same place.
+    """
+    run: list[Entry] = []
+    taken: set[Key] = set()
+    for entry in archive.entries():
+        if not entry.memories:  # a plan that superseded and deleted nothing
+            continue
+        places = set() if entry.planned else {copy.key for copy in archive.copies(entry)}
+        follows = run and run[-1].apply + 1 == entry.apply
+        if run and (not follows or not places or not taken or places & taken):
+            yield run
+            run, taken = [], set()
+        run.append(entry)
+        taken |= places
+    if run:
+        yield run
+
+
+def _when(
+    archive: Archive, run: Sequence[Entry], memories: pd.DataFrame
+) -> "datetime | pd.Series[pd.Timestamp]":
+    """Return when the memories of a run were deleted."""
+    if len(run) == 1:
+        return run[0].finished_at or run[0].archived_at
+    moments = {
+        copy.key: entry.finished_at or entry.archived_at
+        for entry in run
+        for copy in archive.copies(entry)
+    }
+    places = memories[c.KEY] if c.KEY in memories else memories[c.POSITION]
+    return places.map(moments).astype(c.TIME)
 
 
 def past_of(
@@ -199,7 +234,9 @@ def _named(
 def _deleted(deletion: Deletion, number: int) -> pd.DataFrame:
     gone = deletion.memories.copy(deep=False)
     gone[c.ACTIVE], gone[c.PRUNABLE] = False, False
-    gone[c.DELETED_AT], gone[_WHERE] = _moments(deletion.at, len(gone)), number
+    at = deletion.at
+    gone[c.DELETED_AT] = at if isinstance(at, pd.Series) else _moments(at, len(gone))
+    gone[_WHERE] = number
     return gone
 
 

@@ -53,6 +53,18 @@ def store_path(name: str) -> Path:
     return paths[name]
 
 
+def example_of_odek() -> dict[str, str]:
+    """Return where a small folder of odek's episodes lies, and the log of what was read of it.
+
+    Examples
+    --------
+    >>> sorted(example_of_odek())
+    ['episodes', 'reads']
+    """
+    folder = _folder("data")
+    return {"episodes": str(folder / "odek"), "reads": str(folder / "odek.reads.jsonl")}
+
+
 def notebook_paths() -> tuple[Path, ...]:
     """Return where the notebooks lie, in reading order."""
     return tuple(sorted(_folder("notebooks").glob("[0-9]*.ipynb")))

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from invariants import rows_of
 
 import memlab
+from memlab.cli import main
 from memlab.compaction import archived_plans, archived_rows, restore
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.lifecycle import LifecycleStore
@@ -25,8 +27,8 @@ START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SAME = "the deploy failed because the port was taken"
 
 
-def item(memory_id: str, text: str = "") -> MemoryItem:
-    provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#1", created_at=START)
+def item(memory_id: str, text: str = "", *, at: datetime = START) -> MemoryItem:
+    provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#1", created_at=at)
     return MemoryItem(memory_id, MemoryKind.EPISODIC, text or memory_id, "", provenance)
 
 
@@ -210,3 +212,36 @@ def test_a_commit_of_others_between_two_steps_is_seen(
     store.put(item("two"), agent_id="a")
     assert len(store.list_active()) == 3
     assert store.stats().enforcement_failures == 0
+
+
+def test_the_past_knows_when_each_of_many_evictions_was(path: Path) -> None:
+    clock = [START]
+    with LifecycleStore(path, capacity=ValueCap(2), clock=lambda: clock[0]) as store:
+        for number in range(6):
+            clock[0] += timedelta(hours=1)
+            store.put(item(f"m{number}", at=clock[0]), agent_id="a")
+        with SqliteMemoryStore(path) as plain:  # positions begin again
+            plain.connection.execute("DELETE FROM memory_items WHERE memory_id IN ('m4', 'm5')")
+        for number in range(6, 9):
+            clock[0] += timedelta(hours=1)
+            store.put(item(f"m{number}", at=clock[0]), agent_id="a")
+    past = memlab.load_past(path).set_index("memory_id")["deleted_at"]
+    hours = {f"m{gone}": gone + 3 for gone in (0, 1, 2, 3)} | {"m6": 9}
+    assert {name: at for name, at in past.items() if at == at} == {
+        name: START + timedelta(hours=hour) for name, hour in hours.items()
+    }
+    assert list(past.index) == ["m0", "m1", "m2", "m3", "m6", "m7", "m8"]
+
+
+def test_many_evictions_are_one_line_of_the_archives_list(
+    open_store: Callable[..., LifecycleStore], path: Path
+) -> None:
+    store = open_store(capacity=ValueCap(1))
+    for number in range(8):
+        store.put(item(f"m{number}"), agent_id="a")
+    listed = CliRunner().invoke(main, ["archive", str(path)])
+    (line,) = listed.output.splitlines()
+    assert "7 deletions of a runtime's own" in line
+    assert "7 memories, 0 restored" in line
+    everything_listed = CliRunner().invoke(main, ["archive", str(path), "--rows"])
+    assert everything_listed.output.count("lowest-value") == 7

@@ -13,8 +13,10 @@ from types import ModuleType
 
 import pytest
 
+import memlab
 from memlab.items import is_load_bearing_memory
-from memlab.report.bundled import notebook_paths, store_names, store_path
+from memlab.policies import NearDuplicate, near_duplicates
+from memlab.report.bundled import example_of_odek, notebook_paths, store_names, store_path
 from memlab.store import SqliteMemoryStore
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -69,6 +71,21 @@ def age_ranks(rows: list[tuple[object, ...]]) -> tuple[list[int], set[str]]:
 
 def test_the_bundled_names_are_the_ones_that_are_generated(generate: ModuleType) -> None:
     assert store_names() == STORES == tuple(sorted(generate.STORES))
+
+
+def test_the_generator_makes_the_committed_folder_byte_for_byte(generate: ModuleType) -> None:
+    found = [DATA / "odek.reads.jsonl", *(DATA / "odek").iterdir()]
+    committed = {str(path.relative_to(DATA)): path.read_bytes() for path in found}
+    assert generate.odek_folder() == committed
+
+
+def test_the_folder_of_episodes_is_what_its_readme_says() -> None:
+    example = example_of_odek()
+    frame = memlab.load(f"odek:{example['episodes']}", with_body=True)
+    log = memlab.read_access_log(example["reads"])
+    assert (len(frame), len(log), int((~frame["trusted"]).sum())) == (160, 80, 10)
+    assert set(log["memory_id"]) <= set(frame["memory_id"])
+    assert 0.05 <= len(near_duplicates(frame, NearDuplicate())) / len(frame) <= 0.15
 
 
 @pytest.mark.parametrize("name", STORES)
