@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from memlab.growth import find_stores, growth_curve, summarize
     from memlab.items import MemoryItem, MemoryKind, MemoryProvenance, is_load_bearing_memory
     from memlab.lifecycle import LifecycleStore
+    from memlab.maintenance import maintain
     from memlab.policies import (
         ImportanceBudget,
         ImportanceFloor,
@@ -71,6 +72,7 @@ __all__ = [
     "law",
     "load",
     "load_past",
+    "maintain",
     "plan",
     "prepare_sizing",
     "read_access_log",
@@ -93,6 +95,7 @@ _get, __dir__ = lazy_names(
         "growth": "find_stores growth_curve summarize",
         "items": "MemoryItem MemoryKind MemoryProvenance is_load_bearing_memory",
         "lifecycle": "LifecycleStore",
+        "maintenance": "maintain",
         "policies": (
             "ImportanceBudget ImportanceFloor KeepRecent Learned NearDuplicate Pipeline "
             "Policy PurgeSuperseded TimeToLive TokenBudget ValueCap decide"

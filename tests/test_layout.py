@@ -37,9 +37,10 @@ ORDER = [
     ("replay", "compaction", "lifecycle"),
     "charts",
     "report",
-    "fleet",
     "doctor",
     "remembering",
+    "maintenance",
+    "fleet",
     "cli",
     "__main__",
 ]

@@ -152,7 +152,7 @@ def _save(source: "Source", advice: "Advice", given: dict[str, Any]) -> int:
         chosen["token_budget"] = advice.token_budget
     file = remember(source, chosen)
     click.echo(
-        f"\nremembered in {file}; memlab compact {name} goes by it",
+        f"\nremembered in {file}; memlab compact {name} and memlab maintain {name} go by it",
         err=True,
     )
     return 0

@@ -1,0 +1,129 @@
+"""``memlab maintain`` as cron and systemd run it, and ``memlab diff``."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from stores import episodes, run_sql, write_rows
+
+import memlab
+from memlab.cli import main
+from memlab.settings import FILE
+
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+MEMLAB = Path(sys.executable).with_name("memlab")
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    (tmp_path / FILE).write_text('policy = { name = "recent", keep = 5 }\n')
+    return write_rows(tmp_path / "memory.db", episodes(12))
+
+
+def block_of(language: str, number: int = 0) -> str:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)[number]
+
+
+def test_it_shows_first_and_does_it_with_apply(store: Path) -> None:
+    shown = run("maintain", store)
+    assert shown.exit_code == 0
+    assert "delete 7 memories" in shown.output
+    assert "add --apply" in shown.output
+    assert len(memlab.load(store)) == 12
+    done = run("maintain", store, "--apply")
+    assert done.exit_code == 0
+    assert f"memlab restore {store}" in done.output
+    assert len(memlab.load(store)) == 5
+    again = run("maintain", store, "--apply")
+    assert again.exit_code == 0
+    assert "every memory stays" in again.output
+
+
+def test_its_exit_codes_are_fit_for_cron(store: Path) -> None:
+    assert run("maintain", store.with_name("absent.db"), "--apply").exit_code == 2
+    run_sql(store, "UPDATE memory_items SET kind = 'other' WHERE memory_id = 'e3'")
+    failed = run("maintain", store, "--apply", "--json")
+    assert failed.exit_code == 1
+    assert json.loads(failed.output)["failed"]
+    (store.parent / FILE).unlink()
+    refused = run("maintain", store, "--apply")
+    assert refused.exit_code == 2
+    assert "nothing is remembered of" in refused.stderr
+
+
+def test_the_cron_line_of_the_readme_runs(store: Path) -> None:
+    *_, command = block_of("cron").strip().split(maxsplit=5)
+    command = command.replace("/srv/memlab/.venv/bin/memlab", str(MEMLAB))
+    command = command.replace("/srv/agent", str(store.parent))
+    assert "/srv" not in command
+    quiet = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+    assert len(memlab.load(store)) == 5
+    assert "deleted and archived 7 memories" in (store.parent / "maintain.log").read_text()
+    (store.parent / FILE).write_text("keep = 5\n")
+    mail = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False).stdout
+    assert "line 1: there is no setting 'keep'" in mail
+
+
+def test_the_units_of_the_readme_are_sound(tmp_path: Path) -> None:
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("no systemd-analyze here to verify the units with")
+    service = block_of("ini", 0).replace("/srv/memlab/.venv/bin/memlab", str(MEMLAB))
+    service = service.replace("User=agent", "User=root")
+    (tmp_path / "memlab.service").write_text(service)
+    (tmp_path / "memlab.timer").write_text(block_of("ini", 1))
+    units = [tmp_path / "memlab.service", tmp_path / "memlab.timer"]
+    found = subprocess.run(
+        [analyze, "verify", "--man=no", *units], capture_output=True, text=True, check=False
+    )
+    assert [line for line in found.stderr.splitlines() if "memlab" in line] == []
+    assert found.returncode == 0, found.stderr
+
+
+def saved_plan(store: Path, name: str, keep: int) -> Path:
+    path = store.parent / name
+    assert run("compact", store, "--keep-recent", keep, "--save-plan", path).exit_code == 0
+    return path
+
+
+def test_a_diff_says_what_only_one_of_two_plans_deletes(store: Path) -> None:
+    first, second = saved_plan(store, "a.json", 9), saved_plan(store, "b.json", 7)
+    found = run("diff", first, second)
+    assert found.exit_code == 1
+    assert "recent(keep=9, by='position') -> recent(keep=7, by='position')" in found.output
+    assert "only the second deletes: 2" in found.output
+    told = json.loads(run("diff", first, second, "--json").output)
+    assert [each["memory_id"] for each in told["added"]] == ["e4", "e5"]
+    assert (told["removed"], told["rewritten"]) == ([], [])
+    back = json.loads(run("diff", second, first, "--json").output)
+    assert back["removed"] == told["added"]
+
+
+def test_plans_that_delete_the_same_do_not_differ(store: Path) -> None:
+    first, second = saved_plan(store, "a.json", 9), saved_plan(store, "b.json", 9)
+    found = run("diff", first, second)
+    assert found.exit_code == 0
+    assert "the same memories, for the same reasons" in found.output
+
+
+def test_a_memory_that_changed_between_two_plans_is_told(store: Path) -> None:
+    first = saved_plan(store, "a.json", 9)
+    run_sql(store, "UPDATE memory_items SET title = 'another' WHERE memory_id = 'e2'")
+    told = json.loads(run("diff", first, saved_plan(store, "b.json", 9), "--json").output)
+    assert [each["memory_id"] for each in told["rewritten"]] == ["e2"]
+
+
+def test_what_is_no_plan_is_refused_in_words(store: Path) -> None:
+    refused = run("diff", store, saved_plan(store, "a.json", 9))
+    assert refused.exit_code == 2
+    assert "this is not a plan" in refused.stderr

@@ -1,0 +1,199 @@
+"""Maintenance: health, compact, drop, vacuum, by what is remembered of a store."""
+
+import pickle
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stores import episodes, row, run_sql, write_rows
+
+import memlab
+from memlab.errors import MemlabError, SettingsError, StalePlanError, StoreError
+from memlab.maintenance import Maintenance, maintain, plan_maintenance
+from memlab.settings import FILE
+
+NOW = datetime(2026, 6, 1, 3, 17, tzinfo=UTC)
+ALL = 'policy = { name = "recent", keep = 20 }\narchive_for = "30d"\nvacuum_free = 0.3\n'
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    rows = [row("d", "semantic"), *(each | {"body": "x" * 4_000} for each in episodes(100))]
+    (tmp_path / FILE).write_text(ALL)
+    return write_rows(tmp_path / "memory.db", rows)
+
+
+def outcomes(found: Maintenance) -> dict[str, str]:
+    return {step.name: str(step.outcome) for step in found.steps}
+
+
+def words(found: Maintenance, name: str) -> str:
+    return next(step.words for step in found.steps if step.name == name)
+
+
+def bytes_in(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_look_changes_nothing_and_says_what_would_be_done(store: Path) -> None:
+    before = bytes_in(store.parent)
+    found = plan_maintenance(store, now=NOW)
+    assert bytes_in(store.parent) == before
+    assert outcomes(found) == {
+        "doctor": "done",
+        "compact": "would",
+        "drop": "nothing",
+        "vacuum": "nothing",
+    }
+    assert "80 memories" in words(found, "compact")
+    assert (found.applied, found.has_work, found.failed) == (False, True, False)
+
+
+def test_it_compacts_into_the_archive_and_gives_the_room_back(store: Path) -> None:
+    size = store.stat().st_size
+    found = maintain(store, now=NOW)
+    assert outcomes(found) == {
+        "doctor": "done",
+        "compact": "done",
+        "drop": "nothing",
+        "vacuum": "done",
+    }
+    assert memlab.load(store)["prunable"].sum() == 20
+    assert store.stat().st_size < size / 2
+    assert found.receipt is not None
+    assert memlab.restore(found.receipt, now=NOW) == 80
+
+
+def test_again_there_is_nothing_to_do(store: Path) -> None:
+    maintain(store, now=NOW)
+    before = bytes_in(store.parent)
+    found = maintain(store, now=NOW)
+    assert set(outcomes(found).values()) == {"done", "nothing"}
+    assert (found.has_work, found.failed, found.receipt) == (False, False, None)
+    assert bytes_in(store.parent) == before
+
+
+def test_it_drops_what_was_kept_long_enough_and_nothing_younger(store: Path) -> None:
+    maintain(store, now=NOW)
+    write_rows(store, episodes(30, start=200))
+    maintain(store, now=NOW + timedelta(days=20))
+    assert [each.left for each in memlab.compaction.archived_plans(store)] == [80, 30]
+    later = NOW + timedelta(days=31)
+    assert "80 memories, 80 never restored" in words(plan_maintenance(store, now=later), "drop")
+    assert len(memlab.compaction.archived_plans(store)) == 2
+    assert outcomes(maintain(store, now=later))["drop"] == "done"
+    assert [each.left for each in memlab.compaction.archived_plans(store)] == [30]
+
+
+def test_what_was_archived_by_a_wrong_clock_is_not_dropped_by_its_age(store: Path) -> None:
+    maintain(store, now=datetime(1971, 1, 1, tzinfo=UTC))
+    found = maintain(store, now=NOW)
+    assert outcomes(found)["drop"] == "nothing"
+    assert "passed over" in words(found, "drop")
+    assert [each.left for each in memlab.compaction.archived_plans(store)] == [80]
+
+
+def test_what_is_not_remembered_is_not_done(store: Path) -> None:
+    (store.parent / FILE).write_text('[store."memory.db"]\narchive_for = "1d"\n')
+    found = maintain(store, now=NOW)
+    assert outcomes(found) == {
+        "doctor": "done",
+        "compact": "off",
+        "drop": "nothing",
+        "vacuum": "off",
+    }
+    assert len(memlab.load(store)) == 101
+
+
+def test_a_store_of_which_nothing_is_remembered_is_a_mistake(store: Path) -> None:
+    (store.parent / FILE).unlink()
+    with pytest.raises(SettingsError, match="nothing is remembered of"):
+        maintain(store, now=NOW)
+
+
+def test_a_store_that_is_not_there_is_a_mistake(store: Path) -> None:
+    with pytest.raises(StoreError, match="there is no store"):
+        maintain(store.with_name("absent.db"), now=NOW)
+
+
+def test_a_policy_that_cannot_be_used_is_told_before_anything_is_done(store: Path) -> None:
+    (store.parent / FILE).write_text('policy = { name = "newest" }\n')
+    before = bytes_in(store.parent)
+    with pytest.raises(SettingsError, match="line 1: policy: 'newest' is no policy"):
+        maintain(store, now=NOW)
+    assert bytes_in(store.parent) == before
+
+
+def test_where_the_health_fails_nothing_is_done(store: Path) -> None:
+    run_sql(store, "CREATE TABLE twin (memory_id TEXT PRIMARY KEY)")
+    data = bytearray(store.read_bytes())
+    data[8192:12288] = bytes(4096)
+    store.write_bytes(data)
+    before = bytes_in(store.parent)
+    found = maintain(store, now=NOW)
+    assert outcomes(found) == {"doctor": "FAILED"}
+    assert found.failed
+    assert bytes_in(store.parent) == before
+
+
+def test_a_warning_does_not_stop_it(store: Path) -> None:
+    write_rows(store, [row("a", "episodic", "Rejected-Path")])
+    found = maintain(store, now=NOW)
+    assert "Rejected-Path" in words(found, "doctor")
+    assert outcomes(found)["compact"] == "done"
+
+
+def test_a_step_that_fails_ends_it_and_what_was_done_is_told(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise StoreError("no room left on the disk")
+
+    monkeypatch.setattr("memlab.maintenance.vacuum", full)
+    found = maintain(store, now=NOW)
+    assert outcomes(found)["vacuum"] == "FAILED"
+    assert "no room left" in words(found, "vacuum")
+    assert found.failed
+    assert found.receipt is not None
+    assert found.receipt.undo in str(found)
+
+
+def test_a_plan_that_is_stale_is_made_anew(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls = memlab.compaction.apply, []
+
+    def interrupted(plan: Any, **named: Any) -> Any:
+        calls.append(plan.digest)
+        if len(calls) < 3:
+            run_sql(store, f"UPDATE memory_items SET title = 'new {len(calls)}'")
+        return real(plan, **named)
+
+    monkeypatch.setattr("memlab.maintenance.apply", interrupted)
+    assert outcomes(maintain(store, now=NOW))["compact"] == "done"
+    assert len(set(calls)) == 3
+
+
+def test_a_store_that_changes_all_the_time_is_a_step_that_failed(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stale(*_: Any, **__: Any) -> None:
+        raise StalePlanError("the store is not as the plan saw it")
+
+    monkeypatch.setattr("memlab.maintenance.apply", stale)
+    found = maintain(store, now=NOW)
+    assert outcomes(found) == {"doctor": "done", "compact": "FAILED"}
+    assert len(memlab.load(store)) == 101
+
+
+def test_its_result_pickles_and_is_json(store: Path) -> None:
+    found = maintain(store, now=NOW)
+    again = pickle.loads(pickle.dumps(found))
+    assert again.to_dict() == found.to_dict()
+    assert found.to_dict()["deleted"] == 80
+    assert str(again) == str(found)
+
+
+@pytest.mark.parametrize("source", [None, 3, object()])
+def test_a_wrong_argument_is_told_in_words(source: Any) -> None:
+    with pytest.raises(MemlabError, match="takes as"):
+        maintain(source)
