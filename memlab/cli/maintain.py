@@ -18,8 +18,8 @@ def maintain_store(ctx: click.Context, store: Path, do_it: bool, as_json: bool) 
     """Look after STORE by what memlab.toml remembers of it: fit for cron.
 
     Looks at its health and stops where something fails; compacts it by the remembered policy, into
-    the archive; drops what the archive has kept for archive_for; rewrites the file where vacuum_free
-    of it is free. What is not remembered is not done.
+    the archive; drops what the archive has kept for archive_for; rewrites the file where the share
+    vacuum_free of it is free. What is not remembered is not done.
 
     Ends with 0 when all went well, 1 when a step failed, 2 when there is nothing to go by.
     """
