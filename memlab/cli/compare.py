@@ -148,7 +148,8 @@ def _policies(
     for named in tried:
         own = {key: values for key, values in texts.items() if key in named.settings}
         size = _varied(named)
-        if size is not None:
+        rooms = {key for key in own if named.settings[key].size not in {"", "age"}}
+        if size is not None and (not rooms or size.name in rooms or size.size == "age"):
             own.setdefault(size.name, list(sizes[size.size]))
         values = [[parsed(named.settings[key], text) for text in own[key]] for key in own]
         policies += [made(named, dict(zip(own, each, strict=True))) for each in product(*values)]

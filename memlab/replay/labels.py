@@ -19,7 +19,8 @@ def family_of(policy: Policy) -> str:
     """
     if runner_for(policy) == "steps":
         return " > ".join(family_of(step) for step in policy.steps)
-    return ", ".join([policy.name, *(one.name for one in _set_apart(policy) if not one.size)])
+    size = _size_of(policy)
+    return ", ".join([policy.name, *(n.name for n in _set_apart(policy) if n.name != size)])
 
 
 def label_of(policy: Policy) -> str:
@@ -36,9 +37,14 @@ def label_of(policy: Policy) -> str:
     words = []
     for one in _set_apart(policy):
         value = _short(getattr(policy, one.name))
-        bare = one.size or one.default is REQUIRED
+        bare = one.default is REQUIRED or one.name == _size_of(policy)
         words.append(value if bare else f"{one.name}={value}")
     return f"{policy.name} {', '.join(words)}".strip()
+
+
+def _size_of(policy: Policy) -> str | None:
+    """Return the setting that needs no name beside the policy's: its first size."""
+    return next((one.name for one in settings_of(type(policy)).values() if one.size), None)
 
 
 def _set_apart(policy: Policy) -> list[Setting]:

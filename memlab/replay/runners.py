@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from memlab.policies import CappedPolicy, DatedPolicy, NearDuplicate, Policy
+from memlab.policies import CappedPolicy, DatedPolicy, Learned, NearDuplicate, Policy
 from memlab.policies.base import lowest_of, named_by, runner_for
 from memlab.policies.duplicates import oldest_first, texts_of, word_counts
 from memlab.policies.readings import moment as as_moment
@@ -209,11 +209,16 @@ class Ranked(Capped):
 class Learning(Capped):
     """The ranking is what the store's own past lets expect, which learns from all of it."""
 
+    def __init__(self, policy: Learned, life: Life, signals: Signals) -> None:
+        super().__init__(policy, life, signals)
+        self._learned = policy
+
     def keys(self, rows: Ints, moment: int, now: datetime) -> tuple[npt.NDArray[Any], ...]:  # noqa: ARG002
         """Return scores at a moment."""
         number = self.life.history.counted_before
         written = int(number[min(moment + 1, len(number) - 1)])
-        return (self.life.expectation.scores(number[rows], written),)
+        tokens = self.life.history.tokens[rows]
+        return (self._learned.ranking(self.life.expectation, number[rows], written, tokens),)
 
 
 class Dated:

@@ -14,7 +14,7 @@ from histories import DRIFTS, recorded, simulate_history, work
 from memlab import columns as c
 from memlab.evidence.references import find_references
 from memlab.frame.loading import load
-from memlab.policies import KeepRecent, decide
+from memlab.policies import KeepRecent, TokenBudget, decide
 from memlab.policies.learned import Learned
 from memlab.policies.learned.expectation import LIVED, WRITTEN, Expectation, fit_choice
 from memlab.policies.learned.experience import experience_of
@@ -136,6 +136,56 @@ def test_a_fit_finds_the_weights_choices_were_made_with() -> None:
     rows = np.arange(4000)
     features[rows, 0], features[rows, chosen] = features[rows, chosen], features[rows, 0].copy()
     np.testing.assert_allclose(fit_choice(features, np.zeros((4000, 8)), 0), truth, atol=0.08)
+
+
+def test_a_budget_in_tokens_is_kept_beside_the_load_bearing_rows() -> None:
+    frame, references = work()
+    budget = 40 * int(frame[c.TOKENS].mean())
+    done = replay(frame, references, Learned(max_tokens=budget))
+    there = pd.Series(len(frame), index=frame[c.MEMORY_ID])
+    there.update(done.deleted.set_index(c.MEMORY_ID)["deleted_at_position"])
+    born, gone = frame[c.POSITION].to_numpy(), there.to_numpy()
+    for moment in range(0, len(frame), 97):
+        here = (born <= moment) & (gone > moment + 1)
+        assert frame.loc[here, c.TOKENS].sum() <= budget
+
+
+def test_in_as_many_tokens_it_serves_more_than_the_newest() -> None:
+    frame, references = work()
+    budget = 40 * int(frame[c.TOKENS].mean())
+    newest, learned = (
+        late_share(replay(frame, references, p).references, len(frame))
+        for p in (TokenBudget(budget), Learned(max_tokens=budget))
+    )
+    assert learned > newest + 0.03
+
+
+def test_while_age_alone_decides_the_longer_of_two_of_one_age_goes() -> None:
+    expectation = Expectation(experience_of(*work(60)))
+    memories = np.array([20, 20, 10, 10])
+    score = expectation.scores_per_token(memories, 60, np.array([10, 500, 10, 500]))
+    assert score[0] > score[1]
+    assert score[2] > score[3]
+    assert score[0] > score[2]
+
+
+def test_a_store_decided_on_by_tokens_keeps_what_the_replay_keeps() -> None:
+    frame, references = recorded()
+    policy = Learned(max_tokens=60 * int(frame[c.TOKENS].mean()))
+    done = replay(frame, references, policy)
+    for written in (500, 1100, 1600):
+        past = frame.iloc[:written]
+        early = done.deleted["deleted_at_position"] < written
+        there = past[~past[c.MEMORY_ID].isin(done.deleted.loc[early, c.MEMORY_ID])]
+        kept = decide(there, policy.after(past), now=NOW)[c.KEEP]
+        went = done.deleted.loc[done.deleted["deleted_at_position"] == written, c.MEMORY_ID]
+        assert there.loc[~kept, c.MEMORY_ID].tolist() == went.tolist()
+
+
+@pytest.mark.parametrize("room", [{}, {"max_items": 5, "max_tokens": 5}])
+def test_room_is_measured_in_one_way(room: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="give either max_items or max_tokens"):
+        Learned(**room)
 
 
 @pytest.mark.parametrize("keep", [-1, 1.5, True])

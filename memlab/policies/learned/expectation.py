@@ -39,6 +39,14 @@ FEWEST_TRIED: Final = 100
 """References that must have been tried before the record counts: with fewer, two or three losses by
 chance outweigh what there is to gain."""
 
+LENGTH_UNKNOWN: Final = 0.3
+"""How much a memory's length counts against it per token while age alone decides. Of 0.1 to 0.5, on
+nine public histories, the power that served most without losing a point anywhere; 1 would be right
+if long memories were referred to no more than short ones."""
+
+HEAD: Final = 10
+"""Tokens that a memory is taken to cost beside its own: a word or two are not for nothing."""
+
 
 @dataclass(frozen=True)
 class Expectation:
@@ -96,6 +104,26 @@ class Expectation:
         weights = self.weights[look]
         lived = self._lived(memories, np.int64(moment))
         return np.asarray(self._standing[look][memories] + lived @ weights[len(WRITTEN) :])
+
+    def scores_per_token(self, memories: Ints, moment: int, tokens: Ints) -> Floats:
+        """Return the same for each of their tokens.
+
+        Parameters
+        ----------
+        memories, moment
+            As for :meth:`scores`.
+        tokens : array of int64
+            Of each of the memories.
+
+        Returns
+        -------
+        array of float64
+            While age alone decides, of two memories of one age the shorter has the higher score.
+        """
+        cost = np.log(tokens + HEAD)
+        if self.look_before(moment) is None:
+            return np.asarray(-np.log(moment - memories) - LENGTH_UNKNOWN * cost)
+        return np.asarray(self.scores(memories, moment) - cost)
 
     @cached_property
     def _standing(self) -> dict[int, Floats]:
