@@ -88,7 +88,12 @@ def _plan_of(
     from memlab.frame.loading import frame_of
     from memlab.policies import KeepAll, decide
 
-    frame = frame_of(reader.batches(with_body=True), name=source.name, with_body=True)
+    frame = frame_of(
+        reader.batches(with_body=True),
+        name=source.name,
+        with_body=True,
+        protected=source.protected,
+    )
     chosen = _found(frame, only) if links is None else _by_hand(frame, links)
     policy = {"policy": "supersede", **({"only": sorted(only)} if only is not None else {})}
     return Plan(
@@ -281,7 +286,7 @@ def take_back(writer: Superseder, source: Source, plan: Plan, ids: Collection[st
 def _is_load_bearing(source: Source, record: bytes) -> bool:
     facts = source.facts_of(record)
     try:
-        return is_load_bearing_stored(facts.kind, facts.tags_json)
+        return is_load_bearing_stored(facts.kind, facts.tags_json, source.protected)
     except ValueError:
         return False
 

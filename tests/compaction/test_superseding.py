@@ -153,6 +153,15 @@ def test_a_trigger_that_changes_others_rolls_all_back(store: Path) -> None:
     assert archived_plans(store) == []
 
 
+def test_a_tag_that_a_person_protects_makes_a_memory_one_to_supersede(tmp_path: Path) -> None:
+    rows = [row("e1", "episodic", "keep-me"), row("e2", "episodic", "keep-me"), *episodes(3, 3)]
+    store = write_rows(tmp_path / "memory.db", rows)
+    with pytest.raises(PlanError, match="no active load-bearing"):
+        plan_supersession(store, {"e1": "e2"})
+    (tmp_path / "memlab.toml").write_text('protected_tags = ["keep-me"]\n')
+    assert memlab.apply(plan_supersession(store, {"e1": "e2"})).superseded == 1
+
+
 def test_it_is_applied_once(store: Path) -> None:
     plan = plan_supersession(store, {"d1": "d2"})
     memlab.apply(plan)
