@@ -45,6 +45,13 @@ AROUND: Final = (0, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_0
     "--only-log", is_flag=True, help="Leave aside what the store itself says; the log is all."
 )
 @click.option(
+    "--by",
+    type=click.Choice(["number", "tokens"]),
+    default="number",
+    show_default=True,
+    help="Recommend a number of memories, or a budget in tokens.",
+)
+@click.option(
     "--save", is_flag=True, help="Remember the number and what it rests on in memlab.toml."
 )
 @json_option
@@ -57,6 +64,7 @@ def size(
     log_file: Path | None,
     confidence: float | None,
     only_log: bool,
+    by: str,
     save: bool,
     as_json: bool,
 ) -> None:
@@ -70,6 +78,7 @@ def size(
     memlab size memory.db
     memlab size memory.db --target 0.95 --token-budget 20000 --save
     memlab size memory.db --log reads.csv
+    memlab size memory.db --by tokens
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.evidence.chances import reading_chances
     from memlab.evidence.law import DEFAULT_CONFIDENCE
@@ -81,6 +90,8 @@ def size(
 
     if save and store is None:
         raise click.UsageError("--save needs a STORE to remember the number of")
+    if by == "tokens" and (save or token_budget is not None):
+        raise click.UsageError("--by tokens recommends a budget; leave out --token-budget, --save")
     path = store_or_bundled(store)
     source = open_source(path)
     settings = settings_of(source)
@@ -96,6 +107,12 @@ def size(
         ours = log[log["memory_id"].isin(frame["memory_id"]) & (log["at"] <= now_utc())]
         chances = reading_chances(present_rows(frame), ours)
     limit = confidence or settings.confidence or DEFAULT_CONFIDENCE
+    if by == "tokens":
+        from memlab.cli.budgeted import say_budget
+
+        found = frame, references, asked.target, limit
+        say_budget(path, found, log_lines(log, counts, chances), as_json=as_json)
+        return
     sizing = prepare_sizing(frame, references, confidence=limit)
     advice = advise(sizing, target=asked.target, token_budget=asked.token_budget)
     caps = sizing.at(caps_around(advice, now=cap_now(path)))

@@ -126,6 +126,37 @@ class History:
             return largest_ranks_under_supersession(self.counted, self.end, target, at)
         return np.where(self.counted[target], rank, 0)
 
+    def largest_sums(self, target: Ints, at: Ints, *, with_floor: bool) -> Ints:
+        """Return what each target's age rank is in tokens: the largest one before `at`.
+
+        A budget of `k` tokens, held continuously, still has the target then iff this is at most
+        `k`: it counts what is at least as new as the target, and with the floor what is loaded
+        beside it. It is 0 for a load-bearing target.
+
+        Parameters
+        ----------
+        target, at : arrays of int64
+            As for :meth:`largest_ranks`.
+        with_floor : bool
+            Whether to add the load-bearing tokens of each moment.
+        """
+        weight = np.where(self.counted, self.tokens, 0)
+        beside = self.floor[1] if with_floor else np.zeros(len(self), np.int64)
+        if len(self) > SHORT:
+            from memlab.sizing.kernels import largest_sums
+
+            found = largest_sums(weight, self.end, beside, target, at)
+        else:
+            found = np.zeros(len(target), np.int64)
+            sums, order, place = beside.copy(), np.argsort(-target, kind="stable"), 0
+            for row in range(len(self) - 1, -1, -1):
+                sums[row : self.end[row]] += weight[row]
+                while place < len(order) and target[order[place]] == row:
+                    pair = order[place]
+                    found[pair] = sums[row : min(at[pair], self.end[row])].max()
+                    place += 1
+        return np.where(self.counted[target], found, 0)
+
     def kept_over_time(self, caps: Iterable[int]) -> Iterator[tuple[Ints, Ints]]:
         """Yield for each cap how many prunable rows it leaves after every moment, and tokens."""
         if len(self) <= SHORT:

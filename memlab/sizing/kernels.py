@@ -148,3 +148,76 @@ def kept_over_time(
         items_then[moment] = items
         tokens_then[moment] = total
     return items_then, tokens_then
+
+
+@njit(cache=True)
+def largest_sums(
+    weight: Ints, end: Ints, beside: Ints, target: Ints, at: Ints
+) -> Ints:  # pragma: no cover - compiled
+    """Return, for each pair, the largest sum of weights at least as new as `target` before `at`.
+
+    A row weighs from its own moment up to its end; `beside` is added at each moment. Going back
+    through the rows, each adds its weight to the moments at which it is there, and a pair asks for
+    the largest value from its target's moment on: a tree of maxima over moments, each node with
+    what was added to all below it.
+    """
+    n = len(weight)
+    start, member = group_by(target, n)
+    width = 1
+    while width < n:
+        width *= 2
+    most = np.full(2 * width, np.iinfo(np.int64).min // 2)
+    added = np.zeros(2 * width, np.int64)
+    most[width : width + n] = beside
+    for node in range(width - 1, 0, -1):
+        most[node] = max(most[2 * node], most[2 * node + 1])
+    largest = np.zeros(len(target), np.int64)
+    for row in range(n - 1, -1, -1):
+        if weight[row]:
+            left, right = row + width, end[row] + width
+            first, last = left, right - 1
+            while left < right:
+                if left & 1:
+                    most[left] += weight[row]
+                    added[left] += weight[row]
+                    left += 1
+                if right & 1:
+                    right -= 1
+                    most[right] += weight[row]
+                    added[right] += weight[row]
+                left >>= 1
+                right >>= 1
+            for leaf in (first, last):
+                node = leaf >> 1
+                while node:
+                    most[node] = max(most[2 * node], most[2 * node + 1]) + added[node]
+                    node >>= 1
+        for i in range(start[row], start[row + 1]):
+            pair = member[i]
+            found = np.iinfo(np.int64).min
+            for block in _blocks(row, min(at[pair], end[row]), width):
+                value = most[block]
+                node = block >> 1
+                while node:
+                    value += added[node]
+                    node >>= 1
+                found = max(found, value)
+            largest[pair] = found
+    return largest
+
+
+@njit(cache=True)
+def _blocks(first: int, stop: int, width: int) -> list[int]:  # pragma: no cover - compiled
+    """Return the nodes of a tree that cover the moments from `first` up to and without `stop`."""
+    nodes = []
+    left, right = first + width, stop + width
+    while left < right:
+        if left & 1:
+            nodes.append(left)
+            left += 1
+        if right & 1:
+            right -= 1
+            nodes.append(right)
+        left >>= 1
+        right >>= 1
+    return nodes

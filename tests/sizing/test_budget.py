@@ -1,0 +1,105 @@
+"""Budgets in tokens: exact as a replay finds them, estimated as caps are."""
+
+import json
+from unittest.mock import patch
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from frames import make_frame, row
+from histories import work
+from hypothesis import given
+from hypothesis import strategies as st
+
+import memlab
+from memlab import columns as c
+from memlab.cli import main
+from memlab.evidence.references import find_references
+from memlab.policies import TokenBudget
+from memlab.replay import replay
+from memlab.sizing import budget_curve, history, prepare_budget, recommend_budget
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> pd.DataFrame:
+    """A store with a floor, memories superseded later, and references."""
+    count = draw(st.integers(2, 14))
+    rows = []
+    for number in range(count):
+        later = st.sampled_from([None, *(f"m{n}" for n in range(number + 1, count))])
+        rows.append(
+            row(
+                f"m{number}",
+                kind=draw(st.sampled_from(["episodic", "episodic", "semantic"])),
+                tokens=draw(st.integers(0, 12)),
+                superseded_by=draw(st.none() | later),
+                evidence_refs=tuple(
+                    f"m{n}" for n in draw(st.sets(st.integers(0, max(number - 1, 0)), max_size=2))
+                ),
+            )
+        )
+    return make_frame(*rows)
+
+
+@given(lives(), st.booleans())
+def test_a_budget_serves_what_a_replay_under_it_serves(frame: pd.DataFrame, long: bool) -> None:
+    references = find_references(frame)
+    with patch.object(history, "SHORT", 0 if long else 2_048):
+        took = prepare_budget(frame, references).took
+    for budget in np.unique(np.concatenate([[0], took, took - 1])).clip(0).tolist():
+        kept = replay(frame, references, TokenBudget(budget)).references["kept"]
+        assert (took <= budget).tolist() == kept.tolist()
+
+
+@given(lives())
+def test_a_larger_budget_serves_and_keeps_no_less(frame: pd.DataFrame) -> None:
+    curve = budget_curve(frame)
+    assert curve.index.is_monotonic_increasing
+    for name in ("served", "low", "high", "served_observed", "kept"):
+        steps = curve[name].dropna()
+        assert (np.diff(steps) >= -1e-12).all()
+    assert (curve["low"] <= curve["served"] + 1e-12).all()
+    assert (curve["served"] <= curve["high"] + 1e-12).all()
+
+
+def test_memories_of_one_length_are_sized_as_by_number() -> None:
+    frame, references = work()
+    frame = frame.assign(**{c.TOKENS: 10})
+    cap = memlab.recommend_cap(frame, references)
+    budget = recommend_budget(frame, references)
+    assert cap.keep_recent is not None
+    assert budget.max_tokens == budget.floor + 10 * cap.keep_recent
+    assert budget.verdict == cap.verdict
+    assert budget.served == pytest.approx(cap.served)
+    assert budget.weight == cap.weight
+
+
+def test_what_it_keeps_is_what_the_policy_keeps() -> None:
+    frame, references = work()
+    advice = recommend_budget(frame, references, target=0.5)
+    plan = memlab.decide(
+        frame, TokenBudget(advice.max_tokens), now=frame[c.CREATED_AT].max().to_pydatetime()
+    )
+    assert int((~plan["keep"]).sum()) == advice.pruned
+    assert advice.pruned > 0
+
+
+@pytest.mark.parametrize("rows", [[], [row("m1")], [row("d1", kind="semantic")]])
+def test_a_store_of_nothing_or_one_memory_gets_a_number(rows: list[dict[str, object]]) -> None:
+    advice = recommend_budget(make_frame(*rows))
+    assert advice.verdict == "from-other-projects"
+    assert advice.max_tokens >= advice.floor
+
+
+def test_on_the_command_line_it_ends_with_what_to_run() -> None:
+    store = str(memlab.store_path("two_years"))
+    shown = CliRunner().invoke(main, ["size", store, "--by", "tokens"], catch_exceptions=False)
+    assert shown.output.count("max_tokens = ") == 1
+    told = json.loads(CliRunner().invoke(main, ["size", store, "--by", "tokens", "--json"]).output)
+    assert f"> {told['max_tokens']:>11,} " in shown.output
+    assert f"--policy tokens --max-tokens {told['max_tokens']} " in shown.output
+    for words in (["--token-budget", "9"], ["--save"]):
+        refused = CliRunner().invoke(main, ["size", store, "--by", "tokens", *words])
+        assert refused.exit_code == 2
+        assert "leave out --token-budget, --save" in refused.stderr
