@@ -18,6 +18,11 @@ from memlab.charts.evidence import (  # noqa: E402
     plot_backtest,
     plot_boot_over_time,
 )
+from memlab.charts.fleet import (  # noqa: E402
+    plot_fleet_caps,
+    plot_fleet_growth,
+    plot_fleet_tokens,
+)
 from memlab.charts.growth import (  # noqa: E402 - a missing matplotlib is explained first
     plot_backlog,
     plot_before_after,
@@ -43,6 +48,9 @@ __all__ = [
     "plot_boot_over_time",
     "plot_cap_curve",
     "plot_comparison",
+    "plot_fleet_caps",
+    "plot_fleet_growth",
+    "plot_fleet_tokens",
     "plot_growth",
     "plot_law",
     "plot_overlap",

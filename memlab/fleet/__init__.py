@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from memlab.fleet.fleet_plan import FleetPlan, PlannedStore, Refused
     from memlab.fleet.names import Member, Members, expand_names
     from memlab.fleet.outcomes import Outcome
+    from memlab.fleet.page import FleetFindings, examine_fleet, write_fleet_report
     from memlab.fleet.processes import Processes
     from memlab.fleet.running import Runner, Serial
     from memlab.fleet.surveying import StoreLine, survey
@@ -26,6 +27,7 @@ __all__ = [
     "Applied",
     "Cluster",
     "Cohort",
+    "FleetFindings",
     "FleetPlan",
     "Member",
     "Members",
@@ -40,10 +42,12 @@ __all__ = [
     "apply",
     "cluster_at",
     "cohort_of",
+    "examine_fleet",
     "expand_names",
     "plan",
     "size",
     "survey",
+    "write_fleet_report",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -57,6 +61,7 @@ __getattr__, __dir__ = lazy_names(
         "fleet_plan": "FleetPlan PlannedStore Refused",
         "names": "Member Members expand_names",
         "outcomes": "Outcome",
+        "page": "FleetFindings examine_fleet write_fleet_report",
         "processes": "Processes",
         "running": "Runner Serial",
         "surveying": "StoreLine survey",

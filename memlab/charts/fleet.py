@@ -1,0 +1,168 @@
+"""Charts of many stores: what each loads, how all grew, where a cap helps."""
+
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from memlab.charts._style import (
+    EndLabel,
+    axes_for,
+    counted,
+    footnote,
+    heading,
+    label_ends,
+    say_empty,
+)
+from memlab.charts.figure import on_its_own
+from memlab.charts.scales import count_axis, log_axis, time_axis
+
+DRAWN: Final = 800
+"""Stores that are drawn as dots; of more, this many are, evenly spread over the order."""
+NO_STORE: Final = "No store could be read"
+
+
+@on_its_own
+def plot_fleet_tokens(stores: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
+    """Draw what each store costs an agent at start, largest first, and its load-bearing part.
+
+    Parameters
+    ----------
+    stores : pandas.DataFrame
+        As :func:`memlab.fleet.survey` returns it; stores with an error are left out.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With the dots ``tokens at start`` and ``floor``.
+    """
+    ax, paint = axes_for(ax, height=4.2)
+    title = "Tokens at start, store by store"
+    there = stores[stores["error"].isna() & stores["boot_tokens"].gt(0)]
+    if there.empty:
+        heading(ax, title)
+        say_empty(ax, NO_STORE)
+        return ax
+    ordered = there.sort_values("boot_tokens", ascending=False, kind="stable")
+    tokens = ordered["boot_tokens"].to_numpy(float)
+    place = _some(len(ordered))
+    drawn = ordered.iloc[place]
+    dots: dict[str, Any] = {"linestyle": "none", "markersize": 3.2, "markeredgewidth": 0}
+    floors = np.maximum(drawn["floor_tokens"].to_numpy(float), 1.0)
+    ax.plot(place + 1, floors, "s", color=paint.load_bearing, label="floor", **dots)
+    ax.plot(place + 1, tokens[place], "o", color=paint.prunable, label="tokens at start", **dots)
+    log_axis(ax.yaxis, "tokens")
+    count_axis(ax.xaxis, "stores, largest first")
+    heading(
+        ax,
+        title,
+        f"{counted(len(ordered), 'stores')}; half of all tokens are in the largest "
+        f"{int(np.searchsorted(np.cumsum(tokens), tokens.sum() / 2)) + 1:,}",
+        key=[("tokens at start", paint.prunable, "line"), ("floor", paint.load_bearing, "line")],
+    )
+    if len(place) < len(ordered):
+        footnote(ax, f"{len(place):,} stores are drawn, evenly spread over the order.")
+    return ax
+
+
+@on_its_own
+def plot_fleet_growth(weeks: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
+    """Draw how many memories all stores together hold, by when these were written.
+
+    Parameters
+    ----------
+    weeks : pandas.DataFrame
+        Columns ``week`` (UTC), ``memories`` and ``prunable``: those written in each week.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With the lines ``all`` and ``load-bearing``.
+    """
+    ax, paint = axes_for(ax, height=3.6)
+    title = "Growth of the fleet"
+    if len(weeks) < 2:
+        heading(ax, title)
+        say_empty(ax, "All memories were written within a week")
+        return ax
+    whole = weeks["memories"].cumsum().to_numpy(float)
+    bearing = (weeks["memories"] - weeks["prunable"]).cumsum().to_numpy(float)
+    times = weeks["week"].dt.tz_localize(None).to_numpy("datetime64[us]")
+    ax.plot(times, whole, color=paint.prunable, linewidth=2, label="all")
+    ax.plot(times, bearing, color=paint.load_bearing, linewidth=2, label="load-bearing")
+    ax.set_ylim(bottom=0)
+    count_axis(ax.yaxis, "memories")
+    time_axis(ax, times)
+    ends = [
+        EndLabel(whole[-1], f"{whole[-1]:,.0f} memories", paint.prunable),
+        EndLabel(bearing[-1], f"{bearing[-1]:,.0f} load-bearing", paint.load_bearing),
+    ]
+    label_ends(ax, ends)
+    heading(ax, title, "Memories that are there now, by the week in which each was written")
+    return ax
+
+
+@on_its_own
+def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
+    """Draw for each store the noise that a cap can cut beside the floor that none can.
+
+    Parameters
+    ----------
+    sizes : pandas.DataFrame
+        As :func:`memlab.fleet.size` returns it; stores with an error are left out.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With the dots ``a cap helps``, ``the floor is the problem``, where it is more than half of
+        what is loaded, and ``no cap below what is there``, where the cap would delete nothing yet.
+    """
+    ax, paint = axes_for(ax, height=4.6)
+    title = "Where a cap helps, and where the floor is the problem"
+    there = sizes[sizes["error"].isna() & sizes["boot_now"].gt(0)]
+    if there.empty:
+        heading(ax, title)
+        say_empty(ax, NO_STORE)
+        return ax
+    floor = there["floor"].to_numpy(float)
+    noise = there["boot_now"].to_numpy(float) - floor
+    below = floor > noise
+    helps = ~below & (there["boot_after"] < there["boot_now"]).to_numpy(bool)
+    place = _some(len(there))
+    dots: dict[str, Any] = {"linestyle": "none", "markersize": 4, "markeredgewidth": 0}
+    kinds = (
+        (~below & ~helps, "D", paint.grey, "no cap below what is there"),
+        (below, "s", paint.load_bearing, "the floor is the problem"),
+        (helps, "o", paint.green, "a cap helps"),
+    )
+    for chosen, mark, colour, name in kinds:
+        these = place[chosen[place]]
+        across, up = np.maximum(floor[these], 1.0), np.maximum(noise[these], 1.0)
+        ax.plot(across, up, mark, color=colour, label=name, **dots)
+    largest = max(floor.max(), noise.max(), 10.0) * 1.3
+    ax.plot([1.0, largest], [1.0, largest], color=paint.grey, linewidth=0.8, zorder=0)
+    ax.set(xlim=(0.8, largest), ylim=(0.8, largest))
+    log_axis(ax.xaxis, "floor: tokens of load-bearing memories")
+    log_axis(ax.yaxis, "noise: tokens of prunable memories")
+    heading(
+        ax,
+        title,
+        f"A cap helps in {int(helps.sum()):,} of {counted(len(there), 'stores')}; in "
+        f"{int(below.sum()):,} the floor is more than half of what is loaded",
+        key=[(name, colour, "line") for _, _, colour, name in kinds[::-1]],
+    )
+    if len(place) < len(there):
+        footnote(ax, f"{len(place):,} stores are drawn, evenly spread over the order.")
+    return ax
+
+
+def _some(count: int) -> "np.ndarray[Any, np.dtype[np.int64]]":
+    """Return the places of at most `DRAWN` of so many, evenly spread, both ends among them."""
+    return np.unique(np.linspace(0, count - 1, min(count, DRAWN)).round().astype(np.int64))

@@ -1,0 +1,311 @@
+"""One page on many stores: what they load, where caps help, what to look at."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import version
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from memlab.clock import moment_or_now
+from memlab.extras import import_extra
+from memlab.files import write_whole
+from memlab.fleet.capping import size
+from memlab.fleet.cohort import Cohort, cohort_of
+from memlab.fleet.names import Members, Sources, members_of
+from memlab.fleet.running import Progress, Runner, outcomes_of
+from memlab.fleet.surveying import survey
+from memlab.frame.labelling import read_memories
+from memlab.text import for_terminal
+
+LISTED: Final = 1_000
+"""Stores that have a line of their own on the page: those that load most."""
+SHOWN: Final = 10
+"""Stores that a section names."""
+
+Telling = Callable[[str], Progress | None]
+"""Returns who is told how far a pass is, by what the pass is called."""
+
+
+class Weeks(NamedTuple):
+    """When a store's memories were written.
+
+    Attributes
+    ----------
+    counts : dict of int to (int, int)
+        By the week's number since 1970: memories, and those of them that are prunable.
+    """
+
+    counts: dict[int, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Dating:
+    """The work of counting memories by week."""
+
+    def __call__(self, where: str, given: Any = None) -> Weeks:  # noqa: ARG002 - needs none
+        """Return the weeks of one store; memories without a time are left out."""
+        arrays = read_memories(where, on_bad_row="keep").arrays
+        dated = ~np.isnat(arrays.created_at)
+        week = arrays.created_at[dated].astype("datetime64[D]").astype(np.int64) // 7
+        numbers, place = np.unique(week, return_inverse=True)
+        counts = np.bincount(place, minlength=len(numbers))
+        prunable = np.bincount(place, arrays.prunable[dated], minlength=len(numbers))
+        each = zip(numbers.tolist(), counts.tolist(), prunable.astype(int).tolist(), strict=True)
+        return Weeks({week: (count, noise) for week, count, noise in each})
+
+
+@dataclass(frozen=True)
+class FleetFindings:
+    """What is on the page.
+
+    Attributes
+    ----------
+    now : datetime
+        When the stores were looked at.
+    stores : DataFrame
+        As :func:`memlab.fleet.survey` returns it.
+    sizes : DataFrame
+        As :func:`memlab.fleet.size` returns it.
+    weeks : DataFrame
+        As :func:`memlab.charts.plot_fleet_growth` takes it.
+    cohort : Cohort
+        What the stores share.
+    repeated : int
+        Names that meant a store that was named before.
+    """
+
+    now: datetime
+    stores: pd.DataFrame
+    sizes: pd.DataFrame
+    weeks: pd.DataFrame
+    cohort: Cohort
+    repeated: int
+
+
+def examine_fleet(
+    sources: Sources,
+    *,
+    now: datetime | None = None,
+    token_budget: int | None = None,
+    runner: Runner | None = None,
+    telling: Telling = lambda _: None,
+) -> FleetFindings:
+    """Look at every store for a report: three passes that read only.
+
+    Parameters
+    ----------
+    sources, now, runner
+        As for :func:`memlab.fleet.survey`.
+    token_budget : int, optional
+        As for :func:`memlab.fleet.size`.
+    telling : callable
+        Returns who is told how far each pass is.
+    """
+    moment = moment_or_now(now, call="memlab.fleet.examine_fleet")
+    members = members_of(sources)
+    stores = survey(members, now=moment, runner=runner, progress=telling("survey"))
+    cohort = cohort_of(members, runner=runner, progress=telling("references"))
+    sizes = size(
+        members,
+        token_budget=token_budget,
+        cohort=cohort,
+        runner=runner,
+        progress=telling("size"),
+    )
+    weeks = _weeks(members, runner, telling("growth"))
+    return FleetFindings(moment, stores, sizes, weeks, cohort, members.repeated)
+
+
+def write_fleet_report(output: str | PathLike[str], findings: FleetFindings) -> Path:
+    """Write what was found as one self-contained HTML file.
+
+    Parameters
+    ----------
+    output : str or Path
+        The file to write; an existing one is replaced.
+    findings : FleetFindings
+        As :func:`memlab.fleet.examine_fleet` returns it.
+
+    Raises
+    ------
+    MissingExtraError
+        When the ``report`` extra is not installed.
+    """
+    return write_whole(Path(output), fleet_page(findings).encode())
+
+
+def fleet_page(findings: FleetFindings) -> str:
+    """Return the report as one HTML page."""
+    jinja2 = import_extra("jinja2", extra="report")
+    from memlab.charts.palette import DARK, LIGHT, roles
+
+    here = Path(__file__).parent
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([here, here.parent / "report"]),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    text: str = environment.get_template("fleet.html.jinja").render(
+        findings=findings,
+        facts=list(_facts(findings)),
+        sections=list(_sections(findings)),
+        lines=_lines(findings),
+        left=max(0, int(findings.stores["error"].isna().sum()) - LISTED),
+        refused=_refused(findings),
+        version=version("memlab"),
+        light=roles(LIGHT),
+        dark=roles(DARK),
+    )
+    return text
+
+
+def _weeks(members: Members, runner: Runner | None, progress: Progress | None) -> pd.DataFrame:
+    together: dict[int, list[int]] = {}
+    for outcome in outcomes_of(Dating(), members, runner=runner, progress=progress):
+        for week, counts in (outcome.value.counts if outcome.value else {}).items():
+            sums = together.setdefault(week, [0, 0])
+            together[week] = [total + one for total, one in zip(sums, counts, strict=True)]
+    numbers = sorted(together)
+    days = np.array(numbers, dtype=np.int64) * 7
+    columns = {"week": pd.to_datetime(days.astype("datetime64[D]")).tz_localize("UTC")}
+    counted = pd.DataFrame(columns)
+    counted["memories"] = np.array([together[week][0] for week in numbers], dtype=np.int64)
+    counted["prunable"] = np.array([together[week][1] for week in numbers], dtype=np.int64)
+    return counted
+
+
+def _facts(findings: FleetFindings) -> Iterator[tuple[str, str, str]]:
+    stores, sizes = findings.stores, findings.sizes
+    boot, noise = int(stores["boot_tokens"].sum()), int(stores["prunable_tokens"].sum())
+    saved = int((sizes["boot_now"] - sizes["boot_after"]).sum())
+    bad = int(stores["error"].notna().sum())
+    yield "stores", f"{len(stores):,}", f"{bad:,} could not be read" if bad else "all were read"
+    share = f"{noise / boot:.0%} of it noise" if boot else "nothing is loaded"
+    yield "tokens at start", f"{boot:,}", f"{share} (characters / 4, an estimate)"
+    yield "caps would save", f"{saved:,}", "tokens at start, of all stores together"
+    yield "space to give back", f"{space_back(findings) / 1e6:,.1f} MB", "about, after a vacuum"
+
+
+def space_back(findings: FleetFindings) -> float:
+    """Return about how many bytes the caps would free: what goes, as a share of each file."""
+    both = findings.stores.merge(
+        findings.sizes[["store", "deletes"]], on="store", validate="one_to_one"
+    )
+    share = both["deletes"] / both["memories"].where(both["memories"] > 0)
+    return float((both["bytes"] * share).fillna(0).sum())
+
+
+def _sections(findings: FleetFindings) -> Iterator[dict[str, Any]]:
+    """Yield the sections: title, words, chart, and stores to look at."""
+    from memlab.charts import plot_fleet_caps, plot_fleet_growth, plot_fleet_tokens
+
+    stores, sizes = findings.stores, findings.sizes
+    good = sizes[sizes["error"].isna()]
+    saved = good.assign(saved=good["boot_now"] - good["boot_after"])
+    most = saved[saved["saved"] > 0].sort_values("saved", ascending=False, kind="stable")
+    floor = saved[saved["floor"] * 2 > saved["boot_now"]]
+    floor = floor.sort_values("floor", ascending=False, kind="stable")
+    silent = good[good["references"] == 0]
+    yield _section(
+        "tokens", "What each store loads", plot_fleet_tokens(stores).figure, (), findings
+    )
+    yield _section(
+        "growth", "How the fleet grew", plot_fleet_growth(findings.weeks).figure, (), findings
+    )
+    yield _section(
+        "caps",
+        "Where caps help",
+        plot_fleet_caps(sizes).figure,
+        [
+            (row["store"], f"keep_recent = {row['keep_recent']:,}: {row['saved']:,} tokens fewer")
+            for row in most.head(SHOWN).to_dict("records")
+        ],
+        findings,
+    )
+    yield _section(
+        "floor",
+        "Where the floor is the problem",
+        None,
+        [
+            (row["store"], f"{row['floor']:,} of {row['boot_now']:,} tokens are load-bearing")
+            for row in floor.head(SHOWN).to_dict("records")
+        ],
+        findings,
+        f"In {len(floor):,} stores the floor is more than half of what is loaded; memlab floor "
+        "STORE shows what takes it",
+    )
+    yield _section(
+        "evidence",
+        "Stores without evidence",
+        None,
+        [
+            (row["store"], f"{row['memories']:,} memories written, no reference")
+            for row in silent.head(SHOWN).to_dict("records")
+        ],
+        findings,
+        _evidence_in_words(findings.cohort, len(silent)),
+    )
+
+
+def _evidence_in_words(cohort: Cohort, silent: int) -> str:
+    fleet = (
+        f"{cohort.references:,} references of {cohort.stores:,} other stores of the fleet and by "
+        if cohort.stores
+        else ""
+    )
+    return (
+        f"{silent:,} stores have no reference of their own and are sized by {fleet}other projects"
+    )
+
+
+def _section(
+    anchor: str,
+    title: str,
+    chart: Any,
+    named: Sequence[tuple[str, str]],
+    findings: FleetFindings,
+    words: str = "",
+) -> dict[str, Any]:
+    listed = _anchors(findings)
+    return {
+        "anchor": anchor,
+        "title": title,
+        "words": words,
+        "chart": "" if chart is None else chart._repr_html_(),
+        "stores": [(listed.get(name), for_terminal(name), said) for name, said in named],
+    }
+
+
+def _ordered(findings: FleetFindings) -> pd.DataFrame:
+    good = findings.stores[findings.stores["error"].isna()]
+    return good.sort_values("boot_tokens", ascending=False, kind="stable").head(LISTED)
+
+
+def _anchors(findings: FleetFindings) -> dict[str, str]:
+    return {name: f"s{number}" for number, name in enumerate(_ordered(findings)["store"], start=1)}
+
+
+def _lines(findings: FleetFindings) -> list[tuple[str, tuple[str, ...]]]:
+    """Return the stores that load most: an anchor and the cells of each."""
+    sizes = findings.sizes.set_index("store")
+    lines = []
+    for number, row in enumerate(_ordered(findings).to_dict("records"), start=1):
+        one = sizes.loc[row["store"]]
+        numbers = [row[name] for name in ("memories", "boot_tokens", "floor_tokens")]
+        numbers += [one["keep_recent"], one["boot_after"]]
+        cells = ["–" if pd.isna(each) else f"{each:,}" for each in numbers]
+        lines.append((f"s{number}", (for_terminal(row["store"]), *cells)))
+    return lines
+
+
+def _refused(findings: FleetFindings) -> list[tuple[str, str]]:
+    """Return the stores with an error, of survey or size, each once."""
+    both = pd.concat([findings.stores, findings.sizes])[["store", "error"]].dropna()
+    each = both.drop_duplicates("store").itertuples(index=False)
+    return [(for_terminal(store), for_terminal(error)) for store, error in each]

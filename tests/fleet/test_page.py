@@ -1,0 +1,155 @@
+"""The page on many stores: readable with ten and with a hundred thousand, whatever names are."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from fleets import NOW, agent_store, mixed_fleet
+from stores import row, write_rows
+
+from memlab.charts import plot_fleet_caps, plot_fleet_growth, plot_fleet_tokens
+from memlab.fleet import FleetFindings, Serial, examine_fleet, write_fleet_report
+from memlab.fleet.capping import SIZE_DTYPES
+from memlab.fleet.cohort import fit_cohort
+from memlab.fleet.page import LISTED, fleet_page
+from memlab.fleet.surveying import SURVEY_DTYPES
+
+
+class Seen(HTMLParser):
+    """Tags, addresses and anchors of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: set[str] = set()
+        self.anchors: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attrs:
+            if name in ("href", "src"):
+                self.links.add(value or "")
+            if name == "id":
+                self.anchors.add(value or "")
+
+
+def invented(count: int) -> FleetFindings:
+    """Findings on so many stores, as no disk here could hold them."""
+    rng = np.random.default_rng(0)
+    names = pd.Series([f"/srv/tenants/{n:06}/memory.db" for n in range(count)], dtype="str")
+    boot = np.exp(rng.normal(9, 1.5, count)).astype(int)
+    floor = (boot * rng.random(count)).astype(int)
+    error = pd.Series([None if n % 50 else "locked" for n in range(count)], dtype="str")
+    values = {
+        "memories": boot // 50 + 1, "boot_memories": boot // 50 + 1, "boot_tokens": boot,
+        "floor_tokens": floor, "prunable_tokens": boot - floor, "bytes": boot * 8,
+        "keep_recent": boot // 90, "boot_now": boot, "boot_after": np.maximum(floor, boot // 2),
+        "floor": floor, "deletes": boot // 99, "references": rng.integers(0, 3, count),
+    }  # fmt: skip
+
+    def table(dtypes: dict[str, str]) -> pd.DataFrame:
+        columns = {"store": names}
+        for name, dtype in dtypes.items():
+            series = pd.Series(values.get(name, [None] * count), dtype="object")
+            columns[name] = series.where(error.isna(), None).astype(dtype)  # type: ignore[call-overload]
+        return pd.DataFrame({**columns, "error": error})
+
+    weeks = pd.DataFrame(
+        {"week": pd.date_range("2025-01-06", periods=60, freq="7D", tz="UTC"), "memories": 500}
+    ).assign(prunable=450)
+    return FleetFindings(
+        NOW, table(SURVEY_DTYPES), table(SIZE_DTYPES), weeks, fit_cohort([]), repeated=0
+    )
+
+
+@pytest.mark.parametrize("count", [10, 1_000, 100_000])
+def test_a_page_stays_small_and_says_what_it_leaves_out(count: int) -> None:
+    page = fleet_page(invented(count))
+    assert len(page) < 1_000_000
+    seen = Seen(page)
+    listed = min(LISTED, count - -(-count // 50))
+    assert len([each for each in seen.anchors if re.fullmatch(r"s\d+", each)]) == listed
+    assert ("more; memlab fleet show --csv lists them all" in page) == (count > LISTED)
+
+
+def test_a_page_asks_for_nothing_and_every_link_leads_somewhere() -> None:
+    page = fleet_page(invented(100))
+    seen = Seen(page)
+    assert "script" not in seen.tags
+    assert {link for link in seen.links if not link.startswith("#")} == set()
+    assert {link[1:] for link in seen.links if link[1:].startswith("s")} <= seen.anchors
+    assert "url(" not in page.replace("url(#", "")
+
+
+def test_hostile_names_and_titles_are_only_text(tmp_path: Path) -> None:
+    hostile = '"><script>alert(1)</script>\x1b[31m'.replace("/", "-")
+    write_rows(tmp_path / f"{hostile}.db", [row("<img src=x>", title="<b>"), row("two")])
+    (tmp_path / "<i>bad</i>.db".replace("/", "-")).write_text("none")
+    found = examine_fleet(sorted(tmp_path.iterdir()), now=NOW, runner=Serial())
+    page = fleet_page(found)
+    seen = Seen(page)
+    assert {"script", "img", "i", "b"} & set(seen.tags) == set()
+    assert "\x1b" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_a_page_says_what_the_tables_say(tmp_path: Path) -> None:
+    names = mixed_fleet(tmp_path / "fleet")
+    found = examine_fleet([*names, names[0]], now=NOW, runner=Serial())
+    page = write_fleet_report(tmp_path / "fleet.html", found).read_text()
+    assert "<h1>14 stores</h1>" in page
+    assert "2 could not be read" in page
+    assert "1 names meant a store that was named before" in page
+    assert found.weeks["memories"].sum() == found.stores["memories"].sum()
+    assert found.weeks["prunable"].sum() == found.stores["prunable"].sum()
+
+
+def test_the_chart_of_tokens_orders_stores_and_draws_at_most_some() -> None:
+    findings = invented(5_000)
+    ax = plot_fleet_tokens(findings.stores)
+    by_name = {line.get_label(): line for line in ax.lines}
+    tokens = np.asarray(by_name["tokens at start"].get_ydata(), dtype=float)
+    assert (np.diff(tokens) <= 0).all()
+    assert tokens[0] == findings.stores["boot_tokens"].max()
+    assert 500 < len(tokens) <= 800
+    assert (np.asarray(by_name["floor"].get_ydata(), dtype=float) <= tokens).all()
+
+
+def test_the_chart_of_caps_tells_three_kinds_of_stores_apart() -> None:
+    sizes = pd.DataFrame(
+        {
+            "boot_now": [1_000, 1_000, 1_000],
+            "boot_after": [200, 1_000, 900],
+            "floor": [100, 100, 800],
+            "error": [None] * 3,
+        }
+    )
+    ax = plot_fleet_caps(sizes)
+    points = {line.get_label(): list(line.get_xydata()) for line in ax.lines}
+    assert [tuple(each) for each in points["a cap helps"]] == [(100, 900)]
+    assert [tuple(each) for each in points["no cap below what is there"]] == [(100, 900)]
+    assert [tuple(each) for each in points["the floor is the problem"]] == [(800, 200)]
+
+
+def test_the_chart_of_growth_sums_weeks() -> None:
+    weeks = invented(10).weeks
+    ax = plot_fleet_growth(weeks)
+    by_name = {line.get_label(): line for line in ax.lines}
+    assert list(by_name["all"].get_ydata()) == (500 * np.arange(1, 61)).tolist()
+    assert list(by_name["load-bearing"].get_ydata()) == (50 * np.arange(1, 61)).tolist()
+
+
+def test_charts_of_no_store_say_so() -> None:
+    findings = invented(1)
+    for ax in (plot_fleet_tokens(findings.stores), plot_fleet_caps(findings.sizes)):
+        assert [text.get_text() for text in ax.texts] == ["No store could be read"]
+    assert "within a week" in plot_fleet_growth(findings.weeks.head(1)).texts[0].get_text()
+
+
+def test_a_fleet_of_empty_stores_has_a_page(tmp_path: Path) -> None:
+    names = [agent_store(tmp_path / f"{n}.db", 0) for n in range(2)]
+    assert "<h1>2 stores</h1>" in fleet_page(examine_fleet(names, now=NOW, runner=Serial()))
