@@ -20,7 +20,7 @@ from memlab.compaction.reclaim import in_bytes, space
 from memlab.errors import MemlabError, SettingsError, UnfilledArchiveError
 from memlab.frame.loading import load
 from memlab.items import REJECTED_PATH_TAG, MemoryKind, resembles
-from memlab.sources.base import Reader, Source, archive_at, at_one_moment
+from memlab.sources.base import Examined, Reader, Source, Trouble, archive_at, at_one_moment
 from memlab.sources.opening import SourceLike, open_source, settings_of
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive import Archive, Entry
@@ -182,10 +182,18 @@ def _checks_elsewhere(source: Source, threshold: int | None) -> Iterator[Check]:
     yield _classification(frame, "with the tools of the system that wrote them")
     yield _tags(frame, source.protected)
     yield _insertion_order(frame)
+    if isinstance(source, Examined):
+        yield from (_of_trouble(each) for each in source.troubles())
     if source.archive.exists():
         yield from _guarded("archive", lambda: _archive(source))
     else:
         yield Check("archive", Status.OK, "none: no plan has taken anything out")
+
+
+def _of_trouble(trouble: Trouble) -> Check:
+    status = Status.WARN if trouble.found else Status.OK
+    advice = trouble.advice if trouble.found else ""
+    return Check(trouble.name, status, trouble.summary, advice, {"found": trouble.found})
 
 
 def _guarded(name: str, check: Callable[[], Check]) -> list[Check]:

@@ -159,7 +159,7 @@ def _table(found: "pd.DataFrame") -> Table:
 
 
 @click.command("space", short_help="Show where the bytes are.")
-@click.argument("store", type=STORE_FILE)
+@click.argument("store", type=STORE)
 @json_option
 def show_space(store: Path, as_json: bool) -> None:
     """Show where the bytes of STORE are, and how small vacuum would make it."""

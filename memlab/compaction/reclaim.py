@@ -4,18 +4,34 @@ import os
 import shutil
 import sqlite3
 import tempfile
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 from memlab.errors import StoreError
-from memlab.sources.base import Watch, unwatched
+from memlab.sources.base import Source, Watch, unwatched
 from memlab.sources.memory_items import opened_for_change
+from memlab.sources.opening import open_source
 from memlab.store.archive_place import archive_path
-from memlab.store.database import CREATE_TABLE, connect_reading, read_store, store_file
+from memlab.store.database import (
+    CREATE_TABLE,
+    check_table,
+    connect_reading,
+    read_store,
+    store_file,
+)
 from memlab.store.records import quoted
-from memlab.text import Sheet, Shown
+from memlab.text import Sheet, Shown, Table
+
+_LISTED: Final = 12
+_BY_TABLE: Final = """
+SELECT coalesce(known.tbl_name, page.name), sum(page.pgsize) FROM dbstat AS page
+LEFT JOIN sqlite_schema AS known ON known.name = page.name
+WHERE page.aggregate = 1 GROUP BY 1 ORDER BY 2 DESC, 1
+"""
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,6 +54,9 @@ class Space(Shown):
         What plans took out, in the archive beside the store.
     after_vacuum : int
         The file's size after :func:`vacuum`, at most: half-empty pages are joined as well.
+    tables : mapping of str to int
+        What each table takes with its indexes, of a database with others than memories; empty where
+        SQLite was built without what counts it.
     """
 
     store: str
@@ -47,8 +66,9 @@ class Space(Shown):
     free: int
     archive: int
     after_vacuum: int
+    tables: Mapping[str, int] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, str | int]:
+    def to_dict(self) -> dict[str, object]:
         """Return the fields as JSON values."""
         return asdict(self)
 
@@ -56,7 +76,11 @@ class Space(Shown):
         """Return what is printed."""
         sizes = {name: size for name, size in asdict(self).items() if isinstance(size, int)}
         facts = [(name.replace("_", " "), in_bytes(size)) for name, size in sizes.items()]
-        return Sheet(f"room on the disk for {self.store}", facts)
+        rows = [(name, in_bytes(size)) for name, size in self.tables.items()]
+        hidden = len(rows) - _LISTED
+        remark = f"and {hidden:,} smaller ones" if hidden > 0 else ""
+        tables = [Table("by table", ("table", "room"), rows[:_LISTED], remark)] if rows else []
+        return Sheet(f"room on the disk for {self.store}", facts, tables)
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,8 +133,13 @@ def space(path: str | Path) -> Space:
     StoreError
         When it cannot be read.
     """
-    file = store_file(path).resolve()
-    page, pages, free = read_store(file, _pages_at)
+    source = open_source(path)
+    if source.like is not None and source.like.is_dir():
+        return _space_of_folder(source.like, source.archive)
+    own = source.scheme == "file"
+    file = store_file(path if own else str(source.like)).resolve()
+    check = check_table if own else _anything
+    page, pages, free = read_store(file, _pages_at, check=check)
     return Space(
         store=str(file),
         file=file.stat().st_size,
@@ -119,6 +148,7 @@ def space(path: str | Path) -> Space:
         free=page * free,
         archive=_size(archive_path(file)),
         after_vacuum=page * (pages - free),
+        tables={} if own else read_store(file, _tables_at, check=_anything),
     )
 
 
@@ -164,6 +194,7 @@ def checked_for_vacuum(path: str | Path) -> Space:
     StoreError
         As :func:`vacuum` does.
     """
+    _check_is_ours(open_source(path))
     found = space(path)
     _check_room(found)
     _check_positions_stay()
@@ -192,6 +223,39 @@ def _pages_at(uri: str) -> tuple[int, int, int]:
             for name in ("page_size", "page_count", "freelist_count")
         )
     return page, pages, free
+
+
+def _anything(connection: sqlite3.Connection, path: Path) -> None:
+    """Take any database: its bytes are looked at, not what they mean."""
+
+
+def _tables_at(uri: str) -> dict[str, int]:
+    """Return the bytes of each table with its indexes, the largest first."""
+    with closing(connect_reading(uri)) as connection:
+        try:
+            return dict(connection.execute(_BY_TABLE).fetchall())
+        except sqlite3.OperationalError:  # a build without the table dbstat
+            return {}
+
+
+def _space_of_folder(folder: Path, archive: Path) -> Space:
+    """Return the room that the files of a folder take; a file that goes leaves none behind."""
+    size = sum(_size(each) for each in folder.iterdir() if each.is_file())
+    return Space(str(folder), size, 0, size, 0, _size(archive), size)
+
+
+def _check_is_ours(source: Source) -> None:
+    """Refuse what is no store of an agent's in a file of its own."""
+    if source.like is not None and source.like.is_dir():
+        raise StoreError(
+            f"{source.name} is a folder of files, and a file that goes gives its room back at "
+            "once: there is nothing to vacuum"
+        )
+    if source.scheme != "file":
+        raise StoreError(
+            f"{source.name} is another system's database, and memlab rewrites none: end that "
+            f"system, then sqlite3 {source.like} VACUUM; memlab space shows what takes the room"
+        )
 
 
 def _size(path: Path) -> int:

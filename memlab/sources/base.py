@@ -315,6 +315,34 @@ class Telling(Protocol):
         ...
 
 
+class Trouble(NamedTuple):
+    """Something about a store that its owner could mend.
+
+    Attributes
+    ----------
+    name : str
+        What was looked at, in a word.
+    found : int
+        How many memories or lines it is about; 0 when all is well.
+    summary, advice : str
+        What was found, and what to do.
+    """
+
+    name: str
+    found: int
+    summary: str
+    advice: str
+
+
+@runtime_checkable
+class Examined(Protocol):
+    """A source that knows what can be wrong with a store of its kind."""
+
+    def troubles(self) -> Sequence[Trouble]:
+        """Return what was looked at, found or not."""
+        ...
+
+
 @runtime_checkable
 class Adjustable(Protocol):
     """A source of which a person can choose more than its protected tags."""

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 
 from memlab.moments import moment_of
 from memlab.settings import Settings
-from memlab.sources.base import Watch, place_of, unwatched
+from memlab.sources.base import Trouble, Watch, place_of, unwatched
 from memlab.sources.claude_facts import IndexFacts, counted, sizes, unread
 from memlab.sources.folder import FileCopy
 from memlab.sources.folder_journal import Index
@@ -108,6 +108,10 @@ class ClaudeCode(FolderSource):
 
         return again_if_changed(look)
 
+    def troubles(self) -> list[Trouble]:
+        """Return what can be wrong with front matter and index."""
+        return self.about().troubles()
+
 
 class ClaudeFolder:
     """What a folder of Claude Code's memory is like.
@@ -176,7 +180,8 @@ class ClaudeFolder:
             "body": _readable(text[head.text_at :].strip()),
             "tags_json": json.dumps([_readable(kind)] if kind else [], ensure_ascii=False),
             "evidence_refs_json": json.dumps(found.place["links"], ensure_ascii=False),
-            "source_task_ref": head.fields.get("originSessionId") or None,
+            # Sessions run side by side: one that writes again has not come back to what it wrote.
+            "thread_id": head.fields.get("originSessionId") or None,
             "authored_by": "claude-code",
             "created_at": found.place["created_at"],
             "confidence": 1.0,

@@ -4,12 +4,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from memlab.sources.base import Trouble
 from memlab.sources.load_rule import LoadRule, State, units_of
 from memlab.sources.memory_index import INDEX
 from memlab.text import Sheet, Shown, Table
 
 LISTED = 10
 """Lines of a list that are shown."""
+_NAMED = 3
+"""Names that a sentence ends with."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,6 +69,36 @@ class IndexFacts(Shown):
     not_read: tuple[str, ...]
     pending: bool
 
+    def troubles(self) -> list[Trouble]:
+        """Return what a person could mend: front matter, lines without a file, lines that are cut.
+
+        A file that no line names is none: many are found by a search or by another file.
+        """
+        broken = [f"{name} ({why})" for name, why in sorted(self.broken.items())]
+        dangling = [f"line {number}: {target}" for number, target in self.dangling]
+        return [
+            Trouble(
+                "front_matter",
+                len(broken),
+                f"{len(broken):,} of {self.files:,} files have front matter that is no YAML and "
+                f"was read line by line{_some(broken)}",
+                "put a value that holds a colon or a bracket in quotes",
+            ),
+            Trouble(
+                "index_links",
+                len(dangling),
+                f"{len(dangling):,} links of {INDEX} lead to no file{_some(dangling)}",
+                f"take them out of {INDEX}, or write the files",
+            ),
+            Trouble(
+                "index_cut",
+                len(self.cut_files),
+                f"{len(self.cut_files):,} of {self.named:,} named files stand below what is "
+                f"loaded{_some(self.cut_files)}",
+                f"move lines up, or take some out: memlab show {self.folder} lists them",
+            ),
+        ]
+
     def sheet(self) -> Sheet:
         """Return the facts as a page."""
         dated = ", ".join(f"{count:,} by {how}" for how, count in sorted(self.dated.items()))
@@ -112,6 +145,12 @@ def sizes(loaded: str, whole: str, states: Sequence[State]) -> dict[str, int]:
         "units": units_of(whole),
         "loaded_units": units_of(loaded),
     }
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the first of some names, for the end of a sentence."""
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return f": {', '.join(names[:_NAMED])}{more}" if names else ""
 
 
 def _table(heading: str, header: tuple[str, ...], rows: Sequence[tuple[str | int, ...]]) -> Table:

@@ -13,6 +13,7 @@ from stores import run_sql
 
 import memlab
 from memlab.cli import main
+from memlab.compaction.reclaim import space, vacuum
 from memlab.errors import ChangedWhileReadError, MemlabError, StoreError, UnsafeDeletionError
 from memlab.sources.base import Key
 from memlab.sources.claude_mem import ClaudeMem
@@ -264,3 +265,17 @@ def test_reading_waits_for_nobody_and_stands_in_nobodys_way(file: Path) -> None:
         assert len(memlab.load(file)) == 5
         owner.execute("COMMIT")
         assert len(memlab.load(file)) == 6
+
+
+def test_space_says_which_tables_take_the_room_and_vacuum_leaves_them_be(file: Path) -> None:
+    made = session("s1", "web", 3)
+    made["prompts"] = [f"a prompt {number} " + "x" * 4000 for number in range(200)]
+    write_claude_mem(file, [made])
+    found = space(file)
+    assert next(iter(found.tables)).startswith("user_prompts")
+    assert sum(found.tables.values()) <= found.file
+    assert found.tables["user_prompts"] > 200 * 4000 > found.tables["observations"]
+    before = file.read_bytes()
+    with pytest.raises(StoreError, match="another system's database, and memlab rewrites none"):
+        vacuum(file)
+    assert file.read_bytes() == before

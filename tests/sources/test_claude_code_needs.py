@@ -1,0 +1,142 @@
+"""What counts as a later need in a folder of Claude Code's memory, where the answer is known."""
+
+import random
+import re
+from collections import Counter
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from claude_store import (
+    at,
+    call,
+    memory,
+    project_folder,
+    write_index,
+    write_memory,
+    write_transcript,
+)
+from click.testing import CliRunner
+
+import memlab
+from memlab.cli import main
+from memlab.compaction.reclaim import space, vacuum
+from memlab.doctor import Status, diagnose
+from memlab.errors import StoreError
+from memlab.evidence.references import count_references
+from memlab.sizing import prepare_sizing
+from memlab.sizing.backtest import backtest_table
+
+MEMORIES = 500
+SESSIONS = 200
+RANKS = (1, 2, 3, 4, 5, 6, 7, 38, 39, 40)
+"""Age ranks of the memories that a session reads: the newest 7 serve 70 %, the newest 39 90 %."""
+
+
+def test_sessions_that_ran_side_by_side_are_no_later_needs(tmp_path: Path) -> None:
+    folder = project_folder(tmp_path)
+    for number in range(33):
+        name, moment = f"m{number:02}", at(number)
+        text = memory(name, style="modified", session=f"s{number % 3}", modified=moment)
+        write_memory(folder, f"{name}.md", text, moment)
+    write_index(folder, [f"- [m{n:02}](m{n:02}.md)" for n in range(33)])
+    frame = memlab.load(folder)
+    assert frame["thread_id"].nunique() == 3
+    assert count_references(frame)["counted"].sum() == 0
+
+
+def world(home: Path) -> tuple[Path, Counter[int]]:
+    """A folder and transcripts of 200 sessions: 500 memories, and reads at ranks that are known.
+
+    Each session writes two or three memories. Once 40 are there each first reads ten: those that
+    have the ranks wanted then, in some order. No session reads what it wrote.
+    """
+    folder, rng, ranks = project_folder(home), random.Random(12), Counter[int]()
+    project, names = folder.parent, list[str]()
+    for session in range(SESSIONS):
+        moment, number, lines = at(session * 12), 0, list[str]()
+        if len(names) >= max(RANKS):
+            for rank in rng.sample(RANKS, len(RANKS)):
+                number, ranks[rank] = number + 1, ranks[rank] + 1
+                path = folder / names[-rank]
+                lines += call(
+                    "Read", path, moment + timedelta(minutes=number), f"s{session}", number
+                )
+        for _ in range(2 + session % 2):
+            number += 1
+            name, written = f"m{len(names):03}.md", moment + timedelta(hours=1, minutes=number)
+            names.append(name)
+            write_memory(folder, name, memory(name[:-3], style="type"))
+            lines += call("Write", folder / name, written, f"s{session}", number)
+        write_transcript(project, f"s{session}", lines)
+    write_index(folder, [f"- [{name[:-3]}]({name}) — about it" for name in names])
+    assert len(names) == MEMORIES
+    return folder, ranks
+
+
+def test_five_hundred_memories_and_two_hundred_sessions_give_the_answer_they_were_made_with(
+    tmp_path: Path,
+) -> None:
+    folder, ranks = world(tmp_path)
+    found = memlab.harvest_reads(folder, tmp_path / "reads.jsonl")
+    assert found.reads == sum(ranks.values()) > 1_500
+    frame, log = memlab.load(folder), memlab.read_access_log(found.log)
+    assert frame["memory_id"].tolist() == [f"m{number:03}.md" for number in range(MEMORIES)]
+    references = memlab.find_references(frame, log)
+    places = dict(zip(frame["position"], range(MEMORIES), strict=True))
+    next_place = {position: place for place, position in enumerate(frame["position"])}
+    measured = Counter(
+        next_place.get(reference.at_position, MEMORIES) - places[reference.target_position]
+        for reference in references.itertuples()
+    )
+    assert measured == ranks
+    cuts = backtest_table(prepare_sizing(frame, references).cuts, 0.9)
+    assert cuts["needed"].tolist() == [39] * len(cuts)
+    assert len(cuts) >= 4
+
+
+def test_size_of_that_folder_finds_the_cap_that_it_was_made_with(tmp_path: Path) -> None:
+    folder, _ = world(tmp_path)
+    log = str(tmp_path / "reads.jsonl")
+    assert CliRunner().invoke(main, ["harvest", str(folder), "-o", log]).exit_code == 0
+    run = CliRunner().invoke(main, ["size", str(folder), "--log", log, "--target", "0.9"])
+    assert run.exit_code == 0, run.output
+    assert run.output.count("needed 39, served 100.0%") == 4
+    low, high = re.findall(r"cap needed +(\d+) to (\d+)", run.output)[0]
+    assert int(low) <= 39 <= int(high)  # its upper limit is for a store twice as long
+
+
+def test_doctor_names_front_matter_links_and_lines_that_could_be_mended(tmp_path: Path) -> None:
+    folder = project_folder(tmp_path)
+    write_memory(folder, "a.md", memory("a", style="broken"))
+    write_memory(folder, "b.md", memory("b"))
+    write_memory(folder, "c.md", memory("c"))
+    lines = ["- [a](a.md)", "- [gone](gone.md)", *["filler"] * 200, "- [b](b.md)"]
+    write_index(folder, lines)
+    checks = {check.name: check for check in diagnose(folder).checks}
+    assert checks["front_matter"].summary.startswith("1 of 3 files have front matter that is no")
+    assert "a.md" in checks["front_matter"].summary
+    assert checks["index_links"].summary.endswith("line 2: gone.md")
+    assert checks["index_cut"].counts == {"found": 1}
+    assert all(
+        checks[name].status is Status.WARN and checks[name].advice
+        for name in ("front_matter", "index_links", "index_cut")
+    )
+    write_memory(folder, "a.md", memory("a"))
+    write_index(folder, ["- [a](a.md)"])
+    assert diagnose(folder).status is Status.OK
+
+
+def test_the_room_of_a_folder_is_its_files_and_there_is_nothing_to_vacuum(tmp_path: Path) -> None:
+    folder = project_folder(tmp_path)
+    write_memory(folder, "a.md", "x" * 1000)
+    write_index(folder, ["- [a](a.md)"])
+    found = space(folder)
+    assert found.file == found.after_vacuum == 1000 + len("- [a](a.md)\n")
+    assert (found.wal, found.free, found.archive) == (0, 0, 0)
+    with pytest.raises(StoreError, match=r"is a folder of files.*nothing to vacuum"):
+        vacuum(folder)
+    run = CliRunner().invoke(main, ["space", str(folder)])
+    assert run.exit_code == 0, run.output
+    assert "room on the disk" in run.output
+    assert CliRunner().invoke(main, ["vacuum", str(folder)]).exit_code == 2
