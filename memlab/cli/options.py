@@ -30,11 +30,13 @@ class Store(click.Path):
 class StoreFile(Store):
     """A path alone: what a command does is only done to a file."""
 
+    takes_folders = False
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path; a server or a folder is refused, with what to use instead."""
         found = super().convert(value, param, ctx)
         place = "a folder" if isinstance(found, Path) else "on a server"
-        if not isinstance(found, Path) or names_a_folder(found):
+        if not isinstance(found, Path) or (names_a_folder(found) and not self.takes_folders):
             self.fail(
                 f"{found} is {place}, and this is done with one SQLite file: use memlab show, "
                 "size, compare or doctor, or memlab lab",
@@ -54,6 +56,13 @@ def names_a_folder(path: Path) -> bool:
     return isinstance(open_source(path), FolderSource)
 
 
+class StoreOnDisk(StoreFile):
+    """A path of a file or a folder."""
+
+    takes_folders = True
+
+
+STORE_ON_DISK = StoreOnDisk(path_type=Path, readable=False)
 STORE_FILE = StoreFile(path_type=Path, readable=False)
 STORE = Store(path_type=Path, readable=False)
 """Whether it can be read is for the reader to say, with what to do."""

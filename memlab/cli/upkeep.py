@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from memlab.cli.options import STORE, STORE_FILE, json_option
+from memlab.cli.options import STORE, STORE_FILE, STORE_ON_DISK, json_option
 from memlab.cli.output import print_json, print_lines
 from memlab.text import Sheet, Table, as_text
 
@@ -159,7 +159,7 @@ def _table(found: "pd.DataFrame") -> Table:
 
 
 @click.command("space", short_help="Show where the bytes are.")
-@click.argument("store", type=STORE)
+@click.argument("store", type=STORE_ON_DISK)
 @json_option
 def show_space(store: Path, as_json: bool) -> None:
     """Show where the bytes of STORE are, and how small vacuum would make it."""

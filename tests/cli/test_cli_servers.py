@@ -64,7 +64,7 @@ def test_what_is_done_with_files_alone_says_so(command: str) -> None:
     assert SECRET not in refused.output
 
 
-@pytest.mark.parametrize("command", ["space", "vacuum"])
+@pytest.mark.parametrize("command", ["vacuum"])
 def test_what_is_done_with_files_is_not_done_with_folders(command: str, tmp_path: Path) -> None:
     (tmp_path / "index.json").write_text("[]")
     refused = run(command, f"odek:{tmp_path}")
