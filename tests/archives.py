@@ -1,17 +1,23 @@
-"""Archives as a process leaves them that was stopped."""
+"""Plans of a store, and archives as a process leaves them that was stopped."""
 
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
+from memlab.compaction.planning import plan
 from memlab.compaction.plans import Plan
+from memlab.policies import KeepRecent
 from memlab.store.archive import Apply, Archived
 from memlab.store.archive_file import create_archive
 from memlab.store.archive_place import place_beside
 from memlab.store.records import layout_of, records_at
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def planned(store: Path, keep: int = 4) -> Plan:
+    return plan(store, KeepRecent(keep), now=NOON)
 
 
 def leave_unfinished(store: Path, made: Plan) -> None:

@@ -1,4 +1,4 @@
-"""Plans and receipts as data: written, read, named, shown."""
+"""Plans as data: written, read, named, shown."""
 
 import json
 import pickle
@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memlab.compaction.plans import Group, KeptMemory, Plan, PlannedMemory
-from memlab.compaction.receipts import Receipt
 from memlab.compaction.wire import as_data
 from memlab.compaction.words import in_words
 from memlab.errors import PlanError
-from memlab.items import Size
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOSTILE = "\x1b[31m<script>alert(1)</script>\u202e\0&'\""
@@ -37,20 +35,6 @@ PLANS = st.builds(
     groups=st.lists(GROUPS, max_size=4).map(tuple),
     memories=st.lists(PLANNED, max_size=25).map(tuple),
     kept=st.lists(KEPT, max_size=4).map(tuple),
-)
-SIZES = st.builds(Size, COUNT, COUNT)
-RECEIPTS = st.builds(
-    Receipt,
-    digest=TEXT,
-    store=TEXT,
-    archive=st.none() | TEXT,
-    policy=st.dictionaries(TEXT, SETTINGS, max_size=3),
-    made_at=MOMENTS,
-    applied_at=MOMENTS,
-    deleted=COUNT,
-    boot_before=SIZES,
-    boot_after=SIZES,
-    token_rule=TEXT,
 )
 
 
@@ -78,21 +62,6 @@ def plan_of(*memories: PlannedMemory) -> Plan:
     )
 
 
-def receipt_of(plan: Plan) -> Receipt:
-    return Receipt(
-        digest=plan.digest,
-        store="/srv/my memory.db",
-        archive="/srv/my memory.db.archive.db",
-        policy=plan.policy,
-        made_at=NOON,
-        applied_at=NOON,
-        deleted=len(plan.memories),
-        boot_before=plan.boot_before,
-        boot_after=plan.boot_after,
-        token_rule=plan.token_rule,
-    )
-
-
 class TestJson:
     @given(plan=PLANS)
     def test_a_plan_comes_back_as_it_was_written(self, plan: Plan) -> None:
@@ -100,10 +69,6 @@ class TestJson:
         assert again == plan
         assert again.digest == plan.digest
         assert again.to_json() == plan.to_json()
-
-    @given(receipt=RECEIPTS)
-    def test_a_receipt_comes_back_as_it_was_written(self, receipt: Receipt) -> None:
-        assert Receipt.from_json(receipt.to_json()) == receipt
 
     @given(plan=PLANS)
     def test_plans_pickle(self, plan: Plan) -> None:
@@ -157,10 +122,9 @@ class TestNames:
         with pytest.raises(FrozenInstanceError):
             plan_of().store = "elsewhere"  # type: ignore[misc]
 
-    def test_plans_and_receipts_can_be_members_of_a_set(self) -> None:
+    def test_plans_can_be_members_of_a_set(self) -> None:
         plan = plan_of(planned(1))
         assert len({plan, plan_of(planned(1)), plan_of(planned(2))}) == 2
-        assert len({receipt_of(plan), receipt_of(plan)}) == 1
 
 
 class TestReadingBadFiles:
@@ -207,10 +171,6 @@ class TestReadingBadFiles:
         with pytest.raises(PlanError, match="edited after it was made"):
             Plan.from_json(text.replace('"e2"', '"decision-1"'))
 
-    def test_a_receipt_without_its_fields_is_refused(self) -> None:
-        with pytest.raises(PlanError, match="this is not a whole receipt: 'digest'"):
-            Receipt.from_json('{"memlab_receipt": 2}')
-
 
 class TestShowing:
     def test_a_plan_prints_what_a_reviewer_asks(self) -> None:
@@ -256,28 +216,16 @@ class TestShowing:
         assert "e996 " in text
         assert "e6 " not in text
 
-    def test_a_receipt_prints_how_to_take_it_back(self) -> None:
-        receipt = receipt_of(plan_of(planned(1)))
-        assert receipt.undo == f"memlab restore '/srv/my memory.db' {receipt.digest[:12]}"
-        assert f"undo          {receipt.undo}" in str(receipt)
-        assert "deleted       1 memory" in str(receipt)
-
-    def test_a_receipt_for_nothing_offers_no_way_back(self) -> None:
-        text = str(replace(receipt_of(plan_of()), archive=None))
-        assert "none: there was nothing to delete" in text
-        assert "undo" not in text
-
     @pytest.mark.parametrize("field", ["memory_id", "title", "reason", "kind", "created_at"])
     def test_hostile_text_steers_neither_terminal_nor_page(self, field: str) -> None:
         plan = plan_of(planned(1, **{field: HOSTILE}))
         plan = replace(
             plan, store=HOSTILE, token_rule=HOSTILE, policy={"policy": HOSTILE, HOSTILE: HOSTILE}
         )
-        for shown in (plan, receipt_of(plan), replace(receipt_of(plan), store=HOSTILE)):
-            assert all(char.isprintable() or char == "\n" for char in str(shown))
-            page = shown._repr_html_()
-            assert "<script" not in page
-            assert all(char.isprintable() for char in page)
+        assert all(char.isprintable() or char == "\n" for char in str(plan))
+        page = plan._repr_html_()
+        assert "<script" not in page
+        assert all(char.isprintable() for char in page)
 
     def test_ten_megabytes_of_one_character_print_as_a_line(self) -> None:
         plan = plan_of(planned(1, memory_id="x" * 10_000_000))

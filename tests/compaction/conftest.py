@@ -1,0 +1,13 @@
+"""The store that most tests of compaction begin with."""
+
+from pathlib import Path
+
+import pytest
+from stores import episodes, row, write_rows
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Two load-bearing rows, a superseded one, and ten episodes."""
+    floor = [row("d1", "semantic"), row("s1", "procedural"), row("old", superseded_by="e1")]
+    return write_rows(tmp_path / "memory.db", [*floor, *episodes(10)])
