@@ -17,6 +17,7 @@ from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
 
 import memlab
 from memlab.cli import main
+from memlab.settings import FILE, read_settings
 
 collect_ignore = ["notebooks"]  # a link, so that the site shows them
 
@@ -48,6 +49,13 @@ def run_commands(example: Example) -> str | None:
     return None
 
 
+def read_toml(example: Example) -> None:
+    """Read a block of settings as a file of them."""
+    with TemporaryDirectory() as folder:
+        Path(folder, FILE).write_text(example.parsed)
+        assert read_settings(Path(folder), "memory.db").policy
+
+
 def same(shown: str, printed: str) -> bool:
     """Whether an output is the one shown, an ellipsis standing for any text."""
     wanted, got = (
@@ -57,7 +65,11 @@ def same(shown: str, printed: str) -> bool:
 
 
 pytest_collect_file = Sybil(
-    parsers=[PythonCodeBlockParser(), CodeBlockParser("console", run_commands)],
+    parsers=[
+        PythonCodeBlockParser(),
+        CodeBlockParser("console", run_commands),
+        CodeBlockParser("toml", read_toml),
+    ],
     patterns=["*.md", "**/*.md"],
     setup=begin,
     teardown=end,
