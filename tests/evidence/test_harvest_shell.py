@@ -15,6 +15,10 @@ def uses(command: str, verb: str, cwd: str | None = "/w") -> list[str]:
     ("command", "shown"),
     [
         ("cat a.md", ["/w/a.md"]),
+        ("bash -c 'cd /m && cat a.md'; sh -euo pipefail -c 'cat b.md'", ["/m/a.md", "/w/b.md"]),
+        ("timeout -k 3 5s cat a.md; nice -n 5 cat b.md", ["/w/a.md", "/w/b.md"]),
+        ("sudo -u me cat a.md; env -u X A=1 cat b.md", ["/w/a.md", "/w/b.md"]),
+        ("time -p cat a.md; stdbuf -oL cat b.md", ["/w/a.md", "/w/b.md"]),
         ("cat /m/a.md /m/b.md", ["/m/a.md", "/m/b.md"]),
         ("cat a.md | head -5 2>/dev/null", ["/w/a.md"]),
         ("cd /m && cat a.md; cat b.md", ["/m/a.md", "/m/b.md"]),
@@ -55,6 +59,7 @@ def test_a_file_that_is_named_is_shown(command: str, shown: list[str] | None) ->
 @pytest.mark.parametrize(
     "command",
     [
+        "bash a.md; bash -c 'cat $1' x a.md; bash -c 'cat a.md' > log; sudo; timeout 5; bash -c",
         "ls a.md; wc -l a.md; stat a.md; less a.md; python -c 'open(\"a.md\")'",
         "echo 'cat a.md'; echo cat a.md; printf %s \"cat a.md\"",
         "git commit -m 'x; cat a.md' && true",
@@ -65,7 +70,7 @@ def test_a_file_that_is_named_is_shown(command: str, shown: list[str] | None) ->
         'for f in a.md; do cat "$f"; done',
         "# cat a.md",
         "cat <<EOF\ncat a.md\nEOF",
-        "bash -c 'cat a.md'; ssh host cat a.md; xargs cat < a.md",
+        "ssh host cat a.md; xargs cat < a.md; bash < a.md",
         "catalog a.md; mycat a.md",
         "grep -r foo . ; grep foo a.md b.md",
         "true || cat a.md",
@@ -113,7 +118,16 @@ def test_any_text_is_read_to_its_end(text: str, command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["(" * 5000, "$(" * 5000, "'" * 9999, "a;" * 9999, "<<E " * 999, "a && " * 9999]
+    "text",
+    [
+        "bash -c '" * 999,
+        "(" * 5000,
+        "$(" * 5000,
+        "'" * 9999,
+        "a;" * 9999,
+        "<<E " * 999,
+        "a && " * 9999,
+    ],
 )
 def test_a_hostile_script_is_read_to_its_end(text: str) -> None:
     assert uses(f"{text}\ncat a.md", "read") in ([], ["/w/a.md"])

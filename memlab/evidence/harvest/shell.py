@@ -69,7 +69,21 @@ _READERS: Final = {
 }
 _SEARCHERS: Final = frozenset({"grep", "egrep", "fgrep", "rg"})
 _WRITERS: Final = frozenset({"tee", "rm", "mv", "truncate", "unlink", "shred"})
-_PREFIXES: Final = frozenset({"sudo", "command", "builtin", "env", "time", "nohup", "exec"})
+_PREFIXES: Final = {
+    "sudo": _Options("ugpCDhRTU", ("--user", "--group", "--chdir")),
+    "command": _Options(),
+    "builtin": _Options(),
+    "env": _Options("uC", ("--unset", "--chdir")),
+    "time": _Options("fo"),
+    "nohup": _Options(),
+    "exec": _Options("a"),
+    "timeout": _Options("ks", ("--kill-after", "--signal"), has_pattern=True),
+    "nice": _Options("n", ("--adjustment",)),
+    "stdbuf": _Options("ioe", ("--input", "--output", "--error")),
+}
+"""Commands that run the command after them; of `timeout` a first argument stands before it."""
+_SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
+_COMMAND_STRING: Final = re.compile(r"-[a-z]*c[a-z]*")
 _DEEPEST: Final = 50
 _LONGEST: Final = 2**16
 _SEEN: Final = frozenset({"/dev/stdout", "/dev/stderr", "/dev/tty"})
@@ -105,9 +119,14 @@ def file_uses(command: str, cwd: str | None) -> Iterator[Use]:
     Use
         With an absolute path, or one that begins with ``~``. A path may stand several times.
     """
+    yield from _uses(command, cwd, inside=False)
+
+
+def _uses(command: str, cwd: str | None, *, inside: bool) -> Iterator[Use]:
+    """Yield the files that a script names; of what it hands to a shell, one level of scripts."""
     if len(command) <= _LONGEST:
         with suppress(UnfinishedError, _TooDeepError):
-            uses, _ = _Script(tokens_of(command)).sequence(cwd, frozenset())
+            uses, _ = _Script(tokens_of(command), inside=inside).sequence(cwd, frozenset())
             yield from uses
 
 
@@ -118,8 +137,10 @@ class _TooDeepError(ValueError):
 class _Script:
     """Reads a script's commands from its words; what is wrong with it is passed over."""
 
-    def __init__(self, tokens: list[Token]) -> None:
+    def __init__(self, tokens: list[Token], *, inside: bool) -> None:
         self._tokens = tokens
+        self._inside = inside
+        """Whether another script hands this one to a shell."""
         self._at = 0
         self._depth = 0
 
@@ -210,6 +231,8 @@ class _Script:
             return self._unseen(cwd)
         name, arguments = _name_and_words(words)
         uses = [*redirects.writes, *_of_command(name, arguments, cwd)]
+        if name in _SHELLS and not self._inside and (script := _command_string(arguments)):
+            uses += _uses(script, cwd, inside=True)
         if name in _READERS:
             uses += [Use(path, "read") for path in redirects.inputs]
         kept = [use for use in uses if redirects.shown or use.verb == "write"]
@@ -328,16 +351,33 @@ def _option(options: _Options, text: str) -> tuple[str, bool]:
     return text, False
 
 
+def _command_string(words: Sequence[Token]) -> str | None:
+    """Return the script that ``-c`` hands to a shell, where it is known."""
+    rest = iter(words)
+    for word in rest:
+        if not word.text.startswith("-"):
+            break
+        if _COMMAND_STRING.fullmatch(word.text):
+            script = next(rest, None)
+            return script.text if script is not None and script.exact else None
+        if word.text.endswith("o"):  # -o pipefail
+            next(rest, None)
+    return None
+
+
 def _name_and_words(words: list[Token]) -> tuple[str, list[Token]]:
     """Return a command's name without its folder, and its arguments."""
     at = 0
+    while at < len(words) and words[at].text.startswith("-"):  # of the keyword time
+        at += 1
     while at < len(words) and _ASSIGNMENT.match(words[at].text):
         at += 1
-    while at < len(words) and words[at].text in _PREFIXES:
+    while at < len(words) and (options := _PREFIXES.get(words[at].text)) is not None:
         at += 1
         while at < len(words) and (words[at].text.startswith("-") or "=" in words[at].text):
-            at += 1
-    if at == len(words) or not words[at].exact:
+            at += 1 + _option(options, words[at].text)[1]
+        at += options.has_pattern
+    if at >= len(words) or not words[at].exact:
         return "", []
     return words[at].text.rpartition("/")[2], words[at + 1 :]
 
