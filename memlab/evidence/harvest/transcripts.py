@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from re import IGNORECASE
+from re import IGNORECASE, MULTILINE
 from re import compile as pattern
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -29,8 +29,12 @@ WITHOUT_TIME: Final = "calls without a time"
 COPIES: Final = "copies of a read that is counted"
 
 _SUCCESS: Final = ""
+_SHELL: Final = "Bash"
 _RESULT_OF: Final = pattern(rb'"tool_use_id"\s*:\s*"([^"\\]+)"')
 _UNCHANGED: Final = pattern(r"(wasted call\W+)?file unchanged since", IGNORECASE)
+_NOT_THERE: Final = pattern(
+    r"""^\w+: (?:[^\n]*[/ '"])?([^/\n'"]+?)['"]?: No such file""", MULTILINE
+)
 _A_DAY: Final = 86_400.0
 _DEEPEST: Final = 12
 
@@ -163,6 +167,11 @@ def seen_in(root: Path, look: Look, found: Found, progress: Progress) -> list[Se
     for file in lines.files:
         for line in lines.objects(file, scan.wants):
             scan.take(file, line)
+    if scan.waits:  # a copy may begin in between: with a result whose call stands in a later file
+        again = LineReader(lines.files, unheard, Counter())
+        for file in again.files:
+            for line in again.objects(file, scan.answers):
+                scan.take_results(line)
     found.files, found.bytes = len(lines.files), lines.total
     return sorted(scan.happened(), key=lambda one: one.at)
 
@@ -175,19 +184,30 @@ class _Scan:
         self._found = found
         self._calls: dict[tuple[str, str, bool, str], _Call] = {}
         self._outcomes: dict[str, str] = {}
+        self._missing: dict[str, set[str]] = {}
+        """By call: the files that a shell did not find, by their names."""
         self._open: set[bytes] = set()
         """Calls whose result has not been seen yet."""
 
+    @property
+    def waits(self) -> bool:
+        """Whether there are calls whose result has not been seen."""
+        return bool(self._open)
+
     def wants(self, line: bytes) -> bool:
         """Whether a line holds a call that matters, or the result of one."""
+        return self.answers(line) or self._look.concerns(line)
+
+    def answers(self, line: bytes) -> bool:
+        """Whether a line holds the result of a call that waits for one."""
         if self._open and b"tool_use_id" in line:
             for match in _RESULT_OF.finditer(line):
                 if match[1] in self._open:
                     return True
-        return self._look.concerns(line)
+        return False
 
-    def take(self, file: Path, line: dict[str, Any]) -> None:
-        """Take in the calls and the results of a line."""
+    def take_results(self, line: dict[str, Any]) -> None:
+        """Take in the results of a line."""
         results = [
             block
             for block in map(mapping, sequence(mapping(line.get("message")).get("content")))
@@ -196,8 +216,14 @@ class _Scan:
         for block in results:
             call = text(block.get("tool_use_id"))
             if call.encode() in self._open:
-                self._outcomes[call] = _outcome(block, line if len(results) == 1 else {})
+                details = line if len(results) == 1 else {}
+                self._outcomes[call] = _outcome(block, details)
+                self._missing[call] = _missing(block, details)
                 self._open.discard(call.encode())
+
+    def take(self, file: Path, line: dict[str, Any]) -> None:
+        """Take in the calls and the results of a line."""
+        self.take_results(line)
         for touch in self._look.touches(line):
             key = (touch.call, touch.memory_id, touch.writes, touch.place)
             if key not in self._calls:
@@ -213,6 +239,8 @@ class _Scan:
             outcome = _SUCCESS
             if call.touch.needs_result:
                 outcome = self._outcomes.get(call.touch.call, WITHOUT_RESULT)
+            if outcome == _SUCCESS and self._was_not_there(call.touch):
+                outcome = FAILED
             if outcome == _SUCCESS and call.at is None:
                 outcome = WITHOUT_TIME
             if outcome == _SUCCESS and call.at is not None:
@@ -221,6 +249,10 @@ class _Scan:
                     left_out[COPIES] += len(call.sightings) - 1
             elif not call.touch.writes:
                 left_out[outcome] += 1
+
+    def _was_not_there(self, touch: Touch) -> bool:
+        """Whether a shell went on without a file that it did not find."""
+        return touch.how == _SHELL and touch.memory_id in self._missing.get(touch.call, ())
 
 
 def _outcome(block: dict[str, Any], line: dict[str, Any]) -> str:
@@ -239,6 +271,16 @@ def _outcome(block: dict[str, Any], line: dict[str, Any]) -> str:
     if text(kind.get("returnCodeInterpretation")).lower().startswith("no matches"):
         return NOTHING_FOUND
     return _SUCCESS
+
+
+def _missing(block: dict[str, Any], line: dict[str, Any]) -> set[str]:
+    """Return the names of files that a shell's commands said were not there."""
+    told = mapping(line.get("toolUseResult")).get("stderr")
+    content = block.get("content")
+    texts = [mapping(each).get("text") for each in sequence(content)]
+    return {
+        match[1] for each in (told, content, *texts) for match in _NOT_THERE.finditer(text(each))
+    }
 
 
 def _said(content: Any) -> str:
