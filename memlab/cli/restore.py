@@ -26,8 +26,14 @@ def restore_plan(
     count = restore(digest, store=store, ids=ids or None, into=into)
     target = store if into is None else into
     if as_json:
-        print_json({"restored": count, "left_out": count.left_out, "into": str(target)})
+        left = {"left_out": count.left_out, "rows_left_out": dict(count.rows_left_out)}
+        print_json({"restored": count, **left, "into": str(target)})
     else:
         print_lines(f"{count:,} memories restored into {target}")
         if count.left_out:
             print_lines(f"{count.left_out:,} stay in the archive: their own time has passed since")
+        for table, rows in count.rows_left_out.items():
+            print_lines(
+                f"{rows:,} rows of {table} stay in the archive: something else that they refer to "
+                "is not there"
+            )

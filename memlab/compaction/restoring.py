@@ -1,6 +1,6 @@
 """Putting archived memories back, byte for byte."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
 from os import PathLike
@@ -15,7 +15,7 @@ from memlab.compaction.locating import locate, some_of
 from memlab.compaction.receipts import Receipt
 from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
-from memlab.sources.base import Key, Source, Watch, Writer, archive_at, unwatched
+from memlab.sources.base import Key, LeavesRows, Source, Watch, Writer, archive_at, unwatched
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive import Archive, Copy, Entry
 from memlab.store.archive_file import open_archive
@@ -29,14 +29,20 @@ class Restored(int):
     ----------
     left_out : int
         How many stay in the archive, because their own time to live has passed since.
+    rows_left_out : mapping of str to int
+        How many rows of other tables stay there, by table: they went with a memory, and something
+        else that they refer to is not there.
     """
 
     left_out: int
+    rows_left_out: Mapping[str, int]
 
-    def __new__(cls, count: int, left_out: int = 0) -> Self:
+    def __new__(
+        cls, count: int, left_out: int = 0, rows_left_out: Mapping[str, int] | None = None
+    ) -> Self:
         """Return a number that knows what it leaves out."""
         made = super().__new__(cls, count)
-        made.left_out = left_out
+        made.left_out, made.rows_left_out = left_out, rows_left_out or {}
         return made
 
 
@@ -91,7 +97,8 @@ def restore(
     -------
     Restored
         How many memories were put back, an ``int``; its ``left_out`` says how many were not,
-        because their own time to live has passed since.
+        because their own time to live has passed since, and its ``rows_left_out`` how many rows of
+        other tables.
 
     Raises
     ------
@@ -131,7 +138,8 @@ def restore(
         with said_to_be_done(f"{back:,} memories were restored into {source.name}"):
             archive.mark_restored(entry.digest, unmarked, moment)
     watch(RestoreStep.RECORDED)
-    return Restored(back, len(left_out))
+    rows = writer.rows_left_out if isinstance(writer, LeavesRows) else {}
+    return Restored(back, len(left_out), rows)
 
 
 def _take_back(

@@ -71,8 +71,9 @@ class LifecycleStore(SqliteMemoryStore):
         When a row that is written replaces the one active row most similar to it, whatever its
         scope; without it none does.
     archive : bool
-        Whether to archive what is deleted. Without it a deletion is final. A store in memory has no
-        archive.
+        Whether to archive what is deleted. Without it a deletion is final, and a put that evicts
+        takes about a fifth of the time (``tests/bench/bench_lifecycle.py``): an archive is synced
+        twice. A store in memory has no archive.
     clock : callable, optional
         Tells the time, with a time zone, wherever no ``now`` is given.
     busy_timeout : float

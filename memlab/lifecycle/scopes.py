@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from memlab.items import MemoryItem, is_load_bearing_memory
-from memlab.lifecycle.labels import Shelves, labels_in
+from memlab.lifecycle.labels import Labels, Shelves, labels_in
 from memlab.lifecycle.ranking import Capacity, Ranked, Tournament
 from memlab.lifecycle.signals import as_text
 from memlab.store.signals import HAS_SIGNALS
@@ -56,6 +56,7 @@ class Scopes:
         """Count every scope again when it is next asked for."""
         self._known: dict[str, ScopeRows] = {}
         self._shelves = Shelves()
+        self._written: dict[str, Labels] | None = None
 
     def count(self, scope: str) -> int:
         """Return how many active rows a scope holds."""
@@ -80,6 +81,8 @@ class Scopes:
         """Count in a row that was written."""
         if not item.is_active or signals["scope"] is None:
             return
+        if self._written is not None:
+            self._written[signals["scope"]] = labels_in(signals["scope"])
         ranked = None
         if not is_load_bearing_memory(item):
             accessed = datetime.fromisoformat(signals["last_accessed_at"])
@@ -104,9 +107,11 @@ class Scopes:
 
     def _within(self, scope: str) -> str:
         """Return as JSON what rows of a scope were written with: its labels, and maybe more."""
+        if self._written is None:
+            found = self._connection.execute(_WRITTEN).fetchall()
+            self._written = {key: labels_in(key) for (key,) in found}
         wanted = labels_in(scope)
-        written = (key for (key,) in self._connection.execute(_WRITTEN))
-        return json.dumps([key for key in written if wanted <= labels_in(key)])
+        return json.dumps([key for key, labels in self._written.items() if wanted <= labels])
 
     def _evictable(self, scope: str) -> Iterator[Ranked]:
         found = self._connection.execute(

@@ -307,6 +307,19 @@ class Superseding(Protocol):
 
 
 @runtime_checkable
+class LeavesRows(Protocol):
+    """A writer that puts back with a memory what else it can of what went with it.
+
+    Attributes
+    ----------
+    rows_left_out : mapping of str to int
+        By table, how many rows the last :meth:`Writer.insert` could not put back.
+    """
+
+    rows_left_out: Mapping[str, int]
+
+
+@runtime_checkable
 class Telling(Protocol):
     """A source that has more to say of itself than its frame holds."""
 

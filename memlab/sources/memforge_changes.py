@@ -11,8 +11,10 @@ the tables that refer to ``warm_tier`` SELECT and INSERT, and UPDATE of ``shared
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, Final
 
 from memlab.errors import ArchiveError, CompactionError, StalePlanError, UnsafeDeletionError
@@ -41,6 +43,8 @@ _COPY: Final = {"consolidated_at": "original_created_at"}
 
 class MemforgeWriter(MemoryReader):
     """Changes memories in one transaction."""
+
+    rows_left_out: Mapping[str, int] = MappingProxyType({})
 
     def check_safe(self, name: str) -> None:
         """Check that a deletion would do no more than what is known of it.
@@ -207,7 +211,11 @@ class MemforgeWriter(MemoryReader):
             )
 
     def _check_back(self, records: Iterable[tuple[Key, bytes]]) -> None:
-        """Check that memories are as they were, and that no other rows came with them."""
+        """Check that memories are as they were, and that no other rows came with them.
+
+        Rows that did not come back are counted.
+        """
+        left: set[tuple[str, str]] = set()
         for some in _some(records):
             there = dict(self.records(key for key, _ in some))
             for key, record in some:
@@ -221,6 +229,13 @@ class MemforgeWriter(MemoryReader):
                         f"memory {key} would not have come back as it was; all was rolled back: "
                         f"look whether the columns of {TABLE} are still of the same types"
                     )
+                left |= {
+                    (table, json.dumps(row, sort_keys=True))
+                    for table, rows in wanted.get(ROWS, {}).items()
+                    for row in rows
+                    if row not in found.get(ROWS, {}).get(table, ())
+                }
+        self.rows_left_out = dict(Counter(table for table, _ in sorted(left)))
 
     def _count(self) -> int:
         return int(self._one(f"SELECT count(*) FROM {TABLE}"))

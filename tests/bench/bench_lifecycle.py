@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -24,6 +25,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 SPREAD = timedelta(days=30)
 PROVENANCE = MemoryProvenance(None, "agent", source_task_ref="issue:#1", created_at=START)
 PUTS = 500
+SCOPE = ("agent_id",)
 
 Importance = Callable[[random.Random, float], float]
 IMPORTANCES: dict[str, Importance] = {
@@ -42,7 +44,7 @@ def item(name: str) -> MemoryItem:
 def filled(path: Path, rows: int, importance: Importance) -> None:
     """Write a store with one full scope, past the store so that it takes seconds."""
     rng = random.Random(0)
-    LifecycleStore(path, capacity=ValueCap(rows)).close()
+    LifecycleStore(path, capacity=ValueCap(rows, scope=SCOPE)).close()
     provenance = ("agent", 1.0, START.isoformat(), "[]", "[]", "issue:#1")
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executemany(
@@ -67,11 +69,14 @@ def filled(path: Path, rows: int, importance: Importance) -> None:
         )
 
 
-def rate(path: Path, rows: int, importance: Importance, synchronous: str) -> tuple[float, float]:
+def rate(
+    path: Path, rows: int, importance: Importance, synchronous: str, *, archive: bool = False
+) -> tuple[float, float]:
     """Puts per second into the full scope, and seconds for the first, which reads the scope."""
     rng = random.Random(1)
     times = (START + SPREAD + SPREAD / rows * i for i in range(10 * PUTS))
-    with LifecycleStore(path, capacity=ValueCap(rows), clock=lambda: next(times)) as store:
+    rule = ValueCap(rows, scope=SCOPE)
+    with LifecycleStore(path, capacity=rule, archive=archive, clock=lambda: next(times)) as store:
         store.connection.execute(f"PRAGMA synchronous = {synchronous}")
         begin = time.perf_counter()
         store.put(item("first"), agent_id="a", importance=importance(rng, 1.0))
@@ -98,6 +103,32 @@ def test_puts_into_a_full_scope(tmp_path: Path, name: str, synchronous: str) -> 
         )
         print(f"first {first * 1e3:.0f} ms", end="")
     print(f"\nratio {rates[1_000] / rates[100_000]:.2f}")
+
+
+def test_what_an_archive_costs_a_put_that_evicts(tmp_path: Path) -> None:
+    rates = {}
+    for archive in (False, True):
+        path = tmp_path / f"{archive}.db"
+        filled(path, 1_000, IMPORTANCES["all different"])
+        chosen = IMPORTANCES["all different"]
+        rates[archive], _ = rate(path, 1_000, chosen, "FULL", archive=archive)
+    print(f"\n{rates[False]:.0f} puts/s without an archive, {rates[True]:.0f} with one, ", end="")
+    print(f"ratio {rates[False] / rates[True]:.1f}")
+
+
+def test_a_put_with_tags_among_many_scopes(tmp_path: Path) -> None:
+    rng = random.Random(2)
+    path = tmp_path / "tags.db"
+    with LifecycleStore(path, capacity=ValueCap(50), archive=False) as store:
+        store.connection.execute("PRAGMA synchronous = OFF")
+        for part in ("first", "second", "third"):
+            begin = time.perf_counter()
+            for number in range(PUTS):
+                tags = tuple(f"t{rng.randrange(200)}" for _ in range(rng.randrange(4)))
+                written = replace(item(f"{part}{number}"), tags=tags)
+                store.put(written, agent_id=f"a{rng.randrange(20)}", thread_id=f"h{number % 97}")
+            print(f"\n{part} {PUTS}: {PUTS / (time.perf_counter() - begin):.0f} puts/s", end="")
+        print(f", {len(store.stats().sizes)} scopes")
 
 
 @pytest.mark.parametrize(("rows", "words"), [(10_000, 100), (100_000, 100), (100_000, 300)])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from memforge_store import (
@@ -22,6 +23,7 @@ from memforge_store import (
 from servers import PostgresServer
 
 import memlab
+from memlab.cli import main
 from memlab.errors import BadRowError, StoreError, UnsafeDeletionError
 from memlab.sources.base import Key
 from memlab.sources.opening import open_source
@@ -238,6 +240,26 @@ def test_a_row_whose_other_end_is_gone_stays_in_the_archive(empty: MemforgeLab) 
     put_back(empty, records)
     assert rows(empty, "warm_tier_entities") == []
     assert len(rows(empty, "retrieval_log")) == 1
+
+
+def test_an_undo_says_which_rows_it_leaves_in_the_archive(empty: MemforgeLab) -> None:
+    memory = add_memory(empty.connection)
+    add_history(empty.connection, [memory])
+    receipt = memlab.apply(memlab.plan(empty.name, memlab.KeepRecent(0)))
+    empty.connection.execute("DELETE FROM entities")
+    restored = CliRunner().invoke(main, ["restore", empty.name, receipt.digest])
+    first, second = restored.output.splitlines()
+    assert first == f"1 memories restored into {open_source(empty.name).name}"
+    assert second.startswith("1 rows of warm_tier_entities stay in the archive: something else")
+    again = memlab.restore(receipt)
+    assert (again, again.rows_left_out) == (0, {})
+
+
+def test_an_undo_that_leaves_nothing_says_nothing_of_it(empty: MemforgeLab) -> None:
+    memory = add_memory(empty.connection)
+    add_history(empty.connection, [memory])
+    restored = memlab.restore(memlab.apply(memlab.plan(empty.name, memlab.KeepRecent(0))))
+    assert (restored, restored.rows_left_out) == (1, {})
 
 
 def test_a_shared_memory_that_points_elsewhere_by_now_is_left_alone(empty: MemforgeLab) -> None:
