@@ -14,6 +14,7 @@ from memlab.settings import Settings
 from memlab.sources.base import Telling
 
 if TYPE_CHECKING:
+    from memlab.evidence.cut import CutLosses
     from memlab.growth import Inventory
     from memlab.sources.base import Source
 
@@ -26,8 +27,15 @@ if TYPE_CHECKING:
     help="The backlog of prunable memories that is still all right.  [default: the cap that "
     "memlab.toml remembers]",
 )
+@click.option(
+    "--log",
+    "log_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Of a folder with an index: what its cut loses, by the reads of an access log.",
+)
 @json_option
-def show(store: Path | None, threshold: int | None, as_json: bool) -> None:
+def show(store: Path | None, threshold: int | None, log_file: Path | None, as_json: bool) -> None:
     """Show what an agent loads from STORE at every start, and how much of it is noise.
 
     What STORE is is found out by looking; a folder that holds several lists them. Without STORE,
@@ -51,14 +59,25 @@ def show(store: Path | None, threshold: int | None, as_json: bool) -> None:
         threshold=settings.keep_recent if threshold is None else threshold,
         token_rule=memories.token_rule,
     )
+    losses = None if log_file is None else _losses(source, log_file)
     if as_json:
         told = {} if about is None else {"about": about}
+        told |= {} if losses is None else {"cut": losses}
         print_json({"store": str(path), "summary": summary, **told})
         return
     also = [] if about is None else ["", *str(about).splitlines()]
+    also += [] if losses is None else ["", *str(losses).splitlines()]
     heavy = 2 * summary.boot.load_bearing.tokens > summary.boot.tokens
     lines = _next_lines(store, settings, heavy=heavy)
     print_lines(str(path), *str(summary).splitlines(), *also, "", *lines)
+
+
+def _losses(source: "Source", log: Path) -> "CutLosses":
+    """Return what the cut of an index loses, by the reads of a log."""
+    from memlab.evidence.cut import cut_losses
+    from memlab.evidence.reads import read_access_log
+
+    return cut_losses(source, read_access_log(log))
 
 
 def _stores_inside(path: "Path | Source") -> "Inventory | None":

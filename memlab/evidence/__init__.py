@@ -10,6 +10,7 @@ from memlab.lazy import lazy_names
 if TYPE_CHECKING:
     from memlab.evidence.access_log import AccessLog
     from memlab.evidence.chances import describe_chances, reading_chances
+    from memlab.evidence.cut import CutLosses, cut_losses
     from memlab.evidence.elsewhere import law_lines
     from memlab.evidence.harvest.gather import Harvest, harvest_reads
     from memlab.evidence.reads import describe_log, read_access_log
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AccessLog",
+    "CutLosses",
     "Harvest",
     "count_references",
+    "cut_losses",
     "describe_chances",
     "describe_log",
     "find_references",
@@ -34,6 +37,7 @@ __getattr__, __dir__ = lazy_names(
         "access_log": "AccessLog",
         "chances": "describe_chances reading_chances",
         "elsewhere": "law_lines",
+        "cut": "CutLosses cut_losses",
         "harvest.gather": "Harvest harvest_reads",
         "reads": "describe_log read_access_log",
         "references": "count_references find_references",

@@ -6,12 +6,12 @@ away, so that no line ever names a file that has gone.
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from memlab.moments import moment_of
 from memlab.settings import Settings
@@ -24,6 +24,7 @@ from memlab.sources.folder_moment import moment_of as moment_of_folder
 from memlab.sources.folder_source import FolderSource, Found, Kind
 from memlab.sources.front_matter import FrontMatter, read_front_matter
 from memlab.sources.index_links import FileNames, wikilinks_in
+from memlab.sources.index_orders import loaded_files, reordered
 from memlab.sources.index_places import said_of, with_said, without_said
 from memlab.sources.load_rule import CLAUDE_CODE, LoadRule, State
 from memlab.sources.memory_index import INDEX, MemoryIndex
@@ -38,6 +39,18 @@ FROM_TRANSCRIPTS: Final = "transcripts"
 FROM_FILE: Final = "file time"
 
 _SUFFIX: Final = ".md"
+
+
+TODAY: Final = "as it stands"
+"""The order of an index that nobody changed."""
+
+
+class Orders(NamedTuple):
+    """Files of a folder, those that its index names, and by order those that are loaded."""
+
+    there: frozenset[str]
+    named: frozenset[str]
+    loaded: dict[str, frozenset[str]]
 
 
 class ClaudeCode(FolderSource):
@@ -105,6 +118,22 @@ class ClaudeCode(FolderSource):
             kind = ClaudeFolder(self.path, self._rule, self._kinds)
             with moment_of_folder(self.path, kind.index) as moment:
                 return kind.facts(moment, self.name)
+
+        return again_if_changed(look)
+
+    def orders(self, reads: Mapping[str, int]) -> Orders:
+        """Return which files are loaded at start, by the index as it stands and in other orders.
+
+        Parameters
+        ----------
+        reads : mapping of str to int
+            How often each file was read.
+        """
+
+        def look() -> Orders:
+            kind = ClaudeFolder(self.path, self._rule, self._kinds)
+            with moment_of_folder(self.path, kind.index) as moment:
+                return kind.orders(moment, reads)
 
         return again_if_changed(look)
 
@@ -224,6 +253,22 @@ class ClaudeFolder:
             not_read=unread((listing.links, listing.folders, listing.others)),
             pending=moment.is_pending,
         )
+
+    def orders(self, moment: FolderMoment, reads: Mapping[str, int]) -> Orders:
+        """Return which files are loaded at start, by the index as it stands and in other orders."""
+        places = {each.key: int(each.place["position"]) for each in self.memories(moment)}
+        heads = {name: read_front_matter(_text(moment.read(name))) for name in places}
+        names = names_in(self._folder, heads)
+        index = MemoryIndex(b"" if moment.index is None else moment.index.data, self._rule)
+        keys: dict[str, Callable[[str], int]] = {
+            "newest first": lambda name: -places[name],
+            "oldest first": lambda name: places[name],
+            "most read first": lambda name: -reads.get(name, 0),
+        }
+        loaded = {TODAY: loaded_files(index, names)}
+        for order, key in keys.items():
+            loaded[order] = loaded_files(reordered(index, names, key), names)
+        return Orders(frozenset(places), frozenset(index.named(names)), loaded)
 
     def _created(self, name: str, head: FrontMatter, written: int) -> tuple[datetime, str]:
         """Return when a file was first there as far as is known, and how that is known.

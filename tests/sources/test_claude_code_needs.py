@@ -1,5 +1,6 @@
 """What counts as a later need in a folder of Claude Code's memory, where the answer is known."""
 
+import json
 import random
 import re
 from collections import Counter
@@ -22,7 +23,8 @@ import memlab
 from memlab.cli import main
 from memlab.compaction.reclaim import space, vacuum
 from memlab.doctor import Status, diagnose
-from memlab.errors import StoreError
+from memlab.errors import MemlabError, StoreError
+from memlab.evidence.cut import cut_losses
 from memlab.evidence.references import count_references
 from memlab.sizing import prepare_sizing
 from memlab.sizing.backtest import backtest_table
@@ -140,3 +142,39 @@ def test_the_room_of_a_folder_is_its_files_and_there_is_nothing_to_vacuum(tmp_pa
     assert run.exit_code == 0, run.output
     assert "room on the disk" in run.output
     assert CliRunner().invoke(main, ["vacuum", str(folder)]).exit_code == 2
+
+
+def long_index(home: Path) -> Path:
+    """A folder of 300 files whose index, oldest first, is cut after 200 lines; one has no line."""
+    folder = project_folder(home)
+    for number in range(300):
+        text = memory(f"m{number:03}", style="modified", modified=at(number))
+        write_memory(folder, f"m{number:03}.md", text)
+    write_index(folder, ["# Memory", *[f"- [m{n:03}](m{n:03}.md)" for n in range(299)]])
+    return folder
+
+
+def test_what_the_cut_loses_is_what_was_read_of_lines_below_it(tmp_path: Path) -> None:
+    folder = long_index(tmp_path)
+    reads = [0] * 4 + [150] * 2 + [250] * 3 + [298] * 5 + [299] * 6 + [999]
+    log = tmp_path / "reads.jsonl"
+    lines = [
+        json.dumps({"memory_id": f"m{n:03}.md", "at": f"2026-08-01T10:00:{s:02}Z"})
+        for s, n in enumerate(reads)
+    ]
+    log.write_text("\n".join(lines))
+    losses = cut_losses(folder, memlab.read_access_log(log))
+    assert (losses.reads, losses.unnamed, losses.lost) == (20, 6, 8)
+    assert losses.loaded == {
+        "as it stands": 6,
+        "newest first": 10,
+        "oldest first": 6,
+        "most read first": 14,
+    }
+    assert set(losses.files.values()) == {199}
+    assert losses.to_frame()["share"].tolist() == [0.3, 0.5, 0.3, 0.7]
+    run = CliRunner().invoke(main, ["show", str(folder), "--log", str(log)])
+    assert run.exit_code == 0, run.output
+    assert ["newest", "first", "199", "10", "50.0%"] in [x.split() for x in run.output.splitlines()]
+    with pytest.raises(MemlabError, match="has no index that is cut"):
+        cut_losses(memlab.store_path("two_years"), memlab.read_access_log(log))
