@@ -14,7 +14,7 @@ from matplotlib.figure import Figure, FigureBase
 from matplotlib.layout_engine import LayoutEngine
 from matplotlib.text import Text
 
-from memlab.charts.palette import DARK, LIGHT, Palette
+from memlab.charts.palette import LIGHT, Palette
 from memlab.charts.svg import as_html, as_svg
 
 P = ParamSpec("P")
@@ -214,8 +214,3 @@ def set_height(ax: Axes, inches: float) -> None:
     figure = figure_of(ax)
     if isinstance(figure, Chart):
         figure.set_figheight(inches)
-
-
-def in_both(chart: Any) -> dict[str, "Chart"]:
-    """Return a chart on light and on dark paper."""
-    return {"light": chart.at(palette=LIGHT), "dark": chart.at(palette=DARK)}

@@ -106,7 +106,8 @@ class AccessLog:
         at : datetime, optional
             When, with a time zone; now, by default.
         session : str, optional
-            The session it was read in: several reads of one memory in one session are one need.
+            The session it was read in: several reads of one memory in one session are one
+            reference.
 
         Raises
         ------

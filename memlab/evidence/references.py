@@ -35,7 +35,7 @@ from memlab.evidence.places import positions_and_next
 from memlab.frame.needed import expect_memories
 
 REFERENCE_KINDS: Final = ("evidence", "supersedes", "superseded", "task", "log")
-"""Where a reference was found, in the order in which one need found twice is attributed."""
+"""Where a reference was found, in the order in which one found twice is attributed."""
 
 COUNTED: Final = "counted"
 
@@ -43,7 +43,7 @@ REASONS: Final = {
     "forward": "the target was written later than the mention",
     "self": "an item names itself",
     "dangling": "nothing in the store has that id or task reference",
-    "duplicate": "the same need was found already",
+    "duplicate": "the same reference was found already",
     "continued": "the task's next item in a row: still the same sitting, not a later need",
     "undated": "the log entry has no time",
     "future": "the log entry is later than now: somebody's clock was ahead",
@@ -106,19 +106,19 @@ def find_references(
     only_log: bool = False,
     now: datetime | None = None,
 ) -> pd.DataFrame:
-    """Find every later need for an earlier memory.
+    """Find every reference: every later need for an earlier memory.
 
-    In the store itself a need is: an id or a task reference among ``evidence_refs``; an id among
+    In the store itself it is: an id or a task reference among ``evidence_refs``; an id among
     ``supersedes``; a row named by ``superseded_by``, which replaced the target knowing it; and the
     same ``source_task_ref`` again after items of another task. A task reference points at the
     newest earlier item that carries it. Items of one task in a row were written in one sitting, so
-    the next one is no later need. One need found in two ways counts once, under the first kind of
+    the next one is none. One found in two ways counts once, under the first kind of
     `REFERENCE_KINDS`.
 
     In a whole past with gaps, a name that nothing has may be that of a memory that was deleted
     without an archive: it is then a reference to the newest gap before it.
 
-    The need arises just before the row that shows it is written: of the rows present then, the row
+    It arises just before the row that shows it is written: of the rows present then, the row
     before it is the newest.
 
     Parameters
@@ -128,7 +128,7 @@ def find_references(
     log : DataFrame, optional
         An access log: one row per read, with columns ``memory_id`` and ``at`` (times with a zone).
         A read falls after as many rows as had been created by then. Where it has a column
-        ``session``, further reads of one memory in one session are the same need.
+        ``session``, further reads of one memory in one session are the same reference.
     only_log : bool
         Leave what the store itself says aside, for a log that is the whole truth.
     now : datetime, optional
@@ -281,7 +281,7 @@ def _reads(
 
 
 def _distinct_reads(mentions: _Mentions, log: pd.DataFrame, now: datetime | None) -> pd.DataFrame:
-    """Return the reads of a log in order of time, each need once; count the others by reason."""
+    """Return a log's reads in order of time, each reference once; count the others by reason."""
     for name in (MEMORY_ID, AT):
         if name not in log:
             raise ValueError(f"log has no column {name!r}; it needs {MEMORY_ID!r} and {AT!r}")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from memlab.scoring import value_score
 
 FOREVER = (-math.inf, math.inf)
-NEVER = (math.inf, -math.inf)
+NO_TIME = (math.inf, -math.inf)
 
 
 class Capacity(Protocol):
@@ -105,7 +105,7 @@ class Tournament:
         self._half = 1 << max(1, len(rows).bit_length())
         spare = [None] * (self._half - len(rows))
         self._winner: list[Ranked | None] = [*[None] * self._half, *rows, *spare]
-        self._span = [NEVER] * self._half + [FOREVER] * self._half
+        self._span = [NO_TIME] * self._half + [FOREVER] * self._half
         self._leaf = {row.memory_id: self._half + i for i, row in enumerate(rows)}
         self._free = list(range(2 * self._half - 1, self._half + len(rows) - 1, -1))
 
@@ -117,7 +117,7 @@ class Tournament:
         self._winner[leaf] = row
         node = leaf >> 1
         while node:
-            self._span[node] = NEVER
+            self._span[node] = NO_TIME
             node >>= 1
 
     def _settle(self, node: int, now: datetime, at: float) -> None:
@@ -159,7 +159,7 @@ class Tournament:
         """
         older, newer = sorted((one, other), key=attrgetter("accessed", "position"))
         latest = newer.accessed.timestamp()
-        begins, ends = NEVER  # before the last access, after a clock was ahead: looked at each time
+        begins, ends = NO_TIME  # before the last access, after a clock was ahead: looked at anew
         if at >= latest:
             gain = self._capacity.importance * (older.importance - newer.importance)
             if gain <= 0:

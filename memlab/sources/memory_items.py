@@ -40,13 +40,13 @@ from memlab.store.database import (
     store_file,
     transaction,
 )
+from memlab.store.insertion import insert_records
 from memlab.store.records import (
     Layout,
     Record,
     columns_of,
     fill_positions,
     fingerprint_of,
-    insert_records,
     is_as_archived,
     layout_of,
     print_under_triggers,

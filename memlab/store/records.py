@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from memlab.errors import ArchiveError, StoreError
+from memlab.errors import StoreError
 from memlab.store.database import COLUMNS, exact
 from memlab.store.signals import SIGNALS, has_signals, signal_columns
 
@@ -34,7 +34,7 @@ of a record has a space before it."""
 AT_ONCE: Final = 500
 """Rows read by one statement; older builds of SQLite take no more than 999 parameters."""
 
-_UTF_8: Final = "UTF-8"
+UTF_8: Final = "UTF-8"
 _CODECS: Final = {"UTF-16le": "utf-16-le", "UTF-16be": "utf-16-be"}
 
 
@@ -159,36 +159,6 @@ def fill_positions(connection: sqlite3.Connection, table: str, positions: Iterab
     )
 
 
-def insert_records(
-    connection: sqlite3.Connection, layout: Layout, records: Iterable[Record]
-) -> int:
-    """Put rows and what belongs to them into a store; return how many rows.
-
-    Signals are put back where the store has a side table.
-
-    Raises
-    ------
-    ArchiveError
-        When the table lacks a column of a record, or its encoding a text.
-    """
-    count = 0
-    for position, record in records:
-        row = json.loads(record)
-        signals = row.pop(SIGNALS, ())
-        if missing := row.keys() - set(layout.columns):
-            raise ArchiveError(
-                f"memory_items has no column {', '.join(sorted(missing))} any more; nothing was "
-                "restored: restore into a new file"
-            )
-        _insert(connection, layout, "memory_items", {"rowid": position} | row)
-        for each in signals:
-            kept = {name: value for name, value in each.items() if name in layout.signals}
-            if kept:
-                _insert(connection, layout, SIGNALS, kept)
-        count += 1
-    return count
-
-
 def is_as_archived(record: bytes, archived: bytes, layout: Layout) -> bool:
     """Whether a row of a store says all that an archived one said, as far as the store can.
 
@@ -218,7 +188,7 @@ def without_signals(record: bytes) -> bytes:
 def columns_of(records: Iterable[Record]) -> tuple[list[str], str]:
     """Return what an empty store must have to take `records`: further columns, and the encoding."""
     others: set[str] = set()
-    encoding = _UTF_8
+    encoding = UTF_8
     for _, record in records:
         row = json.loads(record)
         others |= row.keys() - {*COLUMNS, SIGNALS}
@@ -245,7 +215,7 @@ def selecting(
         The name or alias to put before each column.
     """
     names = [f"{table}.{quoted(name)}" for name in columns]
-    if encoding == _UTF_8:
+    if encoding == UTF_8:
         return lambda values: map(jsonable, values), ", ".join(names)
     # SQLite hands out UTF-8, which UTF-16 that is none would not survive: ask for the bytes.
     exactly = ", ".join(
@@ -268,13 +238,13 @@ def encoded(row: dict[str, Any]) -> bytes:
         return _JSON.encode({name: jsonable(value) for name, value in row.items()}).encode()
 
 
-def jsonable(value: Value, encoding: str = _UTF_8) -> Any:
+def jsonable(value: Value, encoding: str = UTF_8) -> Any:
     """Return a value as JSON: plain where JSON has it, else an object that names its type."""
     if isinstance(value, bytearray):  # first, for most are
         try:
             return value.decode()
         except UnicodeDecodeError:
-            named = {} if encoding == _UTF_8 else {"encoding": encoding}
+            named = {} if encoding == UTF_8 else {"encoding": encoding}
             return {"text": value.hex(), **named}
     if isinstance(value, bytes):
         return {"blob": value.hex()}
@@ -298,7 +268,7 @@ def _read(connection: sqlite3.Connection, layout: Layout, positions: list[int]) 
     """Read the rows at some positions, in any order."""
     marks = ", ".join("?" * len(positions))
     signals = _signals(connection, layout, positions, marks) if layout.signals else {}
-    rows = _ordinary(connection, layout, positions, marks) if layout.encoding == _UTF_8 else None
+    rows = _ordinary(connection, layout, positions, marks) if layout.encoding == UTF_8 else None
     for position, row in rows or _whatever(connection, layout, positions, marks):
         if position in signals:
             row[SIGNALS] = signals[position]
@@ -377,43 +347,3 @@ def _from_utf_16(value: Any, encoding: str) -> Any:
         return value.decode(_CODECS[encoding])
     except UnicodeDecodeError:
         return {"text": value.hex(), "encoding": encoding}
-
-
-def _insert(
-    connection: sqlite3.Connection, layout: Layout, table: str, row: dict[str, Any]
-) -> None:
-    bound = [bound_value(connection, value, layout.encoding) for value in row.values()]
-    connection.execute(
-        f"INSERT {'OR REPLACE ' if table == SIGNALS else ''}INTO main.{table} "
-        f"({', '.join(map(quoted, row))}) VALUES ({', '.join(sql for sql, _ in bound)})",
-        [value for _, value in bound],
-    )
-
-
-def bound_value(connection: sqlite3.Connection, value: Any, encoding: str) -> tuple[str, Any]:
-    """Return the SQL expression that binds a JSON value with its type, and what it binds."""
-    match value:
-        case {"text": digits}:
-            if value.get("encoding", _UTF_8) != encoding:
-                raise ArchiveError(
-                    f"a text that is no {value.get('encoding', _UTF_8)} cannot go into a store in "
-                    f"{encoding}; nothing was restored: restore into a new file"
-                )
-            if encoding == _UTF_8:
-                return "CAST(? AS TEXT)", bytes.fromhex(digits)
-            return _raw_text(connection, bytes.fromhex(digits))
-        case {"blob": digits}:
-            return "?", bytes.fromhex(digits)
-        case {"real": word}:
-            return "?", float(word)
-    return "?", value
-
-
-def _raw_text(connection: sqlite3.Connection, raw: bytes) -> tuple[str, int]:
-    """Return an expression for text of these bytes.
-
-    A blob that is bound would be taken for UTF-8, one that is stored for what the file's texts are.
-    """
-    connection.execute("CREATE TEMP TABLE IF NOT EXISTS raw_texts (bytes BLOB)")
-    place = connection.execute("INSERT INTO temp.raw_texts VALUES (?)", (raw,)).lastrowid or 0
-    return "(SELECT CAST(bytes AS TEXT) FROM temp.raw_texts WHERE rowid = ?)", place

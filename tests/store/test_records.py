@@ -12,10 +12,10 @@ from stores import ANY_VALUE, RawText, Row, row, row_lists, run_sql, write_rows,
 
 from memlab.errors import ArchiveError, StoreError
 from memlab.store.database import CREATE_TABLE, exact
+from memlab.store.insertion import insert_records
 from memlab.store.records import (
     columns_of,
     fingerprint_of,
-    insert_records,
     is_as_archived,
     layout_of,
     quoted,
