@@ -41,7 +41,8 @@ from memlab.sources.mcp_memory_vectors import (
 )
 from memlab.sources.sqlite_rows import check_columns
 from memlab.store.database import error_in_words, store_file, transaction
-from memlab.store.insertion import bound_value, fingerprint_of, quoted
+from memlab.store.insertion import bound_value
+from memlab.store.records import fingerprint_of, quoted
 
 BACKEND: Final = "MCP_MEMORY_STORAGE_BACKEND"
 
