@@ -6,7 +6,7 @@ Neither prints, and what either returns pickles: a fleet does this to thousands 
 
 import json
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -31,6 +31,10 @@ from memlab.text import Sheet, Shown
 
 PLANNED_AT_MOST: Final = 3
 """So many times is a plan made anew when the store has changed before it was applied."""
+
+
+_DORMANT: Final = timedelta(days=3 * 365)
+"""After so long without a write it is likelier that the clock is wrong."""
 
 
 class Outcome(StrEnum):
@@ -139,7 +143,8 @@ def plan_maintenance(source: SourceLike, *, now: datetime | None = None) -> Main
 def maintain(source: SourceLike, *, now: datetime | None = None) -> Maintenance:
     """Do what a store needs, by what ``memlab.toml`` remembers of it.
 
-    In this order: look at its health, and stop where something fails; compact it by the remembered
+    In this order: look at its health, and stop where something fails, or where the clock cannot be
+    right; compact it by the remembered
     policy; drop from its archive what was kept for ``archive_for``; rewrite its file where a share
     ``vacuum_free`` of it is free. What is not remembered is not done. A step that fails ends it,
     and what was done before is in the result.
@@ -164,6 +169,19 @@ def maintain(source: SourceLike, *, now: datetime | None = None) -> Maintenance:
         When there is no such store.
     """
     return _Work.on(source, now, "memlab.maintain", do_it=True).result()
+
+
+def _clock_doubt(source: Source, now: datetime) -> str:
+    """Say why a clock cannot be right that age is reckoned by; nothing where it can."""
+    files = [path for path in (source.like, source.archive) if path is not None and path.exists()]
+    written = max((path.stat().st_mtime for path in files), default=None)
+    if written is None or now.timestamp() - written < _DORMANT.total_seconds():
+        return ""
+    last = datetime.fromtimestamp(written, now.tzinfo)
+    return (
+        f"the clock says {now:%Y-%m-%d} and nothing was written since {last:%Y-%m-%d}; nothing was "
+        "changed: set the clock, or take a store that is used no more out of the schedule"
+    )
 
 
 class _Work:
@@ -213,6 +231,9 @@ class _Work:
 
     def _healthy(self, diagnosis: Diagnosis) -> bool:
         """Note how the store is; whether anything may be done to it."""
+        if doubt := _clock_doubt(self._source, self._now):
+            self._steps.append(Step("clock", Outcome.FAILED, doubt))
+            return False
         worst = [check for check in diagnosis.checks if check.status is diagnosis.status]
         said = "; ".join(f"{check.name}: {check.summary}" for check in worst)
         if diagnosis.status is Status.FAIL:

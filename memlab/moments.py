@@ -7,6 +7,7 @@ from typing import Final
 from memlab.items import shortened
 
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_LEAP: Final = re.compile(r"(.*T\d\d:\d\d):60((?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?)")
 
 
 def age_of(text: str) -> timedelta:
@@ -48,6 +49,8 @@ def age_text(age: timedelta) -> str:
 def moment_of(text: str) -> datetime:
     """Return the moment an ISO 8601 text with a time zone names, in UTC.
 
+    A second 60, which some clocks show for a leap second, is the first of the next minute.
+
     Raises
     ------
     ValueError
@@ -57,10 +60,14 @@ def moment_of(text: str) -> datetime:
     --------
     >>> moment_of("2026-03-01T13:00:00+01:00").isoformat()
     '2026-03-01T12:00:00+00:00'
+    >>> moment_of("2016-12-31T23:59:60Z").isoformat()
+    '2017-01-01T00:00:00+00:00'
     """
+    leap = _LEAP.fullmatch(text)
     try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
+        moment = datetime.fromisoformat(f"{leap[1]}:59{leap[2]}" if leap else text)
+        moment += timedelta(seconds=1 if leap else 0)
+    except (ValueError, OverflowError) as error:
         raise ValueError(f"{shortened(text)} is not a timestamp") from error
     if moment.tzinfo is None:
         raise ValueError(f"{shortened(text)} has no time zone")

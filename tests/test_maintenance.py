@@ -197,3 +197,12 @@ def test_its_result_pickles_and_is_json(store: Path) -> None:
 def test_a_wrong_argument_is_told_in_words(source: Any) -> None:
     with pytest.raises(MemlabError, match="takes as"):
         maintain(source)
+
+
+def test_a_clock_that_cannot_be_right_stops_it(store: Path) -> None:
+    maintain(store, now=NOW)
+    before = bytes_in(store.parent)
+    found = maintain(store, now=datetime(2199, 1, 1, tzinfo=UTC))
+    assert outcomes(found) == {"clock": "FAILED"}
+    assert "the clock says 2199-01-01 and nothing was written since 2" in words(found, "clock")
+    assert bytes_in(store.parent) == before

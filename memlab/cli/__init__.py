@@ -1,5 +1,9 @@
 """The command line: parse, call, print, exit code."""
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import click
@@ -39,14 +43,22 @@ class Commands(LazyGroup):
 
     commands_at = COMMANDS
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words before the command's name."""
+        with _harmless_errors():
+            return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; an error of memlab becomes one line on stderr.
 
         The exit code is 1 where a plan was refused, 2 for bad input, 130 after Ctrl-C.
         """
         try:
-            with working("working"):
+            with working("working"), _harmless_errors():
                 return super().invoke(ctx)
+        except BrokenPipeError:  # whoever reads the output has seen enough, as head has
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(0)
         except MemlabError as error:
             click.echo(f"memlab: {for_terminal(str(error))}", err=True)
             refused = isinstance(error, StalePlanError | AlreadyAppliedError | CompactionError)
@@ -54,6 +66,16 @@ class Commands(LazyGroup):
         except KeyboardInterrupt:
             click.echo("memlab: interrupted", err=True)
             ctx.exit(130)
+
+
+@contextmanager
+def _harmless_errors() -> Iterator[None]:
+    """Let no word of the command line that an error quotes steer the terminal."""
+    try:
+        yield
+    except click.ClickException as error:
+        vars(error)["message"] = for_terminal(error.message)
+        raise
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -18,6 +18,7 @@ from memlab.cli.policy import (
     policy_option,
     set_option,
 )
+from memlab.text import for_terminal
 
 if TYPE_CHECKING:
     from memlab.compaction.plans import Plan
@@ -83,7 +84,11 @@ def compact(
     click.echo(made.to_json() if as_json else str(made), nl=not as_json)
     if not as_json:
         click.echo()
-        print_lines(*_warnings(made), *_next_steps(save_plan, nothing=not made.memories))
+        print_lines(
+            *_clock_warnings(made),
+            *_warnings(made),
+            *_next_steps(save_plan, nothing=not made.memories),
+        )
 
 
 def _remembered(source: "Source") -> "Policy":
@@ -106,7 +111,7 @@ def _remember(source: "Source", chosen: Chosen) -> None:
     from memlab.remembering import remember
 
     file = remember(source, {"policy": as_setting(chosen.name, chosen.settings)})
-    click.echo(f"remembered in {file}\n", err=True)
+    click.echo(for_terminal(f"remembered in {file}\n"), err=True)
 
 
 def _protected(source: "Source") -> list[str]:
@@ -115,6 +120,19 @@ def _protected(source: "Source") -> list[str]:
         return []
     tags = ", ".join(sorted(source.protected))
     return [f"load-bearing by memlab.toml: what is tagged {tags}"]
+
+
+def _clock_warnings(made: "Plan") -> list[str]:
+    """Say so when the clock is far from all that is known of the store's time."""
+    written = [m.created_at for m in made.memories if m.created_at]
+    if made.kept or not written:
+        return []
+    newest = datetime.fromisoformat(max(written))
+    years = (made.made_at - newest).days / 365.25
+    if years < 1:
+        return []
+    clock = f"this machine's clock says {made.made_at:%Y-%m-%d}"
+    return [f"the newest memory was written on {newest:%Y-%m-%d} and {clock}: is it right?"]
 
 
 def _warnings(made: "Plan") -> list[str]:

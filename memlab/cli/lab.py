@@ -1,5 +1,6 @@
 """``memlab lab``: JupyterLab on a copy of the notebooks."""
 
+import signal
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -8,6 +9,7 @@ from pathlib import Path
 import click
 
 from memlab.cli.options import STORE
+from memlab.cli.output import print_lines
 from memlab.cli.progress import quiet
 from memlab.errors import MissingExtraError
 from memlab.report.bundled import store_path
@@ -49,7 +51,7 @@ def lab(
         parameters["now"] = datetime.now(UTC).isoformat(timespec="seconds")
     folder = folder or folder_for(name)
     for path in copy_notebooks(folder, parameters, rehearsing=source.scheme == "file"):
-        click.echo(f"wrote {path}")
+        print_lines(f"wrote {path}")
     command = [sys.executable, "-m", "jupyterlab", str(folder)]
     command += ["--no-browser"] * no_browser + ["--allow-root"] * allow_root
     command += [f"--port={port}"] if port else []
@@ -58,8 +60,17 @@ def lab(
 
 
 def _run_to_its_end(command: list[str]) -> int:
-    """Return the exit code of a server that hears Ctrl-C itself, and asks before it stops."""
+    """Return the exit code of a server that hears Ctrl-C itself, and asks before it stops.
+
+    It ends when this process is told to.
+    """
     with subprocess.Popen(command) as server:
+
+        def stop(*_: object) -> None:
+            server.terminate()
+
+        for each in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(each, stop)
         while True:
             try:
                 return server.wait()

@@ -24,7 +24,15 @@ class Store(click.Path):
             from memlab.sources.opening import open_source
 
             return open_source(value)
-        return super().convert(value, param, ctx)
+        found = super().convert(value, param, ctx)
+        if isinstance(found, Path) and _means_more(found) and found.exists():
+            return found.absolute()  # what SQLite takes for more than a name is one here
+        return found
+
+
+def _means_more(path: Path) -> bool:
+    """Whether SQLite would take a file's name for something else."""
+    return str(path) == ":memory:" or str(path).startswith("file:")
 
 
 class StoreFile(Store):

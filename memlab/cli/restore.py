@@ -30,6 +30,8 @@ def restore_plan(
         print_json({"restored": count, **left, "into": str(target)})
     else:
         print_lines(f"{count:,} memories restored into {target}")
+        if not count and not count.left_out:
+            print_lines("what that plan deleted is in the store already, each memory in its place")
         if count.left_out:
             print_lines(f"{count.left_out:,} stay in the archive: their own time has passed since")
         for table, rows in count.rows_left_out.items():

@@ -21,6 +21,7 @@ from memlab.cli.sized import (
     track_record,
 )
 from memlab.clock import now_utc
+from memlab.text import for_terminal
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -168,10 +169,8 @@ def _save(source: "Source", advice: "Advice", given: dict[str, Any]) -> int:
     if advice.token_budget is not None:
         chosen["token_budget"] = advice.token_budget
     file = remember(source, chosen)
-    click.echo(
-        f"\nremembered in {file}; memlab compact {name} and memlab maintain {name} go by it",
-        err=True,
-    )
+    words = f"remembered in {file}; memlab compact {name} and memlab maintain {name} go by it"
+    click.echo(f"\n{for_terminal(words)}", err=True)
     return 0
 
 

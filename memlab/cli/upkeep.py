@@ -114,8 +114,15 @@ def _drop(
 def _list(store: Path, *, as_json: bool) -> None:
     """List the plans whose memories are archived, and those of which facts are kept."""
     from memlab.compaction.contents import archived_plans, dropped_plans
+    from memlab.sources.base import archive_at
+    from memlab.sources.opening import open_source
 
-    entries, dropped = archived_plans(store), dropped_plans(store)
+    source = open_source(store)
+    there = source.like is None or source.like.exists()
+    if there and not archive_at(source).path.exists():
+        print_json([]) if as_json else print_lines(f"no plan has taken anything out of {store} yet")
+        return
+    entries, dropped = archived_plans(source), dropped_plans(source)
     if as_json:
         print_json([*(e._asdict() for e in entries), *(d._asdict() for d in dropped)])
         return

@@ -282,8 +282,20 @@ def _check_room(before: Space) -> None:
 
 
 def _temporary_folder() -> Path:
-    """Return where SQLite makes its copy."""
-    return Path(os.environ.get("SQLITE_TMPDIR") or tempfile.gettempdir())
+    """Return where SQLite makes its copy.
+
+    Raises
+    ------
+    StoreError
+        When the folder that was set for it is not there.
+    """
+    chosen = Path(os.environ.get("SQLITE_TMPDIR") or tempfile.gettempdir())
+    if not chosen.is_dir():
+        raise StoreError(
+            f"SQLITE_TMPDIR names {chosen}, and there is no such folder; nothing was changed: make "
+            "it, or unset SQLITE_TMPDIR"
+        )
+    return chosen
 
 
 def _check_positions_stay() -> None:

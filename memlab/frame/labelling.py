@@ -240,7 +240,7 @@ def _bad_row(rows: Any, faults: list[Fault], where: str) -> BadRowError:
     more = f" and {others} more row{'s' * (others > 1)}" if others else ""
     return BadRowError(
         f"row {position} (memory_id {name!r}) in {where} cannot be read: {text}; mend it{more}, or "
-        "load with on_bad_row='keep'",
+        "load with on_bad_row='keep' in Python; memlab doctor names all such rows",
         position=position,
         memory_id=name,
         column=column,

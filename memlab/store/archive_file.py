@@ -131,6 +131,10 @@ def check_archive(connection: sqlite3.Connection, path: Path) -> None:
 
 def _existing(place: ArchivePlace) -> Path:
     if not is_begun(place):
+        if place.path.exists() and not place.path.is_file():
+            raise ArchiveError(
+                f"{place.path} has an archive's name and is no ordinary file; move it away"
+            )
         if place.like is not None and not place.like.exists():
             raise ArchiveError(
                 f"there is no store {place.store} and no archive {place.path}; check the path"

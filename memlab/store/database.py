@@ -92,6 +92,11 @@ def error_in_words(error: sqlite3.Error, path: Path | str) -> MemlabError:
     """Return the error to raise for an error of SQLite on the store at `path`."""
     if str(error).startswith("Could not decode to UTF-8"):
         return BadRowError(f"{path} holds text that is not UTF-8: {error}; memlab doctor names it")
+    if "no such collation sequence" in str(error):
+        return StoreError(
+            f"{path} has an index or a column with a collation that its agent's own program brings "
+            f"along ({error}); nothing was changed: drop that index, or make it without"
+        )
     primary = getattr(error, "sqlite_errorname", "").removeprefix("SQLITE_").partition("_")[0]
     words = _WORDS.get(primary, "{path} cannot be used as a store: SQLite says {error}")
     return StoreError(words.format(path=path, error=error))
