@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from stat import S_ISREG
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -146,14 +147,16 @@ def _read(key: str, value: Any, file: Path, line: int | None) -> Any:
 def _text_of(file: Path) -> str | None:
     """Return the text of a file of settings; None where there is no such file."""
     try:
-        if not file.is_file():
-            if not file.exists():
-                return None
-            raise SettingsError(f"{file} is no ordinary file; memlab keeps its settings there")
+        found = file.stat()
+    except (OSError, ValueError):  # a folder that may not be entered: the store itself says so
+        return None
+    if not S_ISREG(found.st_mode):
+        raise SettingsError(f"{file} is no ordinary file; memlab keeps its settings there")
+    try:
         with file.open("rb") as opened:
             raw = opened.read(_MOST + 1)
-    except (OSError, ValueError) as error:
-        words = getattr(error, "strerror", None) or error
+    except OSError as error:
+        words = error.strerror or error
         raise SettingsError(f"{file} cannot be read ({words}); check its permissions") from error
     if len(raw) > _MOST:
         raise SettingsError(f"{file} is larger than settings are; move it away")

@@ -272,7 +272,7 @@ def test_a_bad_row_is_named_and_the_store_left_alone(
     error = caught.value
     assert str(error) == (
         f"row 40 (memory_id 'bad') in {path} cannot be read: {wrong}; mend it, or load with "
-        "on_bad_row='keep'"
+        "on_bad_row='keep' in Python; memlab doctor names all such rows"
     )
     assert (error.position, error.memory_id, error.column) == (40, "bad", column)
     kept = memlab.load(path, on_bad_row="keep")
@@ -299,7 +299,7 @@ def test_a_row_whose_id_cannot_be_read_is_named_by_its_place(
         memlab.load(path)
     assert str(caught.value) == (
         f"row 2 (memory_id {named!r}) in {path} cannot be read: {wrong}; mend it, or load with "
-        "on_bad_row='keep'"
+        "on_bad_row='keep' in Python; memlab doctor names all such rows"
     )
 
 
@@ -310,7 +310,8 @@ def test_the_first_of_many_bad_rows_is_named_and_the_others_counted(tmp_path: Pa
         memlab.load(path)
     assert str(caught.value) == (
         f"row 2 (memory_id 'm2') in {path} cannot be read: created_at '?' is not a timestamp; "
-        "mend it and 2 more rows, or load with on_bad_row='keep'"
+        "mend it and 2 more rows, or load with on_bad_row='keep' in Python; "
+        "memlab doctor names all such rows"
     )
 
 
@@ -336,7 +337,7 @@ def test_a_bad_signal_is_named(tmp_path: Path, name: str, value: str, wrong: str
         memlab.load(path)
     assert str(caught.value) == (
         f"row 2 (memory_id 'm2') in {path} cannot be read: {wrong}; mend it, or load with "
-        "on_bad_row='keep'"
+        "on_bad_row='keep' in Python; memlab doctor names all such rows"
     )
 
 

@@ -45,7 +45,7 @@ def test_a_file_whose_name_sqlite_takes_for_more_is_a_file(
     done = run("compact", name, "--keep-recent", 4, "--apply")
     assert done.exit_code == 0, done.stderr
     assert len(memlab.load(tmp_path / name)) == 4
-    assert sorted(os.listdir(tmp_path)) == [name, f"{name}.archive.db"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == [name, f"{name}.archive.db"]
 
 
 def test_a_path_that_is_not_utf_8_works(store: Path) -> None:
@@ -151,9 +151,13 @@ def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
 
 
 def test_who_ends_the_lab_ends_its_server(tmp_path: Path) -> None:
-    server = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)"
-    program = f"import sys; from memlab.cli.lab import _run_to_its_end as run; sys.exit(run([sys.executable, '-c', {server!r}]))"
-    with subprocess.Popen([sys.executable, "-c", program]) as lab:
+    server = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(60)"
+    program = (
+        "import sys; from memlab.cli.lab import _run_to_its_end as run; "
+        "sys.exit(run([sys.executable, '-c', *sys.argv[1:]]))"
+    )
+    command = [sys.executable, "-c", program, server, str(tmp_path / "pid")]
+    with subprocess.Popen(command) as lab:
         while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
             assert lab.poll() is None
             time.sleep(0.05)
