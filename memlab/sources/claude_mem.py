@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import islice
 from os import PathLike
 from pathlib import Path
@@ -310,7 +311,6 @@ def _row(fields: Mapping[str, Any], *, loaded: bool) -> dict[str, Any]:
     told += _strings(fields.get("facts"))
     body = "\n".join(part for part in told if part) or _text(fields.get("text"))
     position, at = _position(key, epoch), _moment(epoch)
-    tags = [_text(fields.get("type")), *_strings(fields.get("concepts"))]
     return {
         "position": position,
         "key": key,
@@ -318,7 +318,7 @@ def _row(fields: Mapping[str, Any], *, loaded: bool) -> dict[str, Any]:
         "kind": "episodic",
         "title": title,
         "body": body,
-        "tags_json": json.dumps(list(dict.fromkeys(filter(None, tags))), ensure_ascii=False),
+        "tags_json": _tags_json(_text(fields.get("type")), _text(fields.get("concepts"))),
         "authored_by": _text(fields.get("generated_by_model")) or "claude-mem",
         "created_at": at,
         "confidence": 1.0,
@@ -338,8 +338,16 @@ def _line(key: int, at: datetime | None, title: str) -> str:
 
     The time is of the zone that it is shown in, which costs as much as any.
     """
-    shown = "" if at is None else f"{at:%I:%M%p}".lstrip("0").lower()
+    half = "am" if at is None or at.hour < 12 else "pm"
+    shown = "" if at is None else f"{at.hour % 12 or 12}:{at.minute:02}{half}"
     return f"{key} {shown} * {title or 'Untitled'}\n"
+
+
+@lru_cache(maxsize=4096)
+def _tags_json(kind: str, concepts: str) -> str:
+    """Return type and concepts as a JSON list; the same few come again and again."""
+    tags = dict.fromkeys(filter(None, [kind, *_strings(concepts)]))
+    return json.dumps(list(tags), ensure_ascii=False)
 
 
 def _as_rows(
