@@ -63,10 +63,8 @@ class Learned(CappedPolicy):
         """Refuse two measures of room, or none."""
         super().__post_init__()
         if (self.max_items is None) == (self.max_tokens is None):
-            raise ValueError(
-                f"give either max_items or max_tokens, not max_items={self.max_items} and "
-                f"max_tokens={self.max_tokens}"
-            )
+            both = "" if self.max_items is None else ", not both"
+            raise ValueError(f"give either max_items or max_tokens{both}: the room there is")
 
     @property
     def slots(self) -> int | None:
