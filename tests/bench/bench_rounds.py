@@ -1,0 +1,143 @@
+"""Ten rounds of sizing and compacting a real history, beside the history that was never compacted.
+
+    python tests/bench/bench_rounds.py [NAME...]
+
+A round writes a tenth of the memories, in the order in which they were written, sizes, and applies
+a plan of the number. For each it shows the cap, that of the same history had nothing been deleted,
+and how many references of the next tenth named a memory that was gone by then.
+"""
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple
+
+import pandas as pd
+
+import memlab
+from memlab import columns as c
+from memlab.evidence.past import load_past
+from memlab.policies import KeepRecent
+
+SHARED: Final = Path(__file__).parents[3] / "shared"
+NAMES: Final = ("history-uv", "history-bevy", "history-arrow-rs", "history-deno")
+ROUNDS: Final = 10
+NOW: Final = datetime(2026, 11, 1, tzinfo=UTC)
+
+
+class Round(NamedTuple):
+    """What a round of sizing and compacting chose, and what it cost.
+
+    Attributes
+    ----------
+    written : int
+        Memories written so far.
+    cap, uncompacted : int or None
+        Recommended for the compacted store, and for one that nothing was deleted from.
+    verdict : str
+        Beside the first.
+    deleted : int
+        By this round.
+    references, missed : int
+        Since the round before; those whose memory had been deleted by then.
+    """
+
+    written: int
+    cap: int | None
+    uncompacted: int | None
+    verdict: str
+    deleted: int
+    references: int
+    missed: int
+
+
+def build(name: str, path: Path) -> Path:
+    """Build the recorded history as a store."""
+    tool = SHARED / "tools" / "build_store.py"
+    subprocess.run([sys.executable, tool, name, path], check=True, capture_output=True)
+    return path
+
+
+def rounds_of(whole: Path, folder: Path, *, rounds: int = ROUNDS) -> Iterator[Round]:
+    """Write a history in parts into a store that is compacted after each, and one that is not."""
+    compacted, uncompacted = folder / "compacted.db", folder / "uncompacted.db"
+    for store in (compacted, uncompacted):
+        shutil.copy(whole, store)
+        with closing(sqlite3.connect(store)) as connection, connection:
+            connection.execute("DELETE FROM memory_items")
+    written = 0
+    for part in _parts(whole, rounds):
+        for store in (compacted, uncompacted):
+            _write(store, whole, part)
+        past = load_past(compacted)
+        references, missed = _missed(past, written)
+        written += part[1] - part[0] + 1
+        advice = memlab.recommend_cap(past)
+        beside = memlab.recommend_cap(load_past(uncompacted))
+        deleted = 0
+        if advice.keep_recent is not None:
+            made = memlab.plan(compacted, KeepRecent(advice.keep_recent), now=NOW)
+            deleted = memlab.apply(made, now=NOW).deleted
+        yield Round(
+            written,
+            advice.keep_recent,
+            beside.keep_recent,
+            str(advice.verdict),
+            deleted,
+            references,
+            missed,
+        )
+
+
+def _parts(whole: Path, rounds: int) -> Iterator[tuple[int, int]]:
+    with closing(sqlite3.connect(whole)) as connection:
+        first, last = connection.execute(
+            "SELECT min(rowid), max(rowid) FROM memory_items"
+        ).fetchone()
+    edges = [first + (last + 1 - first) * part // rounds for part in range(rounds + 1)]
+    yield from ((low, high - 1) for low, high in pairwise(edges))
+
+
+def _write(store: Path, whole: Path, part: tuple[int, int]) -> None:
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("ATTACH ? AS whole", (str(whole),))
+        names = [name for _, name, *_ in connection.execute("PRAGMA table_info(memory_items)")]
+        listed = ", ".join(["rowid", *names])
+        connection.execute(
+            f"INSERT INTO main.memory_items ({listed}) SELECT {listed} FROM whole.memory_items "
+            "WHERE rowid BETWEEN ? AND ?",
+            part,
+        )
+
+
+def _missed(past: pd.DataFrame, written: int) -> tuple[int, int]:
+    """Return how many references the newest part makes, and how many are to what is gone."""
+    found = memlab.find_references(past)
+    new = found[found[c.AT_POSITION] > written]
+    gone = past.loc[past[c.DELETED_AT].notna(), c.POSITION]
+    return len(new), int(new[c.TARGET_POSITION].isin(gone).sum())
+
+
+def main(names: list[str]) -> None:
+    """Print the rounds of each history."""
+    for name in names or NAMES:
+        with TemporaryDirectory() as folder:
+            whole = build(name, Path(folder) / "whole.db")
+            print(f"\n{name}\n{'written':>8} {'cap':>6} {'uncompacted':>12} {'deleted':>8} missed")
+            for one in rounds_of(whole, Path(folder)):
+                print(
+                    f"{one.written:>8,} {one.cap!s:>6} {one.uncompacted!s:>12} {one.deleted:>8,} "
+                    f"{one.missed:,} of {one.references:,}  {one.verdict}",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
