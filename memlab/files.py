@@ -4,6 +4,8 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from fcntl import LOCK_EX, LOCK_NB, flock
+from glob import escape
 from os import PathLike
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -32,6 +34,9 @@ class Limit(NamedTuple):
             return self.mode
         return self.mode & ~0o070 | (self.mode & 0o007) << 3
 
+
+DRAFT: Final = ".part"
+"""Ends the name of a file that is being written."""
 
 ANYBODY: Final = Limit(0o666)
 """As the umask leaves it."""
@@ -127,11 +132,15 @@ def whole_file(path: Path | str, *, limit: Limit = ANYBODY, replace: bool = True
     """
     try:
         target = Path(path).parent.resolve() / Path(path).name
-        draft = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}.part")
+        draft = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}{DRAFT}")
         _check_target(target, path, replace=replace)
+        _remove_left(target)
         try:
-            _make(draft, target, limit)
-            yield draft
+            held = _make(draft, target, limit)
+            try:
+                yield draft
+            finally:
+                os.close(held)
             _sync(draft)
             _name(draft, target, replace=replace)
             sync_folder(target.parent)
@@ -179,16 +188,34 @@ def _check_target(target: Path, path: Path | str, *, replace: bool) -> None:
         raise FileExistsError(path)
 
 
-def _make(draft: Path, target: Path, limit: Limit) -> None:
-    """Make an empty draft with the permissions that the file is to have, or tighter ones."""
+def _remove_left(target: Path) -> None:
+    """Remove drafts of the same file whose writers were killed: nobody holds their lock."""
+    for left in target.parent.glob(f".{escape(target.name[:200])}.*{DRAFT}"):
+        with suppress(OSError):
+            descriptor = os.open(left, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                flock(descriptor, LOCK_EX | LOCK_NB)
+                left.unlink()
+            finally:
+                os.close(descriptor)
+
+
+def _make(draft: Path, target: Path, limit: Limit) -> int:
+    """Make an empty draft with the permissions that the file is to have, or tighter ones.
+
+    Returns a descriptor that holds its lock for as long as it is written.
+    """
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW
     descriptor = os.open(draft, flags, limit.mode)
     try:
         made = os.fstat(descriptor)
         wanted = target.stat().st_mode if target.exists() else made.st_mode
         os.fchmod(descriptor, wanted & limit.of(made.st_gid))
-    finally:
+        flock(descriptor, LOCK_EX | LOCK_NB)
+    except BaseException:
         os.close(descriptor)
+        raise
+    return descriptor
 
 
 def _name(draft: Path, target: Path, *, replace: bool) -> None:

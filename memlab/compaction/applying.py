@@ -5,6 +5,7 @@ What is deleted was decided by :func:`memlab.plan`; :func:`memlab.restore` puts 
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -105,14 +106,15 @@ def apply(
     source = open_source(plan.store if store is None else store)
     moment = moment_or_now(now, call="memlab.apply")
     if plan.is_empty:
-        with source.changing():
-            return receipt_of(plan, source, moment, archived=False)
+        with source.changing() as writer:
+            finished = _noted_now(writer, source, moment)
+        return replace(receipt_of(plan, source, moment, archived=False), finished=finished)
     if plan.supersedes:
-        _supersede(source, plan, moment, watch)
+        finished = _supersede(source, plan, moment, watch)
     else:
         with source.changing() as writer:
             watch(ApplyStep.LOCKED)
-            _archive_and_delete(writer, source, plan, moment, watch)
+            finished = _archive_and_delete(writer, source, plan, moment, watch)
     watch(ApplyStep.COMMITTED)
     with (
         said_to_be_done(f"{_done_to(plan)} in {source.name}"),
@@ -120,7 +122,7 @@ def apply(
     ):
         archive.finish(plan.digest, moment)
     watch(ApplyStep.RECORDED)
-    return receipt_of(plan, source, moment, archived=True)
+    return replace(receipt_of(plan, source, moment, archived=True), finished=finished)
 
 
 def finish(
@@ -148,14 +150,28 @@ def plan_in(archive: Archive, entry: Entry) -> Plan:
     return Plan.from_json(archive.plan_text(entry))
 
 
-def record_finished(reader: Reader, source: Source, archive: Archive, now: datetime) -> None:
+def record_finished(
+    reader: Reader, source: Source, archive: Archive, now: datetime
+) -> tuple[str, ...]:
     """Record plans as done whose memories are gone: only the record was cut short.
 
-    Whoever holds the store's write lock knows that no apply is under way.
+    Whoever holds the store's write lock knows that no apply is under way. Returns their digests.
     """
+    finished = []
     for entry in archive.entries():
         if entry.finished_at is None and _is_carried_out(reader, source, archive, entry):
             archive.finish(entry.digest, now)
+            finished.append(entry.digest)
+    return tuple(finished)
+
+
+def _noted_now(writer: Writer, source: Source, now: datetime) -> tuple[str, ...]:
+    """Record what earlier plans did and could not note, where this one has nothing to do."""
+    place = archive_at(source)
+    if not is_begun(place):
+        return ()
+    with open_archive(place) as archive:
+        return record_finished(writer, source, archive, now)
 
 
 def _is_carried_out(reader: Reader, source: Source, archive: Archive, entry: Entry) -> bool:
@@ -214,14 +230,18 @@ def _check_format(plan: Plan) -> None:
 
 def _archive_and_delete(
     writer: Writer, source: Source, plan: Plan, now: datetime, watch: Watch
-) -> None:
-    """Do all of :func:`apply` that happens under the store's write lock."""
+) -> tuple[str, ...]:
+    """Do all of :func:`apply` that happens under the store's write lock.
+
+    Returns the digests of plans that were noted as done now.
+    """
     place = archive_at(source)
+    finished: tuple[str, ...] = ()
     if is_begun(place):
         with create_archive(place) as archive:
             if _went_on(writer, source, archive, plan, watch):
-                return
-            record_finished(writer, source, archive, now)
+                return ()
+            finished = record_finished(writer, source, archive, now)
             _forget_needless(writer, source, archive, plan)
     _check_fresh(writer, source, plan)
     watch(ApplyStep.CHECKED)
@@ -239,9 +259,10 @@ def _archive_and_delete(
                 with suppress(MemlabError):
                     archive.forget(plan.digest)
             raise
+    return finished
 
 
-def _supersede(source: Source, plan: Plan, now: datetime, watch: Watch) -> None:
+def _supersede(source: Source, plan: Plan, now: datetime, watch: Watch) -> tuple[str, ...]:
     """Do all of :func:`apply` that happens under the store's write lock, where nothing goes."""
     with superseding.opened_for_links(source) as writer:
         watch(ApplyStep.LOCKED)
@@ -250,8 +271,8 @@ def _supersede(source: Source, plan: Plan, now: datetime, watch: Watch) -> None:
             superseding.check_fresh(writer, source, plan)
         with create_archive(place) as archive:
             if _went_on(writer, source, archive, plan, watch):
-                return
-            record_finished(writer, source, archive, now)
+                return ()
+            finished = record_finished(writer, source, archive, now)
             named = Apply(plan.digest, plan.policy, plan.made_at, 0, plan.to_json().encode())
             with archive.copying(named, (), at=now):
                 watch(ApplyStep.COPIED)
@@ -263,6 +284,7 @@ def _supersede(source: Source, plan: Plan, now: datetime, watch: Watch) -> None:
                 with suppress(MemlabError):
                     archive.forget(plan.digest)
                 raise
+    return finished
 
 
 def _copies(reader: Reader, plan: Plan) -> Iterator[Archived]:

@@ -48,6 +48,9 @@ class Receipt(Shown):
         The boot context as the plan saw it.
     token_rule : str
         How tokens were counted.
+    finished : tuple of str
+        Digests of earlier plans that had been carried out and were noted as done now: each was
+        stopped before its note.
     """
 
     digest: str
@@ -61,6 +64,7 @@ class Receipt(Shown):
     boot_after: Size
     token_rule: str
     superseded: int = 0
+    finished: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
         return hash((self.digest, self.applied_at))
@@ -107,6 +111,7 @@ class Receipt(Shown):
                 boot_after=tuple_of(field_of(content, "boot_after", dict), Size),
                 token_rule=field_of(content, "token_rule", str),
                 superseded=field_of({"superseded": 0} | content, "superseded", int),
+                finished=tuple(map(str, field_of({"finished": []} | content, "finished", list))),
             )
 
     def sheet(self) -> Sheet:
@@ -122,4 +127,8 @@ class Receipt(Shown):
         ]
         if self.archive:
             facts.append(("undo", self.undo))
+        for digest in self.finished:
+            undo = shlex.join(["memlab", "restore", self.store, digest[:12]])
+            what = f"plan {digest[:12]} was carried out earlier and stopped before it was noted"
+            facts.append(("finished", f"{what}; undo: {undo}"))
         return Sheet(f"plan {self.digest[:12]} applied to {self.store}", facts)

@@ -1,9 +1,16 @@
 """Putting archived memories back, byte for byte."""
 
+<<<<<<< HEAD
 from collections.abc import Collection, Iterator, Mapping
+=======
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+>>>>>>> 1dbaa8a (Finish what was cut short and say so; count a restored file under its name; note a restore before anybody drops)
 from datetime import datetime
 from enum import StrEnum
 from os import PathLike
+from os.path import lexists
 from pathlib import Path
 from typing import Self
 
@@ -15,10 +22,22 @@ from memlab.compaction.locating import locate, some_of
 from memlab.compaction.receipts import Receipt
 from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
+<<<<<<< HEAD
 from memlab.sources.base import Key, LeavesRows, Source, Watch, Writer, archive_at, unwatched
+=======
+from memlab.sources.base import (
+    Key,
+    Source,
+    Watch,
+    Writer,
+    archive_at,
+    unwatched,
+)
+>>>>>>> 1dbaa8a (Finish what was cut short and say so; count a restored file under its name; note a restore before anybody drops)
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive import Archive, Copy, Entry
 from memlab.store.archive_file import open_archive
+from memlab.store.database import SIDE_FILES, connect_reading, read_store
 from memlab.store.records import fingerprint_of
 
 
@@ -119,27 +138,55 @@ def restore(
             return Restored(_take_back(source, archive, digest, ids, into))
         if into is not None:
             return Restored(_restore_into(source, archive, digest, ids, Path(into)))
-        with source.changing() as writer:
-            record_finished(writer, source, archive, moment)
-            watch(RestoreStep.LOCKED)
-            entry = archive.entry(digest)
-            copies = _chosen(source, archive, entry, ids)
-            missing = _missing(writer, source, archive, entry, copies)
-            watch(RestoreStep.CHECKED)
-            back = 0
-            left_out: set[Key] = set()
-            if missing:
-                records = _Records(archive, entry, missing)
-                back = writer.insert(records, watch=lambda _: watch(RestoreStep.INSERTED))
-                watch(RestoreStep.VERIFIED)
-                left_out = _left_out(writer, missing, back)
-        watch(RestoreStep.COMMITTED)
-        unmarked = [c.key for c in copies if c.restored_at is None and c.key not in left_out]
-        with said_to_be_done(f"{back:,} memories were restored into {source.name}"):
-            archive.mark_restored(entry.digest, unmarked, moment)
+        back = _Back()
+        with _said_once_committed(back, source), ExitStack() as noting:
+            with source.changing() as writer:
+                record_finished(writer, source, archive, moment)
+                watch(RestoreStep.LOCKED)
+                entry = archive.entry(digest)
+                copies = _chosen(source, archive, entry, ids)
+                missing = _missing(writer, source, archive, entry, copies)
+                watch(RestoreStep.CHECKED)
+                left_out: set[Key] = set()
+                if missing:
+                    records = _Records(archive, entry, missing)
+                    inserted = writer.insert(records, watch=lambda _: watch(RestoreStep.INSERTED))
+                    watch(RestoreStep.VERIFIED)
+                    left_out = _left_out(writer, missing, inserted)
+                    back.memories = inserted
+                unmarked = [
+                    c.key for c in copies if c.restored_at is None and c.key not in left_out
+                ]
+                noting.enter_context(archive.marking_restored(entry.digest, unmarked, moment))
+            back.committed = True
+            watch(RestoreStep.COMMITTED)
     watch(RestoreStep.RECORDED)
+<<<<<<< HEAD
     rows = writer.rows_left_out if isinstance(writer, LeavesRows) else {}
     return Restored(back, len(left_out), rows)
+=======
+    return Restored(back.memories, len(left_out))
+
+
+@dataclass
+class _Back:
+    """How far a restore has come."""
+
+    memories: int = 0
+    committed: bool = False
+
+
+@contextmanager
+def _said_once_committed(back: _Back, source: Source) -> Iterator[None]:
+    """Say that memories were restored, where only the archive's note of it fails."""
+    try:
+        yield
+    except ArchiveError as error:
+        if not back.committed:
+            raise
+        with said_to_be_done(f"{back.memories:,} memories were restored into {source.name}"):
+            raise error from error.__cause__
+>>>>>>> 1dbaa8a (Finish what was cut short and say so; count a restored file under its name; note a restore before anybody drops)
 
 
 def _take_back(
@@ -238,7 +285,31 @@ def _restore_into(
     source: Source, archive: Archive, digest: str, ids: Collection[str] | None, into: Path
 ) -> int:
     """Make a new store of archived memories alone; it appears whole or not at all."""
-    entry = archive.entry(digest)
-    copies = _chosen(source, archive, entry, ids)
-    with whole_file(into, limit=limit_like(archive.path), replace=False) as draft:
-        return source.make(draft, _Records(archive, entry, copies))
+    if beside := [name for name in map(f"{into}{{}}".format, SIDE_FILES) if lexists(name)]:
+        raise ArchiveError(
+            f"{', '.join(beside)} would be taken for a part of {into}; nothing was restored: move "
+            "it away, or name another file"
+        )
+    with archive.one_moment():
+        entry = archive.entry(digest)
+        copies = _chosen(source, archive, entry, ids)
+        with whole_file(into, limit=limit_like(archive.path), replace=False) as draft:
+            count = source.make(draft, _Records(archive, entry, copies))
+    _check_made(into, count)
+    return count
+
+
+def _check_made(into: Path, count: int) -> None:
+    """Open a file that was made under its final name, and count what is in it."""
+
+    def counted(uri: str) -> int:
+        with closing(connect_reading(uri)) as connection:
+            (found,) = connection.execute("SELECT count(*) FROM memory_items").fetchone()
+        return int(found)
+
+    found = read_store(into, counted)
+    if found != count:
+        raise ArchiveError(
+            f"{into} was made of {count:,} memories and {found:,} are in it; the archive has them "
+            "still: check the disk"
+        )

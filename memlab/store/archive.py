@@ -314,14 +314,30 @@ class Archive:
         with archive_errors(self.path), transaction(self.connection):
             self.erase(digest)
 
-    def mark_restored(self, digest: str, keys: Iterable[Key], at: datetime) -> None:
-        """Record that copies have been put back."""
+    @contextmanager
+    def marking_restored(self, digest: str, keys: Iterable[Key], at: datetime) -> Iterator[None]:
+        """Record that copies have been put back, once the block has committed that.
+
+        Whoever enters it holds the store's write lock: until the record is there too, nobody drops
+        the copies, or applies a plan of the same name anew.
+        """
         with archive_errors(self.path), transaction(self.connection):
             self.connection.executemany(
                 "UPDATE archived SET restored_at = ? WHERE key = ? AND apply = "
                 "(SELECT apply FROM applies WHERE digest = ?)",
                 ((_text(at), key, digest) for key in keys),
             )
+            yield
+
+    @contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """Let everything read in the block be of one moment: nobody drops what is being read."""
+        with archive_errors(self.path):
+            self.connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self.connection.execute("ROLLBACK")
 
     def bring_up_to_date(self) -> None:
         """Put an archive of format 1 into today's tables, all of it or none."""

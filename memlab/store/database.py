@@ -70,7 +70,7 @@ _WORDS: Final = {
 
 
 _LOOKS: Final = 5
-_SIDE_FILES: Final = ("-wal", "-shm", "-journal")
+SIDE_FILES: Final = ("-wal", "-shm", "-journal")
 _STEP: Final = 20_000_000
 """Nanoseconds after which a file that is written again has another time for sure."""
 
@@ -387,11 +387,11 @@ def _way_in(file: Path, path: Path, stack: ExitStack) -> tuple[str, State]:
     Nothing, when locks see to it that nobody changes what is read.
     """
     locking = f"{file.as_uri()}?mode=ro"
-    wal, shm, journal = (_side_file(file, suffix) for suffix in _SIDE_FILES)
+    wal, shm, journal = (_side_file(file, suffix) for suffix in SIDE_FILES)
     is_left = _stamp(wal)[1] > 0 and not shm.exists()
     in_use = wal.exists() and shm.exists()
     if is_left or (journal.exists() and ((not in_use and _is_wal(file)) or _is_hot(locking))):
-        before = _state(file, ("", *_SIDE_FILES))
+        before = _state(file, ("", *SIDE_FILES))
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         return _recovered_copy(file, path, Path(folder)), before
     if in_use or not _is_wal(file):
