@@ -1,12 +1,8 @@
 """Putting archived memories back, byte for byte."""
 
-<<<<<<< HEAD
 from collections.abc import Collection, Iterator, Mapping
-=======
-from collections.abc import Collection, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
->>>>>>> 1dbaa8a (Finish what was cut short and say so; count a restored file under its name; note a restore before anybody drops)
 from datetime import datetime
 from enum import StrEnum
 from os import PathLike
@@ -22,18 +18,7 @@ from memlab.compaction.locating import locate, some_of
 from memlab.compaction.receipts import Receipt
 from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
-<<<<<<< HEAD
 from memlab.sources.base import Key, LeavesRows, Source, Watch, Writer, archive_at, unwatched
-=======
-from memlab.sources.base import (
-    Key,
-    Source,
-    Watch,
-    Writer,
-    archive_at,
-    unwatched,
-)
->>>>>>> 1dbaa8a (Finish what was cut short and say so; count a restored file under its name; note a restore before anybody drops)
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive import Archive, Copy, Entry
 from memlab.store.archive_file import open_archive
@@ -161,11 +146,8 @@ def restore(
             back.committed = True
             watch(RestoreStep.COMMITTED)
     watch(RestoreStep.RECORDED)
-<<<<<<< HEAD
     rows = writer.rows_left_out if isinstance(writer, LeavesRows) else {}
-    return Restored(back, len(left_out), rows)
-=======
-    return Restored(back.memories, len(left_out))
+    return Restored(back.memories, len(left_out), rows)
 
 
 @dataclass
@@ -186,7 +168,6 @@ def _said_once_committed(back: _Back, source: Source) -> Iterator[None]:
             raise
         with said_to_be_done(f"{back.memories:,} memories were restored into {source.name}"):
             raise error from error.__cause__
->>>>>>> 1dbaa8a (Finish what was cut short and say so; count a restored file under its name; note a restore before anybody drops)
 
 
 def _take_back(
