@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from memlab.fleet.processes import Processes
     from memlab.fleet.running import Runner, Serial
     from memlab.fleet.surveying import StoreLine, survey
+    from memlab.fleet.upkeep import MaintainedStore, maintain, plan_maintenance
 
 __all__ = [
     "Applied",
@@ -29,6 +30,7 @@ __all__ = [
     "Cohort",
     "FleetFindings",
     "FleetPlan",
+    "MaintainedStore",
     "Member",
     "Members",
     "Outcome",
@@ -44,7 +46,9 @@ __all__ = [
     "cohort_of",
     "examine_fleet",
     "expand_names",
+    "maintain",
     "plan",
+    "plan_maintenance",
     "size",
     "survey",
     "write_fleet_report",
@@ -65,5 +69,6 @@ __getattr__, __dir__ = lazy_names(
         "processes": "Processes",
         "running": "Runner Serial",
         "surveying": "StoreLine survey",
+        "upkeep": "MaintainedStore maintain plan_maintenance",
     },
 )

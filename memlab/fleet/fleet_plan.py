@@ -21,7 +21,7 @@ from memlab.compaction.wire import (
 )
 from memlab.compaction.words import in_words, minute
 from memlab.errors import PlanError
-from memlab.files import read_whole, write_whole
+from memlab.files import ALONE, read_whole, write_whole
 from memlab.text import Sheet, Shown, Table
 
 LARGEST: Final = 10
@@ -166,8 +166,8 @@ class FleetPlan(Shown):
         return plan
 
     def write(self, file: str | PathLike[str]) -> Path:
-        """Write the plan for review; where an old one is, it is replaced."""
-        return write_whole(Path(file), self.to_json())
+        """Write the plan for review, for you alone; where an old one is, it is replaced."""
+        return write_whole(Path(file), self.to_json(), limit=ALONE)
 
     @classmethod
     def read(cls, file: str | PathLike[str]) -> Self:

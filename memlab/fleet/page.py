@@ -13,7 +13,7 @@ import pandas as pd
 
 from memlab.clock import moment_or_now
 from memlab.extras import import_extra
-from memlab.files import write_whole
+from memlab.files import ALONE, write_whole
 from memlab.fleet.capping import size
 from memlab.fleet.cohort import Cohort, cohort_of
 from memlab.fleet.names import Members, Sources, members_of
@@ -122,7 +122,7 @@ def examine_fleet(
 
 
 def write_fleet_report(output: str | PathLike[str], findings: FleetFindings) -> Path:
-    """Write what was found as one self-contained HTML file.
+    """Write what was found as one self-contained HTML file, readable by you alone.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def write_fleet_report(output: str | PathLike[str], findings: FleetFindings) -> 
     MissingExtraError
         When the ``report`` extra is not installed.
     """
-    return write_whole(Path(output), fleet_page(findings).encode())
+    return write_whole(Path(output), fleet_page(findings).encode(), limit=ALONE)
 
 
 def fleet_page(findings: FleetFindings) -> str:

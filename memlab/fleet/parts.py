@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from memlab.errors import MemlabError
-from memlab.files import read_whole, whole_file, write_whole
+from memlab.files import ALONE, read_whole, whole_file, write_whole
 from memlab.fleet.names import Member
 from memlab.fleet.outcomes import Outcome
 
@@ -158,13 +158,13 @@ class Parts:
         )
 
     def _write(self, part: Path, table: Any) -> None:
-        with whole_file(part) as draft:
+        with whole_file(part, limit=ALONE) as draft:
             pq.write_table(table, draft, compression="zstd")
 
     def _begin(self, question: Mapping[str, Any]) -> bool:
         """Whether this run asks everything anew: the last one finished, or there was none."""
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise MemlabError(
                 f"{self.folder} cannot be made ({error.strerror or error}); name another folder"
@@ -190,7 +190,7 @@ class Parts:
         return found if isinstance(found, dict) and "memlab_fleet_run" in found else {}
 
     def _note(self, note: Mapping[str, Any]) -> None:
-        write_whole(self.folder / _RUN, json.dumps(note, indent=1) + "\n")
+        write_whole(self.folder / _RUN, json.dumps(note, indent=1) + "\n", limit=ALONE)
 
 
 def index_of(folder: Path) -> dict[str, Path]:

@@ -159,3 +159,22 @@ def test_size_prints_a_cap_for_each_store_and_what_it_rests_on(agents: Path) -> 
     assert over.exit_code == 1
     rows = list(csv.DictReader(io.StringIO(over.output)))
     assert {each["verdict"] for each in rows} == {"floor-exceeds-budget"}
+
+
+def test_a_fleet_is_maintained_from_the_shell(agents: Path) -> None:
+    (agents / "agent-30" / "memlab.toml").write_text('policy = { name = "recent", keep = 5 }\n')
+    names = (agents / "agent-30" / "memory.db", "--json")
+    (shown,) = json.loads(run("fleet", "maintain", *names).output)
+    assert (shown["status"], shown["deleted"]) == ("would", 25)
+    (done,) = json.loads(run("fleet", "maintain", *names, "--apply").output)
+    assert (done["status"], done["deleted"]) == ("done", 25)
+    rest = run("fleet", "maintain", f"{agents}/*/memory.db")
+    assert rest.exit_code == 1
+    assert "maintenance of 3 stores: 1 nothing" in rest.output
+
+
+def test_a_report_is_one_page(agents: Path) -> None:
+    done = run("fleet", "report", f"{agents}/*/memory.db", "-o", agents / "fleet.html")
+    assert done.exit_code == 0
+    assert "3 stores" in done.output
+    assert "<h1>3 stores</h1>" in (agents / "fleet.html").read_text()

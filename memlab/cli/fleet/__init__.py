@@ -8,6 +8,7 @@ from memlab.cli.lazy_group import LazyGroup
 
 COMMANDS: Final = {
     "apply": "fleet.change.apply_fleet",
+    "maintain": "fleet.maintain.maintain_fleet",
     "plan": "fleet.change.plan_fleet",
     "report": "fleet.report.report_fleet",
     "show": "fleet.show.show_fleet",
