@@ -30,7 +30,7 @@ class Table(NamedTuple):
     header : tuple of str
         Names of the columns; empty for none.
     rows : sequence of tuple of str or int
-        Integers are aligned to the right, with thousands separated.
+        Numbers are aligned to the right, integers with thousands separated.
     remark : str
         Such as how many rows are not listed.
     whole : bool
@@ -45,7 +45,7 @@ class Table(NamedTuple):
 
 
 class Sheet(NamedTuple):
-    """A title, facts by name, and tables."""
+    """A title, which may be empty, facts by name, and tables."""
 
     title: str
     facts: Sequence[tuple[str, str]]
@@ -90,12 +90,12 @@ def for_terminal(text: str) -> str:
 
 def as_text(sheet: Sheet) -> str:
     """Return the sheet for a terminal: columns aligned, nothing in it can steer the terminal."""
-    lines = [_shown(sheet.title, limit=None)]
+    lines = [_shown(sheet.title, limit=None)] if sheet.title else []
     width = max((len(name) for name, _ in sheet.facts), default=0)
     lines += [f"  {name:<{width}}  {_shown(value, limit=None)}" for name, value in sheet.facts]
     for table in sheet.tables:
         heading = [_shown(table.heading, limit=None)] if table.heading else []
-        lines += ["", *heading, *_aligned(table)]
+        lines += [*([""] if lines else []), *heading, *_aligned(table)]
         if table.remark:
             lines.append(f"  {_shown(table.remark, limit=None)}")
     return "\n".join(lines)
@@ -117,6 +117,18 @@ def as_html(sheet: Sheet) -> str:
     return f"<div>{''.join(parts)}</div>"
 
 
+def counted(count: float, things: str) -> str:
+    """Write a count with its noun, given in the plural.
+
+    Examples
+    --------
+    >>> counted(1, "tokens"), counted(1200, "tokens"), counted(1, "memories")
+    ('1 token', '1,200 tokens', '1 memory')
+    """
+    one = f"{things[:-3]}y" if things.endswith("ies") else things.removesuffix("s")
+    return f"{count:,.0f} {one if count == 1 else things}"
+
+
 def reads_as_number(cell: Cell) -> bool:
     """Whether a cell is a number, a share or a range of them: what is aligned to the right.
 
@@ -133,7 +145,7 @@ def _aligned(table: Table) -> list[str]:
     cells = [[_shown(cell, limit=limit) for cell in row] for row in table.rows]
     header = [list(table.header)] if table.header else []
     widths = [max(map(len, column)) for column in zip(*header, *cells, strict=True)]
-    numeric = [all(isinstance(cell, int) for cell in column) for column in zip(*table.rows)]  # noqa: B905 - no rows, no columns
+    numeric = [all(map(reads_as_number, column)) for column in zip(*table.rows)]  # noqa: B905 - no rows, no columns
     return [
         "  "
         + "  ".join(

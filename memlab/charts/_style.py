@@ -22,7 +22,7 @@ from matplotlib.transforms import Bbox
 from memlab import columns as c
 from memlab.charts.figure import FOOTNOTE, SUBTITLE, TITLE, figure_of, set_height
 from memlab.charts.palette import Palette, palette_of
-from memlab.text import for_terminal
+from memlab.text import counted, for_terminal
 
 EMPTY_HEIGHT: Final = 1.7
 """Inches: a chart that has nothing to show says so in little room."""
@@ -293,18 +293,6 @@ def short(value: float) -> str:
     if size < 999_500:
         return f"{value / 1e3:.0f} k"
     return f"{value / 1e6:.1f} M"
-
-
-def counted(count: float, things: str) -> str:
-    """Write a count with its noun, given in the plural.
-
-    Examples
-    --------
-    >>> counted(1, "tokens"), counted(1200, "tokens"), counted(1, "memories")
-    ('1 token', '1,200 tokens', '1 memory')
-    """
-    one = f"{things[:-3]}y" if things.endswith("ies") else things.removesuffix("s")
-    return f"{count:,.0f} {one if count == 1 else things}"
 
 
 def share(value: float) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from memlab.cli.options import FILE, STORE, json_option
+from memlab.cli.output import print_lines, print_text
 
 
 @click.command("apply", short_help="Carry out a plan that was saved and reviewed.")
@@ -23,7 +24,7 @@ def apply_plan(plan_file: Path, store: Path | None, as_json: bool) -> None:
 
     made = Plan.from_json(read_whole(plan_file))
     receipt = apply(made, store=store, now=datetime.now(UTC))
-    click.echo(receipt.to_json() if as_json else str(receipt), nl=not as_json)
+    print_text(receipt.to_json()) if as_json else print_lines(receipt)
 
 
 @click.command("finish")
@@ -38,4 +39,4 @@ def finish_plan(store: Path, digest: str, as_json: bool) -> None:
     from memlab.compaction.applying import finish
 
     receipt = finish(store, digest, now=datetime.now(UTC))
-    click.echo(receipt.to_json() if as_json else str(receipt), nl=not as_json)
+    print_text(receipt.to_json()) if as_json else print_lines(receipt)

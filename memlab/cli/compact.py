@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from memlab.cli.options import FILE, STORE, json_option
-from memlab.cli.output import print_lines
+from memlab.cli.output import print_lines, print_text
 from memlab.cli.policy import (
     Chosen,
     SettingsCommand,
@@ -79,16 +79,12 @@ def compact(
         print_lines(*_protected(source))
     if do_it:
         receipt = apply(made, now=datetime.now(UTC))
-        click.echo(receipt.to_json() if as_json else f"{made}\n\n{receipt}", nl=not as_json)
-        return
-    click.echo(made.to_json() if as_json else str(made), nl=not as_json)
-    if not as_json:
-        click.echo()
-        print_lines(
-            *_clock_warnings(made),
-            *_warnings(made),
-            *_next_steps(save_plan, nothing=not made.memories),
-        )
+        print_text(receipt.to_json()) if as_json else print_lines(made, "", receipt)
+    elif as_json:
+        print_text(made.to_json())
+    else:
+        steps = _next_steps(save_plan, nothing=not made.memories)
+        print_lines(made, "", *_clock_warnings(made), *_warnings(made), *steps)
 
 
 def _remembered(source: "Source") -> "Policy":

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Final, cast
 import click
 
 from memlab.cli.asking import log_option, reads_of
+from memlab.cli.compared import (
+    compared_sheet,
+    few_references,
+    next_steps,
+    notes_on,
+    nothing_fits,
+)
 from memlab.cli.options import STORE, json_option
-from memlab.cli.output import print_lines
+from memlab.cli.output import print_lines, print_text
 from memlab.cli.policy import (
     PolicyCommand,
     faults_of,
@@ -20,6 +27,7 @@ from memlab.cli.policy import (
     set_option,
     split_setting,
 )
+from memlab.cli.progress import quiet
 from memlab.clock import now_utc
 from memlab.files import Limit, check_writable, limit_like, write_whole
 
@@ -37,23 +45,8 @@ BUDGETS: Final = ("2000", "5000", "10000", "25000", "50000")
 
 TRIED: Final = ("recent", "ttl", "value", "learned")
 
-SHOWN: Final = {
-    "served": "served",
-    "oracle": "oracle",
-    "boot_tokens_mean": "mean tokens",
-    "boot_tokens_p95": "p95 tokens",
-    "deleted": "deleted",
-    "only_here": "only here",
-}
-
-_LEGEND: Final = (
-    "served     references in this past that found their memory, as they were; memlab size",
-    "           estimates those to come, which reach further back",
-    "oracle     the most that any policy with as many slots could have served",
-    "only here  memories that this line alone would have deleted",
-    "A count is of prunable memories for recent, learned and odek; the others count load-bearing",
-    "ones too, which never go.",
-)
+TIMES: Final = 10_000
+"""About how often each policy is applied along a long history where nobody says."""
 
 
 @click.command(cls=PolicyCommand, short_help="Compare policies on the store's own past.")
@@ -80,6 +73,13 @@ _LEGEND: Final = (
     type=click.Path(path_type=Path, dir_okay=False),
     help="Draw references served against boot tokens into an SVG or PNG file.",
 )
+@click.option(
+    "--every",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Apply each policy after every N memories; by default after each, of many memories about "
+    f"{TIMES:,} times.",
+)
 @json_option
 def compare(
     store: Path,
@@ -91,6 +91,7 @@ def compare(
     token_budget: int | None,
     log_file: Path | None,
     chart: Path | None,
+    every: int | None,
     as_json: bool,
 ) -> None:
     """Compare policies on STORE's own past: what each would have lost, and what that saved.
@@ -124,15 +125,29 @@ def compare(
     log = reads_of(settings, log_file)
     frame = load_past(source, with_body=any(policy.reads_bodies for policy in policies), log=log)
     references = find_references(frame, log, now=None if log is None else now_utc())
+    every = every or -(-len(frame) // TIMES) or 1
+    quiet()
     with faults_of(policies):
-        table = compare_policies(frame, references, policies, progress=sys.stderr.isatty())
+        table = compare_policies(
+            frame, references, policies, every=every, progress=sys.stderr.isatty()
+        )
     if chart is not None:
         _draw(table, chart, limit_like(source.like))
     fitting = table if token_budget is None else table[table["boot_tokens_p95"] <= token_budget]
     if as_json:
-        click.echo(fitting.reset_index().to_json(orient="records", indent=2))
+        print_text(fitting.reset_index().to_json(orient="records", indent=2))
         return
-    print_lines(*_table_lines(fitting, len(references), token_budget, table))
+    if fitting.empty:
+        print_lines(*nothing_fits(table, token_budget or 0), "", *next_steps(store, table))
+        return
+    print_lines(
+        *few_references(len(references)),
+        compared_sheet(fitting, len(references)),
+        "",
+        *notes_on(fitting, len(references), every),
+        "",
+        *next_steps(store, fitting),
+    )
 
 
 def _policies(
@@ -164,37 +179,6 @@ def _varied(named: "Named") -> "Setting | None":
     return min(
         sizes, key=lambda one: (one.default is not REQUIRED, one.size == "age"), default=None
     )
-
-
-def _table_lines(
-    table: "pd.DataFrame", references: int, budget: int | None, everything: "pd.DataFrame"
-) -> list[str]:
-    if table.empty:
-        least, floor = everything["boot_tokens_p95"].min(), everything["floor_tokens"].iloc[0]
-        return [
-            f"nothing that was tried stays within {budget:,} tokens: the least is {least:,.0f}",
-            f"load-bearing memories alone take {floor:,} now",
-        ]
-    shown = table[list(SHOWN)].rename(columns=SHOWN).rename_axis(None)
-    formats = {
-        "served": "{:.3f}".format,
-        "oracle": "{:.3f}".format,
-        "mean tokens": "{:,.0f}".format,
-        "p95 tokens": "{:,.0f}".format,
-        "deleted": "{:,}".format,
-        "only here": "{:,}".format,
-    }
-    lines = shown.to_string(formatters=formats, na_rep="–").splitlines()
-    items, tokens = table["floor_items"].iloc[0], table["floor_tokens"].iloc[0]
-    notes = [
-        "",
-        f"{references:,} references; load-bearing floor {items:,} memories, {tokens:,} tokens",
-    ]
-    if references:
-        notes += ["", *_LEGEND]
-    else:
-        notes.append("no reference is known, so no share served: only costs can be compared")
-    return [*lines, *notes]
 
 
 def _draw(table: "pd.DataFrame", chart: Path, limit: Limit) -> None:

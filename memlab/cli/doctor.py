@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from memlab.cli.options import STORE, json_option
+from memlab.cli.output import print_lines, print_text
 
 
 @click.command(short_help="Look at the health of a store and of its archive.")
@@ -28,6 +29,6 @@ def doctor(
     from memlab.doctor import Status, diagnose
 
     found = diagnose(store, threshold=threshold)
-    click.echo(found.to_json() if as_json else str(found))
+    print_text(found.to_json()) if as_json else print_lines(found)
     bad = {Status.FAIL, Status.WARN} if strict else {Status.FAIL}
     ctx.exit(1 if found.status in bad else 0)

@@ -40,10 +40,10 @@ def folder_to_look_through(named: object) -> bool:
     return isinstance(named, Path) and (named.is_dir() or not names_a_folder(named))
 
 
-def inventory_lines(found: "Inventory") -> list[str]:
+def inventory_lines(found: "Inventory") -> list["str | Inventory"]:
     """Return what was found, and what to run next."""
     readable = [store for store in found.stores if not store.problem]
     if not readable:
-        return [*str(found).splitlines(), "", "next: memlab find FOLDER, to look elsewhere"]
+        return [found, "", "next: memlab find FOLDER, to look elsewhere"]
     name = shlex.quote(max(readable, key=lambda store: store.tokens_at_start or 0).where)
-    return [*str(found).splitlines(), "", f"next: memlab show {name}"]
+    return [found, "", f"next: memlab show {name}"]

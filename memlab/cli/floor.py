@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from memlab.cli.options import FILE, STORE, json_option, store_or_bundled
-from memlab.cli.output import print_json, print_lines
+from memlab.cli.output import print_json, print_lines, print_text
 from memlab.sources.opening import open_source, start_words
-from memlab.text import Sheet, Table, as_text
+from memlab.text import Sheet, Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +74,7 @@ def _show(path: Path, *, as_json: bool) -> None:
         print_json({"store": str(path), "floor": cost, "supersedable": listed})
         return
     boot = int(frame.loc[frame["active"], "tokens"].sum())
-    print_lines(*as_text(_sheet(path, cost, found, boot)).splitlines(), "", *_next(path, found))
+    print_lines(_sheet(path, cost, found, boot), "", *_next(path, found))
 
 
 def _plan(
@@ -99,17 +99,17 @@ def _plan(
             draft.write_text(made.to_json(), encoding="utf-8")
     if do_it:
         receipt = apply(made, now=datetime.now(UTC))
-        click.echo(receipt.to_json() if as_json else f"{made}\n\n{receipt}", nl=not as_json)
+        print_text(receipt.to_json()) if as_json else print_lines(made, "", receipt)
         return
-    click.echo(made.to_json() if as_json else str(made), nl=not as_json)
     if as_json:
+        print_text(made.to_json())
         return
     after = "nothing was changed; add --apply to do it, or --save-plan FILE to have it reviewed"
     if made.is_empty:
         after = "nothing to do: no newer memory is found that could stand for another"
     elif save_plan is not None:
         after = f"nothing was changed; after review: memlab apply {shlex.quote(str(save_plan))}"
-    print_lines("", after)
+    print_lines(made, "", after)
 
 
 def _pair(text: str) -> tuple[str, str]:

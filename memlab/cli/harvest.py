@@ -57,7 +57,7 @@ def harvest(source: str, log: Path | None, transcripts: Path | None, as_json: bo
     if as_json:
         print_json(gathered)
     else:
-        print_lines(*str(gathered).splitlines(), "", *_next_lines(gathered))
+        print_lines(gathered, "", *_next_lines(gathered))
 
 
 def _next_lines(gathered: "Harvest") -> list[str]:

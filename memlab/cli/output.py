@@ -1,29 +1,59 @@
-"""How commands print."""
+"""How commands print: for the width of a terminal, and plain for a pipe."""
 
 import dataclasses
 import json
+import shutil
+import sys
 from datetime import datetime
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from memlab.cli.progress import quiet
 from memlab.items import Size
-from memlab.text import for_terminal
+from memlab.text import Sheet, Shown, as_text, for_terminal
+
+NARROWEST: Final = 60
+"""Columns down to which output is laid out; what is narrower breaks its lines itself."""
 
 
 def print_json(value: Any) -> None:
     """Print a dataclass, a mapping or a list as JSON; times in ISO 8601."""
-    quiet()
-    click.echo(json.dumps(_plain(value), indent=2, allow_nan=False))
+    print_text(json.dumps(_plain(value), indent=2, allow_nan=False))
 
 
-def print_lines(*lines: str) -> None:
-    """Print lines that may hold a store's own text."""
+def print_text(text: str) -> None:
+    """Print a text as it is, such as JSON or CSV."""
     quiet()
-    for line in lines:
-        click.echo(for_terminal(line))
+    click.echo(text.removesuffix("\n"))
+
+
+def print_lines(*parts: str | Sheet | Shown) -> None:
+    """Print lines and pages that may hold a store's own text."""
+    quiet()
+    width = terminal_width()
+    for part in parts:
+        if not isinstance(part, str):
+            from memlab.cli.layout import fitted_sheet
+
+            sheet = part.sheet() if isinstance(part, Shown) else part
+            click.echo(as_text(sheet) if width is None else fitted_sheet(sheet, width))
+            continue
+        line = for_terminal(part)
+        if width is None or len(line) <= width:
+            click.echo(line)
+            continue
+        from memlab.cli.layout import fitted_line
+
+        click.echo("\n".join(fitted_line(line, width)))
+
+
+def terminal_width() -> int | None:
+    """Return the columns of the terminal that is printed on; None where it is none."""
+    if not sys.stdout.isatty():
+        return None
+    return max(NARROWEST, shutil.get_terminal_size().columns)
 
 
 def share(part: float, whole: float) -> str:

@@ -66,12 +66,20 @@ def policy_option(**more: Any) -> Callable[[Callable[..., Any]], Callable[..., A
         "policy_names" if several else "policy_name",
         metavar="NAME",
         is_eager=True,  # so that --help after it can say what it takes
+        shell_complete=_names_beginning,
         **{
             "help": "The rule that decides: a name below, or your own package.module:Class.  "
             "[default: what memlab.toml remembers; recent where a cap is given]"
         }
         | more,
     )
+
+
+def _names_beginning(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the policies whose names begin so, for a shell."""
+    from memlab.policies import NAMED
+
+    return [name for name in NAMED if name.startswith(incomplete)]
 
 
 def set_option(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -65,11 +65,11 @@ def show(store: Path | None, threshold: int | None, log_file: Path | None, as_js
         told |= {} if losses is None else {"cut": losses}
         print_json({"store": str(path), "summary": summary, **told})
         return
-    also = [] if about is None else ["", *str(about).splitlines()]
-    also += [] if losses is None else ["", *str(losses).splitlines()]
+    also = [] if about is None else ["", about]
+    also += [] if losses is None else ["", losses]
     heavy = 2 * summary.boot.load_bearing.tokens > summary.boot.tokens
     lines = _next_lines(store, settings, heavy=heavy)
-    print_lines(str(path), *str(summary).splitlines(), *also, "", *lines)
+    print_lines(str(path), summary, *also, "", *lines)
 
 
 def _losses(source: "Source", log: Path) -> "CutLosses":

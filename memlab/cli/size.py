@@ -11,7 +11,7 @@ from memlab.cli.asking import asked_of, sizing_options
 from memlab.cli.options import STORE, json_option, store_or_bundled
 from memlab.cli.output import print_json, print_lines
 from memlab.cli.sized import (
-    cap_lines,
+    cap_sheet,
     command_for,
     log_lines,
     next_lines,
@@ -55,6 +55,7 @@ AROUND: Final = (0, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_0
 @click.option(
     "--save", is_flag=True, help="Remember the number and what it rests on in memlab.toml."
 )
+@click.option("--explain", is_flag=True, help="Say in full how the number is found.")
 @json_option
 @click.pass_context
 def size(
@@ -67,6 +68,7 @@ def size(
     only_log: bool,
     by: str,
     save: bool,
+    explain: bool,
     as_json: bool,
 ) -> None:
     """Recommend a keep_recent for STORE from what was referred to later.
@@ -124,6 +126,8 @@ def size(
     else:
         by_log = log_lines(log, counts, chances)
         _print_all(path, advice, counts, caps, backtest, by_log=by_log, log_file=asked.log_file)
+        if explain:
+            print_lines("", f"how the number is found: {advice.rule}")
     if save:
         given = {"log": log_file, "confidence": confidence}
         ctx.exit(_save(source, advice, {key: each for key, each in given.items() if each}))
@@ -141,9 +145,9 @@ def _print_all(
 ) -> None:
     print_lines(
         f"{path}:",
-        *str(advice).splitlines(),
+        advice,
         "",
-        *cap_lines(caps, advice),
+        cap_sheet(caps, advice),
         "",
         *track_record(backtest),
         reference_counts(counts),
@@ -180,8 +184,8 @@ def as_object(path: Path, advice: "Advice", *frames: "pd.DataFrame") -> dict[str
     tables = {"caps": caps.reset_index(), "backtest": backtest}
     left_out = counts.drop(columns="counted").T
     return {
-        "store": str(path),
         **json.loads(advice.to_json()),
+        "store": str(path),
         "command": command_for(path, advice),
         "setting": setting_for(path, advice),
         "not_counted": {

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from memlab.text import Sheet, Table
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -13,20 +15,32 @@ if TYPE_CHECKING:
     from memlab.sources.base import SettingOnly
 
 
-def cap_lines(caps: "pd.DataFrame", advice: "Advice") -> list[str]:
+def cap_sheet(caps: "pd.DataFrame", advice: "Advice") -> Sheet:
     """Return a table of caps; the recommended one is marked."""
-    head = f"  {'keep_recent':>11}  {'served':>7}  {'limits':<17}  {'own':>7}  {'others':>7}"
-    lines = [f"{head}  {'items':>7}  {'tokens':>9}  {'p95':>9}  {'would go':>8}  {'days':>6}"]
-    for cap, row in caps.iterrows():
-        mark = ">" if cap == advice.keep_recent else " "
-        limits = f"{_share(row['low'])} to {_share(row['high'])}"
-        lines.append(
-            f"{mark} {cap:>11,}  {_share(row['served']):>7}  {limits:<17}"
-            f"  {_share(row['served_own']):>7}  {_share(row['served_elsewhere']):>7}"
-            f"  {row['boot_items']:>7,.0f}  {row['boot_tokens']:>9,.0f}"
-            f"  {row['boot_tokens_p95']:>9,.0f}  {row['pruned']:>8,.0f}  {row['days']:>6,.0f}"
+    header = (
+        *("keep_recent", "served", "limits", "own", "others", "memories", "tokens"),
+        *("tokens at 95%", "would go", "days"),
+    )
+    rows = [
+        (
+            f"> {cap:,}" if cap == advice.keep_recent else f"{cap:,}",
+            _share(row["served"]),
+            f"{_share(row['low'])} to {_share(row['high'])}",
+            _share(row["served_own"]),
+            _share(row["served_elsewhere"]),
+            int(row["boot_items"]),
+            int(row["boot_tokens"]),
+            int(row["boot_tokens_p95"]),
+            int(row["pruned"]),
+            f"{row['days']:,.0f}",
         )
-    return lines
+        for cap, row in caps.iterrows()
+    ]
+    remark = (
+        "own, others: by this store's references alone, by other projects' alone; memories and "
+        "tokens: loaded at start now, and in 95% of starts at most, under that cap"
+    )
+    return Sheet("", [], [Table("", header, rows, remark)])
 
 
 def track_record(backtest: "pd.DataFrame") -> list[str]:
@@ -47,14 +61,12 @@ def track_record(backtest: "pd.DataFrame") -> list[str]:
 
 def reference_counts(counts: "pd.DataFrame") -> str:
     """Say where references were found, and what was not counted as one."""
-    found = ", ".join(f"{count:,} {kind}" for kind, count in counts["counted"].items() if count)
-    left_out = ", ".join(
-        f"{count:,} {reason} ({kind})"
-        for kind, reasons in counts.drop(columns="counted").iterrows()
-        for reason, count in reasons.items()
-        if count
-    )
-    return f"references: {found or 'none'}" + (f"; not counted: {left_out}" if left_out else "")
+    from memlab.evidence.wording import counted_in_words, not_counted_in_words
+
+    found = ", ".join(f"{count:,} {name}" for name, _, count in counted_in_words(counts))
+    left_out = ", ".join(f"{count:,} {why}" for why, count in not_counted_in_words(counts))
+    no_later_need = f"; no later need, so not counted: {left_out}" if left_out else ""
+    return f"references: {found or 'none'}{no_later_need}"
 
 
 def log_lines(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from memlab.cli.options import STORE, STORE_FILE, STORE_ON_DISK, json_option
-from memlab.cli.output import print_json, print_lines
-from memlab.text import Sheet, Table, as_text
+from memlab.cli.output import print_json, print_lines, print_text
+from memlab.text import Sheet, Table, counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,11 +76,10 @@ def archive(
     elif rows or digest or search:
         found = archived_rows(store, digest=digest, search=search)
         if as_json:
-            click.echo(found.to_json(orient="records", date_format="iso", indent=2))
+            print_text(found.to_json(orient="records", date_format="iso", indent=2))
         else:
-            click.echo(
-                as_text(Sheet(f"{len(found):,} memories in the archive", [], [_table(found)]))
-            )
+            title = f"{counted(len(found), 'memories')} in the archive"
+            print_lines(Sheet(title, [], [_table(found)]))
     else:
         _list(store, as_json=as_json)
 
@@ -102,7 +101,7 @@ def _drop(
     if as_json:
         print_json({"applied": do_it, **found.to_dict()})
         return
-    click.echo(str(found))
+    print_lines(found)
     if do_it:
         print_lines("", f"dropped {found.memories:,} memories for good")
     elif found.entries or found.facts:
@@ -176,7 +175,7 @@ def show_space(store: Path, as_json: bool) -> None:
     if as_json:
         print_json(found.to_dict())
     else:
-        click.echo(str(found))
+        print_lines(found)
 
 
 @click.command("vacuum", short_help="Give the room of deleted memories back.")
@@ -196,7 +195,7 @@ def vacuum_store(store: Path, do_it: bool, as_json: bool) -> None:
         if as_json:
             print_json({"applied": True, **done.to_dict()})
         else:
-            click.echo(str(done))
+            print_lines(done)
         return
     found = checked_for_vacuum(store)
     if as_json:
@@ -204,4 +203,4 @@ def vacuum_store(store: Path, do_it: bool, as_json: bool) -> None:
     else:
         size = in_bytes(found.file + found.wal - found.after_vacuum)
         lines = f"vacuum would give {size} back; nothing was changed: add --apply to do it"
-        print_lines(*str(found).splitlines(), "", lines)
+        print_lines(found, "", lines)

@@ -21,10 +21,12 @@ from memlab.growth.context import (
 )
 from memlab.growth.lives import NEVER, lifetimes, successors
 from memlab.items import Size
-from memlab.text import Sheet, Shown, Table
+from memlab.text import Sheet, Shown, Table, counted
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Rates = NDArray[np.float64]
 
 PACE_WINDOWS: Final = 8
 PACE_WINDOW: Final = timedelta(days=7)
@@ -43,6 +45,10 @@ class Pace:
         How many windows were looked at, back from now.
     window_days : float
         Length of one window.
+    last_at : datetime
+        When the last of them was written.
+    while_active : float
+        Rows a day: the median of windows back from then, whatever came in since.
     """
 
     median: float
@@ -50,6 +56,8 @@ class Pace:
     high: float
     windows: int
     window_days: float
+    last_at: datetime
+    while_active: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,23 +210,36 @@ def _instant(moment: datetime) -> np.datetime64:
 
 def _pace(created: NDArray[np.datetime64], now: np.datetime64) -> Pace | None:
     """Count rows in windows back from `now`, none reaching beyond the oldest row."""
-    ages = (now - created[created <= now]) / np.timedelta64(1, "D")
-    if not len(ages):
+    written = created[created <= now]
+    if not len(written):
         return None
+    last = written.max()
+    rates, days = _rates(written, now)
+    return Pace(
+        median=_middle(rates),
+        low=float(rates[0]),
+        high=float(rates[-1]),
+        windows=len(rates),
+        window_days=days,
+        last_at=as_moment(last),
+        while_active=_middle(rates if rates[-1] else _rates(written, last)[0]),
+    )
+
+
+def _rates(written: NDArray[np.datetime64], until: np.datetime64) -> tuple[Rates, float]:
+    """Return rows a day in each window back from a moment, in order of size, and their length."""
+    ages = (until - written) / np.timedelta64(1, "D")
     days = PACE_WINDOW / timedelta(days=1)
     windows = min(PACE_WINDOWS, int(ages.max() // days))
     if not windows:
         windows, days = 1, max(1.0, float(ages.max()))
     counts, _ = np.histogram(ages, bins=np.arange(windows + 1) * days)
-    rates = np.sort(counts / days)
-    middle = rates[[(windows - 1) // 2, windows // 2]]  # np.median would load numpy.ma
-    return Pace(
-        median=float(middle.mean()),
-        low=float(rates[0]),
-        high=float(rates[-1]),
-        windows=windows,
-        window_days=days,
-    )
+    return np.sort(counts / days), days
+
+
+def _middle(rates: Rates) -> float:
+    """Return the median of sorted rates; np.median would load numpy.ma."""
+    return float(rates[[(len(rates) - 1) // 2, len(rates) // 2]].mean())
 
 
 def _forecast(memories: Arrays, pace: Pace | None, *, now: datetime, threshold: int) -> Forecast:
@@ -266,7 +287,7 @@ def summary_sheet(summary: StoreSummary) -> Sheet:
         *_oddities(summary),
         ("tokens", summary.token_rule),
     ]
-    title = f"{summary.rows.memories:,} memories{span}"
+    title = f"{counted(summary.rows.memories, 'memories')}{span}"
     return Sheet(title, facts, [Table("", ("", "items", "tokens"), rows)])
 
 
@@ -292,13 +313,17 @@ def _floor_facts(boot: Boot) -> list[tuple[str, str]]:
 def _pace_facts(summary: StoreSummary) -> list[tuple[str, str]]:
     facts = []
     if (pace := summary.pace) and not pace.high:
-        facts.append(
-            ("pace", f"no episodes in the last {pace.windows * pace.window_days:.0f} days")
+        words = (
+            f"{pace.while_active:.1f} episodes a day while it was active, the last on "
+            f"{pace.last_at:%Y-%m-%d}; none in the last {pace.windows * pace.window_days:.0f} days"
         )
+        facts.append(("pace", words))
     elif pace:
-        windows = f"{pace.windows} windows of {pace.window_days:.0f} days"
+        weeks = counted(pace.windows, "windows")
+        windows = f"{weeks} of {pace.window_days:.0f} days"
         rate = f"{pace.median:.1f} episodes a day ({pace.low:.1f} to {pace.high:.1f}"
-        facts.append(("pace", f"{rate} in the last {windows})"))
+        last = f"the last on {pace.last_at:%Y-%m-%d}"
+        facts.append(("pace", f"{rate} in the last {windows}), {last}"))
     forecast = summary.forecast
     if forecast is None:
         return facts

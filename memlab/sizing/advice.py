@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from memlab.sizing.choice import Verdict
 from memlab.sizing.floor import Floor
-from memlab.sizing.wording import MEANING, evidence_in_words
+from memlab.sizing.wording import MEANING, evidence_in_words, rule_in_short
 from memlab.sources.opening import start_words
 from memlab.text import Sheet, Shown, Table
 
@@ -172,15 +172,15 @@ def _facts(advice: Advice) -> Iterator[tuple[str, str]]:
         yield "track record", f"met at {met} of {advice.measured} earlier cuts"
     if advice.boot_tokens is not None:
         boot = (
-            f"{advice.boot_tokens:,} tokens now, {advice.boot_tokens_p95:,} at the p95 of the "
-            f"history ({advice.token_rule})"
+            f"{advice.boot_tokens:,} tokens now, {advice.boot_tokens_p95:,} at most in 95% of "
+            f"starts ({advice.token_rule})"
         )
         yield start_words(advice.store), boot
         yield "memory kept", f"{advice.days:,.1f} days"
     if advice.token_budget is not None:
         yield "token budget", _budget_in_words(advice.token_budget, advice.within_budget)
-    yield "prunable now", f"{advice.prunable:,} rows of {advice.memories:,} written"
-    yield "rule", advice.rule
+    yield "prunable now", f"{advice.prunable:,} of {advice.memories:,} written"
+    yield "rule", rule_in_short(advice.target, advice.confidence)
     for text in advice.would_change:
         yield "note", text
 

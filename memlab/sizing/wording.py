@@ -7,6 +7,7 @@ from memlab.evidence.elsewhere import in_words
 from memlab.evidence.law import SEEN, doublings_beyond
 from memlab.sizing.choice import Choice, Verdict, sittings_needed
 from memlab.sizing.curve import Sizing
+from memlab.text import counted
 
 MEANING: Final = {
     Verdict.OK: "the target is met by a cap, and the evidence reaches that far",
@@ -26,6 +27,11 @@ MEANING: Final = {
         "memories were deleted without an archive, and with them what a number would rest on"
     ),
 }
+
+
+def rule_in_short(target: float, confidence: float) -> str:
+    """Say how the number is found, in a few words."""
+    return f"the smallest cap that serves {target:.0%}, with {confidence:.0%} confidence"
 
 
 def rule_in_words(target: float, confidence: float) -> str:
@@ -57,19 +63,21 @@ def what_would_change(
     missing = missing_references(sizing)
     if missing:
         yield (
-            f"{missing:,} more references or reads, and this store's own weigh as much as other "
-            "projects'"
+            f"{counted(missing, 'references')} or reads more, and this store's own weigh as much "
+            "as other projects'"
         )
     yield from _on_the_limits(sizing)
     served = len(sizing.references) - int(sizing.references.losable.sum())
     if served:
-        yield f"{served:,} of the references are to load-bearing rows, which every cap serves"
+        yield f"{counted(served, 'references')} to load-bearing memories, which every cap serves"
     if sizing.misfits:
-        yield f"{sizing.misfits:,} references name no earlier row of this store and are left out"
+        misfits = counted(sizing.misfits, "references")
+        yield f"left out: {misfits} to something that is no earlier memory of this store"
     if sizing.history.unknown_ends:
         yield (
-            f"{sizing.history.unknown_ends:,} superseded rows name a replacement that is not there "
-            "or older; they count as active throughout, which can only ask for a larger cap"
+            f"replaced by something that is not there or older: "
+            f"{counted(sizing.history.unknown_ends, 'memories')}, counted as active throughout, "
+            "which can only ask for a larger cap"
         )
 
 
@@ -101,8 +109,8 @@ def _by_gaps(sizing: Sizing) -> Iterator[str]:
 def _on_the_limits(sizing: Sizing) -> Iterator[str]:
     if sizing.ahead.widened > 1.05:
         yield (
-            f"limits are {sizing.ahead.widened:.1f} times as far away as they would be: what came "
-            "after earlier cuts of this history was a surprise"
+            f"limits are {sizing.ahead.widened - 1:.0%} wider than references alone give: "
+            "what followed earlier cuts of this history was a surprise"
         )
     if doublings_beyond(sizing.ahead.memories):
         fewest, most = SEEN

@@ -20,7 +20,7 @@ def run(*words: object) -> Result:
 
 def table_in(output: str) -> dict[int, list[str]]:
     """The lines of the table of caps, by cap."""
-    found = re.findall(r"^[> ] +([\d,]+) +([\d.]+%) +(.+)$", output, re.MULTILINE)
+    found = re.findall(r"^[> ]+([\d,]+) +([\d.]+%) +(.+)$", output, re.MULTILINE)
     return {int(cap.replace(",", "")): [served, *rest.split()] for cap, served, rest in found}
 
 
@@ -126,7 +126,7 @@ def test_the_two_lines_for_a_runtime_work(tmp_path: Path) -> None:
         exec("\n".join(lines), {"memlab": memlab, "memory_id": memory_id})
     log = re.search(r"memlab size .* --log (\S+)", sized)
     assert log is not None
-    assert "2 log" in run("size", store, "--log", log[1]).output
+    assert "2 read" in run("size", store, "--log", log[1]).output
 
 
 def test_a_store_with_evidence_of_its_own_is_not_told_to_get_some(store: Path) -> None:
@@ -166,7 +166,7 @@ def test_hardly_any_rows_get_a_number_too(tmp_path: Path, count: int) -> None:
 
 
 def test_without_a_store_it_sizes_the_bundled_two_years() -> None:
-    assert "2,864 rows of 3,038 written" in run("size").output
+    assert "2,864 of 3,038 written" in run("size").output
 
 
 def test_sizing_only_reads(store: Path) -> None:
@@ -183,8 +183,8 @@ def test_a_log_adds_references_and_says_what_it_left_out(store: Path, tmp_path: 
     lines = [f"{name},2026-06-30T18:00:00Z" for name in [*newest, "nobody"]]
     log.write_text("\n".join(["memory_id,at", *lines]))
     sized = run("size", store, "--log", log)
-    assert "2 log" in sized.output
-    assert "1 dangling (log)" in sized.output
+    assert "2 read" in sized.output
+    assert "1 of something that was never in the store" in sized.output
     alone = json.loads(run("size", store, "--log", log, "--only-log", "--json").output)
     assert alone["references"] == 2
     assert alone["verdict"] == "from-other-projects"

@@ -15,6 +15,7 @@ from memlab.cli.fleet.options import (
 )
 from memlab.cli.fleet.output import Column, fleet_sheet, print_sheet, print_table
 from memlab.cli.options import FILE, json_option
+from memlab.cli.output import print_text
 from memlab.cli.policy import SettingsCommand, faults_of, policy_of, policy_option, set_option
 from memlab.clock import now_utc
 
@@ -75,7 +76,7 @@ def plan_fleet(
     ):
         made = plan(members, policy, now=now_utc(), runner=runner, progress=progress, save=save)
     if as_json:
-        click.echo(made.to_json(), nl=False)
+        print_text(made.to_json())
     else:
         print_sheet(made.sheet(), "", *_next_steps(save, nothing=not made.changed))
     if made.refused:

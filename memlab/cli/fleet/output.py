@@ -5,10 +5,8 @@ import shutil
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import click
-
-from memlab.cli.output import print_lines
-from memlab.text import Cell, Sheet, Table, as_text, for_terminal
+from memlab.cli.output import print_lines, print_text
+from memlab.text import Cell, Sheet, Table, for_terminal
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,9 +21,9 @@ Column = tuple[str, Callable[[Any], Cell]]
 def print_table(table: "pd.DataFrame", *, as_json: bool, as_csv: bool) -> bool:
     """Print a table whole for a script, where that was asked for; whether it was."""
     if as_json:
-        click.echo(table.to_json(orient="records", date_format="iso", indent=1))
+        print_text(table.to_json(orient="records", date_format="iso", indent=1))
     elif as_csv:
-        click.echo(table.to_csv(index=False), nl=False)
+        print_text(table.to_csv(index=False))
     return as_json or as_csv
 
 
@@ -75,8 +73,7 @@ def fleet_sheet(
 
 def print_sheet(sheet: Sheet, *after: str) -> None:
     """Print a page, and lines below it."""
-    click.echo(as_text(sheet))
-    print_lines(*after)
+    print_lines(sheet, *after)
 
 
 def common_folder(names: Sequence[str]) -> str:

@@ -1,0 +1,226 @@
+"""On a terminal output fits its width; for a pipe it is plain; shells complete commands."""
+
+import fcntl
+import os
+import pty
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+from stores import episodes, write_rows
+
+import memlab
+from memlab.cli import main
+from memlab.cli.layout import fitted_line, fitted_sheet
+from memlab.cli.progress import Working
+from memlab.text import Sheet, Table, as_text
+
+MEMLAB = (sys.executable, "-m", "memlab")
+COMMAND = re.compile(r"\s*(next: )?\s*memlab ")
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("t") / "memory.db"
+    return memlab.copy_store(memlab.store_path("three_hundred_issues"), path)
+
+
+def on_a_terminal(width: int, *words: object) -> list[str]:
+    """What a command leaves on a terminal so wide, line by line."""
+    controlled, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    given = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    running = subprocess.Popen(
+        [*MEMLAB, *map(str, words)],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=subprocess.DEVNULL,
+        env=given,
+    )
+    os.close(terminal)
+    written = b""
+    while True:
+        try:
+            read = os.read(controlled, 65_536)
+        except OSError:
+            break
+        if not read:
+            break
+        written += read
+    os.close(controlled)
+    assert running.wait() == 0, written
+    return written.decode().replace("\r\n", "\n").removesuffix("\x1b[0m").split("\n")
+
+
+@pytest.mark.parametrize("width", [60, 120])
+@pytest.mark.parametrize(
+    "words",
+    [("show",), ("size", "--explain"), ("compact", "--keep-recent", "50"), ("floor",)],
+    ids=lambda words: words[0],
+)
+def test_a_terminal_shows_no_line_wider_than_it_is(
+    words: tuple[str, ...], width: int, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(store.parent)
+    lines = on_a_terminal(width, words[0], store.name, *words[1:])
+    assert len(lines) > 5
+    assert [line for line in lines if len(line) > width and not COMMAND.match(line)] == []
+    if words[0] != "compact":  # which says when it was made
+        wide = run(words[0], store.name, *words[1:]).output
+        assert numbers(wide) <= numbers(" ".join(lines))
+
+
+def numbers(text: str) -> set[str]:
+    return set(re.findall(r"\d[\d,.%]*", text))
+
+
+def test_a_pipe_gets_lines_as_long_as_they_are(store: Path) -> None:
+    shown = run("size", store).output
+    assert max(map(len, shown.splitlines())) > 100
+    assert "\x1b" not in shown
+
+
+@given(
+    line=st.lists(st.sampled_from(["memory", "a", "keep_recent", "  ", "12,345", ":"])).map(
+        " ".join
+    ),
+    width=st.integers(40, 120),
+)
+def test_a_line_keeps_its_words_in_any_width(line: str, width: int) -> None:
+    lines = fitted_line(line, width)
+    assert " ".join(lines).split() == line.split()
+    assert all(len(each) <= width for each in lines)
+
+
+def test_a_command_is_never_broken() -> None:
+    command = f"next: memlab compact {'/a/long/path' * 10}.db --keep-recent 50"
+    assert fitted_line(command, 60) == [command]
+    assert fitted_line(f"{command}    shows it", 60) == [command, "          shows it"]
+
+
+def test_a_table_too_wide_goes_on_below_with_its_first_column() -> None:
+    header = ("cap", *(f"number {letter}" for letter in "abcdefgh"))
+    rows = [(cap, *range(1_000_000 * cap, 1_000_000 * cap + 8)) for cap in (1, 22)]
+    shown = fitted_sheet(Sheet("", [], [Table("", header, rows)]), 60)
+    assert all(len(line) <= 60 for line in shown.splitlines())
+    assert len(re.findall(r"^ +22 ", shown, re.MULTILINE)) > 1
+    for row in rows:
+        assert all(f"{cell:,}" in shown for cell in row)
+
+
+def test_what_fits_is_shown_as_it_is() -> None:
+    sheet = Sheet("title", [("name", "value")], [Table("", ("a", "b"), [("x", 1)])])
+    assert fitted_sheet(sheet, 60) == as_text(sheet)
+
+
+def test_markup_in_a_memory_is_text() -> None:
+    loud = "[bold red]alarm[/] :fire: \x1b[31m " + "x" * 80
+    shown = fitted_sheet(Sheet(loud, [("name", loud)], []), 60)
+    assert shown.count("[bold red]alarm[/] :fire: \\x1b[31m") == 2
+
+
+def test_what_takes_long_says_so_and_leaves_nothing_behind(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memlab.cli.progress.PATIENCE", 0.01)
+    working = Working("sizing")
+    working.start()
+    until = time.monotonic() + 30
+    said = ""
+    while "sizing …" not in said and time.monotonic() < until:
+        time.sleep(0.01)
+        said += capfd.readouterr().err
+    working.stop()
+    said += capfd.readouterr().err
+    assert "\rsizing … 0 s" in said
+    assert said.endswith("\r")
+    assert said.split("\r")[-2].strip() == ""
+
+
+def test_too_few_references_are_said_and_shown_as_counts(tmp_path: Path) -> None:
+    rows = episodes(40)
+    rows[30]["evidence_refs_json"] = f'["{rows[3]["memory_id"]}"]'
+    path = write_rows(tmp_path / "memory.db", rows)
+    shown = run("compare", path, "--policy", "recent", "--cap", "5", "--cap", "40").output
+    assert "1 reference in this store: too few to tell policies apart" in shown
+    assert "1.000" not in shown
+    assert re.search(r"recent 5 +0 of 1", shown)
+    assert f"next: memlab size {path}" in shown
+
+
+def test_no_reference_shows_no_share(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(10))
+    shown = run("compare", path, "--policy", "recent", "--cap", "5").output
+    assert "no reference in this store: too few" in shown
+    assert re.search(r"recent 5 +– +–", shown)
+
+
+def test_a_policy_is_called_what_it_was_asked_for_as(store: Path) -> None:
+    words = ("--policy", "odek", "--policy", "betterdb", "--policy", "recent", "--cap", 50)
+    shown = run("compare", store, *words).output
+    for name in ("odek 50", "betterdb 50", "recent 50"):
+        assert re.search(rf"^ +{name} ", shown, re.MULTILINE), name
+
+
+def test_how_often_policies_are_applied_is_said(store: Path) -> None:
+    words = ("compare", store, "--policy", "recent", "--cap", 50)
+    assert "after every 7 memories" in run(*words, "--every", 7).output
+    assert "was applied after every" not in run(*words).output
+
+
+SHELLS = {
+    "bash": {"COMP_WORDS": "memlab {}", "COMP_CWORD": "{n}"},
+    "zsh": {"COMP_WORDS": "memlab {}", "COMP_CWORD": "{n}"},
+    "fish": {"COMP_WORDS": "memlab {}", "COMP_CWORD": "{last}"},
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("comp", "compare"), ("size --tar", "--target"), ("chart grow", "growth-tokens")],
+)
+def test_a_shell_completes_commands_options_and_names(shell: str, typed: str, offered: str) -> None:
+    asked = {
+        name: value.format(typed, n=len(typed.split()), last=typed.rsplit(maxsplit=1)[-1])
+        for name, value in SHELLS[shell].items()
+    }
+    done = CliRunner().invoke(
+        main, [], env={"_MEMLAB_COMPLETE": f"{shell}_complete", **asked}, prog_name="memlab"
+    )
+    assert offered in done.output
+
+
+def test_a_real_bash_completes(tmp_path: Path) -> None:
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("no bash on this machine")
+    command = tmp_path / "memlab"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m memlab "$@"\n')
+    command.chmod(0o755)
+    script = (
+        'eval "$(_MEMLAB_COMPLETE=bash_source memlab)"; COMP_WORDS=(memlab comp); COMP_CWORD=1; '
+        '_memlab_completion memlab; echo "${COMPREPLY[@]}"'
+    )
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = subprocess.run(
+        [bash, "-c", script],
+        check=True,
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.split() == ["compact", "compare"]
