@@ -14,7 +14,6 @@ from memlab.charts._style import (
     EndLabel,
     about,
     axes_for,
-    counted,
     footnote,
     heading,
     label_ends,
@@ -29,6 +28,7 @@ from memlab.charts.figure import on_its_own
 from memlab.charts.growth import NOTHING_YET, WORDS
 from memlab.charts.palette import palette_of
 from memlab.charts.scales import count_axis, log_axis, time_axis
+from memlab.text import counted
 
 Measure = Literal["items", "tokens"]
 

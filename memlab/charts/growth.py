@@ -16,7 +16,6 @@ from memlab.charts._style import (
     EndLabel,
     about,
     axes_for,
-    counted,
     footnote,
     heading,
     label_ends,
@@ -29,6 +28,7 @@ from memlab.charts._style import (
 from memlab.charts.figure import on_its_own
 from memlab.charts.palette import Palette, palette_of
 from memlab.charts.scales import count_axis, time_axis
+from memlab.text import counted
 
 Measure = Literal["items", "tokens"]
 

@@ -9,7 +9,6 @@ from memlab.charts._style import (
     SMALL,
     EndLabel,
     axes_for,
-    counted,
     footnote,
     heading,
     label_ends,
@@ -20,6 +19,7 @@ from memlab.charts._style import (
 from memlab.charts.figure import on_its_own
 from memlab.charts.palette import palette_of
 from memlab.charts.scales import log_axis
+from memlab.text import counted
 
 _TINY: Final = SMALL - 1.5
 """Points: the names of projects, of which there are many."""

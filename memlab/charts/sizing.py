@@ -12,7 +12,6 @@ from memlab.charts._style import (
     Names,
     about,
     axes_for,
-    counted,
     footnote,
     heading,
     mark_cap,
@@ -28,6 +27,7 @@ from memlab.charts.figure import on_its_own
 from memlab.charts.palette import palette_of
 from memlab.charts.scales import count_axis, log_axis, percent_axis
 from memlab.sizing import Advice, Verdict
+from memlab.text import counted
 
 _ROUND: Final = [step * 10**zeros for zeros in range(8) for step in (1, 2, 5)]
 """Caps that are named along a line."""

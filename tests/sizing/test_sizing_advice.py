@@ -67,7 +67,7 @@ def test_a_store_without_references_gets_the_number_of_other_projects() -> None:
     assert (advice.weight, advice.references, advice.projects) == (0, 0, 9)
     assert advice.boot_tokens == 10 * advice.keep_recent
     assert "all from nine other projects" in str(advice)
-    assert f"{advice.missing} more references or reads" in str(advice)
+    assert f"{advice.missing} references or reads more" in str(advice)
 
 
 def test_its_own_references_weigh_more_the_more_there_are() -> None:
@@ -119,7 +119,7 @@ def test_references_to_load_bearing_rows_are_no_evidence_for_a_cap() -> None:
         0,
         0,
     )
-    assert any("200 of the references are to load-bearing rows" in s for s in advice.would_change)
+    assert any("200 references to load-bearing memories" in s for s in advice.would_change)
 
 
 def test_references_that_every_cap_serves_leave_a_smaller_cap_for_the_target() -> None:
@@ -228,7 +228,7 @@ def test_an_advice_prints_its_evidence() -> None:
     advice = recommend_cap(frame, references)
     text = str(advice)
     assert text.startswith(f"keep_recent = {advice.keep_recent}")
-    for part in ("(900 references)", "1,000 written", "an estimate", "90% limit", "doubled"):
+    for part in ("(900 references)", "1,000 written", "an estimate", "with 90% confidence", "doubled"):
         assert part in text
 
 
@@ -269,8 +269,8 @@ def test_what_cannot_be_counted_on_is_said() -> None:
     frame.loc[3, [c.ACTIVE, c.PRUNABLE]] = False
     references.loc[0, c.TARGET_POSITION] = 5000
     said = " ".join(recommend_cap(frame, references).would_change)
-    assert "1 references name no earlier row" in said
-    assert "1 superseded rows name a replacement that is not there" in said
+    assert "1 reference to something that is no earlier memory" in said
+    assert "not there or older: 1 memory, counted as active" in said
 
 
 def test_wrong_arguments_are_named() -> None:
