@@ -102,7 +102,7 @@ def test_the_remembered_log_is_read_and_a_missing_one_told_by_line(store: Path) 
     log = store.parent / "reads.jsonl"
     memlab.AccessLog(log).add("e1")
     (store.parent / FILE).write_text('# reads\nlog = "reads.jsonl"\n')
-    assert " log" in next(
+    assert "1 read" in next(
         line for line in run("size", store).output.splitlines() if line.startswith("references:")
     )
     assert run("size", store, "--only-log").exit_code == 0
