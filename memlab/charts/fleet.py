@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from memlab.charts._style import (
     EndLabel,
     axes_for,
-    counted,
     footnote,
     heading,
     label_ends,
@@ -17,6 +16,7 @@ from memlab.charts._style import (
 )
 from memlab.charts.figure import on_its_own
 from memlab.charts.scales import count_axis, log_axis, time_axis
+from memlab.text import counted
 
 DRAWN: Final = 800
 """Stores that are drawn as dots; of more, this many are, evenly spread over the order."""
