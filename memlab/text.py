@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 _CONTROL: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
-_NUMBER: Final = re.compile(r"[-–<>\d.,%\s]*( to [\d.,%]+)?")
+_NUMBER: Final = re.compile(r"[-–<>]?\s?[\d.,%]*( to [\d.,%]+)?")
 
 Cell = str | int
 
@@ -134,7 +134,7 @@ def reads_as_number(cell: Cell) -> bool:
 
     Examples
     --------
-    >>> [reads_as_number(cell) for cell in (12, "94.0%", "90.1% to 96.8%", "–", "first 50%")]
+    >>> [reads_as_number(cell) for cell in (12, "94.0%", "90.1% to 96.8%", "–", "2026-03-01")]
     [True, True, True, True, False]
     """
     return isinstance(cell, int) or _NUMBER.fullmatch(cell) is not None
