@@ -90,8 +90,8 @@ class Advice(Shown):
         What would change the answer.
     token_rule : str
         How tokens were counted.
-    store : str
-        The name of the store, where it is known.
+    source : str
+        What the store is called, where that is known.
     """
 
     verdict: Verdict
@@ -121,7 +121,7 @@ class Advice(Shown):
     rule: str
     would_change: tuple[str, ...]
     token_rule: str
-    store: str = ""
+    source: str = ""
 
     @property
     def budget_cap(self) -> int | None:
@@ -175,7 +175,7 @@ def _facts(advice: Advice) -> Iterator[tuple[str, str]]:
             f"{advice.boot_tokens:,} tokens now, {advice.boot_tokens_p95:,} at most in 95% of "
             f"starts ({advice.token_rule})"
         )
-        yield start_words(advice.store), boot
+        yield start_words(advice.source), boot
         yield "memory kept", f"{advice.days:,.1f} days"
     if advice.token_budget is not None:
         yield "token budget", _budget_in_words(advice.token_budget, advice.within_budget)

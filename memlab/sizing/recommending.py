@@ -116,7 +116,7 @@ def advise(sizing: Sizing, *, target: float = 0.9, token_budget: int | None = No
         rule=rule_in_words(target, sizing.confidence),
         would_change=tuple(what_would_change(sizing, choice, target, token_budget)),
         token_rule=sizing.present.token_rule,
-        store=sizing.source,
+        source=sizing.source,
     )
 
 

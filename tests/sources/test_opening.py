@@ -22,6 +22,8 @@ class Diary:
 
     def __init__(self, where: str | Path) -> None:
         self.name = str(where)
+        self.archive = Path("diary.archive.db")
+        self.like = None
 
 
 @pytest.fixture
