@@ -1,8 +1,7 @@
 """Reads that other systems keep in SQLite files.
 
-The tables are made after the systems' own statements. mcp-memory-service weighs 193 MB and
-claude-mem needs npm, so neither is installed for the tests; LangGraph's own code writes its store
-where it is installed.
+The tables are made after the systems' own statements; LangGraph's own code writes its store where it
+is installed. Databases that claude-mem and mcp-memory-service wrote are read in ``tests/sources``.
 """
 
 import json
