@@ -16,7 +16,7 @@ class ServiceFacts(Shown):
     known_schema : int
         The newest that memlab was tried on.
     deleted : int
-        Memories that the service has deleted and not purged yet.
+        Memories that the service or memlab deleted, and the service has not purged yet.
     vectors, edges : int
         Of the search and of the graph.
     synced : int
@@ -35,7 +35,7 @@ class ServiceFacts(Shown):
         facts = [
             ("loaded", "nothing at start by itself: a search brings memories"),
             ("beside", f"{self.vectors:,} vectors, {self.edges:,} edges"),
-            ("deleted", f"{self.deleted:,} by the service, not purged yet"),
+            ("deleted", f"{self.deleted:,}, which the service has not purged yet"),
         ]
         if self.synced:
             facts.append(("synced", f"{self.synced:,} events: memlab deletes nothing here"))

@@ -1,7 +1,8 @@
 """Reads that other systems keep in SQLite files.
 
-The tables are made after the systems' own statements; LangGraph's own code writes its store where it
-is installed. Databases that claude-mem and mcp-memory-service wrote are read in ``tests/sources``.
+The tables are made after the systems' own statements; LangGraph's own code writes its store where
+it is installed. Databases that claude-mem and mcp-memory-service wrote are read in
+``tests/sources``.
 """
 
 import json

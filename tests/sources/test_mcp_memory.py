@@ -321,7 +321,7 @@ def test_show_and_compact_work_from_the_shell(file: Path) -> None:
     run = CliRunner().invoke(main, ["compact", str(file), "--keep-recent", "2", "--apply"])
     assert run.exit_code == 0, run.output
     assert len(memlab.load(file)) == 2
-    assert "3 by the service" in str(McpMemory(file).about())
+    assert "3, which the service has not purged yet" in str(McpMemory(file).about())
 
 
 def test_a_file_that_cannot_be_written_is_said_in_words(file: Path, tmp_path: Path) -> None:
