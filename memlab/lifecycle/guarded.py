@@ -1,7 +1,6 @@
 """The lifecycle store."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -10,38 +9,37 @@ from typing import TYPE_CHECKING, Any, Final
 from memlab.arguments import expect, refusal, texts
 from memlab.clock import aware, now_utc
 from memlab.columns import AGENT_SCOPE
-from memlab.errors import ArchiveError, CompactionError
+from memlab.errors import ArchiveError
 from memlab.items import MemoryItem, MemoryKind, is_load_bearing_memory
-from memlab.lifecycle.labels import TAGS, Shelves, scope_key
+from memlab.lifecycle.labels import TAGS, scope_key
 from memlab.lifecycle.ranking import Capacity
+from memlab.lifecycle.removing import EXPIRED, LOWEST_VALUE, NEAR_DUPLICATE, Removals
 from memlab.lifecycle.repeats import Repeats
 from memlab.lifecycle.scopes import Scopes
 from memlab.lifecycle.signals import (
-    LifecycleStats,
     Trust,
     as_text,
     checked_importance,
+    expired_ids,
     expiry_of,
+    is_counted,
     load_bearing,
     prepare,
+    reinforce,
     scope_fields,
     trust_of,
-    values_of,
+    write_signals,
 )
+from memlab.lifecycle.stats import LifecycleStats, read_stats
 from memlab.store import ReadLog, SqliteMemoryStore
-from memlab.store.archiving import Why, archived_first, note_deleted
 from memlab.store.database import transaction
-from memlab.store.records import fill_positions
-from memlab.store.signals import HAS_SIGNALS, SIGNAL_COLUMNS
+from memlab.store.signals import HAS_SIGNALS
 
 if TYPE_CHECKING:
     from memlab.policies.duplicates import NearDuplicate
 
 SCOPE: Final = (*AGENT_SCOPE, TAGS)
 """What scopes are made of where no capacity says it."""
-LOWEST_VALUE: Final = "lowest-value"
-EXPIRED: Final = "expired"
-NEAR_DUPLICATE: Final = "near-duplicate"
 
 
 class LifecycleStore(SqliteMemoryStore):
@@ -94,7 +92,7 @@ class LifecycleStore(SqliteMemoryStore):
     ...     for number, importance in ((1, 0.9), (2, 0.1)):
     ...         provenance = MemoryProvenance(None, "agent", source_task_ref=f"issue:#{number}")
     ...         item = MemoryItem(f"m{number}", "episodic", "shipped", "", provenance)
-    ...         store.put(item, importance=importance, agent_id="a")
+    ...         _ = store.put(item, importance=importance, agent_id="a")
     ...     [item.memory_id for item in store.list_active()], dict(store.stats().evicted)
     (['m1'], {'lowest-value': 1})
     """
@@ -124,8 +122,7 @@ class LifecycleStore(SqliteMemoryStore):
         self._repeats: Repeats | None = None
         if duplicates is not None and duplicates.threshold > 0:
             self._repeats = Repeats(self.connection, duplicates)
-        self._going: list[tuple[str, datetime]] = []
-        self._is_settled = False
+        self._removals = Removals(self.connection, self.archive)
         self.connection.create_function("load_bearing", 2, load_bearing, deterministic=True)
         try:
             with self._errors_in_words():
@@ -261,7 +258,9 @@ class LifecycleStore(SqliteMemoryStore):
         reinforced = 0
         with self._writing():
             for memory_id in dict.fromkeys(texts(ids, call="store.touch", name="ids")):
-                reinforced += self._touch(memory_id, at, graduated=graduated)
+                if reinforce(self.connection, memory_id, at, graduated=graduated):
+                    self._scopes.touch(memory_id, now)
+                    reinforced += 1
         return reinforced
 
     def expire(self, now: datetime) -> int:
@@ -289,125 +288,32 @@ class LifecycleStore(SqliteMemoryStore):
     def stats(self) -> LifecycleStats:
         """Return what was evicted and why, and how full every scope is. Reads all signals."""
         with self._errors_in_words():
-            written = self.connection.execute(
-                "SELECT signal.scope, count(*), sum(load_bearing(item.kind, item.tags_json)) "
-                f"FROM memory_signals AS signal JOIN memory_items AS item ON {HAS_SIGNALS} "
-                "WHERE item.superseded_by IS NULL AND signal.scope IS NOT NULL "
-                "GROUP BY signal.scope"
-            ).fetchall()
-            evicted = self.connection.execute(
-                "SELECT substr(name, 9), value FROM memory_lifecycle WHERE name GLOB 'evicted:*'"
-            ).fetchall()
-        slots = self.capacity.slots if self.capacity else None
-        sizes, floors = Counter[str](), Counter[str]()
-        scopes = Shelves(scope for scope, _, _ in written)
-        for labels, size, floor in written:
-            for scope in scopes.holding(labels):
-                sizes[scope] += size
-                floors[scope] += floor
-        return LifecycleStats(
-            sizes=dict(sizes),
-            evicted=dict(evicted),
-            enforcement_failures=self._failures,
-            last_failure=self._last_failure,
-            floor_over_capacity={
-                scope: floor
-                for scope, floor in floors.items()
-                if slots is not None and floor > slots
-            },
-        )
+            return read_stats(
+                self.connection,
+                self.capacity.slots if self.capacity else None,
+                failures=self._failures,
+                last_failure=self._last_failure,
+            )
 
     def _write(self, item: MemoryItem, signals: dict[str, Any]) -> None:
         """Write a row and its signals, and keep count of its scope and of what it says."""
         self._leave_if_active(item.memory_id)
-        self._drop_signals(item.memory_id)
+        self._removals.forget_signals(item.memory_id)
         super().put(item)
         (position,) = self.connection.execute(
             "SELECT rowid FROM memory_items WHERE memory_id = ?", (item.memory_id,)
         ).fetchone()
-        marks = ", ".join("?" * len(SIGNAL_COLUMNS))
-        self.connection.execute(
-            f"INSERT INTO memory_signals ({', '.join(SIGNAL_COLUMNS)}) VALUES ({marks})",
-            values_of(item, signals, position=position),
-        )
+        write_signals(self.connection, item, signals, position)
         self._scopes.enter(item, signals, position)
         if self._repeats is not None:
             self._repeats.add(item, position)
 
     def _leave_if_active(self, memory_id: str) -> None:
         """Take a row out of its scope and out of the texts, unless it has left already."""
-        counted = self.connection.execute(
-            "SELECT 1 FROM memory_signals AS signal JOIN memory_items AS item "
-            f"ON {HAS_SIGNALS} WHERE signal.memory_id = ? AND item.superseded_by IS NULL",
-            (memory_id,),
-        ).fetchone()
-        if counted:
+        if is_counted(self.connection, memory_id):
             self._scopes.leave(memory_id)
         if self._repeats is not None:
             self._repeats.discard(memory_id)
-
-    def _drop_signals(self, memory_id: str) -> None:
-        self.connection.execute("DELETE FROM memory_signals WHERE memory_id = ?", (memory_id,))
-
-    def _remove(self, doomed: Sequence[str], reason: str, now: datetime) -> None:
-        """Archive rows that are not load-bearing, delete them, and count them by reason.
-
-        They have left their scopes.
-
-        Raises
-        ------
-        ArchiveError
-            When they cannot be archived; none is deleted.
-        CompactionError
-            When a trigger kept one, or changed other rows with it.
-        """
-        if not doomed:
-            return
-        with self._copied(doomed, reason, now):
-            for memory_id in doomed:
-                self._delete(memory_id)
-        self.connection.execute(
-            "INSERT INTO memory_lifecycle VALUES ('evicted:' || ?, ?) "
-            "ON CONFLICT (name) DO UPDATE SET value = value + excluded.value",
-            (reason, len(doomed)),
-        )
-
-    @contextmanager
-    def _copied(self, doomed: Sequence[str], reason: str, now: datetime) -> Iterator[None]:
-        """Archive rows before the block deletes them, where the store archives."""
-        if self.archive is None:
-            yield
-            return
-        fill_positions(self.connection, "going", self._positions_of(doomed))
-        chosen = "rowid IN (SELECT position FROM temp.going)"
-        why = Why({"policy": "LifecycleStore", "reason": reason}, reason)
-        settle = not self._is_settled
-        with archived_first(
-            self.connection, self.archive, chosen, why, at=now, settle=settle
-        ) as digest:
-            yield
-        self._going.append((digest, now))
-        self._is_settled = True
-
-    def _positions_of(self, ids: Sequence[str]) -> Iterator[int]:
-        for memory_id in ids:
-            yield from self.connection.execute(
-                "SELECT rowid FROM memory_items WHERE memory_id = ?", (memory_id,)
-            ).fetchone()
-
-    def _delete(self, memory_id: str) -> None:
-        self._drop_signals(memory_id)
-        before = self.connection.total_changes
-        gone = self.connection.execute(
-            "DELETE FROM memory_items WHERE memory_id = ? AND NOT load_bearing(kind, tags_json)",
-            (memory_id,),
-        ).rowcount
-        changed = self.connection.total_changes - before
-        if (gone, changed) != (1, 1):
-            raise CompactionError(
-                f"deleting {memory_id!r} deleted {gone} rows and changed {changed}; it was rolled "
-                "back: look for a trigger on memory_items in the store"
-            )
 
     def _enforce(self, scope: str, capacity: Capacity, now: datetime) -> None:
         """Evict the lowest rows of a scope that holds too many; never fail the put before it."""
@@ -421,48 +327,23 @@ class LifecycleStore(SqliteMemoryStore):
                         break
                     self._leave_if_active(row.memory_id)
                     lowest.append(row.memory_id)
-                self._remove(lowest, LOWEST_VALUE, now)
+                self._removals.remove(lowest, LOWEST_VALUE, now)
         except Exception as error:  # noqa: BLE001 - the row is durable, whatever comes after it
             self._failed(error)
 
     def _sweep(self, now: datetime) -> int:
         """Delete the rows that have expired."""
-        found = self.connection.execute(
-            "SELECT signal.memory_id FROM memory_signals AS signal "
-            f"JOIN memory_items AS item ON {HAS_SIGNALS} "
-            "WHERE signal.expires_at < ? AND NOT load_bearing(item.kind, item.tags_json)",
-            (as_text(now),),
-        ).fetchall()
-        expired = [memory_id for (memory_id,) in found]
+        doomed = " AND NOT load_bearing(item.kind, item.tags_json)"
+        expired = expired_ids(self.connection, as_text(now), doomed)
         for memory_id in expired:
             self._leave_if_active(memory_id)
-        self._remove(expired, EXPIRED, now)
+        self._removals.remove(expired, EXPIRED, now)
         return len(expired)
-
-    def _touch(self, memory_id: str, at: str, *, graduated: bool | None) -> int:
-        """Reinforce one row that is there and has not expired."""
-        reinforced = self.connection.execute(
-            "UPDATE memory_signals AS signal SET access_count = coalesce(access_count, 0) + 1, "
-            "last_accessed_at = :at, graduated = coalesce(:graduated, graduated) "
-            "WHERE memory_id = :memory_id "
-            f"AND EXISTS (SELECT 1 FROM memory_items AS item WHERE {HAS_SIGNALS} "
-            "AND (signal.expires_at IS NULL OR signal.expires_at >= :at "
-            "OR load_bearing(item.kind, item.tags_json)))",
-            {"at": at, "memory_id": memory_id, "graduated": graduated},
-        ).rowcount
-        if reinforced:
-            self._scopes.touch(memory_id, datetime.fromisoformat(at))
-        return reinforced
 
     def _expired(self, also: str = "", *values: str) -> set[str]:
         """Return the ids of rows that have expired and are still in the file."""
         with self._errors_in_words():
-            expired = self.connection.execute(
-                "SELECT signal.memory_id FROM memory_signals AS signal "
-                f"JOIN memory_items AS item ON {HAS_SIGNALS} WHERE signal.expires_at < ?{also}",
-                (as_text(self._clock()), *values),
-            ).fetchall()
-        return {memory_id for (memory_id,) in expired}
+            return {*expired_ids(self.connection, as_text(self._clock()), also, *values)}
 
     def _replace_duplicate(self, item: MemoryItem, trusted: int, now: datetime) -> None:
         """Delete the row that `item` repeats, unless that one is trusted more."""
@@ -470,7 +351,7 @@ class LifecycleStore(SqliteMemoryStore):
             return
         try:
             self._leave_if_active(found)
-            self._remove([found], NEAR_DUPLICATE, now)
+            self._removals.remove([found], NEAR_DUPLICATE, now)
         except ArchiveError as error:  # nothing was deleted: both stay
             self._failed(error)
             self._forget_known()
@@ -501,21 +382,14 @@ class LifecycleStore(SqliteMemoryStore):
                     self._forget_known()
                 yield
         except BaseException:
-            self._seen, self._going, self._is_settled = None, [], False
+            self._seen = None
+            self._removals.undone()
             raise
         # The version that was read while nobody else could write: a commit since then shows.
         self._seen = version, self.connection.total_changes
-        self._note_done()
-
-    def _note_done(self) -> None:
-        """Have the archive note what was deleted; where it cannot, the next deletion does."""
-        going, self._going = self._going, []
         try:
-            for digest, at in going:
-                if self.archive is not None:
-                    note_deleted(self.archive, digest, at=at)
+            self._removals.note_done()
         except ArchiveError as error:
-            self._is_settled = False
             self._failed(error)
 
     def _data_version(self) -> int:

@@ -4,7 +4,6 @@ import json
 import math
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import cache
@@ -48,33 +47,6 @@ def trust_of(value: object) -> Trust:
     if isinstance(value, str) and value in tuple(Trust):
         return Trust(value)
     raise ValueError(f"trust={value!r:.80} is not one of {', '.join(Trust)}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class LifecycleStats:
-    """What a lifecycle store has done, and how full its scopes are.
-
-    Attributes
-    ----------
-    sizes : mapping of str to int
-        Active rows by scope, load-bearing ones included, for every scope that a row was written
-        with. A scope is its fields and tags as JSON. Scopes overlap, and a row counts in each.
-    evicted : mapping of str to int
-        Rows removed since the store began, by reason: ``lowest-value``, ``expired``,
-        ``near-duplicate``.
-    enforcement_failures : int
-        How often this object could not enforce a capacity after a put. The puts stand.
-    last_failure : str or None
-        What the last of them said.
-    floor_over_capacity : mapping of str to int
-        Scopes whose load-bearing rows alone exceed the capacity, and how many rows that is.
-    """
-
-    sizes: Mapping[str, int]
-    evicted: Mapping[str, int]
-    enforcement_failures: int
-    last_failure: str | None
-    floor_over_capacity: Mapping[str, int]
 
 
 @cache
@@ -201,8 +173,49 @@ def _tags(tags_json: str) -> tuple[str, ...]:
         return ()
 
 
-def values_of(item: MemoryItem, signals: Mapping[str, Any], *, position: int) -> tuple[Any, ...]:
-    """Return a row of ``memory_signals`` in the order of its columns."""
+def write_signals(
+    connection: sqlite3.Connection, item: MemoryItem, signals: Mapping[str, Any], position: int
+) -> None:
+    """Write what is known of a memory beside its row."""
     row = {"memory_id": item.memory_id, "access_count": 0, "graduated": 0, "position": position}
     row |= signals
-    return tuple(row[name] for name in SIGNAL_COLUMNS)
+    marks = ", ".join("?" * len(SIGNAL_COLUMNS))
+    connection.execute(
+        f"INSERT INTO memory_signals ({', '.join(SIGNAL_COLUMNS)}) VALUES ({marks})",
+        [row[name] for name in SIGNAL_COLUMNS],
+    )
+
+
+def is_counted(connection: sqlite3.Connection, memory_id: str) -> bool:
+    """Whether a memory has signals and no other has replaced it: it takes up room in its scope."""
+    found = connection.execute(
+        "SELECT 1 FROM memory_signals AS signal JOIN memory_items AS item "
+        f"ON {HAS_SIGNALS} WHERE signal.memory_id = ? AND item.superseded_by IS NULL",
+        (memory_id,),
+    )
+    return found.fetchone() is not None
+
+
+def reinforce(
+    connection: sqlite3.Connection, memory_id: str, at: str, *, graduated: bool | None
+) -> int:
+    """Count an access of one row that is there and has not expired; return how many were."""
+    return connection.execute(
+        "UPDATE memory_signals AS signal SET access_count = coalesce(access_count, 0) + 1, "
+        "last_accessed_at = :at, graduated = coalesce(:graduated, graduated) "
+        "WHERE memory_id = :memory_id "
+        f"AND EXISTS (SELECT 1 FROM memory_items AS item WHERE {HAS_SIGNALS} "
+        "AND (signal.expires_at IS NULL OR signal.expires_at >= :at "
+        "OR load_bearing(item.kind, item.tags_json)))",
+        {"at": at, "memory_id": memory_id, "graduated": graduated},
+    ).rowcount
+
+
+def expired_ids(connection: sqlite3.Connection, at: str, also: str = "", *values: str) -> list[str]:
+    """Return the ids of rows that have expired and are still in the file."""
+    expired = connection.execute(
+        "SELECT signal.memory_id FROM memory_signals AS signal "
+        f"JOIN memory_items AS item ON {HAS_SIGNALS} WHERE signal.expires_at < ?{also}",
+        (at, *values),
+    )
+    return [memory_id for (memory_id,) in expired]

@@ -151,12 +151,12 @@ def test_a_rolled_back_deletion_leaves_no_copy_behind(
 
 
 KILLED: dict[str, str] = {
-    "before the deletion": "LifecycleStore._delete = stop",
-    "after the deletion": "guarded.note_deleted = stop",
+    "before the deletion": "removing.Removals._delete = stop",
+    "after the deletion": "removing.note_deleted = stop",
 }
 _WRITER = """
 import os, signal, sys
-from memlab.lifecycle import LifecycleStore, guarded
+from memlab.lifecycle import LifecycleStore, removing
 from memlab.policies import ValueCap
 sys.path.insert(0, {tests!r})
 from lifecycle.test_lifecycle_archive import START, item
