@@ -33,11 +33,13 @@ def lab(
     """Open the notebooks in JupyterLab, filled in with STORE.
 
     Without STORE they open on the bundled two years. The notebooks are copies, yours to change. The
-    one that compacts a copy of a store is left out where STORE is no SQLite file.
+    one that compacts a copy of a store is left out where STORE is no SQLite file; the one about
+    Claude Code's memory looks at STORE where it is such a folder, and else at the bundled one.
     """
     from importlib.util import find_spec
 
     from memlab.report.notebooks import copy_notebooks, folder_for
+    from memlab.sources.folder_source import FolderSource
     from memlab.sources.opening import open_source
 
     if find_spec("jupyterlab") is None:
@@ -49,6 +51,8 @@ def lab(
     parameters = {"store": name}
     if store is not None:
         parameters["now"] = datetime.now(UTC).isoformat(timespec="seconds")
+    if isinstance(source, FolderSource) and source.scheme == "claude":
+        parameters |= {"memory": str(source.path), "projects": str(source.path.parent.parent)}
     folder = folder or folder_for(name)
     for path in copy_notebooks(folder, parameters, rehearsing=source.scheme == "file"):
         print_lines(f"wrote {path}")

@@ -1,21 +1,34 @@
-"""What the cut of a loaded index loses: later reads of memories that no loaded line names."""
+"""What the cut of a loaded index loses: later reads of memories whose line was not loaded."""
 
-from collections.abc import Mapping
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
 
 import pandas as pd
 
 from memlab.arguments import expect_frame
-from memlab.columns import MEMORY_ID
+from memlab.columns import AT, MEMORY_ID
 from memlab.errors import MemlabError
-from memlab.sources.claude_code import TODAY, ClaudeCode
+from memlab.sources.claude_code import ClaudeCode
+from memlab.sources.index_orders import MOST_READ, TODAY, Orders
 from memlab.sources.opening import SourceLike, open_source
 from memlab.text import Sheet, Shown, Table
+
+HOW_JUDGED: Final = (
+    "each read is judged by the files that were there then, and by the reads before it; as many "
+    "lines fit as fit today"
+)
 
 
 @dataclass(frozen=True, repr=False)
 class CutLosses(Shown):
-    """Reads by what stands of the memory in the index, today and in other orders of its entries.
+    """Reads by whether the memory's line was loaded, as the index stands and in other orders.
+
+    Each read is judged by the files that were there at its moment, in the order in question, with
+    as many lines loaded as fit today.
 
     Parameters
     ----------
@@ -23,21 +36,29 @@ class CutLosses(Shown):
         Of memories that are files of the folder today.
     unnamed : int
         How many of these were of files that no line names, in whatever order.
+    named : int
+        Files that a line names.
     loaded : mapping of str to int
-        Order of the entries -> how many reads were of memories that a loaded line names.
+        Order of the entries -> how many reads found the memory's line loaded.
     files : mapping of str to int
-        Order of the entries -> how many files a loaded line names.
+        Order of the entries -> how many files a loaded line names today.
     """
 
     reads: int
     unnamed: int
+    named: int
     loaded: Mapping[str, int]
     files: Mapping[str, int]
 
     @property
     def lost(self) -> int:
-        """Reads of memories whose line is cut today."""
+        """Reads of memories whose line was cut, the entries as they stand today."""
         return self.reads - self.unnamed - self.loaded[TODAY]
+
+    @property
+    def below(self) -> int:
+        """Files whose line is cut today."""
+        return self.named - self.files[TODAY]
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row for each order: files that are loaded, reads, and their share."""
@@ -47,24 +68,31 @@ class CutLosses(Shown):
             {**columns, "share": share}, index=pd.Index(self.loaded, name="order of the entries")
         )
 
-    def sheet(self) -> Sheet:
-        """Return what is printed."""
-        facts = [
-            ("reads", f"{self.reads:,} of files that are there"),
-            ("lost", f"{self.lost:,} of memories whose line is cut today"),
-            ("unnamed", f"{self.unnamed:,} of files that no line names"),
-        ]
+    def table(self) -> Table:
+        """Return a row for each order, for people."""
         rows = [
             (order, self.files[order], count, f"{count / self.reads:.1%}" if self.reads else "–")
             for order, count in self.loaded.items()
         ]
-        header = ("order of the entries", "files loaded", "reads", "share")
-        remark = "by the reads of the log itself: the most read first is a bound, not a forecast"
-        return Sheet("what the cut of the index loses", facts, [Table("", header, rows, remark)])
+        header = ("order of the entries", "files loaded", "reads with their line loaded", "share")
+        return Table("", header, rows, HOW_JUDGED)
+
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
+        facts = [
+            (
+                "below",
+                f"{self.below:,} of {self.named:,} named files have their line below the cut",
+            ),
+            ("reads", f"{self.reads:,} of files that are there"),
+            ("lost", f"{self.lost:,} of memories whose line was cut"),
+            ("unnamed", f"{self.unnamed:,} of files that no line names"),
+        ]
+        return Sheet("what the cut of the index loses", facts, [self.table()])
 
 
 def cut_losses(source: SourceLike, log: pd.DataFrame) -> CutLosses:
-    """Say which reads were of memories whose line is loaded at start, and in which order more are.
+    """Say which reads found the memory's line loaded, and in which order more would have.
 
     Parameters
     ----------
@@ -90,15 +118,38 @@ def cut_losses(source: SourceLike, log: pd.DataFrame) -> CutLosses:
         raise MemlabError(
             f"{opened.name} has no index that is cut; name a folder of Claude Code's memory"
         )
-    counts = log[MEMORY_ID].value_counts().to_dict()
-    found = opened.orders(counts)
-    read = {name: count for name, count in counts.items() if name in found.there}
+    found = opened.orders(log[MEMORY_ID].value_counts().to_dict())
+    of_files = log.loc[log[MEMORY_ID].isin(found.written.keys())].sort_values(AT, kind="stable")
+    names = of_files[MEMORY_ID].tolist()
+    reads = list(zip(of_files[AT].dt.to_pydatetime(), names, strict=True))
+    named = frozenset(found.lines[TODAY])
     return CutLosses(
-        reads=sum(read.values()),
-        unnamed=sum(count for name, count in read.items() if name not in found.named),
-        loaded={
-            order: sum(count for name, count in read.items() if name in files)
-            for order, files in found.loaded.items()
-        },
-        files={order: len(files) for order, files in found.loaded.items()},
+        reads=len(reads),
+        unnamed=sum(name not in named for name in names),
+        named=len(named),
+        loaded={order: _served(found, order, reads) for order in found.lines},
+        files=found.fits,
     )
+
+
+def _served(found: Orders, order: str, reads: Sequence[tuple[datetime, str]]) -> int:
+    """Return how many reads found the memory's line loaded, in the order that was there then."""
+    lines = found.lines[TODAY if order == MOST_READ else order]
+    place = {name: (0, number) for number, name in enumerate(lines)}
+    known = {name: at for at, name in reversed(reads)}  # what was read was there
+    since = {name: min(found.written[name], known.get(name, found.written[name])) for name in lines}
+    coming = deque(sorted(lines, key=since.__getitem__))
+    there: list[tuple[int, int]] = []
+    served = 0
+    for at, name in reads:
+        while coming and since[coming[0]] <= at:
+            insort(there, place[coming.popleft()])
+        if name in place:
+            above = bisect_left(there, place[name])
+            served += above < found.fits[order]
+            if order == MOST_READ:
+                del there[above]
+                times, number = place[name]
+                place[name] = times - 1, number
+                insort(there, place[name])
+    return served

@@ -65,6 +65,18 @@ def example_of_odek() -> dict[str, str]:
     return {"episodes": str(folder / "odek"), "reads": str(folder / "odek.reads.jsonl")}
 
 
+def example_of_claude() -> dict[str, str]:
+    """Return where a small folder of Claude Code's memory lies, and the one of all its projects.
+
+    Examples
+    --------
+    >>> sorted(example_of_claude())
+    ['memory', 'projects']
+    """
+    projects = _folder("data") / "claude" / "projects"
+    return {"projects": str(projects), "memory": str(projects / "-home-mara-harbor" / "memory")}
+
+
 def notebook_paths() -> tuple[Path, ...]:
     """Return where the notebooks lie, in reading order."""
     return tuple(sorted(_folder("notebooks").glob("[0-9]*.ipynb")))

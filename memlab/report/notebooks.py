@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from memlab.errors import MemlabError
 from memlab.extras import import_extra
 from memlab.files import write_whole
-from memlab.report.bundled import example_of_odek, notebook_paths
+from memlab.report.bundled import example_of_claude, example_of_odek, notebook_paths
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -95,7 +95,7 @@ def copy_notebooks(
         if copy.exists() or (path.name == REHEARSAL and not rehearsing):
             continue
         notebook = nbformat.read(path, as_version=4)
-        fill_in_parameters(notebook, example_of_odek() | dict(parameters))
+        fill_in_parameters(notebook, example_of_odek() | example_of_claude() | dict(parameters))
         for cell in notebook.cells:
             if cell.cell_type == "code":
                 cell.outputs, cell.execution_count = [], None

@@ -6,12 +6,12 @@ away, so that no line ever names a file that has gone.
 """
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final
 
 from memlab.moments import moment_of
 from memlab.settings import Settings
@@ -24,7 +24,7 @@ from memlab.sources.folder_moment import moment_of as moment_of_folder
 from memlab.sources.folder_source import FolderSource, Found, Kind
 from memlab.sources.front_matter import FrontMatter, read_front_matter
 from memlab.sources.index_links import FileNames, wikilinks_in
-from memlab.sources.index_orders import loaded_files, reordered
+from memlab.sources.index_orders import Orders, orders_of
 from memlab.sources.index_places import said_of, with_said, without_said
 from memlab.sources.load_rule import CLAUDE_CODE, LoadRule, State
 from memlab.sources.memory_index import INDEX, MemoryIndex
@@ -39,18 +39,6 @@ FROM_TRANSCRIPTS: Final = "transcripts"
 FROM_FILE: Final = "file time"
 
 _SUFFIX: Final = ".md"
-
-
-TODAY: Final = "as it stands"
-"""The order of an index that nobody changed."""
-
-
-class Orders(NamedTuple):
-    """Files of a folder, those that its index names, and by order those that are loaded."""
-
-    there: frozenset[str]
-    named: frozenset[str]
-    loaded: dict[str, frozenset[str]]
 
 
 class ClaudeCode(FolderSource):
@@ -177,7 +165,7 @@ class ClaudeFolder:
         names = names_in(self._folder, heads)
         index = MemoryIndex(b"" if moment.index is None else moment.index.data, self._rule)
         said = said_of(index, names)
-        loaded = _loaded(index, names)
+        lines = _lines(index, names)
         found = []
         for name, head in heads.items():
             at, dated = self._created(name, head, moment.stamp_of(name).written)
@@ -186,8 +174,8 @@ class ClaudeFolder:
                 "position": place_of(int(at.timestamp() * 1_000), name),
                 "created_at": at.isoformat(),
                 "dated": dated,
-                "loaded": name in loaded,
-                "at_start": loaded.get(name, ""),
+                "loaded": State.LOADED in lines.get(name, ()),
+                "at_start": "".join(lines.get(name, {}).values()),
                 "links": [link for link in dict.fromkeys(links) if link not in (None, name)],
             }
             found.append(Found(name, name, said.get(name, []), place))
@@ -256,19 +244,14 @@ class ClaudeFolder:
 
     def orders(self, moment: FolderMoment, reads: Mapping[str, int]) -> Orders:
         """Return which files are loaded at start, by the index as it stands and in other orders."""
-        places = {each.key: int(each.place["position"]) for each in self.memories(moment)}
-        heads = {name: read_front_matter(_text(moment.read(name))) for name in places}
+        written = {
+            each.key: datetime.fromisoformat(each.place["created_at"])
+            for each in self.memories(moment)
+        }
+        heads = {name: read_front_matter(_text(moment.read(name))) for name in written}
         names = names_in(self._folder, heads)
         index = MemoryIndex(b"" if moment.index is None else moment.index.data, self._rule)
-        keys: dict[str, Callable[[str], int]] = {
-            "newest first": lambda name: -places[name],
-            "oldest first": lambda name: places[name],
-            "most read first": lambda name: -reads.get(name, 0),
-        }
-        loaded = {TODAY: loaded_files(index, names)}
-        for order, key in keys.items():
-            loaded[order] = loaded_files(reordered(index, names, key), names)
-        return Orders(frozenset(places), frozenset(index.named(names)), loaded)
+        return orders_of(index, names, written, reads)
 
     def _created(self, name: str, head: FrontMatter, written: int) -> tuple[datetime, str]:
         """Return when a file was first there as far as is known, and how that is known.
@@ -337,14 +320,22 @@ def names_in(folder: Path, heads: Mapping[str, FrontMatter]) -> FileNames:
     return FileNames(folder, heads.keys(), {k: f for k, f in own.items() if k not in twice})
 
 
-def _loaded(index: MemoryIndex, names: FileNames) -> dict[str, str]:
-    """Return the files that a loaded line names, each with the lines it is the first name of."""
-    texts: dict[str, str] = {}
+def _lines(index: MemoryIndex, names: FileNames) -> dict[str, dict[State, str]]:
+    """Return what the index costs of each file that it names: the lines it is the first name of.
+
+    Those that are loaded, or, where all are below the cut, what they would cost above it.
+    """
+    texts: dict[str, dict[State, str]] = {}
     for block in index.blocks:
-        if block.state is State.LOADED:
+        if block.state is not State.UNSEEN:
             for number, name in enumerate(block.files(names)):
-                texts[name] = texts.get(name, "") + (block.text if number == 0 else "")
-    return {name: _readable(text) for name, text in texts.items()}
+                of_file = texts.setdefault(name, {})
+                text = block.text if number == 0 else ""
+                of_file[block.state] = of_file.get(block.state, "") + _readable(text)
+    return {
+        name: {State.LOADED: each[State.LOADED]} if State.LOADED in each else each
+        for name, each in texts.items()
+    }
 
 
 def _text(file: FileCopy) -> str:

@@ -290,6 +290,21 @@ class TestLab:
             str(other),
         }
 
+    def test_a_folder_of_claude_codes_memory_takes_the_place_of_the_bundled_one(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from memlab.report.bundled import example_of_claude
+
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr("memlab.cli.lab._run_to_its_end", lambda _: 0)
+        own = Path(shutil.copytree(example_of_claude()["projects"], tmp_path / "projects"))
+        memory = next(own.glob("*/memory"))
+        for store, expected in ((memory, memory), (memlab.store_path("two_years"), None)):
+            assert run("lab", store, "--folder", f"of {store.stem}").exit_code == 0
+            text = Path(f"of {store.stem}", "05_your_own_store.ipynb").read_text()
+            assert str(expected or example_of_claude()["memory"]) in text
+            assert str((expected or Path(example_of_claude()["memory"])).parent.parent) in text
+
     def test_notebooks_of_another_store_are_not_opened(
         self, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -14,9 +14,17 @@ from types import ModuleType
 import pytest
 
 import memlab
+from memlab.evidence import cut_losses
 from memlab.items import is_load_bearing_memory
 from memlab.policies import NearDuplicate, near_duplicates
-from memlab.report.bundled import example_of_odek, notebook_paths, store_names, store_path
+from memlab.report.bundled import (
+    example_of_claude,
+    example_of_odek,
+    notebook_paths,
+    store_names,
+    store_path,
+)
+from memlab.sources.claude_code import ClaudeCode
 from memlab.store import SqliteMemoryStore
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -26,7 +34,16 @@ STORES = ("three_hundred_issues", "two_years")
 
 @pytest.fixture(scope="module")
 def generate() -> Iterator[ModuleType]:
-    spec = importlib.util.spec_from_file_location("generate_stores", DATA / "generate.py")
+    yield from script("generate")
+
+
+@pytest.fixture(scope="module")
+def generate_claude(generate: ModuleType) -> Iterator[ModuleType]:
+    yield from script("generate_claude")
+
+
+def script(name: str) -> Iterator[ModuleType]:
+    spec = importlib.util.spec_from_file_location(name, DATA / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -77,6 +94,29 @@ def test_the_generator_makes_the_committed_folder_byte_for_byte(generate: Module
     found = [DATA / "odek.reads.jsonl", *(DATA / "odek").iterdir()]
     committed = {str(path.relative_to(DATA)): path.read_bytes() for path in found}
     assert generate.odek_folder() == committed
+
+
+def test_the_generator_makes_the_committed_memory_byte_for_byte(
+    generate_claude: ModuleType,
+) -> None:
+    found = [path for path in (DATA / "claude").rglob("*") if path.is_file()]
+    committed = {str(path.relative_to(DATA)): path.read_bytes() for path in found}
+    assert generate_claude.claude_folder() == committed
+    assert sum(map(len, committed.values())) < 1_000_000
+
+
+def test_the_memory_and_its_transcripts_are_what_their_readme_says(tmp_path: Path) -> None:
+    memory = Path(example_of_claude()["memory"])
+    frame, facts = memlab.load(memory), ClaudeCode(memory).about()
+    assert (len(frame), len(list(memory.parent.glob("*.jsonl")))) == (280, 140)
+    assert (len(facts.unnamed), len(facts.dangling), facts.loaded_lines) == (5, 2, 200)
+    assert facts.dated == {"front matter": 120, "transcripts": 160}
+    assert frame["memory_id"].tolist() == sorted(frame["memory_id"], key=lambda n: n.split("_")[1])
+    log = memlab.read_access_log(memlab.harvest_reads(memory, tmp_path / "reads.jsonl").log)
+    losses = cut_losses(memory, log)
+    assert set(facts.cut_files) <= set(frame["memory_id"].iloc[-80:])
+    assert 0.15 < losses.lost / losses.reads < 0.4
+    assert losses.loaded["newest first"] > 0.9 * losses.reads
 
 
 def test_the_folder_of_episodes_is_what_its_readme_says() -> None:

@@ -28,6 +28,7 @@ from crashing import crash_everywhere
 import memlab
 from memlab.errors import ArchiveError, StalePlanError, StoreError
 from memlab.evidence.references import find_references
+from memlab.growth import boot_context
 from memlab.sources.base import Key, Reader, at_one_moment
 from memlab.sources.claude_code import ClaudeCode
 from memlab.sources.load_rule import LoadRule
@@ -178,7 +179,10 @@ def test_what_is_named_is_active_and_what_stands_below_the_cut_is_not_loaded(fol
     assert frame["active"].sum() == 205
     assert frame["loaded_at_start"].sum() == 200
     assert not frame.loc[[f"f{n}.md" for n in range(200, 210)], "loaded_at_start"].any()
-    assert frame.loc["f204.md", "tokens"] == 0
+    costs = frame["tokens"]
+    assert costs["f204.md"] == costs["f199.md"] > 0  # what its line costs where it is loaded
+    assert costs["f205.md"] == 0
+    assert boot_context(frame.reset_index())["items"].sum() == 200
     few = memlab.load(ClaudeCode(folder, rule=LoadRule(lines=10)))
     assert few["loaded_at_start"].sum() == 10
 

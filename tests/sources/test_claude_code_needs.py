@@ -169,12 +169,26 @@ def test_what_the_cut_loses_is_what_was_read_of_lines_below_it(tmp_path: Path) -
         "as it stands": 6,
         "newest first": 10,
         "oldest first": 6,
-        "most read first": 14,
+        "most read first": 12,  # not the first read of a line below the cut
     }
+    assert losses.below == 100
     assert set(losses.files.values()) == {199}
-    assert losses.to_frame()["share"].tolist() == [0.3, 0.5, 0.3, 0.7]
+    assert losses.to_frame()["share"].tolist() == [0.3, 0.5, 0.3, 0.6]
     run = CliRunner().invoke(main, ["show", str(folder), "--log", str(log)])
     assert run.exit_code == 0, run.output
     assert ["newest", "first", "199", "10", "50.0%"] in [x.split() for x in run.output.splitlines()]
     with pytest.raises(MemlabError, match="has no index that is cut"):
         cut_losses(memlab.store_path("two_years"), memlab.read_access_log(log))
+
+
+def test_a_read_is_judged_by_the_lines_that_there_were_at_its_moment(tmp_path: Path) -> None:
+    folder = long_index(tmp_path)
+    log = tmp_path / "reads.jsonl"
+    soon = [(f"m{n:03}.md", at(n + 0.5)) for n in range(299)]  # each when it was the newest
+    late = [(f"m{n:03}.md", at(298 + n)) for n in (0, 99, 100)]  # of 299: ranks 299, 200 and 199
+    lines = [json.dumps({"memory_id": n, "at": when.isoformat()}) for n, when in soon + late]
+    log.write_text("\n".join(lines))
+    losses = cut_losses(folder, memlab.read_access_log(log))
+    assert losses.loaded["oldest first"] == losses.loaded["as it stands"] == 199 + 3
+    assert losses.loaded["newest first"] == 299 + 1
+    assert losses.loaded["most read first"] == 199 + 2 + 1
