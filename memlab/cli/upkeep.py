@@ -119,6 +119,8 @@ def _list(store: Path, *, as_json: bool) -> None:
     source = open_source(store)
     there = source.like is None or source.like.exists()
     if there and not archive_at(source).path.exists():
+        with source.reading():
+            pass  # what is no store at all never had anything taken out of it
         print_json([]) if as_json else print_lines(f"no plan has taken anything out of {store} yet")
         return
     entries, dropped = archived_plans(source), dropped_plans(source)

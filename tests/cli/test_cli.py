@@ -345,7 +345,12 @@ def test_what_was_restored_is_counted_for_a_script(store: Path) -> None:
         "digest"
     ]
     restored = json.loads(run("restore", store, digest, "--json").output)
-    assert restored == {"restored": 542, "left_out": 0, "into": str(store)}
+    assert restored == {
+        "restored": 542,
+        "left_out": 0,
+        "rows_left_out": {},
+        "into": str(store),
+    }
 
 
 def test_the_list_of_commands_cuts_no_sentence_short() -> None:
