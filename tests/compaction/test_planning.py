@@ -1,5 +1,8 @@
 """Planning on store files: what a plan names, and that making one leaves no trace."""
 
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -7,6 +10,7 @@ import pytest
 from archives import NOON, planned
 from stores import (
     row,
+    run_sql,
     write_rows,
 )
 
@@ -17,6 +21,8 @@ from memlab.errors import (
 )
 from memlab.policies import KeepRecent, NearDuplicate
 from memlab.store import SqliteMemoryStore
+
+HERE = Path(__file__).parents[2]
 
 
 def test_a_plan_names_what_compaction_would_delete(store: Path) -> None:
@@ -38,6 +44,43 @@ def test_planning_leaves_no_trace(store: Path) -> None:
 
 def test_the_same_store_at_the_same_time_gives_the_same_plan(store: Path) -> None:
     assert planned(store).to_json() == planned(store).to_json()
+
+
+_ASK = """
+import sys
+from datetime import UTC, datetime
+import memlab
+from memlab.policies import KeepRecent, Learned, ValueCap
+
+noon = datetime(2026, 3, 2, 12, tzinfo=UTC)
+for store in sys.argv[1:]:
+    for policy in (KeepRecent(4), Learned(4), ValueCap(5)):
+        print(memlab.plan(store, policy, now=noon).digest)
+"""
+
+
+def test_the_same_plan_on_the_same_store_and_moment_has_the_same_digest(
+    store: Path, tmp_path: Path
+) -> None:
+    write_rows(store, [row(f"r{n}", evidence_refs_json=f'["e{n}"]') for n in range(1, 9)])
+    (tmp_path / "link.db").symlink_to(store)
+
+    def digests(*names: str, **environment: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", _ASK, *names],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(HERE), **environment},
+        )
+        return done.stdout.split()
+
+    found = digests(str(store), PYTHONHASHSEED="1")
+    assert len(set(found)) == 3
+    run_sql(store, "PRAGMA journal_mode = DELETE")
+    named = digests("memory.db", "link.db", store.as_uri(), PYTHONHASHSEED="2", TZ="Asia/Tokyo")
+    assert named == 3 * found
 
 
 def test_an_open_store_can_be_planned(store: Path) -> None:
