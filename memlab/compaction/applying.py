@@ -25,7 +25,17 @@ from memlab.errors import (
     StalePlanError,
 )
 from memlab.items import is_load_bearing_stored
-from memlab.sources.base import Facts, Key, Reader, Source, Watch, Writer, archive_at, unwatched
+from memlab.sources.base import (
+    AmongOthers,
+    Facts,
+    Key,
+    Reader,
+    Source,
+    Watch,
+    Writer,
+    archive_at,
+    unwatched,
+)
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive import Apply, Archive, Archived, Entry
 from memlab.store.archive_file import create_archive, is_begun, open_archive
@@ -358,6 +368,13 @@ def _check_fresh(writer: Writer, source: Source, plan: Plan) -> None:
             f"the store is not as plan {plan.digest[:12]} saw it: {' and '.join(parts)}; nothing "
             "was deleted: make a new plan",
             memory_ids=tuple(dict.fromkeys(gone + changed)),
+        )
+    if isinstance(writer, AmongOthers) and (
+        plan.written != writer.written_with(memory.key for memory in plan.memories)
+    ):
+        raise StalePlanError(
+            f"triggers of the store do other things than plan {plan.digest[:12]} says; nothing was "
+            "deleted: make a new plan"
         )
 
 

@@ -23,7 +23,7 @@ from memlab.compaction.wire import as_data
 from memlab.evidence.past import deletions_of, past_of
 from memlab.frame.loading import frame_of
 from memlab.policies import Policy, decide
-from memlab.sources.base import Key, Reader, Source, archive_at, at_one_moment
+from memlab.sources.base import AmongOthers, Key, Reader, Source, archive_at, at_one_moment
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.records import fingerprint_of
 
@@ -60,7 +60,7 @@ def plan(source: SourceLike, policy: Policy, *, now: datetime | None = None) -> 
     StoreError
         When the store cannot be read.
     UnsafeDeletionError
-        When it lives in memory.
+        When it lives in memory, or other tables of its file would lose rows.
     BadRowError
         When a row cannot be interpreted.
     ArchiveError
@@ -88,6 +88,7 @@ def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime) -> P
     keep = decided[col.KEEP].to_numpy(dtype=bool)
     deleted = np.flatnonzero(~keep)
     kept = np.flatnonzero(keep & frame[col.PRUNABLE].to_numpy(dtype=bool))
+    looks = len(deleted) and isinstance(reader, AmongOthers)
     return Plan(
         store=source.name,
         made_at=now,
@@ -101,6 +102,7 @@ def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime) -> P
                 reader.records(_keys(frame, kept)), _texts(frame[col.MEMORY_ID], kept), strict=True
             )
         ),
+        written=reader.written_with(_keys(frame, deleted)) if looks else (),
     )
 
 

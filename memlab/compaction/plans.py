@@ -27,12 +27,13 @@ from memlab.compaction.words import change, counted, in_words, minute, share
 from memlab.errors import PlanError
 from memlab.items import Size
 from memlab.sources.opening import start_words
+from memlab.store.other_tables import Written
 from memlab.text import Sheet, Shown, Table
 
 LISTED: Final = 10
 """How many memories a printed plan lists; the others are counted."""
 
-_LISTED: Final = ("groups", "memories", "kept", "supersedes")
+_LISTED: Final = ("groups", "memories", "kept", "supersedes", "written")
 """Fields that a plan's file lists one line each."""
 
 LOAD_BEARING: Final = "load-bearing"
@@ -164,6 +165,8 @@ class Plan(Shown):
     supersedes : tuple of PlannedLink
         The load-bearing memories for which it lets others stand, in order of position. A plan
         deletes or supersedes, never both.
+    written : tuple of Written
+        What triggers do to other tables of the store's file when the memories are deleted.
     format : int
         1 for a plan that memlab 0.1.0 wrote: it can be looked at, and no longer be applied.
     """
@@ -176,6 +179,7 @@ class Plan(Shown):
     memories: tuple[PlannedMemory, ...]
     kept: tuple[KeptMemory, ...]
     supersedes: tuple[PlannedLink, ...] = ()
+    written: tuple[Written, ...] = ()
     format: int = FORMAT
 
     def __hash__(self) -> int:
@@ -274,6 +278,7 @@ class Plan(Shown):
                 memories=tuples_of(known, "memories", PlannedMemory),
                 kept=tuples_of(known, "kept", KeptMemory),
                 supersedes=tuples_of({"supersedes": []} | known, "supersedes", PlannedLink),
+                written=tuples_of({"written": []} | known, "written", Written),
                 format=content["memlab_plan"],
             )
         if plan.format == FIRST_FORMAT:
@@ -305,6 +310,8 @@ class Plan(Shown):
         tables += [_groups_table("keeps", [group for group in self.groups if not group.deleted])]
         if self.memories:
             tables.append(self._listing())
+        if self.written:
+            tables.append(Table("other tables", ("trigger", "does", "table"), list(self.written)))
         return Sheet(self._title, facts, tables)
 
     @property
@@ -328,6 +335,7 @@ class Plan(Shown):
 
     def _content(self) -> dict[str, Any]:
         links = [link._asdict() for link in self.supersedes]
+        written = [each._asdict() for each in self.written]
         return {
             "store": self.store,
             "made_at": self.made_at.isoformat(),
@@ -337,6 +345,7 @@ class Plan(Shown):
             "memories": [memory._asdict() for memory in self.memories],
             "kept": [memory._asdict() for memory in self.kept],
             **({"supersedes": links} if links else {}),
+            **({"written": written} if written else {}),
         }
 
 

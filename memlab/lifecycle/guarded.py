@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from memlab.arguments import expect, refusal, texts
 from memlab.clock import aware, now_utc
 from memlab.columns import AGENT_SCOPE
-from memlab.errors import ArchiveError
+from memlab.errors import ArchiveError, UnsafeDeletionError
 from memlab.items import MemoryItem, MemoryKind, is_load_bearing_memory
 from memlab.lifecycle.labels import TAGS, scope_key
 from memlab.lifecycle.ranking import Capacity
@@ -352,7 +352,7 @@ class LifecycleStore(SqliteMemoryStore):
         try:
             self._leave_if_active(found)
             self._removals.remove([found], NEAR_DUPLICATE, now)
-        except ArchiveError as error:  # nothing was deleted: both stay
+        except (ArchiveError, UnsafeDeletionError) as error:  # nothing was deleted: both stay
             self._failed(error)
             self._forget_known()
 

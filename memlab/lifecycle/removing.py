@@ -9,6 +9,7 @@ from typing import Final
 from memlab.errors import CompactionError
 from memlab.store.archive_place import ArchivePlace
 from memlab.store.archiving import Why, archived_first, note_deleted
+from memlab.store.other_tables import check_deletion, is_tied
 from memlab.store.records import fill_positions
 
 LOWEST_VALUE: Final = "lowest-value"
@@ -42,6 +43,8 @@ class Removals:
             When they cannot be archived; none is deleted.
         CompactionError
             When a trigger kept one, or changed other rows with it.
+        UnsafeDeletionError
+            When a foreign key ties rows of another table to one.
         """
         if not doomed:
             return
@@ -81,11 +84,15 @@ class Removals:
     @contextmanager
     def _copied(self, doomed: Sequence[str], reason: str, now: datetime) -> Iterator[None]:
         """Archive rows before the block deletes them, where the store archives."""
+        chosen = "rowid IN (SELECT position FROM temp.going)"
+        tied = is_tied(self._connection)
+        if self._place is not None or tied:
+            fill_positions(self._connection, "going", self._positions_of(doomed))
         if self._place is None:
+            if tied:
+                check_deletion(self._connection, chosen)
             yield
             return
-        fill_positions(self._connection, "going", self._positions_of(doomed))
-        chosen = "rowid IN (SELECT position FROM temp.going)"
         why = Why({"policy": "LifecycleStore", "reason": reason}, reason)
         settle = not self._is_settled
         with archived_first(

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 from memlab.settings import Settings
 from memlab.store.archive_place import ArchivePlace
 from memlab.store.database import again_if_changed
+from memlab.store.other_tables import Written
 
 Result = TypeVar("Result")
 
@@ -317,6 +318,21 @@ class LeavesRows(Protocol):
     """
 
     rows_left_out: Mapping[str, int]
+
+
+@runtime_checkable
+class AmongOthers(Protocol):
+    """A reader of a file in which an agent keeps tables of its own."""
+
+    def written_with(self, keys: Iterable[Key]) -> tuple[Written, ...]:
+        """Return what triggers do to other tables when these memories are deleted.
+
+        Raises
+        ------
+        UnsafeDeletionError
+            When that costs them rows that nothing brings back.
+        """
+        ...
 
 
 @runtime_checkable

@@ -41,6 +41,12 @@ from memlab.store.database import (
     transaction,
 )
 from memlab.store.insertion import insert_records
+from memlab.store.other_tables import (
+    Written,
+    check_deletion,
+    check_insertion,
+    check_supersession,
+)
 from memlab.store.records import (
     Layout,
     Record,
@@ -232,6 +238,11 @@ class _Reader:
     def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
         return records_at(self._first, self._layout, cast("Iterable[int]", keys))
 
+    def written_with(self, keys: Iterable[Key]) -> tuple[Written, ...]:
+        fill_positions(self._first, "wanted", cast("Iterable[int]", keys))
+        self._first.text_factory = str  # a scan asks for bytes
+        return check_deletion(self._first, _WANTED)
+
     @property
     def _layout(self) -> Layout:
         if self._known is None:
@@ -281,6 +292,7 @@ class _Writer(_Reader):
 
     def insert(self, records: Iterable[tuple[Key, bytes]], *, watch: Watch = unwatched) -> int:
         connection, others = self._first, f"NOT ({_WANTED})"
+        check_insertion(connection)
         known = cast("Iterable[Record]", records)
         fill_positions(connection, "wanted", (position for position, _ in known))
         rows, unchanged = self._count(), print_under_triggers(connection, others)
@@ -305,6 +317,7 @@ class _Writer(_Reader):
 
     def supersede(self, links: Mapping[Key, str | None]) -> int:
         connection, others = self._first, f"NOT ({_WANTED})"
+        check_supersession(connection)
         positions = cast("Iterable[int]", links)
         fill_positions(connection, "wanted", positions)
         rows, unchanged = self._count(), print_under_triggers(connection, others)

@@ -24,6 +24,7 @@ from memlab.errors import ArchiveError, MemlabError
 from memlab.store.archive import Apply, Archive, Archived, Entry
 from memlab.store.archive_file import create_archive, is_begun, open_archive
 from memlab.store.archive_place import ArchivePlace
+from memlab.store.other_tables import check_deletion
 from memlab.store.records import (
     Layout,
     fingerprint_of,
@@ -117,7 +118,10 @@ def archived_first(
     ------
     ArchiveError
         When the rows cannot be archived. Nothing was deleted.
+    UnsafeDeletionError
+        When other tables would lose rows that nothing brings back. Nothing was archived.
     """
+    check_deletion(connection, chosen)
     layout = layout_of(connection)
     digest, count = _named(connection, layout, chosen, why, at)
     with create_archive(place) as archive:

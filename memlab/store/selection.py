@@ -8,6 +8,7 @@ from typing import Final
 from memlab.errors import BadRowError, CompactionError
 from memlab.items import is_load_bearing_stored
 from memlab.store.database import exact
+from memlab.store.other_tables import check_deletion
 from memlab.store.records import print_under_triggers
 from memlab.store.signals import deletion_of_signals
 
@@ -94,7 +95,8 @@ def delete_rows(
 ) -> int:
     """Delete the `chosen` rows and check that every load-bearing row is still there.
 
-    Where a trigger could touch rows that stay, every one of them is compared with before.
+    Where a trigger could touch rows that stay, every one of them is compared with before; other
+    tables are looked at before anything goes.
 
     Parameters
     ----------
@@ -115,13 +117,23 @@ def delete_rows(
     Raises
     ------
     CompactionError
-        When the number of load-bearing rows is another than before, or a row that was to stay is
-        not as it was.
+        When the number of load-bearing rows is another than before, a row that was to stay is not
+        as it was, or other tables were written to though no trigger does.
+    UnsafeDeletionError
+        When other tables would lose rows that nothing brings back.
     """
+    check_deletion(connection, chosen)
     staying = print_under_triggers(connection, f"({chosen}) IS NOT TRUE")
+    before, beside = connection.total_changes, 0
     if signals:
-        connection.execute(deletion_of_signals(signals, chosen))
+        beside = connection.execute(deletion_of_signals(signals, chosen)).rowcount
     deleted = connection.execute(f"DELETE FROM memory_items WHERE {chosen}").rowcount
+    changed = connection.total_changes - before - deleted - beside
+    if changed and staying is None:
+        raise CompactionError(
+            f"deleting {deleted} rows would have changed {changed} others; all was rolled back: "
+            "look for foreign keys on memory_items in the store"
+        )
     (left,) = connection.execute(
         f"SELECT count(*) FROM memory_items WHERE {_NOT_PRUNABLE}"
     ).fetchone()

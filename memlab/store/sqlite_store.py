@@ -264,6 +264,9 @@ class SqliteMemoryStore:
             deleted.
         ArchiveError
             When the rows cannot be archived; nothing is deleted.
+        UnsafeDeletionError
+            When a trigger would take rows of another table with it that nothing brings back, or a
+            foreign key ties rows of another table to what would go; nothing is deleted.
         """
         keep_recent = whole_number("keep_recent", keep_recent)
         now = now_utc()
