@@ -25,6 +25,7 @@ from memlab.frame.loading import frame_of
 from memlab.policies import Policy, decide
 from memlab.sources.base import AmongOthers, Key, Reader, Source, archive_at, at_one_moment
 from memlab.sources.opening import SourceLike, open_source
+from memlab.store.other_tables import Written
 from memlab.store.records import fingerprint_of
 
 TITLE: Final = 80
@@ -88,7 +89,6 @@ def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime) -> P
     keep = decided[col.KEEP].to_numpy(dtype=bool)
     deleted = np.flatnonzero(~keep)
     kept = np.flatnonzero(keep & frame[col.PRUNABLE].to_numpy(dtype=bool))
-    looks = len(deleted) and isinstance(reader, AmongOthers)
     return Plan(
         store=source.name,
         made_at=now,
@@ -102,8 +102,13 @@ def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime) -> P
                 reader.records(_keys(frame, kept)), _texts(frame[col.MEMORY_ID], kept), strict=True
             )
         ),
-        written=reader.written_with(_keys(frame, deleted)) if looks else (),
+        written=_written_with(reader, _keys(frame, deleted)),
     )
+
+
+def _written_with(reader: Reader, keys: list[Key]) -> tuple[Written, ...]:
+    """Return what triggers of the store's file do to other tables when memories are deleted."""
+    return reader.written_with(keys) if keys and isinstance(reader, AmongOthers) else ()
 
 
 def _keys(frame: pd.DataFrame, places: Places) -> list[Key]:
