@@ -5,7 +5,7 @@ hundredths of a second.
 """
 
 import html
-import shlex
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from io import BytesIO
 from os import PathLike, fspath
@@ -25,19 +25,23 @@ from memlab.evidence.past import load_past
 from memlab.evidence.reads import remembered_reads
 from memlab.evidence.references import find_references
 from memlab.extras import import_extra
+from memlab.report.commands import preview_command
 from memlab.settings import NOTHING
-from memlab.sizing import Advice, Sizing, advise, prepare_sizing
+from memlab.sizing import Advice, Sizing, Verdict, advise, prepare_sizing
+from memlab.sizing.wording import MEANING
 from memlab.sources.opening import SourceLike, open_source, settings_of
 
 TARGET: Final = 0.9
 """The share of references to serve where nobody has said one."""
+
+NO_BUDGET: Final = "no budget"
+"""Stands in the box for the budget where there is none."""
 
 ANY_STORE: Final = "STORE"
 """Stands in commands for a store whose file is not known."""
 
 STYLE: Final = """<style>
 .memlab-sizing img { margin: 0; }
-.memlab-sizing .widget-text input { width: 7em; flex: none; }
 .memlab-sizing .widget-html-content { line-height: 1.5; }
 .memlab-sizing table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 .memlab-sizing td { padding: 0 1em 0 0; vertical-align: top; }
@@ -72,6 +76,7 @@ class Picture:
         self._canvas = FigureCanvasAgg(figure)
         self._axes, self._mark, self._curve = figure.add_subplot(), mark, curve
         plot(curve, ax=self._axes, bare=True)
+        self.title = " ".join(self._axes.get_title(loc="left").split())
         self._canvas.draw()  # type: ignore[no-untyped-call]
         figure.set_layout_engine("none")
         self._drawn = self._canvas.copy_from_bbox(figure.bbox)  # type: ignore[no-untyped-call]
@@ -117,7 +122,7 @@ class SizingPanel:
     target
         A slider with the share of needs to serve.
     token_budget
-        A box; 0 is no budget.
+        A box; None is no budget.
     use_recommended
         A button that sets the cap to the recommended one.
     curve_picture, trade_off_picture, numbers, recommendation, command
@@ -149,15 +154,24 @@ class SizingPanel:
     def text(self) -> str:
         """What the panel says, as plain text."""
         lines = [f"{name}: {value}" for name, value in self._facts()]
-        return "\n".join([*lines, *self._advice_lines(), self.command_line])
+        return "\n".join([*lines, *self._advice_lines(), self.command_line or self.against])
 
     @property
     def command_line(self) -> str:
-        """The command that carries the cap out."""
-        return (
-            f"memlab compact {shlex.quote(self._store)} "
-            f"--keep-recent {self.keep_recent.value} --apply"
-        )
+        """The command that shows what the cap would delete; empty where all speaks against it."""
+        return "" if self.against else preview_command(self._store, self.keep_recent.value)
+
+    @property
+    def against(self) -> str:
+        """Say what speaks against carrying the cap out; empty where nothing does."""
+        cap, budget = self.keep_recent.value, self.token_budget.value
+        if self.advice.verdict in (Verdict.FLOOR_EXCEEDS_BUDGET, Verdict.HISTORY_INCOMPLETE):
+            return f"no command: {MEANING[self.advice.verdict]}"
+        if cap >= self._sizing.present.prunable:
+            return "no command: that cap deletes nothing today"
+        if budget is not None and self._sizing.at([cap])["boot_tokens_p95"].iloc[0] > budget:
+            return f"no command: that cap takes more than {budget:,} tokens at start"
+        return ""
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
         """Show the widget; where there is none to see, the text."""
@@ -166,50 +180,31 @@ class SizingPanel:
 
     def _make_widgets(self, target: float, token_budget: int | None) -> None:
         widgets = import_extra("ipywidgets", extra="lab")
+        import_extra("anywidget", extra="lab")
+        from memlab.report.controls import NumberBox, Slider
+
         most = max(1, self._sizing.present.prunable)
         cap = min(most, most if self.advice.keep_recent is None else self.advice.keep_recent)
-        self._steps = cap_steps(most)
-        wide = {"layout": widgets.Layout(width="24em", max_width="100%")}
-        narrow = {
-            "layout": widgets.Layout(width="auto"),
-            "style": {"description_width": "initial"},
-        }
-        self.slider = widgets.SelectionSlider(
-            options=[(f"{step:,}", step) for step in self._steps.tolist()],
-            value=self._nearest_step(cap),
-            description="keep_recent",
-            readout=False,
-            **wide,
+        steps = cap_steps(most).tolist()
+        self.slider = Slider(
+            name="keep_recent", values=steps, texts=[f"{step:,}" for step in steps], value=cap
         )
-        self.keep_recent = widgets.BoundedIntText(
-            value=cap, min=0, max=most, description="exactly", **narrow
-        )
-        self.target = widgets.FloatSlider(
+        self.keep_recent = NumberBox(name="exactly", most=most, value=cap)
+        targets = sorted({round(0.01 * percent, 2) for percent in range(50, 100)} | {target})
+        self.target = Slider(
+            name="target",
+            values=targets,
+            texts=[f"{100 * each:.4g} %" for each in targets],
             value=target,
-            min=0.5,
-            max=0.99,
-            step=0.01,
-            readout_format=".0%",
-            description="target",
-            **wide,
         )
-        self.token_budget = widgets.BoundedIntText(
-            value=token_budget or 0,
-            min=0,
-            max=10**9,
-            step=1_000,
-            description="token budget",
-            tooltip="Tokens that the boot context may take; 0 for no budget",
-            **narrow,
+        self.token_budget = NumberBox(
+            name="token budget", nothing=NO_BUDGET, least=1, value=token_budget
         )
         self.use_recommended = widgets.Button(
             description="Use the recommended cap", layout=widgets.Layout(width="auto")
         )
-        images = [
-            widgets.Image(format="png", layout=widgets.Layout(width="540px", max_width="100%"))
-            for _ in self._pictures
-        ]
-        self.curve_picture, self.trade_off_picture = images
+        picture = widgets.Layout(width="540px", max_width="100%")
+        self.curve_picture, self.trade_off_picture = (widgets.HTML(layout=picture) for _ in "12")
         self.numbers, self.recommendation, self.command = (widgets.HTML() for _ in range(3))
         words = widgets.VBox(
             [self.numbers, self.recommendation, self.command],
@@ -231,14 +226,15 @@ class SizingPanel:
             self.keep_recent.value = change["new"]
 
     def _cap_changed(self, change: Any) -> None:
-        self.slider.value = self._nearest_step(change["new"])
+        if change["new"] is None:
+            self.keep_recent.value = change["old"]
+            return
+        self.slider.value = change["new"]
         self._show()
 
     def _question_changed(self, _: Any) -> None:
         self.advice = advise(
-            self._sizing,
-            target=round(self.target.value, 4),
-            token_budget=self.token_budget.value or None,
+            self._sizing, target=self.target.value, token_budget=self.token_budget.value
         )
         self._show()
 
@@ -247,20 +243,37 @@ class SizingPanel:
             self.keep_recent.value = self.advice.keep_recent
 
     def _nearest_step(self, cap: int) -> int:
-        return int(self._steps[np.abs(self._steps - cap).argmin()])
+        return int(min(self.slider.values, key=lambda step: abs(step - cap)))
 
     def _show(self) -> None:
         """Bring pictures and texts up to date."""
         cap = self.keep_recent.value
-        images = (self.curve_picture, self.trade_off_picture)
-        for image, picture in zip(images, self._pictures, strict=True):
-            image.value = picture.png(advice=self.advice, cap=cap)
+        for shown, picture in zip(
+            (self.curve_picture, self.trade_off_picture), self._pictures, strict=True
+        ):
+            png = b64encode(picture.png(advice=self.advice, cap=cap)).decode()
+            alt = html.escape(self._alt(picture))
+            shown.value = f'<img alt="{alt}" src="data:image/png;base64,{png}">'
         self.use_recommended.disabled = self.advice.keep_recent is None
         self.numbers.value = _table(self._facts())
         self.recommendation.value = "".join(
             f"<p>{html.escape(line)}</p>" for line in self._advice_lines()
         )
-        self.command.value = f"<pre>{html.escape(self.command_line)}</pre>"
+        offered, against = html.escape(self.command_line), html.escape(self.against)
+        self.command.value = f"<pre>{offered}</pre>" if offered else f"<p>{against}</p>"
+
+    def _alt(self, picture: Picture) -> str:
+        """Say what is to be seen on a picture."""
+        facts = dict(self._facts())
+        recommended = self.advice.keep_recent
+        said = [
+            picture.title,
+            f"keep_recent = {facts['keep_recent']} serves {facts['references served']}",
+            f"at start {facts['over the history']}",
+            f"target {100 * self.advice.target:.4g} %",
+            "" if recommended is None else f"recommended {recommended:,}",
+        ]
+        return "; ".join(part for part in said if part)
 
     def _facts(self) -> Facts:
         return list(_facts_of(self._sizing, self.keep_recent.value))
@@ -269,7 +282,7 @@ class SizingPanel:
         """Say what is recommended, and the first thing that would change it."""
         title = str(self.advice).partition("\n")[0]
         return [
-            f"For a target of {self.advice.target:.0%}: {title}",
+            f"For a target of {100 * self.advice.target:.4g}%: {title}",
             self.advice.evidence,
             *self.advice.would_change[:1],
         ]
@@ -350,10 +363,13 @@ def _facts_of(sizing: Sizing, cap: int) -> Iterator[tuple[str, str]]:
     if not pd.isna(row["served_own"]):
         yield "this store alone", f"{row['served_own']:.1%}"
         yield "in the past", f"{row['served_observed']:.1%}"
-    yield "boot context", f"{row['boot_items']:,.0f} items, {row['boot_tokens']:,.0f} tokens now"
-    yield "over the history", f"{row['boot_tokens_p95']:,.0f} tokens (p95)"
-    yield "noise", f"{row['noise_share']:.1%} of items, {row['noise_share_tokens']:.1%} of tokens"
-    yield "would go now", f"{row['pruned']:,.0f} of {sizing.present.prunable:,} prunable rows"
+    yield "boot context", f"{row['boot_items']:,.0f} memories, {row['boot_tokens']:,.0f} tokens now"
+    yield "over the history", f"{row['boot_tokens_p95']:,.0f} tokens in 95% of starts at most"
+    yield (
+        "noise",
+        f"{row['noise_share']:.1%} of memories, {row['noise_share_tokens']:.1%} of tokens",
+    )
+    yield "would go now", f"{row['pruned']:,.0f} of {sizing.present.prunable:,} prunable memories"
     yield "memory kept", f"{row['days']:,.1f} days"
 
 

@@ -1,5 +1,6 @@
 """The sizing notebook in a real browser: moved by keyboard, its numbers are those of the curve."""
 
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -39,20 +40,32 @@ def expect_cap(panel: Locator, curve: pd.DataFrame, cap: int) -> None:
     said = {
         "references served": f"{row['served']:.1%} (limits {row['low']:.1%} to {row['high']:.1%})",
         "this store alone": f"{row['served_own']:.1%}",
-        "boot context": f"{row['boot_items']:,.0f} items, {row['boot_tokens']:,.0f} tokens now",
-        "over the history": f"{row['boot_tokens_p95']:,.0f} tokens (p95)",
+        "boot context": f"{row['boot_items']:,.0f} memories, {row['boot_tokens']:,.0f} tokens now",
+        "over the history": f"{row['boot_tokens_p95']:,.0f} tokens in 95% of starts at most",
         "memory kept": f"{row['days']:,.1f} days",
     }
     for name, text in said.items():
         expect(panel.locator("tr", has_text=name).locator("td").last).to_have_text(text)
-    expect(panel.locator("pre")).to_have_text(
-        f"memlab compact ../data/two_years.db --keep-recent {cap} --apply"
+    if cap == curve.index[-1]:
+        expect(panel.locator("pre")).to_have_count(0)
+        expect(panel).to_contain_text("no command: that cap deletes nothing today")
+    else:
+        expect(panel.locator("pre")).to_have_text(
+            f"memlab compact ../data/two_years.db --keep-recent {cap}"
+        )
+    expect(panel.get_by_role("img").first).to_have_attribute(
+        "alt", re.compile(rf"keep_recent = {cap:,} serves")
     )
 
 
-def box(panel: Locator, description: str) -> Locator:
-    """A number box by its description."""
-    return panel.locator(".widget-text", has_text=description).locator("input")
+def box(panel: Locator, name: str) -> Locator:
+    """A number box by the name that a screen reader says."""
+    return panel.get_by_role("textbox", name=name)
+
+
+def slider(panel: Locator, name: str) -> Locator:
+    """A slider by the name that a screen reader says."""
+    return panel.get_by_role("slider", name=name)
 
 
 def test_the_panel_takes_the_keyboard_and_agrees_with_the_curve(
@@ -63,11 +76,11 @@ def test_the_panel_takes_the_keyboard_and_agrees_with_the_curve(
     picture = panel.locator("img").first
     before = picture.get_attribute("src")
 
-    cap = panel.locator(".noUi-handle").first
+    cap = slider(panel, "keep_recent")
+    expect(cap).to_have_attribute("aria-valuetext", "250")
     for key, reached in (
         ("ArrowRight", 260),
         ("ArrowLeft", 250),
-        ("PageUp", 300),
         ("Home", 0),
         ("End", int(curve.index[-1])),
     ):
@@ -79,9 +92,15 @@ def test_the_panel_takes_the_keyboard_and_agrees_with_the_curve(
     box(panel, "exactly").press("Enter")
     expect_cap(panel, curve, 123)
 
-    box(panel, "token budget").fill("60000")
+    box(panel, "exactly").fill("many")
+    expect(panel.get_by_role("alert").first).to_contain_text("a whole number from 0 to 2,864")
+    box(panel, "exactly").fill("123")
+    box(panel, "exactly").press("Enter")
+
+    box(panel, "token budget").fill("60,000")
     box(panel, "token budget").press("Enter")
-    panel.locator(".noUi-handle").nth(1).press("ArrowRight")
+    slider(panel, "target").press("ArrowRight")
+    expect(slider(panel, "target")).to_have_attribute("aria-valuetext", "81 %")
     advice = memlab.recommend_cap(two_years, target=0.81, token_budget=60_000)
     expect(panel).to_contain_text(f"For a target of 81%: {str(advice).splitlines()[0]}")
 
@@ -110,7 +129,7 @@ def test_the_panel_fits_ordinary_widths_in_both_themes(
 def parts_outside(panel: Locator) -> list[str]:
     """What reaches beyond the panel's right edge."""
     found: list[str] = panel.evaluate(
-        """panel => [...panel.querySelectorAll("img, pre, table, button, input, .noUi-handle")]
+        """panel => [...panel.querySelectorAll("img, pre, table, button, input")]
             .filter(part => part.getBoundingClientRect().right
                             > panel.getBoundingClientRect().right + 1)
             .map(part => part.outerHTML.slice(0, 80))"""

@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 import sys
+from base64 import b64decode
 from html import unescape
 from io import BytesIO
 from pathlib import Path
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.image import imread
 from stores import episodes, row, write_rows
+from traitlets import TraitError
 
 import memlab
 from memlab.errors import StoreError
@@ -53,8 +55,17 @@ def facts(panel: SizingPanel) -> dict[str, str]:
     return {unescape(name): unescape(value) for name, value in cells}
 
 
-def picture(content: bytes) -> np.ndarray:
-    return imread(BytesIO(content), format="png")
+def picture(shown: str) -> np.ndarray:
+    content = re.search(r'src="data:image/png;base64,([^"]+)"', shown)
+    assert content is not None
+    return imread(BytesIO(b64decode(content[1])), format="png")
+
+
+def alt(shown: str) -> str:
+    """What is said of a picture to somebody who does not see it."""
+    said = re.search(r'<img alt="([^"]+)"', shown)
+    assert said is not None
+    return unescape(said[1])
 
 
 def test_it_opens_at_the_recommended_cap(panel: SizingPanel, frame: pd.DataFrame) -> None:
@@ -74,10 +85,12 @@ def test_the_numbers_are_those_of_the_curve(panel: SizingPanel, curve: pd.DataFr
         assert shown["other projects alone"] == f"{said['served_elsewhere']:.1%}"
         assert shown["this store alone"] == f"{said['served_own']:.1%}"
         assert shown["in the past"] == f"{said['served_observed']:.1%}"
-        assert shown["boot context"].startswith(f"{said['boot_items']:,.0f} items, ")
+        assert shown["boot context"].startswith(f"{said['boot_items']:,.0f} memories, ")
         assert f"{said['boot_tokens']:,.0f} tokens" in shown["boot context"]
-        assert shown["over the history"] == f"{said['boot_tokens_p95']:,.0f} tokens (p95)"
-        assert shown["would go now"] == f"{said['pruned']:,.0f} of 2,864 prunable rows"
+        assert shown["over the history"] == (
+            f"{said['boot_tokens_p95']:,.0f} tokens in 95% of starts at most"
+        )
+        assert shown["would go now"] == f"{said['pruned']:,.0f} of 2,864 prunable memories"
         assert shown["memory kept"] == f"{said['days']:,.1f} days"
 
 
@@ -86,7 +99,8 @@ def test_the_slider_moves_cap_numbers_picture_and_command(panel: SizingPanel) ->
     panel.slider.value = 300
     assert panel.keep_recent.value == 300
     assert facts(panel)["keep_recent"] == "300"
-    assert "--keep-recent 300 --apply" in panel.command.value
+    assert panel.command_line.endswith("--keep-recent 300")
+    assert panel.command_line in unescape(panel.command.value)
     assert panel.curve_picture.value != before[0]
     assert panel.trade_off_picture.value != before[1]
 
@@ -114,14 +128,67 @@ def test_the_button_takes_the_recommended_cap(panel: SizingPanel) -> None:
     assert panel.keep_recent.value == panel.advice.keep_recent
 
 
-def test_a_budget_is_weighed_and_0_is_none(panel: SizingPanel, frame: pd.DataFrame) -> None:
+def test_a_budget_is_weighed_and_none_is_labelled(panel: SizingPanel, frame: pd.DataFrame) -> None:
     panel.token_budget.value = 10_000
     assert panel.advice == memlab.recommend_cap(frame, token_budget=10_000)
     assert "target-exceeds-budget" in panel.recommendation.value
     assert panel.use_recommended.disabled
-    panel.token_budget.value = 0
+    panel.token_budget.value = None
     assert panel.advice == memlab.recommend_cap(frame)
     assert not panel.use_recommended.disabled
+    assert panel.token_budget.nothing == "no budget"
+
+
+def test_controls_have_names_and_sliders_say_what_they_stand_at(panel: SizingPanel) -> None:
+    assert [
+        control.name
+        for control in (panel.slider, panel.keep_recent, panel.target, panel.token_budget)
+    ] == ["keep_recent", "exactly", "target", "token budget"]
+    said = dict(zip(panel.target.values, panel.target.texts, strict=True))
+    assert said[panel.target.value] == "90 %"
+    assert dict(zip(panel.slider.values, panel.slider.texts, strict=True))[1_000] == "1,000"
+
+
+def test_pictures_say_what_is_on_them(panel: SizingPanel) -> None:
+    panel.keep_recent.value = 250
+    for shown in (panel.curve_picture, panel.trade_off_picture):
+        said = alt(shown.value)
+        assert "keep_recent = 250 serves 84.6%" in said
+        assert f"recommended {panel.advice.keep_recent:,}" in said
+        assert "target 90 %" in said
+
+
+def test_a_target_of_ones_own_is_on_the_slider(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(5))
+    panel = explore(path, target=0.925)
+    assert (panel.target.value, panel.advice.target) == (0.925, 0.925)
+    assert "For a target of 92.5%" in panel.text
+
+
+def test_no_command_is_offered_where_all_speaks_against_it(panel: SizingPanel) -> None:
+    panel.keep_recent.value = 2_864
+    assert (panel.command_line, panel.against) == (
+        "",
+        "no command: that cap deletes nothing today",
+    )
+    panel.keep_recent.value = 735
+    panel.token_budget.value = 20_000
+    assert "takes more than 20,000 tokens at start" in panel.against
+    assert "memlab compact" not in panel.text
+    panel.token_budget.value = 5_000
+    assert panel.command_line == ""
+    assert "load-bearing" in panel.command.value
+    panel.token_budget.value = None
+    assert panel.command_line.endswith("--keep-recent 735")
+
+
+def test_a_box_takes_no_number_it_does_not_know(panel: SizingPanel) -> None:
+    panel.keep_recent.value = 10**7
+    assert panel.keep_recent.value == 2_864
+    panel.keep_recent.value = None
+    assert panel.keep_recent.value == 2_864
+    with pytest.raises(TraitError):
+        panel.keep_recent.value = "many"
 
 
 def test_a_picture_does_not_remember_earlier_marks(panel: SizingPanel, sizing: Sizing) -> None:
@@ -130,7 +197,7 @@ def test_a_picture_does_not_remember_earlier_marks(panel: SizingPanel, sizing: S
     for cap in (5, 900, 40):
         moved.keep_recent.value = cap
     moved.token_budget.value = 12_000
-    moved.token_budget.value = 0
+    moved.token_budget.value = None
     fresh.keep_recent.value = 40
     for name in ("curve_picture", "trade_off_picture"):
         one, other = (picture(getattr(each, name).value) for each in (moved, fresh))
@@ -167,7 +234,7 @@ def test_hardly_any_rows_are_explored(tmp_path: Path, count: int) -> None:
     panel.slider.value = 0
     panel.target.value = 0.95
     panel.token_budget.value = 10
-    assert facts(panel)["would go now"] == f"{count} of {count} prunable rows"
+    assert facts(panel)["would go now"] == f"{count} of {count} prunable memories"
 
 
 def test_text_of_a_store_is_not_markup(tmp_path: Path) -> None:
@@ -177,6 +244,8 @@ def test_text_of_a_store_is_not_markup(tmp_path: Path) -> None:
     for shown in (panel.numbers, panel.recommendation, panel.command):
         assert "<script" not in shown.value
         assert "<img" not in shown.value
+    for shown in (panel.curve_picture, panel.trade_off_picture):
+        assert shown.value.count("<") == 1
 
 
 def test_a_notebook_stores_its_words_and_no_picture(panel: SizingPanel) -> None:

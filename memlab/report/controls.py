@@ -1,0 +1,162 @@
+"""Controls of the panel: a browser's own slider and number box, each with its name.
+
+A screen reader hears the name and the value that is shown, and the keys of a browser's own controls
+work.
+"""
+
+from typing import Any
+
+import anywidget
+import traitlets
+
+_STYLE = """
+.memlab-control { display: flex; align-items: center; gap: 0.6em; margin: 0.15em 1.2em 0.15em 0; }
+.memlab-control label { white-space: nowrap; }
+.memlab-control input[type="range"] { width: 14em; max-width: 45vw; }
+.memlab-control output { min-width: 3.5em; font-variant-numeric: tabular-nums; }
+.memlab-control input[type="text"] {
+  width: 8em; padding: 0.15em 0.4em; text-align: right; font: inherit;
+  color: inherit; background: transparent; border: 1px solid #8a8d91;
+}
+.memlab-control [role="alert"] { color: var(--jp-error-color1, #b3261e); }
+"""
+
+_NAMED = """
+let count = 0;
+function named(el, model, kind) {
+  const id = `memlab-control-${Date.now().toString(36)}-${count++}`;
+  const label = document.createElement("label");
+  const input = document.createElement("input");
+  label.htmlFor = input.id = id;
+  label.textContent = model.get("name");
+  input.type = kind;
+  el.classList.add("memlab-control");
+  el.append(label, input);
+  return input;
+}
+"""
+
+
+class Slider(anywidget.AnyWidget):
+    """A slider over values that people ask for; it says the one it stands at.
+
+    Attributes
+    ----------
+    name : str
+        What it is called, on the screen and by a screen reader.
+    values : list
+        What it can stand at, in order.
+    texts : list of str
+        How each is said.
+    value : float or int
+        The one it stands at.
+    """
+
+    _esm = (
+        _NAMED
+        + """
+export default { render({ model, el }) {
+  const input = named(el, model, "range");
+  const output = document.createElement("output");
+  output.htmlFor = input.id;
+  el.append(output);
+  input.min = 0;
+  input.step = 1;
+  function say(place) {
+    const text = model.get("texts")[place];
+    output.textContent = text;
+    input.setAttribute("aria-valuetext", text);
+  }
+  function show() {
+    input.max = model.get("values").length - 1;
+    input.value = model.get("values").indexOf(model.get("value"));
+    say(input.value);
+  }
+  input.addEventListener("input", () => {
+    say(input.value);
+    model.set("value", model.get("values")[input.value]);
+    model.save_changes();
+  });
+  model.on("change:value", show);
+  show();
+} };
+"""
+    )
+    _css = _STYLE
+    name = traitlets.Unicode().tag(sync=True)
+    values = traitlets.List().tag(sync=True)
+    texts = traitlets.List().tag(sync=True)
+    value = traitlets.Any().tag(sync=True)
+
+    @traitlets.validate("value")
+    def _one_of_them(self, proposal: Any) -> Any:
+        """Take the nearest of the values."""
+        return min(self.values, key=lambda each: abs(each - proposal["value"]))
+
+
+class NumberBox(anywidget.AnyWidget):
+    """A box for a whole number: what is typed in it is taken, and what cannot be is said.
+
+    Attributes
+    ----------
+    name : str
+        What it is called, on the screen and by a screen reader.
+    nothing : str
+        What stands in it where there is no number; empty where there has to be one.
+    least, most : int
+        What it takes.
+    value : int or None
+    """
+
+    _esm = (
+        _NAMED
+        + """
+export default { render({ model, el }) {
+  const input = named(el, model, "text");
+  const wrong = document.createElement("span");
+  wrong.setAttribute("role", "alert");
+  el.append(wrong);
+  input.inputMode = "numeric";
+  input.placeholder = model.get("nothing");
+  let waiting;
+  function show() {
+    const value = model.get("value");
+    if (document.activeElement !== input) {
+      input.value = value === null ? "" : value.toLocaleString("en");
+    }
+    wrong.textContent = "";
+  }
+  function take() {
+    clearTimeout(waiting);
+    const typed = input.value.replace(/[\\s,_]/g, "");
+    const least = model.get("least"), most = model.get("most");
+    const value = typed === "" && model.get("nothing") ? null : Number(typed);
+    const good = value === null
+      || (/^\\d+$/.test(typed) && value >= least && value <= most);
+    input.setAttribute("aria-invalid", String(!good));
+    wrong.textContent = good ? ""
+      : `a whole number from ${least.toLocaleString("en")} to ${most.toLocaleString("en")}`;
+    if (good) { model.set("value", value); model.save_changes(); }
+  }
+  input.addEventListener("input", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(take, 300);
+  });
+  input.addEventListener("change", take);
+  input.addEventListener("blur", () => { take(); if (!wrong.textContent) show(); });
+  model.on("change:value", show);
+  show();
+} };
+"""
+    )
+    _css = _STYLE
+    name = traitlets.Unicode().tag(sync=True)
+    nothing = traitlets.Unicode().tag(sync=True)
+    least = traitlets.Int(0).tag(sync=True)
+    most = traitlets.Int(10**9).tag(sync=True)
+    value = traitlets.Int(allow_none=True).tag(sync=True)
+
+    @traitlets.validate("value")
+    def _within(self, proposal: Any) -> int:
+        """Take the nearest number that is allowed."""
+        return int(min(max(proposal["value"], self.least), self.most))
