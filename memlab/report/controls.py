@@ -84,8 +84,8 @@ export default { render({ model, el }) {
     )
     _css = _STYLE
     name = traitlets.Unicode().tag(sync=True)
-    values = traitlets.List().tag(sync=True)
-    texts = traitlets.List().tag(sync=True)
+    values: Any = traitlets.List().tag(sync=True)
+    texts: Any = traitlets.List().tag(sync=True)
     value = traitlets.Any().tag(sync=True)
 
     @traitlets.validate("value")
@@ -157,6 +157,7 @@ export default { render({ model, el }) {
     value = traitlets.Int(allow_none=True).tag(sync=True)
 
     @traitlets.validate("value")
-    def _within(self, proposal: Any) -> int:
+    def _within(self, proposal: Any) -> int | None:
         """Take the nearest number that is allowed."""
-        return int(min(max(proposal["value"], self.least), self.most))
+        value = proposal["value"]
+        return None if value is None else min(max(value, self.least), self.most)

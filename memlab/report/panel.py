@@ -41,7 +41,7 @@ ANY_STORE: Final = "STORE"
 """Stands in commands for a store whose file is not known."""
 
 STYLE: Final = """<style>
-.memlab-sizing img { margin: 0; }
+.memlab-sizing img { margin: 0; max-width: 100%; height: auto; }
 .memlab-sizing .widget-html-content { line-height: 1.5; }
 .memlab-sizing table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 .memlab-sizing td { padding: 0 1em 0 0; vertical-align: top; }
@@ -151,6 +151,11 @@ class SizingPanel:
         self.use_recommended.on_click(self._recommended_asked)
 
     @property
+    def cap(self) -> int:
+        """The cap that is looked at."""
+        return int(self.keep_recent.value or 0)
+
+    @property
     def text(self) -> str:
         """What the panel says, as plain text."""
         lines = [f"{name}: {value}" for name, value in self._facts()]
@@ -159,12 +164,12 @@ class SizingPanel:
     @property
     def command_line(self) -> str:
         """The command that shows what the cap would delete; empty where all speaks against it."""
-        return "" if self.against else preview_command(self._store, self.keep_recent.value)
+        return "" if self.against else preview_command(self._store, self.cap)
 
     @property
     def against(self) -> str:
         """Say what speaks against carrying the cap out; empty where nothing does."""
-        cap, budget = self.keep_recent.value, self.token_budget.value
+        cap, budget = self.cap, self.token_budget.value
         if self.advice.verdict in (Verdict.FLOOR_EXCEEDS_BUDGET, Verdict.HISTORY_INCOMPLETE):
             return f"no command: {MEANING[self.advice.verdict]}"
         if cap >= self._sizing.present.prunable:
@@ -222,7 +227,7 @@ class SizingPanel:
         self.widget.add_class("memlab-sizing")
 
     def _slider_moved(self, change: Any) -> None:
-        if self._nearest_step(self.keep_recent.value) != change["new"]:
+        if self._nearest_step(self.cap) != change["new"]:
             self.keep_recent.value = change["new"]
 
     def _cap_changed(self, change: Any) -> None:
@@ -247,7 +252,7 @@ class SizingPanel:
 
     def _show(self) -> None:
         """Bring pictures and texts up to date."""
-        cap = self.keep_recent.value
+        cap = self.cap
         for shown, picture in zip(
             (self.curve_picture, self.trade_off_picture), self._pictures, strict=True
         ):
@@ -276,7 +281,7 @@ class SizingPanel:
         return "; ".join(part for part in said if part)
 
     def _facts(self) -> Facts:
-        return list(_facts_of(self._sizing, self.keep_recent.value))
+        return list(_facts_of(self._sizing, self.cap))
 
     def _advice_lines(self) -> list[str]:
         """Say what is recommended, and the first thing that would change it."""

@@ -72,7 +72,13 @@ def test_the_panel_takes_the_keyboard_and_agrees_with_the_curve(
     page: Page, panel: Locator, artifacts: Path, two_years: pd.DataFrame, curve: pd.DataFrame
 ) -> None:
     expect(page.locator('[data-mime-type="application/vnd.jupyter.error"]')).to_have_count(0)
+    recommended = memlab.recommend_cap(two_years).keep_recent
+    assert recommended is not None
+    expect_cap(panel, curve, recommended)
+    box(panel, "exactly").fill("250")
+    box(panel, "exactly").press("Enter")
     expect_cap(panel, curve, 250)
+    expect(box(panel, "token budget")).to_have_attribute("placeholder", "no budget")
     picture = panel.locator("img").first
     before = picture.get_attribute("src")
 
@@ -100,9 +106,9 @@ def test_the_panel_takes_the_keyboard_and_agrees_with_the_curve(
     box(panel, "token budget").fill("60,000")
     box(panel, "token budget").press("Enter")
     slider(panel, "target").press("ArrowRight")
-    expect(slider(panel, "target")).to_have_attribute("aria-valuetext", "81 %")
-    advice = memlab.recommend_cap(two_years, target=0.81, token_budget=60_000)
-    expect(panel).to_contain_text(f"For a target of 81%: {str(advice).splitlines()[0]}")
+    expect(slider(panel, "target")).to_have_attribute("aria-valuetext", "91 %")
+    advice = memlab.recommend_cap(two_years, target=0.91, token_budget=60_000)
+    expect(panel).to_contain_text(f"For a target of 91%: {str(advice).splitlines()[0]}")
 
     panel.get_by_role("button", name="Use the recommended cap").press("Enter")
     assert advice.keep_recent is not None
