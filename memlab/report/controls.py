@@ -22,14 +22,14 @@ _STYLE = """
 """
 
 _NAMED = """
-let count = 0;
 function named(el, model, kind) {
-  const id = `memlab-control-${Date.now().toString(36)}-${count++}`;
+  const id = `memlab-control-${Math.random().toString(36).slice(2)}`;
   const label = document.createElement("label");
   const input = document.createElement("input");
   label.htmlFor = input.id = id;
   label.textContent = model.get("name");
   input.type = kind;
+  input.dataset.lmSuppressShortcuts = "true";  // JupyterLab would take the arrow keys
   el.classList.add("memlab-control");
   el.append(label, input);
   return input;
