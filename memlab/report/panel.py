@@ -120,7 +120,7 @@ class SizingPanel:
     keep_recent
         A box with the cap, exact.
     target
-        A slider with the share of needs to serve.
+        A slider with the share of references to serve.
     token_budget
         A box; None is no budget.
     use_recommended
