@@ -5,7 +5,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from os import PathLike
 from pathlib import Path
@@ -24,13 +24,15 @@ from memlab.sources.base import Examined, Reader, Source, Trouble, archive_at, a
 from memlab.sources.opening import SourceLike, open_source, settings_of
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive import Archive, Entry
-from memlab.store.archive_file import read_archive
+from memlab.store.archive_file import is_begun, read_archive
 from memlab.store.archive_place import archive_path
 from memlab.store.database import connect_reading, path_named, read_store, store_file
+from memlab.store.identity import archive_of_other_name, check_is_of
 from memlab.text import Sheet, Shown
 
 WORTH_RECLAIMING: Final = 1_000_000
 """Bytes of free pages below which rewriting a store is not worth a word."""
+_NO_ARCHIVE: Final = "none: no plan has taken anything out"
 
 
 class Status(StrEnum):
@@ -165,10 +167,7 @@ def _checks(
     yield from _guarded("supersession", lambda: _supersession(file, frame))
     yield _insertion_order(frame)
     yield from _guarded("space", lambda: _space(file))
-    if archive_path(file).exists():
-        yield from _guarded("archive", lambda: _archive(source))
-    else:
-        yield Check("archive", Status.OK, "none: no plan has taken anything out")
+    yield from _guarded("archive", lambda: _archive(source))
 
 
 def _checks_elsewhere(source: Source, threshold: int | None) -> Iterator[Check]:
@@ -184,10 +183,7 @@ def _checks_elsewhere(source: Source, threshold: int | None) -> Iterator[Check]:
     yield _insertion_order(frame)
     if isinstance(source, Examined):
         yield from (_of_trouble(each) for each in source.troubles())
-    if source.archive.exists():
-        yield from _guarded("archive", lambda: _archive(source))
-    else:
-        yield Check("archive", Status.OK, "none: no plan has taken anything out")
+    yield from _guarded("archive", lambda: _archive(source))
 
 
 def _of_trouble(trouble: Trouble) -> Check:
@@ -370,8 +366,16 @@ def _space(file: Path) -> Check:
 def _archive(source: Source) -> Check:
     nothing = Check("archive", Status.OK, "empty: no plan has taken anything out")
     place = archive_at(source)
-    if place.path.stat().st_size == 0:
-        return nothing
+    if not is_begun(place):
+        if renamed := archive_of_other_name(place):
+            return Check(
+                "archive",
+                Status.WARN,
+                f"{renamed} is the archive of this store, which had another name",
+                f"rename it to {place.path}: until then nothing is restored, and no number counts "
+                "what was deleted",
+            )
+        return nothing if place.path.exists() else replace(nothing, summary=_NO_ARCHIVE)
     try:
         return at_one_moment(
             source,
@@ -385,6 +389,7 @@ def _archive(source: Source) -> Check:
 
 def _archive_against(reader: Reader, source: Source, archive: Archive) -> Check:
     """Compare an archive with its store, plan by plan."""
+    check_is_of(archive)
     entries = archive.entries()
     counts = {
         "plans": len(entries),

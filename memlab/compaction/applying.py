@@ -28,6 +28,7 @@ from memlab.items import is_load_bearing_stored
 from memlab.sources.base import (
     AmongOthers,
     Facts,
+    Identified,
     Key,
     Reader,
     Source,
@@ -37,8 +38,9 @@ from memlab.sources.base import (
     unwatched,
 )
 from memlab.sources.opening import SourceLike, open_source
-from memlab.store.archive import Apply, Archive, Archived, Entry
+from memlab.store.archive import Apply, Archive, Archived, Entry, Witness
 from memlab.store.archive_file import create_archive, is_begun, open_archive
+from memlab.store.identity import check_archive_of
 from memlab.store.records import fingerprint_of
 
 
@@ -119,6 +121,7 @@ def apply(
         with source.changing() as writer:
             finished = _noted_now(writer, source, moment)
         return replace(receipt_of(plan, source, moment, archived=False), finished=finished)
+    check_archive_of(archive_at(source))
     if plan.supersedes:
         finished = _supersede(source, plan, moment, watch)
     else:
@@ -150,6 +153,7 @@ def finish(
         As for :func:`apply`, which says what is raised.
     """
     source = open_source(store)
+    check_archive_of(archive_at(source))
     with open_archive(archive_at(source)) as archive:
         found = plan_in(archive, archive.entry(digest))
     return apply(found, store=source, now=now, watch=watch)
@@ -258,7 +262,8 @@ def _archive_and_delete(
     with create_archive(place) as archive:
         text = plan.to_json().encode()
         named = Apply(plan.digest, plan.policy, plan.made_at, len(plan.memories), text)
-        with archive.copying(named, _copies(writer, plan), at=now):
+        staying = _witnesses(writer, plan)
+        with archive.copying(named, _copies(writer, plan), at=now, staying=staying):
             watch(ApplyStep.COPIED)
         watch(ApplyStep.ARCHIVED)
         try:
@@ -284,7 +289,7 @@ def _supersede(source: Source, plan: Plan, now: datetime, watch: Watch) -> tuple
                 return ()
             finished = record_finished(writer, source, archive, now)
             named = Apply(plan.digest, plan.policy, plan.made_at, 0, plan.to_json().encode())
-            with archive.copying(named, (), at=now):
+            with archive.copying(named, (), at=now, staying=_witnesses(writer, plan)):
                 watch(ApplyStep.COPIED)
             watch(ApplyStep.ARCHIVED)
             try:
@@ -295,6 +300,13 @@ def _supersede(source: Source, plan: Plan, now: datetime, watch: Watch) -> tuple
                     archive.forget(plan.digest)
                 raise
     return finished
+
+
+def _witnesses(writer: Writer, plan: Plan) -> list[Witness] | None:
+    """Return memories that stay, by which the store is known again, where it can tell them."""
+    if not isinstance(writer, Identified):
+        return None
+    return writer.witnesses(memory.key for memory in plan.memories)
 
 
 def _copies(reader: Reader, plan: Plan) -> Iterator[Archived]:

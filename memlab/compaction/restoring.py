@@ -23,6 +23,7 @@ from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive import Archive, Copy, Entry
 from memlab.store.archive_file import open_archive
 from memlab.store.database import SIDE_FILES, connect_reading, read_store
+from memlab.store.identity import check_archive_of
 from memlab.store.records import fingerprint_of
 
 
@@ -118,6 +119,8 @@ def restore(
         ids = texts(ids, call="memlab.restore", name="ids")
     moment = moment_or_now(now, call="memlab.restore")
     digest, source = _meant(receipt, store)
+    if into is None:
+        check_archive_of(archive_at(source))
     with open_archive(archive_at(source)) as archive:
         if not archive.entry(digest).memories:
             return Restored(_take_back(source, archive, digest, ids, into))

@@ -24,6 +24,7 @@ from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive import Archive, Entry, Key
 from memlab.store.archive_file import is_begun, read_archive
 from memlab.store.dropped import dropped_in, facts_in, key_of
+from memlab.store.identity import check_archive_of
 
 Ordinals = npt.NDArray[np.int64]
 
@@ -110,9 +111,13 @@ def deletions_of(
     Raises
     ------
     ArchiveError
-        When there is an archive that cannot be read.
+        When there is an archive that cannot be read, or is another store's, or this store's own
+        lies beside it under another name.
     """
-    if source.name == ":memory:" or not is_begun(archive_at(source)):
+    if source.name == ":memory:":
+        return []
+    check_archive_of(archive_at(source))
+    if not is_begun(archive_at(source)):
         return []
 
     def deleted(archive: Archive) -> list[Deletion]:

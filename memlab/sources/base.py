@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from memlab.settings import Settings
+from memlab.store.archive import Witness
 from memlab.store.archive_place import ArchivePlace
 from memlab.store.database import again_if_changed
 from memlab.store.other_tables import Written
@@ -332,6 +333,15 @@ class AmongOthers(Protocol):
         UnsafeDeletionError
             When that costs them rows that nothing brings back.
         """
+        ...
+
+
+@runtime_checkable
+class Identified(Protocol):
+    """A writer that can tell its store from another of the same name."""
+
+    def witnesses(self, leaving: Iterable[Key]) -> list[Witness]:
+        """Return a few memories that stay when those at some keys are deleted."""
         ...
 
 

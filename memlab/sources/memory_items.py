@@ -28,6 +28,7 @@ from memlab.sources.base import (
     unwatched,
 )
 from memlab.store import SqliteMemoryStore
+from memlab.store.archive import Witness
 from memlab.store.archive_place import archive_path
 from memlab.store.database import (
     CREATE_TABLE,
@@ -40,6 +41,7 @@ from memlab.store.database import (
     store_file,
     transaction,
 )
+from memlab.store.identity import witnesses_in
 from memlab.store.insertion import insert_records
 from memlab.store.other_tables import (
     Written,
@@ -274,6 +276,10 @@ class _Writer(_Reader):
                 "rolled back: look for a trigger on memory_items in the store"
             )
         return deleted
+
+    def witnesses(self, leaving: Iterable[Key]) -> list[Witness]:
+        fill_positions(self._first, "wanted", cast("Iterable[int]", leaving))
+        return witnesses_in(self._first, _WANTED)
 
     def conflicts(self, records: Iterable[tuple[Key, bytes]]) -> list[str]:
         taken = []

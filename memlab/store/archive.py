@@ -23,41 +23,16 @@ from memlab.errors import ArchiveError
 from memlab.items import shortened
 from memlab.store.archive_1 import copies_of_1
 from memlab.store.archive_place import ArchivePlace, archive_errors
-from memlab.store.database import COLUMNS, transaction
+from memlab.store.archive_tables import FIRST_FORMAT
+from memlab.store.database import transaction
 from memlab.store.records import AT_ONCE, fingerprint_of
-from memlab.store.signals import SIGNALS
 
 Key = int | str
 
-FORMAT: Final = 2
-"""``PRAGMA user_version`` of an archive."""
-FIRST_FORMAT: Final = 1
-TABLES: Final = {"about", "applies", "archived"}
-FIRST_TABLES: Final = {"applies", "archived"}
+Witness = tuple[int, str]
+"""A memory that stayed in a store: its position, and a digest of it."""
 
-_SHOWN: Final = ", ".join(
-    f"json_extract(record, '$.{name}') AS {name}" for name in (*COLUMNS, SIGNALS)
-)
-_CREATE: Final = (
-    "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
-    # A number that was dropped is not given out again.
-    """
-    CREATE TABLE applies (
-        apply INTEGER PRIMARY KEY AUTOINCREMENT, digest TEXT NOT NULL UNIQUE, policy TEXT NOT NULL,
-        made_at TEXT NOT NULL, memories INTEGER NOT NULL, archived_at TEXT NOT NULL,
-        finished_at TEXT, plan_json_zlib BLOB
-    )""",
-    """
-    CREATE TABLE archived (
-        apply INTEGER NOT NULL REFERENCES applies (apply), key NOT NULL, fingerprint TEXT NOT NULL,
-        record TEXT NOT NULL, reason TEXT NOT NULL, restored_at TEXT, PRIMARY KEY (apply, key)
-    )""",
-    f"""
-    CREATE VIEW archived_memories AS
-    SELECT digest, archived_at, finished_at, restored_at, reason, key, {_SHOWN}, record
-    FROM archived JOIN applies USING (apply) ORDER BY archived.rowid""",
-    f"PRAGMA user_version = {FORMAT}",
-)
+_WITNESSES: Final = "witnesses"
 
 
 class Apply(NamedTuple):
@@ -271,7 +246,12 @@ class Archive:
 
     @contextmanager
     def copying(
-        self, apply: Apply, memories: Iterable[Archived], *, at: datetime
+        self,
+        apply: Apply,
+        memories: Iterable[Archived],
+        *,
+        at: datetime,
+        staying: Iterable[Witness] | None = None,
     ) -> Iterator[None]:
         """Copy memories, and check every copy; commit and sync after the block.
 
@@ -286,6 +266,8 @@ class Archive:
             As they are in the store now.
         at : datetime
             The moment written beside the copies.
+        staying : iterable of Witness, optional
+            Memories that stay, by which the store is known again; without, the earlier ones stand.
 
         Raises
         ------
@@ -299,6 +281,11 @@ class Archive:
                 (number, m.key, m.fingerprint, m.record.decode(), m.reason, None) for m in memories
             )
             self._check_copies(number, apply.memories)
+            if staying is not None:
+                self.connection.execute(
+                    "INSERT OR REPLACE INTO about VALUES (?, ?)",
+                    (_WITNESSES, json.dumps(list(staying))),
+                )
             yield
 
     def finish(self, digest: str, at: datetime) -> None:
@@ -339,39 +326,22 @@ class Archive:
             finally:
                 self.connection.execute("ROLLBACK")
 
-    def bring_up_to_date(self) -> None:
-        """Put an archive of format 1 into today's tables, all of it or none."""
-        if self.format == FORMAT:
-            return
-        connection = self.connection
-        with archive_errors(self.path), transaction(connection):
-            connection.execute("DROP VIEW IF EXISTS archived_rows")
-            for table in FIRST_TABLES:
-                connection.execute(f"ALTER TABLE {table} RENAME TO {table}_1")
-            self.create()
-            connection.execute("INSERT INTO applies SELECT * FROM applies_1 ORDER BY apply")
-            self._write(
-                (each.apply, each.key, each.fingerprint, each.record.decode(), each.reason,
-                 each.restored_at)
-                for each in copies_of_1(connection, table="archived_1")
-            )  # fmt: skip
-            (missing,) = connection.execute(
-                "SELECT (SELECT count(*) FROM archived_1) - (SELECT count(*) FROM archived)"
+    def witnesses(self) -> list[Witness]:
+        """Return memories of the store by which it is known again; none where none were noted."""
+        if self.format == FIRST_FORMAT:
+            return []
+        with archive_errors(self.path):
+            found = self.connection.execute(
+                "SELECT value FROM about WHERE name = ?", (_WITNESSES,)
             ).fetchone()
-            if missing:
-                raise ArchiveError(
-                    f"{missing:,} copies of {self.path}, of format 1, would not come over into "
-                    f"format {FORMAT}; nothing was changed: use memlab 0.1 for it"
-                )
-            for table in ("archived", "applies"):
-                connection.execute(f"DROP TABLE {table}_1")
-        self.format = FORMAT
-
-    def create(self) -> None:
-        """Make the tables of an archive, in the caller's transaction."""
-        for statement in _CREATE:
-            self.connection.execute(statement)
-        self.connection.execute("INSERT INTO about VALUES ('scheme', ?)", (self.place.scheme,))
+        try:
+            return (
+                [(int(place), str(digest)) for place, digest in json.loads(found[0])]
+                if found
+                else []
+            )
+        except (TypeError, ValueError):  # changed by hand: it says nothing then
+            return []
 
     def erase(self, digest: str) -> None:
         """Delete an entry and its copies, in the caller's transaction."""

@@ -4,18 +4,24 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from os.path import lexists
 from pathlib import Path
 from stat import S_IMODE, S_ISDIR, S_ISREG
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from memlab.errors import ArchiveError, StoreError, UnfilledArchiveError
-from memlab.store.archive import FIRST_FORMAT, FIRST_TABLES, FORMAT, TABLES, Archive
+from memlab.store.archive import Archive
 from memlab.store.archive_place import ArchivePlace, archive_errors
+from memlab.store.archive_tables import (
+    FIRST_FORMAT,
+    FORMAT,
+    TABLES,
+    bring_up_to_date,
+    create_tables,
+)
 from memlab.store.database import connect_reading, read_store, transaction
 
 Result = TypeVar("Result")
-
-_TABLES: Final = {FIRST_FORMAT: FIRST_TABLES, FORMAT: TABLES}
 
 
 @contextmanager
@@ -38,9 +44,8 @@ def open_archive(place: ArchivePlace, *, busy_timeout: float = 30.0) -> Iterator
     with _connected(path, busy_timeout) as connection:
         with archive_errors(path):
             check_archive(connection, path)
-            archive = Archive(connection, place)
-        archive.bring_up_to_date()
-        yield archive
+        bring_up_to_date(connection, place)
+        yield Archive(connection, place)
 
 
 @contextmanager
@@ -65,11 +70,10 @@ def create_archive(place: ArchivePlace, *, busy_timeout: float = 30.0) -> Iterat
         with archive_errors(path):
             with transaction(new):
                 if not new.execute("SELECT 1 FROM sqlite_schema").fetchone():
-                    Archive(new, place).create()
+                    create_tables(new, place)
             check_archive(new, path)
-            archive = Archive(new, place)
-        archive.bring_up_to_date()
-        yield archive
+        bring_up_to_date(new, place)
+        yield Archive(new, place)
 
 
 def read_archive(place: ArchivePlace, read: Callable[[Archive], Result]) -> Result:
@@ -100,7 +104,17 @@ def read_archive(place: ArchivePlace, read: Callable[[Archive], Result]) -> Resu
 
 
 def is_begun(place: ArchivePlace) -> bool:
-    """Whether there is a file with something in it where the archive would be."""
+    """Whether there is a file with something in it where the archive would be.
+
+    Raises
+    ------
+    ArchiveError
+        When something else is there: a folder, a pipe, a link to nothing.
+    """
+    if lexists(place.path) and not place.path.is_file():
+        raise ArchiveError(
+            f"{place.path} has an archive's name and is no ordinary file; move it away"
+        )
     return place.path.is_file() and place.path.stat().st_size > 0
 
 
@@ -122,7 +136,7 @@ def check_archive(connection: sqlite3.Connection, path: Path) -> None:
             f"{path} was begun and never filled: a plan was cut short before it took anything out; "
             "apply it again, or delete that file"
         )
-    if version not in _TABLES or not _TABLES[version] <= tables:
+    if version not in TABLES or not TABLES[version] <= tables:
         raise ArchiveError(
             f"{path} is not an archive of format {FIRST_FORMAT} or {FORMAT} (it says {version}); "
             "use the memlab that wrote it, or move the file away"
@@ -131,10 +145,6 @@ def check_archive(connection: sqlite3.Connection, path: Path) -> None:
 
 def _existing(place: ArchivePlace) -> Path:
     if not is_begun(place):
-        if place.path.exists() and not place.path.is_file():
-            raise ArchiveError(
-                f"{place.path} has an archive's name and is no ordinary file; move it away"
-            )
         if place.like is not None and not place.like.exists():
             raise ArchiveError(
                 f"there is no store {place.store} and no archive {place.path}; check the path"

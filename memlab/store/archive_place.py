@@ -4,10 +4,13 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from memlab.errors import ArchiveError
 from memlab.store.database import error_in_words, path_named
+
+SUFFIX: Final = ".archive.db"
+"""What an archive's name adds to its store's."""
 
 
 class ArchivePlace(NamedTuple):
@@ -40,7 +43,7 @@ def archive_path(store: Path) -> Path:
     'memory.db.archive.db'
     """
     resolved = store.resolve()
-    return resolved.with_name(f"{resolved.name}.archive.db")
+    return resolved.with_name(f"{resolved.name}{SUFFIX}")
 
 
 def place_beside(store: Path | str) -> ArchivePlace:

@@ -24,6 +24,7 @@ from memlab.errors import ArchiveError, MemlabError
 from memlab.store.archive import Apply, Archive, Archived, Entry
 from memlab.store.archive_file import create_archive, is_begun, open_archive
 from memlab.store.archive_place import ArchivePlace
+from memlab.store.identity import check_archive_of, witnesses_in
 from memlab.store.other_tables import check_deletion
 from memlab.store.records import (
     Layout,
@@ -106,8 +107,9 @@ def archived_first(
     at : datetime
         The moment, with a time zone.
     settle : bool
-        Whether to look through the archive for earlier deletions whose note was cut short. One who
-        deletes often looks once, and again after a deletion that did not go through.
+        Whether to look whose the archive is, and through it for earlier deletions whose note was
+        cut short. One who deletes often looks once, and again after a deletion that did not go
+        through.
 
     Yields
     ------
@@ -122,6 +124,8 @@ def archived_first(
         When other tables would lose rows that nothing brings back. Nothing was archived.
     """
     check_deletion(connection, chosen)
+    if settle:
+        check_archive_of(place)
     layout = layout_of(connection)
     digest, count = _named(connection, layout, chosen, why, at)
     with create_archive(place) as archive:
@@ -133,7 +137,9 @@ def archived_first(
                 connection, layout, positions_where(connection, chosen)
             )
         )
-        with archive.copying(Apply(digest, why.policy, at, count), copies, at=at):
+        staying = witnesses_in(connection, chosen) if settle else None
+        named = Apply(digest, why.policy, at, count)
+        with archive.copying(named, copies, at=at, staying=staying):
             pass
         try:
             yield digest

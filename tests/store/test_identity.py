@@ -1,0 +1,204 @@
+"""Whose an archive is: another store's is told from one's own, whatever the files are called."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from archives import NOON, planned
+from stores import episodes, row, run_sql, write_rows
+
+from memlab import restore
+from memlab.compaction import apply, finish
+from memlab.compaction.receipts import Receipt
+from memlab.doctor import Check, Status, diagnose
+from memlab.errors import ArchiveError
+from memlab.evidence.past import load_past
+from memlab.store import SqliteMemoryStore
+from memlab.store.archive_place import archive_path
+
+
+def store_at(path: Path, task: str = "a", count: int = 10) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    day = {"a": "2026-03-01", "b": "2026-03-02"}[task]
+    return write_rows(
+        path, [{**each, "created_at": f"{day}T12:00:00+00:00"} for each in floor(count)]
+    )
+
+
+def floor(count: int) -> list[dict[str, object]]:
+    return [row("d1", "semantic"), *episodes(count)]
+
+
+def compacted(path: Path, task: str = "a", count: int = 10) -> Receipt:
+    return apply(planned(store_at(path, task, count)), now=NOON)
+
+
+def archive_check(path: Path) -> Check:
+    return next(check for check in diagnose(path).checks if check.name == "archive")
+
+
+def content(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+@pytest.fixture
+def beside_another(tmp_path: Path) -> tuple[Path, Receipt]:
+    """A store with the archive of another one under its name."""
+    other = tmp_path / "other" / "memory.db"
+    receipt = compacted(other, "b", 55)
+    mine = store_at(tmp_path / "memory.db")
+    shutil.copy(archive_path(other), archive_path(mine))
+    return mine, receipt
+
+
+class TestAForeignArchive:
+    @pytest.mark.parametrize(
+        "act",
+        [
+            lambda mine, receipt: restore(receipt, store=mine),
+            lambda mine, receipt: finish(mine, receipt.digest),
+            lambda mine, _: apply(planned(mine)),
+            lambda mine, _: load_past(mine),
+            lambda mine, _: SqliteMemoryStore(mine, archive=True).compact_episodic(2),
+        ],
+        ids=["restore", "finish", "apply", "past", "runtime"],
+    )
+    def test_is_refused_and_both_files_stay(
+        self, beside_another: tuple[Path, Receipt], act: Callable[[Path, Receipt], object]
+    ) -> None:
+        mine, receipt = beside_another
+        rows = len(list_rows(mine))
+        archived = content(archive_path(mine))
+        with pytest.raises(ArchiveError, match="is the archive of another store"):
+            act(mine, receipt)
+        assert len(list_rows(mine)) == rows
+        assert content(archive_path(mine)) == archived
+
+    def test_fails_the_doctor(self, beside_another: tuple[Path, Receipt]) -> None:
+        found = archive_check(beside_another[0])
+        assert found.status is Status.FAIL
+        assert "of another store" in found.summary
+
+    def test_can_be_restored_into_a_file_of_its_own(
+        self, beside_another: tuple[Path, Receipt], tmp_path: Path
+    ) -> None:
+        mine, receipt = beside_another
+        assert restore(receipt, store=mine, into=tmp_path / "new.db") == 51
+
+    def test_of_a_larger_store_is_told_by_places_not_reached_yet(self, tmp_path: Path) -> None:
+        other = tmp_path / "other" / "memory.db"
+        store_at(other, "b", 80)
+        run_sql(other, "DELETE FROM memory_items WHERE kind = 'semantic'")
+        receipt = apply(planned(other))
+        mine = store_at(tmp_path / "memory.db")
+        shutil.copy(archive_path(other), archive_path(mine))
+        with pytest.raises(ArchiveError, match="of another store"):
+            restore(receipt, store=mine)
+
+
+def list_rows(path: Path) -> list[str]:
+    with SqliteMemoryStore(path) as store:
+        return [item.memory_id for item in store.list_active()]
+
+
+class TestItsOwnArchive:
+    def test_is_known_after_the_memories_that_it_noted_went_otherwise(self, tmp_path: Path) -> None:
+        """An agent's own pruning may delete all that stayed; what came after says nothing else."""
+        path = tmp_path / "memory.db"
+        receipt = compacted(path)
+        write_rows(path, [row(f"new{n}") for n in range(20)])
+        run_sql(path, "DELETE FROM memory_items WHERE memory_id NOT LIKE 'new%'")
+        assert restore(receipt) == 6
+        apply(planned(path))
+
+    def test_is_known_where_nothing_stayed(self, tmp_path: Path) -> None:
+        path = write_rows(tmp_path / "memory.db", episodes(5))
+        receipt = apply(planned(path, 0))
+        assert restore(receipt) == 5
+
+    def test_is_known_beside_a_copy_and_beside_an_older_one(self, tmp_path: Path) -> None:
+        path = store_at(tmp_path / "memory.db")
+        older = shutil.copy(path, tmp_path / "older")
+        apply(planned(path))
+        path.unlink()
+        for side in ("-wal", "-shm"):
+            path.with_name(path.name + side).unlink(missing_ok=True)
+        shutil.copy(older, path)
+        assert archive_check(path).status is Status.WARN
+        assert "in the store again" in archive_check(path).summary
+
+    def test_is_known_by_what_stayed_last(self, tmp_path: Path) -> None:
+        path = tmp_path / "memory.db"
+        compacted(path)
+        run_sql(path, "UPDATE memory_items SET created_at = '2027-01-01T00:00:00Z' WHERE memory_id = 'd1'")
+        write_rows(path, [row(f"n{n}") for n in range(5)])
+        last = apply(planned(path))
+        run_sql(path, "DELETE FROM memory_items WHERE memory_id LIKE 'e%'")
+        assert restore(last) == 5
+
+
+class TestARenamedStore:
+    @pytest.fixture
+    def renamed(self, tmp_path: Path) -> tuple[Path, Receipt]:
+        receipt = compacted(tmp_path / "memory.db")
+        new = tmp_path / "agent.db"
+        for side in ("", "-wal", "-shm"):
+            if (old := tmp_path / f"memory.db{side}").exists():
+                old.rename(f"{new}{side}")
+        return new, receipt
+
+    def test_is_a_warning_with_the_name_of_its_archive(self, renamed: tuple[Path, Receipt]) -> None:
+        found = archive_check(renamed[0])
+        assert found.status is Status.WARN
+        assert "memory.db.archive.db is the archive of this store" in found.summary
+        assert str(archive_path(renamed[0])) in found.advice
+
+    def test_is_not_sized_compacted_or_restored_without_it(
+        self, renamed: tuple[Path, Receipt]
+    ) -> None:
+        path, receipt = renamed
+        with SqliteMemoryStore(path, archive=True) as runtime:
+            for act in (
+                lambda: restore(receipt, store=path),
+                lambda: apply(planned(path, 1)),
+                lambda: load_past(path),
+                lambda: runtime.compact_episodic(1),
+            ):
+                with pytest.raises(ArchiveError, match=r"which had another name; .* rename it to"):
+                    act()
+        assert not archive_path(path).exists()
+        (path.parent / "memory.db.archive.db").rename(archive_path(path))
+        assert restore(receipt, store=path) == 6
+
+    def test_another_stores_archive_is_not_taken_for_it(self, tmp_path: Path) -> None:
+        compacted(tmp_path / "memory.db", "b")
+        (tmp_path / "memory.db").unlink()
+        mine = store_at(tmp_path / "mine.db", "a")
+        assert archive_check(mine).status is Status.OK
+
+    def test_the_archive_of_a_store_that_is_there_is_left_to_it(self, tmp_path: Path) -> None:
+        path = store_at(tmp_path / "memory.db")
+        copy = Path(shutil.copy(path, tmp_path / "copy.db"))
+        apply(planned(path))
+        apply(planned(copy))
+        assert archive_path(copy).exists()
+
+
+@pytest.mark.parametrize("what", ["dangling link", "pipe", "folder", "loop"])
+def test_what_is_no_file_in_an_archives_place_is_refused(tmp_path: Path, what: str) -> None:
+    path = store_at(tmp_path / "memory.db")
+    made, place = planned(path), archive_path(path)
+    make = {
+        "dangling link": lambda: place.symlink_to(tmp_path / "nothing"),
+        "pipe": lambda: os.mkfifo(place),
+        "folder": place.mkdir,
+        "loop": lambda: place.symlink_to(place),
+    }
+    make[what]()
+    assert archive_check(path).status is Status.FAIL
+    for act in (lambda: apply(made), lambda: load_past(path), lambda: restore("ab", store=path)):
+        with pytest.raises(ArchiveError, match="no ordinary file"):
+            act()
+    assert len(list_rows(path)) == 11
