@@ -100,6 +100,9 @@ def read_archive(place: ArchivePlace, read: Callable[[Archive], Result]) -> Resu
     try:
         return read_store(path, read_at, check=check_archive)
     except StoreError as error:
+        with archive_errors(path):
+            if isinstance(error.__cause__, sqlite3.DatabaseError):
+                raise error.__cause__
         raise ArchiveError(f"archive: {error}") from error
 
 

@@ -190,15 +190,15 @@ class TestWriting:
         program = f"""
 import os, signal, sys
 from pathlib import Path
-from memlab.store import archive, archive_file
+from memlab.store import archive_file, archive_tables
 from memlab.store.archive_place import place_beside
-made, read = 0, archive.copies_of_1
+made, read = 0, archive_tables.copies_of_1
 def stopping(*arguments, **named):
     for number, copied in enumerate(read(*arguments, **named)):
         if number == {copies}:
             os.kill(os.getpid(), signal.SIGKILL)
         yield copied
-archive.copies_of_1 = stopping
+archive_tables.copies_of_1 = stopping
 with archive_file.open_archive(place_beside(Path(sys.argv[1]))):
     pass
 """

@@ -132,7 +132,10 @@ class TestItsOwnArchive:
     def test_is_known_by_what_stayed_last(self, tmp_path: Path) -> None:
         path = tmp_path / "memory.db"
         compacted(path)
-        run_sql(path, "UPDATE memory_items SET created_at = '2027-01-01T00:00:00Z' WHERE memory_id = 'd1'")
+        run_sql(
+            path,
+            "UPDATE memory_items SET created_at = '2027-01-01T00:00:00Z' WHERE memory_id = 'd1'",
+        )
         write_rows(path, [row(f"n{n}") for n in range(5)])
         last = apply(planned(path))
         run_sql(path, "DELETE FROM memory_items WHERE memory_id LIKE 'e%'")
