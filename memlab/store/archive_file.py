@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from memlab.errors import ArchiveError, StoreError, UnfilledArchiveError
 from memlab.store.archive import Archive
-from memlab.store.archive_place import ArchivePlace, archive_errors
+from memlab.store.archive_place import ArchivePlace, archive_error, archive_errors
 from memlab.store.archive_tables import (
     FIRST_FORMAT,
     FORMAT,
@@ -100,9 +100,9 @@ def read_archive(place: ArchivePlace, read: Callable[[Archive], Result]) -> Resu
     try:
         return read_store(path, read_at, check=check_archive)
     except StoreError as error:
-        with archive_errors(path):
-            if isinstance(error.__cause__, sqlite3.DatabaseError):
-                raise error.__cause__
+        cause = error.__cause__
+        if isinstance(cause, sqlite3.Error):
+            raise archive_error(cause, path) from cause
         raise ArchiveError(f"archive: {error}") from error
 
 

@@ -60,10 +60,15 @@ def archive_errors(path: Path) -> Iterator[None]:
     except sqlite3.ProgrammingError:
         raise
     except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorname", "") == "SQLITE_NOTADB":
-            raise ArchiveError(
-                f"{path} is not an archive, though it has an archive's name; move it away"
-            ) from error
-        raise ArchiveError(f"archive: {error_in_words(error, path)}") from error
+        raise archive_error(error, path) from error
     except UnicodeDecodeError as error:  # SQLite's message quotes what it found
         raise ArchiveError(f"{path} is damaged ({error}); move it away") from error
+
+
+def archive_error(error: sqlite3.Error, path: Path) -> ArchiveError:
+    """Return the error to raise for one of SQLite's on an archive."""
+    if getattr(error, "sqlite_errorname", "") == "SQLITE_NOTADB":
+        return ArchiveError(
+            f"{path} is not an archive, though it has an archive's name; move it away"
+        )
+    return ArchiveError(f"archive: {error_in_words(error, path)}")
