@@ -6,7 +6,7 @@ kept beside the code in version control, and carried out by :func:`memlab.apply`
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -15,11 +15,13 @@ from typing import Any, Final, NamedTuple, Self
 from memlab.compaction.wire import (
     FIRST_FORMAT,
     FORMAT,
+    canonical,
     field_of,
     fields_checked,
     json_lines,
     of_first_format,
     parsed,
+    rows_as_json,
     tuples_of,
     when,
 )
@@ -32,9 +34,6 @@ from memlab.text import Sheet, Shown, Table
 
 LISTED: Final = 10
 """How many memories a printed plan lists; the others are counted."""
-
-_LISTED: Final = ("groups", "memories", "kept", "supersedes", "written")
-"""Fields that a plan's file lists one line each."""
 
 LOAD_BEARING: Final = "load-bearing"
 PRUNABLE: Final = "prunable"
@@ -188,7 +187,10 @@ class Plan(Shown):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of everything in the plan, 64 hexadecimal digits: the plan's name."""
-        return _digest_of(self._content())
+        parts = {name: canonical(value) for name, value in self._head().items()}
+        for name, rows in self._lists().items():
+            parts[name] = f"[{','.join(rows_as_json(rows, sort_keys=True))}]"
+        return _sha256("{" + ",".join(f'"{name}":{parts[name]}' for name in sorted(parts)) + "}")
 
     @cached_property
     def fingerprint(self) -> str:
@@ -196,7 +198,7 @@ class Plan(Shown):
         decided: list[PlannedMemory | KeptMemory | PlannedLink]
         decided = [*self.memories, *self.kept, *self.supersedes]
         text = "\n".join(f"{json.dumps(each.key)} {each.fingerprint}" for each in decided)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return _sha256(text)
 
     @property
     def total(self) -> Size:
@@ -246,12 +248,9 @@ class Plan(Shown):
         Characters outside ASCII are escaped, so that a memory's id or title cannot steer the
         terminal of whoever reviews the file.
         """
-        content = self._content()
-        listed = [name for name in _LISTED if name in content]
-        head = {"memlab_plan": FORMAT, "digest": self.digest}
-        head |= {name: value for name, value in content.items() if name not in listed}
+        head = {"memlab_plan": FORMAT, "digest": self.digest, **self._head()}
         parts = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in head.items()]
-        parts += [f"{json.dumps(name)}: {json_lines(content[name])}" for name in listed]
+        parts += [f"{json.dumps(name)}: {json_lines(rows)}" for name, rows in self._lists().items()]
         return "{\n" + ",\n".join(parts) + "\n}\n"
 
     @classmethod
@@ -283,7 +282,7 @@ class Plan(Shown):
             )
         if plan.format == FIRST_FORMAT:
             named = {n: v for n, v in content.items() if n not in ("memlab_plan", "digest")}
-            vars(plan)["digest"] = _digest_of(named)
+            vars(plan)["digest"] = _sha256(canonical(named))
         if plan.digest != content.get("digest"):
             raise PlanError(
                 "the plan was edited after it was made: its digest does not fit; make a new plan"
@@ -333,24 +332,26 @@ class Plan(Shown):
             f"and {hidden:,} more between them, all in the plan's memories" if hidden > 0 else "",
         )
 
-    def _content(self) -> dict[str, Any]:
-        links = [link._asdict() for link in self.supersedes]
-        written = [each._asdict() for each in self.written]
+    def _head(self) -> dict[str, Any]:
         return {
             "store": self.store,
             "made_at": self.made_at.isoformat(),
             "policy": dict(self.policy),
             "token_rule": self.token_rule,
-            "groups": [group._asdict() for group in self.groups],
-            "memories": [memory._asdict() for memory in self.memories],
-            "kept": [memory._asdict() for memory in self.kept],
-            **({"supersedes": links} if links else {}),
-            **({"written": written} if written else {}),
+        }
+
+    def _lists(self) -> dict[str, Sequence[tuple[Any, ...]]]:
+        """Return what a plan's file lists one line each."""
+        return {
+            "groups": self.groups,
+            "memories": self.memories,
+            "kept": self.kept,
+            **({"supersedes": self.supersedes} if self.supersedes else {}),
+            **({"written": self.written} if self.written else {}),
         }
 
 
-def _digest_of(content: Mapping[str, Any]) -> str:
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -202,10 +202,12 @@ def past_of(
         position was given out again, the memory deleted from it comes first, and positions after
         that are counted on.
     """
+    if not deletions:
+        return _with_moments(present, None)
     deletions = _named(present, deletions, names)
     parts = [_deleted(deletion, number) for number, deletion in enumerate(deletions)]
-    own = present.copy(deep=False)
-    own[c.DELETED_AT], own[_WHERE] = _moments(None, len(own)), len(deletions)
+    own = _with_moments(present, None)
+    own[_WHERE] = len(deletions)
     every = pd.concat([part[_shared(part, own)] for part in [*parts, own]], ignore_index=True)
     for flag in every.columns.intersection(list(UNSET)):
         every[flag] = every[flag].where(every[flag].notna(), UNSET[flag])
@@ -237,16 +239,19 @@ def _named(
 
 
 def _deleted(deletion: Deletion, number: int) -> pd.DataFrame:
-    gone = deletion.memories.copy(deep=False)
-    gone[c.ACTIVE], gone[c.PRUNABLE] = False, False
-    at = deletion.at
-    gone[c.DELETED_AT] = at if isinstance(at, pd.Series) else _moments(at, len(gone))
-    gone[_WHERE] = number
+    gone = _with_moments(deletion.memories, deletion.at)
+    gone[c.ACTIVE], gone[c.PRUNABLE], gone[_WHERE] = False, False, number
     return gone
 
 
-def _moments(moment: datetime | None, count: int) -> "pd.Series[pd.Timestamp]":
-    return pd.Series([pd.NaT if moment is None else moment] * count, dtype=c.TIME)
+def _with_moments(
+    frame: pd.DataFrame, at: "datetime | pd.Series[pd.Timestamp] | None"
+) -> pd.DataFrame:
+    """Return memories with the moment at which they were deleted; None for what is there."""
+    moments = at
+    if not isinstance(at, pd.Series):
+        moments = pd.Series(pd.NaT if at is None else at, index=frame.index, dtype=c.TIME)
+    return frame.assign(**{c.DELETED_AT: moments})
 
 
 def _shared(part: pd.DataFrame, own: pd.DataFrame) -> list[str]:

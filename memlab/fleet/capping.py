@@ -10,7 +10,7 @@ from memlab.clock import now_utc
 from memlab.evidence.law import DEFAULT_CONFIDENCE, Law
 from memlab.evidence.past import load_past
 from memlab.evidence.reads import remembered_reads
-from memlab.evidence.references import references_and_counts
+from memlab.evidence.references import find_references
 from memlab.fleet.cohort import Cohort, cohort_of
 from memlab.fleet.names import Sources, members_of
 from memlab.fleet.parts import Parts
@@ -113,7 +113,7 @@ class Capping:
         log = remembered_reads(settings)
         frame = load_past(source, log=log)
         now = None if log is None else now_utc()
-        references, _ = references_and_counts(frame, log, now=now)
+        references = find_references(frame, log, now=now)
         confidence = settings.confidence or DEFAULT_CONFIDENCE
         sizing = prepare_sizing(frame, references, confidence=confidence, law=self.law)
         target = self.target or settings.target or 0.9

@@ -137,8 +137,8 @@ class FleetPlan(Shown):
         parts = [f'"{MARKER}": {FORMAT}', f'"digest": {json.dumps(self.digest)}']
         parts += [f"{json.dumps(name)}: {json.dumps(content[name])}" for name in _HEAD]
         parts.append(f'"totals": {json.dumps(self.totals)}')
-        parts.append(f'"largest": {json_lines([each._asdict() for each in self.largest])}')
-        parts += [f"{json.dumps(name)}: {json_lines(content[name])}" for name in _LISTS]
+        for name in ("largest", *_LISTS):
+            parts.append(f'"{name}": {json_lines(getattr(self, name))}')
         return "{\n" + ",\n".join(parts) + "\n}\n"
 
     @classmethod

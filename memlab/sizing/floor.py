@@ -45,13 +45,14 @@ def floor_of(frame: pd.DataFrame) -> Floor:
     labels = (frame[name].to_numpy(dtype=bool) for name in (ACTIVE, LOAD_BEARING))
     rows = np.flatnonzero(np.logical_and(*labels))
     tokens = frame[TOKENS].to_numpy(dtype=np.int64)[rows]
-    codes, kinds = pd.factorize(frame[KIND].iloc[rows])
+    codes, kinds = pd.factorize(frame[KIND].array.take(rows))
     named = codes >= 0
     sizes = np.bincount(codes[named], minlength=len(kinds))
     costs = np.bincount(codes[named], tokens[named], minlength=len(kinds)).astype(np.int64)
     by_kind = zip(map(str, kinds), sizes.tolist(), costs.tolist(), strict=True)
     largest = np.argsort(-tokens, kind="stable")[:LARGEST_SHOWN]
-    shown = frame[[MEMORY_ID, KIND, TITLE]].iloc[rows[largest]].itertuples(index=False)
+    names = (frame[name].array.take(rows[largest]) for name in (MEMORY_ID, KIND, TITLE))
+    shown = zip(*names, strict=True)
     return Floor(
         len(rows),
         int(tokens.sum()),

@@ -159,6 +159,13 @@ class History:
 
     def kept_over_time(self, caps: Iterable[int]) -> Iterator[tuple[Ints, Ints]]:
         """Yield for each cap how many prunable rows it leaves after every moment, and tokens."""
+        if not self.superseded:
+            there, upto = self.counted_before[1:], np.cumsum(self.tokens[self.counted])
+            upto = np.append(0, upto)
+            for cap in caps:
+                kept = np.minimum(there, cap)
+                yield kept, upto[there] - upto[there - kept]
+            return
         if len(self) <= SHORT:
             yield from self._table.kept_over_time([*caps], self.tokens)
             return

@@ -15,6 +15,7 @@ import math
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from json.encoder import encode_basestring as in_quotes
 from typing import Any, Final, NamedTuple
 
 from memlab.errors import StoreError
@@ -123,7 +124,7 @@ def records_at(
     remaining = iter(positions)
     while some := list(islice(remaining, AT_ONCE)):
         found = dict(_read(connection, layout, some))
-        yield from ((position, found[position]) for position in some if position in found)
+        yield from [(position, found[position]) for position in some if position in found]
 
 
 def positions_where(connection: sqlite3.Connection, condition: str) -> Iterator[int]:
@@ -264,24 +265,29 @@ def quoted(name: str) -> str:
     return f'"{escaped}"'
 
 
-def _read(connection: sqlite3.Connection, layout: Layout, positions: list[int]) -> Iterator[Record]:
+def _read(connection: sqlite3.Connection, layout: Layout, positions: list[int]) -> list[Record]:
     """Read the rows at some positions, in any order."""
     marks = ", ".join("?" * len(positions))
     signals = _signals(connection, layout, positions, marks) if layout.signals else {}
-    rows = _ordinary(connection, layout, positions, marks) if layout.encoding == UTF_8 else None
-    for position, row in rows or _whatever(connection, layout, positions, marks):
-        if position in signals:
-            row[SIGNALS] = signals[position]
-        yield position, encoded(row)
+    records = _ordinary(connection, layout, positions, marks) if layout.encoding == UTF_8 else None
+    if records is None:
+        whatever = _whatever(connection, layout, positions, marks)
+        records = [(position, encoded(row)) for position, row in whatever]
+    if not signals:
+        return records
+    return [
+        (position, _with_signals(record, signals[position]) if position in signals else record)
+        for position, record in records
+    ]
 
 
 def _ordinary(
     connection: sqlite3.Connection, layout: Layout, positions: list[int], marks: str
-) -> list[tuple[int, dict[str, Any]]] | None:
+) -> list[Record] | None:
     """Read rows as they are when all text is UTF-8; else None.
 
-    Nothing is called for each value, which is what takes time: the encoder makes JSON of blobs, and
-    refuses numbers that are not finite.
+    The records are put together here, for an encoder that is asked for each row takes longer than
+    all the rest.
     """
     chosen = ", ".join(f"item.{quoted(name)}" for name in layout.columns)
     factory, connection.text_factory = connection.text_factory, str
@@ -296,17 +302,31 @@ def _ordinary(
         return None
     finally:
         connection.text_factory = factory
-    rows = []
-    for position, *values in found:
-        row = {n: v for n, v in zip(layout.columns, values, strict=True) if v is not None}
-        if layout.defaulted and None in values:
-            row = {
-                name: value
-                for name, value in zip(layout.columns, values, strict=True)
-                if value is not None or name in layout.defaulted
-            }
-        rows.append((position, row))
-    return rows
+    columns = [(f"{in_quotes(name)}:", name in layout.defaulted) for name in layout.columns]
+    return [
+        (position, f"{{{','.join(_fields(columns, values))}}}".encode())
+        for position, *values in found
+    ]
+
+
+def _fields(columns: Sequence[tuple[str, bool]], values: Sequence[Any]) -> list[str]:
+    """Return a row's fields as JSON, NULL only where a row does not have it by itself."""
+    return [
+        head + (in_quotes(value) if type(value) is str else _as_json(value))
+        for (head, defaulted), value in zip(columns, values, strict=True)
+        if value is not None or defaulted
+    ]
+
+
+def _as_json(value: Value) -> str:
+    """Return what the encoder makes of a value, without asking it where Python says the same."""
+    if type(value) is int or (type(value) is float and math.isfinite(value)):
+        return repr(value)
+    return _JSON.encode(jsonable(value))
+
+
+def _with_signals(record: bytes, said: list[dict[str, Any]]) -> bytes:
+    return record[:-1] + b"," + encoded({SIGNALS: said})[1:]
 
 
 def _whatever(

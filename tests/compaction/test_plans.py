@@ -1,5 +1,6 @@
 """Plans as data: written, read, named, shown."""
 
+import hashlib
 import json
 import pickle
 from dataclasses import FrozenInstanceError, dataclass, replace
@@ -63,6 +64,16 @@ def plan_of(*memories: PlannedMemory) -> Plan:
 
 
 class TestJson:
+    @given(plan=PLANS)
+    def test_a_digest_is_of_the_json_that_the_file_says(self, plan: Plan) -> None:
+        content = json.loads(plan.to_json())
+        assert content.pop("memlab_plan") == 2
+        assert content.pop("digest") == plan.digest
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        assert hashlib.sha256(text.encode()).hexdigest() == plan.digest
+        lines = {json.dumps(memory._asdict()) for memory in plan.memories}
+        assert lines <= {line.strip().rstrip(",") for line in plan.to_json().splitlines()}
+
     @given(plan=PLANS)
     def test_a_plan_comes_back_as_it_was_written(self, plan: Plan) -> None:
         again = Plan.from_json(plan.to_json())

@@ -36,7 +36,10 @@ def test_a_store_that_was_never_compacted_is_its_own_past(tmp_path: Path) -> Non
     store = write_rows(tmp_path / "memory.db", episodes(3))
     pd.testing.assert_frame_equal(load_past(store).drop(columns=c.DELETED_AT), load(store))
     archive_path(store).touch()
-    assert past_ids(store) == ["e1", "e2", "e3"]
+    past = load_past(store)
+    assert past[c.MEMORY_ID].tolist() == ["e1", "e2", "e3"]
+    assert past[c.DELETED_AT].dtype == c.TIME
+    assert past[c.DELETED_AT].isna().all()
 
 
 def test_archived_rows_stand_where_they_stood(tmp_path: Path) -> None:

@@ -63,6 +63,20 @@ def test_rows_come_back_from_their_records_to_the_byte(
     assert records_of(folder / "other.db") == records_of(folder / "one.db")
 
 
+@given(rows=row_lists(), further=ANY_VALUE)
+def test_a_record_is_the_json_that_the_encoder_makes_of_its_fields(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Row], further: object
+) -> None:
+    path = tmp_path_factory.mktemp("random") / "memory.db"
+    run_sql(path, CREATE_TABLE.replace("superseded_by TEXT", "superseded_by TEXT, x DEFAULT 1"))
+    write_rows(path, [each | {"x": further} for each in rows])
+    for _, record in records_of(path):
+        fields = json.loads(record)
+        again = json.dumps(fields, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        assert record == again.encode()
+        assert "x" in fields  # NULL is no default there
+
+
 @given(one=ANY_VALUE, other=ANY_VALUE)
 def test_rows_have_the_same_record_when_bytes_and_types_agree(
     tmp_path_factory: pytest.TempPathFactory, one: object, other: object
