@@ -17,18 +17,19 @@ from memlab.moments import moment_of
 from memlab.settings import Settings
 from memlab.sources.base import Trouble, Watch, place_of, unwatched
 from memlab.sources.claude_facts import IndexFacts, counted, sizes, unread
+from memlab.sources.claude_notes import Notes, is_memory, names_in, text_of
 from memlab.sources.folder import FileCopy
 from memlab.sources.folder_journal import Index
 from memlab.sources.folder_moment import FolderMoment
 from memlab.sources.folder_moment import moment_of as moment_of_folder
 from memlab.sources.folder_source import FolderSource, Found, Kind
 from memlab.sources.front_matter import FrontMatter, read_front_matter
-from memlab.sources.index_links import FileNames, wikilinks_in
+from memlab.sources.index_links import FileNames
 from memlab.sources.index_orders import Orders, orders_of
 from memlab.sources.index_places import said_of, with_said, without_said
 from memlab.sources.load_rule import CLAUDE_CODE, LoadRule, State
 from memlab.sources.memory_index import INDEX, MemoryIndex
-from memlab.sources.transcript_times import first_heard_of, is_of_project, transcripts_of
+from memlab.sources.transcript_times import is_of_project
 from memlab.store.database import again_if_changed
 
 KINDS: Final[Mapping[str, str]] = {"user": "semantic", "feedback": "semantic"}
@@ -68,6 +69,7 @@ class ClaudeCode(FolderSource):
     ) -> None:
         super().__init__(where, watch=watch)
         self._rule, self._kinds = rule, kinds
+        self._notes = Notes()
 
     def adjust(self, settings: Settings) -> None:
         """Take the load rule and the kinds that were chosen for this folder."""
@@ -80,7 +82,10 @@ class ClaudeCode(FolderSource):
     @property
     def kind(self) -> Kind:
         """What this folder is like, its project's transcripts as they are now."""
-        return ClaudeFolder(self.path, self._rule, self._kinds)
+        return self._folder()
+
+    def _folder(self) -> "ClaudeFolder":
+        return ClaudeFolder(self.path, self._rule, self._kinds, self._notes)
 
     @property
     def recall_log(self) -> str | None:
@@ -103,7 +108,7 @@ class ClaudeCode(FolderSource):
         """
 
         def look() -> IndexFacts:
-            kind = ClaudeFolder(self.path, self._rule, self._kinds)
+            kind = self._folder()
             with moment_of_folder(self.path, kind.index) as moment:
                 return kind.facts(moment, self.name)
 
@@ -119,7 +124,7 @@ class ClaudeCode(FolderSource):
         """
 
         def look() -> Orders:
-            kind = ClaudeFolder(self.path, self._rule, self._kinds)
+            kind = self._folder()
             with moment_of_folder(self.path, kind.index) as moment:
                 return kind.orders(moment, reads)
 
@@ -139,16 +144,19 @@ class ClaudeFolder:
         The folder.
     rule : LoadRule
         How much of the index is loaded at start.
-    kinds : mapping of str to str, optional
+    kinds : mapping of str to str
         The kind of each type of memory.
+    notes : Notes
+        What was found out of it before.
     """
 
     derived: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, folder: Path, rule: LoadRule, kinds: Mapping[str, str] = KINDS) -> None:
+    def __init__(
+        self, folder: Path, rule: LoadRule, kinds: Mapping[str, str], notes: Notes
+    ) -> None:
         self._folder = folder
-        self._rule, self._kinds = rule, kinds
-        self._heard_of: dict[str, datetime] | None = None
+        self._rule, self._kinds, self._notes = rule, kinds, notes
 
     @property
     def index(self) -> Index:
@@ -157,19 +165,14 @@ class ClaudeFolder:
 
     def memories(self, moment: FolderMoment) -> list[Found]:
         """Return the files of the folder but the index, the oldest first."""
-        heads = {
-            name: read_front_matter(_text(moment.read(name)))
-            for name in moment.names
-            if is_memory(name)
-        }
-        names = names_in(self._folder, heads)
-        index = MemoryIndex(b"" if moment.index is None else moment.index.data, self._rule)
-        said = said_of(index, names)
-        lines = _lines(index, names)
+        notes = self._notes.all_of(moment)
+        names, index = names_in(self._folder, notes), self._notes.index_of(moment, self._rule)
+        said, lines = said_of(index, names), _lines(index, names)
+        heard_of = self._notes.heard_of(self._folder)
         found = []
-        for name, head in heads.items():
-            at, dated = self._created(name, head, moment.stamp_of(name).written)
-            links = [names.file_of(link) for link in wikilinks_in(_text(moment.read(name)))]
+        for name, note in notes.items():
+            at, dated = _created(note.head, heard_of.get(name), moment.stamp_of(name).written)
+            links = [names.file_of(link) for link in note.links]
             place = {
                 "position": place_of(int(at.timestamp() * 1_000), name),
                 "created_at": at.isoformat(),
@@ -178,12 +181,12 @@ class ClaudeFolder:
                 "at_start": "".join(lines.get(name, {}).values()),
                 "links": [link for link in dict.fromkeys(links) if link not in (None, name)],
             }
-            found.append(Found(name, name, said.get(name, []), place))
+            found.append(Found(name, name, said.get(name, ()), place))
         return sorted(found, key=lambda each: int(each.place["position"]))
 
     def row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
         """Return a memory as a row."""
-        text = "" if file is None else _text(file)
+        text = "" if file is None else text_of(file)
         head = read_front_matter(text)
         kind = head.fields.get("type", "").strip().lower()
         title, about = (head.fields.get(name, "").strip() for name in ("name", "description"))
@@ -213,31 +216,31 @@ class ClaudeFolder:
 
     def facts(self, moment: FolderMoment, name: str) -> IndexFacts:
         """Return what there is to say of the index at a moment."""
-        heads = {
-            each: read_front_matter(_text(moment.read(each)))
-            for each in moment.names
-            if is_memory(each)
-        }
-        names = names_in(self._folder, heads)
-        index = MemoryIndex(b"" if moment.index is None else moment.index.data, self._rule)
+        notes = self._notes.all_of(moment)
+        names, index = names_in(self._folder, notes), self._notes.index_of(moment, self._rule)
         whole = replace(index, rule=LoadRule(len(index.raw) + 1, 2 * len(index.raw) + 1))
         named = index.named(names)
         cut = [each for each in index.blocks if each.state is State.CUT and each.files(names)]
-        seen = {file for file, blocks in named.items() if any(b not in cut for b in blocks)}
-        found = self.memories(moment)
-        listing = moment.listing
+        seen = {
+            file for file, blocks in named.items() if any(b.state is not State.CUT for b in blocks)
+        }
+        heard_of, listing = self._notes.heard_of(self._folder), moment.listing
+        dated = [
+            _created(note.head, heard_of.get(name), moment.stamp_of(name).written)[1]
+            for name, note in notes.items()
+        ]
         return IndexFacts(
             folder=name,
             rule=self._rule,
             **sizes(index.loaded, whole.loaded, index.states),
-            files=len(heads),
+            files=len(notes),
             named=len(named),
             cut=tuple((each.number, _readable(each.text.strip())) for each in cut),
             cut_files=tuple(sorted(named.keys() - seen)),
-            unnamed=tuple(sorted(heads.keys() - named.keys())),
+            unnamed=tuple(sorted(notes.keys() - named.keys())),
             dangling=tuple((n, _readable(target)) for n, target in index.dangling(names)),
-            dated=counted([each.place["dated"] for each in found]),
-            broken={each: head.problem for each, head in heads.items() if head.problem},
+            dated=counted(dated),
+            broken={each: note.head.problem for each, note in notes.items() if note.head.problem},
             not_read=unread((listing.links, listing.folders, listing.others)),
             pending=moment.is_pending,
         )
@@ -248,29 +251,8 @@ class ClaudeFolder:
             each.key: datetime.fromisoformat(each.place["created_at"])
             for each in self.memories(moment)
         }
-        heads = {name: read_front_matter(_text(moment.read(name))) for name in written}
-        names = names_in(self._folder, heads)
-        index = MemoryIndex(b"" if moment.index is None else moment.index.data, self._rule)
-        return orders_of(index, names, written, reads)
-
-    def _created(self, name: str, head: FrontMatter, written: int) -> tuple[datetime, str]:
-        """Return when a file was first there as far as is known, and how that is known.
-
-        The earliest of what its front matter and the transcripts say; a file's own time, which
-        every copy changes, only where neither says anything.
-        """
-        if self._heard_of is None:
-            self._heard_of = first_heard_of(self._folder, transcripts_of(self._folder))
-        known = [
-            (at, FROM_FRONT_MATTER)
-            for field in ("created", "modified")
-            if (at := _moment(head.fields.get(field))) is not None
-        ]
-        if name in self._heard_of:
-            known.append((self._heard_of[name], FROM_TRANSCRIPTS))
-        if known:
-            return min(known, key=lambda pair: pair[0])
-        return datetime.fromtimestamp(written // 1_000 / 1e6, UTC), FROM_FILE
+        names = names_in(self._folder, self._notes.all_of(moment))
+        return orders_of(self._notes.index_of(moment, self._rule), names, written, reads)
 
 
 class _Index:
@@ -293,31 +275,22 @@ class _Index:
         return with_said(raw, said, memories, self._folder)
 
 
-def is_memory(name: str) -> bool:
-    """Whether a file of a folder is one of its memories.
+def _created(head: FrontMatter, heard: datetime | None, written: int) -> tuple[datetime, str]:
+    """Return when a file was first there as far as is known, and how that is known.
 
-    Examples
-    --------
-    >>> [is_memory(name) for name in ("a.md", "MEMORY.md", "notes.txt", ".draft.md")]
-    [True, False, False, False]
+    The earliest of what its front matter and the transcripts say; a file's own time, which every
+    copy changes, only where neither says anything.
     """
-    return name.endswith(_SUFFIX) and name != INDEX and not name.startswith(".")
-
-
-def names_in(folder: Path, heads: Mapping[str, FrontMatter]) -> FileNames:
-    """Return what links may call the files of a folder: their names, or those they give themselves.
-
-    A name that two files give themselves means neither.
-    """
-    own: dict[str, str] = {}
-    twice = set()
-    for file, head in heads.items():
-        name = head.fields.get("name", "").strip()
-        if name in own:
-            twice.add(name)
-        if name:
-            own.setdefault(name, file)
-    return FileNames(folder, heads.keys(), {k: f for k, f in own.items() if k not in twice})
+    known = [
+        (at, FROM_FRONT_MATTER)
+        for field in ("created", "modified")
+        if (at := _moment(head.fields.get(field))) is not None
+    ]
+    if heard is not None:
+        known.append((heard, FROM_TRANSCRIPTS))
+    if known:
+        return min(known, key=lambda pair: pair[0])
+    return datetime.fromtimestamp(written // 1_000 / 1e6, UTC), FROM_FILE
 
 
 def _lines(index: MemoryIndex, names: FileNames) -> dict[str, dict[State, str]]:
@@ -336,10 +309,6 @@ def _lines(index: MemoryIndex, names: FileNames) -> dict[str, dict[State, str]]:
         name: {State.LOADED: each[State.LOADED]} if State.LOADED in each else each
         for name, each in texts.items()
     }
-
-
-def _text(file: FileCopy) -> str:
-    return file.data.decode(errors="replace")
 
 
 def _moment(text: str | None) -> datetime | None:

@@ -67,6 +67,11 @@ class FolderMoment:
         """Return what differs once somebody has written a file."""
         return self._places[name].stamp
 
+    def rely_on(self, name: str) -> Stamp:
+        """Return the stamp of a file that was read before, to be looked at again at the end."""
+        self._used.add(self._places[name])
+        return self._places[name].stamp
+
     def read(self, name: str) -> FileCopy:
         """Return a file of it.
 

@@ -56,7 +56,7 @@ class Found(NamedTuple):
         What the index calls it.
     name : str
         Of its file; empty where it has none.
-    said : list of dict
+    said : sequence of dict
         What the index says of it and where, with the words under ``text``.
     place : dict
         What is known of it from elsewhere: ``position`` and whatever its kind adds.
@@ -64,7 +64,7 @@ class Found(NamedTuple):
 
     key: str
     name: str
-    said: list[dict[str, Any]]
+    said: Sequence[dict[str, Any]]
     place: dict[str, Any]
 
 
@@ -247,7 +247,7 @@ class _Writer(_Reader):
             if each is None or fingerprint_of(record_of(each, file)) != fingerprint:
                 wrong.append(str(key))
             else:
-                leaving[each.key] = Leaving(file, each.said)
+                leaving[each.key] = Leaving(file, list(each.said))
         if wrong:
             raise StalePlanError(
                 f"{len(wrong):,} memories in {self._change.folder.path} changed or went since the "
@@ -329,7 +329,7 @@ def record_of(found: Found, file: FileCopy | None) -> bytes:
             "owner": list(file.owner),
             "data": jsonable(bytearray(file.data)),
         }
-    return with_place(encoded(own), {**found.place, "said": found.said})
+    return with_place(encoded(own), {**found.place, "said": list(found.said)})
 
 
 def _kept(record: bytes) -> tuple[Found, FileCopy | None]:

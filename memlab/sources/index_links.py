@@ -61,10 +61,12 @@ class FileNames:
     names: Collection[str]
     aliases: Mapping[str, str] = field(default_factory=dict)
     _known: tuple[Mapping[str, str | None], ...] = field(init=False, repr=False, compare=False)
+    _found: dict[str, str | None] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         known = *(_unique(self.names, spelt) for spelt in _SPELLINGS), self.aliases
         object.__setattr__(self, "_known", known)
+        object.__setattr__(self, "_found", {})
 
     def file_of(self, target: str) -> str | None:
         """Return the file that a target means; None where it is none of the folder's.
@@ -72,6 +74,11 @@ class FileNames:
         The name as written wins over one that differs in how Unicode is composed, and that over one
         that differs in case. Where two files are as near, neither is meant.
         """
+        if target not in self._found:
+            self._found[target] = self._looked_up(target)
+        return self._found[target]
+
+    def _looked_up(self, target: str) -> str | None:
         for path in _candidates(target, self.folder):
             spelt = [*(spell(path) for spell in _SPELLINGS), path]
             for name, known in zip(spelt, self._known, strict=True):

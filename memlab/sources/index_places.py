@@ -8,9 +8,10 @@ block goes beside the nearest of the lines that stood around it.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, overload
 
 from memlab.sources.index_links import FileNames, mentions_in
 from memlab.sources.load_rule import State
@@ -51,23 +52,68 @@ class Said(NamedTuple):
     whole: str
 
 
-def said_of(index: MemoryIndex, names: FileNames) -> dict[str, list[dict[str, Any]]]:
+class SaidThere(Sequence[dict[str, Any]]):
+    """What an index says of one file, as JSON values, each put together when it is looked at.
+
+    The lines around every line of a long index would be two hundred times the index.
+    """
+
+    def __init__(self, whole: "_Whole", also: Mapping[str, str]) -> None:
+        self._whole, self._also = whole, also
+        self._blocks: list[tuple[Block, tuple[str, ...]]] = []
+
+    def add(self, block: Block, files: tuple[str, ...]) -> None:
+        """Take in a block that names the file, and others or not."""
+        self._blocks.append((block, files))
+
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    @overload
+    def __getitem__(self, at: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, at: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        if isinstance(at, slice):
+            return [self[each] for each in range(*at.indices(len(self)))]
+        return {**self._whole.said(*self._blocks[at])._asdict(), **self._also}
+
+
+class _Whole:
+    """An index as it stood, with the digests of its lines."""
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+
+    def said(self, block: Block, files: tuple[str, ...]) -> Said:
+        """Return a block with what stood around it."""
+        digests, first = self._digests, block.number - 1
+        end = first + len(lines_of(encoded(block.text)))
+        above = tuple(d for d in reversed(digests[max(first - _AROUND, 0) : first]) if d)
+        below = tuple(d for d in digests[end : end + _AROUND] if d)
+        return Said(first, block.text, block.is_entry, files, above, below, self._digest)
+
+    @cached_property
+    def _digests(self) -> list[str]:
+        return [_digest(line) if line.strip() else "" for line in lines_of(self._raw)]
+
+    @cached_property
+    def _digest(self) -> str:
+        return _digest(self._raw)
+
+
+def said_of(index: MemoryIndex, names: FileNames) -> dict[str, SaidThere]:
     """Return what an index says of each file it names, as JSON values."""
     aliases = {file: alias for alias, file in names.aliases.items()}
-    lines = lines_of(index.raw)
-    digests = [_digest(line) if line.strip() else "" for line in lines]
-    whole = _digest(index.raw)
-    said: dict[str, list[dict[str, Any]]] = {}
+    whole = _Whole(index.raw)
+    said: dict[str, SaidThere] = {}
     for block in index.blocks:
-        if files := tuple(block.files(names)):
-            first = block.number - 1
-            end = first + len(lines_of(encoded(block.text)))
-            above = tuple(d for d in reversed(digests[max(first - _AROUND, 0) : first]) if d)
-            below = tuple(d for d in digests[end : end + _AROUND] if d)
-            kept = Said(first, block.text, block.is_entry, files, above, below, whole)._asdict()
-            for file in files:
+        files = tuple(block.files(names))
+        for file in files:
+            if file not in said:
                 also = {"also": aliases[file]} if file in aliases else {}
-                said.setdefault(file, []).append(kept | also)
+                said[file] = SaidThere(whole, also)
+            said[file].add(block, files)
     return said
 
 

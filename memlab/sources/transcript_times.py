@@ -5,7 +5,7 @@ A file that was written, edited or read then was there then. A call that failed 
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path, PurePosixPath
@@ -37,6 +37,16 @@ def transcripts_of(folder: Path) -> list[Path]:
 def is_of_project(folder: Path) -> bool:
     """Whether a folder lies where Claude Code keeps the memory of a project."""
     return folder.parent.parent.name == _PROJECTS
+
+
+def stamps_of(paths: Iterable[Path]) -> dict[Path, tuple[int, int]]:
+    """Return size and time of each file that is there."""
+    found = {}
+    for path in paths:
+        with suppress(OSError):
+            looked_at = path.lstat()
+            found[path] = (looked_at.st_size, looked_at.st_mtime_ns)
+    return found
 
 
 def first_heard_of(folder: Path, transcripts: list[Path]) -> dict[str, datetime]:

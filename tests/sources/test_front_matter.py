@@ -1,10 +1,11 @@
 """Front matter as it is found: two generations of it, broken, endless, none."""
 
 import pytest
-from hypothesis import given
+import yaml
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memlab.sources.front_matter import LONGEST, read_front_matter
+from memlab.sources.front_matter import LONGEST, _plain, read_front_matter
 
 OLDER = """---
 name: Prefers small commits
@@ -47,6 +48,24 @@ def test_the_newer_generation_has_them_under_metadata() -> None:
 def test_the_top_level_wins_over_a_nested_field_of_the_same_name() -> None:
     found = read_front_matter("---\nmetadata: {type: project, modified: x}\ntype: user\n---\n")
     assert dict(found.fields) == {"type": "user", "modified": "x"}
+
+
+_WORDS = st.text("ab:#'\"\\ -[é北\u00a0\t.0", max_size=6)
+_FIELDS = st.builds(
+    "{}{}:{}".format, st.sampled_from(["", "  ", " "]), st.sampled_from("abé_"), _WORDS
+)
+
+
+@given(st.lists(_FIELDS | st.just("") | _WORDS, max_size=6).map("\n".join))
+@settings(max_examples=1_000)
+def test_what_is_read_without_the_parser_is_what_the_parser_reads(block: str) -> None:
+    plain = _plain(f"{block}\n")
+    if plain is not None:
+        assert plain == (yaml.load(f"{block}\n", Loader=yaml.BaseLoader) or {})
+
+
+def test_both_generations_are_read_without_the_parser() -> None:
+    assert all(_plain(text.split("---\n")[1]) for text in (OLDER, NEWER))
 
 
 @pytest.mark.parametrize(
