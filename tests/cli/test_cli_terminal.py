@@ -4,7 +4,6 @@ import fcntl
 import os
 import pty
 import re
-import shutil
 import struct
 import subprocess
 import sys
@@ -179,48 +178,3 @@ def test_how_often_policies_are_applied_is_said(store: Path) -> None:
     words = ("compare", store, "--policy", "recent", "--cap", 50)
     assert "after every 7 memories" in run(*words, "--every", 7).output
     assert "was applied after every" not in run(*words).output
-
-
-SHELLS = {
-    "bash": {"COMP_WORDS": "memlab {}", "COMP_CWORD": "{n}"},
-    "zsh": {"COMP_WORDS": "memlab {}", "COMP_CWORD": "{n}"},
-    "fish": {"COMP_WORDS": "memlab {}", "COMP_CWORD": "{last}"},
-}
-
-
-@pytest.mark.parametrize("shell", SHELLS)
-@pytest.mark.parametrize(
-    ("typed", "offered"),
-    [("comp", "compare"), ("size --tar", "--target"), ("chart grow", "growth-tokens")],
-)
-def test_a_shell_completes_commands_options_and_names(shell: str, typed: str, offered: str) -> None:
-    asked = {
-        name: value.format(typed, n=len(typed.split()), last=typed.rsplit(maxsplit=1)[-1])
-        for name, value in SHELLS[shell].items()
-    }
-    done = CliRunner().invoke(
-        main, [], env={"_MEMLAB_COMPLETE": f"{shell}_complete", **asked}, prog_name="memlab"
-    )
-    assert offered in done.output
-
-
-def test_a_real_bash_completes(tmp_path: Path) -> None:
-    bash = shutil.which("bash")
-    if bash is None:
-        pytest.skip("no bash on this machine")
-    command = tmp_path / "memlab"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m memlab "$@"\n')
-    command.chmod(0o755)
-    script = (
-        'eval "$(_MEMLAB_COMPLETE=bash_source memlab)"; COMP_WORDS=(memlab comp); COMP_CWORD=1; '
-        '_memlab_completion memlab; echo "${COMPREPLY[@]}"'
-    )
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    done = subprocess.run(
-        [bash, "-c", script],
-        check=True,
-        env=os.environ | {"PATH": path},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.split() == ["compact", "compare"]

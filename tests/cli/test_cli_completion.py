@@ -1,0 +1,72 @@
+"""Shells complete commands, options and names with the line that the README says to add."""
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pexpect
+import pytest
+from click.testing import CliRunner
+
+from memlab.cli import main
+
+README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+
+SHELLS = {
+    "bash": {"COMP_WORDS": "memlab {}", "COMP_CWORD": "{n}"},
+    "zsh": {"COMP_WORDS": "memlab {}", "COMP_CWORD": "{n}"},
+    "fish": {"COMP_WORDS": "memlab {}", "COMP_CWORD": "{last}"},
+}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [("comp", "compare"), ("size --tar", "--target"), ("chart grow", "growth-tokens")],
+)
+def test_a_shell_completes_commands_options_and_names(shell: str, typed: str, offered: str) -> None:
+    asked = {
+        name: value.format(typed, n=len(typed.split()), last=typed.rsplit(maxsplit=1)[-1])
+        for name, value in SHELLS[shell].items()
+    }
+    done = CliRunner().invoke(
+        main, [], env={"_MEMLAB_COMPLETE": f"{shell}_complete", **asked}, prog_name="memlab"
+    )
+    assert offered in done.output
+
+
+START = {
+    "bash": ("bash", "--norc", "--noprofile", "-i"),
+    "zsh": ("zsh", "-f", "-i"),
+    "fish": ("fish", "--no-config"),
+}
+"""How each shell is started without what a user has set up."""
+
+TYPED = {
+    "bash": "{line}\nmemlab comp\t\t\t",
+    "zsh": "autoload -Uz compinit && compinit -u\n{line}\nmemlab comp\t\t",
+    "fish": "{line}\ncomplete -C 'memlab comp'\nexit\n",
+}
+"""What is typed: the line for the startup file, then the beginning of a command."""
+
+ENDED = r"compact\b.*compare\b|compare\b.*compact\b"
+
+
+@pytest.mark.parametrize("shell", START)
+def test_a_real_shell_completes_with_the_line_of_the_readme(shell: str, tmp_path: Path) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} on this machine")
+    command = tmp_path / "memlab"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m memlab "$@"\n')
+    command.chmod(0o755)
+    line = next(line for line in README.splitlines() if f"{shell}_source" in line)
+    own = {"HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}", "TERM": "vt100"}
+    name, *words = START[shell]
+    terminal = pexpect.spawn(
+        name, words, env=os.environ | own, timeout=60, dimensions=(40, 120), encoding="utf-8"
+    )
+    terminal.send(TYPED[shell].format(line=line.partition("#")[0].strip()))
+    terminal.expect(re.compile(ENDED, re.DOTALL))
+    terminal.close(force=True)
