@@ -1,11 +1,10 @@
 """A read-only look at a store's health. A bad store is a result here, never an exception."""
 
 import json
-import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from os import PathLike
 from pathlib import Path
@@ -15,15 +14,17 @@ import pandas as pd
 
 from memlab import columns as col
 from memlab.arguments import expect, whole_number
-from memlab.compaction.locating import Located, locate, some_of
+from memlab.compaction.comparing import compared
+from memlab.compaction.locating import some_of
 from memlab.compaction.reclaim import in_bytes, space
+from memlab.compaction.words import command
 from memlab.errors import MemlabError, SettingsError, UnfilledArchiveError
 from memlab.frame.loading import load
 from memlab.items import REJECTED_PATH_TAG, MemoryKind, resembles
 from memlab.sources.base import Examined, Reader, Source, Trouble, archive_at, at_one_moment
 from memlab.sources.opening import SourceLike, open_source, settings_of
 from memlab.store import SqliteMemoryStore
-from memlab.store.archive import Archive, Entry
+from memlab.store.archive import Archive
 from memlab.store.archive_file import is_begun, read_archive
 from memlab.store.archive_place import archive_path
 from memlab.store.database import connect_reading, path_named, read_store, store_file
@@ -32,6 +33,7 @@ from memlab.text import Sheet, Shown
 
 WORTH_RECLAIMING: Final = 1_000_000
 """Bytes of free pages below which rewriting a store is not worth a word."""
+_EMPTY: Final = "empty: no plan has taken anything out"
 _NO_ARCHIVE: Final = "none: no plan has taken anything out"
 
 
@@ -214,8 +216,8 @@ def _memory_integrity(file: Path | str, frame: pd.DataFrame, threshold: int | No
     summary = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
     if threshold is None or counts["prunable"] <= threshold:
         return Check("memory_integrity", Status.OK, summary, counts=counts)
-    command = _command("compact", file, "--keep-recent", str(threshold))
-    advice = f"more than {threshold:,} prunable: {command} shows what would go"
+    shown = command("compact", file, "--keep-recent", str(threshold))
+    advice = f"more than {threshold:,} prunable: {shown} shows what would go"
     return Check("memory_integrity", Status.WARN, summary, advice, counts)
 
 
@@ -359,13 +361,13 @@ def _space(file: Path) -> Check:
     summary = f"{in_bytes(found.file)}, of which {in_bytes(found.free)} are free pages"
     if found.free < WORTH_RECLAIMING or found.free < found.live:
         return Check("space", Status.OK, summary, counts=counts)
-    command = _command("vacuum", file, "--apply")
-    return Check("space", Status.WARN, summary, f"{command} gives them back", counts)
+    shown = command("vacuum", file, "--apply")
+    return Check("space", Status.WARN, summary, f"{shown} gives them back", counts)
 
 
 def _archive(source: Source) -> Check:
-    nothing = Check("archive", Status.OK, "empty: no plan has taken anything out")
     place = archive_at(source)
+    nothing = Check("archive", Status.OK, _EMPTY if place.path.exists() else _NO_ARCHIVE)
     if not is_begun(place):
         if renamed := archive_of_other_name(place):
             return Check(
@@ -375,73 +377,24 @@ def _archive(source: Source) -> Check:
                 f"rename it to {place.path}: until then nothing is restored, and no number counts "
                 "what was deleted",
             )
-        return nothing if place.path.exists() else replace(nothing, summary=_NO_ARCHIVE)
+        return nothing
+
+    def look(reader: Reader) -> Check:
+        return read_archive(place, lambda archive: _against_store(reader, source, archive))
+
     try:
-        return at_one_moment(
-            source,
-            lambda reader: read_archive(
-                place, lambda archive: _archive_against(reader, source, archive)
-            ),
-        )
+        return at_one_moment(source, look)
     except UnfilledArchiveError:
         return nothing
 
 
-def _archive_against(reader: Reader, source: Source, archive: Archive) -> Check:
-    """Compare an archive with its store, plan by plan."""
+def _against_store(reader: Reader, source: Source, archive: Archive) -> Check:
     check_is_of(archive)
-    entries = archive.entries()
-    counts = {
-        "plans": len(entries),
-        "memories": sum(entry.left for entry in entries),
-        "unfinished": 0,
-    }
-    findings = []
-    if damaged := [f"position {key}" for entry in entries for key in archive.damaged(entry)]:
-        findings.append(
-            (
-                f"{len(damaged):,} copies are not what was archived ({some_of(damaged)})",
-                "restore a backup of the archive; the other copies can be restored",
-            )
-        )
-    for entry in entries:
-        copies = archive.copies(entry)
-        located = locate(reader, source, archive, entry, copies)
-        unrecorded = [c for c in copies if c.restored_at is None and c.key in located.same]
-        if entry.finished_at is None and not located.gone:
-            counts["unfinished"] += 1
-            findings.append(_cut_short(entry, located, source.name))
-        elif unrecorded:
-            findings.append(_back_again(entry, len(unrecorded), source.name))
-    summary = f"{counts['memories']:,} memories of {len(entries):,} plan{'s' * (len(entries) != 1)}"
-    if not findings:
+    found = compared(reader, source, archive)
+    counts = {name: n for name, n in found._asdict().items() if name != "faults"}
+    plans = f"{found.plans:,} plan{'s' * (found.plans != 1)}"
+    summary = f"{found.memories:,} memories of {plans}"
+    if not found.faults:
         return Check("archive", Status.OK, f"{summary}, matching the store", counts=counts)
-    faults, advice = zip(*findings, strict=True)
-    return Check("archive", Status.WARN, "; ".join(faults), "; ".join(advice), counts)
-
-
-def _cut_short(entry: Entry, located: Located, store: str) -> tuple[str, str]:
-    """Say what is unfinished about an apply, and the ways out."""
-    there = len(located.same) + len(located.changed)
-    fault = (
-        f"plan {entry.digest[:12]} was cut short: {entry.left:,} memories archived, {there:,} of "
-        "them not deleted"
-    )
-    drop = _command("archive", store, "--drop", entry.digest[:12], "--apply")
-    if len(located.same) < entry.left:
-        restore = _command("restore", store, entry.digest[:12])
-        return fault, f"some went or changed meanwhile: bring them back with {restore}, or {drop}"
-    if not entry.planned:
-        return fault, f"the runtime's next compaction drops the copies, or {drop}"
-    finish = _command("finish", store, entry.digest[:12])
-    return fault, f"finish it with {finish}, or drop the copies with {drop}"
-
-
-def _back_again(entry: Entry, memories: int, store: str) -> tuple[str, str]:
-    restore = _command("restore", store, entry.digest[:12])
-    fault = f"{memories:,} memories that plan {entry.digest[:12]} deleted are in the store again"
-    return fault, f"if restored, {restore} records it; else the store is an older copy: compact it"
-
-
-def _command(name: str, store: Path | str, *arguments: str) -> str:
-    return shlex.join(["memlab", name, str(store), *arguments])
+    words, advice = zip(*found.faults, strict=True)
+    return Check("archive", Status.WARN, "; ".join(words), "; ".join(advice), counts)

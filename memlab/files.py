@@ -172,6 +172,29 @@ class _TriedError(Exception):
     """Ends a try."""
 
 
+@contextmanager
+def folder_held(folder: Path) -> Iterator[None]:
+    """Let one process at a time read a file of a folder and write it anew; the others wait.
+
+    Raises
+    ------
+    MemlabError
+        When the folder cannot be opened.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise MemlabError(
+            f"{folder} cannot be opened ({error.strerror}); check the path and its permissions"
+        ) from error
+    try:
+        with suppress(OSError):  # a file system without locks
+            flock(descriptor, LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in `folder` survive a power cut."""
     _sync(folder)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import tomlkit
 
 from memlab.errors import MemlabError
-from memlab.files import Limit, limit_like, whole_file
+from memlab.files import Limit, folder_held, limit_like, whole_file
 from memlab.settings import FILE, STORES, read_settings
 from memlab.sources.base import Source
 from memlab.sources.opening import settings_of, settings_place
@@ -65,7 +65,14 @@ def remember(source: Source, chosen: Mapping[str, Any]) -> Path:
     file = folder / FILE
     if source.like is None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    chosen = {key: _as_toml(value, folder) for key, value in chosen.items()}
+    with folder_held(folder):
+        _write(source, file, name, {key: _as_toml(each, folder) for key, each in chosen.items()})
+    read_settings(folder, name)
+    return file
+
+
+def _write(source: Source, file: Path, name: str, chosen: Mapping[str, Any]) -> None:
+    """Write a file of settings anew, while nobody else does."""
     text = with_settings(file.read_text(encoding="utf-8") if file.exists() else "", name, chosen)
     limit, is_new = _limit_of(source), not file.exists()
     with whole_file(file, limit=limit) as draft:
@@ -73,8 +80,6 @@ def remember(source: Source, chosen: Mapping[str, Any]) -> Path:
         _give_to_owner(draft, source.like if is_new else file)
         if is_new:  # whoever may read the store needs its settings, whatever the umask says
             draft.chmod(limit.of(draft.stat().st_gid))
-    read_settings(folder, name)
-    return file
 
 
 def with_settings(text: str, name: str, chosen: Mapping[str, Any]) -> str:

@@ -315,6 +315,23 @@ class TestArchive:
         restore(receipt)
         assert check(diagnose(store), "archive").status is Status.OK
 
+    def test_what_is_called_restored_and_is_not_there_is_a_warning(self, store: Path) -> None:
+        receipt = apply(plan(store, KeepRecent(4), now=NOON))
+        restore(receipt)
+        run_sql(store, "DELETE FROM memory_items WHERE memory_id IN ('e2', 'e3')")
+        found = check(diagnose(store), "archive")
+        assert found.status is Status.WARN
+        assert "2 memories" in found.summary
+        assert "are called restored and are not in the store" in found.summary
+        assert f"memlab restore {store} {receipt.digest[:12]}" in found.advice
+        restore(receipt)
+        assert check(diagnose(store), "archive").status is Status.OK
+
+    def test_what_was_restored_and_deleted_by_a_later_plan_is_not(self, store: Path) -> None:
+        restore(apply(plan(store, KeepRecent(4), now=NOON)))
+        apply(plan(store, KeepRecent(2), now=NOON))
+        assert check(diagnose(store), "archive").status is Status.OK
+
     def test_an_archive_beside_an_older_store_is_a_warning(self, store: Path) -> None:
         older = store.read_bytes()
         apply(plan(store, KeepRecent(4), now=NOON))

@@ -1,6 +1,8 @@
 """Writing into ``memlab.toml``: what is there stays, and nothing is looser than the store."""
 
 import os
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -94,6 +96,31 @@ def test_a_bad_file_is_told_by_line_and_left(store: Path) -> None:
     with pytest.raises(SettingsError, match="line 1: target=9"):
         remember(open_source(store.parent / "new.db"), RECENT)
     assert (store.parent / FILE).read_text() == "target = 9\n"
+
+
+def test_of_many_that_are_written_at_once_each_is_there(tmp_path: Path) -> None:
+    """Two nightly runs on stores of one folder remember at the same time."""
+    names = [f"m{n}.db" for n in range(6)]
+    for name in names:
+        write_rows(tmp_path / name, [])
+    program = (
+        "import sys; from memlab.remembering import remember; "
+        "from memlab.sources.opening import open_source; source = open_source(sys.argv[1]); "
+        "sys.stdin.readline(); "
+        "[remember(source, {'policy': {'name': 'recent', 'keep': n}}) for n in range(10)]"
+    )
+    running = [
+        subprocess.Popen([sys.executable, "-c", program, tmp_path / name], stdin=subprocess.PIPE)
+        for name in names
+    ]
+    for each in running:
+        assert each.stdin is not None
+        each.stdin.write(b"go\n")
+        each.stdin.close()
+    assert [each.wait() for each in running] == [0] * len(names)
+    kept = [read_settings(tmp_path, name).keep_recent for name in names]
+    assert kept == [9] * len(names)
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_a_store_in_memory_has_nowhere_to_remember(store: Path) -> None:

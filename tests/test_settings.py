@@ -1,6 +1,7 @@
 """``memlab.toml`` beside a store: what it says, and what is wrong with one, by line."""
 
 import os
+import sys
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -127,6 +128,46 @@ def test_no_bytes_end_in_another_error(
     (folder / FILE).write_bytes(head + tail)
     with suppress(SettingsError):
         read_settings(folder, "m")
+
+
+class TestAClassOfOnesOwn:
+    """Importing runs code, and whoever may write beside a store could have it run."""
+
+    POLICY = Settings(policy={"name": "planted:Policy", "keep": 3})
+
+    @pytest.fixture(autouse=True)
+    def planted(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        ran = tmp_path / "ran"
+        (tmp_path / "planted.py").write_text(
+            "from dataclasses import dataclass\n"
+            "from pathlib import Path\n"
+            "from memlab.policies import KeepRecent\n"
+            f"Path({str(ran)!r}).touch()\n"
+            "@dataclass(frozen=True)\n"
+            "class Policy(KeepRecent): ...\n"
+        )
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.delenv("MEMLAB_POLICY_MODULES", raising=False)
+        monkeypatch.delitem(sys.modules, "planted", raising=False)
+        return ran
+
+    @pytest.mark.parametrize("listed", ["", "plante", "planted2, other"])
+    def test_is_not_imported_because_a_file_names_it(
+        self, planted: Path, monkeypatch: pytest.MonkeyPatch, listed: str
+    ) -> None:
+        monkeypatch.setenv("MEMLAB_POLICY_MODULES", listed)
+        with pytest.raises(SettingsError, match=r"put 'planted' into the .* MEMLAB_POLICY_MODULES"):
+            policy_in(self.POLICY)
+        assert not planted.exists()
+
+    def test_is_where_a_person_lists_its_module(
+        self, planted: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("MEMLAB_POLICY_MODULES", "other,planted")
+        found = policy_in(self.POLICY)
+        assert found is not None
+        assert type(found).__name__ == "Policy"
+        assert planted.exists()
 
 
 POLICIES = [

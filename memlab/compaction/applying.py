@@ -173,7 +173,7 @@ def record_finished(
     """
     finished = []
     for entry in archive.entries():
-        if entry.finished_at is None and _is_carried_out(reader, source, archive, entry):
+        if entry.finished_at is None and is_carried_out(reader, source, archive, entry):
             archive.finish(entry.digest, now)
             finished.append(entry.digest)
     return tuple(finished)
@@ -188,7 +188,8 @@ def _noted_now(writer: Writer, source: Source, now: datetime) -> tuple[str, ...]
         return record_finished(writer, source, archive, now)
 
 
-def _is_carried_out(reader: Reader, source: Source, archive: Archive, entry: Entry) -> bool:
+def is_carried_out(reader: Reader, source: Source, archive: Archive, entry: Entry) -> bool:
+    """Whether what an entry stands for was done, noted or not."""
     if entry.memories:
         return _located(reader, source, archive, entry).gone
     return superseding.is_carried_out(reader, source, plan_in(archive, entry))

@@ -1,7 +1,9 @@
 """What plans and receipts say of policies, sizes and moments."""
 
+import shlex
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from memlab.items import Size
@@ -26,6 +28,11 @@ def in_words(policy: Mapping[str, Any]) -> str:
 def minute(moment: datetime) -> str:
     """Return a moment to the minute."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def command(name: str, store: Path | str, *arguments: str) -> str:
+    """Return a command of memlab's as a person can copy it."""
+    return shlex.join(["memlab", name, str(store), *arguments])
 
 
 def counted(count: int, kind: str = "") -> str:

@@ -2,14 +2,19 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from os import environ
+from typing import Any, Final
 
 from memlab.errors import PolicyError
+from memlab.items import shortened
 from memlab.moments import age_text
 from memlab.policies.base import Policy
-from memlab.policies.named import Named, policy_named
+from memlab.policies.named import NAMED, Named, policy_named
 from memlab.policies.typed import REQUIRED, Setting
 from memlab.settings import Settings
+
+TRUSTED: Final = "MEMLAB_POLICY_MODULES"
+"""The environment variable that lists modules whose policies ``memlab.toml`` may name."""
 
 
 def policy_in(settings: Settings) -> Policy | None:
@@ -18,13 +23,17 @@ def policy_in(settings: Settings) -> Policy | None:
     Raises
     ------
     SettingsError
-        When it is no policy; the message names the line. A class of one's own is imported.
+        When it is no policy, or a class of one's own whose module is not among those that
+        ``MEMLAB_POLICY_MODULES`` lists; the message names the line. Importing a module runs it, and
+        a store's folder may be anybody's.
     """
     if settings.policy is None:
         return None
     given = dict(settings.policy)
     try:
-        return _made(policy_named(given.pop("name")), given)
+        name = given.pop("name")
+        _check_trusted(name)
+        return _made(policy_named(name), given)
     except (PolicyError, ValueError, TypeError) as error:
         raise settings.error("policy", f"policy: {error}") from error
 
@@ -38,6 +47,19 @@ def as_setting(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
     {'name': 'ttl', 'ttl': '30d'}
     """
     return {"name": name, **{key: _written(value) for key, value in values.items()}}
+
+
+def _check_trusted(name: str) -> None:
+    """Refuse to import what a file beside a store asks for, unless a person said so elsewhere."""
+    module, colon, _ = name.partition(":")
+    if name in NAMED or not colon:
+        return
+    if module not in environ.get(TRUSTED, "").replace(",", " ").split():
+        raise PolicyError(
+            f"{shortened(name)} is a class of one's own, and a file beside a store may not have "
+            f"code run: put {shortened(module)} into the environment variable {TRUSTED} where you "
+            "trust it, or name the policy on the command line with --policy"
+        )
 
 
 def _meant(setting: Setting, value: Any) -> Any:

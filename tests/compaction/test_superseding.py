@@ -4,6 +4,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from stores import Row, episodes, row, row_lists, run_sql, write_rows
 
 import memlab
-from memlab.compaction import archived_plans, finish, plan_supersession
+from memlab.compaction import archived_plans, drop_archived, finish, plan_supersession
 from memlab.compaction.applying import ApplyStep
 from memlab.errors import (
     AlreadyAppliedError,
@@ -224,6 +225,26 @@ def test_a_compaction_after_one_that_was_cut_short_leaves_it_to_be_done(store: P
     memlab.apply(memlab.plan(store, memlab.KeepRecent(1)))
     assert superseded(store) == {}
     assert memlab.apply(plan).superseded == 1
+
+
+@pytest.mark.parametrize("end", [finish, lambda store, name: drop_archived(store, digest=name)])
+def test_one_that_was_cut_short_can_be_finished_or_forgotten(
+    store: Path, end: Callable[[Path, str], object]
+) -> None:
+    plan = plan_supersession(store, {"d1": "d2"})
+
+    def stop(step: str) -> None:
+        if step == ApplyStep.ARCHIVED:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        memlab.apply(plan, watch=stop)
+    found = next(check for check in memlab.diagnose(store).checks if check.name == "archive")
+    assert found.status == "WARN"
+    assert "was cut short before it superseded anything" in found.summary
+    assert f"memlab finish {store} {plan.digest[:12]}" in found.advice
+    end(store, plan.digest)
+    assert memlab.diagnose(store).status == "OK"
 
 
 def test_superseding_is_no_deletion_to_the_past(store: Path) -> None:
