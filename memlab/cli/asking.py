@@ -1,6 +1,7 @@
 """What is asked of a store: by an option, else by what ``memlab.toml`` remembers of it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -109,9 +110,11 @@ def examined(
     log_file: Path | None,
 ) -> "tuple[Path, Findings]":
     """Return the store, the bundled one where none is named, and what is found in it."""
+    from memlab.evidence.cut import cut_losses
     from memlab.evidence.past import load_past
     from memlab.frame.arrays import arrays_of
     from memlab.report.findings import Question, examine
+    from memlab.sources.claude_code import ClaudeCode
     from memlab.sources.opening import open_source, settings_of
 
     path = store_or_bundled(store)
@@ -121,7 +124,7 @@ def examined(
     doing("reading the store")
     past = load_past(source, log=asked.log)
     doing("sizing")
-    return path, examine(
+    findings = examine(
         past,
         now=moment_for(store, arrays_of(past).last_at),
         asked=Question(
@@ -131,6 +134,9 @@ def examined(
         log_name=asked.log_file.name if asked.log_file else "",
         store=_name_of(path),
     )
+    if isinstance(source, ClaudeCode):
+        findings = replace(findings, cut=cut_losses(source, asked.log))
+    return path, findings
 
 
 def _name_of(store: object) -> str:

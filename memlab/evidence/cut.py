@@ -10,7 +10,7 @@ from typing import Final
 import pandas as pd
 
 from memlab.arguments import expect_frame
-from memlab.columns import AT, MEMORY_ID
+from memlab.columns import AT, MEMORY_ID, TIME
 from memlab.errors import MemlabError
 from memlab.sources.claude_code import ClaudeCode
 from memlab.sources.index_orders import MOST_READ, TODAY, Orders
@@ -69,12 +69,14 @@ class CutLosses(Shown):
         )
 
     def table(self) -> Table:
-        """Return a row for each order, for people."""
+        """Return a row for each order, for people; without reads, how much of it is loaded."""
+        header = ("order of the entries", "files loaded", "reads with their line loaded", "share")
+        if not self.reads:
+            return Table("", header[:2], [*self.files.items()][:1])
         rows = [
-            (order, self.files[order], count, f"{count / self.reads:.1%}" if self.reads else "–")
+            (order, self.files[order], count, f"{count / self.reads:.1%}")
             for order, count in self.loaded.items()
         ]
-        header = ("order of the entries", "files loaded", "reads with their line loaded", "share")
         return Table("", header, rows, HOW_JUDGED)
 
     def sheet(self) -> Sheet:
@@ -91,15 +93,16 @@ class CutLosses(Shown):
         return Sheet("what the cut of the index loses", facts, [self.table()])
 
 
-def cut_losses(source: SourceLike, log: pd.DataFrame) -> CutLosses:
+def cut_losses(source: SourceLike, log: pd.DataFrame | None = None) -> CutLosses:
     """Say which reads found the memory's line loaded, and in which order more would have.
 
     Parameters
     ----------
     source : str, Path or Source
         A folder of Claude Code's memory.
-    log : DataFrame
-        Later reads, as :func:`memlab.read_access_log` returns them.
+    log : DataFrame, optional
+        Later reads, as :func:`memlab.read_access_log` returns them; without them it is only known
+        what is cut, and not what that loses.
 
     Returns
     -------
@@ -112,6 +115,8 @@ def cut_losses(source: SourceLike, log: pd.DataFrame) -> CutLosses:
     MemlabError
         When `source` is another kind of store.
     """
+    if log is None:
+        log = pd.DataFrame({MEMORY_ID: pd.Series(dtype="str"), AT: pd.Series(dtype=TIME)})
     expect_frame(log, call="memlab.evidence.cut_losses", name="log", what="log")
     opened = open_source(source)
     if not isinstance(opened, ClaudeCode):

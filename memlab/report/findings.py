@@ -1,16 +1,20 @@
 """Everything that a report shows of a store, computed once from one look at it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
+import numpy as np
 import pandas as pd
 
-from memlab.columns import SOURCE
+from memlab.columns import ACTIVE, LOADED_AT_START, SOURCE
 from memlab.compaction.preview import CapEffect, cap_effect, survivors
+from memlab.evidence.cut import CutLosses
 from memlab.evidence.past import present_rows
 from memlab.evidence.references import references_and_counts
+from memlab.frame.arrays import arrays_of
 from memlab.growth import StoreSummary, boot_context, growth_curve, summarize
+from memlab.growth.context import boot_of
 from memlab.sizing import (
     Advice,
     Sizing,
@@ -21,6 +25,7 @@ from memlab.sizing import (
     prepare_sizing,
 )
 from memlab.sizing.backtest import backtest_table
+from memlab.sources.index_orders import TODAY
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,8 @@ class Findings:
     sizing : Sizing
     advice : Advice
     summary : StoreSummary
+    cut : CutLosses or None
+        What the cut of an index loses, where the store has one.
     """
 
     store: str
@@ -76,6 +83,7 @@ class Findings:
     sizing: Sizing
     advice: Advice
     summary: StoreSummary
+    cut: CutLosses | None = None
 
     @cached_property
     def present(self) -> pd.DataFrame:
@@ -93,7 +101,11 @@ class Findings:
     @cached_property
     def effect(self) -> CapEffect | None:
         """What the cap would do today; None where there is none to look at."""
-        return None if self.cap is None else cap_effect(self.present, self.cap)
+        if self.cap is None:
+            return None
+        effect = cap_effect(self.present, self.cap)
+        left = arrays_of(self._left)
+        return replace(effect, after=boot_of(left, np.ones(len(self._left), dtype=bool)))
 
     @cached_property
     def context(self) -> pd.DataFrame:
@@ -103,8 +115,18 @@ class Findings:
     @cached_property
     def context_after(self) -> pd.DataFrame:
         """The same under the cap, where there is one."""
+        return boot_context(self._left)
+
+    @cached_property
+    def _left(self) -> pd.DataFrame:
+        """What is left under the cap; lines of a cut index that come up are loaded."""
         left = self.present if self.cap is None else survivors(self.present, self.cap)
-        return boot_context(left)
+        if self.cut is None or LOADED_AT_START not in left:
+            return left
+        loaded = (left[ACTIVE] & left[LOADED_AT_START]).to_numpy(copy=True)
+        waiting = np.flatnonzero(left[ACTIVE].to_numpy() & ~loaded)
+        loaded[waiting[: max(self.cut.files[TODAY] - int(loaded.sum()), 0)]] = True
+        return left.assign(**{LOADED_AT_START: loaded})
 
     @cached_property
     def growth(self) -> pd.DataFrame:

@@ -10,9 +10,11 @@ from matplotlib.axes import Axes
 
 from memlab import charts
 from memlab.compaction.preview import CapEffect
+from memlab.evidence.cut import CutLosses
 from memlab.evidence.reads import describe_log
 from memlab.evidence.wording import counted_in_words, not_counted_in_words
 from memlab.report.findings import Findings
+from memlab.sources.index_orders import TODAY
 from memlab.text import Table
 
 AROUND = (0, 10, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 50_000)
@@ -42,6 +44,8 @@ class Section:
 def sections_of(findings: Findings) -> Iterator[Section]:
     """Yield the sections in reading order."""
     yield _loaded(findings)
+    if findings.cut is not None:
+        yield _cut(findings, findings.cut)
     yield _grown(findings)
     if findings.effect is not None:
         yield _effect(findings, findings.effect)
@@ -90,6 +94,29 @@ def _floor(findings: Findings) -> Iterator[Table]:
         )
         header = ("memory", "kind", "tokens", "title")
         yield Table("The costliest load-bearing memories", header, costliest, after)
+
+
+def _cut(findings: Findings, cut: CutLosses) -> Section:
+    today = f"The lines of {cut.below:,} of the {cut.named:,} files that the index names are cut: "
+    words = [f"{today}they are not loaded at start." if cut.below else "Every line is loaded."]
+    if cut.reads:
+        words.append(
+            f"{cut.lost:,} of {cut.reads:,} reads were of a memory whose line was cut at that "
+            f"moment, {cut.unnamed:,} of a file that no line names."
+        )
+    else:
+        words.append(
+            "Which memories are read, transcripts say: memlab harvest with this folder writes a "
+            "log, and --log shows here what the cut loses."
+        )
+    if cut.below and findings.effect is not None:
+        left = cut.named - findings.effect.deleted.memories
+        fits = cut.files[TODAY]
+        words.append(
+            f"keep_recent = {findings.effect.keep_recent:,} leaves {left:,} of them; "
+            f"{'all fit' if left <= fits else f'{fits:,} fit'}."
+        )
+    return Section("cut", "What the cut of the index loses", words, [], [cut.table()])
 
 
 def _grown(findings: Findings) -> Section:

@@ -23,14 +23,17 @@ _CALL: Final = re.compile(rb'"name"\s*:\s*"(?:Write|Edit|MultiEdit|Read)"')
 
 
 def transcripts_of(folder: Path) -> list[Path]:
-    """Return the transcripts of the project whose memory a folder is, none where it is of none.
+    """Return the transcripts that may tell of a project's memory, none where it is of no project.
 
-    They lie beside it: ``<project>/<session>.jsonl``, those of subagents in folders below.
+    They lie in the folders of all projects: a session in a git worktree has the memory of the main
+    checkout and a project folder of its own. ``<project>/<session>.jsonl``, those of subagents in
+    folders below; links are not followed.
     """
     if not is_of_project(folder):
         return []
-    project = folder.parent
-    found = [*project.glob("*.jsonl"), *project.glob("*/subagents/**/agent-*.jsonl")]
+    found: list[Path] = []
+    for project in _folders_in(folder.parent.parent):
+        found += [*project.glob("*.jsonl"), *project.glob("*/subagents/**/agent-*.jsonl")]
     return sorted(path for path in found if _is_ordinary(path))
 
 
@@ -72,12 +75,12 @@ def _calls(path: Path, folder: Path) -> Iterator[tuple[str, datetime]]:
     """Yield the files that calls in a transcript were about, unless the call failed."""
     calls: dict[str, tuple[str, datetime]] = {}
     failed: set[str] = set()
-    mark = folder.name.encode()
+    mark = (folder.parent if is_of_project(folder) else folder).name.encode()
     with path.open("rb") as lines:
         for line in _lines(lines):
             if mark in line and _CALL.search(line):
                 calls |= _calls_of(_parsed(line), folder)
-            elif _FAILED.search(line):
+            elif calls and _FAILED.search(line):
                 failed |= set(_failed(_parsed(line)))
     yield from (call for number, call in calls.items() if number not in failed)
 
@@ -135,6 +138,12 @@ def _name_in(path: str, folder: Path) -> str | None:
     parts = PurePosixPath(path.replace("\\", "/")).parts
     around = folder.parts[-3:] if is_of_project(folder) else folder.parts
     return parts[-1] if parts[-1 - len(around) : -1] == around else None
+
+
+def _folders_in(projects: Path) -> list[Path]:
+    with suppress(OSError):
+        return [each for each in projects.iterdir() if each.is_dir() and not each.is_symlink()]
+    return []
 
 
 def _is_ordinary(path: Path) -> bool:

@@ -256,6 +256,22 @@ def test_subagents_tell_of_files_too_and_so_do_other_paths_to_the_project(folder
     assert memlab.load(folder)["created_at"].tolist() == [at(4)]
 
 
+def test_transcripts_of_a_worktree_tell_of_the_memory_of_the_main_checkout(folder: Path) -> None:
+    for name in ("a", "b", "c"):
+        write_memory(folder, f"{name}.md", memory(name), at(500))
+    write_index(folder, [f"- [{name}]({name}.md)" for name in ("a", "b", "c")])
+    worktree = folder.parent.with_name(f"{folder.parent.name}--worktrees-fix")
+    write_transcript(worktree, "s1", call("Write", folder / "a.md", at(1), "s1", 1))
+    agents = worktree / "s1" / "subagents"
+    write_transcript(agents, "agent-1", call("Write", folder / "b.md", at(2), "s1", 2))
+    namesake = folder.parent.with_name("-home-u-other")
+    write_transcript(namesake, "s2", call("Write", namesake / "memory" / "c.md", at(3), "s2", 3))
+    (folder.parent.parent / "linked").symlink_to(namesake)
+    frame = memlab.load(folder).set_index("memory_id")
+    assert frame["created_at"].tolist() == [at(1), at(2), at(500)]
+    assert dict(ClaudeCode(folder).about().dated) == {"transcripts": 2, "file time": 1}
+
+
 def test_a_folder_of_no_project_goes_by_front_matter_and_file_times(tmp_path: Path) -> None:
     folder = tmp_path / "docs" / "memory"
     write_memory(folder, "a.md", memory("a"), at(3))

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import shutil
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
@@ -26,6 +27,7 @@ from memlab.doctor import Status, diagnose
 from memlab.errors import MemlabError, StoreError
 from memlab.evidence.cut import cut_losses
 from memlab.evidence.references import count_references
+from memlab.report.bundled import example_of_claude
 from memlab.sizing import prepare_sizing
 from memlab.sizing.backtest import backtest_table
 
@@ -192,3 +194,23 @@ def test_a_read_is_judged_by_the_lines_that_there_were_at_its_moment(tmp_path: P
     assert losses.loaded["oldest first"] == losses.loaded["as it stands"] == 199 + 3
     assert losses.loaded["newest first"] == 299 + 1
     assert losses.loaded["most read first"] == 199 + 2 + 1
+
+
+def test_the_report_says_what_the_cut_loses_and_what_a_cap_brings_back(tmp_path: Path) -> None:
+    projects = shutil.copytree(example_of_claude()["projects"], tmp_path / "projects")
+    folder, page = next(projects.glob("*/memory")), tmp_path / "report.html"
+    log = str(memlab.harvest_reads(folder, tmp_path / "reads.jsonl").log)
+    words = ["report", str(folder), "-o", str(page), "--cap", "146"]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    assert "Which memories are read, transcripts say: memlab harvest" in page.read_text()
+    assert CliRunner().invoke(main, [*words, "--log", log]).exit_code == 0
+    losses = cut_losses(folder, memlab.read_access_log(log))
+    text = page.read_text()
+    assert f"{losses.lost} of {losses.reads} reads were of a memory whose line was cut" in text
+    assert "The lines of 79 of the 275 files that the index names are cut" in text
+    assert "keep_recent = 146 leaves 176 of them; all fit." in text
+    memlab.apply(memlab.plan(folder, memlab.KeepRecent(146), now=at(5_000)))
+    boot = memlab.summarize(memlab.load(folder), now=at(5_000)).boot
+    assert boot.memories == 176
+    assert "196 → 176 memories" in text
+    assert f"4,877 → {boot.tokens:,}" in text
