@@ -37,7 +37,7 @@ _DORMANT: Final = timedelta(days=3 * 365)
 """After so long without a write it is likelier that the clock is wrong."""
 
 
-class Outcome(StrEnum):
+class StepOutcome(StrEnum):
     """How a step ended."""
 
     DONE = "done"
@@ -54,7 +54,7 @@ class Step(NamedTuple):
     """One thing that maintenance does, how it ended, and what there is to say of it."""
 
     name: str
-    outcome: Outcome
+    outcome: StepOutcome
     words: str
 
 
@@ -94,12 +94,12 @@ class Maintenance(Shown):
     @property
     def failed(self) -> bool:
         """Whether a step failed."""
-        return any(step.outcome is Outcome.FAILED for step in self.steps)
+        return any(step.outcome is StepOutcome.FAILED for step in self.steps)
 
     @property
     def has_work(self) -> bool:
         """Whether there is something left to do."""
-        return any(step.outcome is Outcome.WOULD for step in self.steps)
+        return any(step.outcome is StepOutcome.WOULD for step in self.steps)
 
     def to_dict(self) -> dict[str, Any]:
         """Return all that is said of it as JSON values."""
@@ -223,7 +223,7 @@ class _Work:
                 try:
                     outcome, words = step()
                 except MemlabError as error:
-                    self._steps.append(Step(name, Outcome.FAILED, str(error)))
+                    self._steps.append(Step(name, StepOutcome.FAILED, str(error)))
                     break
                 self._steps.append(Step(name, outcome, words))
         steps = tuple(self._steps)
@@ -232,68 +232,68 @@ class _Work:
     def _healthy(self, diagnosis: Diagnosis) -> bool:
         """Note how the store is; whether anything may be done to it."""
         if doubt := _clock_doubt(self._source, self._now):
-            self._steps.append(Step("clock", Outcome.FAILED, doubt))
+            self._steps.append(Step("clock", StepOutcome.FAILED, doubt))
             return False
         worst = [check for check in diagnosis.checks if check.status is diagnosis.status]
         said = "; ".join(f"{check.name}: {check.summary}" for check in worst)
         if diagnosis.status is Status.FAIL:
             words = f"{said}; nothing was changed: memlab doctor says what to do"
-            self._steps.append(Step("doctor", Outcome.FAILED, words))
+            self._steps.append(Step("doctor", StepOutcome.FAILED, words))
             return False
         words = "all is well" if diagnosis.status is Status.OK else f"warns of {said}"
-        self._steps.append(Step("doctor", Outcome.DONE, words))
+        self._steps.append(Step("doctor", StepOutcome.DONE, words))
         return True
 
-    def _compact(self) -> tuple[Outcome, str]:
+    def _compact(self) -> tuple[StepOutcome, str]:
         if self._policy is None:
-            return Outcome.OFF, "no policy is remembered"
+            return StepOutcome.OFF, "no policy is remembered"
         for attempt in range(1, PLANNED_AT_MOST + 1):
             made = plan(self._source, self._policy, now=self._now)
             self._found["plan"] = made
             if not made.memories:
-                return Outcome.NOTHING, "under the remembered policy every memory stays"
+                return StepOutcome.NOTHING, "under the remembered policy every memory stays"
             size = f"{counted(made.deletes.memories)}, {made.deletes.tokens:,} tokens"
             if not self._do_it:
-                return Outcome.WOULD, f"delete {size}; they are archived first"
+                return StepOutcome.WOULD, f"delete {size}; they are archived first"
             try:
                 self._found["receipt"] = apply(made, store=self._source, now=self._now)
             except StalePlanError:
                 if attempt == PLANNED_AT_MOST:
                     raise
             else:
-                return Outcome.DONE, f"deleted and archived {size}"
+                return StepOutcome.DONE, f"deleted and archived {size}"
         raise AssertionError("the last attempt returns or raises")
 
-    def _drop(self) -> tuple[Outcome, str]:
+    def _drop(self) -> tuple[StepOutcome, str]:
         age = self._settings.archive_for
         if age is None:
-            return Outcome.OFF, "the archive keeps what was deleted for ever"
+            return StepOutcome.OFF, "the archive keeps what was deleted for ever"
         if not is_begun(archive_at(self._source)):
-            return Outcome.NOTHING, "there is no archive"
+            return StepOutcome.NOTHING, "there is no archive"
         act = drop_archived if self._do_it else what_drops
         found = act(self._source, before=self._now - age)
         self._found["drop"] = found
         doubts = "".join(f"; passed over: {doubt}" for doubt in found.passed_over)
         kept = f"what the archive has kept longer than {age_text(age)}"
         if not found.entries:
-            return Outcome.NOTHING, f"{kept}: none{doubts}"
+            return StepOutcome.NOTHING, f"{kept}: none{doubts}"
         words = f"{kept}: {counted(found.memories)}, {found.never_restored:,} never restored"
-        return (Outcome.DONE if self._do_it else Outcome.WOULD), f"{words}{doubts}"
+        return (StepOutcome.DONE if self._do_it else StepOutcome.WOULD), f"{words}{doubts}"
 
-    def _vacuum(self) -> tuple[Outcome, str]:
+    def _vacuum(self) -> tuple[StepOutcome, str]:
         share = self._settings.vacuum_free
         if share is None:
-            return Outcome.OFF, "no share is remembered at which the file is rewritten"
+            return StepOutcome.OFF, "no share is remembered at which the file is rewritten"
         if self._source.scheme != "file":
-            return Outcome.NOTHING, "there is no file of memlab's to rewrite"
+            return StepOutcome.NOTHING, "there is no file of memlab's to rewrite"
         found = space(self._source.name)
         free = f"{in_bytes(found.free)} of {in_bytes(found.file)} are free"
         if not found.free or found.free < share * found.file:
             after = "" if self._do_it else " before compacting"
-            return Outcome.NOTHING, f"{free}{after}, less than {share:.0%}"
+            return StepOutcome.NOTHING, f"{free}{after}, less than {share:.0%}"
         if not self._do_it:
             checked_for_vacuum(self._source.name)
-            return Outcome.WOULD, f"rewrite the file: {free}"
+            return StepOutcome.WOULD, f"rewrite the file: {free}"
         done = vacuum(self._source.name)
         self._found["vacuumed"] = done
-        return Outcome.DONE, f"{in_bytes(done.freed)} given back to the disk"
+        return StepOutcome.DONE, f"{in_bytes(done.freed)} given back to the disk"

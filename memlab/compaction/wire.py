@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
 from json.encoder import encode_basestring_ascii as in_quotes
+from operator import itemgetter
 from typing import Any, Final, TypeVar, get_args
 
 from memlab.arguments import expect
@@ -66,17 +67,17 @@ def rows_as_json(rows: Sequence[tuple[Any, ...]], *, sort_keys: bool = False) ->
     if not rows:
         return []
     names: tuple[str, ...] = rows[0]._fields  # type: ignore[attr-defined]
-    if not sort_keys:
-        form = "{" + ", ".join(f'"{name}": %s' for name in names) + "}"
-        return [form % tuple([_plain(value) for value in row]) for row in rows]
-    order = sorted(range(len(names)), key=names.__getitem__)
-    form = "{" + ",".join(f'"{names[place]}":%s' for place in order) + "}"
-    return [form % tuple([_plain(row[place]) for place in order]) for row in rows]
+    order = sorted(names) if sort_keys else names
+    colon, comma = (":", ",") if sort_keys else (": ", ", ")
+    form = "{" + comma.join(f'"{name}"{colon}%s' for name in order) + "}"
+    in_order = itemgetter(*map(names.index, order))
+    return [
+        form % tuple([in_quotes(v) if type(v) is str else _plain(v) for v in in_order(row)])
+        for row in rows
+    ]
 
 
 def _plain(value: Any) -> str:
-    if type(value) is str:
-        return in_quotes(value)
     return repr(value) if type(value) is int else json.dumps(value)
 
 

@@ -12,7 +12,7 @@ from memlab.evidence.past import load_past
 from memlab.evidence.reads import remembered_reads
 from memlab.evidence.references import find_references
 from memlab.fleet.cohort import Cohort, cohort_of
-from memlab.fleet.names import Sources, members_of
+from memlab.fleet.names import Member, Sources, members_of
 from memlab.fleet.parts import Parts
 from memlab.fleet.running import Progress, Runner, outcomes_of
 from memlab.sizing import Advice, advise, prepare_sizing
@@ -99,6 +99,9 @@ class Capping:
         The prior; that of public projects where there is none.
     fleet : float
         How much of the prior is owed to the fleet.
+
+    A store that the fleet's law was fitted on is given a prior of its own, and the fleet's share of
+    that.
     """
 
     target: float | None = None
@@ -106,8 +109,9 @@ class Capping:
     law: Law | None = None
     fleet: float = 0.0
 
-    def __call__(self, where: str, given: Any = None) -> SizedStore:  # noqa: ARG002 - needs none
+    def __call__(self, where: str, given: Any = None) -> SizedStore:
         """Return the recommendation for one store."""
+        law, fleet = (self.law, self.fleet) if given is None else given
         source = open_source(where)
         settings = settings_of(source)
         log = remembered_reads(settings)
@@ -115,12 +119,12 @@ class Capping:
         now = None if log is None else now_utc()
         references = find_references(frame, log, now=now)
         confidence = settings.confidence or DEFAULT_CONFIDENCE
-        sizing = prepare_sizing(frame, references, confidence=confidence, law=self.law)
+        sizing = prepare_sizing(frame, references, confidence=confidence, law=law)
         target = self.target or settings.target or 0.9
         budget = settings.token_budget if self.token_budget is None else self.token_budget
         present = sizing.present
         now_tokens = present.floor.tokens + int(present.tokens_newest[-1])
-        return sized(advise(sizing, target=target, token_budget=budget), now_tokens, self.fleet)
+        return sized(advise(sizing, target=target, token_budget=budget), now_tokens, fleet)
 
 
 def sized(advice: Advice, boot_now: int, fleet: float) -> SizedStore:
@@ -179,7 +183,8 @@ def size(  # noqa: PLR0913 - what is asked, by what, and who does it
     token_budget : int, optional
         Tokens that the boot context may take; by default what a store's settings say.
     cohort : Cohort, optional
-        What the stores share; found by :func:`memlab.fleet.cohort_of` when not given.
+        What the stores share; found by :func:`memlab.fleet.cohort_of` when not given. A store that
+        was counted in it is sized by what the others share.
 
     Returns
     -------
@@ -202,10 +207,16 @@ def size(  # noqa: PLR0913 - what is asked, by what, and who does it
     members = members_of(sources)
     if cohort is None:
         cohort = cohort_of(members, runner=runner)
-    work = Capping(target, token_budget, cohort.law, cohort.weight_at(target or 0.9))
+    share = target or 0.9
+    work = Capping(target, token_budget, cohort.law, cohort.weight_at(share))
     parts = None
     if out is not None:
         asked = {"asked": "size", "target": target, "token_budget": token_budget}
         parts = Parts(Path(out), SizedStore, SIZE_DTYPES, question=asked)
-    found = outcomes_of(work, members, runner=runner, progress=progress, parts=parts)
+
+    def prior(member: Member) -> tuple[Law, float] | None:
+        others = cohort.without(member.name)
+        return None if others is cohort else (others.law, others.weight_at(share))
+
+    found = outcomes_of(work, members, runner=runner, progress=progress, parts=parts, given=prior)
     return table_of(found, SIZE_DTYPES)

@@ -10,11 +10,12 @@ with the fleet's mean drawn around that of public projects with their standard d
 ``within ** 2 + noise / references``. The spread is estimated by moments (DerSimonian and Laird
 1986) and drawn towards the public one as if that had been seen in as many stores as there were
 projects; the mean is the posterior mean. With few stores that is nearly the public law, with many
-it is the fleet's own.
+it is the fleet's own. What a store says itself is weighed when it is sized, so the prior of each is
+fitted on the others.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
@@ -71,6 +72,21 @@ class Gathering:
         )
 
 
+class Told(NamedTuple):
+    """What one store's references say: the reach that serves each of the law's shares.
+
+    Attributes
+    ----------
+    reach : array of float64
+        For each share.
+    references : int
+        How many that rests on.
+    """
+
+    reach: Floats
+    references: int
+
+
 @dataclass(frozen=True)
 class Cohort:
     """What the stores of a fleet share.
@@ -85,16 +101,29 @@ class Cohort:
         How many those had together.
     weights : tuple of float
         For each of the law's shares, how much of it is the fleet's: 0 to 1.
+    told : mapping of str to Told
+        What each store said that was counted.
+    public : Law
+        That of other projects alone.
     """
 
     law: Law
     stores: int
     references: int
     weights: tuple[float, ...]
+    told: Mapping[str, Told] = field(default_factory=dict, repr=False, compare=False)
+    public: Law = field(default_factory=fitted_law, repr=False)
 
     def weight_at(self, share: float) -> float:
         """Return how much of what is known of a share is the fleet's, not other projects'."""
         return float(np.interp(share, self.law.shares, self.weights)) if self.stores else 0.0
+
+    def without(self, store: str) -> "Cohort":
+        """Return what the others share: the prior of a store that was counted itself."""
+        if store not in self.told:
+            return self
+        others = {name: told for name, told in self.told.items() if name != store}
+        return _fitted(others, self.public)
 
 
 def cohort_of(
@@ -115,26 +144,33 @@ def cohort_of(
     """
     members = Members(tuple(_sample(members_of(sources).stores)))
     found = outcomes_of(Gathering(), members, runner=runner, progress=progress)
-    return fit_cohort([each.value for each in found if each.value is not None])
+    return fit_cohort({each.name: each.value for each in found if each.value is not None})
 
 
-def fit_cohort(evidence: Sequence[Evidence], law: Law | None = None) -> Cohort:
+def fit_cohort(evidence: Mapping[str, Evidence], law: Law | None = None) -> Cohort:
     """Fit what stores share, by what each of them says.
 
     Parameters
     ----------
-    evidence : sequence of Evidence
-        One for each store.
+    evidence : mapping of str to Evidence
+        By store.
     law : Law, optional
         Of public projects.
     """
     law = fitted_law() if law is None else law
-    telling = [each for each in evidence if each.sittings >= FEWEST]
-    if len(telling) < STORES:
-        return Cohort(law, 0, 0, tuple(0.0 for _ in law.shares))
     shares = np.array(law.shares)
-    reach = np.array([_quantiles(each, shares) for each in telling])
-    count = np.array([each.sittings for each in telling], dtype=np.float64)
+    telling = {name: each for name, each in evidence.items() if each.sittings >= FEWEST}
+    return _fitted(
+        {name: Told(_quantiles(each, shares), each.sittings) for name, each in telling.items()}, law
+    )
+
+
+def _fitted(told: Mapping[str, Told], law: Law) -> Cohort:
+    if len(told) < STORES:
+        return Cohort(law, 0, 0, tuple(0.0 for _ in law.shares), told, law)
+    shares = np.array(law.shares)
+    reach = np.array([each.reach for each in told.values()])
+    count = np.array([each.references for each in told.values()], dtype=np.float64)
     mean, between, weight = _posterior(reach, count, law)
     before = np.array(law.between)
     middle = int(np.searchsorted(shares, 0.9))
@@ -145,7 +181,7 @@ def fit_cohort(evidence: Sequence[Evidence], law: Law | None = None) -> Cohort:
         between=tuple(between.tolist()),
         worth=worth,
     )
-    return Cohort(shared, len(telling), int(count.sum()), tuple(weight.tolist()))
+    return Cohort(shared, len(told), int(count.sum()), tuple(weight.tolist()), told, law)
 
 
 def _posterior(reach: Floats, count: Floats, law: Law) -> tuple[Floats, Floats, Floats]:

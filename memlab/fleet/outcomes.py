@@ -27,7 +27,8 @@ class Outcome(Generic[Value]):
     kind : str
         The name of the error's class, such as ``StalePlanError``; empty where nothing is wrong.
     state : str
-        What the store's files were like just before it was read; empty where that is not known.
+        What the store's files were like just before it was read, or just after it was changed;
+        empty where that is not known.
     """
 
     name: str
@@ -38,7 +39,10 @@ class Outcome(Generic[Value]):
 
 
 class Work(Protocol):
-    """What is done to each store: a frozen dataclass at the top of a module, so that it pickles."""
+    """What is done to each store: a frozen dataclass at the top of a module, so that it pickles.
+
+    Where it has an attribute ``changes`` that is true, a store is another one afterwards.
+    """
 
     def __call__(self, where: str, given: Any) -> Any:
         """Return what a store has to say.
@@ -59,7 +63,10 @@ def outcome_of(work: Work, member: Member, given: Any = None) -> Outcome[Any]:
         return Outcome(member.name, error=member.problem, kind="StoreError")
     state = member.state()
     try:
-        return Outcome(member.name, work(member.where, given), state=state)
+        value = work(member.where, given)
+        if getattr(work, "changes", False):
+            state = member.state()
+        return Outcome(member.name, value, state=state)
     except MemlabError as error:
         return Outcome(member.name, error=str(error), kind=type(error).__name__, state=state)
     except MemoryError:

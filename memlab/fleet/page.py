@@ -22,6 +22,9 @@ from memlab.fleet.surveying import survey
 from memlab.frame.labelling import read_memories
 from memlab.text import for_terminal
 
+KEPT_APART: Final = ("survey", "size")
+"""Folders of the passes whose results are kept."""
+
 LISTED: Final = 1_000
 """Stores that have a line of their own on the page: those that load most."""
 SHOWN: Final = 10
@@ -94,8 +97,9 @@ def examine_fleet(
     token_budget: int | None = None,
     runner: Runner | None = None,
     telling: Telling = lambda _: None,
+    out: str | PathLike[str] | None = None,
 ) -> FleetFindings:
-    """Look at every store for a report: three passes that read only.
+    """Look at every store for a report: several passes that read only.
 
     Parameters
     ----------
@@ -105,10 +109,16 @@ def examine_fleet(
         As for :func:`memlab.fleet.size`.
     telling : callable
         Returns who is told how far each pass is.
+    out : str or Path, optional
+        A folder in which the results of the two long passes are kept as they come, in ``survey``
+        and ``size`` below it; see :func:`memlab.fleet.survey`.
     """
+    kept = {name: None if out is None else Path(out) / name for name in KEPT_APART}
     moment = moment_or_now(now, call="memlab.fleet.examine_fleet")
     members = members_of(sources)
-    stores = survey(members, now=moment, runner=runner, progress=telling("survey"))
+    stores = survey(
+        members, now=moment, runner=runner, progress=telling("survey"), out=kept["survey"]
+    )
     cohort = cohort_of(members, runner=runner, progress=telling("references"))
     sizes = size(
         members,
@@ -116,6 +126,7 @@ def examine_fleet(
         cohort=cohort,
         runner=runner,
         progress=telling("size"),
+        out=kept["size"],
     )
     weeks = _weeks(members, runner, telling("growth"))
     return FleetFindings(moment, stores, sizes, weeks, cohort, members.repeated)

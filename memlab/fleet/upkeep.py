@@ -2,18 +2,21 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from memlab.clock import moment_or_now
 from memlab.fleet.names import Sources
 from memlab.fleet.running import Progress, Runner, outcomes_of
-from memlab.maintenance import Maintenance
-from memlab.maintenance import Outcome as Step
+from memlab.maintenance import Maintenance, StepOutcome
 from memlab.maintenance import maintain as maintain_one
 from memlab.maintenance import plan_maintenance as plan_one
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from memlab.fleet.parts import Parts
 
 MAINTAIN_DTYPES: Final = {
     "status": "str",
@@ -65,6 +68,11 @@ class Maintaining:
     now: datetime
     do_it: bool
 
+    @property
+    def changes(self) -> bool:
+        """Whether a store is another one afterwards."""
+        return self.do_it
+
     def __call__(self, where: str, given: Any = None) -> MaintainedStore:  # noqa: ARG002 - needs none
         """Return what became of one store."""
         return _row((maintain_one if self.do_it else plan_one)(where, now=self.now))
@@ -76,6 +84,7 @@ def maintain(
     now: datetime | None = None,
     runner: Runner | None = None,
     progress: Progress | None = None,
+    out: str | PathLike[str] | None = None,
 ) -> "pd.DataFrame":
     """Do what every store needs, by what its ``memlab.toml`` remembers; see `memlab.maintenance`.
 
@@ -83,6 +92,9 @@ def maintain(
     ----------
     sources, now, runner, progress
         As for :func:`memlab.fleet.survey`.
+    out : str or Path, optional
+        A folder in which results are kept as they come: the same call again goes on where it was.
+        Once every store was looked after, it begins anew.
 
     Returns
     -------
@@ -90,7 +102,8 @@ def maintain(
         A row for each store: ``store``, the fields of :class:`MaintainedStore`, and ``error``,
         missing where there is none. Of a store of which nothing is remembered that is the error.
     """
-    return _maintained(sources, now, runner, progress, do_it=True)
+    work = Maintaining(moment_or_now(now, call="memlab.fleet.maintain"), do_it=True)
+    return _maintained(work, sources, runner, progress, out)
 
 
 def plan_maintenance(
@@ -99,38 +112,51 @@ def plan_maintenance(
     now: datetime | None = None,
     runner: Runner | None = None,
     progress: Progress | None = None,
+    out: str | PathLike[str] | None = None,
 ) -> "pd.DataFrame":
     """Say what :func:`maintain` would do. Reads only.
 
     Parameters
     ----------
-    sources, now, runner, progress
+    sources, now, runner, progress, out
         As for :func:`maintain`, which says what is returned.
     """
-    return _maintained(sources, now, runner, progress, do_it=False)
+    work = Maintaining(moment_or_now(now, call="memlab.fleet.plan_maintenance"), do_it=False)
+    return _maintained(work, sources, runner, progress, out)
 
 
 def _maintained(
+    work: Maintaining,
     sources: Sources,
-    now: datetime | None,
     runner: Runner | None,
     progress: Progress | None,
-    *,
-    do_it: bool,
+    out: str | PathLike[str] | None,
 ) -> "pd.DataFrame":
     from memlab.fleet.tables import table_of
 
-    work = Maintaining(moment_or_now(now, call="memlab.fleet.maintain"), do_it)
-    found = outcomes_of(work, sources, runner=runner, progress=progress)
+    parts = None if out is None else _parts(Path(out), do_it=work.do_it)
+    found = outcomes_of(work, sources, runner=runner, progress=progress, parts=parts)
     return table_of(found, MAINTAIN_DTYPES)
+
+
+def _parts(folder: Path, *, do_it: bool) -> "Parts":
+    """Return the results of a run that was stopped; those of one that finished say nothing now."""
+    from memlab.fleet.parts import Parts
+
+    question = {"asked": "maintain", "applied": do_it}
+    parts = Parts(folder, MaintainedStore, MAINTAIN_DTYPES, question=question)
+    if parts.fresh:
+        parts.keep_only(set(), {})
+    return parts
 
 
 def _row(found: Maintenance) -> MaintainedStore:
     said = {step.name: step.words for step in found.steps}
     outcomes = {step.outcome for step in found.steps if step.name != "doctor"}
-    status = Step.FAILED if found.failed else Step.NOTHING
+    status = StepOutcome.FAILED if found.failed else StepOutcome.NOTHING
     if not found.failed:
-        status = next((each for each in (Step.WOULD, Step.DONE) if each in outcomes), status)
+        ends = (StepOutcome.WOULD, StepOutcome.DONE)
+        status = next((each for each in ends if each in outcomes), status)
     receipt, made = found.receipt, found.plan
     deleted = (
         receipt.deleted if receipt else len(made.memories) if made and not found.applied else 0

@@ -110,8 +110,9 @@ def with_place(record: bytes, place: Any) -> bytes:
 
 def without_place(record: bytes) -> bytes:
     """Return what a record says of the memory alone."""
-    own, mark, _ = record.rpartition(PLACE)
-    return own + b"}" if mark else record
+    if PLACE not in record:
+        return record
+    return record.rpartition(PLACE)[0] + b"}"
 
 
 def records_at(

@@ -5,6 +5,7 @@ import io
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 from stores import episodes, row, run_sql, write_rows
@@ -174,7 +175,12 @@ def test_a_fleet_is_maintained_from_the_shell(agents: Path) -> None:
 
 
 def test_a_report_is_one_page(agents: Path) -> None:
-    done = run("fleet", "report", f"{agents}/*/memory.db", "-o", agents / "fleet.html")
+    kept = agents / "kept"
+    asked = ("fleet", "report", f"{agents}/*/memory.db", "-o", agents / "fleet.html")
+    done = run(*asked, "--out", kept)
     assert done.exit_code == 0
     assert "3 stores" in done.output
     assert "<h1>3 stores</h1>" in (agents / "fleet.html").read_text()
+    for each in ("survey", "size"):
+        assert len(pd.read_parquet(kept / each)) == 3
+    assert run(*asked, "--out", kept, "--fresh").exit_code == 0

@@ -22,22 +22,21 @@ AT = int(np.searchsorted(LAW.shares, 0.9))
 
 def simulated(
     stores: int, *, away: float = 0.0, spread: float = 0.04, references: int = 60, seed: int = 0
-) -> list[Evidence]:
+) -> dict[str, Evidence]:
     """Stores whose references reach as the law says, `away` further, and differ by `spread`."""
     rng = np.random.default_rng(seed)
-    found = []
-    for _ in range(stores):
+    found = {}
+    for number in range(stores):
         moved = away + spread * rng.standard_normal()
         reach = LAW.reach_at(rng.random(references)) + moved
         reach = np.sort(np.clip(reach, 0.01, 1)).astype("<f4")
-        found.append(
-            Evidence(references, reach.tobytes(), np.full(references, 900, "<f4").tobytes())
-        )
+        written = np.full(references, 900, "<f4")
+        found[f"store-{number}"] = Evidence(references, reach.tobytes(), written.tobytes())
     return found
 
 
 def test_without_stores_that_have_references_the_public_law_stands() -> None:
-    few = [Evidence(3, b"", b"")] * 50 + simulated(2)
+    few = {f"silent-{n}": Evidence(3, b"", b"") for n in range(50)} | simulated(2)
     found = fit_cohort(few)
     assert (found.law, found.stores, found.weight_at(0.9)) == (LAW, 0, 0.0)
 
@@ -78,6 +77,17 @@ def test_what_is_fitted_is_a_law(stores: int, seed: int, references: int) -> Non
     assert law.worth > 0
 
 
+@given(stores=st.integers(1, 9), seed=st.integers(0, 99))
+@settings(max_examples=20)
+def test_without_a_store_a_cohort_is_that_of_the_others(stores: int, seed: int) -> None:
+    told = simulated(stores, seed=seed, away=0.1)
+    whole = fit_cohort(told)
+    for name in told:
+        others = fit_cohort({n: each for n, each in told.items() if n != name})
+        assert whole.without(name) == others
+    assert whole.without("another") is whole
+
+
 def test_the_sample_is_the_same_every_time_whatever_the_order() -> None:
     members = [Member(f"/srv/{n}", f"/srv/{n}") for n in range(3 * SAMPLE)]
     first = _sample(members)
@@ -110,6 +120,19 @@ def test_a_store_without_references_is_sized_by_its_fleet(tmp_path: Path) -> Non
     assert line["own"] == 0
     assert line["fleet"] + line["elsewhere"] == pytest.approx(1)
     assert line["fleet"] > 0.5
+
+
+def test_the_prior_of_a_store_rests_on_the_others_alone(tmp_path: Path) -> None:
+    names = [follower(tmp_path / f"{n}.db", 200, 2 + n) for n in range(4)]
+    found = size(names, runner=Serial()).set_index("store")
+    for name in names:
+        others = cohort_of([other for other in names if other != name])
+        (expected,) = size(name, cohort=others).to_dict("records")
+        assert found.loc[str(name), "keep_recent"] == expected["keep_recent"]
+        assert found.loc[str(name), "fleet"] == pytest.approx(expected["fleet"])
+    three = size(names[:3], runner=Serial())
+    assert three["fleet"].tolist() == [0, 0, 0]  # two others are no fleet
+    assert cohort_of(names[:3]).stores == 3
 
 
 def test_sizing_says_of_a_store_what_its_own_advice_says(tmp_path: Path) -> None:

@@ -118,6 +118,28 @@ def test_each_store_is_maintained_by_what_it_remembers(tmp_path: Path) -> None:
     assert done["undo"][0].startswith("memlab restore ")
 
 
+def test_maintenance_that_was_stopped_goes_on_and_says_all_that_was_done(tmp_path: Path) -> None:
+    names = [agent_store(tmp_path / str(n) / "memory.db", 9) for n in range(4)]
+    for n in range(4):
+        toml = 'policy = { name = "recent", keep = 2 }\n'
+        (tmp_path / str(n) / "memlab.toml").write_text(toml)
+
+    def stop(done: int, total: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    kept = tmp_path / "kept"
+    with pytest.raises(KeyboardInterrupt):
+        maintain(names, now=NOW, runner=Serial(), progress=stop, out=kept)
+    assert [len(rows_of(name)) for name in names] == [3, 3, 10, 10]
+    done = maintain(names, now=NOW, runner=Serial(), out=kept)
+    assert done["status"].tolist() == ["done"] * 4
+    assert done["deleted"].tolist() == [7] * 4
+    assert done["undo"].str.startswith("memlab restore ").all()
+    again = maintain(names, now=NOW, out=kept)
+    assert again["status"].tolist() == ["nothing"] * 4
+
+
 def test_a_store_whose_health_fails_is_not_maintained(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "memory.db", [row("odd", "hearsay"), *episodes(9)])
     (tmp_path / "memlab.toml").write_text('policy = { name = "recent", keep = 2 }\n')

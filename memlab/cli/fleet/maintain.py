@@ -1,10 +1,19 @@
 """``memlab fleet maintain``: what every store needs from time to time, in one call for cron."""
 
+from pathlib import Path
 from typing import Any
 
 import click
 
-from memlab.cli.fleet.options import NAMES, bar, runner_of, runner_options, table_options
+from memlab.cli.fleet.options import (
+    NAMES,
+    bar,
+    begun,
+    out_options,
+    runner_of,
+    runner_options,
+    table_options,
+)
 from memlab.cli.fleet.output import Column, fleet_sheet, print_sheet, print_table
 from memlab.clock import now_utc
 
@@ -12,10 +21,18 @@ from memlab.clock import now_utc
 @click.command("maintain", short_help="Compact, drop and vacuum each store as it remembers.")
 @NAMES
 @click.option("--apply", "do_it", is_flag=True, help="Do it. Without it, only show.")
+@out_options
 @runner_options
 @table_options
 def maintain_fleet(
-    names: tuple[str, ...], do_it: bool, limit: int, as_json: bool, as_csv: bool, **who: Any
+    names: tuple[str, ...],
+    do_it: bool,
+    out: Path | None,
+    fresh: bool,
+    limit: int,
+    as_json: bool,
+    as_csv: bool,
+    **who: Any,
 ) -> None:
     """Look after each store by what memlab.toml beside it remembers: fit for cron.
 
@@ -23,10 +40,10 @@ def maintain_fleet(
     """
     from memlab.fleet import expand_names, maintain, plan_maintenance
 
-    members = expand_names(names)
+    members, folder = expand_names(names), begun(out, fresh=fresh)
     with runner_of(**who) as runner, bar("maintain") as progress:
         act = maintain if do_it else plan_maintenance
-        table = act(members, now=now_utc(), runner=runner, progress=progress)
+        table = act(members, now=now_utc(), runner=runner, progress=progress, out=folder)
     if not print_table(table, as_json=as_json, as_csv=as_csv):
         counts = table["status"].value_counts()
         told = ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "none"

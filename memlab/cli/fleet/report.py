@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from memlab.cli.fleet.options import NAMES, bar, runner_of, runner_options
+from memlab.cli.fleet.options import NAMES, bar, begun, out_options, runner_of, runner_options
 from memlab.cli.options import FILE
 from memlab.cli.output import print_lines
 from memlab.clock import now_utc
@@ -31,9 +31,15 @@ if TYPE_CHECKING:
     metavar="N",
     help="Tokens that the memories loaded at start may take, of each store.",
 )
+@out_options
 @runner_options
 def report_fleet(
-    names: tuple[str, ...], output: Path, token_budget: int | None, **who: Any
+    names: tuple[str, ...],
+    output: Path,
+    token_budget: int | None,
+    out: Path | None,
+    fresh: bool,
+    **who: Any,
 ) -> None:
     """Write one self-contained HTML page: what the stores load, where caps help, what to look at.
 
@@ -41,12 +47,15 @@ def report_fleet(
     """
     from memlab.extras import import_extra
     from memlab.fleet import examine_fleet, expand_names, write_fleet_report
+    from memlab.fleet.page import KEPT_APART
 
     if not output.parent.is_dir():
         raise click.UsageError(f"there is no folder {output.parent} to write {output.name} into")
     import_extra("jinja2", extra="report")
     import_extra("matplotlib", extra="report")
     members = expand_names(names)
+    for each in KEPT_APART:
+        begun(None if out is None else out / each, fresh=fresh)
     with runner_of(**who) as runner, ExitStack() as bars:
 
         def telling(what: str) -> "Progress":
@@ -54,7 +63,12 @@ def report_fleet(
             return bars.enter_context(bar(what))
 
         found = examine_fleet(
-            members, now=now_utc(), token_budget=token_budget, runner=runner, telling=telling
+            members,
+            now=now_utc(),
+            token_budget=token_budget,
+            runner=runner,
+            telling=telling,
+            out=out,
         )
     write_fleet_report(output, found)
     bad = int(found.stores["error"].notna().sum())
