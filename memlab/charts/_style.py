@@ -33,7 +33,7 @@ LARGE: Final = 12.0
 LONGEST_LABEL: Final = 22
 """Characters of a direct label before it goes on in another line."""
 
-Kind = Literal["line", "dashed", "dotted", "shade"]
+Kind = Literal["line", "dashed", "dotted", "shade", "o", "s", "D"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,9 +319,11 @@ def token_note(frame: pd.DataFrame) -> str:
 
 
 def _sample(name: str, colour: str, kind: Kind) -> Patch | Line2D:
-    """Return what stands in a key for a line or a shade."""
+    """Return what stands in a key for a line, a shade or a mark."""
     if kind == "shade":
         return Patch(facecolor=colour, alpha=0.3, linewidth=0, label=name)
+    if kind in {"o", "s", "D"}:
+        return Line2D([], [], color=colour, linestyle="none", marker=kind, label=name)
     lines: dict[str, Any] = {"dashed": "--", "dotted": ":"}
     return Line2D([], [], color=colour, linestyle=lines.get(kind, "-"), label=name)
 

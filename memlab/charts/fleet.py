@@ -1,6 +1,6 @@
 """Charts of many stores: what each loads, how all grew, where a cap helps."""
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,8 @@ from memlab.text import counted
 
 DRAWN: Final = 800
 """Stores that are drawn as dots; of more, this many are, evenly spread over the order."""
+Mark = Literal["o", "s", "D"]
+Mask = np.ndarray[Any, np.dtype[np.bool_]]
 NO_STORE: Final = "No store could be read"
 
 
@@ -50,18 +52,19 @@ def plot_fleet_tokens(stores: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     tokens = ordered["boot_tokens"].to_numpy(float)
     place = _some(len(ordered))
     drawn = ordered.iloc[place]
-    dots: dict[str, Any] = {"linestyle": "none", "markersize": 3.2, "markeredgewidth": 0}
+    dots = _dots(len(place))
     floors = np.maximum(drawn["floor_tokens"].to_numpy(float), 1.0)
     ax.plot(place + 1, floors, "s", color=paint.load_bearing, label="floor", **dots)
     ax.plot(place + 1, tokens[place], "o", color=paint.prunable, label="tokens at start", **dots)
     log_axis(ax.yaxis, "tokens")
     count_axis(ax.xaxis, "stores, largest first")
+    half = int(np.searchsorted(np.cumsum(tokens), tokens.sum() / 2)) + 1
     heading(
         ax,
         title,
         f"{counted(len(ordered), 'stores')}; half of all tokens are in the largest "
-        f"{int(np.searchsorted(np.cumsum(tokens), tokens.sum() / 2)) + 1:,}",
-        key=[("tokens at start", paint.prunable, "line"), ("floor", paint.load_bearing, "line")],
+        + (f"{half:,}" if half > 1 else "one"),
+        key=[("tokens at start", paint.prunable, "o"), ("floor", paint.load_bearing, "s")],
     )
     if len(place) < len(ordered):
         footnote(ax, f"{len(place):,} stores are drawn, evenly spread over the order.")
@@ -136,8 +139,8 @@ def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     below = floor > noise
     helps = ~below & (there["boot_after"] < there["boot_now"]).to_numpy(bool)
     place = _some(len(there))
-    dots: dict[str, Any] = {"linestyle": "none", "markersize": 4, "markeredgewidth": 0}
-    kinds = (
+    dots = _dots(len(place))
+    kinds: tuple[tuple[Mask, Mark, str, str], ...] = (
         (~below & ~helps, "D", paint.grey, "no cap below what is there"),
         (below, "s", paint.load_bearing, "the floor is the problem"),
         (helps, "o", paint.green, "a cap helps"),
@@ -155,12 +158,18 @@ def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         ax,
         title,
         f"A cap helps in {int(helps.sum()):,} of {counted(len(there), 'stores')}; in "
-        f"{int(below.sum()):,} the floor is more than half of what is loaded",
-        key=[(name, colour, "line") for _, _, colour, name in kinds[::-1]],
+        f"{int(below.sum()) or 'none'} the floor is more than half of what is loaded",
+        key=[(name, colour, mark) for _, mark, colour, name in kinds[::-1]],
     )
     if len(place) < len(there):
         footnote(ax, f"{len(place):,} stores are drawn, evenly spread over the order.")
     return ax
+
+
+def _dots(count: int) -> dict[str, Any]:
+    """Return how so many dots are drawn: smaller where there are more, seen through each other."""
+    size = float(np.clip(40 / np.sqrt(count), 3.2, 8))
+    return {"linestyle": "none", "markersize": size, "markeredgewidth": 0, "alpha": 0.75}
 
 
 def _some(count: int) -> "np.ndarray[Any, np.dtype[np.int64]]":

@@ -20,7 +20,7 @@ from memlab.fleet.names import Members, Sources, members_of
 from memlab.fleet.running import Progress, Runner, outcomes_of
 from memlab.fleet.surveying import survey
 from memlab.frame.labelling import read_memories
-from memlab.text import for_terminal
+from memlab.text import counted, for_terminal
 
 KEPT_APART: Final = ("survey", "size")
 """Folders of the passes whose results are kept."""
@@ -162,6 +162,7 @@ def fleet_page(findings: FleetFindings) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals["counted"] = counted
     text: str = environment.get_template("fleet.html.jinja").render(
         findings=findings,
         facts=list(_facts(findings)),
@@ -185,10 +186,10 @@ def _weeks(members: Members, runner: Runner | None, progress: Progress | None) -
     numbers = sorted(together)
     days = np.array(numbers, dtype=np.int64) * 7
     columns = {"week": pd.to_datetime(days.astype("datetime64[D]")).tz_localize("UTC")}
-    counted = pd.DataFrame(columns)
-    counted["memories"] = np.array([together[week][0] for week in numbers], dtype=np.int64)
-    counted["prunable"] = np.array([together[week][1] for week in numbers], dtype=np.int64)
-    return counted
+    weeks = pd.DataFrame(columns)
+    weeks["memories"] = np.array([together[week][0] for week in numbers], dtype=np.int64)
+    weeks["prunable"] = np.array([together[week][1] for week in numbers], dtype=np.int64)
+    return weeks
 
 
 def _facts(findings: FleetFindings) -> Iterator[tuple[str, str, str]]:
@@ -248,8 +249,10 @@ def _sections(findings: FleetFindings) -> Iterator[dict[str, Any]]:
             for row in floor.head(SHOWN).to_dict("records")
         ],
         findings,
-        f"In {len(floor):,} stores the floor is more than half of what is loaded; memlab floor "
-        "STORE shows what takes it",
+        f"In {counted(len(floor), 'stores')} the floor is more than half of what is loaded; memlab "
+        "floor STORE shows what takes it"
+        if len(floor)
+        else "In no store is the floor more than half of what is loaded",
     )
     yield _section(
         "evidence",
@@ -265,13 +268,16 @@ def _sections(findings: FleetFindings) -> Iterator[dict[str, Any]]:
 
 
 def _evidence_in_words(cohort: Cohort, silent: int) -> str:
+    if not silent:
+        return "Every store has references of its own"
     fleet = (
         f"{cohort.references:,} references of {cohort.stores:,} other stores of the fleet and by "
         if cohort.stores
         else ""
     )
     return (
-        f"{silent:,} stores have no reference of their own and are sized by {fleet}other projects"
+        f"{counted(silent, 'stores')} without a reference of their own: sized by {fleet}other "
+        "projects"
     )
 
 

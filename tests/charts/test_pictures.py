@@ -147,6 +147,19 @@ def overlap() -> Axes:
     return charts.plot_overlap(told(pd.DataFrame(values, index=names, columns=names)))
 
 
+def fleet_tokens(count: int) -> Axes:
+    tokens = (np.geomspace(200_000, 900, count)).astype(np.int64)
+    stores = pd.DataFrame({"boot_tokens": tokens, "floor_tokens": tokens // 12, "error": None})
+    return charts.plot_fleet_tokens(stores)
+
+
+def fleet_caps() -> Axes:
+    sizes = {"boot_now": [9_000, 900, 4_000], "boot_after": [2_000, 900, 3_900]}
+    return charts.plot_fleet_caps(
+        pd.DataFrame({**sizes, "floor": [800, 100, 3_000], "error": [None] * 3})
+    )
+
+
 def regret() -> Axes:
     when = pd.date_range("2025-01-01", "2025-07-01", periods=120, tz="UTC")
     lost = {"recent 500": 5, "value 500": 5, "ttl 180 d": 9}
@@ -178,6 +191,9 @@ DRAWN: dict[str, Callable[[], Axes]] = {
     "comparison": comparison,
     "overlap": overlap,
     "regret": regret,
+    "fleet-tokens": lambda: fleet_tokens(4),
+    "fleet-tokens-5000": lambda: fleet_tokens(5_000),
+    "fleet-caps": fleet_caps,
 }
 DARK_TOO = ("growth-10", "age-ranks", "cap-curve", "trade-off", "comparison", "overlap")
 NARROW_TOO = ("boot-context", "trade-off", "comparison", "track-record")

@@ -103,7 +103,7 @@ def test_a_page_says_what_the_tables_say(tmp_path: Path) -> None:
     page = write_fleet_report(tmp_path / "fleet.html", found).read_text()
     assert "<h1>14 stores</h1>" in page
     assert "2 could not be read" in page
-    assert "1 names meant a store that was named before" in page
+    assert "1 name meant a store that was named before" in page
     assert found.weeks["memories"].sum() == found.stores["memories"].sum()
     assert found.weeks["prunable"].sum() == found.stores["prunable"].sum()
 
