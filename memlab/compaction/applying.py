@@ -3,7 +3,7 @@
 What is deleted was decided by :func:`memlab.plan`; :func:`memlab.restore` puts it back.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -12,22 +12,17 @@ from enum import StrEnum
 from memlab.arguments import expect
 from memlab.clock import moment_or_now
 from memlab.compaction import superseding
-from memlab.compaction.locating import Located, locate, some_of
-from memlab.compaction.plans import KeptMemory, Plan, PlannedMemory
+from memlab.compaction.checking import check_against_store, check_readable
+from memlab.compaction.locating import Located, locate
+from memlab.compaction.plans import Plan
 from memlab.compaction.receipts import Receipt
-from memlab.compaction.wire import FORMAT
 from memlab.errors import (
     AlreadyAppliedError,
     ArchiveError,
     CompactionError,
     MemlabError,
-    PlanError,
-    StalePlanError,
 )
-from memlab.items import is_load_bearing_stored
 from memlab.sources.base import (
-    AmongOthers,
-    Facts,
     Identified,
     Key,
     Reader,
@@ -41,7 +36,6 @@ from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive import Apply, Archive, Archived, Entry, Witness
 from memlab.store.archive_file import create_archive, is_begun, open_archive
 from memlab.store.identity import check_archive_of
-from memlab.store.records import fingerprint_of
 
 
 class ApplyStep(StrEnum):
@@ -114,7 +108,7 @@ def apply(
         When the store cannot be written.
     """
     expect(plan, Plan, call="memlab.apply", name="plan")
-    _check_format(plan)
+    check_readable(plan)
     source = open_source(plan.store if store is None else store)
     moment = moment_or_now(now, call="memlab.apply")
     if plan.is_empty:
@@ -230,19 +224,6 @@ def _done_to(plan: Plan) -> str:
     return f"{len(plan.memories):,} memories are deleted and archived"
 
 
-def _check_format(plan: Plan) -> None:
-    if plan.format != FORMAT:
-        raise PlanError(
-            f"plan {plan.digest[:12]} was made by memlab 0.1.0, whose fingerprints are of another "
-            "kind; nothing was deleted: make a new plan with memlab compact, and review that"
-        )
-    if plan.memories and plan.supersedes:
-        raise PlanError(
-            f"plan {plan.digest[:12]} both deletes and supersedes; nothing was changed: make one "
-            "plan for each"
-        )
-
-
 def _archive_and_delete(
     writer: Writer, source: Source, plan: Plan, now: datetime, watch: Watch
 ) -> tuple[str, ...]:
@@ -258,7 +239,7 @@ def _archive_and_delete(
                 return ()
             finished = record_finished(writer, source, archive, now)
             _forget_needless(writer, source, archive, plan)
-    _check_fresh(writer, source, plan)
+    check_against_store(writer, source, plan)
     watch(ApplyStep.CHECKED)
     with create_archive(place) as archive:
         text = plan.to_json().encode()
@@ -367,70 +348,3 @@ def _forget_needless(writer: Writer, source: Source, archive: Archive, plan: Pla
             continue
         if len(_located(writer, source, archive, entry).same) == entry.left:
             archive.forget(entry.digest)
-
-
-def _check_fresh(writer: Writer, source: Source, plan: Plan) -> None:
-    """Compare every memory that the plan decided on with the store."""
-    gone, changed = _stale(writer, plan.memories, _checked_by_the_predicate(source, plan))
-    kept_gone, kept_changed = _stale(writer, plan.kept, lambda _, record: source.lasting(record))
-    gone, changed = gone + kept_gone, changed + kept_changed
-    if gone or changed:
-        parts = [f"{len(gone):,} gone ({some_of(gone)})"] if gone else []
-        parts += [f"{len(changed):,} changed ({some_of(changed)})"] if changed else []
-        raise StalePlanError(
-            f"the store is not as plan {plan.digest[:12]} saw it: {' and '.join(parts)}; nothing "
-            "was deleted: make a new plan",
-            memory_ids=tuple(dict.fromkeys(gone + changed)),
-        )
-    if isinstance(writer, AmongOthers) and (
-        plan.written != writer.written_with(memory.key for memory in plan.memories)
-    ):
-        raise StalePlanError(
-            f"triggers of the store do other things than plan {plan.digest[:12]} says; nothing was "
-            "deleted: make a new plan"
-        )
-
-
-def _stale(
-    reader: Reader,
-    decided: tuple[PlannedMemory, ...] | tuple[KeptMemory, ...],
-    compared: Callable[[Key, bytes], bytes],
-) -> tuple[list[str], list[str]]:
-    """Return the ids of memories that are gone, and of those that have changed."""
-    there = {
-        key: fingerprint_of(compared(key, record))
-        for key, record in reader.records(memory.key for memory in decided)
-    }
-    gone = [m.memory_id for m in decided if m.key not in there]
-    changed = [m.memory_id for m in decided if there.get(m.key, m.fingerprint) != m.fingerprint]
-    return gone, changed
-
-
-def _checked_by_the_predicate(source: Source, plan: Plan) -> Callable[[Key, bytes], bytes]:
-    """Return a look at each record that would be deleted: a plan file may say anything of it."""
-    planned = {memory.key: memory for memory in plan.memories}
-
-    def check(key: Key, record: bytes) -> bytes:
-        facts, named = source.facts_of(record), planned[key]
-        if fingerprint_of(record) != named.fingerprint:
-            return record
-        if _is_load_bearing(facts, source.protected):
-            raise CompactionError(
-                f"plan {plan.digest[:12]} names {facts.memory_id!r}, which is load-bearing; "
-                "nothing was deleted: make a new plan"
-            )
-        if (facts.memory_id, facts.kind) != (named.memory_id, named.kind):
-            raise CompactionError(
-                f"plan {plan.digest[:12]} calls {facts.memory_id!r}, {facts.kind}, by the name of "
-                f"{named.memory_id!r}, {named.kind}; nothing was deleted: make a new plan"
-            )
-        return record
-
-    return check
-
-
-def _is_load_bearing(facts: Facts, protected: frozenset[str]) -> bool:
-    try:
-        return is_load_bearing_stored(facts.kind, facts.tags_json, protected)
-    except ValueError:
-        return True

@@ -1,7 +1,7 @@
 """Deciding what would go: a policy's verdict on a store, with the evidence that it is still so."""
 
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from memlab.compaction.plans import (
     LOAD_BEARING,
     PRUNABLE,
     SUPERSEDED,
+    TITLE,
     Group,
     KeptMemory,
     Plan,
@@ -27,9 +28,6 @@ from memlab.sources.base import AmongOthers, Key, Reader, Source, archive_at, at
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.other_tables import Written
 from memlab.store.records import fingerprint_of
-
-TITLE: Final = 80
-"""Characters of a title that a plan keeps for its reader."""
 
 Places = npt.NDArray[np.intp]
 """Numbers of rows in a frame, counted from 0."""

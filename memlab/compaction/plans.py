@@ -35,6 +35,9 @@ from memlab.text import Sheet, Shown, Table
 LISTED: Final = 10
 """How many memories a printed plan lists; the others are counted."""
 
+TITLE: Final = 80
+"""Characters of a title that a plan keeps for its reader."""
+
 LOAD_BEARING: Final = "load-bearing"
 PRUNABLE: Final = "prunable"
 SUPERSEDED: Final = "superseded"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from memlab import columns as col
 from memlab.clock import moment_or_now
 from memlab.compaction.locating import some_of
-from memlab.compaction.plans import Plan, PlannedLink
+from memlab.compaction.plans import TITLE, Plan, PlannedLink
 from memlab.errors import ArchiveError, CompactionError, PlanError, StalePlanError
 from memlab.items import is_load_bearing_stored
 from memlab.sources.base import (
@@ -146,8 +146,6 @@ def _by_hand(frame: "pd.DataFrame", links: Mapping[str, str]) -> dict[str, tuple
 def _planned(
     reader: Reader, frame: "pd.DataFrame", chosen: Mapping[str, tuple[str, str]]
 ) -> tuple[PlannedLink, ...]:
-    from memlab.compaction.planning import TITLE
-
     address = col.KEY if col.KEY in frame else col.POSITION
     columns = list({address, col.POSITION, col.MEMORY_ID, col.KIND, col.TITLE, col.TOKENS})
     ends = {*chosen, *(newer for newer, _ in chosen.values())}
@@ -233,10 +231,13 @@ def check_fresh(reader: Reader, source: Source, plan: Plan) -> None:
             memory_ids=tuple(stale),
         )
     told = _superseding(source)
+    titles = {link.key: link.title for link in plan.supersedes}
+    facts = {key: source.facts_of(record) for key, record in records.items()}
     wrong = [
         name
         for key, (name, _) in known.items()
-        if source.facts_of(records[key]).memory_id != name
+        if facts[key].memory_id != name
+        or (key in titles and titles[key] != (facts[key].title or "")[:TITLE])
         or told.superseded_by(records[key]) is not None
         or (key in older and (key in newer or not _is_load_bearing(source, records[key])))
     ]

@@ -1,6 +1,7 @@
 """JSON forms of what this package hands to people: written to diff well, read with every check."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -11,12 +12,18 @@ from typing import Any, Final, TypeVar, get_args
 
 from memlab.arguments import expect
 from memlab.errors import PlanError
+from memlab.items import shortened
 from memlab.moments import moment_of
 
 FORMAT: Final = 2
 """Version of every JSON form, written into each."""
 FIRST_FORMAT: Final = 1
 """What memlab 0.1.0 wrote."""
+
+_BEYOND: Final = 2**63
+_DEEPEST: Final = 32
+"""Lists and objects, one in the other. A pipeline of policies takes five."""
+_HALF: Final = re.compile(r"\\u[dD][89abAB-fF]|[\ud800-\udfff]")
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
 
@@ -102,6 +109,9 @@ def parsed(text: str | bytes, marker: str) -> dict[str, Any]:
         raise PlanError(f"this is not a {what}: it is not JSON ({error})") from error
     if not isinstance(content, dict) or marker not in content:
         raise PlanError(f"this is not a {what}: it has no {marker!r}")
+    with fields_checked(what):
+        _check_texts(text, content)
+        _check_depth(content)
     if content[marker] not in (FIRST_FORMAT, FORMAT):
         raise PlanError(
             f"this {what} has format {content[marker]!r} and this memlab reads {FIRST_FORMAT} and "
@@ -124,7 +134,35 @@ def field_of(content: Mapping[str, Any], name: str, *types: type) -> Any:
     value = content[name]
     if type(value) not in types:
         raise TypeError(f"{name} is {value!r:.80}")
+    if type(value) is int and not -_BEYOND <= value < _BEYOND:
+        raise ValueError(f"{name} is {shortened(str(value))}, beyond 64 bits")
     return value
+
+
+def _check_texts(text: str | bytes, content: Mapping[str, Any]) -> None:
+    """Refuse halves of characters, which no store has and no terminal, file or digest takes."""
+    raw = text if isinstance(text, str) else text.decode(errors="replace")
+    if _HALF.search(raw):  # most are halves of a whole
+        try:
+            json.dumps(content, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"half a character, {error.object[error.start]!r}") from error
+
+
+def _check_depth(content: Mapping[str, Any]) -> None:
+    """Refuse what is nested so deep that whoever compares or shows it would fail."""
+    level: list[Any] = [content]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, (dict, list))
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return
+    raise ValueError(f"it is nested deeper than {_DEEPEST}")
 
 
 def when(content: Mapping[str, Any], name: str) -> datetime:

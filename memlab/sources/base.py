@@ -77,11 +77,14 @@ class Facts(NamedTuple):
     kind, tags_json : str
         What :func:`memlab.items.is_load_bearing_stored` judges. Text that cannot be read is empty,
         which it refuses.
+    title : str or None
+        As the frame has it; None where the source does not say it without a frame.
     """
 
     memory_id: str | None
     kind: str
     tags_json: str
+    title: str | None = None
 
 
 class Reader(Protocol):

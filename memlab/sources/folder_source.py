@@ -168,9 +168,9 @@ class FolderSource:
         return _in_batches(rows, with_body=with_body)
 
     def facts_of(self, record: bytes) -> Facts:
-        """Return a record's id, kind and tags."""
+        """Return a record's id, kind, tags and title."""
         row = self.kind.row(*_kept(record))
-        return Facts(row["memory_id"], row["kind"], row["tags_json"])
+        return Facts(row["memory_id"], row["kind"], row["tags_json"], row["title"])
 
     def lasting(self, record: bytes) -> bytes:
         """Return a record without its place: use changes nothing of a file."""

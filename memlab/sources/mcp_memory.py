@@ -106,9 +106,9 @@ class McpMemory:
             yield rows_as(rows, with_body=with_body)
 
     def facts_of(self, record: bytes) -> Facts:
-        """Return a record's id, kind and tags."""
+        """Return a record's id, kind, tags and title."""
         row = row_of(json.loads(record))
-        return Facts(row["memory_id"], row["kind"], row["tags_json"])
+        return Facts(row["memory_id"], row["kind"], row["tags_json"], row["title"])
 
     def lasting(self, record: bytes) -> bytes:
         """Return what of a record a search does not change, nor a neighbour that goes."""

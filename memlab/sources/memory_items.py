@@ -164,13 +164,14 @@ class MemoryItems:
         return rows_of_records(cast("Iterable[Record]", records), with_body=with_body)
 
     def facts_of(self, record: bytes) -> Facts:
-        """Return a record's id, kind and tags."""
+        """Return a record's id, kind, tags and title."""
         row = json.loads(record)
-        memory_id, kind, tags = (row.get(name) for name in ("memory_id", "kind", "tags_json"))
+        memory_id, kind, tags, title = map(row.get, ("memory_id", "kind", "tags_json", "title"))
         return Facts(
             memory_id if isinstance(memory_id, str) else None,
             kind if isinstance(kind, str) else "",
             tags if isinstance(tags, str) else "",
+            title if isinstance(title, str) else None,
         )
 
     def lasting(self, record: bytes) -> bytes:

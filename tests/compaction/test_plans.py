@@ -138,6 +138,13 @@ class TestNames:
         assert len({plan, plan_of(planned(1)), plan_of(planned(2))}) == 2
 
 
+def nested(depth: int) -> object:
+    value: object = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 class TestReadingBadFiles:
     @pytest.mark.parametrize(
         ("text", "words"),
@@ -170,6 +177,15 @@ class TestReadingBadFiles:
             ("memories", [{"position": 1}]),
             ("kept", [{"key": True, "memory_id": "k", "fingerprint": ""}]),
             ("groups", None),
+            ("made_at", "0001-01-01T00:00:00+23:59"),
+            ("made_at", "9999-12-31T23:59:59-12:00"),
+            ("store", "\ud800"),
+            ("policy", {"policy": "\udfff"}),
+            ("kept", [{"key": 2**63, "memory_id": "k", "fingerprint": ""}]),
+            ("kept", [{"key": -(2**63) - 1, "memory_id": "k", "fingerprint": ""}]),
+            ("kept", [{"key": 1, "memory_id": "\udc80", "fingerprint": ""}]),
+            ("policy", {"policy": nested(400)}),
+            ("policy", {"policy": nested(60)}),
         ],
     )
     def test_a_field_of_the_wrong_type_is_refused(self, field: str, value: object) -> None:

@@ -134,7 +134,8 @@ def test_a_plan_file_is_not_believed(store: Path) -> None:
     )
     itself = d1._replace(by_key=s1.key, by_memory_id="s1", by_fingerprint=s1.fingerprint)
     renamed = d1._replace(by_memory_id="e3")
-    for links in ((as_link,), (itself, s1), (renamed,)):
+    retitled = d1._replace(title="harmless")
+    for links in ((as_link,), (itself, s1), (renamed,), (retitled, s1)):
         with pytest.raises(CompactionError):
             memlab.apply(replace(plan, supersedes=links))
         assert everything(store) == before
