@@ -63,8 +63,8 @@ def what_would_change(
     missing = missing_references(sizing)
     if missing:
         yield (
-            f"{counted(missing, 'references')} or reads more, and this store's own weigh as much "
-            "as other projects'"
+            f"with {counted(missing, 'more references')} or reads, this store's own would weigh as "
+            "much as other projects'"
         )
     yield from _on_the_limits(sizing)
     served = len(sizing.references) - int(sizing.references.losable.sum())

@@ -126,5 +126,5 @@ class TestSize:
         assert done.exit_code == 0
         assert "1 cut short, or no JSON object" in done.output
         assert "1 times without a zone, taken as UTC" in done.output
-        assert "1 future (log)" in done.output
-        assert "2 dangling (log)" in done.output
+        assert "1 with a time after now" in done.output
+        assert "2 of something that was never in the store" in done.output

@@ -104,7 +104,10 @@ def test_what_was_read_is_found_nothing_invented_and_the_store_sized_by_it(tmp_p
         "by the log: 5 memories: 3 read, 1 never read, though they could have been, "
         "1 below what is loaded at start, and never read"
     ) in sized
-    assert "references: 3 log; not counted: 1 repeated (log)" in sized  # one need in one session
+    assert (
+        "references: 3 read; no later need, so not counted: 1 read again in the same session"
+        in (sized)
+    )
     assert "keep_recent = " in sized
 
 

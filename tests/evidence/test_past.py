@@ -127,7 +127,7 @@ def test_a_plan_learns_from_what_was_archived(
 
 def test_a_plan_names_what_a_policy_is_and_not_its_past(compacted: tuple[Path, Path]) -> None:
     made = plan(compacted[0], Learned(60), now=NOON)
-    assert made.policy == {"policy": "learned", "max_items": 60}
+    assert made.policy == {"policy": "learned", "max_items": 60, "max_tokens": None}
 
 
 def test_only_a_policy_that_learns_needs_the_archive(tmp_path: Path) -> None:

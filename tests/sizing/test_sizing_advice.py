@@ -67,7 +67,7 @@ def test_a_store_without_references_gets_the_number_of_other_projects() -> None:
     assert (advice.weight, advice.references, advice.projects) == (0, 0, 9)
     assert advice.boot_tokens == 10 * advice.keep_recent
     assert "all from nine other projects" in str(advice)
-    assert f"{advice.missing} references or reads more" in str(advice)
+    assert f"{advice.missing} more references or reads" in str(advice)
 
 
 def test_its_own_references_weigh_more_the_more_there_are() -> None:
