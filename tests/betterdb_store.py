@@ -9,6 +9,7 @@ import os
 import re
 import struct
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
@@ -169,7 +170,9 @@ class Betterdb:
         self.run(self.store.ensure_index())
 
     def run(self, work: Any) -> Any:
-        return asyncio.run(work)
+        """Wait for its code in a thread of its own, where no loop of a browser's tests runs."""
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(asyncio.run, work).result()
 
     def remember(self, content: str, **fields: Any) -> str:
         """Write one memory, a second after the last one; return its id."""

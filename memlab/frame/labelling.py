@@ -18,7 +18,7 @@ from memlab.frame.fields import Coded, Faults, kinds_of, lists_of, moments_of, v
 from memlab.frame.tokens import CHARS_PER_TOKEN, ESTIMATE_RULE, CountTokens, token_counter
 from memlab.sources.arrow import as_numbers
 from memlab.sources.base import Fault, Reader, Rows, at_one_moment
-from memlab.sources.opening import SourceLike, open_source
+from memlab.sources.opening import ADAPTERS, SourceLike, open_source
 from memlab.sources.tables import AT_START, SCHEMA
 from memlab.store.database import COLUMNS
 
@@ -152,8 +152,17 @@ def memories_of(
     if faults and on_bad_row == "raise":
         raise _bad_row(table, faults, name)
     problems = _problems(values, faults) if on_bad_row == "keep" else None
-    source = name if "://" in name else PurePath(name).name
-    return Memories(table, values, others, problems, rule, source)
+    return Memories(table, values, others, problems, rule, _called(name))
+
+
+def _called(name: str) -> str:
+    """Return what a chart calls a store: a file or folder by its name alone, with its scheme."""
+    scheme, _, path = name.partition(":")
+    if "://" in name:
+        return name
+    if scheme not in ADAPTERS:
+        return PurePath(name).name
+    return f"{scheme}:{PurePath(path).name}"
 
 
 def _at_start(rows: Any) -> npt.NDArray[np.bool_] | None:

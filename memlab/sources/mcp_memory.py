@@ -68,8 +68,8 @@ class McpMemory:
 
     @property
     def name(self) -> str:
-        """The absolute path."""
-        return str(self.path)
+        """The absolute path with its scheme, which says that nothing of it is loaded at start."""
+        return f"{self.scheme}:{self.path}"
 
     @property
     def like(self) -> Path:
@@ -85,7 +85,7 @@ class McpMemory:
     def reading(self) -> Iterator[Reader]:
         """Open the database at one moment, leaving no trace."""
         with one_moment(self.path) as connection:
-            check_columns(connection, NEEDED, self.name, "mcp-memory-service")
+            check_columns(connection, NEEDED, str(self.path), "mcp-memory-service")
             yield MemoryReader(connection)
 
     @contextmanager
@@ -135,7 +135,7 @@ class McpMemory:
 
         def look() -> ServiceFacts:
             with one_moment(self.path) as connection:
-                check_columns(connection, NEEDED, self.name, "mcp-memory-service")
+                check_columns(connection, NEEDED, str(self.path), "mcp-memory-service")
                 return MemoryReader(connection).facts()
 
         return again_if_changed(look)

@@ -9,11 +9,14 @@ from memlab.arguments import refusal
 from memlab.errors import MemlabError, UnsafeDeletionError
 from memlab.settings import NOTHING, Settings, read_settings
 from memlab.sources.base import Adjustable, Source
-from memlab.sources.recognising import recognise
+from memlab.sources.recognising import is_project_memory, recognise
 from memlab.store import SqliteMemoryStore
 
 SourceLike = str | PathLike[str] | SqliteMemoryStore | Source
 """What names a source wherever memlab takes one."""
+
+
+RECALLED: Final = "recalled from"
 
 
 class Adapter(NamedTuple):
@@ -23,28 +26,29 @@ class Adapter(NamedTuple):
     ----------
     module, maker : str
         The class is called with the path or URL as it was given.
-    loads_at_start : bool
-        Whether an agent loads any memories of such a store at start, or only recalls from it.
+    start : str
+        What the active memories of such a store are to its agent: what it loads at start, or what
+        it recalls from; of an index that is cut, more than that.
     """
 
     module: str
     maker: str
-    loads_at_start: bool = True
+    start: str = "boot context"
 
 
 ADAPTERS: Final[dict[str, Adapter]] = {
     "file": Adapter("memlab.sources.memory_items", "MemoryItems"),
-    "claude": Adapter("memlab.sources.claude_code", "ClaudeCode"),
+    "claude": Adapter("memlab.sources.claude_code", "ClaudeCode", start="in the index"),
     "claude-mem": Adapter("memlab.sources.claude_mem", "ClaudeMem"),
-    "mcp-memory": Adapter("memlab.sources.mcp_memory", "McpMemory", loads_at_start=False),
+    "mcp-memory": Adapter("memlab.sources.mcp_memory", "McpMemory", start=RECALLED),
     "odek": Adapter("memlab.sources.odek", "Odek"),
     **dict.fromkeys(
         ("valkey", "redis", "valkeys", "rediss", "unix"),
-        Adapter("memlab.sources.betterdb", "Betterdb", loads_at_start=False),
+        Adapter("memlab.sources.betterdb", "Betterdb", start=RECALLED),
     ),
     **dict.fromkeys(
         ("postgresql", "postgres"),
-        Adapter("memlab.sources.memforge", "Memforge", loads_at_start=False),
+        Adapter("memlab.sources.memforge", "Memforge", start=RECALLED),
     ),
 }
 """By scheme, as in ``redis://localhost``. A bare path is looked at, and is a ``file`` otherwise."""
@@ -84,15 +88,17 @@ def open_source(where: SourceLike) -> Source:
 
 
 def start_words(name: str) -> str:
-    """Return what the active memories of a store are to its agent, in two words.
+    """Return what the active memories of a store are to its agent, in a few words.
 
     Examples
     --------
     >>> start_words("/srv/memory.db"), start_words("redis://localhost/0")
     ('boot context', 'recalled from')
     """
-    adapter = ADAPTERS.get(name.partition(":")[0])
-    return "boot context" if adapter is None or adapter.loads_at_start else "recalled from"
+    scheme = name.partition(":")[0]
+    if scheme not in ADAPTERS:
+        scheme = "claude" if is_project_memory(Path(name)) else "file"
+    return ADAPTERS[scheme].start
 
 
 def made_by(scheme: str, where: str | PathLike[str] | SqliteMemoryStore) -> Source:

@@ -143,7 +143,7 @@ def _folder(path: Path) -> Recognised | None:
             return Recognised("claude", path, "Claude Code memory")
         if EPISODE_INDEX in files and _lists_episodes(folder, files[EPISODE_INDEX].size):
             return Recognised("odek", path, "odek episodes")
-        if _is_memory_by_name(path) or _has_memories(folder, list(files)):
+        if is_project_memory(path) or _has_memories(folder, list(files)):
             return Recognised("claude", path, "Claude Code memory")
     below = path / EPISODES
     if (below / EPISODE_INDEX).is_file() and not below.is_symlink():
@@ -167,7 +167,8 @@ def _lists_episodes(folder: Folder, size: int) -> bool:
     )
 
 
-def _is_memory_by_name(path: Path) -> bool:
+def is_project_memory(path: Path) -> bool:
+    """Whether a path is where Claude Code keeps the memory of a project."""
     return path.name == "memory" and path.parent.parent.name == "projects"
 
 

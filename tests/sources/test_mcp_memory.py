@@ -319,6 +319,8 @@ def test_show_and_compact_work_from_the_shell(file: Path) -> None:
     assert "5 vectors, 0 edges" in run.output
     assert sorted(each.name for each in file.parent.iterdir()) == before
     run = CliRunner().invoke(main, ["compact", str(file), "--keep-recent", "2", "--apply"])
+    assert run.output.count("recalled from") == 2
+    assert "boot context" not in run.output
     assert run.exit_code == 0, run.output
     assert len(memlab.load(file)) == 2
     assert "3, which the service has not purged yet" in str(McpMemory(file).about())
