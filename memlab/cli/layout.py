@@ -17,6 +17,8 @@ BETWEEN: Final = 2
 """Columns between two columns of a table."""
 NARROWEST: Final = 14
 """Columns that words in a table are given at least, where they have more."""
+LONGEST_WHOLE: Final = 20
+"""Columns up to which a word in a table is not broken."""
 
 _COMMAND: Final = re.compile(r"\s*(next: |undo: )?\s*(memlab|pip|log\s=|log\.)\b")
 _NAMED: Final = re.compile(r"(\s*\S+(?: \S+)*\s{2,})\S")
@@ -81,12 +83,12 @@ def _rendered(table: Table, width: int) -> "Iterator[RenderableType]":
     for number, columns in enumerate(_parts(table, width - INDENT)):
         if number:
             yield ""
-        yield Padding(_grid(table, columns), (0, 0, 0, INDENT))
+        yield Padding(_grid(table, columns, width - INDENT), (0, 0, 0, INDENT))
     if table.remark:
         yield Padding(for_terminal(table.remark), (0, 0, 0, INDENT))
 
 
-def _grid(table: Table, columns: list[int]) -> "RenderableType":
+def _grid(table: Table, columns: list[int], width: int) -> "RenderableType":
     from rich.table import Table as Grid
 
     grid = Grid(
@@ -96,12 +98,11 @@ def _grid(table: Table, columns: list[int]) -> "RenderableType":
         show_header=bool(table.header),
         header_style="",
     )
-    for column in columns:
-        numeric = _is_numeric(table, column)
+    for column, room in zip(columns, _widths(table, columns, width), strict=True):
         grid.add_column(
             for_terminal(table.header[column]) if table.header else "",
-            justify="right" if numeric else "left",
-            no_wrap=numeric,
+            justify="right" if _is_numeric(table, column) else "left",
+            width=room,
             overflow="fold",
         )
     for row in table.rows:
@@ -124,13 +125,37 @@ def _parts(table: Table, width: int) -> list[list[int]]:
     return parts
 
 
+def _widths(table: Table, columns: list[int], width: int) -> list[int]:
+    """Return how wide each column of a part is: what is to spare goes to those that have more."""
+    given = [_room(table, column) for column in columns]
+    wanted = [_natural(table, column) for column in columns]
+    spare = width - sum(given) - BETWEEN * (len(columns) - 1)
+    while spare > 0 and given != wanted:
+        for place, (has, wants) in enumerate(zip(given, wanted, strict=True)):
+            if spare > 0 and has < wants:
+                given[place] += 1
+                spare -= 1
+    return given
+
+
 def _room(table: Table, column: int) -> int:
-    """Return the columns that a column of a table takes at least."""
+    """Return the columns that a column of a table takes at least.
+
+    A number is never broken, nor a short word such as a date.
+    """
     cells = [_shown(row[column]) for row in table.rows]
+    words = [word for cell in cells for word in cell.split() if len(word) <= LONGEST_WHOLE]
+    header = table.header[column].split() if table.header else []
+    least = max(map(len, [*words, *header]), default=0)
     widest = max(map(len, cells), default=0)
-    words = table.header[column].split() if table.header else []
-    header = max(map(len, words), default=0)
-    return max(header, widest if _is_numeric(table, column) else min(widest, NARROWEST))
+    return max(least, widest if _is_numeric(table, column) else min(widest, NARROWEST))
+
+
+def _natural(table: Table, column: int) -> int:
+    """Return the columns that a column of a table takes where it is not broken."""
+    cells = [_shown(row[column]) for row in table.rows]
+    header = [for_terminal(table.header[column])] if table.header else []
+    return max(map(len, [*cells, *header]), default=0)
 
 
 def _is_numeric(table: Table, column: int) -> bool:

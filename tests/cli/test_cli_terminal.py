@@ -120,6 +120,17 @@ def test_a_table_too_wide_goes_on_below_with_its_first_column() -> None:
         assert all(f"{cell:,}" in shown for cell in row)
 
 
+def test_a_table_breaks_no_number_no_date_and_no_word_of_its_header() -> None:
+    header = ("keep_recent", "limits", "tokens at 95%", "would go", "written", "of it", "days")
+    rows = [(531, "90.0% to 100.0%", 28_303, 61, "2026-06-30", "81% / 0%", 161)] * 2
+    shown = fitted_sheet(Sheet("", [], [Table("", header, rows)]), 60)
+    assert all(len(line) <= 60 for line in shown.splitlines())
+    words = shown.split()
+    for word in " ".join((*header, "90.0% to 100.0% 28,303 2026-06-30 161")).split():
+        assert word in words
+    assert "90.0% to 100.0%" in shown
+
+
 def test_what_fits_is_shown_as_it_is() -> None:
     sheet = Sheet("title", [("name", "value")], [Table("", ("a", "b"), [("x", 1)])])
     assert fitted_sheet(sheet, 60) == as_text(sheet)
