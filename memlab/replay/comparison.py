@@ -67,7 +67,9 @@ def replay_each(
         little = len(given) < 2 or len(life) * len(given) < SMALL
         workers = 1 if little or not _travels(given) else os.cpu_count() or 1
     workers = whole_number("workers", workers, least=1)
-    with tqdm(total=len(given), desc="replays", unit="policy", disable=not progress) as bar:
+    with tqdm(
+        total=len(given), desc="replays", unit="policy", disable=not progress, leave=False
+    ) as bar:
         if workers == 1:
             return [_advance(bar, walk_through(life, policy, every=every)) for policy in given]
         return _in_processes(life, given, every, min(workers, len(given)), bar)
