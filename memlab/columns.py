@@ -7,7 +7,7 @@ through this one.
 from typing import Final
 
 POSITION: Final = "position"
-"""SQLite's rowid, int64: the order in which items were first written."""
+"""SQLite's rowid, int64: the order in which memories were first written."""
 KEY: Final = "key"
 """The source's own address, only where that is not the position."""
 MEMORY_ID: Final = "memory_id"
@@ -120,7 +120,7 @@ LOAD_BEARING_TOKENS: Final = "load_bearing_tokens"
 PRUNABLE_TOKENS: Final = "prunable_tokens"
 SUPERSEDED_TOKENS: Final = "superseded_tokens"
 NOISE_SHARE: Final = "noise_share"
-"""Prunable items over active items."""
+"""Prunable memories over active ones."""
 NOISE_SHARE_TOKENS: Final = "noise_share_tokens"
 """Prunable tokens over active tokens."""
 
@@ -143,7 +143,7 @@ UNDATED: Final = "undated"
 
 PART: Final = "part"
 """Index of a boot context's composition: decisions, skills, rejected paths, episodes."""
-ITEMS: Final = "items"
+MEMORIES: Final = "memories"
 
 KEEP: Final = "keep"
 REASON: Final = "reason"

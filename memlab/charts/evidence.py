@@ -1,6 +1,6 @@
 """Charts of a history: how far back references reach, what caps would have cost, the record."""
 
-from typing import Any, Final, Literal
+from typing import Any, Final, get_args
 
 import numpy as np
 import pandas as pd
@@ -25,12 +25,10 @@ from memlab.charts._style import (
     token_note,
 )
 from memlab.charts.figure import on_its_own
-from memlab.charts.growth import NOTHING_YET, WORDS
+from memlab.charts.growth import NOTHING_YET, Measure
 from memlab.charts.palette import palette_of
 from memlab.charts.scales import count_axis, log_axis, time_axis
 from memlab.text import counted
-
-Measure = Literal["items", "tokens"]
 
 NO_REFERENCES: Final = "No later reference to an earlier memory is known"
 MOST_DOTS: Final = 1_000
@@ -130,7 +128,7 @@ def plot_boot_over_time(
     ----------
     timeline : pandas.DataFrame
         As :func:`memlab.sizing.boot_over_time` returns it.
-    measure : {"items", "tokens"}
+    measure : {"memories", "tokens"}
         What to count.
     budget : int, optional
         A limit to draw, in the same measure.
@@ -148,8 +146,8 @@ def plot_boot_over_time(
     ValueError
         When `measure` is neither.
     """
-    if measure not in WORDS:
-        raise ValueError(f"measure must be 'items' or 'tokens', not {measure!r}")
+    if measure not in get_args(Measure):
+        raise ValueError(f"measure must be 'memories' or 'tokens', not {measure!r}")
     title = "What an agent would have loaded at every start"
     short_history = timeline[c.AT].nunique() < 2
     ax, paint = axes_for(ax, height=EMPTY_HEIGHT if short_history else 4.4)
@@ -181,7 +179,7 @@ def plot_boot_over_time(
     ax.margins(x=0)
     ax.set_ylim(0, 1.04 * max(1.0, timeline[measure].max(), budget or 0))
     time_axis(ax, when)
-    count_axis(ax.yaxis, WORDS[measure])
+    count_axis(ax.yaxis, measure)
     label_ends(ax, ends)
     heading(
         ax,

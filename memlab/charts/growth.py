@@ -30,24 +30,25 @@ from memlab.charts.palette import Palette, palette_of
 from memlab.charts.scales import count_axis, time_axis
 from memlab.text import counted
 
-Measure = Literal["items", "tokens"]
+Measure = Literal["memories", "tokens"]
 
 _LAST_DAY: Final = np.datetime64("9999-12-31T23:59:59")
 """The end of every axis of time."""
 NOTHING_YET: Final = "No memories yet"
-WORDS: Final = {"items": "memories", "tokens": "tokens"}
 """What a measure is called on a chart."""
 
 
 @on_its_own
-def plot_growth(curve: pd.DataFrame, *, measure: Measure = "items", ax: Axes | None = None) -> Axes:
+def plot_growth(
+    curve: pd.DataFrame, *, measure: Measure = "memories", ax: Axes | None = None
+) -> Axes:
     """Draw how prunable, load-bearing and superseded memories grew.
 
     Parameters
     ----------
     curve : pandas.DataFrame
         As :func:`memlab.growth.growth_curve` returns it.
-    measure : {"items", "tokens"}
+    measure : {"memories", "tokens"}
         What to count.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure by default.
@@ -69,7 +70,7 @@ def plot_growth(curve: pd.DataFrame, *, measure: Measure = "items", ax: Axes | N
     ax, paint = axes_for(ax, height=EMPTY_HEIGHT if curve.empty or at_once else 4.4)
     title = (
         f"{last[columns[c.PRUNABLE]]:,.0f} prunable beside "
-        f"{last[columns[c.LOAD_BEARING]]:,.0f} load-bearing {WORDS[measure]}"
+        f"{last[columns[c.LOAD_BEARING]]:,.0f} load-bearing {measure}"
     )
     if curve.empty or at_once:
         heading(ax, "Growth of the memory" if curve.empty else title, about(curve))
@@ -84,7 +85,7 @@ def plot_growth(curve: pd.DataFrame, *, measure: Measure = "items", ax: Axes | N
         del drawn[-1]
     for name, _, colour in drawn:
         _step(ax, curve[columns[name]], name, colour)
-    _time_by_count(ax, curve, WORDS[measure])
+    _time_by_count(ax, curve, measure)
     label_ends(
         ax,
         [
@@ -92,7 +93,7 @@ def plot_growth(curve: pd.DataFrame, *, measure: Measure = "items", ax: Axes | N
             for name, words, colour in drawn
         ],
     )
-    noise = last[c.NOISE_SHARE if measure == "items" else c.NOISE_SHARE_TOKENS]
+    noise = last[c.NOISE_SHARE if measure == "memories" else c.NOISE_SHARE_TOKENS]
     heading(
         ax,
         title,
@@ -143,11 +144,11 @@ def plot_backlog(curve: pd.DataFrame, *, cap: int | None = None, ax: Axes | None
         ax.fill_between(_times(backlog), cap, above, step="post", **shade)
         mark_cap(ax, cap)
         labels.append(EndLabel(cap, f"keep_recent = {cap:,}", paint.cap))
-    _time_by_count(ax, curve, WORDS["items"])
+    _time_by_count(ax, curve, "memories")
     ax.set_ylim(0, max(ax.get_ylim()[1], 1.06 * (cap or 0)))
     label_ends(ax, labels)
     heading(ax, title, about(curve), "Load-bearing memories are not counted")
-    footnote(ax, *_caveats(curve, "items"))
+    footnote(ax, *_caveats(curve, "memories"))
     return ax
 
 
@@ -168,8 +169,8 @@ def plot_boot_context(context: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         With two bars a part that is not empty: its share of the memories above its share of the
         tokens.
     """
-    totals = context[[c.ITEMS, c.TOKENS]].sum()
-    parts = context[context[c.ITEMS] > 0]
+    totals = context[[c.MEMORIES, c.TOKENS]].sum()
+    parts = context[context[c.MEMORIES] > 0]
     ax, paint = axes_for(ax, height=0.8 * len(parts) + 1.5 if len(parts) else EMPTY_HEIGHT)
     if parts.empty:
         heading(ax, "Boot context", about(context))
@@ -177,10 +178,10 @@ def plot_boot_context(context: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         return ax
     for place, (_, row) in enumerate(parts.iterrows()):
         colour = paint.load_bearing if row[c.LOAD_BEARING] else paint.prunable
-        for measure, offset, alpha in ((c.ITEMS, -0.2, 1.0), (c.TOKENS, 0.2, 0.5)):
+        for measure, offset, alpha in ((c.MEMORIES, -0.2, 1.0), (c.TOKENS, 0.2, 0.5)):
             part = row[measure] / totals[measure] if totals[measure] else 0.0
             ax.barh(place + offset, part, height=0.36, color=colour, alpha=alpha)
-            text = f"{counted(row[measure], WORDS[measure])} · {share(part)}"
+            text = f"{counted(row[measure], measure)} · {share(part)}"
             _beside_bar(ax, place + offset, part, text)
     names = [
         f"{part}\n{'load-bearing' if row[c.LOAD_BEARING] else 'prunable'}"
@@ -191,7 +192,7 @@ def plot_boot_context(context: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     _share_across(ax, "share of the boot context")
     heading(
         ax,
-        f"An agent starts with {counted(totals[c.ITEMS], 'memories')} "
+        f"An agent starts with {counted(totals[c.MEMORIES], 'memories')} "
         f"and {counted(totals[c.TOKENS], c.TOKENS)}",
         about(context),
         "Of each pair the upper bar counts memories, the lower one tokens",
@@ -220,25 +221,25 @@ def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | N
         With four stacked bars, memories then tokens, before then after: load-bearing first, then
         prunable, as shares of what there was before.
     """
-    totals = before[[c.ITEMS, c.TOKENS]].sum()
-    ax, paint = axes_for(ax, height=3.4 if totals[c.ITEMS] else EMPTY_HEIGHT)
-    if not totals[c.ITEMS]:
+    totals = before[[c.MEMORIES, c.TOKENS]].sum()
+    ax, paint = axes_for(ax, height=3.4 if totals[c.MEMORIES] else EMPTY_HEIGHT)
+    if not totals[c.MEMORIES]:
         heading(ax, "Before and after", about(before))
         say_empty(ax, "No active memories before: nothing to compact")
         return ax
     names: list[tuple[float, str]] = []
-    for measure in (c.ITEMS, c.TOKENS):
+    for measure in (c.MEMORIES, c.TOKENS):
         for moment, context in (("before", before), ("after", after)):
             place = len(names) + (0.35 if measure == c.TOKENS else 0.0)
             _stack(ax, place, context, measure, total=max(1, totals[measure]))
-            names.append((place, f"{WORDS[measure]} {moment}"))
+            names.append((place, f"{measure} {moment}"))
     ax.set_yticks([place for place, _ in names], [name for _, name in names], color=paint.ink)
     ax.invert_yaxis()
     _share_across(ax, "share of the boot context before")
-    now = after[[c.ITEMS, c.TOKENS]].sum()
+    now = after[[c.MEMORIES, c.TOKENS]].sum()
     heading(
         ax,
-        f"{totals[c.ITEMS]:,} → {counted(now[c.ITEMS], 'memories')}, "
+        f"{totals[c.MEMORIES]:,} → {counted(now[c.MEMORIES], 'memories')}, "
         f"{totals[c.TOKENS]:,} → {counted(now[c.TOKENS], c.TOKENS)}",
         about(before),
         "What an agent loads at every start",
@@ -249,7 +250,7 @@ def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | N
 
 def _columns_of(measure: str) -> dict[str, str]:
     """Return which columns of a growth curve hold `measure`, by what they count."""
-    if measure == "items":
+    if measure == "memories":
         return {name: name for name in (c.PRUNABLE, c.LOAD_BEARING, c.SUPERSEDED)}
     if measure == "tokens":
         return {
@@ -257,7 +258,7 @@ def _columns_of(measure: str) -> dict[str, str]:
             c.LOAD_BEARING: c.LOAD_BEARING_TOKENS,
             c.SUPERSEDED: c.SUPERSEDED_TOKENS,
         }
-    raise ValueError(f"measure must be 'items' or 'tokens', not {measure!r}")
+    raise ValueError(f"measure must be 'memories' or 'tokens', not {measure!r}")
 
 
 def _last(curve: pd.DataFrame) -> "pd.Series[Any]":

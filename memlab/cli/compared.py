@@ -61,7 +61,7 @@ def compared_sheet(table: "pd.DataFrame", references: int) -> Sheet:
 
 def notes_on(table: "pd.DataFrame", references: int, every: int) -> list[str]:
     """Say how to read the table."""
-    items, tokens = table["floor_items"].iloc[0], table["floor_tokens"].iloc[0]
+    items, tokens = table["floor_memories"].iloc[0], table["floor_tokens"].iloc[0]
     floor = f"{counted(items, 'memories')}, {counted(tokens, 'tokens')}"
     lines = [f"{counted(references, 'references')}; the load-bearing floor is {floor}"]
     if every > 1:

@@ -121,7 +121,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 def _sheet(path: Path, cost: "Floor", found: "pd.DataFrame", boot: int) -> Sheet:
     facts = [
-        ("load-bearing", f"{cost.items:,} memories, {cost.tokens:,} tokens"),
+        ("load-bearing", f"{cost.memories:,} memories, {cost.tokens:,} tokens"),
         (start_words(str(path)), f"{boot:,} tokens, of which no cap can take those away"),
         ("supersedable", f"{len(found):,} memories, {int(found['tokens'].sum()):,} tokens"),
     ]

@@ -28,7 +28,7 @@ def cap_sheet(caps: "pd.DataFrame", advice: "Advice") -> Sheet:
             f"{_share(row['low'])} to {_share(row['high'])}",
             _share(row["served_own"]),
             _share(row["served_elsewhere"]),
-            int(row["boot_items"]),
+            int(row["boot_memories"]),
             int(row["boot_tokens"]),
             int(row["boot_tokens_p95"]),
             int(row["pruned"]),

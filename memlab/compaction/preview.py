@@ -127,7 +127,7 @@ def _effect_sheet(effect: CapEffect) -> Sheet:
     ]
     rows.append(("deleted", effect.deleted.memories, effect.deleted.tokens, ""))
     title = f"keep_recent = {effect.keep_recent:,}"
-    return Sheet(title, facts, [Table("", ("boot context", "items", "tokens", "noise"), rows)])
+    return Sheet(title, facts, [Table("", ("boot context", "memories", "tokens", "noise"), rows)])
 
 
 def _per_cent(share: float | None) -> str:

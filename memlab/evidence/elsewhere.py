@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from memlab import arguments
+from memlab.columns import MEMORIES
 from memlab.evidence.ahead import Ahead
 from memlab.evidence.law import DEFAULT_CONFIDENCE, MIDDLE, SEEN, Law, fitted_law, rank_at
 from memlab.text import Sheet, Shown
@@ -27,7 +28,6 @@ NUMBERS: Final = (
 
 PROJECT: Final = "project"
 SHARE: Final = "share"
-MEMORIES: Final = "memories"
 CAP: Final = "cap"
 LOW: Final = "low"
 HIGH: Final = "high"

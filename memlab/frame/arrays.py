@@ -70,6 +70,11 @@ def as_moment(instant: np.datetime64) -> datetime:
     return moment.replace(tzinfo=UTC)
 
 
+def as_instant(moment: datetime) -> np.datetime64:
+    """Return a moment with a time zone as an instant of a frame's clock: UTC, in microseconds."""
+    return np.datetime64(moment.astimezone(UTC).replace(tzinfo=None), "us")
+
+
 def arrays_of(frame: "pd.DataFrame") -> Arrays:
     """Return a frame's columns as arrays; nothing is copied that need not be."""
     import pyarrow as pa

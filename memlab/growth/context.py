@@ -50,8 +50,8 @@ def boot_context(frame: "pd.DataFrame") -> "pd.DataFrame":
     Returns
     -------
     pandas.DataFrame
-        Indexed by ``part``, in the order of :data:`PARTS`; ``items`` and ``tokens`` (int64) of the
-        memories loaded and whether the part is ``load_bearing``. ``unreadable`` (rows that are kept
+        Indexed by ``part``, in the order of :data:`PARTS`; ``memories`` and ``tokens`` (int64)
+        that are loaded, and whether the part is ``load_bearing``. ``unreadable`` (rows that are kept
         because they could not be interpreted) is there only when it is not empty. ``attrs`` carries
         the token rule.
     """
@@ -61,7 +61,7 @@ def boot_context(frame: "pd.DataFrame") -> "pd.DataFrame":
     listed = [part for part in PARTS if part != "unreadable" or sizes[part].memories]
     result = pd.DataFrame(
         {
-            c.ITEMS: np.array([sizes[part].memories for part in listed], dtype=np.int64),
+            c.MEMORIES: np.array([sizes[part].memories for part in listed], dtype=np.int64),
             c.TOKENS: np.array([sizes[part].tokens for part in listed], dtype=np.int64),
             c.LOAD_BEARING: [part != "episodes" for part in listed],
         },

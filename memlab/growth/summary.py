@@ -288,7 +288,7 @@ def summary_sheet(summary: StoreSummary) -> Sheet:
         ("tokens", summary.token_rule),
     ]
     title = f"{counted(summary.rows.memories, 'memories')}{span}"
-    return Sheet(title, facts, [Table("", ("", "items", "tokens"), rows)])
+    return Sheet(title, facts, [Table("", ("", "memories", "tokens"), rows)])
 
 
 def _shares(part: Size, boot: Boot) -> str:
@@ -296,7 +296,7 @@ def _shares(part: Size, boot: Boot) -> str:
     if not boot.memories:
         return "nothing is loaded"
     tokens = f"{part.tokens / boot.tokens:.1%}" if boot.tokens else "none"
-    return f"{part.memories / boot.memories:.1%} of items, {tokens} of tokens"
+    return f"{part.memories / boot.memories:.1%} of memories, {tokens} of tokens"
 
 
 def _floor_facts(boot: Boot) -> list[tuple[str, str]]:

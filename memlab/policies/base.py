@@ -14,7 +14,7 @@ import pandas as pd
 from memlab import columns as col
 from memlab.arguments import expect, expect_frame
 from memlab.clock import aware
-from memlab.policies.readings import moment
+from memlab.frame.arrays import as_instant
 from memlab.policies.scoping import Scope, one_scope
 from memlab.policies.typed import check_settings
 
@@ -211,7 +211,7 @@ class DatedPolicy(Policy):
 
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
         """Name the rows whose time has passed."""
-        due = np.flatnonzero(self.deadlines(rows) < moment(now))
+        due = np.flatnonzero(self.deadlines(rows) < as_instant(now))
         return pd.Series(self.reason, index=due, dtype="str")
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 from memlab import columns as col
 from memlab.extras import import_extra
 from memlab.policies.base import Policy, Runner
-from memlab.policies.readings import times
+from memlab.policies.optional_columns import times
 
 Vectorise = Callable[[Sequence[str]], Any]
 """Takes n texts, returns n rows of a numpy array or of a scipy sparse matrix."""

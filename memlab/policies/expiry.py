@@ -10,7 +10,7 @@ import pandas as pd
 
 from memlab import columns as col
 from memlab.policies.base import DatedPolicy, Runner
-from memlab.policies.readings import times
+from memlab.policies.optional_columns import times
 
 LONGEST: Final = timedelta(days=2_000_000)
 """Some five thousand years: added to a date, it still fits 64 bits of microseconds."""

@@ -11,7 +11,7 @@ import pandas as pd
 
 from memlab import columns as col
 from memlab.policies.base import CappedPolicy, Policy, Runner
-from memlab.policies.readings import times
+from memlab.policies.optional_columns import times
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ ROUNDING = 10.0**-DECIMALS
 BLOCK = 256
 
 
-class Outcome(NamedTuple):
+class Replaced(NamedTuple):
     """Of one pass: who replaced each row and at what cosine, and whether it met a duplicate."""
 
     won: Integers
@@ -108,7 +108,7 @@ def _check_finite(values: npt.NDArray[Any]) -> None:
 
 def _dense_pass(
     vectors: npt.NDArray[np.float32], trust: Flags, asks: Flags, threshold: float
-) -> Outcome:
+) -> Replaced:
     """Do one pass over dense vectors, a block of those that ask against all older at a time."""
     outcome = _nothing_yet(len(trust))
     asking = np.flatnonzero(asks)
@@ -148,13 +148,13 @@ def _settle(row, best, cosine, trust, outcome):  # type: ignore[no-untyped-def] 
         outcome.cosine[best] = cosine
 
 
-def _nothing_yet(count: int) -> Outcome:
+def _nothing_yet(count: int) -> Replaced:
     """Return the outcome before any row has asked."""
     nobody = np.full(count, -1, dtype=np.int64)
-    return Outcome(nobody, np.full(count, -1.0), np.zeros(count, dtype=np.bool_))
+    return Replaced(nobody, np.full(count, -1.0), np.zeros(count, dtype=np.bool_))
 
 
-class Rows(NamedTuple):
+class SparseRows(NamedTuple):
     """Sparse unit vectors, features numbered by how rare they are, the rarest first.
 
     Row `i` holds the entries from ``starts[i]`` to ``starts[i + 1]``, in ascending order; ``tail``
@@ -175,7 +175,7 @@ class Index(NamedTuple):
     owner: Integers
 
 
-def _sparse_pass(vectors: Any, trust: Flags, asks: Flags, threshold: float) -> Outcome:
+def _sparse_pass(vectors: Any, trust: Flags, asks: Flags, threshold: float) -> Replaced:
     """Do one pass over sparse vectors through an inverted index of their rare ends."""
     rows, features = _rarest_first(vectors)
     index = Index(
@@ -188,7 +188,7 @@ def _sparse_pass(vectors: Any, trust: Flags, asks: Flags, threshold: float) -> O
     return outcome
 
 
-def _rarest_first(vectors: Any) -> tuple[Rows, int]:
+def _rarest_first(vectors: Any) -> tuple[SparseRows, int]:
     """Renumber features by how many rows have them, and return how many there are."""
     known, column = np.unique(vectors.indices, return_inverse=True)
     by_rarity = np.argsort(np.bincount(column, minlength=len(known)), kind="stable")
@@ -201,7 +201,7 @@ def _rarest_first(vectors: Any) -> tuple[Rows, int]:
     from_end = np.cumsum((value * value)[::-1])[::-1]
     after = np.append(from_end, 0.0)[starts[1:]]
     tail = np.sqrt(np.maximum(from_end - after[row], 0.0))
-    return Rows(starts, rarity[column][order], value, tail), len(known)
+    return SparseRows(starts, rarity[column][order], value, tail), len(known)
 
 
 @numba.njit(cache=True)

@@ -11,8 +11,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
+from memlab.frame.arrays import as_instant
 from memlab.policies.base import CappedPolicy, DatedPolicy, Runner
-from memlab.policies.readings import ALWAYS, moment, numbers, times
+from memlab.policies.optional_columns import ALWAYS, numbers, times
 from memlab.policies.scoping import Scope, scopes_apart, scopes_given
 from memlab.scoring import HALF_LIFE, IMPORTANCE_WEIGHT, RECENCY_WEIGHT, value_score
 
@@ -89,7 +90,7 @@ class ValueCap(CappedPolicy):
         accessed = times(rows, col.LAST_ACCESSED_AT)
         accessed = np.where(np.isnat(accessed), np.datetime64(0, "us"), accessed)
         score = value_score(
-            moment(now) - accessed,
+            as_instant(now) - accessed,
             finite_importance(rows),
             half_life=np.timedelta64(self.half_life),
             recency_weight=self.recency,

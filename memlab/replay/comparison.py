@@ -17,7 +17,7 @@ from memlab.policies import KeepAll, Policy
 from memlab.replay.bound import bound_of
 from memlab.replay.labels import family_of, label_of
 from memlab.replay.life import Flags, Ints, Life, life_of
-from memlab.replay.tables import BOOT_ITEMS, BOOT_TOKENS, KEPT, Replay
+from memlab.replay.tables import BOOT_MEMORIES, BOOT_TOKENS, KEPT, Replay
 from memlab.replay.walk import walk_through
 from memlab.sizing.history import mean_p95_max
 
@@ -182,21 +182,23 @@ def summarise(
         ``family``                that, and which settings beside its size are not the defaults
         ``served``, ``lost``      share of references served, references whose target was gone
         ``oracle``                the share that could have been served with ``most_held`` slots
-        ``boot_items_mean``       over the moments of the history, as all that follow
+        ``boot_memories_mean``    over the moments of the history, as all that follow
         ``boot_tokens_mean``,     (the p95 is the smallest value that 95 % of them do not pass)
         ``boot_tokens_p95``
         ``most_held``             the most prunable rows held at once
         ``deleted``               rows that went
         ``only_here``             rows that went under this policy and no other of those compared
         ``lost_only_here``        references lost under this policy and no other
-        ``floor_items``,          the load-bearing rows active at the end, which no policy touches
+        ``floor_memories``,       the load-bearing rows active at the end, which no policy touches
         ``floor_tokens``
         ========================  =============================================================
     """
     life = life_of(frame, references)
     gone = _gone(replays)[1]
     alone = gone[gone.sum(axis=1) == 1].sum(axis=0)
-    floor_items, floor_tokens = (int(line[-1]) if len(life) else 0 for line in life.history.floor)
+    floor_memories, floor_tokens = (
+        int(line[-1]) if len(life) else 0 for line in life.history.floor
+    )
     missed = _missed(replays)
     bounds: dict[int, float] = {}
     rows = []
@@ -211,14 +213,14 @@ def summarise(
                 "served": one.served,
                 "lost": one.lost,
                 "oracle": bounds[one.most_held],
-                "boot_items_mean": float(one.boot[BOOT_ITEMS].mean()),
+                "boot_memories_mean": float(one.boot[BOOT_MEMORIES].mean()),
                 "boot_tokens_mean": float(one.boot[BOOT_TOKENS].mean()),
                 "boot_tokens_p95": _p95(one.boot[BOOT_TOKENS]),
                 "most_held": one.most_held,
                 "deleted": len(one.deleted),
                 "only_here": int(alone[number]),
                 "lost_only_here": int((missed[:, number] & (missed.sum(axis=1) == 1)).sum()),
-                "floor_items": floor_items,
+                "floor_memories": floor_memories,
                 "floor_tokens": floor_tokens,
             }
         )

@@ -13,10 +13,10 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from memlab.frame.arrays import as_instant
 from memlab.policies import CappedPolicy, DatedPolicy, Learned, NearDuplicate, Policy
 from memlab.policies.base import lowest_of, named_by, runner_for
 from memlab.policies.duplicates import oldest_first, texts_of, word_counts
-from memlab.policies.readings import moment as as_moment
 from memlab.replay.life import Flags, Ints, Life, Signals
 
 Gone = Iterable[tuple[int, str]]
@@ -251,7 +251,7 @@ class Dated:
         if not self._here:
             return ()
         rows = np.fromiter(self._here, np.int64, len(self._here))
-        due = np.sort(rows[self._due[rows] < as_moment(now)])
+        due = np.sort(rows[self._due[rows] < as_instant(now)])
         return [(int(row), self.policy.reason) for row in due]
 
     def _watch(self, row: int) -> None:

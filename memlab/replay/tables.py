@@ -11,15 +11,15 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
+from memlab.frame.arrays import as_instant
 from memlab.policies import Policy
-from memlab.policies.readings import moment as as_moment
 from memlab.replay.life import Ints, Life
 from memlab.text import Sheet, Shown
 
 KEPT: Final = "kept"
 DELETED_AT: Final = "deleted_at_position"
 STEP: Final = "step"
-BOOT_ITEMS: Final = "boot_items"
+BOOT_MEMORIES: Final = "boot_memories"
 BOOT_TOKENS: Final = "boot_tokens"
 HELD: Final = "held"
 
@@ -40,7 +40,7 @@ class Replay(Shown):
         ``kept`` (bool), and for a lost one ``deleted_at_position`` (Int64, the row after whose
         writing its target went) and ``step`` (which rule let it go).
     boot : DataFrame
-        One row for each row written, indexed by its position: ``at``, ``boot_items`` and
+        One row for each row written, indexed by its position: ``at``, ``boot_memories`` and
         ``boot_tokens`` (active rows then), ``held`` (those of them that are prunable). A last row,
         one position on, if the policy was applied once more at the end.
     deleted : DataFrame
@@ -182,7 +182,7 @@ def _deleted(life: Life, fates: Fates) -> pd.DataFrame:
 
 
 def _boot(life: Life, gone: Ints, now: datetime | None) -> pd.DataFrame:
-    """Active rows after every moment: items, tokens, and how many are prunable."""
+    """Active rows after every moment: memories, tokens, and how many are prunable."""
     moments = len(life) + (now is not None)
     left = np.minimum(np.minimum(gone, life.history.end), moments)
     tokens = life.history.tokens
@@ -191,12 +191,12 @@ def _boot(life: Life, gone: Ints, now: datetime | None) -> pd.DataFrame:
     for line, amount in zip(change, amounts, strict=True):
         np.add.at(line, np.arange(len(life)), amount)
         np.add.at(line, left, -amount)
-    items, total, prunable = np.cumsum(change[:, :moments], axis=1)
-    clock = life.clock if now is None else np.append(life.clock, as_moment(now))
+    memories, total, prunable = np.cumsum(change[:, :moments], axis=1)
+    clock = life.clock if now is None else np.append(life.clock, as_instant(now))
     return pd.DataFrame(
         {
             col.AT: pd.Series(clock).dt.tz_localize("UTC").astype(col.TIME).array,
-            BOOT_ITEMS: items,
+            BOOT_MEMORIES: memories,
             BOOT_TOKENS: total,
             HELD: prunable,
         },

@@ -86,7 +86,9 @@ def _replays(findings: Findings) -> list[Replay]:
 
 
 def _growth(findings: Findings, measure: str) -> Axes:
-    return charts.plot_growth(findings.growth, measure="tokens" if measure == "tokens" else "items")
+    return charts.plot_growth(
+        findings.growth, measure="tokens" if measure == "tokens" else "memories"
+    )
 
 
 CHARTS: Final[Mapping[str, Callable[[Findings], Axes]]] = {
@@ -102,7 +104,7 @@ CHARTS: Final[Mapping[str, Callable[[Findings], Axes]]] = {
     ),
     "cap-curve": _cap_curve,
     "comparison": _comparison,
-    "growth": partial(_growth, measure="items"),
+    "growth": partial(_growth, measure="memories"),
     "growth-tokens": partial(_growth, measure="tokens"),
     "law": _law,
     "overlap": _overlap,

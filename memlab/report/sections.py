@@ -62,7 +62,7 @@ def _loaded(findings: Findings) -> Section:
         (
             str(part),
             "load-bearing" if row["load_bearing"] else "prunable",
-            int(row["items"]),
+            int(row["memories"]),
             int(row["tokens"]),
         )
         for part, row in context.iterrows()
@@ -89,7 +89,7 @@ def _floor(findings: Findings) -> Iterator[Table]:
     if floor.largest:
         costliest = [(row.memory_id, row.kind, row.tokens, row.title) for row in floor.largest]
         after = (
-            f"{floor.items:,} load-bearing memories take {floor.tokens:,} tokens. memlab floor "
+            f"{floor.memories:,} load-bearing memories take {floor.tokens:,} tokens. memlab floor "
             "shows those for which a newer one could stand."
         )
         header = ("memory", "kind", "tokens", "title")
@@ -219,7 +219,7 @@ def _cap_row(cap: int, row: "pd.Series[Any]", findings: Findings) -> tuple[str |
         f"{_share(row['low'])} to {_share(row['high'])}",
         _share(row["served_own"]),
         _share(row["served_elsewhere"]),
-        int(row["boot_items"]),
+        int(row["boot_memories"]),
         int(row["boot_tokens"]),
         f"{row['days']:,.0f}",
         marks.get(cap, "everything" if cap == findings.advice.prunable else ""),

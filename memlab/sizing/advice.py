@@ -221,7 +221,7 @@ def _trade_table(trade: tuple[TradeEnd, ...]) -> Table:
 def _floor_tables(floor: Floor) -> list[Table]:
     return [
         Table(
-            f"Load-bearing rows: {floor.items:,} rows, {floor.tokens:,} tokens",
+            f"Load-bearing rows: {floor.memories:,} rows, {floor.tokens:,} tokens",
             ("kind", "rows", "tokens"),
             floor.by_kind,
         ),

@@ -154,7 +154,7 @@ class Sizing:
         """Shares served, and what the caps would leave of the store as it is now."""
         low, high = self.ahead.limits_at(caps)
         kept = np.minimum(caps, self.present.prunable)
-        items = self.present.floor.items + kept
+        memories = self.present.floor.memories + kept
         tokens = self.present.floor.tokens + self.present.tokens_newest[kept]
         return {
             "served": self.ahead.share_at(caps),
@@ -163,9 +163,9 @@ class Sizing:
             "served_own": self.ahead.own_share_at(caps),
             "served_elsewhere": self.ahead.law_share_at(caps),
             "served_observed": self.references.share_at(caps),
-            "boot_items": items,
+            "boot_memories": memories,
             "boot_tokens": tokens,
-            "noise_share": kept / np.maximum(items, 1),
+            "noise_share": kept / np.maximum(memories, 1),
             "noise_share_tokens": self.present.tokens_newest[kept] / np.maximum(tokens, 1),
             "pruned": self.present.prunable - kept,
             "days": self.present.days_newest[kept],
@@ -179,9 +179,9 @@ _COLUMNS: Final = [
     "served_own",
     "served_elsewhere",
     "served_observed",
-    "boot_items",
+    "boot_memories",
     "boot_tokens",
-    *(f"boot_{of}_{what}" for of in ("items", "tokens") for what in ("mean", "p95", "max")),
+    *(f"boot_{of}_{what}" for of in ("memories", "tokens") for what in ("mean", "p95", "max")),
     "noise_share",
     "noise_share_tokens",
     "pruned",
@@ -293,12 +293,12 @@ def cap_curve(
         ``served_own``              the same by the store's own references alone
         ``served_elsewhere``        the same by other projects' references alone
         ``served_observed``         plain share of the store's references so far
-        ``boot_items``,             the active rows if the store were compacted to this cap now,
+        ``boot_memories``,          the active rows if the store were compacted to this cap now,
         ``boot_tokens``             and their tokens
         ``boot_*_mean, _p95, _max`` the same over the history under continuous compaction, one
                                     value for each row written; caps at which they were computed
                                     are in ``attrs``, between those they are interpolated
-        ``noise_share``,            prunable share of the boot context now, by items and by tokens
+        ``noise_share``,            prunable share of the boot context now, by number and by tokens
         ``noise_share_tokens``
         ``pruned``                  rows that would go now
         ``days``                    from the newest row back to the oldest prunable one kept

@@ -27,14 +27,14 @@ class Floor:
 
     Attributes
     ----------
-    items, tokens : int
+    memories, tokens : int
     by_kind : tuple of (str, int, int)
         Kind, rows, tokens; the costliest first.
     largest : tuple of LargeRow
         The costliest rows.
     """
 
-    items: int
+    memories: int
     tokens: int
     by_kind: tuple[tuple[str, int, int], ...]
     largest: tuple[LargeRow, ...]

@@ -84,7 +84,7 @@ class History:
 
     @cached_property
     def floor(self) -> tuple[Ints, Ints]:
-        """Load-bearing items and tokens active after every moment."""
+        """Load-bearing memories and tokens active after every moment."""
         n = len(self)
         rows = np.flatnonzero(~self.counted)
         change = np.zeros((2, n + 1), np.int64)
@@ -192,7 +192,7 @@ class History:
                 for part, floor in zip(kept, self.floor, strict=True)
                 for measure in mean_p95_max(part + floor)
             ]
-        names = [f"boot_{of}_{what}" for of in ("items", "tokens") for what in _MEASURES]
+        names = [f"boot_{of}_{what}" for of in ("memories", "tokens") for what in _MEASURES]
         return {
             name: values if name.endswith("mean") else values.astype(np.int64)
             for name, values in zip(names, measured, strict=True)

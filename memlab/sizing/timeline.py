@@ -10,14 +10,14 @@ from memlab import arguments
 from memlab.columns import (
     AT,
     CREATED_AT,
-    ITEMS,
+    MEMORIES,
     REFERENCES,
     SOURCE,
     TIME,
     TOKEN_RULE,
     TOKENS,
 )
-from memlab.evidence.elsewhere import CAP, MEMORIES
+from memlab.evidence.elsewhere import CAP
 from memlab.evidence.law import DEFAULT_CONFIDENCE, FEWEST_AHEAD, MIDDLE, rank_at, reach_of
 from memlab.evidence.references import find_references
 from memlab.frame.needed import expect_memories
@@ -49,7 +49,7 @@ def boot_over_time(
     DataFrame
         Columns ``keep_recent`` (Int64, <NA> for no cap), ``written`` (rows written by then),
         ``at`` (UTC; the earliest time by which so many rows were dated, whatever order they were
-        inserted in), ``items`` and ``tokens``; sorted by cap as given, then by ``written``.
+        inserted in), ``memories`` and ``tokens``; sorted by cap as given, then by ``written``.
 
     Raises
     ------
@@ -68,11 +68,11 @@ def boot_over_time(
                 KEEP_RECENT: pd.array([cap] * len(seen), dtype="Int64"),
                 WRITTEN: seen + 1,
                 AT: when.astype(TIME),
-                ITEMS: items,
+                MEMORIES: memories,
                 TOKENS: tokens,
             }
         )
-        for cap, (items, tokens) in _boots(frame, [None, *wanted], seen)
+        for cap, (memories, tokens) in _boots(frame, [None, *wanted], seen)
     ]
     timeline = pd.concat(parts, ignore_index=True)
     timeline.attrs = {name: frame.attrs.get(name, "") for name in (TOKEN_RULE, SOURCE)}
@@ -200,7 +200,7 @@ def caps_along(
 def _boots(
     frame: pd.DataFrame, caps: list[int | None], seen: Ints
 ) -> list[tuple[int | None, tuple[Ints, Ints]]]:
-    """Walk the history once for each cap; return items and tokens at the moments `seen`."""
+    """Walk the history once for each cap; return memories and tokens at the moments `seen`."""
     history = history_of(frame)
     n = len(history)
     if not n:
@@ -208,8 +208,8 @@ def _boots(
     limits = [n if cap is None else cap for cap in caps]
     boots: list[tuple[int | None, tuple[Ints, Ints]]] = []
     for cap, kept in zip(caps, history.kept_over_time(limits), strict=True):
-        items, tokens = (
+        memories, tokens = (
             part[seen] + floor[seen] for part, floor in zip(kept, history.floor, strict=True)
         )
-        boots.append((cap, (items, tokens)))
+        boots.append((cap, (memories, tokens)))
     return boots

@@ -78,7 +78,7 @@ def every_chart(frame: pd.DataFrame) -> list[Axes]:
 
 
 @pytest.mark.parametrize(
-    ("measure", "suffix"), [("items", ""), ("tokens", "_tokens")], ids=["items", "tokens"]
+    ("measure", "suffix"), [("memories", ""), ("tokens", "_tokens")], ids=["memories", "tokens"]
 )
 def test_growth_draws_each_column_of_the_curve(measure: str, suffix: str) -> None:
     curve = growth_curve(work())
@@ -130,7 +130,7 @@ def test_growth_mentions_rows_without_a_time() -> None:
 
 
 def test_growth_refuses_another_measure() -> None:
-    with pytest.raises(ValueError, match="measure must be 'items' or 'tokens', not 'bytes'"):
+    with pytest.raises(ValueError, match="measure must be 'memories' or 'tokens', not 'bytes'"):
         plot_growth(growth_curve(work()), measure="bytes")  # type: ignore[arg-type]
 
 

@@ -104,7 +104,7 @@ def every_chart(frame: pd.DataFrame, *, budget: int | None = None) -> list[Axes]
         plot_trade_off(curve, advice=advice),
         plot_trade_off(curve, advice=advice, cap=1),
         plot_boot_over_time(timeline),
-        plot_boot_over_time(timeline, measure="items", budget=3),
+        plot_boot_over_time(timeline, measure="memories", budget=3),
         plot_age_ranks(ranks),
         plot_age_ranks(ranks, quantiles=age_rank_quantiles(frame), cap=advice.keep_recent),
         plot_backtest(backtest_cap(frame)),
@@ -300,7 +300,7 @@ class TestBootOverTime:
         assert abs(first - held["at"].iloc[0]) < pd.Timedelta(seconds=1)
 
     def test_line_ends_name_the_cap_and_what_it_costs_now(self, two_years: pd.DataFrame) -> None:
-        texts = written(plot_boot_over_time(boot_over_time(two_years, [50]), measure="items"))
+        texts = written(plot_boot_over_time(boot_over_time(two_years, [50]), measure="memories"))
         assert {"keep 50: 165", "no cap: 2,979"} <= set(texts)
 
     def test_a_budget_is_drawn_and_in_view(self, two_years: pd.DataFrame) -> None:
@@ -309,7 +309,7 @@ class TestBootOverTime:
         assert ax.get_ylim()[1] > 400_000
 
     def test_another_measure_is_refused(self, two_years: pd.DataFrame) -> None:
-        with pytest.raises(ValueError, match="measure must be 'items' or 'tokens', not 'bytes'"):
+        with pytest.raises(ValueError, match="measure must be 'memories' or 'tokens', not 'bytes'"):
             plot_boot_over_time(boot_over_time(two_years, []), measure="bytes")  # type: ignore[arg-type]
 
     def test_one_moment_is_no_course(self) -> None:

@@ -106,7 +106,7 @@ def boot_over_time() -> Axes:
         for cap, most in ((None, 200), (50, 50), (120, 120))
     ]
     whole = pd.concat([part.astype({"keep_recent": "Int64"}) for part in parts], ignore_index=True)
-    whole[c.ITEMS] = whole[c.TOKENS] // 70
+    whole[c.MEMORIES] = whole[c.TOKENS] // 70
     return charts.plot_boot_over_time(told(whole), budget=10_000)
 
 

@@ -42,7 +42,7 @@ class TestShow:
             "decisions                   3",
             "skills                      5",
             "episodes                  592",
-            "98.7% of items",
+            "98.7% of memories",
         ):
             assert words in shown.output
         assert "50" not in shown.output.partition("next:")[2]

@@ -98,7 +98,7 @@ def test_it_shows_the_costliest_and_the_call_that_supersedes_works(store: Path) 
     call = "\n".join(re.findall(r"^  (with .*|    store\.supersede.*)$", shown, re.MULTILINE))
     exec(call, {"memlab": memlab})
     after = json.loads(run("floor", store, "--json").output)
-    assert after["floor"]["items"] == 3
+    assert after["floor"]["memories"] == 3
     assert after["supersedable"] == []
 
 

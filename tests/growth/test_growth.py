@@ -197,7 +197,7 @@ def test_the_boot_context_is_told_part_by_part() -> None:
         "rejected paths": 4,
         "episodes": 8,
     }
-    assert parts[c.ITEMS].tolist() == [1, 1, 1, 1]
+    assert parts[c.MEMORIES].tolist() == [1, 1, 1, 1]
     assert parts[c.LOAD_BEARING].tolist() == [True, True, True, False]
 
 
@@ -207,12 +207,12 @@ def test_a_row_kept_for_a_problem_is_a_part_of_its_own() -> None:
     parts = boot_context(frame)
     assert list(parts.index) == list(PARTS)
     assert parts.loc["unreadable"].tolist() == [1, 4, True]
-    assert parts.loc["rejected paths", c.ITEMS] == 0
+    assert parts.loc["rejected paths", c.MEMORIES] == 0
 
 
 def test_the_boot_context_of_nothing_is_nothing() -> None:
     parts = boot_context(mixed_frame().iloc[:0])
-    assert parts[[c.ITEMS, c.TOKENS]].to_numpy().sum() == 0
+    assert parts[[c.MEMORIES, c.TOKENS]].to_numpy().sum() == 0
     assert len(parts) == 4
 
 
@@ -221,9 +221,9 @@ def test_the_boot_context_of_nothing_is_nothing() -> None:
 def test_parts_add_up_to_the_boot_context(rows: list[dict[str, Any]]) -> None:
     frame = frame_of(rows)
     parts, summary = boot_context(frame), summarize(frame, now=NOW)
-    assert summary.boot.memories == parts[c.ITEMS].sum() == frame[c.ACTIVE].sum()
+    assert summary.boot.memories == parts[c.MEMORIES].sum() == frame[c.ACTIVE].sum()
     assert summary.boot.tokens == parts[c.TOKENS].sum()
-    assert summary.boot.prunable.memories == parts.loc["episodes", c.ITEMS]
+    assert summary.boot.prunable.memories == parts.loc["episodes", c.MEMORIES]
     assert summary.boot.load_bearing.tokens == parts.loc[parts[c.LOAD_BEARING], c.TOKENS].sum()
     assert summary.rows.memories == summary.boot.memories + summary.superseded.memories
 
@@ -371,7 +371,7 @@ def test_nothing_here_changes_the_frame_it_is_given() -> None:
 def test_a_frame_that_was_filtered_keeps_its_own_index() -> None:
     frame = mixed_frame().iloc[[1, 3, 4]]
     assert summarize(frame, now=NOW).boot.memories == 2
-    assert boot_context(frame)[c.ITEMS].to_dict()["skills"] == 1
+    assert boot_context(frame)[c.MEMORIES].to_dict()["skills"] == 1
     assert growth_curve(frame)[c.SUPERSEDED].iloc[-1] == 1
 
 
@@ -410,7 +410,7 @@ def test_the_boot_context_is_what_a_source_loads_of_the_active_memories() -> Non
     assert (summary.boot.memories, summary.boot.prunable.memories) == (3, 2)
     assert summary.below == summary.inactive == Size(1, 10)
     assert (summary.superseded.memories, summary.dangling) == (0, 0)
-    assert boot_context(frame)[c.ITEMS].sum() == 3
+    assert boot_context(frame)[c.MEMORIES].sum() == 3
     assert "active, not loaded at start      1" in str(summary)
     assert "not active, loaded never         1" in str(summary)
 

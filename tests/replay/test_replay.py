@@ -325,7 +325,7 @@ def test_keeping_the_newest_is_the_cap_curve_at_that_cap(lives: Lives, cap: int)
     line = curve.loc[cap]
     if len(references):
         assert done.served == pytest.approx(line["served_observed"])
-    assert done.boot["boot_items"].mean() == pytest.approx(line["boot_items_mean"])
+    assert done.boot["boot_memories"].mean() == pytest.approx(line["boot_memories_mean"])
     assert done.boot["boot_tokens"].max() == line["boot_tokens_max"]
 
 
@@ -407,7 +407,7 @@ def test_a_lost_reference_names_the_row_and_the_step_that_cost_it() -> None:
 
 def test_boot_context_is_what_is_active_after_each_row() -> None:
     done = replay(*example(), KeepRecent(2))
-    assert done.boot["boot_items"].tolist() == [1, 2, 2, 2, 2, 2]
+    assert done.boot["boot_memories"].tolist() == [1, 2, 2, 2, 2, 2]
     assert done.boot["boot_tokens"].tolist() == [10, 30, 50, 70, 90, 110]
     assert done.deleted[c.MEMORY_ID].tolist() == ["m1", "m2", "m3", "m4"]
 

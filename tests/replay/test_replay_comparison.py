@@ -65,7 +65,7 @@ def test_costs_are_those_of_the_cap_curve() -> None:
     frame[c.TOKENS] = np.random.default_rng(1).integers(1, 500, len(frame))
     line = prepare_sizing(frame, references).at([30]).iloc[0]
     row = compare(frame, references, [KeepRecent(30)]).iloc[0]
-    for name in ("boot_items_mean", "boot_tokens_mean", "boot_tokens_p95"):
+    for name in ("boot_memories_mean", "boot_tokens_mean", "boot_tokens_p95"):
         assert row[name] == pytest.approx(line[name])
 
 
@@ -73,7 +73,7 @@ def test_an_empty_history_is_compared() -> None:
     frame = make_episodes(0)
     table = compare(frame, find_references(frame), [KeepRecent(5)])
     assert table[["served", "boot_tokens_mean", "boot_tokens_p95"]].isna().all(axis=None)
-    assert table["floor_items"].tolist() == [0, 0]
+    assert table["floor_memories"].tolist() == [0, 0]
 
 
 def test_processes_give_what_one_process_gives() -> None:
@@ -113,9 +113,9 @@ def test_the_floor_is_counted_apart() -> None:
     frame.loc[:9, c.LOAD_BEARING] = True
     frame.loc[:9, c.PRUNABLE] = False
     table = compare(frame, references, [KeepRecent(0)])
-    assert table["floor_items"].tolist() == [10, 10]
+    assert table["floor_memories"].tolist() == [10, 10]
     assert table["floor_tokens"].tolist() == [100, 100]
-    assert table.loc["recent 0", "boot_items_mean"] < 10.01
+    assert table.loc["recent 0", "boot_memories_mean"] < 10.01
 
 
 def test_nothing_evicted_overlaps_with_nothing() -> None:

@@ -85,7 +85,7 @@ def test_the_numbers_are_those_of_the_curve(panel: SizingPanel, curve: pd.DataFr
         assert shown["other projects alone"] == f"{said['served_elsewhere']:.1%}"
         assert shown["this store alone"] == f"{said['served_own']:.1%}"
         assert shown["in the past"] == f"{said['served_observed']:.1%}"
-        assert shown["boot context"].startswith(f"{said['boot_items']:,.0f} memories, ")
+        assert shown["boot context"].startswith(f"{said['boot_memories']:,.0f} memories, ")
         assert f"{said['boot_tokens']:,.0f} tokens" in shown["boot context"]
         assert shown["over the history"] == (
             f"{said['boot_tokens_p95']:,.0f} tokens in 95% of starts at most"

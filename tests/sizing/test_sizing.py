@@ -108,7 +108,7 @@ def test_boot_context_over_history_is_that_of_the_real_store(
     active = [ids for _, ids in run_forward(frame, cap)][1:]
     found = prepare_sizing(frame).at([cap]).iloc[0]
     for name, then in {
-        "boot_items": np.sort([len(ids) for ids in active]),
+        "boot_memories": np.sort([len(ids) for ids in active]),
         "boot_tokens": np.sort([tokens[list(ids)].sum() for ids in active]),
     }.items():
         assert found[f"{name}_mean"] == pytest.approx(then.mean())
@@ -214,7 +214,7 @@ def test_the_curve_at_the_present_is_what_one_compaction_would_leave() -> None:
     )
     curve = cap_curve(frame)
     assert curve.index.tolist() == [0, 1, 2, 3]
-    assert curve["boot_items"].tolist() == [1, 2, 3, 4]
+    assert curve["boot_memories"].tolist() == [1, 2, 3, 4]
     assert curve["boot_tokens"].tolist() == [7, 8, 38, 138]
     assert curve["pruned"].tolist() == [3, 2, 1, 0]
     assert curve["days"].tolist() == [0, 0, 1, 4]
@@ -227,7 +227,7 @@ def test_a_store_without_references_has_a_curve_by_other_projects() -> None:
     assert curve[["served_own", "served_observed"]].isna().all(axis=None)
     assert curve["served"].tolist() == curve["served_elsewhere"].tolist()
     assert curve[["low", "served", "high"]].notna().all(axis=None)
-    assert curve["boot_items_mean"].tolist() == [0, 1, 1.8, 2.4, 2.8, 3]
+    assert curve["boot_memories_mean"].tolist() == [0, 1, 1.8, 2.4, 2.8, 3]
 
 
 def test_an_empty_store_has_one_cap() -> None:
@@ -239,7 +239,7 @@ def test_an_empty_store_has_one_cap() -> None:
 def test_a_store_of_load_bearing_rows_has_one_cap() -> None:
     curve = cap_curve(make_frame(row("a", kind="semantic"), row("b", kind="procedural")))
     assert curve["boot_tokens"].tolist() == [20]
-    assert curve["boot_items_max"].tolist() == [2]
+    assert curve["boot_memories_max"].tolist() == [2]
 
 
 def test_references_to_load_bearing_rows_are_served_by_every_cap() -> None:

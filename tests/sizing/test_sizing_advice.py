@@ -315,4 +315,4 @@ def test_an_agents_store_gets_a_number_and_its_floor_is_said(real_store) -> None
     assert advice.keep_recent < advice.prunable
     over = recommend_cap(frame, token_budget=50000)
     assert over.verdict is Verdict.FLOOR_EXCEEDS_BUDGET
-    assert over.floor.items == 590
+    assert over.floor.memories == 590

@@ -38,7 +38,7 @@ def test_mean_and_peak_over_time_are_those_of_the_cap_curve(two_years: pd.DataFr
     for cap in (0, 50, 400):
         held = at_cap(timeline, cap)
         assert len(held) == len(two_years)
-        for measure in ("items", "tokens"):
+        for measure in ("memories", "tokens"):
             assert held[measure].max() == curve.loc[cap, f"boot_{measure}_max"]
             assert held[measure].mean() == pytest.approx(curve.loc[cap, f"boot_{measure}_mean"])
 
@@ -46,7 +46,7 @@ def test_mean_and_peak_over_time_are_those_of_the_cap_curve(two_years: pd.DataFr
 def test_no_cap_ends_with_what_is_active_now(two_years: pd.DataFrame) -> None:
     last = at_cap(boot_over_time(two_years, []), None).iloc[-1]
     active = two_years[two_years[c.ACTIVE]]
-    assert (last["items"], last["tokens"]) == (len(active), active[c.TOKENS].sum())
+    assert (last["memories"], last["tokens"]) == (len(active), active[c.TOKENS].sum())
     assert last["written"] == len(two_years)
 
 
@@ -55,7 +55,7 @@ def test_a_long_history_is_looked_at_in_so_many_moments(two_years: pd.DataFrame)
     whole = boot_over_time(two_years, [50], moments=len(two_years))
     assert len(at_cap(thin, 50)) == len(at_cap(thin, None)) == 11
     assert at_cap(thin, 50)["written"].iloc[[0, -1]].tolist() == [1, len(two_years)]
-    same = whole.merge(thin, on=["keep_recent", "written", "at", "items", "tokens"])
+    same = whole.merge(thin, on=["keep_recent", "written", "at", "memories", "tokens"])
     assert len(same) == len(thin)
 
 
@@ -74,7 +74,7 @@ def test_rows_without_a_time_leave_no_hole() -> None:
 def test_an_empty_store_has_no_moments() -> None:
     timeline = boot_over_time(make_episodes(3).iloc[:0], [5])
     assert timeline.empty
-    assert list(timeline) == ["keep_recent", "written", "at", "items", "tokens"]
+    assert list(timeline) == ["keep_recent", "written", "at", "memories", "tokens"]
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def test_what_is_named_is_active_and_what_stands_below_the_cut_is_not_loaded(fol
     costs = frame["tokens"]
     assert costs["f204.md"] == costs["f199.md"] > 0  # what its line costs where it is loaded
     assert costs["f205.md"] == 0
-    assert boot_context(frame.reset_index())["items"].sum() == 200
+    assert boot_context(frame.reset_index())["memories"].sum() == 200
     few = memlab.load(ClaudeCode(folder, rule=LoadRule(lines=10)))
     assert few["loaded_at_start"].sum() == 10
 

@@ -1,7 +1,6 @@
-"""Reading the columns policies go by, some of which a frame may lack."""
+"""Columns that policies go by and a frame may lack, as arrays."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Final
 
 import numpy as np
@@ -32,8 +31,3 @@ def times(rows: Mapping[str, Any] | pd.DataFrame, name: str) -> npt.NDArray[np.d
     if isinstance(values, np.ndarray) and values.dtype == np.dtype("datetime64[us]"):
         return values
     return np.asarray(pd.Series(values).to_numpy(dtype="datetime64[us]"))
-
-
-def moment(now: datetime) -> np.datetime64:
-    """Return an aware time as UTC in microseconds."""
-    return pd.Timestamp(now).tz_convert("UTC").tz_localize(None).as_unit("us").to_datetime64()
