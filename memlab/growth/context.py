@@ -51,7 +51,7 @@ def boot_context(frame: "pd.DataFrame") -> "pd.DataFrame":
     -------
     pandas.DataFrame
         Indexed by ``part``, in the order of :data:`PARTS`; ``memories`` and ``tokens`` (int64)
-        that are loaded, and whether the part is ``load_bearing``. ``unreadable`` (rows that are kept
+        that are loaded, and whether the part is ``load_bearing``. ``unreadable`` (rows kept
         because they could not be interpreted) is there only when it is not empty. ``attrs`` carries
         the token rule.
     """

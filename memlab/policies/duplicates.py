@@ -169,7 +169,7 @@ def _replacements(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """Return who replaces each row, -1 where nobody does, and how similar the two are."""
     # Compiled code and scipy are loaded where they are used: a policy is light to import.
-    from memlab.policies.similarity import replace_older
+    from memlab.policies.most_similar import replace_older
 
     vectors = vectors_of(texts_of(rows), policy)
     if col.TRUSTED in rows:
@@ -237,7 +237,7 @@ class TextIndex:
             self._place = {memory_id: place for place, memory_id in enumerate(self._place)}
 
     def _unit(self, texts: Sequence[str]) -> Any:
-        from memlab.policies.similarity import unit_rows
+        from memlab.policies.most_similar import unit_rows
 
         return unit_rows(vectors_of(texts, self._policy))
 

@@ -411,8 +411,8 @@ def test_the_boot_context_is_what_a_source_loads_of_the_active_memories() -> Non
     assert summary.below == summary.inactive == Size(1, 10)
     assert (summary.superseded.memories, summary.dangling) == (0, 0)
     assert boot_context(frame)[c.MEMORIES].sum() == 3
-    assert "active, not loaded at start      1" in str(summary)
-    assert "not active, loaded never         1" in str(summary)
+    assert "active, not loaded at start         1" in str(summary)
+    assert "not active, loaded never            1" in str(summary)
 
 
 def test_where_nothing_is_loaded_by_itself_the_active_memories_are_recalled_from() -> None:

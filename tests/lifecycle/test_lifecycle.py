@@ -838,7 +838,7 @@ def write_some(path: Path, writer: int) -> None:
 
 def test_sixteen_writers_leave_a_store_within_its_cap(path: Path) -> None:
     context = multiprocessing.get_context("forkserver")
-    heavy = ["memlab.policies.similarity", "sklearn.feature_extraction.text", "scipy.sparse"]
+    heavy = ["memlab.policies.most_similar", "sklearn.feature_extraction.text", "scipy.sparse"]
     context.set_forkserver_preload([__name__, *heavy])
     writers = [context.Process(target=write_some, args=(path, number)) for number in range(16)]
     for writer in writers:

@@ -27,7 +27,7 @@ from memlab.policies import (
     recency_decay,
     value_score,
 )
-from memlab.policies.similarity import replace_older
+from memlab.policies.most_similar import replace_older
 
 WEEK = 7 * DAY
 
