@@ -368,7 +368,10 @@ def _facts_of(sizing: Sizing, cap: int) -> Iterator[tuple[str, str]]:
     if not pd.isna(row["served_own"]):
         yield "this store alone", f"{row['served_own']:.1%}"
         yield "in the past", f"{row['served_observed']:.1%}"
-    yield "boot context", f"{row['boot_memories']:,.0f} memories, {row['boot_tokens']:,.0f} tokens now"
+    yield (
+        "boot context",
+        f"{row['boot_memories']:,.0f} memories, {row['boot_tokens']:,.0f} tokens now",
+    )
     yield "over the history", f"{row['boot_tokens_p95']:,.0f} tokens in 95% of starts at most"
     yield (
         "noise",

@@ -40,7 +40,9 @@ def expect_cap(panel: Locator, curve: pd.DataFrame, cap: int) -> None:
     said = {
         "references served": f"{row['served']:.1%} (limits {row['low']:.1%} to {row['high']:.1%})",
         "this store alone": f"{row['served_own']:.1%}",
-        "boot context": f"{row['boot_memories']:,.0f} memories, {row['boot_tokens']:,.0f} tokens now",
+        "boot context": (
+            f"{row['boot_memories']:,.0f} memories, {row['boot_tokens']:,.0f} tokens now"
+        ),
         "over the history": f"{row['boot_tokens_p95']:,.0f} tokens in 95% of starts at most",
         "memory kept": f"{row['days']:,.1f} days",
     }

@@ -38,10 +38,10 @@ class TestShow:
         assert shown.exit_code == 0
         for words in (
             "644 memories",
-            "loaded at every start       600",
-            "decisions                   3",
-            "skills                      5",
-            "episodes                  592",
+            "loaded at every start          600",
+            "decisions                      3",
+            "skills                         5",
+            "episodes                     592",
             "98.7% of memories",
         ):
             assert words in shown.output
