@@ -101,6 +101,7 @@ def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime) -> P
             )
         ),
         written=_written_with(reader, _keys(frame, deleted)),
+        last_goes=source.scheme == "file" and len(frame) - 1 in deleted[-1:],
     )
 
 

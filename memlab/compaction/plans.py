@@ -41,6 +41,9 @@ TITLE: Final = 80
 LOAD_BEARING: Final = "load-bearing"
 PRUNABLE: Final = "prunable"
 SUPERSEDED: Final = "superseded"
+_LAST_GOES: Final = (
+    "whole until something is written: that takes the place of the newest, which goes"
+)
 
 
 class PlannedMemory(NamedTuple):
@@ -169,6 +172,8 @@ class Plan(Shown):
         deletes or supersedes, never both.
     written : tuple of Written
         What triggers do to other tables of the store's file when the memories are deleted.
+    last_goes : bool
+        Whether the memory at the highest position goes, whose place the next one written takes.
     format : int
         1 for a plan that memlab 0.1.0 wrote: it can be looked at, and no longer be applied.
     """
@@ -182,6 +187,7 @@ class Plan(Shown):
     kept: tuple[KeptMemory, ...]
     supersedes: tuple[PlannedLink, ...] = ()
     written: tuple[Written, ...] = ()
+    last_goes: bool = False
     format: int = FORMAT
 
     def __hash__(self) -> int:
@@ -281,6 +287,7 @@ class Plan(Shown):
                 kept=tuples_of(known, "kept", KeptMemory),
                 supersedes=tuples_of({"supersedes": []} | known, "supersedes", PlannedLink),
                 written=tuples_of({"written": []} | known, "written", Written),
+                last_goes=field_of({"last_goes": False} | known, "last_goes", bool),
                 format=content["memlab_plan"],
             )
         if plan.format == FIRST_FORMAT:
@@ -306,6 +313,8 @@ class Plan(Shown):
             (start_words(self.store), change(self.boot_before, self.boot_after)),
             ("tokens", self.token_rule),
         ]
+        if self.last_goes:
+            facts.append(("restore", _LAST_GOES))
         if self.supersedes:
             return Sheet(self._title, facts, [_links_table(self.supersedes)])
         tables = [_groups_table("deletes", [group for group in self.groups if group.deleted])]
@@ -341,6 +350,7 @@ class Plan(Shown):
             "made_at": self.made_at.isoformat(),
             "policy": dict(self.policy),
             "token_rule": self.token_rule,
+            **({"last_goes": True} if self.last_goes else {}),
         }
 
     def _lists(self) -> dict[str, Sequence[tuple[Any, ...]]]:

@@ -252,7 +252,8 @@ def _missing(
     if taken:
         raise ArchiveError(
             f"{len(taken):,} places of plan {entry.digest[:12]} have been taken since "
-            f"({some_of(taken)}); nothing was restored: restore some ids, or into a new file"
+            f"({some_of(taken)}); nothing was restored: restore the other "
+            f"{max(len(copies) - len(taken), 0):,} by id, or all into a new file"
         )
     return missing
 

@@ -148,6 +148,8 @@ class MemoryItems:
         """Open the store for one transaction, whose commit reaches the disk."""
         self._check_file()
         with opened_for_change(self.path) as connection, transaction(connection):
+            # Of a file that may only be read SQLite makes no word until something is written.
+            connection.execute("DELETE FROM main.memory_items WHERE rowid IS NULL")
             yield _Writer(connection, self.protected)
 
     def superseded_by(self, record: bytes) -> str | None:

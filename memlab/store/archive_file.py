@@ -52,6 +52,8 @@ def open_archive(place: ArchivePlace, *, busy_timeout: float = 30.0) -> Iterator
 def create_archive(place: ArchivePlace, *, busy_timeout: float = 30.0) -> Iterator[Archive]:
     """Open an archive for reading and writing, making it where there is none.
 
+    One that was made for a deletion that was refused is removed again.
+
     Parameters
     ----------
     place : ArchivePlace
@@ -65,15 +67,24 @@ def create_archive(place: ArchivePlace, *, busy_timeout: float = 30.0) -> Iterat
         When it cannot be made, or the file is no archive of a known format.
     """
     path = place.path
-    _touch_like(path, place.like)
-    with _connected(path, busy_timeout) as new:
-        with archive_errors(path):
-            with transaction(new):
-                if not new.execute("SELECT 1 FROM sqlite_schema").fetchone():
-                    create_tables(new, place)
-            check_archive(new, path)
-        bring_up_to_date(new, place)
-        yield Archive(new, place)
+    is_new = _touch_like(path, place.like)
+    try:
+        with _connected(path, busy_timeout) as new:
+            with archive_errors(path):
+                with transaction(new):
+                    if not new.execute("SELECT 1 FROM sqlite_schema").fetchone():
+                        create_tables(new, place)
+                check_archive(new, path)
+            bring_up_to_date(new, place)
+            try:
+                yield Archive(new, place)
+            except BaseException:
+                is_new = is_new and not new.execute("SELECT 1 FROM applies").fetchone()
+                raise
+    except BaseException:
+        if is_new:  # made for nothing
+            path.unlink(missing_ok=True)
+        raise
 
 
 def read_archive(place: ArchivePlace, read: Callable[[Archive], Result]) -> Result:
@@ -171,35 +182,48 @@ def _connected(path: Path, busy_timeout: float) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def _touch_like(path: Path, store: Path | None) -> None:
-    """Make an empty file with the owner and the permissions of `store`, unless there is one."""
+def _touch_like(path: Path, store: Path | None) -> bool:
+    """Make an empty file with the owner and the permissions of `store`; whether there was none."""
     try:
         if store is None:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         like = None if store is None else store.stat()
         try:
-            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            _make(path, like)
         except FileExistsError:
             _check_ordinary(path, like)
-            return
-        try:
-            if like is not None:
-                _make_like(descriptor, like)
-        finally:
-            os.close(descriptor)
+            return False
     except OSError as error:
         raise ArchiveError(
             f"the archive {path} cannot be made ({error.strerror}); nothing was deleted: check the "
             "permissions of the folder"
         ) from error
+    return True
+
+
+def _make(path: Path, like: os.stat_result | None) -> None:
+    """Make an empty file; it must not be there."""
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        if like is not None:
+            _make_like(descriptor, like)
+            _check_for_owner(path, os.fstat(descriptor), like)
+    except BaseException:
+        path.unlink()
+        raise
+    finally:
+        os.close(descriptor)
 
 
 def _make_like(descriptor: int, like: os.stat_result) -> None:
     """Give a file that was just made the owner and the permissions of another."""
     found = os.fstat(descriptor)
     if (found.st_uid, found.st_gid) != (like.st_uid, like.st_gid):
-        with suppress(PermissionError):
+        try:
             os.fchown(descriptor, like.st_uid, like.st_gid)
+        except PermissionError:  # a member of the group may give a file of his own to the group
+            with suppress(PermissionError):
+                os.fchown(descriptor, -1, like.st_gid)
     os.fchmod(descriptor, like.st_mode & (0o666 if S_ISDIR(like.st_mode) else 0o7777))
 
 
@@ -217,3 +241,30 @@ def _check_ordinary(path: Path, like: os.stat_result | None) -> None:
             f"{path} may be read or written by more people than the store; nothing was deleted: "
             f"run chmod {allowed & 0o777:o} on it first"
         )
+    if like is not None:
+        _check_for_owner(path, found, like)
+
+
+def _check_for_owner(path: Path, found: os.stat_result, like: os.stat_result) -> None:
+    """Refuse an archive from which the store's owner could restore nothing."""
+    if like.st_uid in (0, found.st_uid):
+        return
+    groups = _groups_of(like.st_uid) or [like.st_gid]
+    allowed = found.st_mode >> 3 if found.st_gid in groups else found.st_mode
+    if allowed & 0o6 != 0o6:
+        raise ArchiveError(
+            f"the owner of the store could not read and write the archive {path}; nothing was "
+            "deleted: let the owner apply the plan, or give the store a group that its owner is "
+            "in, which may read and write it"
+        )
+
+
+def _groups_of(user: int) -> list[int]:
+    """Return the groups of a user; none where nobody knows the user."""
+    import pwd  # not on every system, and hardly ever needed
+
+    try:
+        known = pwd.getpwuid(user)
+    except KeyError:
+        return []
+    return os.getgrouplist(known.pw_name, known.pw_gid)

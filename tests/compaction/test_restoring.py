@@ -25,6 +25,7 @@ from stores import (
 
 from memlab.compaction.applying import apply
 from memlab.compaction.planning import plan
+from memlab.compaction.plans import Plan
 from memlab.compaction.restoring import RestoreStep, restore
 from memlab.errors import (
     ArchiveError,
@@ -142,6 +143,20 @@ def test_a_place_taken_since_is_named_and_nothing_changes(
     with pytest.raises(ArchiveError, match=taken):
         restore(receipt)
     assert rows_of(store) == before
+
+
+def test_a_plan_that_frees_the_last_place_says_so_and_the_rest_comes_back_by_id(
+    store: Path,
+) -> None:
+    assert "takes the place of the newest" not in str(planned(store))
+    made = planned(store, 0)
+    assert "takes the place of the newest, which goes" in str(made)
+    assert Plan.from_json(made.to_json()) == made
+    receipt = apply(made)
+    write_rows(store, [row("next", rowid=13)])
+    with pytest.raises(ArchiveError, match=r"1 places .*position 13.*the other 9 by id"):
+        restore(receipt)
+    assert restore(receipt, ids=[f"e{n}" for n in range(1, 10)]) == 9
 
 
 def test_all_of_it_can_go_into_a_new_file(store: Path, tmp_path: Path) -> None:
