@@ -1,13 +1,18 @@
 """What a fleet costs: stores a second, one process and two, Dask beside the pool, one large store.
 
-    python tests/bench/bench_fleet.py FOLDER [--stores 1000] [--large 0] [--survey-only]
+    python tests/bench/bench_fleet.py FOLDER [--stores 1000] [--tasks survey,plan,size]
+        [--runners serial,1,2,dask] [--large N]
 
 Makes the stores below FOLDER where they are missing: 200 to 2,000 memories each, one in twelve
-load-bearing, one in twenty a reference to an earlier one. Prints for each task and runner the
-stores a second on the clock, the processor seconds of this process a store, which where the work
-is done here are all of it, and the most memory that it took. On a machine that does other things
-the ratios and the processor seconds are what to read. ``--large N`` adds a store of N memories and
-compares the whole with the large one.
+load-bearing, one in twenty a reference to an earlier one. Each task is done by each runner, its
+results kept in parts as ``--out`` keeps them. Printed are stores a second on the clock, the
+processor milliseconds that a store takes of the workers and of the client, and the most memory that
+the client took.
+
+On a machine that does other things the clock says little. The last column is what the clock would
+say on one that does nothing else and waits for no disk: stores by the processor seconds of the
+busiest of workers and client. ``--large N`` adds a store of N memories, and says how much longer
+than the large one alone, or than all of it on all processors, the busiest worker took.
 """
 
 import argparse
@@ -15,18 +20,26 @@ import json
 import os
 import resource
 import sqlite3
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import memlab
 from memlab import fleet
+from memlab.fleet.capping import SIZE_DTYPES, Capping
+from memlab.fleet.deciding import PLAN_DTYPES, Decided, Deciding
+from memlab.fleet.parts import Parts
+from memlab.fleet.running import nothing, outcomes_of
+from memlab.fleet.surveying import SURVEY_DTYPES, StoreLine, Surveying
+from memlab.fleet.tables import table_of
 from memlab.store.database import CREATE_TABLE
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
@@ -77,18 +90,74 @@ def made(folder: Path, stores: int) -> list[str]:
     return names
 
 
-def measured(name: str, stores: int, work: Callable[[], object]) -> float:
-    used, started = time.process_time(), time.perf_counter()
-    work()
-    took = time.perf_counter() - started
-    cost = 1e3 * (time.process_time() - used) / stores
+@dataclass(frozen=True)
+class Costed:
+    """Work that notes what the process that does it has used of the processor."""
+
+    work: Callable[[str, Any], Any]
+    tally: Path
+
+    def __call__(self, where: str, given: Any = None) -> Any:
+        started = time.process_time()
+        try:
+            return self.work(where, given)
+        finally:
+            with (self.tally / str(os.getpid())).open("a") as file:
+                file.write(f"{time.process_time() - started}\n")
+
+
+class Cost(NamedTuple):
+    """Seconds on the clock, and of the processor: of each worker, and of the client."""
+
+    clock: float
+    workers: list[float]
+    client: float
+
+    @property
+    def busiest(self) -> float:
+        return max(*self.workers, self.client)
+
+
+def cost_of(task: str, names: list[str], runner: fleet.Runner) -> Cost:
+    """Do a task as memlab.fleet does it, with results kept in parts."""
+    row, dtypes, work = TASKS[task]
+    with tempfile.TemporaryDirectory() as folder:
+        (tally := Path(folder) / "tally").mkdir()
+        parts = Parts(Path(folder) / "parts", row, dtypes, question={"asked": task})
+        used, started = time.process_time(), time.perf_counter()
+        given = prior_of(names, runner) if task == "size" else nothing
+        found = outcomes_of(Costed(work, tally), names, runner=runner, parts=parts, given=given)
+        table_of(found, dtypes)
+        clock, client = time.perf_counter() - started, time.process_time() - used
+        bad = [each for each in found if each.error]
+        assert not bad, bad[0]
+        files = sorted(tally.iterdir())
+        workers = [sum(map(float, file.read_text().split())) for file in files]
+    if isinstance(runner, fleet.Serial):
+        client -= sum(workers)
+    return Cost(clock, workers, client)
+
+
+def prior_of(names: list[str], runner: fleet.Runner) -> Any:
+    """What each store's own evidence leaves of the fleet's, as memlab.fleet.size finds it."""
+    cohort = fleet.cohort_of(names, runner=runner)
+
+    def prior(member: fleet.Member) -> Any:
+        others = cohort.without(member.name)
+        return others.law, others.weight_at(0.9)
+
+    return prior
+
+
+def told(name: str, stores: int, cost: Cost) -> Cost:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     print(
-        f"{name:24} {took:8.1f} s {stores / took:8.1f} stores/s {cost:7.1f} ms of CPU here "
-        f"a store, its peak {peak:6.0f} MB",
+        f"{name:18} {stores / cost.clock:6.1f}/s {1e3 * sum(cost.workers) / stores:6.1f} ms of CPU "
+        f"a store in {len(cost.workers)} workers, {1e3 * cost.client / stores:5.2f} ms here, peak "
+        f"{peak:5.0f} MB; {stores / cost.busiest:6.1f}/s by the busiest",
         flush=True,
     )
-    return took
+    return cost
 
 
 @contextmanager
@@ -102,42 +171,67 @@ def two_workers() -> Iterator[fleet.Cluster]:
         yield fleet.Cluster(client)
 
 
-def tasks(names: list[str], *, survey_only: bool) -> dict[str, Callable[[fleet.Runner], object]]:
-    found: dict[str, Callable[[fleet.Runner], object]] = {
-        "survey": lambda runner: fleet.survey(names, now=NOW, runner=runner)
+TASKS: dict[str, tuple[Any, Any, Any]] = {
+    "survey": (StoreLine, SURVEY_DTYPES, Surveying(NOW)),
+    "plan": (Decided, PLAN_DTYPES, Deciding(POLICY, NOW)),
+    "size": (fleet.SizedStore, SIZE_DTYPES, Capping()),
+}
+
+
+def skewed(names: list[str], large: str) -> None:
+    """Survey one large store among many small ones."""
+    two = fleet.Processes(2)
+    alone = told("large alone", 1, cost_of("survey", [large], two))
+    small = told("small alone", len(names), cost_of("survey", names, two))
+    both = told("together", len(names) + 1, cost_of("survey", [*names, large], two))
+    total = sum(alone.workers) + sum(small.workers)
+    least = max(sum(alone.workers), total / 2)
+    print(f"the busiest worker took {max(both.workers) / least:.2f} of the least that it can be")
+
+
+def compared(
+    names: list[str], tasks: list[str], runners: dict[str, fleet.Runner]
+) -> dict[tuple[str, str], Cost]:
+    return {
+        (task, name): told(f"{task}, {name}", len(names), cost_of(task, names, runner))
+        for task in tasks
+        for name, runner in runners.items()
     }
-    if not survey_only:
-        found["plan"] = lambda runner: fleet.plan(names, POLICY, now=NOW, runner=runner)
-        found["size"] = lambda runner: fleet.size(names, runner=runner)
-    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--stores", type=int, default=1000)
+    parser.add_argument("--tasks", default="survey,plan,size")
+    parser.add_argument("--runners", default="serial,1,2,dask")
     parser.add_argument("--large", type=int, default=0)
-    parser.add_argument("--survey-only", action="store_true")
     asked = parser.parse_args()
     names = made(asked.folder, asked.stores)
     if asked.large:
         large = str(asked.folder / f"large-{asked.large}.db")
         make((large, asked.large, 1))
-        measured("large alone", 1, lambda: fleet.survey(large, now=NOW, runner=fleet.Processes(1)))
-        for count in (1, 2):
-            who = fleet.Processes(count)
-            measured(f"small alone, {count}", len(names), lambda: fleet.survey(names, runner=who))  # noqa: B023
-        both = [*names, large]
-        measured("both, 2", len(both), lambda: fleet.survey(both, runner=fleet.Processes(2)))
+        skewed(names, large)
         return
-    for name, task in tasks(names, survey_only=asked.survey_only).items():
-        measured(f"{name}, here", len(names), lambda: task(fleet.Serial()))  # noqa: B023
-        one = measured(f"{name}, 1 process", len(names), lambda: task(fleet.Processes(1)))  # noqa: B023
-        two = measured(f"{name}, 2 processes", len(names), lambda: task(fleet.Processes(2)))  # noqa: B023
-        print(f"{'':24} two processes are {one / two:.2f} times as fast as one")
-    with two_workers() as cluster:
-        for name, task in tasks(names, survey_only=asked.survey_only).items():
-            measured(f"{name}, Dask", len(names), lambda: task(cluster))  # noqa: B023
+    tasks, wanted = asked.tasks.split(","), asked.runners.split(",")
+    here: dict[str, fleet.Runner] = {
+        name: fleet.Serial() if name == "serial" else fleet.Processes(int(name))
+        for name in wanted
+        if name != "dask"
+    }
+    costs = compared(names, tasks, here)
+    if "dask" in wanted:  # afterwards, for its scheduler works in this process, too
+        with two_workers() as cluster:
+            costs |= compared(names, tasks, {"dask": cluster})
+    for task in tasks:
+        for one, other in (("1", "2"), ("dask", "2")):
+            if {(task, one), (task, other)} <= costs.keys():
+                clock = costs[task, one].clock / costs[task, other].clock
+                busiest = costs[task, one].busiest / costs[task, other].busiest
+                print(
+                    f"{task}: {one} takes {clock:.2f} times as long as {other} on the clock, "
+                    f"{busiest:.2f} by the busiest"
+                )
 
 
 if __name__ == "__main__":

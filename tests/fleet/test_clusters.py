@@ -104,7 +104,7 @@ def test_a_scheduler_without_workers_is_said(tmp_path: Path) -> None:
         survey(agent_store(tmp_path / "memory.db", 1), now=NOW, runner=cluster)
 
 
-def test_a_scheduler_that_goes_away_is_said(tmp_path: Path) -> None:
+def test_a_scheduler_that_goes_away_is_said_and_the_same_call_goes_on(tmp_path: Path) -> None:
     paths = [agent_store(tmp_path / f"{n}" / "memory.db", 2) for n in range(30)]
     with dask_cluster(tmp_path, workers=1) as file, cluster_at(scheduler_file=file) as cluster:
         process = cluster.client.run_on_scheduler(os.getpid)
@@ -114,4 +114,15 @@ def test_a_scheduler_that_goes_away_is_said(tmp_path: Path) -> None:
                 os.kill(process, signal.SIGKILL)
 
         with pytest.raises(MemlabError, match="went away; what is done is done"):
-            survey(paths, now=NOW, runner=cluster, progress=end)
+            survey(paths, now=NOW, runner=cluster, progress=end, out=tmp_path / "kept")
+    seen: list[int] = []
+    found = survey(
+        paths,
+        now=NOW,
+        runner=Serial(),
+        progress=lambda done, _: seen.append(done),
+        out=tmp_path / "kept",
+    )
+    assert seen[0] > 1
+    assert seen == list(range(seen[0], 31))  # what was kept is not asked for again
+    pd.testing.assert_frame_equal(found, survey(paths, now=NOW, runner=Serial()))
