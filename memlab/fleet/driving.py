@@ -108,22 +108,23 @@ def drive(
 
 
 def chunks_of(members: Sequence[Member], workers: int) -> deque[list[Member]]:
-    """Return members in chunks: large ones alone and first, small ones in the order given."""
+    """Return members in chunks: large ones alone and first, small ones in the order given.
+
+    A chunk is at most an even part of a quarter of what is left: the last ones are small, so that
+    no worker has much to do when the others have nothing.
+    """
     large = sorted((m for m in members if m.size > LARGE), key=lambda m: -m.size)
     chunks = deque([each] for each in large)
-    together = max(1, min(TOGETHER, len(members) // (4 * workers)))
+    small = [member for member in members if member.size <= LARGE]
     chunk: list[Member] = []
-    size = 0
-    for member in members:
-        if member.size > LARGE:
-            continue
-        if chunk and (len(chunk) == together or size + member.size > LARGE):
-            chunks.append(chunk)
+    size = together = 0
+    for place, member in enumerate(small):
+        if len(chunk) >= together or size + member.size > LARGE:
+            together = max(1, min(TOGETHER, (len(small) - place) // (4 * workers)))
             chunk, size = [], 0
+            chunks.append(chunk)
         chunk.append(member)
         size += member.size
-    if chunk:
-        chunks.append(chunk)
     return chunks
 
 
