@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from memlab.compaction.plans import Plan, PlannedMemory
+from memlab.compaction.plans import Plan, PlannedMemory, listing_of
 from memlab.compaction.words import counted, in_words, minute
 from memlab.items import Size
 from memlab.text import Sheet, Shown, Table
@@ -116,10 +116,6 @@ def _table(heading: str, memories: tuple[PlannedMemory, ...]) -> Table:
     hidden = len(memories) - LISTED
     return Table(
         f"{heading}: {len(memories):,}",
-        ("position", "created", "tokens", "reason", "id", "title"),
-        [
-            (m.position, m.created_at[:10], m.tokens, m.reason, m.memory_id, m.title)
-            for m in memories[:LISTED]
-        ],
+        *listing_of(memories[:LISTED]),
         f"and {hidden:,} more" if hidden > 0 else "",
     )

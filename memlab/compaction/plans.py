@@ -28,9 +28,10 @@ from memlab.compaction.wire import (
 from memlab.compaction.words import change, counted, in_words, minute, share
 from memlab.errors import PlanError
 from memlab.items import Size
+from memlab.sources.base import LEAST_PLACE_OF_TIME
 from memlab.sources.opening import start_words
 from memlab.store.other_tables import Written
-from memlab.text import Sheet, Shown, Table
+from memlab.text import Cell, Sheet, Shown, Table
 
 LISTED: Final = 10
 """How many memories a printed plan lists; the others are counted."""
@@ -336,11 +337,7 @@ class Plan(Shown):
         listed = [*self.memories[:half], *self.memories[-half:]] if hidden > 0 else self.memories
         return Table(
             "oldest and newest that it deletes" if hidden > 0 else "what it deletes, oldest first",
-            ("position", "created", "tokens", "reason", "id", "title"),
-            [
-                (m.position, m.created_at[:10], m.tokens, m.reason, m.memory_id, m.title)
-                for m in listed
-            ],
+            *listing_of(listed),
             f"and {hidden:,} more between them, all in the plan's memories" if hidden > 0 else "",
         )
 
@@ -380,6 +377,19 @@ def _groups_table(heading: str, groups: list[Group]) -> Table:
         [(g.label, g.kind, g.reason, g.memories, g.tokens) for g in groups],
         "" if groups else "nothing",
     )
+
+
+def listing_of(
+    memories: Sequence[PlannedMemory],
+) -> tuple[tuple[str, ...], list[tuple[Cell, ...]]]:
+    """Return memories as columns and rows for people; a position made of a time is left out."""
+    header = ("position", "created", "tokens", "reason", "id", "title")
+    rows: list[tuple[Cell, ...]] = [
+        (m.position, m.created_at[:10], m.tokens, m.reason, m.memory_id, m.title) for m in memories
+    ]
+    if any(m.position >= LEAST_PLACE_OF_TIME for m in memories):
+        return header[1:], [row[1:] for row in rows]
+    return header, rows
 
 
 def _links_table(links: tuple[PlannedLink, ...]) -> Table:

@@ -483,5 +483,7 @@ def archive_elsewhere(name: str) -> Path:
 
 
 _TIE_BITS: Final = 20
+LEAST_PLACE_OF_TIME: Final = 10**12 << _TIE_BITS
+"""A :func:`place_of` since 2001 is at least that; no number of a row is."""
 _TIE_MASK: Final = (1 << _TIE_BITS) - 1
 _LAST_MILLISECOND: Final = (1 << (63 - _TIE_BITS)) - 1

@@ -81,20 +81,26 @@ class IndexFacts(Shown):
                 "front_matter",
                 len(broken),
                 f"{len(broken):,} of {self.files:,} files have front matter that is no YAML and "
-                f"was read line by line{_some(broken)}",
+                f"was read line by line{_some(broken)}"
+                if broken
+                else f"that of all {self.files:,} files is YAML, or there is none",
                 "put a value that holds a colon or a bracket in quotes",
             ),
             Trouble(
                 "index_links",
                 len(dangling),
-                f"{len(dangling):,} links of {INDEX} lead to no file{_some(dangling)}",
+                f"{len(dangling):,} links of {INDEX} lead to no file{_some(dangling)}"
+                if dangling
+                else f"every link of {INDEX} leads to a file",
                 f"take them out of {INDEX}, or write the files",
             ),
             Trouble(
                 "index_cut",
                 len(self.cut_files),
                 f"{len(self.cut_files):,} of {self.named:,} named files stand below what is "
-                f"loaded{_some(self.cut_files)}",
+                f"loaded{_some(self.cut_files)}"
+                if self.cut_files
+                else f"the lines of all {self.named:,} named files are loaded",
                 f"move lines up, or take some out: memlab show {self.folder} lists them",
             ),
         ]

@@ -1,0 +1,177 @@
+"""Folders of Claude Code's memory in a state that nobody planned, walked through in the shell."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from claude_store import at, call, memory, project_folder, write_index, write_memory
+from claude_store import write_transcript as transcript
+from click.testing import CliRunner, Result
+
+import memlab
+from memlab.cli import main
+
+LOOKING = ("show", "size", "find", "floor", "space", "doctor", "compare", "report", "compact")
+"""Commands that only read; each says something of the folder and leaves no trace beside it."""
+
+
+def run(command: str, folder: Path, page: Path) -> Result:
+    also = {
+        "report": ["-o", str(page)],
+        "compact": ["--keep-recent", "1"],
+        "compare": ["--policy", "recent", "--cap", "1"],
+    }
+    return CliRunner().invoke(main, [command, str(folder), *also.get(command, [])])
+
+
+def everything_below(home: Path) -> dict[str, tuple[int, int, int]]:
+    found = {}
+    for path in sorted(home.rglob("*")):
+        state = path.lstat()
+        found[str(path)] = (state.st_mode, state.st_size, state.st_mtime_ns)
+    return found
+
+
+def contents_of(folder: Path) -> dict[str, bytes]:
+    files = [path for path in folder.iterdir() if path.is_file() and not path.is_symlink()]
+    return {path.name: path.read_bytes() for path in files}
+
+
+def five_megabytes(folder: Path) -> None:
+    write_memory(folder, "big.md", memory("big", body="a line of it\n" * 400_000), at(0))
+    write_index(folder, ["- [Big](big.md)", "# " + "x" * 5_000_000, "- [a](a.md)"])
+
+
+def links_and_devices(folder: Path) -> None:
+    outside = folder.parent / "outside.md"
+    outside.write_text("a secret")
+    (folder / "link.md").symlink_to(outside)
+    (folder / "round.md").symlink_to(folder)
+    os.mkfifo(folder / "pipe.md")
+    write_index(folder, ["- [L](link.md)", "- [R](round.md)", "- [P](pipe.md)", "- [a](a.md)"])
+
+
+def cycles(folder: Path) -> None:
+    for one, other in (("x", "y"), ("y", "z"), ("z", "x"), ("own", "own")):
+        write_memory(folder, f"{one}.md", memory(one, body=f"[[{other}]] [[{one}]]"), at(1))
+    write_index(folder, [f"- [[{name}]]" for name in ("x", "y", "z", "own", "a")])
+
+
+def odd_names(folder: Path) -> None:
+    names = ["with space.md", "v1.2.3.md", "é.md", "e\u0301.md", "北京 🦀.md", "-rf.md", "a\nb.md"]
+    for number, name in enumerate([*names, "Case.md", "case.md", "x\x1b[31m.md", "$(id).md"]):
+        (folder / name).write_text(memory(f"n{number}"))
+    write_index(folder, [f"- [T](<{name}>)" for name in names] + ["- [C](CASE.md)"])
+
+
+def broken_heads(folder: Path) -> None:
+    for number, text in enumerate(
+        ("", "---\n", "---\nname: [\n---\n", "---\nname: a: b\ntype: user\n---\n", "no head\n")
+    ):
+        (folder / f"h{number}.md").write_text(text)
+    (folder / "bytes.md").write_bytes(b"\xff\xfe\0---")
+    (folder / "MEMORY.md").write_bytes(b"\xff- [h](h0.md)\r\n- [a](a.md)\0\n---\n")
+
+
+def without_an_index(folder: Path) -> None:
+    (folder / "MEMORY.md").unlink()
+
+
+def an_index_and_no_file(folder: Path) -> None:
+    (folder / "a.md").unlink()
+
+
+def broken_transcripts(folder: Path) -> None:
+    lines = [*call("Read", folder / "a.md", at(2), "s1", 1), "{", '{"type":7}', "\0" * 20, "[]"]
+    transcript(folder.parent, "s1", lines)
+    (folder.parent / "s2.jsonl").write_bytes(b"\xff" * 100)
+    (folder.parent / "s3.jsonl").symlink_to("/dev/zero")
+
+
+ODD = (
+    five_megabytes,
+    links_and_devices,
+    cycles,
+    odd_names,
+    broken_heads,
+    without_an_index,
+    an_index_and_no_file,
+    broken_transcripts,
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = project_folder(tmp_path / "home")
+    write_memory(made, "a.md", memory("a"), at(0))
+    write_index(made, ["- [a](a.md)"])
+    return made
+
+
+@pytest.mark.parametrize("make_odd", ODD, ids=lambda make: make.__name__)
+def test_every_command_that_looks_says_something_and_leaves_no_trace(
+    folder: Path, tmp_path: Path, make_odd: object
+) -> None:
+    assert callable(make_odd)
+    make_odd(folder)
+    before = everything_below(tmp_path / "home")
+    for command in LOOKING:
+        done = run(command, folder, tmp_path / "page.html")
+        assert done.exception is None or isinstance(done.exception, SystemExit), command
+        assert done.exit_code in {0, 1}, (command, done.output)
+        assert done.output.strip(), command
+        assert "\x1b" not in done.output, command
+        assert "Traceback" not in done.output, command
+    assert everything_below(tmp_path / "home") == before
+
+
+@pytest.mark.parametrize("make_odd", ODD, ids=lambda make: make.__name__)
+def test_what_is_deleted_from_an_odd_folder_comes_back_byte_for_byte(
+    folder: Path, make_odd: object
+) -> None:
+    assert callable(make_odd)
+    make_odd(folder)
+    before = contents_of(folder)
+    plan = memlab.plan(folder, memlab.KeepRecent(0), now=at(5_000))
+    receipt = memlab.apply(plan, now=at(5_000))
+    left = memlab.load(folder)
+    assert not left["prunable"].any()
+    assert len(left) == plan.keeps.memories
+    if plan.memories:
+        assert memlab.restore(receipt) == len(plan.memories)
+    assert contents_of(folder) == before
+
+
+@contextmanager
+def nobody_may_write(folder: Path) -> Iterator[None]:
+    """A folder that its reader may not write, nor what lies beside it; root is made another."""
+    is_root = os.geteuid() == 0
+    for each in (folder, folder.parent):
+        each.chmod(0o555)
+    if is_root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+        for each in (folder, folder.parent):
+            each.chmod(0o755)
+
+
+def test_a_folder_that_cannot_be_written_is_looked_at_and_says_why_it_cannot_be_compacted(
+    folder: Path, tmp_path: Path
+) -> None:
+    for above in folder.parents[: len(folder.parents) - len(Path("/tmp").parents) - 1]:
+        above.chmod(above.stat().st_mode | 0o055)
+    before = everything_below(folder)
+    with nobody_may_write(folder):
+        for command in ("show", "size", "space", "doctor", "compact"):
+            assert run(command, folder, tmp_path / "page.html").exit_code == 0, command
+        words = ["compact", str(folder), "--keep-recent", "0", "--apply"]
+        refused = CliRunner().invoke(main, words)
+        assert refused.exit_code == 2
+        assert "Permission denied" in refused.output
+    assert everything_below(folder) == before
