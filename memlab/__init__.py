@@ -8,26 +8,22 @@ if TYPE_CHECKING:
     from memlab.compaction import Plan, Receipt, apply, plan, restore
     from memlab.doctor import diagnose
     from memlab.errors import MemlabError
-    from memlab.evidence import AccessLog, find_references, harvest_reads, read_access_log
+    from memlab.evidence import AccessLog, find_references, read_access_log
     from memlab.evidence.elsewhere import law
     from memlab.evidence.past import load_past
     from memlab.frame import load
-    from memlab.growth import find_stores, growth_curve, summarize
+    from memlab.growth import growth_curve, summarize
     from memlab.items import MemoryItem, MemoryKind, MemoryProvenance, is_load_bearing_memory
     from memlab.lifecycle import LifecycleStore
     from memlab.maintenance import maintain
     from memlab.policies import (
-        ImportanceBudget,
-        ImportanceFloor,
         KeepRecent,
         Learned,
         NearDuplicate,
         Pipeline,
         Policy,
-        PurgeSuperseded,
         TimeToLive,
         TokenBudget,
-        ValueCap,
         decide,
     )
     from memlab.replay import compare
@@ -39,8 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AccessLog",
-    "ImportanceBudget",
-    "ImportanceFloor",
     "KeepRecent",
     "Learned",
     "LifecycleStore",
@@ -52,12 +46,10 @@ __all__ = [
     "Pipeline",
     "Plan",
     "Policy",
-    "PurgeSuperseded",
     "Receipt",
     "SqliteMemoryStore",
     "TimeToLive",
     "TokenBudget",
-    "ValueCap",
     "apply",
     "compare",
     "copy_store",
@@ -65,9 +57,7 @@ __all__ = [
     "diagnose",
     "explore",
     "find_references",
-    "find_stores",
     "growth_curve",
-    "harvest_reads",
     "is_load_bearing_memory",
     "law",
     "load",
@@ -88,17 +78,16 @@ _get, __dir__ = lazy_names(
         "compaction": "Plan Receipt apply plan restore",
         "doctor": "diagnose",
         "errors": "MemlabError",
-        "evidence": "AccessLog find_references harvest_reads read_access_log",
+        "evidence": "AccessLog find_references read_access_log",
         "evidence.elsewhere": "law",
         "evidence.past": "load_past",
         "frame": "load",
-        "growth": "find_stores growth_curve summarize",
+        "growth": "growth_curve summarize",
         "items": "MemoryItem MemoryKind MemoryProvenance is_load_bearing_memory",
         "lifecycle": "LifecycleStore",
         "maintenance": "maintain",
         "policies": (
-            "ImportanceBudget ImportanceFloor KeepRecent Learned NearDuplicate Pipeline "
-            "Policy PurgeSuperseded TimeToLive TokenBudget ValueCap decide"
+            "KeepRecent Learned NearDuplicate Pipeline Policy TimeToLive TokenBudget decide"
         ),
         "replay": "compare",
         "report": "explore store_path",

@@ -27,7 +27,7 @@ WORDS: Final = {
     "store": "a store: its path, its URL or an open SqliteMemoryStore",
     "texts": "a list of texts",
     "timedelta": "a length of time, such as timedelta(days=30)",
-    "capacity": "a cap for each scope, such as memlab.ValueCap(100)",
+    "capacity": "a cap for each scope, such as memlab.policies.ValueCap(100)",
     "clock": "a function that returns the time, such as lambda: datetime.now(UTC)",
     "bool": "True or False",
     "Mapping": "a mapping with memory_id and at",

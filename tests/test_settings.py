@@ -192,7 +192,7 @@ def test_a_remembered_policy_is_the_policy(written: dict[str, Any], policy: obje
 def test_what_is_written_of_a_policy_is_read_as_it_was() -> None:
     settings = {"max_items": 30, "half_life": timedelta(hours=36), "scope": ("agent_id",)}
     written = as_setting("value", settings)
-    assert policy_in(Settings(policy=written)) == memlab.ValueCap(**settings)  # type: ignore[arg-type]
+    assert policy_in(Settings(policy=written)) == memlab.policies.ValueCap(**settings)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

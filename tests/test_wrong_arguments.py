@@ -178,7 +178,7 @@ def test_a_pipeline_of_what_is_no_policy_is_told_in_words(given: SimpleNamespace
 
 def test_a_text_for_a_cap_is_told_in_words() -> None:
     with pytest.raises(ValueError, match="max_items='x' is not a whole number"):
-        memlab.ValueCap("x")  # type: ignore[arg-type]
+        memlab.policies.ValueCap("x")  # type: ignore[arg-type]
 
 
 MEANT: dict[str, tuple[Callable[[SimpleNamespace], object], str]] = {

@@ -175,21 +175,30 @@ def _to_act_on(path: Path, advice: "Advice") -> Iterator[str]:
 
 def _to_know_more(path: Path, advice: "Advice", log_file: Path | None) -> Iterator[str]:
     """Say how this store comes to a number of its own."""
-    from memlab.evidence.harvest.table import is_harvestable
-
     yield (
         f"for a number of its own, this store needs {advice.missing:,} more references or reads "
         "of its memories:"
     )
     log = shlex.quote(str(log_file or _reads_of(path)))
     store, harvested = shlex.quote(str(path)), _file_of(path) or path
-    if log_file is None and is_harvestable(harvested):
+    if log_file is None and _is_harvestable(path, harvested):
         harvest = f"memlab harvest {shlex.quote(str(harvested))} -o {log}"
         yield f"  {harvest}    reads in what agents already write"
     yield f"  memlab size {store} --log {log}    with what was read"
     yield "  or let the runtime write it, each time it reads a memory:"
     yield f"    log = memlab.AccessLog({str(log_file or _reads_of(path))!r})"
     yield "    log.add(memory_id)"
+
+
+def _is_harvestable(path: Path, harvested: str | Path) -> bool:
+    """Whether a store, or what is beside it, has reads to harvest; an agent's own file has none."""
+    from memlab.sources.opening import open_source
+
+    if open_source(path).scheme == "file":
+        return False
+    from memlab.evidence.harvest.table import is_harvestable
+
+    return is_harvestable(harvested)
 
 
 def _share(value: float) -> str:

@@ -82,7 +82,7 @@ def test_five_hundred_memories_and_two_hundred_sessions_give_the_answer_they_wer
     tmp_path: Path,
 ) -> None:
     folder, ranks = world(tmp_path)
-    found = memlab.harvest_reads(folder, tmp_path / "reads.jsonl")
+    found = memlab.evidence.harvest_reads(folder, tmp_path / "reads.jsonl")
     assert found.reads == sum(ranks.values()) > 1_500
     frame, log = memlab.load(folder), memlab.read_access_log(found.log)
     assert frame["memory_id"].tolist() == [f"m{number:03}.md" for number in range(MEMORIES)]
@@ -223,7 +223,7 @@ def test_a_read_is_judged_by_the_lines_that_there_were_at_its_moment(tmp_path: P
 def test_the_report_says_what_the_cut_loses_and_what_a_cap_brings_back(tmp_path: Path) -> None:
     projects = shutil.copytree(example_of_claude()["projects"], tmp_path / "projects")
     folder, page = next(projects.glob("*/memory")), tmp_path / "report.html"
-    log = str(memlab.harvest_reads(folder, tmp_path / "reads.jsonl").log)
+    log = str(memlab.evidence.harvest_reads(folder, tmp_path / "reads.jsonl").log)
     words = ["report", str(folder), "-o", str(page), "--cap", "146"]
     assert CliRunner().invoke(main, words).exit_code == 0
     assert "Which memories are read, transcripts say: memlab harvest" in page.read_text()

@@ -109,7 +109,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_stores_are_found_below_a_folder_and_links_are_not_followed(home: Path) -> None:
-    found = memlab.find_stores(home)
+    found = memlab.growth.find_stores(home)
     where = {Path(each.where).relative_to(home).as_posix(): each for each in found.stores}
     assert sorted(where) == [
         ".claude/projects/-p0/memory",
@@ -151,7 +151,7 @@ def test_finding_leaves_every_byte_and_name_as_it_was(home: Path) -> None:
         }
 
     before = everything()
-    memlab.find_stores(home)
+    memlab.growth.find_stores(home)
     assert everything() == before
 
 
@@ -168,6 +168,6 @@ def test_a_store_that_cannot_be_read_is_a_line_with_the_reason(tmp_path: Path) -
     write_memory(folder, "a.md", memory("a"), at(0))
     write_index(folder, ["- [A](a.md)"])
     (folder / ".memlab").mkdir()
-    (found,) = memlab.find_stores(tmp_path).stores
+    (found,) = memlab.growth.find_stores(tmp_path).stores
     assert found.memories is None
     assert "not made by memlab" in found.problem

@@ -146,7 +146,7 @@ def harvest_reads(
     MemlabError
         When the source is none of these or cannot be read, or the log cannot be written.
     """
-    call = "memlab.harvest_reads"
+    call = "memlab.evidence.harvest_reads"
     expect(source, str, PathLike, call=call, name="source")
     expect(log, str, PathLike, call=call, name="log", optional=True)
     expect(transcripts, str, PathLike, call=call, name="transcripts", optional=True)
