@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from memlab.errors import ArchiveError
-from memlab.store.records import UTF_8, Layout, Record, quoted
+from memlab.store.records import UTF_8, Layout, Record, quoted, records_at
 from memlab.store.signals import SIGNALS
 
 
@@ -32,12 +32,54 @@ def insert_records(
                 "restored: restore into a new file"
             )
         _insert(connection, layout, "memory_items", {"rowid": position} | row)
-        for each in signals:
-            kept = {name: value for name, value in each.items() if name in layout.signals}
-            if kept:
-                _insert(connection, layout, SIGNALS, kept)
+        kept = [_known(each, layout) for each in signals]
+        if any(kept):
+            _insert_signals(connection, layout, position, [each for each in kept if each])
         count += 1
     return count
+
+
+def _known(signals: dict[str, Any], layout: Layout) -> dict[str, Any]:
+    """Return what a store's side table has columns for."""
+    return {name: value for name, value in signals.items() if name in layout.signals}
+
+
+def _insert_signals(
+    connection: sqlite3.Connection, layout: Layout, position: int, signals: list[dict[str, Any]]
+) -> None:
+    """Put back what was said of a row, unless whoever deleted the row left that alone.
+
+    Signals of other rows of the same id, which are not there any more, make way.
+
+    Raises
+    ------
+    ArchiveError
+        When the side table says something else of the row, or of another row in its place.
+    """
+    ((_, record),) = records_at(connection, layout, [position])
+    there = json.loads(record).get(SIGNALS, [])
+    if there == signals:
+        return
+    if there:
+        raise _taken(position)
+    if "position" in layout.signals:
+        connection.execute(
+            f"DELETE FROM main.{SIGNALS} WHERE memory_id COLLATE BINARY = (SELECT memory_id FROM "
+            "main.memory_items WHERE rowid = ?)",
+            (position,),
+        )
+    try:
+        for each in signals:
+            _insert(connection, layout, SIGNALS, each)
+    except sqlite3.IntegrityError as error:
+        raise _taken(position) from error
+
+
+def _taken(position: int) -> ArchiveError:
+    return ArchiveError(
+        f"the table {SIGNALS} says something else in place of what it said of position {position}; "
+        "nothing was restored: restore the others by id, or into a new file"
+    )
 
 
 def _insert(
@@ -45,8 +87,8 @@ def _insert(
 ) -> None:
     bound = [bound_value(connection, value, layout.encoding) for value in row.values()]
     connection.execute(
-        f"INSERT {'OR REPLACE ' if table == SIGNALS else ''}INTO main.{table} "
-        f"({', '.join(map(quoted, row))}) VALUES ({', '.join(sql for sql, _ in bound)})",
+        f"INSERT INTO main.{table} ({', '.join(map(quoted, row))}) "
+        f"VALUES ({', '.join(sql for sql, _ in bound)})",
         [value for _, value in bound],
     )
 

@@ -152,7 +152,7 @@ def _insertions(connection: sqlite3.Connection) -> list[str]:
     """Return the statements that put a row and what belongs to it back."""
     statements = ["INSERT INTO main.memory_items (memory_id) VALUES (0)"]
     if signal_columns(connection):
-        statements.append(f"INSERT OR REPLACE INTO main.{SIGNALS} (memory_id) VALUES (0)")
+        statements.append(f"INSERT INTO main.{SIGNALS} (memory_id) VALUES (0)")
     return statements
 
 

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from memlab.errors import StoreError
 from memlab.store.database import COLUMNS, exact
-from memlab.store.signals import SIGNALS, has_signals, signal_columns
+from memlab.store.signals import SIGNALS, defaulted_signals, has_signals, signal_columns
 
 Value = int | float | bytes | bytearray | None
 """As :func:`memlab.store.database.exact` reads it: text is a bytearray, a blob bytes."""
@@ -52,12 +52,15 @@ class Layout(NamedTuple):
         Columns of the side table, none where there is none.
     encoding : str
         Of the file's text, as SQLite calls it.
+    defaulted_signals : frozenset of str
+        Columns of the side table that are not NULL by themselves.
     """
 
     columns: tuple[str, ...]
     defaulted: frozenset[str]
     signals: tuple[str, ...]
     encoding: str
+    defaulted_signals: frozenset[str] = frozenset()
 
 
 def layout_of(connection: sqlite3.Connection) -> Layout:
@@ -79,11 +82,13 @@ def layout_of(connection: sqlite3.Connection) -> Layout:
             "beside it; rename that column"
         )
     (encoding,) = connection.execute("PRAGMA encoding").fetchone()
+    signals = signal_columns(connection)
     return Layout(
         (*COLUMNS, *others),
         frozenset(name for name, has_default in found if has_default),
-        tuple(signal_columns(connection)),
+        tuple(signals),
         encoding,
+        defaulted_signals(connection) if signals else frozenset(),
     )
 
 
@@ -359,7 +364,8 @@ def _signals(
     said: dict[int, list[dict[str, Any]]] = {}
     for position, *values in found:
         pairs = zip(layout.signals, readable(values), strict=True)
-        said.setdefault(position, []).append({n: v for n, v in pairs if v is not None})
+        row = {n: v for n, v in pairs if v is not None or n in layout.defaulted_signals}
+        said.setdefault(position, []).append(row)
     return {position: sorted(rows, key=encoded) for position, rows in said.items()}
 
 

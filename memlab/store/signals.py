@@ -46,6 +46,15 @@ def signal_columns(connection: sqlite3.Connection) -> list[str]:
     return names if "memory_id" in names else []
 
 
+def defaulted_signals(connection: sqlite3.Connection) -> frozenset[str]:
+    """Return the columns of a store's side table that are not NULL by themselves."""
+    found = connection.execute(
+        "SELECT name FROM pragma_table_xinfo(?) WHERE hidden = 0 AND dflt_value IS NOT NULL",
+        (SIGNALS,),
+    )
+    return frozenset(name for (name,) in found)
+
+
 def has_signals(columns: Collection[str]) -> str:
     """Return, as SQL, the one rule by which a row and its signals find each other.
 
