@@ -1,7 +1,9 @@
 """Workers of a Dask cluster, on other machines too."""
 
 import socket
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -105,13 +107,38 @@ class _Workers:
                 f"no worker came to {self._where} in {patience:.0f} seconds; start one with: "
                 f"dask worker {self._where}"
             ) from error
-        _check_versions(client.run(_version, on_error="return"))
+        _check_versions(self._versions())
         self.workers = max(1, sum(client.nthreads().values()))
         self._executor = client.get_executor(pure=False)
 
     @property
     def _where(self) -> str:
         return str(self._client.scheduler.address)
+
+    def _versions(self) -> Mapping[str, Any]:
+        """Ask each worker which memlab it runs; Dask itself would wait for a frozen one for ever.
+
+        Raises
+        ------
+        MemlabError
+            When one does not answer.
+        """
+        answers: Future[Mapping[str, Any]] = Future()
+
+        def ask() -> None:
+            try:
+                answers.set_result(self._client.run(_version, on_error="return"))
+            except Exception as error:  # noqa: BLE001 - raised where it is waited for
+                answers.set_exception(error)
+
+        threading.Thread(target=ask, daemon=True).start()
+        try:
+            return answers.result(self._patience)
+        except TimeoutError as error:
+            raise MemlabError(
+                f"a worker of {self._where} did not say in {self._patience:.0f} seconds which "
+                "memlab it runs; look for one that hangs, end it and run the same command again"
+            ) from error
 
     def submit(self, work: Work, chunk: Chunk) -> Answer:
         submitted: Answer = self._executor.submit(_checked, work, chunk, memlab.__version__)

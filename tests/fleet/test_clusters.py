@@ -104,6 +104,20 @@ def test_a_scheduler_without_workers_is_said(tmp_path: Path) -> None:
         survey(agent_store(tmp_path / "memory.db", 1), now=NOW, runner=cluster)
 
 
+def test_a_worker_that_hangs_is_said(tmp_path: Path) -> None:
+    store = agent_store(tmp_path / "memory.db", 1)
+    with dask_cluster(tmp_path, workers=1) as file, cluster_at(scheduler_file=file) as cluster:
+        cluster.client.wait_for_workers(1, timeout=120)
+        (worker,) = cluster.client.run(os.getpid).values()
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            with pytest.raises(MemlabError, match="did not say in 2 seconds which memlab it runs"):
+                survey(store, now=NOW, runner=Cluster(cluster.client, patience=2))
+        finally:
+            os.kill(worker, signal.SIGCONT)
+        assert survey(store, now=NOW, runner=cluster)["memories"].tolist() == [2]
+
+
 def test_a_scheduler_that_goes_away_is_said_and_the_same_call_goes_on(tmp_path: Path) -> None:
     paths = [agent_store(tmp_path / f"{n}" / "memory.db", 2) for n in range(30)]
     with dask_cluster(tmp_path, workers=1) as file, cluster_at(scheduler_file=file) as cluster:
