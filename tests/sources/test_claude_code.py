@@ -2,12 +2,15 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,11 +29,12 @@ from claude_store import (
 from crashing import crash_everywhere
 
 import memlab
-from memlab.errors import ArchiveError, StalePlanError, StoreError
+from memlab.errors import AlreadyAppliedError, ArchiveError, StalePlanError, StoreError
 from memlab.evidence.references import find_references
 from memlab.growth import boot_context
 from memlab.sources.base import Key, Reader, at_one_moment
 from memlab.sources.claude_code import ClaudeCode
+from memlab.sources.folder_change import Step
 from memlab.sources.load_rule import LoadRule
 from memlab.sources.memory_index import MemoryIndex
 from memlab.store.records import fingerprint_of
@@ -548,4 +552,53 @@ def test_five_hundred_memories_of_two_hundred_sessions_are_kept_by_when_they_wer
     assert index_lines(folder) == [f"- [T](f{number}.md)" for number in sorted(left)]
     assert {name for name in files_of(folder) if name != "MEMORY.md"} == {f"f{n}.md" for n in left}
     assert memlab.restore(receipt) == 390
+    assert files_of(folder) == before
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from memlab.compaction.applying import apply
+from memlab.compaction.plans import Plan
+from memlab.compaction.restoring import restore
+from memlab.sources.claude_code import ClaudeCode
+from memlab.sources.folder_change import Step
+
+folder, doing, plan, step, times = sys.argv[1:]
+left = int(times)
+
+def watch(done):
+    global left
+    left -= done == step
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+source, made = ClaudeCode(folder, watch=watch), Plan.from_json(Path(plan).read_text())
+apply(made, store=source) if doing == "apply" else restore(made.digest, store=source)
+"""
+
+
+@pytest.mark.parametrize("doing", ["apply", "restore"])
+@pytest.mark.parametrize(("step", "times"), [*((step, 1) for step in Step), (Step.MOVED, 3)])
+def test_a_process_killed_after_any_step_leaves_all_or_nothing_and_is_finished(
+    folder: Path, tmp_path: Path, doing: str, step: Step, times: int
+) -> None:
+    for number in range(8):
+        write_memory(folder, f"f{number}.md", memory(f"m{number}"), at(number))
+    write_index(folder, ["# Index", *[f"- [T](f{number}.md)" for number in range(8)]])
+    before = files_of(folder)
+    made = memlab.plan(folder, memlab.KeepRecent(3))
+    (tmp_path / "plan.json").write_text(made.to_json())
+    if doing == "restore":
+        memlab.apply(made)
+    words = [str(folder), doing, str(tmp_path / "plan.json"), step, str(times)]
+    run = subprocess.run([sys.executable, "-c", KILLED, *words], capture_output=True, check=False)
+    assert run.returncode == -signal.SIGKILL, run.stderr.decode()
+    assert len(memlab.load(folder)) in {8, 3}
+    assert ClaudeCode(folder).about().dangling == ()
+    if doing == "apply":
+        with suppress(AlreadyAppliedError):
+            memlab.apply(made)
+        assert memlab.load(folder)["memory_id"].tolist() == ["f5.md", "f6.md", "f7.md"]
+    memlab.restore(made.digest, store=folder)
     assert files_of(folder) == before
