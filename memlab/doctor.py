@@ -21,7 +21,8 @@ from memlab.compaction.words import command
 from memlab.errors import MemlabError, SettingsError, UnfilledArchiveError
 from memlab.frame.loading import load
 from memlab.items import REJECTED_PATH_TAG, MemoryKind, resembles
-from memlab.sources.base import Examined, Reader, Source, Trouble, archive_at, at_one_moment
+from memlab.sources.abilities import Examined, Trouble
+from memlab.sources.base import Reader, Source, archive_at, at_one_moment
 from memlab.sources.opening import SourceLike, open_source, settings_of
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive import Archive

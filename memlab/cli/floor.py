@@ -145,7 +145,7 @@ def _sheet(path: Path, cost: "Floor", found: "pd.DataFrame", boot: int) -> Sheet
 
 
 def _next(path: Path, found: "pd.DataFrame") -> list[str]:
-    from memlab.sources.base import Superseding
+    from memlab.sources.abilities import Superseding
     from memlab.sources.opening import open_source
 
     name = shlex.quote(str(path))

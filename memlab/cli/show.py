@@ -11,7 +11,7 @@ from memlab.cli.options import STORE, json_option, moment_for, store_or_bundled
 from memlab.cli.output import print_json, print_lines
 from memlab.errors import StoreError
 from memlab.settings import Settings
-from memlab.sources.base import Telling
+from memlab.sources.abilities import Telling
 
 if TYPE_CHECKING:
     from memlab.evidence.cut import CutLosses

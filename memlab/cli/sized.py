@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from memlab.sizing import Advice
-    from memlab.sources.base import SettingOnly
+    from memlab.sources.abilities import SettingOnly
 
 
 def cap_sheet(caps: "pd.DataFrame", advice: "Advice") -> Sheet:
@@ -100,7 +100,7 @@ def compact_command(path: Path, cap: int) -> str:
 
 def setting_only(path: Path) -> "SettingOnly | None":
     """Return the source of a name if memlab never deletes from it; None for any other."""
-    from memlab.sources.base import SettingOnly
+    from memlab.sources.abilities import SettingOnly
     from memlab.sources.opening import open_source
 
     source = open_source(path)

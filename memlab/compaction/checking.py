@@ -15,7 +15,8 @@ from memlab.compaction.plans import (
 from memlab.compaction.wire import FORMAT
 from memlab.errors import CompactionError, PlanError, StalePlanError
 from memlab.items import is_load_bearing_stored
-from memlab.sources.base import AmongOthers, Facts, Key, Reader, Source
+from memlab.sources.abilities import AmongOthers
+from memlab.sources.base import Facts, Key, Reader, Source
 from memlab.store.records import fingerprint_of
 
 

@@ -24,7 +24,8 @@ from memlab.compaction.wire import as_data
 from memlab.evidence.past import deletions_of, past_of
 from memlab.frame.loading import frame_of
 from memlab.policies import Policy, decide
-from memlab.sources.base import AmongOthers, Key, Reader, Source, archive_at, at_one_moment
+from memlab.sources.abilities import AmongOthers
+from memlab.sources.base import Key, Reader, Source, archive_at, at_one_moment
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.other_tables import Written
 from memlab.store.records import fingerprint_of

@@ -18,7 +18,8 @@ from memlab.compaction.locating import locate, some_of
 from memlab.compaction.receipts import Receipt
 from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
-from memlab.sources.base import Key, LeavesRows, Source, Watch, Writer, archive_at, unwatched
+from memlab.sources.abilities import LeavesRows
+from memlab.sources.base import Key, Source, Watch, Writer, archive_at, unwatched
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive import Archive, Copy, Entry
 from memlab.store.archive_file import open_archive

@@ -15,15 +15,8 @@ from memlab.compaction.locating import some_of
 from memlab.compaction.plans import TITLE, Plan, PlannedLink
 from memlab.errors import ArchiveError, CompactionError, PlanError, StalePlanError
 from memlab.items import is_load_bearing_stored
-from memlab.sources.base import (
-    Key,
-    Reader,
-    Source,
-    Superseder,
-    Superseding,
-    archive_at,
-    at_one_moment,
-)
+from memlab.sources.abilities import Superseder, Superseding
+from memlab.sources.base import Key, Reader, Source, archive_at, at_one_moment
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.records import fingerprint_of
 

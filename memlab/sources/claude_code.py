@@ -15,7 +15,8 @@ from typing import Any, ClassVar, Final
 
 from memlab.moments import moment_of
 from memlab.settings import Settings
-from memlab.sources.base import Trouble, Watch, place_of, unwatched
+from memlab.sources.abilities import Trouble
+from memlab.sources.base import Watch, place_of, unwatched
 from memlab.sources.claude_facts import IndexFacts, counted, sizes, unread
 from memlab.sources.claude_notes import Notes, is_memory, names_in, text_of
 from memlab.sources.folder import FileCopy

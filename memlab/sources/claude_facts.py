@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from memlab.sources.base import Trouble
+from memlab.sources.abilities import Trouble
 from memlab.sources.load_rule import LoadRule, State, units_of
 from memlab.sources.memory_index import INDEX
 from memlab.text import Sheet, Shown, Table

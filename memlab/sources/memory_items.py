@@ -15,6 +15,7 @@ from memlab.errors import (
     StoreError,
     UnsafeDeletionError,
 )
+from memlab.sources.abilities import Superseder
 from memlab.sources.base import (
     DELETED,
     INSERTED,
@@ -22,7 +23,6 @@ from memlab.sources.base import (
     Key,
     Reader,
     Rows,
-    Superseder,
     Watch,
     Writer,
     unwatched,

@@ -8,7 +8,8 @@ from typing import Final, NamedTuple, cast
 from memlab.arguments import refusal
 from memlab.errors import MemlabError, UnsafeDeletionError
 from memlab.settings import NOTHING, Settings, read_settings
-from memlab.sources.base import Adjustable, Source
+from memlab.sources.abilities import Adjustable
+from memlab.sources.base import Source
 from memlab.sources.recognising import is_project_memory, recognise
 from memlab.store import SqliteMemoryStore
 
