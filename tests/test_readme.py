@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 import memlab
 from memlab.cli import COMMANDS, main
 from memlab.policies import NAMED
+from memlab.settings import FILE, read_settings
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 README = (CHECKOUT / "README.md").read_text()
@@ -55,6 +57,31 @@ def test_sample_output_is_what_the_command_prints(
     command, _, expected = block.removeprefix("$ memlab ").partition("\n")
     shown = CliRunner().invoke(main, command.split(), catch_exceptions=False)
     assert [line.rstrip() for line in shown.output.splitlines()] == expected.splitlines()
+
+
+@pytest.mark.parametrize("block", blocks("python"))
+def test_python_does_what_its_comments_say(
+    block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    memlab.copy_store(memlab.store_path("three_hundred_issues"), "memory.db")
+    before = memlab.load("memory.db")
+    names: dict[str, Any] = {}
+    exec(compile(block, "README.md", "exec"), names)
+    if "item" in names:
+        said = re.search(r"print\(.*\)  # (\d+ memlab restore memory.db)", block)
+        assert said is not None
+        assert capsys.readouterr().out.startswith(f"{said[1]} ")
+        assert names["item"] in names["at_start"]
+    else:
+        assert memlab.load("memory.db").equals(before)
+
+
+@pytest.mark.parametrize("block", blocks("toml"))
+def test_settings_can_be_read(block: str, tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text(block)
+    told = read_settings(tmp_path, "memory.db")
+    assert (told.policy, told.token_budget) == ({"name": "recent", "keep": 546}, 20_000)
 
 
 def test_the_changelog_knows_this_version() -> None:

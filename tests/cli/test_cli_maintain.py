@@ -15,7 +15,9 @@ import memlab
 from memlab.cli import main
 from memlab.settings import FILE
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+CHECKOUT = Path(__file__).parents[2]
+README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+GUIDE = (CHECKOUT / "docs" / "guides" / "nightly.md").read_text(encoding="utf-8")
 MEMLAB = Path(sys.executable).with_name("memlab")
 
 
@@ -29,8 +31,8 @@ def store(tmp_path: Path) -> Path:
     return write_rows(tmp_path / "memory.db", episodes(12))
 
 
-def block_of(language: str, number: int = 0) -> str:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)[number]
+def block_of(page: str, language: str, number: int = 0) -> str:
+    return re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)[number]
 
 
 def test_it_shows_first_and_does_it_with_apply(store: Path) -> None:
@@ -61,7 +63,7 @@ def test_its_exit_codes_are_fit_for_cron(store: Path) -> None:
 
 
 def test_the_cron_line_of_the_readme_runs(store: Path) -> None:
-    *_, command = block_of("cron").strip().split(maxsplit=5)
+    *_, command = block_of(README, "cron").strip().split(maxsplit=5)
     command = command.replace("/srv/memlab/.venv/bin/memlab", str(MEMLAB))
     command = command.replace("/srv/agent", str(store.parent))
     assert "/srv" not in command
@@ -74,14 +76,14 @@ def test_the_cron_line_of_the_readme_runs(store: Path) -> None:
     assert "line 1: there is no setting 'keep'" in mail
 
 
-def test_the_units_of_the_readme_are_sound(tmp_path: Path) -> None:
+def test_the_units_of_the_guide_are_sound(tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
     if analyze is None:
         pytest.skip("no systemd-analyze here to verify the units with")
-    service = block_of("ini", 0).replace("/srv/memlab/.venv/bin/memlab", str(MEMLAB))
+    service = block_of(GUIDE, "ini", 0).replace("/srv/memlab/.venv/bin/memlab", str(MEMLAB))
     service = service.replace("User=agent", "User=root")
     (tmp_path / "memlab.service").write_text(service)
-    (tmp_path / "memlab.timer").write_text(block_of("ini", 1))
+    (tmp_path / "memlab.timer").write_text(block_of(GUIDE, "ini", 1))
     units = [tmp_path / "memlab.service", tmp_path / "memlab.timer"]
     found = subprocess.run(
         [analyze, "verify", "--man=no", *units], capture_output=True, text=True, check=False
