@@ -5,6 +5,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from nbclient import NotebookClient
 
 import memlab
 from memlab.report.bundled import notebook_paths
@@ -44,6 +45,48 @@ def test_each_name_is_set_once(path: Path, tmp_path: Path) -> None:
     filled_in = [name for name in names if name in given]
     assert filled_in
     assert {f"{name} = {given[name]!r}" for name in filled_in} <= set(source.splitlines())
+
+
+@pytest.fixture(scope="module")
+def compacted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store that has been compacted with an archive."""
+    path = tmp_path_factory.mktemp("compacted") / "memory.db"
+    memlab.copy_store(memlab.store_path("three_hundred_issues"), path)
+    memlab.apply(memlab.plan(path, memlab.KeepRecent(100)))
+    return path
+
+
+def run_notebook(name: str, folder: Path, parameters: dict[str, object]) -> str:
+    """Run a notebook filled in with parameters; return what it shows, as text."""
+    copies = copy_notebooks(folder, parameters)
+    path = next(path for path in copies if path.stem == name)
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    return "\n".join(
+        output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs
+    )
+
+
+@pytest.mark.parametrize("caps", [(10,), (10, 30)], ids=len)
+def test_policies_are_compared_on_the_whole_past_with_any_number_of_caps(
+    caps: tuple[int, ...], compacted: Path, tmp_path: Path
+) -> None:
+    parameters = {"store": str(compacted), "caps": caps, "days": (7,)}
+    shown = run_notebook("04_compare_policies", tmp_path, parameters)
+    past = memlab.load_past(compacted)
+    table = memlab.compare(past, memlab.find_references(past), [memlab.KeepRecent(10)])
+    line = next(line for line in shown.splitlines() if line.startswith("recent 10 "))
+    assert f"{table.loc['recent 10', 'served']:.3f}".rstrip("0") in line
+
+
+def test_a_compacted_store_is_sized_in_the_notebook_as_before(
+    compacted: Path, tmp_path: Path
+) -> None:
+    shown = run_notebook("03_size_keep_recent", tmp_path, {"store": str(compacted)})
+    whole = memlab.recommend_cap(memlab.load(memlab.store_path("three_hundred_issues")))
+    assert whole.keep_recent is not None
+    assert f"keep_recent = {whole.keep_recent:,} (" in shown
 
 
 def test_the_store_of_notebooks_of_the_first_version_is_the_one_stated_last(tmp_path: Path) -> None:
