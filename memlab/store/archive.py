@@ -282,10 +282,7 @@ class Archive:
             )
             self._check_copies(number, apply.memories)
             if staying is not None:
-                self.connection.execute(
-                    "INSERT OR REPLACE INTO about VALUES (?, ?)",
-                    (_WITNESSES, json.dumps(list(staying))),
-                )
+                self.note_witnesses(staying)
             yield
 
     def finish(self, digest: str, at: datetime) -> None:
@@ -327,21 +324,31 @@ class Archive:
                 self.connection.execute("ROLLBACK")
 
     def witnesses(self) -> list[Witness]:
-        """Return memories of the store by which it is known again; none where none were noted."""
+        """Return memories of the store by which it is known again; none where none were noted.
+
+        What was deleted into this archive since does not count: its place may be another's by now.
+        """
         if self.format == FIRST_FORMAT:
             return []
         with archive_errors(self.path):
             found = self.connection.execute(
                 "SELECT value FROM about WHERE name = ?", (_WITNESSES,)
             ).fetchone()
-        try:
-            return (
-                [(int(place), str(digest)) for place, digest in json.loads(found[0])]
-                if found
-                else []
-            )
-        except (TypeError, ValueError):  # changed by hand: it says nothing then
-            return []
+            try:
+                noted = {int(place): str(digest) for place, digest in json.loads(found[0])}
+            except (TypeError, ValueError):  # none, or changed by hand: it says nothing then
+                return []
+            marks = ", ".join("?" * len(noted))
+            gone = self.connection.execute(
+                f"SELECT key FROM archived WHERE key IN ({marks})", list(noted)
+            ).fetchall()
+        return sorted(noted.items() - {(place, noted[place]) for (place,) in gone})
+
+    def note_witnesses(self, staying: Iterable[Witness]) -> None:
+        """Write down memories by which the store is known again, in the caller's transaction."""
+        self.connection.execute(
+            "INSERT OR REPLACE INTO about VALUES (?, ?)", (_WITNESSES, json.dumps(list(staying)))
+        )
 
     def erase(self, digest: str) -> None:
         """Delete an entry and its copies, in the caller's transaction."""

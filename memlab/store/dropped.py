@@ -112,7 +112,9 @@ def drop(archive: Archive, entry: Entry, facts: Iterable[str], *, at: datetime) 
                 for each in facts
             ),
         )
+        staying = archive.witnesses()  # without those that are erased
         archive.erase(entry.digest)
+        archive.note_witnesses(staying)
 
 
 def drop_facts(archive: Archive, dropped: Iterable[Dropped]) -> None:

@@ -74,8 +74,10 @@ def likeness(connection: sqlite3.Connection, witnesses: Iterable[Witness]) -> Li
     places = ", ".join(map(str, noted))
     there = _digests(connection, f"FROM main.memory_items WHERE rowid IN ({places})")
     (last,) = connection.execute("SELECT max(rowid) FROM main.memory_items").fetchone()
+    if last is None:  # an empty store is nobody's
+        return Likeness(0, 0)
     found = sum(there.get(place) == digest for place, digest in noted.items())
-    beyond = sum(place not in there and place > (last or 0) for place in noted)
+    beyond = sum(place not in there and place > last for place in noted)
     return Likeness(found, len(there) - found + beyond)
 
 

@@ -21,6 +21,7 @@ from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.lifecycle import LifecycleStore
 from memlab.policies import NearDuplicate, ValueCap
 from memlab.store import SqliteMemoryStore
+from memlab.store.archive_place import archive_path
 from memlab.store.database import connect
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -144,7 +145,7 @@ def test_a_rolled_back_deletion_leaves_no_copy_behind(
         "BEGIN SELECT RAISE(ABORT, 'not this'); END"
     )
     store.put(item("high"), agent_id="a", importance=0.9)
-    assert archived_plans(path) == []
+    assert not archive_path(path).exists()
     store.connection.execute("DROP TRIGGER keep")
     store.put(item("higher"), agent_id="a", importance=1.0)
     assert archived_rows(path)["memory_id"].tolist() == ["low", "high"]

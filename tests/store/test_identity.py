@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,14 @@ from archives import NOON, planned
 from stores import episodes, row, run_sql, write_rows
 
 from memlab import restore
-from memlab.compaction import apply, finish
+from memlab.compaction import apply, drop_archived, finish
 from memlab.compaction.receipts import Receipt
 from memlab.doctor import Check, Status, diagnose
 from memlab.errors import ArchiveError
 from memlab.evidence.past import load_past
+from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
+from memlab.lifecycle import LifecycleStore
+from memlab.policies import ValueCap
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive_place import archive_path
 
@@ -25,6 +29,11 @@ def store_at(path: Path, task: str = "a", count: int = 10) -> Path:
     return write_rows(
         path, [{**each, "created_at": f"{day}T12:00:00+00:00"} for each in floor(count)]
     )
+
+
+def agent_item(memory_id: str) -> MemoryItem:
+    provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#1")
+    return MemoryItem(memory_id, MemoryKind.EPISODIC, memory_id, "", provenance)
 
 
 def floor(count: int) -> list[dict[str, object]]:
@@ -140,6 +149,35 @@ class TestItsOwnArchive:
         last = apply(planned(path))
         run_sql(path, "DELETE FROM memory_items WHERE memory_id LIKE 'e%'")
         assert restore(last) == 5
+
+    @pytest.mark.parametrize("dropped", [False, True])
+    def test_is_known_after_all_that_it_noted_was_archived_and_its_places_taken(
+        self, tmp_path: Path, dropped: bool
+    ) -> None:
+        """A store that evicts on write has its highest places taken again and again."""
+        path = write_rows(tmp_path / "memory.db", episodes(10))
+        apply(planned(path))
+        second = apply(planned(path, 0))
+        write_rows(path, [row(f"new{n}") for n in range(20)])
+        if dropped:
+            drop_archived(path, digest=second.digest, now=NOON)
+        assert len(load_past(path)) == 30
+        assert archive_check(path).status is Status.OK
+
+    @pytest.mark.parametrize("archive", ["drop", "keep"])
+    def test_is_known_beside_a_store_that_evicts_on_write(
+        self, tmp_path: Path, archive: str
+    ) -> None:
+        path = tmp_path / "memory.db"
+        for round_ in range(3):  # a store that is opened anew looks whose the archive is
+            with LifecycleStore(path, capacity=ValueCap(2)) as opened:
+                for n in range(5):
+                    value = 0.9 - n / 10 if round_ % 2 else n / 10
+                    opened.put(agent_item(f"m{round_}-{n}"), agent_id="a", importance=value)
+                assert opened.stats().enforcement_failures == 0
+            if archive == "drop":
+                drop_archived(path, before=datetime.now(UTC) + timedelta(days=1))
+        assert archive_check(path).status is Status.OK
 
 
 class TestARenamedStore:
