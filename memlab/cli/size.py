@@ -81,7 +81,7 @@ def size(
     memlab size memory.db
     memlab size memory.db --target 0.95 --token-budget 20000 --save
     memlab size memory.db --log reads.csv
-    memlab size memory.db --by tokens
+    memlab size memory.db --by tokens --save
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.evidence.chances import reading_chances
     from memlab.evidence.law import DEFAULT_CONFIDENCE
@@ -93,8 +93,6 @@ def size(
 
     if save and store is None:
         raise click.UsageError("--save needs a STORE to remember the number of")
-    if by == "tokens" and (save or token_budget is not None):
-        raise click.UsageError("--by tokens recommends a budget; leave out --token-budget, --save")
     path = store_or_bundled(store)
     source = open_source(path)
     settings = settings_of(source)
@@ -110,11 +108,17 @@ def size(
         ours = log[log["memory_id"].isin(frame["memory_id"]) & (log["at"] <= now_utc())]
         chances = reading_chances(present_rows(frame), ours)
     limit = confidence or settings.confidence or DEFAULT_CONFIDENCE
+    given = {"log": log_file, "confidence": confidence}
+    kept = {"target": asked.target, **{key: each for key, each in given.items() if each}}
+    if asked.token_budget is not None:
+        kept["token_budget"] = asked.token_budget
     if by == "tokens":
-        from memlab.cli.budgeted import say_budget
+        from memlab.cli.budgeted import budget_found, say_budget
 
-        found = frame, references, asked.target, limit
-        say_budget(path, found, log_lines(log, counts, chances), as_json=as_json)
+        budget = budget_found(frame, references, asked, confidence=limit)
+        say_budget(path, budget, log_lines(log, counts, chances), as_json=as_json)
+        if save:
+            ctx.exit(_save(source, budget.policy, kept))
         return
     sizing = prepare_sizing(frame, references, confidence=limit)
     advice = advise(sizing, target=asked.target, token_budget=asked.token_budget)
@@ -129,8 +133,8 @@ def size(
         if explain:
             print_lines("", f"how the number is found: {advice.rule}")
     if save:
-        given = {"log": log_file, "confidence": confidence}
-        ctx.exit(_save(source, advice, {key: each for key, each in given.items() if each}))
+        cap = advice.keep_recent
+        ctx.exit(_save(source, None if cap is None else {"name": "recent", "keep": cap}, kept))
 
 
 def _print_all(
@@ -157,22 +161,15 @@ def _print_all(
     )
 
 
-def _save(source: "Source", advice: "Advice", given: dict[str, Any]) -> int:
-    """Remember the recommended cap and what it rests on; return the exit code."""
+def _save(source: "Source", policy: dict[str, Any] | None, kept: dict[str, Any]) -> int:
+    """Remember a recommended policy and what it rests on; return the exit code."""
     from memlab.remembering import remember
 
     name = shlex.quote(source.name)
-    if advice.keep_recent is None:
+    if policy is None:
         click.echo("nothing was remembered: there is no number to remember", err=True)
         return 1
-    chosen: dict[str, Any] = {
-        "policy": {"name": "recent", "keep": advice.keep_recent},
-        "target": advice.target,
-        **given,
-    }
-    if advice.token_budget is not None:
-        chosen["token_budget"] = advice.token_budget
-    file = remember(source, chosen)
+    file = remember(source, {"policy": policy, **kept})
     words = f"remembered in {file}; memlab compact {name} and memlab maintain {name} go by it"
     click.echo(f"\n{for_terminal(words)}", err=True)
     return 0

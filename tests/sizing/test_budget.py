@@ -1,12 +1,13 @@
 """Budgets in tokens: exact as a replay finds them, estimated as caps are."""
 
 import json
+from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from frames import make_frame, row
 from histories import work
 from hypothesis import given
@@ -18,6 +19,7 @@ from memlab.cli import main
 from memlab.evidence.references import find_references
 from memlab.policies import TokenBudget
 from memlab.replay import replay
+from memlab.settings import read_settings
 from memlab.sizing import budget_curve, history, prepare_budget, recommend_budget
 
 
@@ -99,7 +101,38 @@ def test_on_the_command_line_it_ends_with_what_to_run() -> None:
     told = json.loads(CliRunner().invoke(main, ["size", store, "--by", "tokens", "--json"]).output)
     assert f"> {told['max_tokens']:>11,} " in shown.output
     assert f"--policy tokens --max-tokens {told['max_tokens']} " in shown.output
-    for words in (["--token-budget", "9"], ["--save"]):
-        refused = CliRunner().invoke(main, ["size", store, "--by", "tokens", *words])
-        assert refused.exit_code == 2
-        assert "leave out --token-budget, --save" in refused.stderr
+
+
+def invoke(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+def test_a_recommended_budget_is_remembered_and_gone_by(tmp_path: Path) -> None:
+    store = memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "memory.db")
+    saved = invoke("size", store, "--by", "tokens", "--target", 0.8, "--save")
+    assert saved.exit_code == 0, saved.output
+    told = json.loads(invoke("size", store, "--by", "tokens", "--target", 0.8, "--json").output)
+    remembered = read_settings(tmp_path, "memory.db")
+    assert remembered.policy == {"name": "tokens", "max_tokens": told["max_tokens"]}
+    made = json.loads(invoke("compact", store, "--json").output)
+    assert made["policy"] == {"policy": "tokens", "max_tokens": told["max_tokens"]}
+
+
+@pytest.mark.parametrize("spare", [0, -1])
+def test_a_target_is_held_against_the_tokens_that_may_be_spent(tmp_path: Path, spare: int) -> None:
+    store = memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "memory.db")
+    words = ("size", store, "--by", "tokens", "--target", 0.8)
+    takes = json.loads(invoke(*words, "--json").output)["max_tokens"]
+    asked = (*words, "--token-budget", takes + spare)
+    told = json.loads(invoke(*asked, "--json").output)
+    assert told["token_budget"] == takes + spare
+    assert takes + spare in [each["max_tokens"] for each in told["budgets"]]
+    shown = invoke(*asked, "--save")
+    if spare == 0:
+        assert (shown.exit_code, "the target is met within it" in shown.output) == (0, True)
+        assert read_settings(tmp_path, "memory.db").token_budget == takes
+    else:
+        assert told["command"] is None
+        assert f"--max-tokens {takes}    for the target" in shown.output
+        assert f"--max-tokens {takes - 1}    for the budget" in shown.output
+        assert (shown.exit_code, (tmp_path / "memlab.toml").exists()) == (1, False)
