@@ -13,6 +13,7 @@ from memlab.cli.output import print_json, print_lines
 from memlab.cli.sized import (
     cap_sheet,
     command_for,
+    index_lines,
     log_lines,
     next_lines,
     reference_counts,
@@ -128,7 +129,10 @@ def size(
         told = {} if chances is None else {"chances": chances.value_counts(sort=False).to_dict()}
         print_json(as_object(path, advice, counts, caps, backtest) | told)
     else:
-        by_log = log_lines(log, counts, chances)
+        by_log = [
+            *log_lines(log, counts, chances),
+            *index_lines(source, present_rows(frame)),
+        ]
         _print_all(path, advice, counts, caps, backtest, by_log=by_log, log_file=asked.log_file)
         if explain:
             print_lines("", f"how the number is found: {advice.rule}")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from memlab.sizing import Advice
     from memlab.sources.abilities import SettingOnly
+    from memlab.sources.base import Source
 
 
 def cap_sheet(caps: "pd.DataFrame", advice: "Advice") -> Sheet:
@@ -82,6 +83,20 @@ def log_lines(
     if unknown and unknown == len(log):
         return ["the log: not one line names a memory of this store; is it another store's log?"]
     return [f"by the log: {describe_chances(chances)}", *describe_log(log)]
+
+
+def index_lines(source: "Source", present: "pd.DataFrame") -> list[str]:
+    """Say, of an index that is cut, how many of the memories in the table are loaded at most."""
+    from memlab.columns import ACTIVE, LOADED_AT_START
+
+    if source.scheme != "claude":
+        return []
+    named = int(present[ACTIVE].sum())
+    fits = int((present[ACTIVE] & present[LOADED_AT_START]).sum())
+    if fits == named:
+        return []
+    loads = f"a start loads {fits:,} of the {named:,} files that it names"
+    return [f"by the index: {loads}; a cap that leaves more than {fits:,} memories loads no more"]
 
 
 def command_for(path: Path, advice: "Advice") -> str | None:

@@ -26,6 +26,7 @@ from memlab.compaction.reclaim import space, vacuum
 from memlab.doctor import Status, diagnose
 from memlab.errors import MemlabError, StoreError
 from memlab.evidence.cut import cut_losses
+from memlab.evidence.harvest.gather import harvest_reads
 from memlab.evidence.references import count_references
 from memlab.report.bundled import example_of_claude
 from memlab.sizing import prepare_sizing
@@ -105,7 +106,7 @@ def test_the_past_gives_the_cap_it_was_made_with_and_a_recommendation_is_never_l
     """39 is the past's answer, exact. What is recommended is for a store twice as long, for which
     other projects speak as well, and is more."""
     folder, ranks = world(tmp_path)
-    log = memlab.read_access_log(memlab.harvest_reads(folder, tmp_path / "reads.jsonl").log)
+    log = memlab.read_access_log(harvest_reads(folder, tmp_path / "reads.jsonl").log)
     past = memlab.load_past(folder, log=log)
     references = memlab.find_references(past, log)
     curve = memlab.prepare_sizing(past, references).curve
@@ -238,3 +239,11 @@ def test_the_report_says_what_the_cut_loses_and_what_a_cap_brings_back(tmp_path:
     assert boot.memories == 176
     assert "196 → 176 memories" in text
     assert f"4,877 → {boot.tokens:,}" in text
+
+
+def test_size_says_how_many_files_a_cut_index_loads_at_most(tmp_path: Path) -> None:
+    said = "a start loads 199 of the 299 files that it names; a cap that leaves more than 199"
+    folder = long_index(tmp_path)
+    assert said in CliRunner().invoke(main, ["size", str(folder)]).output
+    write_index(folder, [f"- [m{n:03}](m{n:03}.md)" for n in range(100)])
+    assert "by the index" not in CliRunner().invoke(main, ["size", str(folder)]).output
