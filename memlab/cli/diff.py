@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from memlab.cli.options import json_option
-from memlab.cli.output import print_json
+from memlab.cli.output import print_json, print_lines
 
 PLAN = click.Path(path_type=Path, dir_okay=False)
 
@@ -29,5 +29,5 @@ def diff_plans(ctx: click.Context, before: Path, after: Path, as_json: bool) -> 
     if as_json:
         print_json(found.to_dict())
     else:
-        click.echo(str(found))
+        print_lines(found)
     ctx.exit(1 if found.differs else 0)

@@ -53,25 +53,27 @@ def fitted_sheet(sheet: Sheet, width: int) -> str:
     text = as_text(sheet)
     if max(map(len, text.splitlines()), default=0) <= width:
         return text
-    from rich.padding import Padding
-    from rich.table import Table as Grid
-
     console = _console(width)
     if sheet.title:
         console.print(for_terminal(sheet.title))
-    if sheet.facts:
-        facts = Grid.grid(padding=(0, BETWEEN, 0, 0))
-        facts.add_column(no_wrap=True)
-        facts.add_column(overflow="fold")
-        for name, value in sheet.facts:
-            facts.add_row(for_terminal(name), for_terminal(value))
-        console.print(Padding(facts, (0, 0, 0, INDENT)))
+    names = max((len(for_terminal(name)) for name, _ in sheet.facts), default=0)
+    for name, value in sheet.facts:
+        lead = f"{'':{INDENT}}{for_terminal(name):<{names + BETWEEN}}"
+        _say(console, lead, for_terminal(value), width)
     for number, table in enumerate(sheet.tables):
         if number or sheet.title or sheet.facts:
             console.print()
         for part in _rendered(table, width):
             console.print(part)
     return _text_of(console)
+
+
+def _say(console: "Console", lead: str, value: str, width: int) -> None:
+    """Write a fact in as many lines as it takes; a command is not broken, so it can be copied."""
+    indent = " " * len(lead)
+    whole = [value] if _COMMAND.match(value) else wrap(value, max(NARROWEST, width - len(indent)))
+    for number, line in enumerate(whole or [""]):
+        console.print(f"{indent if number else lead}{line}", soft_wrap=True)
 
 
 def _rendered(table: Table, width: int) -> "Iterator[RenderableType]":

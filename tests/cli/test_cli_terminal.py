@@ -110,6 +110,24 @@ def test_a_command_is_never_broken() -> None:
     assert fitted_line(f"{command}    shows it", 60) == [command, "          shows it"]
 
 
+def test_a_command_among_facts_is_not_broken_either() -> None:
+    command = f"memlab restore {'/a/long/path' * 6}.db f9ceaaa451a3"
+    shown = fitted_sheet(Sheet("", [("undo", command), ("said", "word " * 30)], []), 60)
+    assert f"  undo  {command}" in shown.splitlines()
+    assert all(len(line) <= 60 for line in shown.splitlines() if "memlab" not in line)
+
+
+def test_the_difference_of_two_plans_fits_a_terminal(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memlab.cli.output.terminal_width", lambda: 60)
+    for keep in (50, 90):
+        run("compact", store, "--keep-recent", keep, "--save-plan", tmp_path / f"{keep}.json")
+    shown = run("diff", tmp_path / "50.json", tmp_path / "90.json").output
+    assert "only the first deletes: 40" in shown
+    assert all(len(line) <= 60 for line in shown.splitlines())
+
+
 def test_a_table_too_wide_goes_on_below_with_its_first_column() -> None:
     header = ("cap", *(f"number {letter}" for letter in "abcdefgh"))
     rows = [(cap, *range(1_000_000 * cap, 1_000_000 * cap + 8)) for cap in (1, 22)]

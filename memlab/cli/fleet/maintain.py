@@ -16,6 +16,7 @@ from memlab.cli.fleet.options import (
 )
 from memlab.cli.fleet.output import Column, fleet_sheet, print_sheet, print_table
 from memlab.clock import now_utc
+from memlab.text import counted
 
 
 @click.command("maintain", short_help="Compact, drop and vacuum each store as it remembers.")
@@ -47,7 +48,7 @@ def maintain_fleet(
     if not print_table(table, as_json=as_json, as_csv=as_csv):
         counts = table["status"].value_counts()
         told = ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "none"
-        title = f"maintenance of {len(table):,} stores: {told}"
+        title = f"maintenance of {counted(len(table), 'stores')}: {told}"
         most = table.sort_values("deleted", ascending=False, kind="stable")
         asked = ["", "nothing was changed; add --apply to do it"] * (not do_it)
         print_sheet(fleet_sheet(title, most, COLUMNS, limit=limit), *asked)
