@@ -2,7 +2,9 @@
 
 import json
 import sqlite3
-from contextlib import closing
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,7 +15,13 @@ from stores import run_sql
 
 import memlab
 from memlab.cli import main
-from memlab.errors import ArchiveError, StalePlanError, StoreError, UnsafeDeletionError
+from memlab.errors import (
+    ArchiveError,
+    ChangedWhileReadError,
+    StalePlanError,
+    StoreError,
+    UnsafeDeletionError,
+)
 from memlab.sources.base import Key
 from memlab.sources.mcp_memory import McpMemory
 from memlab.sources.mcp_memory_vectors import driver, load_extension
@@ -349,3 +357,28 @@ def test_the_positions_of_memories_do_not_hang_on_which_are_there(file: Path) ->
         zip(left["key"], left["position"], strict=True)
     )
     assert json.dumps(sorted(places)) == "[1, 2, 3, 4]"
+
+
+def has_begun(file: Path) -> bool:
+    with suppress(ChangedWhileReadError):
+        return "meanwhile 0 100" in memlab.load(file)["title"].tolist()
+    return False
+
+
+def test_the_service_writes_on_while_memories_are_deleted_and_put_back(file: Path) -> None:
+    mcp_memory(file, *(stored(n, f"before {n}") for n in range(30)))
+    plan = memlab.plan(file, memlab.KeepRecent(5))
+    with ThreadPoolExecutor(1) as service:
+        calls = [stored(100 + n, f"meanwhile {n}") for n in range(200)]
+        writing = service.submit(mcp_memory, file, *calls)
+        while not (writing.done() or has_begun(file)):
+            time.sleep(0.01)
+        receipt = memlab.apply(plan)
+        restored = memlab.restore(receipt)
+        assert all(len(each) == 64 for each in writing.result())
+    assert (receipt.deleted, restored) == (25, 25)
+    wanted = ["before 3 3", "meanwhile 199 299"]
+    health, *found = mcp_memory(file, ["health"], *(["retrieve", each, 1] for each in wanted))
+    assert health == "ok"
+    assert [each[0][0] for each in found] == wanted
+    assert len(memlab.load(file)) == 230
