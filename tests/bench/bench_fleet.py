@@ -164,6 +164,7 @@ def told(name: str, stores: int, cost: Cost) -> Cost:
 def two_workers() -> Iterator[fleet.Cluster]:
     from distributed import Client, LocalCluster
 
+    os.environ["DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED"] = "False"  # as the guide says
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         Client(cluster) as client,
