@@ -4,9 +4,10 @@
 
 Prints seconds of: the first call in this process (compiling, or loading the compiled loops from the
 cache); the largest ranks, which answer every cap at once; ten caps simulated one by one, each a
-compiled first-in-first-out pass over the history that also looks every reference up; the whole
-``cap_curve``; a look-up and an advice on 100,000 rows once prepared. The second and third are
-seconds of the processor, so that the comparison holds on a busy machine.
+compiled first-in-first-out pass over the history that also looks every reference up; the largest
+sums of tokens, which answer every budget at once; the whole ``cap_curve``; a look-up and an advice
+on 100,000 rows once prepared. The second to the fourth are seconds of the processor, so that the
+comparison holds on a busy machine.
 """
 
 import argparse
@@ -111,6 +112,8 @@ def measure_large(rows: int, references: int) -> None:
     ten = best_of(5, lambda: [served_by_one_cap(cap, *data) for cap in caps], time.process_time)
     print(f"every cap at once                {every:8.2f} s")
     print(f"ten caps, one by one             {ten:8.2f} s   {ten / every:.1f} times that")
+    sums = best_of(2, lambda: history.largest_sums(target, at, with_floor=True), time.process_time)
+    print(f"every budget in tokens at once   {sums:8.2f} s")
     arrays = best_of(2, lambda: ranked(frame, history, needs))
     print(f"references as arrays, with ranks {arrays:8.2f} s")
     print(f"cap_curve, whole                 {best_of(2, lambda: cap_curve(frame, needs)):8.2f} s")
