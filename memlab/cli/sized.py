@@ -185,7 +185,7 @@ def _to_act_on(path: Path, advice: "Advice") -> Iterator[str]:
         dry_run = preview_of(compact_command(path, advice.keep_recent))
         yield f"next: {dry_run}    deletes nothing yet; safe to repeat as the store grows"
     else:
-        yield f"next: memlab floor {shlex.quote(str(path))}    what the load-bearing rows cost"
+        yield f"next: memlab floor {shlex.quote(str(path))}    what the load-bearing memories cost"
 
 
 def _to_know_more(path: Path, advice: "Advice", log_file: Path | None) -> Iterator[str]:

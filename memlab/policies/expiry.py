@@ -72,7 +72,7 @@ class PurgeSuperseded(DatedPolicy):
     )
 
     name: ClassVar[str] = "purge-superseded"
-    origin: ClassVar[str] = "memlab: superseded rows, which no compaction reclaims"
+    origin: ClassVar[str] = "memlab: superseded memories, which no compaction reclaims"
     population: ClassVar[Literal["active", "superseded", "all"]] = "superseded"
     reason: ClassVar[str] = "superseded-long-ago"
     runner: ClassVar[Runner] = "dated"

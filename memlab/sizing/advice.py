@@ -221,8 +221,8 @@ def _trade_table(trade: tuple[TradeEnd, ...]) -> Table:
 def _floor_tables(floor: Floor) -> list[Table]:
     return [
         Table(
-            f"Load-bearing rows: {floor.memories:,} rows, {floor.tokens:,} tokens",
-            ("kind", "rows", "tokens"),
+            f"Load-bearing: {floor.memories:,} memories, {floor.tokens:,} tokens",
+            ("kind", "memories", "tokens"),
             floor.by_kind,
         ),
         Table(

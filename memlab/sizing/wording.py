@@ -13,9 +13,11 @@ MEANING: Final = {
     Verdict.OK: "the target is met by a cap, and the evidence reaches that far",
     Verdict.FROM_OTHER_PROJECTS: "most of what this rests on are other projects' references",
     Verdict.CAP_HAS_NO_EFFECT: (
-        "the cap that the target takes is not below the prunable rows there are: keep all for now"
+        "the target takes at least as many as there are prunable: keep all for now"
     ),
-    Verdict.FLOOR_EXCEEDS_BUDGET: "load-bearing rows alone pass the token budget: no cap can help",
+    Verdict.FLOOR_EXCEEDS_BUDGET: (
+        "load-bearing memories alone pass the token budget: no cap can help"
+    ),
     Verdict.TARGET_EXCEEDS_BUDGET: "no cap meets both the target and the token budget: choose",
     Verdict.HORIZON_TOO_SHORT: (
         "references keep reaching the far end of this history: the cap will grow with the store"
@@ -100,8 +102,8 @@ def _by_gaps(sizing: Sizing) -> Iterator[str]:
         )
     if gaps.cap is not None:
         yield (
-            f"the number is no smaller than {gaps.cap:,}, all prunable rows written since: the cap "
-            "that deleted those memories was no larger, and what it lost would ask for more; "
+            f"the number is no smaller than {gaps.cap:,}, all prunable memories written since: the "
+            "cap that deleted those memories was no larger, and what it lost would ask for more; "
             "memlab compact, and SqliteMemoryStore(path, archive=True), keep what they delete"
         )
 
@@ -125,11 +127,13 @@ def _by_verdict(
 ) -> Iterator[str]:
     match choice.verdict:
         case Verdict.CAP_HAS_NO_EFFECT:
-            yield f"ask again when the store holds more than {choice.keep_recent:,} prunable rows"
+            yield (
+                f"ask again when the store holds more than {choice.keep_recent:,} prunable memories"
+            )
         case Verdict.FLOOR_EXCEEDS_BUDGET:
             floor = sizing.present.floor.tokens
             yield (
-                f"load-bearing rows take {floor:,} tokens now, "
+                f"load-bearing memories take {floor:,} tokens now, "
                 f"{max(floor - (token_budget or 0), 0):,} over the budget: supersede or shorten "
                 "decisions and skills, or raise the budget"
             )

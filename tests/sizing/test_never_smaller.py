@@ -142,7 +142,7 @@ def test_what_a_runtime_deleted_makes_the_history_incomplete(real: Path, tmp_pat
     assert after.keep_recent >= 300
     said = " ".join(after.would_change)
     assert f"{deleted:,} memories were deleted without an archive" in said
-    assert "no smaller than 300, all prunable rows written since" in said
+    assert "no smaller than 300, all prunable memories written since" in said
     assert "references name nothing that is known: they count as misses" in said
 
 
