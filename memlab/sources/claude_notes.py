@@ -15,7 +15,7 @@ from memlab.sources.front_matter import FrontMatter, read_front_matter
 from memlab.sources.index_links import FileNames, wikilinks_in
 from memlab.sources.load_rule import LoadRule
 from memlab.sources.memory_index import INDEX, MemoryIndex
-from memlab.sources.transcript_times import first_heard_of, stamps_of, transcripts_of
+from memlab.sources.transcript_times import Stamps, first_heard_of, stamps_of, transcripts_of
 
 _SUFFIX = ".md"
 
@@ -40,7 +40,7 @@ class Notes:
     def __init__(self) -> None:
         self._of: dict[str, tuple[Stamp, Note]] = {}
         self._index: MemoryIndex | None = None
-        self._heard: tuple[Mapping[Path, tuple[int, int]], dict[str, datetime]] | None = None
+        self._heard: tuple[Mapping[Path, Stamps], dict[str, datetime]] | None = None
 
     def all_of(self, moment: FolderMoment) -> dict[str, Note]:
         """Return what each memory of a folder says of itself, by the name of its file."""
@@ -57,7 +57,7 @@ class Notes:
         """Return when each file of a folder is first heard of in transcripts, by name."""
         stamps = stamps_of(transcripts_of(folder))
         if self._heard is None or self._heard[0] != stamps:
-            self._heard = stamps, first_heard_of(folder, list(stamps))
+            self._heard = stamps, first_heard_of(folder, stamps)
         return self._heard[1]
 
     def _note(self, moment: FolderMoment, name: str) -> Note:

@@ -5,9 +5,10 @@ A file that was written, edited or read then was there then. A call that failed 
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 from typing import Any, Final
@@ -16,7 +17,13 @@ from memlab.moments import moment_of
 
 TOOLS: Final = frozenset({"Write", "Edit", "MultiEdit", "Read"})
 
+Stamps = tuple[int, int]
+"""Size and time of a file."""
+Call = tuple[tuple[str, ...], str, datetime]
+"""The last three folders of a path, the file's name, and when the call was."""
+
 _PROJECTS: Final = "projects"
+_MARK: Final = _PROJECTS.encode()
 _LONGEST: Final = 2**26
 _FAILED: Final = re.compile(rb'"is_error"\s*:\s*true')
 _CALL: Final = re.compile(rb'"name"\s*:\s*"(?:Write|Edit|MultiEdit|Read)"')
@@ -42,7 +49,7 @@ def is_of_project(folder: Path) -> bool:
     return folder.parent.parent.name == _PROJECTS
 
 
-def stamps_of(paths: Iterable[Path]) -> dict[Path, tuple[int, int]]:
+def stamps_of(paths: Iterable[Path]) -> dict[Path, Stamps]:
     """Return size and time of each file that is there."""
     found = {}
     for path in paths:
@@ -52,37 +59,37 @@ def stamps_of(paths: Iterable[Path]) -> dict[Path, tuple[int, int]]:
     return found
 
 
-def first_heard_of(folder: Path, transcripts: list[Path]) -> dict[str, datetime]:
-    """Return when each file of a folder is first heard of, by name.
+def first_heard_of(folder: Path, stamps: Mapping[Path, Stamps]) -> dict[str, datetime]:
+    """Return when each file of a project's memory is first heard of, by name.
 
     Parameters
     ----------
     folder : Path
         The folder; in the transcripts it may go by another path to the same project.
-    transcripts : list of Path
-        Files of JSON lines. What cannot be read in them is passed over.
+    stamps : mapping of Path to tuple
+        What :func:`stamps_of` returned of files of JSON lines. What cannot be read in them is
+        passed over. A file is read once for the memories of all projects.
     """
     first: dict[str, datetime] = {}
-    for path in transcripts:
-        with suppress(OSError):
-            for name, at in _calls(path, folder):
-                if name not in first or at < first[name]:
-                    first[name] = at
+    for path, stamp in stamps.items():
+        for around, name, at in _calls(path, stamp):
+            if around == folder.parts[-3:] and (name not in first or at < first[name]):
+                first[name] = at
     return first
 
 
-def _calls(path: Path, folder: Path) -> Iterator[tuple[str, datetime]]:
-    """Yield the files that calls in a transcript were about, unless the call failed."""
-    calls: dict[str, tuple[str, datetime]] = {}
+@lru_cache(maxsize=2**16)
+def _calls(path: Path, stamp: Stamps) -> tuple[Call, ...]:  # noqa: ARG001 - another is another file
+    """Return what calls in a transcript were about, unless the call failed."""
+    calls: dict[str, Call] = {}
     failed: set[str] = set()
-    mark = (folder.parent if is_of_project(folder) else folder).name.encode()
-    with path.open("rb") as lines:
+    with suppress(OSError), path.open("rb") as lines:
         for line in _lines(lines):
-            if mark in line and _CALL.search(line):
-                calls |= _calls_of(_parsed(line), folder)
+            if _MARK in line and _CALL.search(line):
+                calls |= _calls_of(_parsed(line))
             elif calls and _FAILED.search(line):
                 failed |= set(_failed(_parsed(line)))
-    yield from (call for number, call in calls.items() if number not in failed)
+    return tuple(call for number, call in calls.items() if number not in failed)
 
 
 def _lines(opened: Any) -> Iterator[bytes]:
@@ -111,19 +118,20 @@ def _content(parsed: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield each
 
 
-def _calls_of(parsed: dict[str, Any], folder: Path) -> dict[str, tuple[str, datetime]]:
+def _calls_of(parsed: dict[str, Any]) -> dict[str, Call]:
     try:
         at = moment_of(str(parsed.get("timestamp")))
     except ValueError:
         return {}
-    found = {}
+    found: dict[str, Call] = {}
     for each in _content(parsed):
         wanted = each.get("type") == "tool_use" and each.get("name") in TOOLS
         arguments = each.get("input")
         if wanted and isinstance(arguments, dict):
-            name = _name_in(str(arguments.get("file_path")), folder)
-            if name is not None:
-                found[str(each.get("id"))] = (name, at)
+            path = str(arguments.get("file_path")).replace("\\", "/")
+            *_, projects, project, folder, name = ("", "", "", "", *PurePosixPath(path).parts)
+            if projects == _PROJECTS:
+                found[str(each.get("id"))] = ((projects, project, folder), name, at)
     return found
 
 
@@ -131,13 +139,6 @@ def _failed(parsed: dict[str, Any]) -> Iterator[str]:
     for each in _content(parsed):
         if each.get("type") == "tool_result" and each.get("is_error") is True:
             yield str(each.get("tool_use_id"))
-
-
-def _name_in(path: str, folder: Path) -> str | None:
-    """Return the name of a file of the folder that a path means."""
-    parts = PurePosixPath(path.replace("\\", "/")).parts
-    around = folder.parts[-3:] if is_of_project(folder) else folder.parts
-    return parts[-1] if parts[-1 - len(around) : -1] == around else None
 
 
 def _folders_in(projects: Path) -> list[Path]:

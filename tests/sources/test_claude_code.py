@@ -32,6 +32,7 @@ import memlab
 from memlab.errors import AlreadyAppliedError, ArchiveError, StalePlanError, StoreError
 from memlab.evidence.references import find_references
 from memlab.growth import boot_context
+from memlab.sources import transcript_times
 from memlab.sources.base import Key, Reader, at_one_moment
 from memlab.sources.claude_code import ClaudeCode
 from memlab.sources.folder_change import Step
@@ -274,6 +275,30 @@ def test_transcripts_of_a_worktree_tell_of_the_memory_of_the_main_checkout(folde
     frame = memlab.load(folder).set_index("memory_id")
     assert frame["created_at"].tolist() == [at(1), at(2), at(500)]
     assert dict(ClaudeCode(folder).about().dated) == {"transcripts": 2, "file time": 1}
+
+
+def test_a_transcript_is_read_once_for_the_memories_of_all_projects(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Path] = []
+    lines = transcript_times._lines
+
+    def counted(file: Any) -> Iterator[bytes]:
+        opened.append(Path(file.name))
+        return lines(file)
+
+    monkeypatch.setattr(transcript_times, "_lines", counted)
+    other = project_folder(folder.parents[3], "-home-u-other")
+    for number, each in enumerate((folder, other)):
+        write_memory(each, "a.md", memory("a"), at(500))
+        session = f"s{number}"
+        call_of_it = call("Write", each / "a.md", at(number + 1), session, number)
+        write_transcript(each.parent, session, call_of_it)
+    dates = [memlab.load(each)["created_at"].tolist() for each in (folder, other, folder)]
+    assert dates == [[at(1)], [at(2)], [at(1)]]
+    assert sorted(path.name for path in opened) == ["s0.jsonl", "s1.jsonl"]
+    write_transcript(folder.parent, "s0", call("Read", folder / "a.md", at(0), "s0", 9))
+    assert memlab.load(folder)["created_at"].tolist() == [at(0)]
 
 
 def test_a_folder_of_no_project_goes_by_front_matter_and_file_times(tmp_path: Path) -> None:
