@@ -2,34 +2,36 @@
 
     python tests/bench/bench_rounds.py [NAME...]
 
-A round writes a tenth of the memories, in the order in which they were written, sizes, and applies
-a plan of the number. For each it shows the cap, that of the same history had nothing been deleted,
-and how many references of the next tenth named a memory that was gone by then.
+A round writes a tenth of the memories, in the order in which they were written, and runs the
+commands of a night: ``memlab size STORE --save``, then ``memlab maintain STORE --apply``. For each
+it shows the cap that ``memlab.toml`` remembers then, that of the same history had nothing been
+deleted, and how many references of the next tenth named a memory that was gone by then.
 """
 
+import json
 import shutil
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pandas as pd
+from click.testing import CliRunner
 
 import memlab
 from memlab import columns as c
+from memlab.cli import main
 from memlab.evidence.past import load_past
-from memlab.policies import KeepRecent
+from memlab.settings import read_settings
 
 SHARED: Final = Path(__file__).parents[3] / "shared"
 NAMES: Final = ("history-uv", "history-bevy", "history-arrow-rs", "history-deno")
 ROUNDS: Final = 10
-NOW: Final = datetime(2026, 11, 1, tzinfo=UTC)
 
 
 class Round(NamedTuple):
@@ -79,21 +81,22 @@ def rounds_of(whole: Path, folder: Path, *, rounds: int = ROUNDS) -> Iterator[Ro
         past = load_past(compacted)
         references, missed = _missed(past, written)
         written += part[1] - part[0] + 1
-        advice = memlab.recommend_cap(past)
-        beside = memlab.recommend_cap(load_past(uncompacted))
-        deleted = 0
-        if advice.keep_recent is not None:
-            made = memlab.plan(compacted, KeepRecent(advice.keep_recent), now=NOW)
-            deleted = memlab.apply(made, now=NOW).deleted
-        yield Round(
-            written,
-            advice.keep_recent,
-            beside.keep_recent,
-            str(advice.verdict),
-            deleted,
-            references,
-            missed,
-        )
+        verdict = _answer("size", compacted, "--save", "--json")["verdict"]
+        beside = _answer("size", uncompacted, "--json")["keep_recent"]
+        cap = read_settings(folder, compacted.name).keep_recent
+        before = len(memlab.load(compacted))
+        _answer("maintain", compacted, "--apply", "--json")
+        deleted = before - len(memlab.load(compacted))
+        yield Round(written, cap, beside, verdict, deleted, references, missed)
+
+
+def _answer(*words: object) -> dict[str, Any]:
+    """Return what a command prints as JSON; it must end well."""
+    ran = CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+    if ran.exit_code:
+        raise RuntimeError(f"memlab {' '.join(map(str, words))}: {ran.output}")
+    answer: dict[str, Any] = json.loads(ran.stdout)
+    return answer
 
 
 def _parts(whole: Path, rounds: int) -> Iterator[tuple[int, int]]:
@@ -125,7 +128,7 @@ def _missed(past: pd.DataFrame, written: int) -> tuple[int, int]:
     return len(new), int(new[c.TARGET_POSITION].isin(gone).sum())
 
 
-def main(names: list[str]) -> None:
+def show(names: list[str]) -> None:
     """Print the rounds of each history."""
     for name in names or NAMES:
         with TemporaryDirectory() as folder:
@@ -140,4 +143,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    show(sys.argv[1:])
