@@ -6,10 +6,11 @@ kept beside the code in version control, and carried out by :func:`memlab.apply`
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final, NamedTuple, Self
 
 from memlab.compaction.wire import (
@@ -19,9 +20,9 @@ from memlab.compaction.wire import (
     field_of,
     fields_checked,
     json_lines,
+    list_in_pieces,
     of_first_format,
     parsed,
-    rows_as_json,
     tuples_of,
     when,
 )
@@ -197,18 +198,28 @@ class Plan(Shown):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of everything in the plan, 64 hexadecimal digits: the plan's name."""
-        parts = {name: canonical(value) for name, value in self._head().items()}
-        for name, rows in self._lists().items():
-            parts[name] = f"[{','.join(rows_as_json(rows, sort_keys=True))}]"
-        return _sha256("{" + ",".join(f'"{name}":{parts[name]}' for name in sorted(parts)) + "}")
+        head, lists = self._head(), self._lists()
+        hashed = hashlib.sha256()
+        for place, name in enumerate(sorted({*head, *lists})):
+            hashed.update(f'{"," if place else "{"}"{name}":'.encode())
+            if name in head:
+                hashed.update(canonical(head[name]).encode())
+            else:
+                for piece in list_in_pieces(lists[name]):
+                    hashed.update(piece.encode())
+        hashed.update(b"}")
+        return hashed.hexdigest()
 
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of the memories decided on: deleted, superseded, and prunable ones kept."""
-        decided: list[PlannedMemory | KeptMemory | PlannedLink]
-        decided = [*self.memories, *self.kept, *self.supersedes]
-        text = "\n".join(f"{json.dumps(each.key)} {each.fingerprint}" for each in decided)
-        return _sha256(text)
+        hashed = hashlib.sha256()
+        decided: Iterator[PlannedMemory | KeptMemory | PlannedLink]
+        decided = chain(self.memories, self.kept, self.supersedes)
+        for place, each in enumerate(decided):
+            line = f"{json.dumps(each.key)} {each.fingerprint}"
+            hashed.update(f"{chr(10) if place else ''}{line}".encode())
+        return hashed.hexdigest()
 
     @property
     def total(self) -> Size:

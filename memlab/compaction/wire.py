@@ -20,6 +20,7 @@ FORMAT: Final = 2
 FIRST_FORMAT: Final = 1
 """What memlab 0.1.0 wrote."""
 
+_AT_ONCE: Final = 4096
 _BEYOND: Final = 2**63
 _DEEPEST: Final = 32
 """Lists and objects, one in the other. A pipeline of policies takes five."""
@@ -86,6 +87,15 @@ def rows_as_json(rows: Sequence[tuple[Any, ...]], *, sort_keys: bool = False) ->
 
 def _plain(value: Any) -> str:
     return repr(value) if type(value) is int else json.dumps(value)
+
+
+def list_in_pieces(rows: Sequence[tuple[Any, ...]]) -> Iterator[str]:
+    """Yield a canonical JSON list of named tuples, some thousand rows at a time."""
+    yield "["
+    for first in range(0, len(rows), _AT_ONCE):
+        comma = "," if first else ""
+        yield comma + ",".join(rows_as_json(rows[first : first + _AT_ONCE], sort_keys=True))
+    yield "]"
 
 
 def json_lines(rows: Sequence[tuple[Any, ...]]) -> str:
