@@ -27,7 +27,7 @@ from memlab.charts._style import (
 from memlab.charts.figure import on_its_own
 from memlab.charts.growth import NOTHING_YET, Measure
 from memlab.charts.palette import palette_of
-from memlab.charts.scales import count_axis, log_axis, time_axis
+from memlab.charts.scales import count_axis, is_narrow, log_axis, time_axis
 from memlab.text import counted
 
 NO_REFERENCES: Final = "No later reference to an earlier memory is known"
@@ -229,8 +229,8 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax.tick_params(axis="y", length=0)
     both = measured[["keep_recent", "needed"]].to_numpy(dtype=float)
     ax.set_xscale("log")
-    ax.set_xlim(max(0.7, 0.4 * both.min()), 2.2 * max(1.0, both.max()))
-    log_axis(ax.xaxis, "keep_recent", most=6)
+    ax.set_xlim(*_with_room_for_caps(ax, max(1.0, both.min()), max(1.0, both.max())))
+    log_axis(ax.xaxis, "keep_recent", most=4 if is_narrow(ax.xaxis) else 6)
     for place, row in zip(places, backtest.itertuples(), strict=True):
         _dumbbell(ax, float(place), row)
     reached = int(measured["reached"].sum())
@@ -276,6 +276,13 @@ def _draw_quantiles(ax: Axes, quantiles: pd.DataFrame) -> list[EndLabel]:
         if level.notna().any():
             ends.append(EndLabel(float(level.dropna().iloc[-1]), words, colour))
     return ends
+
+
+def _with_room_for_caps(ax: Axes, low: float, high: float) -> tuple[float, float]:
+    """Return limits of a logarithmic axis that leave room for a number on both sides."""
+    side = 0.3 if is_narrow(ax.xaxis) else 0.1
+    beyond = max(2.3, (high / low) ** (side / (1 - 2 * side)))
+    return max(0.7, low / beyond), high * beyond
 
 
 def _dumbbell(ax: Axes, place: float, row: Any) -> None:

@@ -63,8 +63,8 @@ class AllInside(LayoutEngine):
         for each in said.values():
             each.set_in_layout(False)
         ax.set_position((0.1, 0.1, 0.8, 0.8))
-        for _ in range(4):
-            before = ax.get_window_extent()
+        for _ in range(12):
+            before = ax.get_window_extent().frozen()
             self._place(figure, ax, said)
             now = ax.get_window_extent()
             if abs(now.width - before.width) < 1 and abs(now.height - before.height) < 1:

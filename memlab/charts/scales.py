@@ -14,6 +14,9 @@ from memlab.charts.figure import figure_of
 
 Times = npt.NDArray[np.datetime64]
 
+SIDE_BY_SIDE: Final = 5.0
+"""Inches from which six numbers stand side by side below a chart."""
+
 _DAY: Final = 1.0  # matplotlib counts days
 
 
@@ -26,9 +29,15 @@ def count_axis(axis: Axis, name: str = "") -> None:
             return f"{value:,.0f}"
         return f"{value / 1e6:,.4g} M" if largest >= 1e6 else f"{value / 1e3:,.4g} k"
 
-    axis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10], integer=True))
+    most = 3 if axis is axis.axes.xaxis and is_narrow(axis) else 6
+    axis.set_major_locator(MaxNLocator(nbins=most, steps=[1, 2, 2.5, 5, 10], integer=True))
     axis.set_major_formatter(FuncFormatter(label))
     _name(axis, name)
+
+
+def is_narrow(axis: Axis) -> bool:
+    """Whether a figure is for a narrow column, where six numbers would run together."""
+    return bool(figure_of(axis.axes).get_size_inches()[0] < SIDE_BY_SIDE)
 
 
 def percent_axis(axis: Axis, name: str = "") -> None:

@@ -11,10 +11,17 @@ from matplotlib.figure import Figure
 
 from memlab import columns as c
 from memlab import growth_curve
-from memlab.charts import plot_age_ranks, plot_cap_curve, plot_growth, plot_overlap
+from memlab.charts import (
+    plot_age_ranks,
+    plot_boot_context,
+    plot_cap_curve,
+    plot_growth,
+    plot_overlap,
+)
 from memlab.charts.evidence import MOST_DOTS
 from memlab.charts.figure import NARROW, WIDTH, Chart
 from memlab.charts.palette import DARK, LIGHT, roles
+from memlab.growth import boot_context
 from memlab.sizing import age_rank_quantiles, age_ranks, cap_curve
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -168,3 +175,13 @@ def test_of_very_many_references_a_sample_is_drawn_below_the_levels_of_all() -> 
 def test_a_long_curve_is_a_small_svg() -> None:
     frame = make_episodes(100_000)
     assert len(chart_of(plot_growth(growth_curve(frame, freq="h"))).svg()) < 60_000
+
+
+@pytest.mark.parametrize("width", [WIDTH, NARROW])
+def test_no_label_beside_a_bar_is_cut(width: float) -> None:
+    decisions = (row(f"d{n}", **{c.KIND: "semantic", c.TOKENS: 1_240}) for n in range(542))
+    episodes = (row(f"e{n}", **{c.TOKENS: 564}) for n in range(465))
+    drawn = chart_of(plot_boot_context(boot_context(make_frame(*decisions, *episodes))))
+    figure = drawn.at(width=width)
+    figure.png()
+    assert max(text.get_window_extent().x1 for text in figure.axes[0].texts) <= figure.bbox.x1
