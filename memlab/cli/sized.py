@@ -89,7 +89,7 @@ def index_lines(source: "Source", present: "pd.DataFrame") -> list[str]:
     """Say, of an index that is cut, how many of the memories in the table are loaded at most."""
     from memlab.columns import ACTIVE, LOADED_AT_START
 
-    if source.scheme != "claude":
+    if source.scheme != "claude" or LOADED_AT_START not in present:
         return []
     named = int(present[ACTIVE].sum())
     fits = int((present[ACTIVE] & present[LOADED_AT_START]).sum())
