@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from stores import Row, episodes, row, row_lists, run_sql, write_rows
 
 import memlab
-from memlab.compaction import archived_plans, drop_archived, finish, plan_supersession
+from memlab.compaction import drop_archived, finish, plan_supersession
 from memlab.compaction.applying import ApplyStep
 from memlab.errors import (
     AlreadyAppliedError,
