@@ -202,6 +202,14 @@ MEANT: dict[str, tuple[Callable[[SimpleNamespace], object], str]] = {
         lambda at: memlab.compare(at.path, at.references, []),
         "memlab.load('{path}')",
     ),
+    "a path and policies to compare": (
+        lambda at: memlab.compare(at.path, [memlab.KeepRecent(3)]),  # type: ignore[arg-type]
+        "memlab.load('{path}')",
+    ),
+    "policies for references": (
+        lambda at: memlab.compare(at.frame, [memlab.KeepRecent(3)]),  # type: ignore[arg-type]
+        "memlab.find_references(frame)",
+    ),
     "a path for references": (
         lambda at: memlab.compare(at.frame, at.path, []),
         "memlab.find_references(memlab.load('{path}'))",

@@ -12,6 +12,7 @@ from tqdm.auto import tqdm
 
 from memlab import columns as col
 from memlab.arguments import expect, refusal, whole_number
+from memlab.evidence.references import find_references
 from memlab.frame.needed import expect_memories, expect_references
 from memlab.policies import KeepAll, Policy
 from memlab.replay.bound import bound_of
@@ -129,8 +130,8 @@ class _Worker:
 
 def compare(
     frame: pd.DataFrame,
-    references: pd.DataFrame,
-    policies: Iterable[Policy],
+    references: pd.DataFrame | None = None,
+    policies: Iterable[Policy] = (),
     *,
     every: int = 1,
     workers: int | None = None,
@@ -140,8 +141,12 @@ def compare(
 
     Parameters
     ----------
-    frame, references, policies, every, workers, progress
+    frame, every, workers, progress
         As for :func:`replay_each`.
+    references : DataFrame, optional
+        As :func:`memlab.find_references` returns them; those of the store itself by default.
+    policies : iterable of Policy
+        One for each setting to try; without any, what keeping all costs.
 
     Returns
     -------
@@ -153,6 +158,9 @@ def compare(
     ValueError
         If `every` or `workers` is below 1, or `references` lacks a column.
     """
+    expect_memories(frame, call="memlab.compare")
+    if references is None:
+        references = find_references(frame)
     given = [one for one in _policies_of(policies) if not isinstance(one, KeepAll)]
     replays = replay_each(
         frame, references, [*given, KeepAll()], every=every, workers=workers, progress=progress

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
-from frames import make_episodes, make_references
+from frames import make_episodes, make_frame, make_references, row
 from histories import simulate_history
 from sklearn.linear_model import LogisticRegression
 
@@ -67,6 +67,16 @@ def test_costs_are_those_of_the_cap_curve() -> None:
     row = compare(frame, references, [KeepRecent(30)]).iloc[0]
     for name in ("boot_memories_mean", "boot_tokens_mean", "boot_tokens_p95"):
         assert row[name] == pytest.approx(line[name])
+
+
+def test_references_are_those_of_the_store_itself_unless_others_are_given() -> None:
+    frame = make_frame(*(row(f"m{n}", evidence_refs=(f"m{n // 2}",)) for n in range(40)))
+    references = find_references(frame)
+    assert len(references) > 30
+    pd.testing.assert_frame_equal(
+        compare(frame, policies=[KeepRecent(5)]), compare(frame, references, [KeepRecent(5)])
+    )
+    assert compare(frame).index.tolist() == ["all"]
 
 
 def test_an_empty_history_is_compared() -> None:
