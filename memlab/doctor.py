@@ -28,8 +28,9 @@ from memlab.store import SqliteMemoryStore
 from memlab.store.archive import Archive
 from memlab.store.archive_file import is_begun, read_archive
 from memlab.store.archive_place import archive_path
-from memlab.store.database import connect_reading, path_named, read_store, store_file
+from memlab.store.database import connect_reading, path_named, store_file
 from memlab.store.identity import archive_of_other_name, check_is_of
+from memlab.store.looking import read_store
 from memlab.text import Sheet, Shown
 
 WORTH_RECLAIMING: Final = 1_000_000

@@ -16,13 +16,8 @@ from memlab.sources.base import Source, Watch, unwatched
 from memlab.sources.memory_items import opened_for_change
 from memlab.sources.opening import open_source
 from memlab.store.archive_place import archive_path
-from memlab.store.database import (
-    CREATE_TABLE,
-    check_table,
-    connect_reading,
-    read_store,
-    store_file,
-)
+from memlab.store.database import CREATE_TABLE, check_table, connect_reading, store_file
+from memlab.store.looking import read_store
 from memlab.store.records import quoted
 from memlab.text import Sheet, Shown, Table
 

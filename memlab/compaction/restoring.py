@@ -23,8 +23,9 @@ from memlab.sources.base import Key, Source, Watch, Writer, archive_at, unwatche
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive import Archive, Copy, Entry
 from memlab.store.archive_file import open_archive
-from memlab.store.database import SIDE_FILES, connect_reading, read_store
+from memlab.store.database import connect_reading
 from memlab.store.identity import check_archive_of
+from memlab.store.looking import SIDE_FILES, read_store
 from memlab.store.records import fingerprint_of
 
 

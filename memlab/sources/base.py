@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from memlab.store.archive_place import ArchivePlace
-from memlab.store.database import again_if_changed
+from memlab.store.looking import again_if_changed
 
 Result = TypeVar("Result")
 

@@ -31,7 +31,7 @@ from memlab.sources.index_places import said_of, with_said, without_said
 from memlab.sources.load_rule import CLAUDE_CODE, LoadRule, State
 from memlab.sources.memory_index import INDEX, MemoryIndex
 from memlab.sources.transcript_times import is_of_project
-from memlab.store.database import again_if_changed
+from memlab.store.looking import again_if_changed
 
 KINDS: Final[Mapping[str, str]] = {"user": "semantic", "feedback": "semantic"}
 """What each type of memory is; those are what an agent was told to do. Any other is an episode."""

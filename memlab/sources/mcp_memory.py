@@ -30,7 +30,7 @@ from memlab.sources.sqlite_rows import (
     tables_in,
 )
 from memlab.store.archive_place import archive_path
-from memlab.store.database import again_if_changed
+from memlab.store.looking import again_if_changed
 from memlab.store.records import encoded
 
 TABLE: Final = "memories"

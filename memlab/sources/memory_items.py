@@ -34,7 +34,6 @@ from memlab.store.database import (
     CREATE_TABLE,
     check_table,
     connect,
-    one_look,
     path_named,
     roomy_cache,
     sqlite_errors_in_words,
@@ -43,6 +42,7 @@ from memlab.store.database import (
 )
 from memlab.store.identity import witnesses_in
 from memlab.store.insertion import insert_records
+from memlab.store.looking import one_look
 from memlab.store.other_tables import (
     Written,
     check_deletion,

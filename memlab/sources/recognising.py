@@ -14,13 +14,8 @@ from memlab.sources.folder import Folder, opened_folder
 from memlab.sources.front_matter import read_front_matter
 from memlab.sources.odek_index import INDEX as EPISODE_INDEX
 from memlab.sources.odek_index import EpisodeIndex
-from memlab.store.database import (
-    COLUMNS,
-    again_if_changed,
-    connect_reading,
-    one_look,
-    store_file,
-)
+from memlab.store.database import COLUMNS, connect_reading, store_file
+from memlab.store.looking import again_if_changed, one_look
 
 MEMORY_INDEX: Final = "MEMORY.md"
 EPISODES: Final = "episodes"

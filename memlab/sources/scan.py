@@ -80,7 +80,7 @@ def snapshot(uri: str, *, size: int) -> Iterator[Sequence[sqlite3.Connection]]:
     Parameters
     ----------
     uri : str
-        From :func:`memlab.store.database.one_look`.
+        From :func:`memlab.store.looking.one_look`.
     size : int
         Of the file, in bytes.
     """

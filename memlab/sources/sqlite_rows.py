@@ -11,7 +11,8 @@ from urllib.parse import parse_qsl, quote
 
 from memlab.errors import MemlabError, StoreError
 from memlab.sources.base import Key
-from memlab.store.database import connect_reading, one_look, sqlite_errors_in_words, store_file
+from memlab.store.database import connect_reading, sqlite_errors_in_words, store_file
+from memlab.store.looking import one_look
 from memlab.store.records import quoted, selecting
 
 AT_ONCE: Final = 500

@@ -19,7 +19,8 @@ from memlab.store.archive_tables import (
     bring_up_to_date,
     create_tables,
 )
-from memlab.store.database import connect_reading, read_store, transaction
+from memlab.store.database import connect_reading, transaction
+from memlab.store.looking import read_store
 
 Result = TypeVar("Result")
 

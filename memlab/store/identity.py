@@ -18,7 +18,8 @@ from memlab.errors import ArchiveError, MemlabError, UnfilledArchiveError
 from memlab.store.archive import Archive, Witness
 from memlab.store.archive_file import is_begun, read_archive
 from memlab.store.archive_place import SUFFIX, ArchivePlace
-from memlab.store.database import connect_reading, read_store
+from memlab.store.database import connect_reading
+from memlab.store.looking import read_store
 
 _EACH: Final = 32
 """Of the oldest memories that are no episodes, and of the newest."""

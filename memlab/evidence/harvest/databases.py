@@ -6,7 +6,8 @@ from pathlib import Path
 from sqlite3 import Connection
 from typing import TypeVar
 
-from memlab.store.database import connect_reading, read_store
+from memlab.store.database import connect_reading
+from memlab.store.looking import read_store
 
 Result = TypeVar("Result")
 

@@ -1,0 +1,250 @@
+"""Reading a store without leaving a trace, at one moment, whatever state its file is in.
+
+Standard library only.
+"""
+
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from os import PathLike
+from pathlib import Path
+from typing import Final, TypeVar
+
+from memlab.arguments import expect
+from memlab.clock import file_clock
+from memlab.errors import ChangedWhileReadError, StoreError
+from memlab.files import limit_like, whole_file
+from memlab.store.database import (
+    BUSY,
+    check_table,
+    connect,
+    connect_reading,
+    sqlite_errors_in_words,
+    store_file,
+)
+
+Result = TypeVar("Result")
+State = dict[str, tuple[int, int, int]]
+
+_LOOKS: Final = 5
+SIDE_FILES: Final = ("-wal", "-shm", "-journal")
+_STEP: Final = 20_000_000
+"""Nanoseconds after which a file that is written again has another time for sure."""
+
+
+@contextmanager
+def one_look(path: Path) -> Iterator[str]:
+    """Hand out a URI that opens the store at `path` as it is now, and leaves no trace.
+
+    Opening a WAL store read-only makes ``-wal`` and ``-shm`` files where there are none, so a store
+    that nobody has open is read as immutable, and looked at again afterwards. A store that was left
+    in the middle of a transaction is recovered in a temporary copy. Any other is locked by whoever
+    reads it.
+
+    Parameters
+    ----------
+    path : Path
+        An existing file.
+
+    Raises
+    ------
+    ChangedWhileReadError
+        When somebody wrote in between; what was read may be of two moments. Read again.
+    StoreError
+        When the file cannot be read.
+    """
+    file = path.resolve()  # side files lie beside what a link points to
+    with ExitStack() as stack, sqlite_errors_in_words(path):
+        uri, before = _way_in(file, path, stack)
+        try:
+            yield uri
+        except Exception as error:  # what is half rewritten can fail in any way
+            if before == _state(file, before):
+                raise
+            raise _changed_while_read(path) from error
+        if before != _state(file, before):
+            raise _changed_while_read(path)
+
+
+def again_if_changed(look: Callable[[], Result]) -> Result:
+    """Return ``look()``; when somebody wrote while it read, look again, up to five times.
+
+    Raises
+    ------
+    ChangedWhileReadError
+        When that happened five times.
+    """
+    for _ in range(_LOOKS - 1):
+        with suppress(ChangedWhileReadError):
+            return look()
+    return look()
+
+
+def read_store(
+    path: Path,
+    read: Callable[[str], Result],
+    *,
+    check: Callable[[sqlite3.Connection, Path], None] = check_table,
+) -> Result:
+    """Return ``read(uri)``, where `uri` opens the checked store at `path` and leaves no trace.
+
+    Parameters
+    ----------
+    path : Path
+        An existing file.
+    read : callable
+        Takes a ``file:`` URI that SQLite opens; may be called more than once.
+    check : callable
+        What the file must be; raises where it is not.
+
+    Raises
+    ------
+    StoreError
+        When the file is not a store, cannot be read, or is rewritten faster than it is read.
+    """
+
+    def look() -> Result:
+        with one_look(path) as uri:
+            with closing(connect_reading(uri)) as connection:
+                check(connection, path)
+            return read(uri)
+
+    return again_if_changed(look)
+
+
+def copy_store(source: Path | str, target: Path | str) -> Path:
+    """Copy a store, as one moment sees it, into a new file; the store is only read.
+
+    The copy appears whole or not at all, and no more people may read it than the store.
+
+    Parameters
+    ----------
+    source : Path or str
+        A store's file or ``file:`` URI.
+    target : Path or str
+        The file to make.
+
+    Returns
+    -------
+    Path
+        The file made.
+
+    Raises
+    ------
+    StoreError
+        When `source` is no store.
+    MemlabError
+        When `target` exists or cannot be written.
+    """
+    expect(target, str, PathLike, call="memlab.copy_store", name="target")
+    path = store_file(source)
+    with whole_file(target, limit=limit_like(path), replace=False) as draft:
+
+        def read(uri: str) -> None:
+            with closing(connect_reading(uri)) as original, closing(connect(draft)) as made:
+                original.backup(made)
+
+        read_store(path, read)
+    return Path(target)
+
+
+def _changed_while_read(path: Path) -> ChangedWhileReadError:
+    return ChangedWhileReadError(
+        f"{path} is rewritten faster than it can be read; try again when it is quiet"
+    )
+
+
+def _way_in(file: Path, path: Path, stack: ExitStack) -> tuple[str, State]:
+    """Return a URI that opens the store, and what must stay as it is while the store is read.
+
+    Nothing, when locks see to it that nobody changes what is read.
+    """
+    locking = f"{file.as_uri()}?mode=ro"
+    wal, shm, journal = (_side_file(file, suffix) for suffix in SIDE_FILES)
+    is_left = _stamp(wal)[1] > 0 and not shm.exists()
+    in_use = wal.exists() and shm.exists()
+    if is_left or (journal.exists() and ((not in_use and _is_wal(file)) or _is_hot(locking))):
+        before = _state(file, ("", *SIDE_FILES))
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        return _recovered_copy(file, path, Path(folder)), before
+    if in_use or not _is_wal(file):
+        return locking, {}
+    before = _state(file, ("",))
+    return f"{locking}&immutable=1", before
+
+
+def _is_hot(uri: str) -> bool:
+    """Whether a transaction has to be rolled back before the file can be read."""
+    try:
+        with closing(connect_reading(uri)) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_schema")
+    except sqlite3.OperationalError as error:
+        return error.sqlite_errorname.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN"))
+    return False
+
+
+def _is_wal(file: Path) -> bool:
+    """Whether the file asks for a write-ahead log, which SQLite cannot open without locks.
+
+    SQLite looks, not Python: closing the file drops every lock that this process has on it, unless
+    SQLite does it.
+    """
+    try:
+        with closing(connect_reading(f"{file.as_uri()}?mode=ro&nolock=1")) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_schema")
+    except sqlite3.Error as error:
+        return error.sqlite_errorname == "SQLITE_CANTOPEN"
+    return False
+
+
+def _recovered_copy(file: Path, path: Path, folder: Path) -> str:
+    """Copy the store and its side files into `folder`, recover it there and return its URI."""
+    copy = folder / "store.db"
+    with file.open("rb") as source:
+        _lock_shared(source.fileno(), path)
+        shutil.copyfile(file, copy)
+        for suffix in ("-wal", "-journal"):
+            with suppress(FileNotFoundError):  # its writer may have gone since
+                shutil.copyfile(_side_file(file, suffix), _side_file(copy, suffix))
+    with closing(connect(copy)) as connection:
+        connection.execute("SELECT count(*) FROM sqlite_schema")
+        connection.execute("PRAGMA journal_mode = DELETE")
+    return f"{copy.as_uri()}?mode=ro&immutable=1"
+
+
+def _lock_shared(descriptor: int, path: Path) -> None:
+    """Take the lock of a reader, as SQLite does, until the file is closed."""
+    import fcntl  # not on every system, and hardly ever needed
+
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 510, 0x40000002)
+    except OSError as error:
+        raise StoreError(BUSY.format(path=path)) from error
+
+
+def _side_file(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _state(file: Path, suffixes: Iterable[str]) -> State:
+    """Return what differs once somebody has written one of the files.
+
+    Their times move in steps of some milliseconds, so that two looks within a step prove nothing.
+    """
+    state = {suffix: _stamp(_side_file(file, suffix)) for suffix in suffixes}
+    since = file_clock() - max((stamp[0] for stamp in state.values()), default=0)
+    if 0 <= since < _STEP:
+        time.sleep((_STEP - since) / 1e9)
+    return state
+
+
+def _stamp(file: Path) -> tuple[int, int, int]:
+    """Return when the file was changed, how long it is and which it is; zeros if there is none."""
+    try:
+        stat = file.stat()
+    except FileNotFoundError:
+        return 0, 0, 0
+    return stat.st_mtime_ns, stat.st_size, stat.st_ino
