@@ -8,7 +8,7 @@ from pathlib import Path
 from memlab.compaction.planning import plan
 from memlab.compaction.plans import Plan
 from memlab.policies import KeepRecent
-from memlab.store.archive import Apply, Archived
+from memlab.store.archive_entries import Apply, Archived
 from memlab.store.archive_file import create_archive
 from memlab.store.archive_place import place_beside
 from memlab.store.records import layout_of, records_at

@@ -14,7 +14,7 @@ from memlab.text import Sheet, Table, counted
 if TYPE_CHECKING:
     import pandas as pd
 
-    from memlab.store.archive import Entry
+    from memlab.store.archive_entries import Entry
 
 MOST_LISTED: Final = 5
 """A runtime's deletions one after the other that are listed one by one."""

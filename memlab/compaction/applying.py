@@ -25,7 +25,8 @@ from memlab.errors import (
 from memlab.sources.abilities import Identified
 from memlab.sources.base import Key, Reader, Source, Watch, Writer, archive_at, unwatched
 from memlab.sources.opening import SourceLike, open_source
-from memlab.store.archive import Apply, Archive, Archived, Entry, Witness
+from memlab.store.archive import Archive
+from memlab.store.archive_entries import Apply, Archived, Entry, Witness
 from memlab.store.archive_file import create_archive, is_begun, open_archive
 from memlab.store.identity import check_archive_of
 

@@ -4,14 +4,8 @@ from collections import Counter
 from collections.abc import Callable
 
 from memlab.compaction.locating import some_of
-from memlab.compaction.plans import (
-    PRUNABLE,
-    SUPERSEDED,
-    TITLE,
-    KeptMemory,
-    Plan,
-    PlannedMemory,
-)
+from memlab.compaction.planned import PRUNABLE, SUPERSEDED, TITLE, KeptMemory, PlannedMemory
+from memlab.compaction.plans import Plan
 from memlab.compaction.wire import FORMAT
 from memlab.errors import CompactionError, PlanError, StalePlanError
 from memlab.items import is_load_bearing_stored

@@ -7,7 +7,8 @@ from memlab.compaction.applying import is_carried_out
 from memlab.compaction.locating import locate, some_of
 from memlab.compaction.words import command
 from memlab.sources.base import Key, Reader, Source
-from memlab.store.archive import Archive, Entry
+from memlab.store.archive import Archive
+from memlab.store.archive_entries import Entry
 
 Fault = tuple[str, str]
 """What does not fit, and what to do about it."""

@@ -19,7 +19,8 @@ from memlab.items import strings_of
 from memlab.sources.base import Key, Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
 from memlab.sources.tables import SCHEMA, TEXT
-from memlab.store.archive import Archive, Entry
+from memlab.store.archive import Archive
+from memlab.store.archive_entries import Entry
 from memlab.store.archive_file import read_archive
 from memlab.store.dropped import Dropped, dropped_in
 

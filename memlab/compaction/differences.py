@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from memlab.compaction.plans import Plan, PlannedMemory, listing_of
+from memlab.compaction.planned import PlannedMemory
+from memlab.compaction.plans import Plan, listing_of
 from memlab.compaction.words import counted, in_words, minute
 from memlab.items import Size
 from memlab.text import Sheet, Shown, Table

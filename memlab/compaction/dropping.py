@@ -21,7 +21,8 @@ from memlab.evidence.references import find_references
 from memlab.frame.loading import frame_of
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
-from memlab.store.archive import Archive, Entry
+from memlab.store.archive import Archive
+from memlab.store.archive_entries import Entry
 from memlab.store.archive_file import open_archive, read_archive
 from memlab.store.archive_place import archive_errors
 from memlab.store.dropped import Dropped, drop, drop_facts, dropped_in, make_key

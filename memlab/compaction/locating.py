@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from memlab.sources.base import Key, Reader, Source
-from memlab.store.archive import Archive, Copy, Entry
+from memlab.store.archive import Archive
+from memlab.store.archive_entries import Copy, Entry
 from memlab.store.records import fingerprint_of
 
 

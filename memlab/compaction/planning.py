@@ -10,16 +10,16 @@ import pandas as pd
 from memlab import columns as col
 from memlab.arguments import expect
 from memlab.clock import moment_or_now
-from memlab.compaction.plans import (
+from memlab.compaction.planned import (
     LOAD_BEARING,
     PRUNABLE,
     SUPERSEDED,
     TITLE,
     Group,
     KeptMemory,
-    Plan,
     PlannedMemory,
 )
+from memlab.compaction.plans import Plan
 from memlab.compaction.wire import as_data
 from memlab.evidence.past import deletions_of, past_of
 from memlab.frame.loading import frame_of

@@ -21,7 +21,8 @@ from memlab.files import limit_like, whole_file
 from memlab.sources.abilities import LeavesRows
 from memlab.sources.base import Key, Source, Watch, Writer, archive_at, unwatched
 from memlab.sources.opening import SourceLike, open_source
-from memlab.store.archive import Archive, Copy, Entry
+from memlab.store.archive import Archive
+from memlab.store.archive_entries import Copy, Entry
 from memlab.store.archive_file import open_archive
 from memlab.store.database import connect_reading
 from memlab.store.identity import check_archive_of

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 from memlab import columns as col
 from memlab.clock import moment_or_now
 from memlab.compaction.locating import some_of
-from memlab.compaction.plans import TITLE, Plan, PlannedLink
+from memlab.compaction.planned import TITLE, PlannedLink
+from memlab.compaction.plans import Plan
 from memlab.errors import ArchiveError, CompactionError, PlanError, StalePlanError
 from memlab.items import is_load_bearing_stored
 from memlab.sources.abilities import Superseder, Superseding

@@ -21,7 +21,8 @@ from memlab.frame.loading import UNSET, frame_of, load
 from memlab.frame.tokens import CountTokens
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
-from memlab.store.archive import Archive, Entry, Key
+from memlab.store.archive import Archive
+from memlab.store.archive_entries import Entry, Key
 from memlab.store.archive_file import is_begun, read_archive
 from memlab.store.dropped import dropped_in, facts_in, key_of
 from memlab.store.identity import check_archive_of

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from memlab.settings import Settings
 from memlab.sources.base import Key, Writer
-from memlab.store.archive import Witness
+from memlab.store.archive_entries import Witness
 from memlab.store.other_tables import Written
 
 

@@ -28,7 +28,7 @@ from memlab.sources.base import (
     unwatched,
 )
 from memlab.store import SqliteMemoryStore
-from memlab.store.archive import Witness
+from memlab.store.archive_entries import Witness
 from memlab.store.archive_place import archive_path
 from memlab.store.database import (
     CREATE_TABLE,

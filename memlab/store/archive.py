@@ -13,101 +13,22 @@ every copy and syncs the file), deletes, commits, and then has the deletion reco
 import json
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from memlab.errors import ArchiveError
 from memlab.items import shortened
 from memlab.store.archive_1 import copies_of_1
+from memlab.store.archive_entries import Apply, Archived, Copy, Entry, Key, Witness
 from memlab.store.archive_place import ArchivePlace, archive_errors
 from memlab.store.archive_tables import FIRST_FORMAT
 from memlab.store.database import transaction
 from memlab.store.records import AT_ONCE, fingerprint_of
 
-Key = int | str
-
-Witness = tuple[int, str]
-"""A memory that stayed in a store: its position, and a digest of it."""
-
 _WITNESSES: Final = "witnesses"
-
-
-class Apply(NamedTuple):
-    """A deletion that is about to be archived.
-
-    Attributes
-    ----------
-    digest : str
-        Its name.
-    policy : mapping
-        Why, as JSON values.
-    made_at : datetime
-        When it was decided.
-    memories : int
-        How many go.
-    plan : bytes or None
-        The plan as text, for those who want to see it again.
-    """
-
-    digest: str
-    policy: Mapping[str, Any]
-    made_at: datetime
-    memories: int
-    plan: bytes | None = None
-
-
-class Archived(NamedTuple):
-    """A memory that goes: its record, the fingerprint that was planned, and why."""
-
-    key: Key
-    fingerprint: str
-    record: bytes
-    reason: str
-
-
-class Entry(NamedTuple):
-    """A deletion in an archive.
-
-    Attributes
-    ----------
-    apply : int
-        Its key in the archive's tables.
-    digest : str
-        The plan's.
-    memories : int
-        How many were archived.
-    archived_at : datetime
-        When the copies were made.
-    finished_at : datetime or None
-        When the deletion was recorded as done; None when it was cut short.
-    left : int
-        How many of the copies are still in the archive.
-    restored : int
-        How many of these have been put back.
-    planned : bool
-        Whether a plan was carried out; False where a runtime compacted by itself.
-    """
-
-    apply: int
-    digest: str
-    memories: int
-    archived_at: datetime
-    finished_at: datetime | None
-    left: int
-    restored: int
-    planned: bool = True
-
-
-class Copy(NamedTuple):
-    """An archived memory, without its record."""
-
-    key: Key
-    fingerprint: str
-    reason: str
-    restored_at: str | None
 
 
 class Archive:

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from memlab.errors import ArchiveError, MemlabError
-from memlab.store.archive import Apply, Archive, Archived, Entry
+from memlab.store.archive import Archive
+from memlab.store.archive_entries import Apply, Archived, Entry
 from memlab.store.archive_file import create_archive, is_begun, open_archive
 from memlab.store.archive_place import ArchivePlace
 from memlab.store.identity import check_archive_of, witnesses_in

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from memlab.store.archive import Archive, Entry
+from memlab.store.archive import Archive
+from memlab.store.archive_entries import Entry
 from memlab.store.archive_place import archive_errors
 from memlab.store.database import transaction
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from memlab.errors import ArchiveError, MemlabError, UnfilledArchiveError
-from memlab.store.archive import Archive, Witness
+from memlab.store.archive import Archive
+from memlab.store.archive_entries import Witness
 from memlab.store.archive_file import is_begun, read_archive
 from memlab.store.archive_place import SUFFIX, ArchivePlace
 from memlab.store.database import connect_reading

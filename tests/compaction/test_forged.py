@@ -10,7 +10,8 @@ from invariants import archive_of, rows_of
 from stores import run_sql
 
 from memlab.compaction.applying import apply
-from memlab.compaction.plans import Group, Plan
+from memlab.compaction.planned import Group
+from memlab.compaction.plans import Plan
 from memlab.errors import CompactionError, MemlabError, PlanError
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlab.compaction.plans import Group, KeptMemory, Plan, PlannedMemory
+from memlab.compaction.planned import Group, KeptMemory, PlannedMemory
+from memlab.compaction.plans import Plan
 from memlab.compaction.wire import as_data
 from memlab.compaction.words import in_words
 from memlab.errors import PlanError
