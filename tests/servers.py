@@ -24,7 +24,7 @@ class RedisServer:
         self.folder = folder
         self.options = options
         self.password = password
-        self.port = _free_port()
+        self.port = free_port()
         self.socket = folder / "r.sock"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -48,11 +48,14 @@ class RedisServer:
     def _until_it_answers(self) -> None:
         import valkey
 
-        for _ in range(500):
+        assert self._process is not None
+        for _ in range(3_000):
             with suppress(valkey.ConnectionError), self.client() as client:
                 client.ping()
                 return
+            assert self._process.poll() is None, f"redis-server ended: {self._process.args}"
             time.sleep(0.01)
+        self.stop()
         raise AssertionError("redis-server did not start")
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
@@ -159,7 +162,8 @@ def _running(server: Any) -> Iterator[PostgresServer]:
         server.cleanup()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of loopback that nobody listens to."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -62,7 +62,7 @@ def invented(count: int) -> FleetFindings:
         {"week": pd.date_range("2025-01-06", periods=60, freq="7D", tz="UTC"), "memories": 500}
     ).assign(prunable=450)
     return FleetFindings(
-        NOW, table(SURVEY_DTYPES), table(SIZE_DTYPES), weeks, fit_cohort([]), repeated=0
+        NOW, table(SURVEY_DTYPES), table(SIZE_DTYPES), weeks, fit_cohort({}), repeated=0
     )
 
 

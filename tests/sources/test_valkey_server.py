@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from betterdb_store import NAME, Betterdb, exact
-from servers import RedisServer, redis_server
+from servers import RedisServer, free_port, redis_server
 
 import memlab
 from memlab.errors import MemlabError, MissingExtraError, StoreError, UnsafeDeletionError
@@ -143,7 +143,9 @@ def test_a_server_that_answers_nothing_is_not_waited_for_for_ever(
 
 
 def test_a_node_of_a_cluster_is_refused(tmp_path: Path) -> None:
-    with redis_server(tmp_path, options=("--cluster-enabled", "yes", "--appendonly", "no")) as node:
+    bus = str(free_port())  # its own choice, 10,000 above the other, may be no port at all
+    options = ("--cluster-enabled", "yes", "--cluster-port", bus, "--appendonly", "no")
+    with redis_server(tmp_path, options=options) as node:
         with pytest.raises(UnsafeDeletionError, match="one node of a cluster") as caught:
             memlab.load(node.url)
         assert caught.value.instead
