@@ -44,9 +44,9 @@ def generate(home: Path, size: int) -> Path:
 def lines(number: int, folder: Path, source: str, chance: random.Random) -> list[object]:
     """Return a call and its result."""
     at = (START + timedelta(seconds=number)).isoformat()
-    line = {"sessionId": "s", "cwd": "/work/app", "version": "2.1.259", "timestamp": at}
+    line = {"sessionId": "s", "cwd": "/srv/app", "version": "2.1.259", "timestamp": at}
     memory = f"{folder}/m{number % 500}.md"
-    path = memory if number % 100 == 0 else f"/work/app/src/file{number % 900}.py"
+    path = memory if number % 100 == 0 else f"/srv/app/src/file{number % 900}.py"
     place = chance.randrange(150_000)
     text = source[place : place + chance.choice([200, 2_000, 20_000])]
     used: dict[str, object] = {"type": "tool_use", "id": f"toolu_{number}", "name": "Read"}
