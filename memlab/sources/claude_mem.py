@@ -119,10 +119,12 @@ class ClaudeMem:
         self, records: Iterable[tuple[Key, bytes]], *, with_body: bool = False
     ) -> Iterator[Rows]:
         """Yield records as the rows that they were read as."""
+        from memlab.sources.tables import rows_of_each
+
         remaining = iter(records)
         while some := list(islice(remaining, AT_ONCE)):
             rows = [_kept(record) for _, record in some]
-            yield _as_rows(rows, with_body=with_body)
+            yield rows_of_each(rows, with_body=with_body)
 
     def facts_of(self, record: bytes) -> Facts:
         """Return a record's id, kind and tags."""
@@ -199,6 +201,8 @@ class _Reader:
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
         """Yield the observations in order of time, some at a time."""
+        from memlab.sources.tables import rows_of_each
+
         if unknown := [name for name in columns if name not in self._columns]:
             raise StoreError(
                 f"{TABLE} has no column {', '.join(unknown)}; it has {', '.join(self._columns)}"
@@ -211,7 +215,7 @@ class _Reader:
             found = {row["id"]: row for row in self._rows_at(some, asked)}
             rows = [_row(found[key], loaded=key in loaded) for key in some]
             others = {name: [found[key][name] for key in some] for name in columns}
-            yield _as_rows(rows, with_body=with_body, others=others)
+            yield rows_of_each(rows, with_body=with_body, others=others)
 
     def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
         """Yield whole rows of the observations that are there."""
@@ -348,20 +352,6 @@ def _tags_json(kind: str, concepts: str) -> str:
     """Return type and concepts as a JSON list; the same few come again and again."""
     tags = dict.fromkeys(filter(None, [kind, *_strings(concepts)]))
     return json.dumps(list(tags), ensure_ascii=False)
-
-
-def _as_rows(
-    rows: list[dict[str, Any]],
-    *,
-    with_body: bool,
-    others: Mapping[str, Sequence[object]] | None = None,
-) -> Rows:
-    from memlab.sources.tables import rows_from
-
-    faults = [fault for row in rows for fault in row.pop("faults")]
-    made = rows_from({name: [row[name] for row in rows] for name in rows[0]}, faults, others)
-    table = made.table if with_body else made.table.drop_columns("body")
-    return Rows(table, made.faults, made.others)
 
 
 def _position(key: int, epoch: object) -> int:

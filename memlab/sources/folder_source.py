@@ -8,6 +8,7 @@ as far as that is known from elsewhere, belongs to its place.
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
@@ -368,19 +369,8 @@ def _file_of(found: Found, moment: FolderMoment) -> FileCopy | None:
 
 def _in_batches(rows: Iterable[dict[str, Any]], *, with_body: bool) -> Iterator[Rows]:
     """Yield rows some at a time."""
-    from memlab.sources.tables import rows_from
+    from memlab.sources.tables import rows_of_each
 
-    waiting: list[dict[str, Any]] = []
-
-    def batch() -> Rows:
-        faults = [fault for row in waiting for fault in row.pop("faults", ())]
-        made = rows_from({name: [row[name] for row in waiting] for name in waiting[0]}, faults)
-        return made if with_body else Rows(made.table.drop_columns("body"), made.faults)
-
-    for row in rows:
-        waiting.append(row)
-        if len(waiting) == _ROWS_AT_ONCE:
-            yield batch()
-            waiting = []
-    if waiting:
-        yield batch()
+    remaining = iter(rows)
+    while some := list(islice(remaining, _ROWS_AT_ONCE)):
+        yield rows_of_each(some, with_body=with_body)

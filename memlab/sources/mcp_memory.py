@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final
 from memlab.errors import StoreError, UnsafeDeletionError
 from memlab.sources.base import Facts, Key, Reader, Rows, Writer, place_of
 from memlab.sources.mcp_memory_facts import ServiceFacts
-from memlab.sources.mcp_memory_rows import EDGES, VECTOR, lasting_fields, row_of, rows_as
+from memlab.sources.mcp_memory_rows import EDGES, VECTOR, lasting_fields, row_of
 from memlab.sources.mcp_memory_vectors import vectors_of
 from memlab.sources.sqlite_rows import (
     AT_ONCE,
@@ -100,10 +100,12 @@ class McpMemory:
         self, records: Iterable[tuple[Key, bytes]], *, with_body: bool = False
     ) -> Iterator[Rows]:
         """Yield archived memories as they were read while they were there."""
+        from memlab.sources.tables import rows_of_each
+
         remaining = iter(records)
         while some := list(islice(remaining, AT_ONCE)):
             rows = [row_of(json.loads(record)) for _, record in some]
-            yield rows_as(rows, with_body=with_body)
+            yield rows_of_each(rows, with_body=with_body)
 
     def facts_of(self, record: bytes) -> Facts:
         """Return a record's id, kind, tags and title."""
@@ -158,6 +160,8 @@ class MemoryReader:
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
         """Yield the memories in order of time, some at a time."""
+        from memlab.sources.tables import rows_of_each
+
         if unknown := [name for name in columns if name not in self.columns]:
             raise StoreError(
                 f"{TABLE} has no column {', '.join(unknown)}; it has {', '.join(self.columns)}"
@@ -173,7 +177,8 @@ class MemoryReader:
             )
             found = {row[0]: dict(zip(asked, row, strict=True)) for row in rows}
             others = {name: [found[key][name] for key in some] for name in columns}
-            yield rows_as([row_of(found[key]) for key in some], with_body=with_body, others=others)
+            told = [row_of(found[key]) for key in some]
+            yield rows_of_each(told, with_body=with_body, others=others)
 
     def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
         """Yield each memory's row with its vector and edges."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from memlab.sources.base import Fault, Rows
+from memlab.sources.base import Fault
 
 VECTOR: Final = "$vector"
 """In a record: the memory's vector, and the partition that it is found in."""
@@ -59,21 +59,6 @@ def row_of(fields: Mapping[str, Any]) -> dict[str, Any]:
         "loaded_at_start": False,
         "faults": faults,
     }
-
-
-def rows_as(
-    rows: list[dict[str, Any]],
-    *,
-    with_body: bool,
-    others: Mapping[str, Sequence[object]] | None = None,
-) -> Rows:
-    """Return rows as Arrow columns."""
-    from memlab.sources.tables import rows_from
-
-    faults = [fault for row in rows for fault in row.pop("faults")]
-    made = rows_from({name: [row[name] for row in rows] for name in rows[0]}, faults, others)
-    table = made.table if with_body else made.table.drop_columns("body")
-    return Rows(table, made.faults, made.others)
 
 
 def is_protected(tags: Sequence[str], memory_type: str, told: Mapping[str, Any]) -> bool:

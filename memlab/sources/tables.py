@@ -119,6 +119,29 @@ def rows_from(
     return Rows(pa.table(arrays), list(faults), others or {})
 
 
+def rows_of_each(
+    rows: Sequence[dict[str, Any]],
+    *,
+    with_body: bool,
+    others: Mapping[str, Sequence[object]] | None = None,
+) -> Rows:
+    """Return rows of which each was read by itself; what cannot be read of one is its ``faults``.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        At least one, all with the same fields: those of :func:`rows_from`, and any ``faults``.
+    with_body : bool
+        Whether ``body`` is wanted; its length counts in any case.
+    others : mapping of str to sequence, optional
+        Columns of the source's own that were asked for.
+    """
+    faults = [fault for row in rows for fault in row.get("faults", ())]
+    columns = {name: [row[name] for row in rows] for name in rows[0] if name != "faults"}
+    made = rows_from(columns, faults, others)
+    return made if with_body else Rows(made.table.drop_columns("body"), made.faults, made.others)
+
+
 def _typed(values: Sequence[Any], kind: Any, name: str) -> Any:
     """Return values as an Arrow array of a type; moments may stay moments."""
     encoded = pa.types.is_dictionary(kind)
