@@ -16,13 +16,13 @@ import pandas as pd
 from memlab import arguments
 from memlab.columns import REFERENCES, SOURCE, TOKEN_RULE
 from memlab.evidence.law import DEFAULT_CONFIDENCE
-from memlab.evidence.places import references_on_rows
-from memlab.evidence.references import find_references
-from memlab.sizing.choice import Verdict, choose_cap
-from memlab.sizing.curve import Sizing, prepared
-from memlab.sizing.history import Ints
+from memlab.sizing.choice import Verdict
+from memlab.sizing.curve import Sizing, prepared_on_rows
+from memlab.sizing.history import Ints, beyond_gaps
+from memlab.sizing.recommending import choice_of
 from memlab.sizing.record import record_of
-from memlab.sizing.wording import evidence_in_words, missing_references
+from memlab.sizing.wording import MEANING as MEANING_OF_CAPS
+from memlab.sizing.wording import evidence_in_words, missing_references, without_archive
 from memlab.text import Sheet, Shown
 
 MAX_TOKENS = "max_tokens"
@@ -31,15 +31,11 @@ MAX_TOKENS = "max_tokens"
 SPREAD = 200
 """Budgets in a curve, beside none at all and those at which what it served changes."""
 
-MEANING = {
+MEANING = MEANING_OF_CAPS | {
     Verdict.OK: "the target is met by a budget, and the evidence reaches that far",
-    Verdict.FROM_OTHER_PROJECTS: "most of what this rests on are other projects' references",
     Verdict.CAP_HAS_NO_EFFECT: "all that is loaded today fits: keep all for now",
     Verdict.HORIZON_TOO_SHORT: (
         "references keep reaching the far end of this history: the budget will grow with the store"
-    ),
-    Verdict.TARGET_BEYOND_HORIZON: (
-        "no evidence is fine enough for so high a target, this store's nor other projects'"
     ),
 }
 
@@ -51,9 +47,10 @@ class BudgetSizing:
     Attributes
     ----------
     sizing : Sizing
-        The store, its references' age ranks in memories of mean length.
+        The store, its references' age ranks and its gaps' cap in memories of mean length.
     took : array of int64
-        The budget that each reference took, floor included; 0 for one to a load-bearing memory.
+        The budget that each reference took, floor included; 0 for one to a load-bearing memory. Of
+        one to what was deleted without an archive, what the law expects.
     mean : float
         Tokens of a memory of mean length.
     """
@@ -131,6 +128,8 @@ class BudgetAdvice(Shown):
         References or reads until the store's own weigh as much as other projects'.
     measured, missed : int
         Earlier cuts of the history at which such a number was measured, and how many it missed.
+    gaps : int
+        Memories that were deleted without an archive.
     floor, loaded : int
         Tokens that load-bearing memories take now, and all that is loaded.
     kept, pruned : int
@@ -155,6 +154,7 @@ class BudgetAdvice(Shown):
     missing: int
     measured: int
     missed: int
+    gaps: int
     floor: int
     loaded: int
     kept: int
@@ -194,6 +194,8 @@ class BudgetAdvice(Shown):
         yield "loaded now", f"{self.loaded:,} tokens ({self.token_rule})"
         kept = f"{self.kept:,} prunable memories, {self.days:,.1f} days; {self.pruned:,} would go"
         yield "keeps now", kept
+        if self.gaps:
+            yield "note", without_archive(self.gaps)
         rule = f"the smallest budget whose lower {self.confidence:.0%} limit serves"
         mean = f"a memory counts as the mean, {self.mean:,.0f} tokens"
         yield "rule", f"{rule} {self.target:.0%} of references; {mean}"
@@ -223,17 +225,21 @@ def prepare_budget(
     WrongArgumentError
         When `frame` is no frame, or not one of a store.
     """
-    sizing = prepared(frame, references, confidence, call="memlab.sizing.prepare_budget")
-    found = find_references(frame) if references is None else references
-    target, at, _ = references_on_rows(frame, found)
+    call = "memlab.sizing.prepare_budget"
+    sizing, (target, at, _), lost = prepared_on_rows(frame, references, confidence, call=call)
     history = sizing.history
     alone = history.largest_sums(target, at, with_floor=False)
     took = history.largest_sums(target, at, with_floor=True)
     lengths = history.tokens[history.counted]
     mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
-    ranks = np.ceil(alone / mean).astype(np.int64)
-    in_means = replace(sizing.references, rank=np.where(history.counted[target], ranks, 0))
-    return BudgetSizing(replace(sizing, references=in_means), took, mean)
+    ranks = np.where(history.counted[target], np.ceil(alone / mean), 0).astype(np.int64)
+    in_means = beyond_gaps(replace(sizing.references, rank=ranks), lost, sizing.law)
+    further = np.ceil((in_means.rank - ranks) * mean).astype(np.int64)
+    gaps = sizing.gaps
+    if gaps.cap is not None:
+        since = lengths[len(lengths) - gaps.cap :].sum()
+        gaps = gaps._replace(cap=int(np.ceil(since / mean)))
+    return BudgetSizing(replace(sizing, references=in_means, gaps=gaps), took + further, mean)
 
 
 def recommend_budget(
@@ -279,12 +285,7 @@ def advise_budget(prepared: BudgetSizing, *, target: float = 0.9) -> BudgetAdvic
     target = arguments.share("target", target)
     sizing = prepared.sizing
     room = (prepared.most - prepared.floor) / prepared.mean
-    choice = choose_cap(
-        sizing.ahead,
-        target=target,
-        prunable=int(np.ceil(room)),
-        far_share=sizing.references.far_share,
-    )
+    choice = choice_of(sizing, target=target, prunable=int(np.ceil(room)))
     low, high = choice.interval or (0, 0)
     budget = prepared.budget_of(high)
     row = prepared.at([budget]).iloc[0]
@@ -302,6 +303,7 @@ def advise_budget(prepared: BudgetSizing, *, target: float = 0.9) -> BudgetAdvic
         missing=missing_references(sizing),
         measured=record.measured,
         missed=record.missed,
+        gaps=sizing.gaps.memories,
         floor=prepared.floor,
         loaded=prepared.most,
         kept=int(row["kept"]),

@@ -14,10 +14,11 @@ from memlab.columns import DELETED_AT, REFERENCES, SOURCE, TOKEN_RULE
 from memlab.evidence.ahead import Ahead
 from memlab.evidence.gaps import Gaps, gaps_of, rows_of_gaps, with_gaps
 from memlab.evidence.law import DEFAULT_CONFIDENCE, Law, fitted_law
-from memlab.evidence.places import references_on_rows
+from memlab.evidence.places import OnRows
 from memlab.evidence.references import find_references
 from memlab.frame.needed import expect_memories, expect_references
 from memlab.sizing.history import (
+    Flags,
     History,
     Ints,
     Present,
@@ -234,6 +235,21 @@ def prepared(
     call: str,
 ) -> Sizing:
     """Prepare a frame on behalf of a public call."""
+    return prepared_on_rows(frame, references, confidence, law, call=call)[0]
+
+
+def prepared_on_rows(
+    frame: pd.DataFrame,
+    references: pd.DataFrame | None,
+    confidence: float,
+    law: Law | None = None,
+    *,
+    call: str,
+) -> tuple[Sizing, OnRows, Flags]:
+    """Prepare a frame; return also the rows that its references name, and which of them are lost.
+
+    A reference is lost where it names what was deleted without an archive.
+    """
     expect_memories(frame, call=call)
     expect_references(references, call=call, optional=True)
     confidence = arguments.confidence(confidence)
@@ -242,20 +258,21 @@ def prepared(
     if references is None:
         references = find_references(frame)
     history = history_of(frame)
-    fitting, misfits = ranked(frame, history, references)
+    fitting, on_rows = ranked(frame, history, references)
     law = fitted_law() if law is None else law
-    lost = rows_of_gaps(frame)[references_on_rows(frame, references).target]
-    return Sizing(
+    lost = rows_of_gaps(frame)[on_rows.target]
+    sizing = Sizing(
         history,
         present_of(frame),
         beyond_gaps(fitting, lost, law),
-        misfits,
+        len(references) - len(on_rows.place),
         confidence,
         law,
         source=str(frame.attrs.get(SOURCE, "")),
         gaps=gaps,
         lost=int(lost.sum()),
     )
+    return sizing, on_rows, lost
 
 
 def cap_curve(

@@ -24,7 +24,7 @@ from memlab.columns import (
     TOKENS,
 )
 from memlab.evidence.law import Law, rank_at, reach_of
-from memlab.evidence.places import references_on_rows
+from memlab.evidence.places import OnRows, references_on_rows
 from memlab.sizing.floor import Floor, floor_of
 from memlab.sizing.table import SHORT, RankTable
 
@@ -336,21 +336,24 @@ def present_of(frame: pd.DataFrame) -> Present:
     )
 
 
-def ranked(frame: pd.DataFrame, history: History, references: pd.DataFrame) -> tuple[Ranked, int]:
-    """Return the references as arrays, and how many do not fit the frame.
+def ranked(
+    frame: pd.DataFrame, history: History, references: pd.DataFrame
+) -> tuple[Ranked, OnRows]:
+    """Return the references that fit the frame as arrays, and the rows that they name.
 
     Raises
     ------
     ValueError
         When `references` lacks a column.
     """
-    target, at, place = references_on_rows(frame, references)
+    on_rows = references_on_rows(frame, references)
     if KIND not in references:
         raise ValueError(
             f"references has no column {KIND!r}; make them with find_references(frame, log)"
         )
-    logged = (references[KIND] == "log").to_numpy(dtype=bool)[place]
-    rank = history.largest_ranks(target, at)
+    at = on_rows.at
+    logged = (references[KIND] == "log").to_numpy(dtype=bool)[on_rows.place]
+    rank = history.largest_ranks(on_rows.target, at)
     found = Ranked(
         rank,
         history.counted_before[at],
@@ -358,7 +361,7 @@ def ranked(frame: pd.DataFrame, history: History, references: pd.DataFrame) -> t
         at,
         _sittings(frame, at, logged),
     )
-    return found, len(references) - len(place)
+    return found, on_rows
 
 
 def beyond_gaps(references: Ranked, lost: Flags, law: Law) -> Ranked:

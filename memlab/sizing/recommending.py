@@ -70,19 +70,7 @@ def advise(sizing: Sizing, *, target: float = 0.9, token_budget: int | None = No
     target = arguments.share("target", target)
     if token_budget is not None:
         token_budget = arguments.whole_number("token_budget", token_budget)
-    choice = choose_cap(
-        sizing.ahead,
-        target=target,
-        prunable=sizing.present.prunable,
-        far_share=sizing.references.far_share,
-    )
-    choice = above_gaps(
-        choice,
-        sizing.gaps,
-        target=target,
-        written=len(sizing.history),
-        lost=sizing.lost / max(len(sizing.references), 1),
-    )
+    choice = choice_of(sizing, target=target, prunable=sizing.present.prunable)
     end = None if choice.keep_recent is None else _end(sizing, choice.keep_recent)
     fits = None if token_budget is None else _largest_within(sizing, token_budget)
     choice, trade = _within_budget(sizing, choice, token_budget, end, fits)
@@ -117,6 +105,33 @@ def advise(sizing: Sizing, *, target: float = 0.9, token_budget: int | None = No
         would_change=tuple(what_would_change(sizing, choice, target, token_budget)),
         token_rule=sizing.present.token_rule,
         source=sizing.source,
+    )
+
+
+def choice_of(sizing: Sizing, *, target: float, prunable: int) -> Choice:
+    """Choose by all evidence, and not below what deletions without an archive have removed of it.
+
+    Parameters
+    ----------
+    sizing : Sizing
+        Its references' age ranks in the unit of `prunable`: memories, or those of mean length.
+    target : float
+        Share of references to serve.
+    prunable : int
+        What there is of prunable memories now.
+    """
+    choice = choose_cap(
+        sizing.ahead,
+        target=target,
+        prunable=prunable,
+        far_share=sizing.references.far_share,
+    )
+    return above_gaps(
+        choice,
+        sizing.gaps,
+        target=target,
+        written=len(sizing.history),
+        lost=sizing.lost / max(len(sizing.references), 1),
     )
 
 

@@ -88,13 +88,18 @@ def missing_references(sizing: Sizing) -> int:
     return max(0, round(sizing.law.worth) - sizing.references.sittings)
 
 
+def without_archive(memories: int) -> str:
+    """Say how many memories were deleted without an archive."""
+    were = "was" if memories == 1 else "were"
+    return f"{counted(memories, 'memories')} {were} deleted without an archive"
+
+
 def _by_gaps(sizing: Sizing) -> Iterator[str]:
     """Say what was deleted without an archive, and which bound on the number was taken for it."""
     gaps = sizing.gaps
     if not gaps.memories:
         return
-    were = f"{gaps.memories:,} memories were" if gaps.memories > 1 else "1 memory was"
-    yield f"{were} deleted without an archive, the newest of them at position {gaps.newest:,}"
+    yield f"{without_archive(gaps.memories)}, the newest of them at position {gaps.newest:,}"
     if sizing.lost:
         yield (
             f"{sizing.lost:,} references name nothing that is known: they count as misses, to "

@@ -1,6 +1,8 @@
 """Budgets in tokens: exact as a replay finds them, estimated as caps are."""
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from unittest.mock import patch
 
@@ -78,6 +80,51 @@ def test_memories_of_one_length_are_sized_as_by_number() -> None:
     assert budget.verdict == cap.verdict
     assert budget.served == pytest.approx(cap.served)
     assert budget.weight == cap.weight
+
+
+def pruned_by_hand(path: Path, *, after: int, count: int) -> Path:
+    """Two years of memories, of which somebody deleted some without an archive."""
+    store = memlab.copy_store(memlab.store_path("two_years"), path / "memory.db")
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute(
+            "DELETE FROM memory_items WHERE rowid IN (SELECT rowid FROM memory_items "
+            "WHERE kind = 'episodic' ORDER BY rowid LIMIT ? OFFSET ?)",
+            (count, after),
+        )
+    return store
+
+
+@pytest.mark.parametrize("after", [0, 300])
+def test_a_store_pruned_without_an_archive_is_sized_as_by_number(
+    tmp_path: Path, after: int
+) -> None:
+    frame = memlab.load_past(pruned_by_hand(tmp_path, after=after, count=700))
+    frame = frame.assign(**{c.TOKENS: 10})
+    cap, budget = memlab.recommend_cap(frame), recommend_budget(frame)
+    assert cap.keep_recent is not None
+    assert cap.verdict == budget.verdict == "history-incomplete"
+    assert budget.max_tokens == budget.floor + 10 * cap.keep_recent
+    assert budget.served == pytest.approx(cap.served)
+    assert (budget.references, budget.weight) == (cap.references, cap.weight)
+    assert budget.gaps == 700
+
+
+def test_a_budget_has_room_for_all_that_was_written_since_a_deletion_without_an_archive(
+    tmp_path: Path,
+) -> None:
+    frame = memlab.load_past(pruned_by_hand(tmp_path, after=0, count=2_000))
+    since = frame.loc[frame[c.PRUNABLE], c.TOKENS].sum()
+    assert recommend_budget(frame, target=0.5).max_tokens >= since
+    assert recommend_budget(memlab.load(memlab.store_path("two_years")), target=0.5).max_tokens < (
+        since
+    )
+
+
+def test_what_was_deleted_without_an_archive_is_said(tmp_path: Path) -> None:
+    store = pruned_by_hand(tmp_path, after=300, count=700)
+    shown = CliRunner().invoke(main, ["size", str(store), "--by", "tokens"], catch_exceptions=False)
+    assert "(history-incomplete: memories were deleted without an archive" in shown.output
+    assert "700 memories were deleted without an archive" in shown.output
 
 
 def test_what_it_keeps_is_what_the_policy_keeps() -> None:
