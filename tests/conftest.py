@@ -2,7 +2,9 @@
 
 import importlib.util
 import os
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,24 @@ from hypothesis import settings
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 SHARED = CHECKOUT.parent / "shared"
+MEMORY = Path("/dev/shm")
+"""A file system on which syncing costs nothing."""
+ROOM = 4 * 2**30
+"""Bytes that must be free there: several times what the suite holds at once."""
+
+
+def work_in_memory() -> None:
+    """Let temporary folders lie in memory, where there is enough of it; ``TMPDIR`` says otherwise.
+
+    No test outlives the machine, so that none can see what a disk would have kept. What a cut of
+    the power leaves is asked of a simulated disk (``proof/test_power_cut.py``).
+    """
+    there = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= ROOM
+    if there and "TMPDIR" not in os.environ:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
+
+
+work_in_memory()
 
 # A shared machine is slow now and then, which says nothing about the code. In CI every run tries
 # the same examples, so that a red run is the change's.
