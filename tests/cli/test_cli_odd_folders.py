@@ -1,7 +1,8 @@
 """Folders of Claude Code's memory in a state that nobody planned, walked through in the shell."""
 
 import os
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,8 +14,11 @@ from click.testing import CliRunner, Result
 import memlab
 from memlab.cli import main
 
-LOOKING = ("show", "size", "find", "floor", "space", "doctor", "compare", "report", "compact")
-"""Commands that only read; each says something of the folder and leaves no trace beside it."""
+LOOKING = ("show", "size", "find", "floor", "space", "doctor", "compare", "compact")
+"""Commands that only read; each says something of the folder and leaves no trace beside it.
+
+So does ``report``, which takes longer than all of them: it gets the oddities in one folder.
+"""
 
 
 def run(command: str, folder: Path, page: Path) -> Result:
@@ -90,6 +94,18 @@ def broken_transcripts(folder: Path) -> None:
     (folder.parent / "s3.jsonl").symlink_to("/dev/zero")
 
 
+def all_at_once(folder: Path) -> None:
+    """Every oddity of files, heads and transcripts, and an index with the lines of all of them."""
+    lines = []
+    for make_odd in (
+        *(five_megabytes, links_and_devices, cycles, odd_names, broken_transcripts),
+        broken_heads,
+    ):
+        make_odd(folder)
+        lines.append((folder / "MEMORY.md").read_bytes())
+    (folder / "MEMORY.md").write_bytes(b"\n".join(lines))
+
+
 ODD = (
     five_megabytes,
     links_and_devices,
@@ -116,8 +132,20 @@ def test_every_command_that_looks_says_something_and_leaves_no_trace(
 ) -> None:
     assert callable(make_odd)
     make_odd(folder)
+    check_commands(LOOKING, folder, tmp_path)
+
+
+@pytest.mark.parametrize("make_odd", [all_at_once, an_index_and_no_file])
+def test_a_report_says_something_and_leaves_no_trace(
+    folder: Path, tmp_path: Path, make_odd: Callable[[Path], None]
+) -> None:
+    make_odd(folder)
+    check_commands(["report"], folder, tmp_path)
+
+
+def check_commands(commands: Iterable[str], folder: Path, tmp_path: Path) -> None:
     before = everything_below(tmp_path / "home")
-    for command in LOOKING:
+    for command in commands:
         done = run(command, folder, tmp_path / "page.html")
         assert done.exception is None or isinstance(done.exception, SystemExit), command
         assert done.exit_code in {0, 1}, (command, done.output)
@@ -164,11 +192,15 @@ def nobody_may_write(folder: Path) -> Iterator[None]:
 def test_a_folder_that_cannot_be_written_is_looked_at_and_says_why_it_cannot_be_compacted(
     folder: Path, tmp_path: Path
 ) -> None:
-    for above in folder.parents[: len(folder.parents) - len(Path("/tmp").parents) - 1]:
+    shared = Path(tempfile.gettempdir())
+    for above in folder.parents[: len(folder.parents) - len(shared.parents) - 1]:
         above.chmod(above.stat().st_mode | 0o055)
+    looking = ("show", "size", "space", "doctor", "compact")
+    for command in looking:  # imports what only root may read
+        run(command, folder, tmp_path / "page.html")
     before = everything_below(folder)
     with nobody_may_write(folder):
-        for command in ("show", "size", "space", "doctor", "compact"):
+        for command in looking:
             assert run(command, folder, tmp_path / "page.html").exit_code == 0, command
         words = ["compact", str(folder), "--keep-recent", "0", "--apply"]
         refused = CliRunner().invoke(main, words)
