@@ -1,13 +1,12 @@
 """Commands that were cut short, and files that lie in the way of what they make."""
 
 import json
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from invariants import rows_of
+from programs import run_program
 from stores import episodes, row, run_sql, write_rows
 
 import memlab
@@ -39,8 +38,7 @@ def killed_after_its_commit(store: Path, keep: int) -> None:
         "from memlab.cli import main\n"
         f"main(['compact', sys.argv[1], '--keep-recent', '{keep}', '--apply'])\n"
     )
-    run = subprocess.run([sys.executable, "-c", program, str(store)], check=False)
-    assert run.returncode == 9
+    assert run_program(program, store).returncode == 9
 
 
 class TestKilledBetweenCommitAndNote:
@@ -119,10 +117,7 @@ class TestRestoringIntoAFile:
             "restore(sys.argv[2], store=sys.argv[1], into=sys.argv[3])\n"
         )
         target = tmp_path / "back.db"
-        run = subprocess.run(
-            [sys.executable, "-c", program, str(store), digest, str(target)], check=False
-        )
-        assert run.returncode == 9
+        assert run_program(program, store, digest, target).returncode == 9
         assert not target.exists()
         assert len(list(tmp_path.glob(".back.db.*.part"))) == 1
         assert restore(digest, store=store, into=target) == 5
@@ -155,12 +150,7 @@ class TestDropBesideRestore:
                     "with open_archive(place_beside(sys.argv[1]), busy_timeout=0) as archive:\n"
                     "    archive.forget(sys.argv[2])\n"
                 )
-                run = subprocess.run(
-                    [sys.executable, "-c", program, str(store), digest],
-                    check=False,
-                    capture_output=True,
-                    text=True,
-                )
+                run = run_program(program, store, digest)
                 seen.append("is locked by another process" in run.stderr)
 
         assert restore(digest, store=store, watch=watch) == 5

@@ -2,8 +2,6 @@
 
 import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -13,6 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from programs import run_program
 from stores import Row, episodes, row, row_lists, run_sql, write_rows
 
 import memlab
@@ -199,7 +198,7 @@ def test_killed_at_any_step_the_same_plan_finishes_it(store: Path, step: ApplySt
     plan = plan_supersession(store, {"d1": "d2"})
     file = store.with_name("plan.json")
     file.write_text(plan.to_json())
-    dead = subprocess.run([sys.executable, "-c", DIES, file, step], check=False)
+    dead = run_program(DIES, file, step)
     assert dead.returncode == -signal.SIGKILL
     assert superseded(store) == ({"d1": "d2"} if step in {"committed", "recorded"} else {})
     if step == "recorded":

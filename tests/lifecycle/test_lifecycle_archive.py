@@ -1,9 +1,6 @@
 """What a lifecycle store deletes is archived first."""
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -13,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from invariants import rows_of
+from programs import run_program
 
 import memlab
 from memlab.cli import main
@@ -178,7 +176,7 @@ def test_a_killed_writer_loses_nothing_and_the_next_one_tidies_up(
     open_store(capacity=ValueCap(1)).put(item("low"), agent_id="a", importance=0.1)
     tests = str(Path(__file__).parent.parent)
     code = _WRITER.format(tests=tests, patch=patch)
-    ended = subprocess.run([sys.executable, "-c", code, path], check=False, env=dict(os.environ))
+    ended = run_program(code, path)
     assert ended.returncode == -signal.SIGKILL
     (entry,) = archived_plans(path)
     assert entry.finished_at is None

@@ -9,10 +9,7 @@ A lab makes a store of its kind and looks at it without the adapter. Where delet
 """
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +18,7 @@ from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 import pytest
+from programs import run_program
 
 import memlab
 from memlab.compaction.applying import ApplyStep
@@ -368,9 +366,8 @@ def watch(step):
 
 def killed_at(step: str, program: str, name: str, what: str) -> None:
     """Run a program in a process of its own that is killed at a step."""
-    command = [sys.executable, "-c", _CHILD + program, name, what, str(step)]
-    run = subprocess.run(command, capture_output=True, env=dict(os.environ), check=False)
-    assert run.returncode == -signal.SIGKILL, run.stderr.decode()
+    run = run_program(_CHILD + program, name, what, step)
+    assert run.returncode == -signal.SIGKILL, run.stderr
 
 
 def whole(reader: Reader) -> None:

@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import unicodedata
@@ -27,6 +25,7 @@ from claude_store import (
     write_transcript,
 )
 from crashing import crash_everywhere
+from programs import run_program
 
 import memlab
 from memlab.errors import AlreadyAppliedError, ArchiveError, StalePlanError, StoreError
@@ -617,8 +616,8 @@ def test_a_process_killed_after_any_step_leaves_all_or_nothing_and_is_finished(
     if doing == "restore":
         memlab.apply(made)
     words = [str(folder), doing, str(tmp_path / "plan.json"), step, str(times)]
-    run = subprocess.run([sys.executable, "-c", KILLED, *words], capture_output=True, check=False)
-    assert run.returncode == -signal.SIGKILL, run.stderr.decode()
+    run = run_program(KILLED, *words)
+    assert run.returncode == -signal.SIGKILL, run.stderr
     assert len(memlab.load(folder)) in {8, 3}
     assert ClaudeCode(folder).about().dangling == ()
     if doing == "apply":

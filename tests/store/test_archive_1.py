@@ -10,14 +10,13 @@ two memories were archived and before they were deleted.
 import json
 import shutil
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from invariants import archive_of, assert_sound, rows_of
+from programs import run_program
 from stores import run_sql, signals_of
 
 import memlab
@@ -202,8 +201,7 @@ archive_tables.copies_of_1 = stopping
 with archive_file.open_archive(place_beside(Path(sys.argv[1]))):
     pass
 """
-        run = subprocess.run([sys.executable, "-c", program, str(store)], check=False)
-        assert run.returncode == -9
+        assert run_program(program, store).returncode == -9
         assert len(archived_plans(store)) == 3
         assert memlab.restore(SECOND, store=store) == 4
         assert_sound(archive_of(store))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from invariants import rows_of
+from programs import run_program
 from stores import episodes, row, run_sql, signals_of, write_rows, write_signals
 
 from memlab.compaction import archived_plans, restore
@@ -121,8 +122,7 @@ def test_killed_at_any_moment_no_row_is_lost_and_the_next_call_settles_it(
         "    store.compact_episodic(2)\n"
     )
     before = rows_at(path)
-    killed = subprocess.run([sys.executable, "-c", script, str(path)], check=False)
-    assert killed.returncode == 9
+    assert run_program(script, path).returncode == 9
     assert len(rows_at(path)) == (7 if name == "delete_rows" else 3)
     assert [entry.finished_at for entry in archived_plans(path)] == [None]
     compact(path, 2)

@@ -2,13 +2,12 @@
 
 import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from programs import run_program
 from stores import episodes, row, write_rows
 
 from memlab.store.archive_place import archive_path
@@ -55,8 +54,7 @@ def store() -> Iterator[Path]:
 
 
 def done_as(user: int, *groups: int, store: Path, what: str = APPLY) -> str:
-    words = [sys.executable, "-c", AS, str(store), what, *map(str, (user, *groups))]
-    ran = subprocess.run(words, capture_output=True, text=True, check=False, cwd=store.parent)
+    ran = run_program(AS, store, what, user, *groups, cwd=store.parent)
     assert not ran.stderr, ran.stderr
     return ran.stdout.strip()
 
