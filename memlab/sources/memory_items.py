@@ -233,12 +233,8 @@ class _Reader:
                 f"memory_items has no column {', '.join(unknown)}; it has "
                 f"{', '.join(self._layout.columns)}"
             )
-        for rows in with_beside(scan_rows(self._scanning), self._first, self._layout, columns):
-            yield (
-                rows
-                if with_body
-                else Rows(rows.table.drop_columns("body"), rows.faults, rows.others)
-            )
+        scanned = scan_rows(self._scanning, with_body=with_body)
+        yield from with_beside(scanned, self._first, self._layout, columns)
 
     def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
         return records_at(self._first, self._layout, cast("Iterable[int]", keys))

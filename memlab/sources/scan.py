@@ -2,8 +2,10 @@
 
 SQLite joins a column's texts of some thousand rows with a separator; Arrow splits them again. Rows
 that such a round trip could garble (values of another type than text, the separator inside a text)
-are read one by one instead. The connections are the standard library's: closing the file through
-another copy of SQLite would drop the locks of a store that this process has open.
+are read one by one instead. Of a row too large to be joined the body is not read whole where it is
+not wanted: its characters are counted in pieces. The connections are the standard library's:
+closing the file through another copy of SQLite would drop the locks of a store that this process
+has open.
 """
 
 import os
@@ -23,7 +25,8 @@ import pyarrow.compute as pc
 from memlab.sources.arrow import as_numbers, of_numbers, of_text
 from memlab.sources.base import Fault, Rows
 from memlab.sources.tables import REPEATING, SCHEMA, TEXT, TEXTS
-from memlab.store.database import connect_reading
+from memlab.store.database import connect_reading, exact
+from memlab.store.large import pieces_of_text, values_up_to
 
 Range = tuple[int, int]
 
@@ -36,6 +39,8 @@ _WORTH_THREADS: Final = 16
 _MOST_CONNECTIONS: Final = 4
 _LARGE: Final = 2**24
 """Bytes of a file below which one connection reads it."""
+_MOST_JOINED: Final = 2**23
+"""Bytes that the texts of one column may have together to be joined."""
 _MOST_GAPS: Final = 4
 """So many times more rowids than rows are walked through in even steps."""
 
@@ -46,6 +51,14 @@ _TYPES: Final = {
     bytearray: "text",
     bytes: "a blob",
 }
+_STANDS_FOR: Final = {
+    "null": None,
+    "integer": 0,
+    "real": 0.0,
+    "text": bytearray(),
+    "blob": b"",
+}
+"""A value of each type in SQLite, in place of one that is not read."""
 _SEPARATOR: Final = "\x1f"
 _NULL: Final = "\x1e"
 _DECIMALS: Final = 10_000.0
@@ -103,20 +116,24 @@ def _version(connection: sqlite3.Connection) -> int:
     return version
 
 
-def scan_rows(connections: Sequence[sqlite3.Connection]) -> Iterator[Rows]:
+def scan_rows(
+    connections: Sequence[sqlite3.Connection], *, with_body: bool = True
+) -> Iterator[Rows]:
     """Yield all rows of ``memory_items``, some at a time, in rowid order.
 
     Parameters
     ----------
     connections : sequence of sqlite3.Connection
         One or more that see the same rows; each reads in a thread of its own.
+    with_body : bool
+        Whether ``body`` is wanted; ``chars`` counts it either way.
     """
     ranges = list(_ranges(connections[0]))
-    if len(ranges) < _WORTH_THREADS or len(connections) == 1:
-        reader = _Reader(connections[0])
-        yield from (reader.read(rowids) for rowids in ranges)
+    readers = [_Reader(connection, with_body) for connection in connections]
+    if len(ranges) < _WORTH_THREADS or len(readers) == 1:
+        yield from (readers[0].read(rowids) for rowids in ranges)
     else:
-        yield from _scan_in_threads(connections, ranges)
+        yield from _scan_in_threads(readers, ranges)
 
 
 def _ranges(connection: sqlite3.Connection) -> Iterator[Range]:
@@ -143,12 +160,10 @@ def _ranges(connection: sqlite3.Connection) -> Iterator[Range]:
         yield start, following[0] - 1 if following else highest
 
 
-def _scan_in_threads(
-    connections: Sequence[sqlite3.Connection], ranges: Iterable[Range]
-) -> Iterator[Rows]:
+def _scan_in_threads(readers: Sequence["_Reader"], ranges: Iterable[Range]) -> Iterator[Rows]:
     idle: SimpleQueue[_Reader] = SimpleQueue()
-    for connection in connections:
-        idle.put(_Reader(connection))
+    for each in readers:
+        idle.put(each)
 
     def read(rowids: Range) -> Rows:
         reader = idle.get()
@@ -157,11 +172,11 @@ def _scan_in_threads(
         finally:
             idle.put(reader)
 
-    with ThreadPoolExecutor(len(connections)) as pool:
+    with ThreadPoolExecutor(len(readers)) as pool:
         running: deque[Future[Rows]] = deque()
         for rowids in ranges:
             running.append(pool.submit(read, rowids))
-            if len(running) > 2 * len(connections):  # what is read must not pile up
+            if len(running) > 2 * len(readers):  # what is read must not pile up
                 yield running.popleft().result()
         while running:
             yield running.popleft().result()
@@ -176,17 +191,32 @@ class _Reader:
     """
 
     connection: sqlite3.Connection
+    with_body: bool
     last: Sequence[Any] = ()
 
     def read(self, rowids: Range) -> Rows:
+        """Read some rows; in halves where their texts together are too large to be joined."""
         self.connection.text_factory = bytes
         try:
-            found = self.connection.execute(_SELECT_JOINED, rowids).fetchone()
-        except sqlite3.DataError:  # together longer than SQLite allows one value to be
-            return _one_by_one(self.connection, rowids)
+            with values_up_to(self.connection, _MOST_JOINED):
+                found = self.connection.execute(_SELECT_JOINED, rowids).fetchone()
+        except sqlite3.DataError:
+            return self._in_halves(*rowids)
         rows = _joined(self.connection, rowids, found)
         self.last = found
-        return rows or _one_by_one(self.connection, rowids)
+        return self._wanted(rows or _one_by_one(self.connection, rowids))
+
+    def _in_halves(self, first: int, last: int) -> Rows:
+        if first == last:
+            alone = _one_by_one if self.with_body else _without_reading_body
+            return self._wanted(alone(self.connection, (first, last)))
+        middle = first + (last - first) // 2
+        halves = [self.read(rowids) for rowids in ((first, middle), (middle + 1, last))]
+        together = pa.concat_tables([half.table for half in halves])
+        return Rows(together, [fault for half in halves for fault in half.faults])
+
+    def _wanted(self, rows: Rows) -> Rows:
+        return rows if self.with_body else Rows(rows.table.drop_columns("body"), rows.faults)
 
 
 def _joined(connection: sqlite3.Connection, rowids: Range, found: Sequence[Any]) -> Rows | None:
@@ -258,6 +288,27 @@ def _one_by_one(connection: sqlite3.Connection, rowids: Range) -> Rows:
         rows.append(row)
         faults += wrong
     return Rows(pa.Table.from_pylist(rows, SCHEMA), faults)
+
+
+def _without_reading_body(connection: sqlite3.Connection, rowid: Range) -> Rows:
+    """Read one row whose body may be large; its characters are counted in pieces."""
+    others = ("rowid", "superseded_by IS NULL", "confidence", *(n for n in TEXTS if n != "body"))
+    with exact(connection):
+        (encoding,) = connection.execute("PRAGMA encoding").fetchone()
+        kind, *stored = connection.execute(
+            f"SELECT typeof(body), {', '.join(others)} {_BETWEEN}", rowid
+        ).fetchone()
+    chars, body = 0, _STANDS_FOR[kind.decode()]
+    if kind == b"text":
+        try:
+            pieces = pieces_of_text(connection, "body", rowid[0], encoding.decode())
+            chars = sum(map(len, pieces))
+        except UnicodeDecodeError:
+            return _one_by_one(connection, rowid)
+    stored.insert(others.index(TEXTS[TEXTS.index("body") + 1]), body)
+    row, wrong = read_row(stored)
+    row["chars"] += chars
+    return Rows(pa.Table.from_pylist([row], SCHEMA), wrong)
 
 
 def read_row(stored: Sequence[Any]) -> tuple[dict[str, Any], list[Fault]]:
