@@ -1,8 +1,9 @@
-"""What has become of archived memories in their store."""
+"""What has become of archived memories in their store, and of any by their fingerprints."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from memlab.sources.abilities import Printing
 from memlab.sources.base import Key, Reader, Source
 from memlab.store.archive import Archive
 from memlab.store.archive_entries import Copy, Entry
@@ -56,6 +57,29 @@ def locate(
     archived = archive.records(entry, others) if others else ()
     changed = {k for k, record in archived if source.facts_of(record).memory_id == others[k]}
     return Located(same, changed, others.keys() - changed, wanted.keys() - same - others.keys())
+
+
+def prints_of(
+    reader: Reader, source: Source, keys: Iterable[Key], *, lasting: bool = False
+) -> Iterator[tuple[Key, str]]:
+    """Yield the fingerprints of those of `keys` that are there, in the order given.
+
+    Parameters
+    ----------
+    reader : Reader
+        Of the store.
+    source : Source
+        Which it reads.
+    keys : iterable of Key
+        Addresses of memories.
+    lasting : bool
+        Of what of a record mere use does not change.
+    """
+    if isinstance(reader, Printing):
+        yield from reader.prints(keys, lasting=lasting)
+        return
+    for key, record in reader.records(keys):
+        yield key, fingerprint_of(source.lasting(record) if lasting else record)
 
 
 def some_of(names: Sequence[object]) -> str:

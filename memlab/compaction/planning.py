@@ -1,5 +1,6 @@
 """Deciding what would go: a policy's verdict on a store, with the evidence that it is still so."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -10,6 +11,7 @@ import pandas as pd
 from memlab import columns as col
 from memlab.arguments import expect
 from memlab.clock import moment_or_now
+from memlab.compaction.locating import prints_of
 from memlab.compaction.planned import (
     LOAD_BEARING,
     PRUNABLE,
@@ -28,7 +30,6 @@ from memlab.sources.abilities import AmongOthers
 from memlab.sources.base import Key, Reader, Source, archive_at, at_one_moment
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.other_tables import Written
-from memlab.store.records import fingerprint_of
 
 Places = npt.NDArray[np.intp]
 """Numbers of rows in a frame, counted from 0."""
@@ -94,11 +95,15 @@ def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime) -> P
         policy=as_data(policy),
         token_rule=str(frame.attrs[col.TOKEN_RULE]),
         groups=groups_of(frame, decided),
-        memories=_planned(reader, frame, deleted, decided[col.REASON]),
+        memories=_planned(
+            prints_of(reader, source, _keys(frame, deleted)), frame, deleted, decided[col.REASON]
+        ),
         kept=tuple(
-            KeptMemory(key, memory_id, fingerprint_of(source.lasting(record)))
-            for (key, record), memory_id in zip(
-                reader.records(_keys(frame, kept)), _texts(frame[col.MEMORY_ID], kept), strict=True
+            KeptMemory(key, memory_id, fingerprint)
+            for (key, fingerprint), memory_id in zip(
+                prints_of(reader, source, _keys(frame, kept), lasting=True),
+                _texts(frame[col.MEMORY_ID], kept),
+                strict=True,
             )
         ),
         written=_written_with(reader, _keys(frame, deleted)),
@@ -129,9 +134,12 @@ def _texts(column: "pd.Series[Any]", places: Places) -> list[str]:
 
 
 def _planned(
-    reader: Reader, frame: pd.DataFrame, deleted: Places, reasons: "pd.Series[Any]"
+    prints: Iterable[tuple[Key, str]],
+    frame: pd.DataFrame,
+    deleted: Places,
+    reasons: "pd.Series[Any]",
 ) -> tuple[PlannedMemory, ...]:
-    """Return the memories at some places with their fingerprints, and why they go."""
+    """Return the memories at some places, whose fingerprints come in order, and why they go."""
     moments = frame[col.CREATED_AT].to_numpy("datetime64[us]")[deleted].tolist()
     columns = zip(
         frame[col.POSITION].to_numpy()[deleted].tolist(),
@@ -144,8 +152,8 @@ def _planned(
         strict=True,
     )
     return tuple(
-        PlannedMemory._make((key, *each, fingerprint_of(record)))
-        for (key, record), each in zip(reader.records(_keys(frame, deleted)), columns, strict=True)
+        PlannedMemory._make((key, *each, fingerprint))
+        for (key, fingerprint), each in zip(prints, columns, strict=True)
     )
 
 

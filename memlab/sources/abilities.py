@@ -4,7 +4,7 @@ Each is a protocol of its own that a source has or has not; whoever needs one as
 ``isinstance``.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -63,6 +63,23 @@ class LeavesRows(Protocol):
     """
 
     rows_left_out: Mapping[str, int]
+
+
+@runtime_checkable
+class Printing(Protocol):
+    """A reader that tells fingerprints without holding a large record as a whole."""
+
+    def prints(self, keys: Iterable[Key], *, lasting: bool = False) -> Iterator[tuple[Key, str]]:
+        """Yield the fingerprints of the records of those of `keys` that are there, in order.
+
+        Parameters
+        ----------
+        keys : iterable of Key
+            Addresses of memories.
+        lasting : bool
+            Of what of a record mere use does not change, as :meth:`Source.lasting` returns it.
+        """
+        ...
 
 
 @runtime_checkable

@@ -49,12 +49,12 @@ from memlab.store.other_tables import (
     check_insertion,
     check_supersession,
 )
+from memlab.store.prints import prints_at
 from memlab.store.records import (
     Layout,
     Record,
     columns_of,
     fill_positions,
-    fingerprint_of,
     is_as_archived,
     layout_of,
     print_under_triggers,
@@ -239,6 +239,10 @@ class _Reader:
     def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
         return records_at(self._first, self._layout, cast("Iterable[int]", keys))
 
+    def prints(self, keys: Iterable[Key], *, lasting: bool = False) -> Iterator[tuple[Key, str]]:
+        layout = self._layout._replace(signals=()) if lasting else self._layout
+        return prints_at(self._first, layout, cast("Iterable[int]", keys))
+
     def written_with(self, keys: Iterable[Key]) -> tuple[Written, ...]:
         fill_positions(self._first, "wanted", cast("Iterable[int]", keys))
         self._first.text_factory = str  # a scan asks for bytes
@@ -352,10 +356,7 @@ class _Writer(_Reader):
         return int(count)
 
     def _check_still(self, expected: Mapping[int, str]) -> None:
-        found = {
-            position: fingerprint_of(record)
-            for position, record in records_at(self._first, self._layout, expected)
-        }
+        found = dict(self.prints(expected))
         stale = [position for position, wanted in expected.items() if found.get(position) != wanted]
         if stale:
             raise StalePlanError(

@@ -295,9 +295,12 @@ def _without_reading_body(connection: sqlite3.Connection, rowid: Range) -> Rows:
     others = ("rowid", "superseded_by IS NULL", "confidence", *(n for n in TEXTS if n != "body"))
     with exact(connection):
         (encoding,) = connection.execute("PRAGMA encoding").fetchone()
-        kind, *stored = connection.execute(
+        found = connection.execute(
             f"SELECT typeof(body), {', '.join(others)} {_BETWEEN}", rowid
         ).fetchone()
+    if found is None:
+        return Rows(SCHEMA.empty_table())
+    kind, *stored = found
     chars, body = 0, _STANDS_FOR[kind.decode()]
     if kind == b"text":
         try:

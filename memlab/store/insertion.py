@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from memlab.errors import ArchiveError
-from memlab.store.records import UTF_8, Layout, Record, quoted, records_at
+from memlab.store.large import UTF_8
+from memlab.store.records import Layout, Record, quoted, records_at
 from memlab.store.signals import SIGNALS
 
 

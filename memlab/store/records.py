@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from memlab.errors import StoreError
 from memlab.store.database import COLUMNS, exact
+from memlab.store.large import CODECS, UTF_8
 from memlab.store.signals import SIGNALS, defaulted_signals, has_signals, signal_columns
 
 Value = int | float | bytes | bytearray | None
@@ -34,9 +35,6 @@ of a record has a space before it."""
 
 AT_ONCE: Final = 500
 """Rows read by one statement; older builds of SQLite take no more than 999 parameters."""
-
-UTF_8: Final = "UTF-8"
-_CODECS: Final = {"UTF-16le": "utf-16-le", "UTF-16be": "utf-16-be"}
 
 
 class Layout(NamedTuple):
@@ -274,7 +272,7 @@ def quoted(name: str) -> str:
 def _read(connection: sqlite3.Connection, layout: Layout, positions: list[int]) -> list[Record]:
     """Read the rows at some positions, in any order."""
     marks = ", ".join("?" * len(positions))
-    signals = _signals(connection, layout, positions, marks) if layout.signals else {}
+    signals = signals_at(connection, layout, positions)
     records = _ordinary(connection, layout, positions, marks) if layout.encoding == UTF_8 else None
     if records is None:
         whatever = _whatever(connection, layout, positions, marks)
@@ -350,10 +348,13 @@ def _whatever(
         yield position, {n: v for n, v in pairs if v is not None or n in layout.defaulted}
 
 
-def _signals(
-    connection: sqlite3.Connection, layout: Layout, positions: list[int], marks: str
+def signals_at(
+    connection: sqlite3.Connection, layout: Layout, positions: Sequence[int]
 ) -> dict[int, list[dict[str, Any]]]:
     """Return what the side table says of rows, by position and in an order that never changes."""
+    if not layout.signals:
+        return {}
+    marks = ", ".join("?" * len(positions))
     readable, chosen = selecting(layout.signals, layout.encoding, "signal")
     with exact(connection):
         found = connection.execute(
@@ -371,6 +372,6 @@ def _signals(
 
 def _from_utf_16(value: Any, encoding: str) -> Any:
     try:
-        return value.decode(_CODECS[encoding])
+        return value.decode(CODECS[encoding])
     except UnicodeDecodeError:
         return {"text": value.hex(), "encoding": encoding}

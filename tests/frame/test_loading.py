@@ -46,6 +46,7 @@ from memlab.items import (
     strings_of,
 )
 from memlab.sources import scan
+from memlab.store import large
 from memlab.store.database import CREATE_TABLE
 
 EVERY_ROW = (-(2**63), 2**63 - 1)
@@ -371,6 +372,28 @@ def test_rows_far_apart_are_all_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = write_rows(tmp_path / "memory.db", [row(f"m{rowid}", rowid=rowid) for rowid in rowids])
     monkeypatch.setattr(scan, "_ROWS_AT_ONCE", 9)
     assert list(memlab.load(path)["position"]) == rowids
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    data=st.data(),
+    rows=row_lists(max_size=6),
+    encoding=st.sampled_from(["UTF-8", "UTF-16le", "UTF-16be"]),
+)
+def test_rows_too_large_to_be_joined_are_loaded_as_others_are(
+    data: st.DataObject, rows: list[Row], encoding: str
+) -> None:
+    bodies = st.one_of(ODD_TEXTS, st.text("aé€😀\x00\x1f", max_size=120))
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        path = Path(folder) / "memory.db"
+        table = CREATE_TABLE.replace("NOT NULL", "")
+        run_sql(path, f"PRAGMA encoding = '{encoding}'", table)
+        write_rows(path, [each | {"body": data.draw(bodies)} for each in rows])
+        with_body = data.draw(st.booleans())
+        joined = memlab.load(path, with_body=with_body, on_bad_row="keep")
+        patch.setattr(scan, "_MOST_JOINED", 90)
+        patch.setattr(large, "_PIECE", 7)
+        assert_frame_equal(memlab.load(path, with_body=with_body, on_bad_row="keep"), joined)
 
 
 def test_connections_that_see_different_rows_are_not_read_together(
