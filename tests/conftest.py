@@ -32,9 +32,14 @@ def work_in_memory() -> None:
 
 work_in_memory()
 
+EXAMPLES = int(os.environ.get("MEMLAB_EXAMPLES", "40"))
+"""With how many examples a property is tried, where its test says nothing else."""
+
 # A shared machine is slow now and then, which says nothing about the code. In CI every run tries
 # the same examples, so that a red run is the change's.
-settings.register_profile("memlab", deadline=None, derandomize="CI" in os.environ)
+settings.register_profile(
+    "memlab", deadline=None, max_examples=EXAMPLES, derandomize="CI" in os.environ
+)
 settings.load_profile("memlab")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from archives import leave_unfinished
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from invariants import archive_of, rows_of
 from stores import RawText, episodes, row, run_sql, write_rows
@@ -220,7 +220,6 @@ class TestSupersession:
         assert found.status is Status.WARN
         assert found.counts == {"dangling": 0, "archived": 0, "cyclic": 4}
 
-    @settings(max_examples=40, deadline=None)
     @given(links=st.dictionaries(st.integers(0, 7), st.integers(0, 7)))
     def test_a_row_is_in_a_circle_when_the_way_from_it_leads_back(
         self, tmp_path_factory: pytest.TempPathFactory, links: dict[int, int]

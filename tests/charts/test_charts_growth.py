@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from frames import START, make_episodes, make_frame, row
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -253,7 +253,6 @@ def test_labels_at_line_ends_do_not_overlap() -> None:
     assert [notes[n].get_text() for n in order] == ["0 things", "1 things", "3 things", "5 things"]
 
 
-@settings(deadline=None, max_examples=100)
 @given(places=st.lists(st.floats(0, 1), max_size=8), gap=st.floats(0.001, 0.3))
 def test_spread_keeps_order_gap_and_centre(places: list[float], gap: float) -> None:
     given_places = np.array(places)

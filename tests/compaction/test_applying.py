@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from archives import NOON, leave_unfinished, planned
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from invariants import (
     archive_of,
@@ -532,7 +532,6 @@ class TestForeignArchives:
         assert rows_of(store) == after
 
 
-@settings(max_examples=40, deadline=None)
 @given(rows=row_lists(), keep=st.integers(0, 12))
 def test_a_plan_deletes_what_compact_episodic_deletes_and_all_comes_back(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Row], keep: int

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from frames import ROWS_OF_ANY_KIND, frame_of, make_frame, mixed_frame, row
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
@@ -75,7 +75,6 @@ def store_of(frame: pd.DataFrame) -> SqliteMemoryStore:
     return store
 
 
-@settings(deadline=None, max_examples=60)
 @given(rows=ROWS_OF_ANY_KIND, keep_recent=st.integers(0, 12))
 def test_the_preview_is_what_the_store_would_do(
     rows: list[dict[str, Any]], keep_recent: int
@@ -94,7 +93,6 @@ def test_newest_is_by_position_whatever_the_order_of_the_frame() -> None:
     assert set(survivors(frame, 1)[c.MEMORY_ID]) == {"c"}
 
 
-@settings(deadline=None, max_examples=60)
 @given(rows=ROWS_OF_ANY_KIND)
 def test_a_larger_cap_keeps_all_that_a_smaller_one_keeps(rows: list[dict[str, Any]]) -> None:
     frame = frame_of(rows)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from archives import NOON, planned
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from invariants import (
     archive_of,
@@ -225,7 +225,6 @@ def test_rows_come_back_where_no_side_table_is_left(store: Path) -> None:
     assert rows_of(store) == before
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     rows=row_lists(max_size=12),
     events=st.lists(st.binary(max_size=5), min_size=12, max_size=12),

@@ -151,7 +151,6 @@ def test_labels_say_what_compaction_may_take(tmp_path: Path) -> None:
     assert list(frame.index[~frame["active"]]) == ["old noise", "old decision"]
 
 
-@settings(max_examples=50, deadline=None)
 @given(rows=row_lists(), keep_recent=st.integers(0, 8))
 def test_labels_the_active_list_and_compaction_agree(rows: list[Row], keep_recent: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -173,7 +172,6 @@ def _readable(each: Row) -> Row:
     return each | {"source_event_id": None, "source_sequence": None}
 
 
-@settings(max_examples=80, deadline=None)
 @given(data=st.data())
 def test_reading_joined_and_reading_one_by_one_give_the_same(data: st.DataObject) -> None:
     rows = data.draw(row_lists(max_size=6))
@@ -374,7 +372,6 @@ def test_rows_far_apart_are_all_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert list(memlab.load(path)["position"]) == rowids
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     data=st.data(),
     rows=row_lists(max_size=6),
@@ -534,7 +531,6 @@ def test_keeping_bad_rows_of_a_good_store_flags_none(tmp_path: Path) -> None:
     assert_frame_equal(frame.drop(columns=PROBLEM), memlab.load(path))
 
 
-@settings(max_examples=50, deadline=None)
 @given(rows=row_lists(max_size=5), data=st.data())
 def test_any_store_is_loaded_or_its_bad_row_is_named(rows: list[Row], data: st.DataObject) -> None:
     for each in rows:

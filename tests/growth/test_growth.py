@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from frames import ROWS_OF_ANY_KIND, START, frame_of, make_episodes, make_frame, mixed_frame, row
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
@@ -46,7 +46,6 @@ def standing_at(frame: pd.DataFrame, instant: pd.Timestamp) -> dict[str, int]:
     return counts
 
 
-@settings(deadline=None, max_examples=60)
 @given(rows=ROWS_OF_ANY_KIND, freq=st.sampled_from([None, "6h", "D", "W"]))
 def test_the_curve_counts_what_stood_at_each_instant(
     rows: list[dict[str, Any]], freq: str | None
@@ -62,7 +61,6 @@ def test_the_curve_counts_what_stood_at_each_instant(
         assert counted == standing[before]
 
 
-@settings(deadline=None, max_examples=60)
 @given(rows=ROWS_OF_ANY_KIND)
 def test_the_last_instant_agrees_with_the_labels(rows: list[dict[str, Any]]) -> None:
     frame = frame_of(rows)
@@ -79,7 +77,6 @@ def test_the_last_instant_agrees_with_the_labels(rows: list[dict[str, Any]]) -> 
         assert last[f"{name}_tokens"] == frame.loc[mask, c.TOKENS].sum()
 
 
-@settings(deadline=None, max_examples=60)
 @given(rows=ROWS_OF_ANY_KIND)
 def test_noise_share_is_prunable_over_active_or_not_a_number(rows: list[dict[str, Any]]) -> None:
     curve = growth_curve(frame_of(rows))
@@ -216,7 +213,6 @@ def test_the_boot_context_of_nothing_is_nothing() -> None:
     assert len(parts) == 4
 
 
-@settings(deadline=None, max_examples=60)
 @given(rows=ROWS_OF_ANY_KIND)
 def test_parts_add_up_to_the_boot_context(rows: list[dict[str, Any]]) -> None:
     frame = frame_of(rows)

@@ -718,7 +718,6 @@ rules = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(rules, steps)
 def test_after_every_put_the_scope_holds_what_the_policy_keeps(
     tmp_path_factory: pytest.TempPathFactory, rule: ValueCap, drawn: list[Any]

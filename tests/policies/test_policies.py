@@ -313,7 +313,7 @@ def some_of(policies: Iterable[Policy]) -> st.SearchStrategy[list[Policy]]:
     return st.lists(st.sampled_from(list(policies)), min_size=4, max_size=4, unique=True)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(rows, st.randoms(use_true_random=False), some_of(SOME_OF_EACH.values()))
 def test_the_order_of_rows_does_not_matter(
     drawn: list[dict[str, Any]], random: Any, some: list[Policy]
@@ -327,7 +327,7 @@ def test_the_order_of_rows_does_not_matter(
         )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 @given(rows, some_of(STABLE))
 def test_what_is_left_is_left_alone(drawn: list[dict[str, Any]], some: list[Policy]) -> None:
     frame = memories(drawn)

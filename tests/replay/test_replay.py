@@ -207,7 +207,7 @@ def delete_decided(
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=settings().max_examples // 5)
 @given(lives=LIVES, every=st.integers(1, 3))
 def test_a_replay_keeps_what_the_real_store_keeps(policy: Policy, lives: Lives, every: int) -> None:
     frame = frame_of(lives)
@@ -223,7 +223,7 @@ def test_a_replay_keeps_what_the_real_store_keeps(policy: Policy, lives: Lives, 
 
 
 @pytest.mark.parametrize("policy", [*POLICIES, *OF_ONES_OWN], ids=str)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=settings().max_examples // 10)
 @given(lives=LIVES, every=st.integers(1, 3), late=st.booleans())
 def test_every_runner_finds_what_asking_finds(
     policy: Policy, lives: Lives, every: int, late: bool
@@ -314,7 +314,6 @@ def test_a_budget_of_tokens_is_never_passed() -> None:
     assert done.deleted[c.MEMORY_ID].tolist() == ["m1", "m2", "m3", "m4"]
 
 
-@settings(max_examples=40, deadline=None)
 @given(lives=LIVES, cap=st.integers(0, 6))
 def test_keeping_the_newest_is_the_cap_curve_at_that_cap(lives: Lives, cap: int) -> None:
     frame = frame_of(lives)
@@ -338,7 +337,6 @@ def test_the_cap_curve_agrees_on_simulated_histories(seed: int) -> None:
         assert done.served == pytest.approx(curve.loc[cap, "served_observed"])
 
 
-@settings(max_examples=60, deadline=None)
 @given(lives=LIVES, policy=st.sampled_from(POLICIES[:-1]))
 def test_no_policy_serves_more_than_the_oracle_with_its_slots(lives: Lives, policy: Policy) -> None:
     frame = frame_of(lives)
@@ -363,7 +361,6 @@ def most_by_search(pairs: list[tuple[int, int]], slots: int) -> int:
     return best
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     pairs=st.lists(
         st.tuples(st.integers(0, 11), st.integers(1, 12)).filter(lambda n: n[0] < n[1]),

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from frames import START, make_episodes, make_frame, make_references, row
 from histories import simulate_history
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from memlab import columns as c
@@ -79,7 +79,6 @@ def run_forward(frame: pd.DataFrame, cap: int) -> Iterator[tuple[set[str], set[s
             yield there, {active.memory_id for active in store.list_active()}
 
 
-@settings(max_examples=60, deadline=None)
 @given(lives=LIVES, cap=st.integers(0, 6))
 def test_served_references_are_those_the_real_store_still_has(
     lives: list[tuple[str, list[int], list[int], int]], cap: int
@@ -98,7 +97,6 @@ def test_served_references_are_those_the_real_store_still_has(
         assert curve["served_observed"].iloc[0] == pytest.approx(np.mean(served))
 
 
-@settings(max_examples=60, deadline=None)
 @given(lives=LIVES, cap=st.integers(0, 6))
 def test_boot_context_over_history_is_that_of_the_real_store(
     lives: list[tuple[str, list[int], list[int], int]], cap: int
@@ -143,7 +141,6 @@ def test_ranks_follow_their_definition_on_longer_histories(
     assert history.largest_ranks(target, at).tolist() == expected
 
 
-@settings(max_examples=60, deadline=None)
 @given(lives=LIVES, cap=st.integers(0, 6))
 def test_the_table_of_a_short_history_says_what_the_compiled_loops_say(
     lives: list[tuple[str, list[int], list[int], int]], cap: int

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from frames import make_episodes, make_frame, make_references, row
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import memlab
@@ -89,7 +89,6 @@ def test_boot_over_time_refuses_nonsense(arguments: dict[str, object], message: 
         boot_over_time(make_episodes(3), **arguments)  # type: ignore[arg-type]
 
 
-@settings(deadline=None, max_examples=50)
 @given(
     needs=st.lists(st.tuples(st.integers(1, 39), st.integers(1, 39)), min_size=1, max_size=30),
     cap=st.integers(0, 40),

@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from stores import ANY_VALUE, Row, row, row_lists, run_sql, write_rows, write_signals
 
@@ -17,7 +17,6 @@ from memlab.store.records import fingerprint_of, layout_of, quoted, records_at, 
 TEXTS = st.text(st.sampled_from('aé€😀"\\\x00\n\x1f '), max_size=60)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     rows=row_lists(max_size=6),
     data=st.data(),

@@ -99,4 +99,4 @@ class StoreAgainstList(RuleBasedStateMachine):
 
 
 TestStoreAgainstList = StoreAgainstList.TestCase
-TestStoreAgainstList.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestStoreAgainstList.settings = settings(stateful_step_count=30)
