@@ -32,6 +32,30 @@ def work_in_memory() -> None:
 
 work_in_memory()
 
+LONGEST = (
+    "tests/proof/test_hostile_files.py",
+    "tests/browser/test_sizing_panel.py",
+    "tests/sizing/test_rounds.py",
+    "tests/fleet/test_clusters.py",
+    "tests/proof/test_power_cut.py",
+    "tests/replay/test_replay.py",
+    "tests/browser/test_site.py",
+    "tests/policies/test_policies.py",
+    "tests/policies/test_learned.py",
+    "tests/proof/test_killed.py",
+    *(f"notebooks/{path.name}" for path in sorted((CHECKOUT / "notebooks").glob("*.ipynb"))),
+)
+"""Files that take longest, in this order: one that began last would keep one process waiting."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the files that take longest begin first; ``--no-loadscope-reorder`` keeps the order."""
+    places = {CHECKOUT / name: place for place, name in enumerate(LONGEST)}
+    if missing := [str(path) for path in places if not path.is_file()]:
+        raise pytest.UsageError(f"LONGEST in tests/conftest.py names {', '.join(missing)}")
+    items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
 EXAMPLES = int(os.environ.get("MEMLAB_EXAMPLES", "40"))
 """With how many examples a property is tried, where its test says nothing else."""
 
