@@ -64,14 +64,19 @@ def on_a_terminal(width: int, *words: object) -> list[str]:
     return written.decode().replace("\r\n", "\n").removesuffix("\x1b[0m").split("\n")
 
 
-@pytest.mark.parametrize("width", [60, 120])
 @pytest.mark.parametrize(
-    "words",
-    [("show",), ("size", "--explain"), ("compact", "--keep-recent", "50"), ("floor",)],
-    ids=lambda words: words[0],
+    ("width", "words"),
+    [
+        (60, ("show",)),
+        (60, ("size", "--explain")),
+        (120, ("size", "--explain")),
+        (60, ("compact", "--keep-recent", "50")),
+        (60, ("floor",)),
+    ],
+    ids=lambda given: given if isinstance(given, int) else given[0],
 )
 def test_a_terminal_shows_no_line_wider_than_it_is(
-    words: tuple[str, ...], width: int, store: Path, monkeypatch: pytest.MonkeyPatch
+    width: int, words: tuple[str, ...], store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(store.parent)
     lines = on_a_terminal(width, words[0], store.name, *words[1:])

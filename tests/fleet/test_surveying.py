@@ -13,6 +13,7 @@ from memlab.errors import MemlabError
 from memlab.fleet import Serial, survey
 from memlab.fleet.surveying import SURVEY_DTYPES
 from memlab.frame.labelling import Memories, read_memories
+from memlab.store.database import connect_reading
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 
@@ -50,7 +51,10 @@ def test_a_store_that_cannot_be_read_is_a_row_with_its_error(tmp_path: Path) -> 
     assert {type(error) for error in found["error"].dropna()} == {str}
 
 
-def test_a_locked_store_is_a_row_with_its_error(tmp_path: Path) -> None:
+def test_a_locked_store_is_a_row_with_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(connect_reading.__kwdefaults__, "busy_timeout", 0.1)
     paths = [store(tmp_path / f"{n}.db", 2) for n in range(2)]
     run_sql(paths[0], "PRAGMA journal_mode = DELETE")
     with sqlite3.connect(paths[0], isolation_level=None) as held:
