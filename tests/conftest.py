@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -67,24 +68,39 @@ settings.register_profile(
 settings.load_profile("memlab")
 
 
+@pytest.fixture(scope="session")
+def built_stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where stores of recorded facts are kept once one process of a run has built them."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "built_stores"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 @pytest.fixture
-def real_store(tmp_path: Path) -> Callable[[str], Path]:
-    """A function that builds a store of recorded facts by name; skips where there are none."""
+def real_store(tmp_path: Path, built_stores: Path) -> Callable[[str], Path]:
+    """A function that makes a store of recorded facts by name; skips where there are none."""
     tool = SHARED / "tools" / "build_store.py"
     if not tool.exists():
         pytest.skip("no recorded histories (shared/data) beside the checkout")
+
+    def copied(name: str) -> Path:
+        built = built_stores / f"{name}.db"
+        if not built.exists():
+            _build(tool, name, tmp_path / f"{name}.draft").replace(built)
+        return Path(shutil.copy(built, tmp_path))
+
+    return copied
+
+
+def _build(tool: Path, name: str, path: Path) -> Path:
     spec = importlib.util.spec_from_file_location("build_store", tool)
     assert spec is not None
     assert spec.loader is not None
     build_store = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(build_store)
-
-    def build(name: str) -> Path:
-        path = tmp_path / f"{name}.db"
-        items = (
-            build_store.history_items if name.startswith("history-") else build_store.agent_items
-        )
-        connection = sqlite3.connect(path)
+    items = build_store.history_items if name.startswith("history-") else build_store.agent_items
+    with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.executescript(build_store.SCHEMA)
         with connection:
@@ -92,7 +108,4 @@ def real_store(tmp_path: Path) -> Callable[[str], Path]:
             connection.executemany(
                 f"INSERT INTO memory_items VALUES ({marks})", items(SHARED / "data", name)
             )
-        connection.close()
-        return path
-
-    return build
+    return path
