@@ -50,7 +50,7 @@ def show(store: Path | None, threshold: int | None, log_file: Path | None, as_js
         print_json(inside) if as_json else print_lines(*inventory_lines(inside))
         return
     source = open_source(path)
-    memories = read_memories(source)
+    memories = read_memories(source, with_words=False)
     about = source.about() if isinstance(source, Telling) else None
     arrays, settings = memories.arrays, settings_of(source)
     summary = summary_of(

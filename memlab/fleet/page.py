@@ -52,7 +52,7 @@ class Dating:
 
     def __call__(self, where: str, given: Any = None) -> Weeks:  # noqa: ARG002 - needs none
         """Return the weeks of one store; memories without a time are left out."""
-        arrays = read_memories(where, on_bad_row="keep").arrays
+        arrays = read_memories(where, on_bad_row="keep", with_words=False).arrays
         dated = ~np.isnat(arrays.created_at)
         week = arrays.created_at[dated].astype("datetime64[D]").astype(np.int64) // 7
         numbers, place = np.unique(week, return_inverse=True)

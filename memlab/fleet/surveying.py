@@ -93,7 +93,7 @@ class Surveying:
     def __call__(self, where: str, given: Any = None) -> StoreLine:  # noqa: ARG002 - needs none
         """Return the line of one store."""
         source = open_source(where)
-        memories = read_memories(source, on_bad_row="keep")
+        memories = read_memories(source, on_bad_row="keep", with_words=False)
         summary = summary_of(
             memories.arrays, now=self.now, threshold=0, token_rule=memories.token_rule
         )

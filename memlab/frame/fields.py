@@ -1,6 +1,6 @@
 """What a store's texts mean: kinds, tags, references, moments. Each distinct text is read once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -25,8 +25,10 @@ KINDS: Final = tuple(kind.value for kind in MemoryKind)
 _MISSING: Final = -1
 _NAT: Final = np.int64(np.iinfo(np.int64).min)
 """What numpy keeps for no moment."""
-_verdict: Final = lru_cache(4096)(is_load_bearing_stored)
+_AT_ONCE: Final = 4096
+_verdict: Final = lru_cache(_AT_ONCE)(is_load_bearing_stored)
 """Stores of one agent, or of a fleet, have the same few pairs of kind and tags."""
+_strings: Final = lru_cache(_AT_ONCE)(strings_of)
 _FIRST, _LAST = (
     int(datetime(year, month, day, tzinfo=UTC).timestamp()) * 1_000_000
     for year, month, day in ((1, 1, 1), (9999, 12, 31))
@@ -39,13 +41,13 @@ class Coded:
 
     Parameters
     ----------
-    texts : sequence of str
-        Distinct.
+    distinct : pyarrow.Array of text
+        Without repetition.
     codes : array of int64
         One a row; -1 where the text is missing.
     """
 
-    texts: Sequence[str]
+    distinct: Any
     codes: Integers
 
     @classmethod
@@ -53,7 +55,17 @@ class Coded:
         """Encode an Arrow column of texts, or take one that is encoded apart."""
         encoded = pc.dictionary_encode(column).combine_chunks()
         codes = as_numbers(encoded.indices.cast(pa.int64()), np.int64(_MISSING))
-        return cls(encoded.dictionary.to_pylist(), codes)
+        return cls(encoded.dictionary, codes)
+
+    def texts(self) -> Iterator[str]:
+        """Yield the distinct texts; some thousand at a time are strings of Python."""
+        for first in range(0, len(self.distinct), _AT_ONCE):
+            yield from self.distinct.slice(first, _AT_ONCE).to_pylist()
+
+    def texts_at(self, places: Integers) -> list[str]:
+        """Return the distinct texts at some places."""
+        texts: list[str] = self.distinct.take(of_numbers(places)).to_pylist()
+        return texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +83,7 @@ class Faults:
 
 
 def interpreted(
-    parse: Callable[[T], Meaning], values: Sequence[T], otherwise: Meaning
+    parse: Callable[[T], Meaning], values: Iterable[T], otherwise: Meaning
 ) -> tuple[list[Meaning], dict[int, str]]:
     """Return what each value means, and by place why it means nothing.
 
@@ -79,7 +91,7 @@ def interpreted(
     ----------
     parse : callable
         Raises ValueError where a value means nothing.
-    values : sequence
+    values : iterable
         What to parse.
     otherwise : object
         Stands for a value that means nothing.
@@ -97,10 +109,11 @@ def interpreted(
 
 def kinds_of(kinds: Coded, faults: Faults) -> npt.NDArray[np.int8]:
     """Return each kind's place among `KINDS`; -1 for an unknown one."""
-    _, wrong = interpreted(lambda kind: _verdict(kind, "[]"), kinds.texts, otherwise=False)
+    texts = list(kinds.texts())
+    _, wrong = interpreted(lambda kind: _verdict(kind, "[]"), texts, otherwise=False)
     faults.add("kind", kinds.codes, wrong)
     places = {kind: place for place, kind in enumerate(KINDS)}
-    codes = np.array([*(places.get(text, _MISSING) for text in kinds.texts), _MISSING], np.int8)
+    codes = np.array([*(places.get(text, _MISSING) for text in texts), _MISSING], np.int8)
     return codes[kinds.codes]
 
 
@@ -113,29 +126,40 @@ def verdicts_of(
     person's own.
     """
     unreadable = (kinds.codes == _MISSING) | (tags.codes == _MISSING)
-    pairs = np.where(unreadable, _MISSING, kinds.codes * len(tags.texts) + tags.codes)
+    pairs = np.where(unreadable, _MISSING, kinds.codes * len(tags.distinct) + tags.codes)
     encoded = of_numbers(pairs).dictionary_encode()
     codes: Integers = as_numbers(encoded.indices.cast(pa.int64()))
+    distinct: Integers = as_numbers(encoded.dictionary)
+    verdicts = np.ones(len(distinct), dtype=bool)
+    for first in range(0, len(distinct), _AT_ONCE):
+        some = np.flatnonzero(distinct[first : first + _AT_ONCE] != _MISSING) + first
+        kind, tag = np.divmod(distinct[some], max(len(tags.distinct), 1))
+        both = zip(kinds.texts_at(kind), tags.texts_at(tag), strict=True)
+        said, _ = interpreted(lambda pair: _verdict(*pair, protected), both, otherwise=True)
+        verdicts[some] = said
+    return verdicts[codes]
 
-    def is_load_bearing(pair: int) -> bool:
-        if pair == _MISSING:
-            return True
-        kind, tag = divmod(pair, len(tags.texts))
-        return _verdict(kinds.texts[kind], tags.texts[tag], protected)
 
-    distinct: list[int] = encoded.dictionary.to_pylist()
-    verdicts, _ = interpreted(is_load_bearing, distinct, otherwise=True)
-    return np.array(verdicts, dtype=bool)[codes]
+def check_lists(column: str, lists: Coded, faults: Faults) -> None:
+    """Note what is no JSON list of strings; nothing of the others is kept."""
+    wrong = {}
+    for code, text in enumerate(lists.texts()):
+        try:
+            _strings(text)
+        except ValueError as error:
+            wrong[code] = f"{column} {error}"
+    faults.add(column, lists.codes, wrong)
 
 
-def lists_of(column: str, lists: Coded, faults: Faults) -> npt.NDArray[np.object_]:
+def tuples_of(lists: Coded) -> npt.NDArray[np.object_]:
     """Return JSON lists as tuples of strings, () for what is none; equal texts share one tuple."""
-    nothing: tuple[str, ...] = ()
-    tuples, wrong = interpreted(strings_of, lists.texts, nothing)
-    faults.add(column, lists.codes, {code: f"{column} {text}" for code, text in wrong.items()})
-    meanings = np.empty(len(tuples) + 1, dtype=object)
-    meanings[:-1] = np.fromiter(tuples, dtype=object, count=len(tuples))
+    meanings = np.empty(len(lists.distinct) + 1, dtype=object)
     meanings[_MISSING] = ()
+    for code, text in enumerate(lists.texts()):
+        try:
+            meanings[code] = _strings(text)
+        except ValueError:
+            meanings[code] = ()
     return meanings[lists.codes]
 
 
@@ -144,7 +168,7 @@ def moments_of(column: str, texts: Any, faults: Faults) -> npt.NDArray[np.dateti
     moments = texts if texts.type == MOMENT else _parsed_by_arrow(texts)
     if moments is None:
         coded = Coded.of(texts)
-        distinct, wrong = interpreted(moment_of, coded.texts, otherwise=None)
+        distinct, wrong = interpreted(moment_of, coded.texts(), otherwise=None)
         faults.add(column, coded.codes, {code: f"{column} {text}" for code, text in wrong.items()})
         places = of_numbers(coded.codes % (len(distinct) + 1))
         moments = pa.chunked_array([pa.array([*distinct, None], MOMENT).take(places)])

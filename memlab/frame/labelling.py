@@ -1,6 +1,6 @@
 """Read a source's rows and what they mean, as arrays: everything that a frame needs but pandas."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Final, Literal
@@ -14,7 +14,7 @@ from memlab import columns as c
 from memlab.arguments import expect, texts
 from memlab.errors import BadRowError
 from memlab.frame.arrays import Arrays
-from memlab.frame.fields import Coded, Faults, kinds_of, lists_of, moments_of, verdicts_of
+from memlab.frame.fields import Coded, Faults, check_lists, kinds_of, moments_of, verdicts_of
 from memlab.frame.tokens import CHARS_PER_TOKEN, ESTIMATE_RULE, CountTokens, token_counter
 from memlab.sources.arrow import as_numbers
 from memlab.sources.base import Fault, Reader, Rows, at_one_moment
@@ -25,6 +25,8 @@ from memlab.store.database import COLUMNS
 OnBadRow = Literal["raise", "keep"]
 
 _LISTS: Final = (c.TAGS, c.SUPERSEDES, c.EVIDENCE_REFS)
+_NUMBERS: Final = (c.POSITION, c.CHARS, c.CONFIDENCE, c.ACTIVE)
+_WORDS: Final = (c.TITLE, c.AUTHORED_BY, c.SOURCE_TASK_REF)
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,12 @@ class Memories:
     Attributes
     ----------
     rows : pyarrow.Table
-        As the source gave them, bodies only where they were asked for.
+        The texts and signals as the source gave them, bodies only where they were asked for.
     columns : dict of str to array
         What was made of them, by the names of :mod:`memlab.columns`: a kind is its place among
         :data:`memlab.frame.fields.KINDS`, -1 where it is none; a moment is in UTC.
+    lists : dict of str to Coded
+        Tags and references, as the JSON texts that the store has.
     others : dict of str to list
         Columns that an agent's own version has added, as they are.
     problems : dict of int to str, optional
@@ -50,6 +54,7 @@ class Memories:
 
     rows: Any
     columns: dict[str, npt.NDArray[Any]]
+    lists: dict[str, Coded]
     others: dict[str, list[object]] = field(default_factory=dict)
     problems: dict[int, str] | None = None
     token_rule: str = ESTIMATE_RULE
@@ -80,6 +85,7 @@ def read_memories(
     columns: Sequence[str] = (),
     on_bad_row: OnBadRow = "raise",
     count_tokens: CountTokens | str | None = None,
+    with_words: bool = True,
 ) -> Memories:
     """Read a store of any kind at one moment.
 
@@ -87,6 +93,8 @@ def read_memories(
     ----------
     source, with_body, columns, on_bad_row, count_tokens
         As for :func:`memlab.load`, which says what is raised.
+    with_words : bool
+        Whether title, author and task reference are wanted.
     """
     columns = texts(columns, call="memlab.load", name="columns")
     expect(on_bad_row, str, call="memlab.load", name="on_bad_row")
@@ -101,7 +109,7 @@ def read_memories(
             with_body=with_body or count_tokens is not None, columns=tuple(columns)
         )
         return memories_of(
-            batches,
+            batches if with_words or count_tokens is not None else _without_words(batches),
             name=opened.name,
             with_body=with_body,
             on_bad_row=on_bad_row,
@@ -137,22 +145,28 @@ def memories_of(
     counter, rule = (None, ESTIMATE_RULE) if count_tokens is None else token_counter(count_tokens)
     tables: list[Any] = []
     faults: list[Fault] = []
-    counts: list[int] = []
+    parts: list[dict[str, npt.NDArray[Any]]] = []
     others: dict[str, list[object]] = {}
     for rows in batches:
         faults += rows.faults
-        if counter is not None:
-            counts += _counted(rows.table, counter)
-        tables.append(rows.table if with_body else _without_body(rows.table))
+        parts.append(_read(rows.table, counter, faults))
+        tables.append(_unread(rows.table, with_body=with_body))
         for column, added in rows.others.items():
             others.setdefault(column, []).extend(added)
-    tokens = None if counter is None else np.array(counts, dtype=np.int64)
     table = _together(tables, with_body=with_body)
-    values = _labelled(table, tokens, faults, protected)
+    values = _joined(parts or [_read(SCHEMA.empty_table(), None, faults)])
+    lists = {each: Coded.of(table[f"{each}_json"]) for each in _LISTS}
+    _label(values, Coded.of(table[c.KIND]), lists, faults, protected)
     if faults and on_bad_row == "raise":
-        raise _bad_row(table, faults, name)
+        raise _bad_row(table, values[c.POSITION], faults, name)
     problems = _problems(values, faults) if on_bad_row == "keep" else None
-    return Memories(table, values, others, problems, rule, _called(name))
+    table = table.drop_columns([c.KIND, *(f"{each}_json" for each in _LISTS)])
+    return Memories(table, values, lists, others, problems, rule, _called(name))
+
+
+def _without_words(batches: Iterable[Rows]) -> Iterator[Rows]:
+    for rows in batches:
+        yield Rows(rows.table.drop_columns(_WORDS), rows.faults, rows.others)
 
 
 def _called(name: str) -> str:
@@ -175,12 +189,33 @@ def _at_start(rows: Any) -> npt.NDArray[np.bool_] | None:
 def _together(tables: list[Any], *, with_body: bool) -> Any:
     """Return one table; a signal that only some of them have is missing in the others."""
     if not tables:
-        return SCHEMA.empty_table() if with_body else _without_body(SCHEMA.empty_table())
+        return _unread(SCHEMA.empty_table(), with_body=with_body)
     return tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="default")
 
 
-def _without_body(table: Any) -> Any:
-    return table.drop_columns(c.BODY) if c.BODY in table.column_names else table
+def _unread(table: Any, *, with_body: bool) -> Any:
+    """Return the columns of a batch that :func:`_read` leaves to be read."""
+    dropped = [*_NUMBERS, c.CREATED_AT, AT_START, *([] if with_body else [c.BODY])]
+    return table.drop_columns([name for name in dropped if name in table.column_names])
+
+
+def _read(
+    table: Any, counter: CountTokens | None, found: list[Fault]
+) -> dict[str, npt.NDArray[Any]]:
+    """Return the numbers and moments of a batch, and add what is wrong with them to `found`."""
+    values = {name: as_numbers(table[name], np.float64("nan")) for name in _NUMBERS}
+    faults = Faults(values[c.POSITION], found)
+    values[c.CREATED_AT] = moments_of("created_at", table["created_at"], faults)
+    if counter is None:
+        values[c.TOKENS] = -(-_chars_at_start(table) // CHARS_PER_TOKEN)
+    else:
+        values[c.TOKENS] = np.array(_counted(table, counter), dtype=np.int64)
+    return values
+
+
+def _joined(parts: list[dict[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of all batches as one each."""
+    return {name: np.concatenate([part.pop(name) for part in parts]) for name in list(parts[0])}
 
 
 def _chars_at_start(rows: Any) -> Any:
@@ -201,27 +236,20 @@ def _counted(table: Any, counter: CountTokens) -> list[int]:
     return [n if t is None else counter(t) for n, t in zip(whole, at_start, strict=True)]
 
 
-def _labelled(
-    rows: Any,
-    tokens: npt.NDArray[np.int64] | None,
+def _label(
+    values: dict[str, npt.NDArray[Any]],
+    kinds: Coded,
+    lists: dict[str, Coded],
     found: list[Fault],
     protected: frozenset[str],
-) -> dict[str, npt.NDArray[Any]]:
-    """Return what the rows mean, and add what is wrong with them to `found`."""
-    faults = Faults(as_numbers(rows["position"]), found)
-    values: dict[str, Any] = {}
-    for name in (c.POSITION, c.CHARS, c.CONFIDENCE, c.ACTIVE):
-        values[name] = as_numbers(rows[name], np.float64("nan"))
-    values[c.TOKENS] = -(-_chars_at_start(rows) // CHARS_PER_TOKEN) if tokens is None else tokens
-    values[c.CREATED_AT] = moments_of("created_at", rows["created_at"], faults)
-    kinds = Coded.of(rows["kind"])
+) -> None:
+    """Add kinds and labels to the values, and what is wrong with them to `found`."""
+    faults = Faults(values[c.POSITION], found)
     values[c.KIND] = kinds_of(kinds, faults)
-    lists = {name: Coded.of(rows[f"{name}_json"]) for name in _LISTS}
     for name, coded in lists.items():
-        values[name] = lists_of(f"{name}_json", coded, faults)
+        check_lists(f"{name}_json", coded, faults)
     values[c.LOAD_BEARING] = verdicts_of(kinds, lists[c.TAGS], protected)
     values[c.PRUNABLE] = values[c.ACTIVE] & ~values[c.LOAD_BEARING]
-    return values
 
 
 def _problems(values: dict[str, npt.NDArray[Any]], faults: list[Fault]) -> dict[int, str]:
@@ -241,9 +269,11 @@ def _first_to_last(problems: list[Fault]) -> list[Fault]:
     return sorted(problems, key=lambda fault: (fault[0], columns.get(fault[1], len(columns))))
 
 
-def _bad_row(rows: Any, faults: list[Fault], where: str) -> BadRowError:
+def _bad_row(
+    rows: Any, positions: npt.NDArray[np.int64], faults: list[Fault], where: str
+) -> BadRowError:
     position, column, text = _first_to_last(faults)[0]
-    place = int(np.searchsorted(as_numbers(rows[c.POSITION]), position))
+    place = int(np.searchsorted(positions, position))
     name = rows[c.MEMORY_ID][place].as_py()
     others = len({fault[0] for fault in faults}) - 1
     more = f" and {others} more row{'s' * (others > 1)}" if others else ""

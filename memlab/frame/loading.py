@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 
 from memlab import columns as c
-from memlab.frame.fields import KINDS
+from memlab.frame.fields import KINDS, tuples_of
 from memlab.frame.labelling import Memories, OnBadRow, memories_of, read_memories
 from memlab.frame.tokens import CountTokens
 from memlab.sources.base import Rows
@@ -123,6 +123,7 @@ def frame_from(memories: Memories) -> pd.DataFrame:
     names = [name for name in (*_STRINGS, c.BODY) if name in rows.column_names]
     # Arrays, not series: these would be aligned by their indexes, which takes longer than the rest.
     values: dict[str, Any] = {name: _texts(rows[name]) for name in names} | memories.columns
+    values |= {name: tuples_of(coded) for name, coded in memories.lists.items()}
     values[c.CREATED_AT] = _in_utc(memories.columns[c.CREATED_AT])
     values[c.KIND] = pd.Categorical.from_codes(memories.columns[c.KIND], dtype=_KIND)
     if KEY in rows.column_names:

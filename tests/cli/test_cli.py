@@ -360,7 +360,7 @@ def test_the_list_of_commands_cuts_no_sentence_short() -> None:
 
 
 def test_an_interrupted_command_says_so_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("memlab.frame.labelling.read_memories", interrupted)

@@ -11,7 +11,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from stores import episodes, row, write_rows
+from stores import episodes, row, run_sql, write_rows
+
+from memlab.store.database import CREATE_TABLE
 
 MB = 2**20
 RUN = """
@@ -60,3 +62,27 @@ def test_looking_at_a_large_memory_takes_less_room_than_the_memory(
 ) -> None:
     store = write_rows(tmp_path / "memory.db", [row("e0", body="é" * 32 * MB), *episodes(20)])
     assert more_than_for_nothing(store, *words) < 32 * MB
+
+
+MANY = 150_000
+
+
+def many(path: Path, tags: str = "'[\"shared\"]'") -> Path:
+    """A store of many episodes; their tags are an expression of SQL in their number n."""
+    run_sql(
+        path,
+        CREATE_TABLE,
+        f"""
+        INSERT INTO memory_items
+        WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers LIMIT {MANY})
+        SELECT 'memory-' || n, 'episodic', 'the title of memory ' || n, 'its body', {tags}, NULL, n,
+            'issue:' || n, 'agent', 0.5, '2026-03-01T12:00:00+00:00', '[]', '[]', NULL FROM numbers
+        """,
+    )
+    return path
+
+
+def test_tags_that_all_differ_are_not_kept_where_they_are_not_shown(tmp_path: Path) -> None:
+    alike = many(tmp_path / "alike.db")
+    differing = many(tmp_path / "differing.db", """'["tag ' || n || '","area:' || n || '"]'""")
+    assert most_of(differing, "show") - most_of(alike, "show") < 420 * MANY
