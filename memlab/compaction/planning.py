@@ -1,6 +1,6 @@
 """Deciding what would go: a policy's verdict on a store, with the evidence that it is still so."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -24,15 +24,20 @@ from memlab.compaction.planned import (
 from memlab.compaction.plans import Plan
 from memlab.compaction.wire import as_data
 from memlab.evidence.past import deletions_of, past_of
-from memlab.frame.loading import frame_of
+from memlab.frame.labelling import memories_of
+from memlab.frame.loading import frame_from
 from memlab.policies import Policy, decide
-from memlab.sources.abilities import AmongOthers
+from memlab.sources.abilities import AmongOthers, Printing
 from memlab.sources.base import Key, Reader, Source, archive_at, at_one_moment
 from memlab.sources.opening import SourceLike, open_source
+from memlab.sources.tables import FINGERPRINT
 from memlab.store.other_tables import Written
 
 Places = npt.NDArray[np.intp]
 """Numbers of rows in a frame, counted from 0."""
+
+Prints = npt.NDArray[np.object_]
+"""A fingerprint for each row of a frame, or None."""
 
 
 def plan(source: SourceLike, policy: Policy, *, now: datetime | None = None) -> Plan:
@@ -77,38 +82,61 @@ def plan(source: SourceLike, policy: Policy, *, now: datetime | None = None) -> 
 def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime) -> Plan:
     """Decide, and take the evidence that it is still so, from one moment of the store."""
     with_body = any(step.reads_bodies for step in policy.steps)
-    frame = frame_of(
-        reader.batches(with_body=with_body),
-        name=source.name,
-        with_body=with_body,
-        protected=source.protected,
-    )
+    frame, told = _read(reader, source, with_body=with_body)
     if any(step.learns for step in policy.steps):
         policy = policy.after(past_of(frame, deletions_of(source)))
     decided = decide(frame, policy, now=now)
     keep = decided[col.KEEP].to_numpy(dtype=bool)
     deleted = np.flatnonzero(~keep)
     kept = np.flatnonzero(keep & frame[col.PRUNABLE].to_numpy(dtype=bool))
+
+    def prints(places: Places, *, lasting: bool = False) -> list[str]:
+        known = zip(_keys(frame, places), told[places].tolist(), strict=True)
+        return _prints(reader, source, dict(known), lasting=lasting)
+
     return Plan(
         store=source.name,
         made_at=now,
         policy=as_data(policy),
         token_rule=str(frame.attrs[col.TOKEN_RULE]),
         groups=groups_of(frame, decided),
-        memories=_planned(
-            prints_of(reader, source, _keys(frame, deleted)), frame, deleted, decided[col.REASON]
-        ),
+        memories=tuple(_planned(frame, deleted, decided[col.REASON], prints(deleted))),
         kept=tuple(
-            KeptMemory(key, memory_id, fingerprint)
-            for (key, fingerprint), memory_id in zip(
-                prints_of(reader, source, _keys(frame, kept), lasting=True),
+            map(
+                KeptMemory,
+                _keys(frame, kept),
                 _texts(frame[col.MEMORY_ID], kept),
-                strict=True,
+                prints(kept, lasting=True),
             )
         ),
         written=_written_with(reader, _keys(frame, deleted)),
         last_goes=source.scheme == "file" and len(frame) - 1 in deleted[-1:],
     )
+
+
+def _read(reader: Reader, source: Source, *, with_body: bool) -> tuple[pd.DataFrame, Prints]:
+    """Return every memory, and the fingerprints that reading tells; None where it does not."""
+    memories = memories_of(
+        reader.printed(with_body=with_body)
+        if isinstance(reader, Printing)
+        else reader.batches(with_body=with_body),
+        name=source.name,
+        with_body=with_body,
+        protected=source.protected,
+    )
+    told = np.full(len(memories.rows), None, dtype=object)
+    if FINGERPRINT in memories.rows.column_names:
+        told[:] = memories.rows[FINGERPRINT].to_pylist()
+    return frame_from(memories), told
+
+
+def _prints(
+    reader: Reader, source: Source, told: dict[Key, str | None], *, lasting: bool
+) -> list[str]:
+    """Return the fingerprints of memories, those too that reading did not tell."""
+    others = [key for key, each in told.items() if each is None]
+    known = told | dict(prints_of(reader, source, others, lasting=lasting))
+    return [each for each in known.values() if each is not None]
 
 
 def _written_with(reader: Reader, keys: list[Key]) -> tuple[Written, ...]:
@@ -134,14 +162,13 @@ def _texts(column: "pd.Series[Any]", places: Places) -> list[str]:
 
 
 def _planned(
-    prints: Iterable[tuple[Key, str]],
-    frame: pd.DataFrame,
-    deleted: Places,
-    reasons: "pd.Series[Any]",
-) -> tuple[PlannedMemory, ...]:
-    """Return the memories at some places, whose fingerprints come in order, and why they go."""
+    frame: pd.DataFrame, deleted: Places, reasons: "pd.Series[Any]", prints: list[str]
+) -> Iterator[PlannedMemory]:
+    """Yield the memories at some places with their fingerprints, and why they go."""
     moments = frame[col.CREATED_AT].to_numpy("datetime64[us]")[deleted].tolist()
-    columns = zip(
+    return map(
+        PlannedMemory,
+        _keys(frame, deleted),
         frame[col.POSITION].to_numpy()[deleted].tolist(),
         _texts(frame[col.MEMORY_ID], deleted),
         _texts(frame[col.KIND], deleted),
@@ -149,11 +176,7 @@ def _planned(
         _texts(reasons, deleted),
         frame[col.TOKENS].to_numpy()[deleted].tolist(),
         [f"{moment.isoformat()}+00:00" if moment else "" for moment in moments],
-        strict=True,
-    )
-    return tuple(
-        PlannedMemory._make((key, *each, fingerprint))
-        for (key, fingerprint), each in zip(prints, columns, strict=True)
+        prints,
     )
 
 

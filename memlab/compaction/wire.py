@@ -2,12 +2,12 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
+from itertools import repeat
 from json.encoder import encode_basestring_ascii as in_quotes
-from operator import itemgetter
 from typing import Any, Final, TypeVar, get_args
 
 from memlab.arguments import expect
@@ -75,18 +75,22 @@ def rows_as_json(rows: Sequence[tuple[Any, ...]], *, sort_keys: bool = False) ->
     if not rows:
         return []
     names: tuple[str, ...] = rows[0]._fields  # type: ignore[attr-defined]
-    order = sorted(names) if sort_keys else names
     colon, comma = (":", ",") if sort_keys else (": ", ", ")
-    form = "{" + comma.join(f'"{name}"{colon}%s' for name in order) + "}"
-    in_order = itemgetter(*map(names.index, order))
-    return [
-        form % tuple([in_quotes(v) if type(v) is str else _plain(v) for v in in_order(row)])
-        for row in rows
-    ]
+    said = {
+        name: _said(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)
+    }
+    pieces = list[Iterable[str]]()
+    for name in sorted(names) if sort_keys else names:
+        pieces += [repeat(f'{comma if pieces else "{"}"{name}"{colon}'), said[name]]
+    return list(map("".join, zip(*pieces, repeat("}"))))
 
 
-def _plain(value: Any) -> str:
-    return repr(value) if type(value) is int else json.dumps(value)
+def _said(column: Sequence[Any]) -> Iterable[str]:
+    """Return values as JSON; those of one type are not looked at one by one."""
+    kinds = {*map(type, column)}
+    if kinds == {str}:
+        return map(in_quotes, column)
+    return map(repr if kinds == {int} else json.dumps, column)
 
 
 def list_in_pieces(rows: Sequence[tuple[Any, ...]]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from memlab.settings import Settings
-from memlab.sources.base import Key, Writer
+from memlab.sources.base import Key, Rows, Writer
 from memlab.store.archive_entries import Witness
 from memlab.store.other_tables import Written
 
@@ -67,7 +67,15 @@ class LeavesRows(Protocol):
 
 @runtime_checkable
 class Printing(Protocol):
-    """A reader that tells fingerprints without holding a large record as a whole."""
+    """A reader that tells fingerprints without a record for each."""
+
+    def printed(self, *, with_body: bool) -> Iterator[Rows]:
+        """Yield every memory as :meth:`Reader.batches` does, with fingerprints where it can.
+
+        Tables have the column :data:`memlab.sources.tables.FINGERPRINT`, or none where no memory's
+        is told. Whose is told has no part in its record that mere use changes.
+        """
+        ...
 
     def prints(self, keys: Iterable[Key], *, lasting: bool = False) -> Iterator[tuple[Key, str]]:
         """Yield the fingerprints of the records of those of `keys` that are there, in order.

@@ -11,7 +11,7 @@ from pyarrow import json as pa_json
 
 from memlab.sources.base import Rows
 from memlab.sources.beside import signal_arrays
-from memlab.sources.scan import read_row
+from memlab.sources.row_by_row import read_row
 from memlab.sources.tables import SCHEMA, SIGNALS, TEXTS, rows_from
 from memlab.store.records import Record
 from memlab.store.signals import SIGNALS as SIDE_TABLE

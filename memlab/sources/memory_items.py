@@ -236,6 +236,14 @@ class _Reader:
         scanned = scan_rows(self._scanning, with_body=with_body)
         yield from with_beside(scanned, self._first, self._layout, columns)
 
+    def printed(self, *, with_body: bool) -> Iterator[Rows]:
+        from memlab.sources.column_prints import can_be_printed
+        from memlab.sources.scan import scan_rows
+
+        if not can_be_printed(self._layout):
+            return self.batches(with_body=with_body)
+        return scan_rows(self._scanning, with_body=with_body, printed=self._layout)
+
     def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
         return records_at(self._first, self._layout, cast("Iterable[int]", keys))
 

@@ -11,26 +11,31 @@ has open.
 import os
 import sqlite3
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from memlab.sources.arrow import as_numbers, of_numbers, of_text
-from memlab.sources.base import Fault, Rows
-from memlab.sources.tables import REPEATING, SCHEMA, TEXT, TEXTS
+from memlab.sources.base import Rows
+from memlab.sources.column_prints import NULL, SEPARATOR, prints_of
+from memlab.sources.row_by_row import (
+    BETWEEN,
+    NULLABLE,
+    Range,
+    one_by_one,
+    without_reading_body,
+)
+from memlab.sources.tables import FINGERPRINT, REPEATING, SCHEMA, TEXT, TEXTS
 from memlab.store.database import connect_reading, exact
-from memlab.store.large import pieces_of_text, values_up_to
-
-Range = tuple[int, int]
-
-NULLABLE: Final = ("source_task_ref", "superseded_by")
+from memlab.store.large import values_up_to
+from memlab.store.records import Layout, Value, quoted
 
 _ROWS_AT_ONCE: Final = 2**14
 _BYTES_AT_ONCE: Final = 2**22
@@ -44,36 +49,22 @@ _MOST_JOINED: Final = 2**23
 _MOST_GAPS: Final = 4
 """So many times more rowids than rows are walked through in even steps."""
 
-_TYPES: Final = {
-    type(None): "NULL",
-    int: "a number",
-    float: "a number",
-    bytearray: "text",
-    bytes: "a blob",
-}
-_STANDS_FOR: Final = {
-    "null": None,
-    "integer": 0,
-    "real": 0.0,
-    "text": bytearray(),
-    "blob": b"",
-}
-"""A value of each type in SQLite, in place of one that is not read."""
-_SEPARATOR: Final = "\x1f"
-_NULL: Final = "\x1e"
 _DECIMALS: Final = 10_000.0
-_BETWEEN: Final = "FROM memory_items WHERE rowid BETWEEN ? AND ?"
 _SOUND: Final = " AND ".join(  # blobs sort after every text
     f"({name} < x'') IS NOT 0" if name in NULLABLE else f"{name} < x''" for name in TEXTS
 )
 _IN_DECIMALS: Final = f"CAST(confidence * {_DECIMALS} + 0.5 AS INTEGER)"
 _JOINED: Final = ", ".join(
-    f"group_concat(coalesce({name}, '{_NULL}'), '{_SEPARATOR}')"
+    f"group_concat(coalesce({name}, '{NULL}'), '{SEPARATOR}')"
     if name in NULLABLE
-    else f"group_concat({name}, '{_SEPARATOR}')"
+    else f"group_concat({name}, '{SEPARATOR}')"
     for name in TEXTS
 )
-_SELECT_JOINED: Final = f"""
+
+
+def select_joined(counted: Sequence[str] = ()) -> str:
+    """Return the statement that joins the rows between two rowids, and counts further columns."""
+    return f"""
 SELECT
     count(*),
     count(CASE WHEN {_SOUND} THEN 1 END),
@@ -81,8 +72,8 @@ SELECT
     group_concat(rowid),
     group_concat({_IN_DECIMALS}),
     {", ".join(f"count({name})" for name in NULLABLE)},
-    {_JOINED}
-{_BETWEEN}
+    {", ".join((_JOINED, *(f"count({quoted(name)})" for name in counted)))}
+{BETWEEN}
 """
 
 
@@ -117,7 +108,10 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def scan_rows(
-    connections: Sequence[sqlite3.Connection], *, with_body: bool = True
+    connections: Sequence[sqlite3.Connection],
+    *,
+    with_body: bool = True,
+    printed: Layout | None = None,
 ) -> Iterator[Rows]:
     """Yield all rows of ``memory_items``, some at a time, in rowid order.
 
@@ -127,9 +121,12 @@ def scan_rows(
         One or more that see the same rows; each reads in a thread of its own.
     with_body : bool
         Whether ``body`` is wanted; ``chars`` counts it either way.
+    printed : Layout, optional
+        Of the rows, where their fingerprints are wanted. Those that had to be read one by one have
+        none.
     """
     ranges = list(_ranges(connections[0]))
-    readers = [_Reader(connection, with_body) for connection in connections]
+    readers = [_Reader(connection, with_body, printed) for connection in connections]
     if len(ranges) < _WORTH_THREADS or len(readers) == 1:
         yield from (readers[0].read(rowids) for rowids in ranges)
     else:
@@ -192,58 +189,129 @@ class _Reader:
 
     connection: sqlite3.Connection
     with_body: bool
+    printed: Layout | None = None
     last: Sequence[Any] = ()
 
     def read(self, rowids: Range) -> Rows:
         """Read some rows; in halves where their texts together are too large to be joined."""
+        counted = [] if self.printed is None else _not_joined(self.printed)
         self.connection.text_factory = bytes
         try:
             with values_up_to(self.connection, _MOST_JOINED):
-                found = self.connection.execute(_SELECT_JOINED, rowids).fetchone()
+                found = self.connection.execute(select_joined(counted), rowids).fetchone()
         except sqlite3.DataError:
             return self._in_halves(*rowids)
-        rows = _joined(self.connection, rowids, found)
+        joined = _Joined.of(found, counted)
+        table = _apart(self.connection, rowids, joined)
+        if table is not None and self.printed is not None:
+            prints = _prints(self.connection, rowids, joined, self.printed, table)
+            table = table.append_column(FINGERPRINT, pa.array(prints, TEXT))
         self.last = found
-        return self._wanted(rows or _one_by_one(self.connection, rowids))
+        if table is None:
+            return self._wanted(one_by_one(self.connection, rowids))
+        return self._wanted(Rows(_in_order(table)))
 
     def _in_halves(self, first: int, last: int) -> Rows:
         if first == last:
-            alone = _one_by_one if self.with_body else _without_reading_body
+            alone = one_by_one if self.with_body else without_reading_body
             return self._wanted(alone(self.connection, (first, last)))
         middle = first + (last - first) // 2
         halves = [self.read(rowids) for rowids in ((first, middle), (middle + 1, last))]
-        together = pa.concat_tables([half.table for half in halves])
+        together = pa.concat_tables([half.table for half in halves], promote_options="default")
         return Rows(together, [fault for half in halves for fault in half.faults])
 
     def _wanted(self, rows: Rows) -> Rows:
         return rows if self.with_body else Rows(rows.table.drop_columns("body"), rows.faults)
 
 
-def _joined(connection: sqlite3.Connection, rowids: Range, found: Sequence[Any]) -> Rows | None:
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """Rows between two rowids, each column's values in one text.
+
+    Attributes
+    ----------
+    count, sound, decimal : int
+        How many rows there are; how many have texts where texts belong, and a confidence that the
+        joined one tells exactly.
+    position, confidence : bytes or None
+        Numbers with commas between them.
+    present : mapping of str to int
+        How many rows have a value in a column that may be NULL.
+    texts : mapping of str to bytes
+        Of each column of :data:`TEXTS`.
+    others : list of str
+        Columns besides these that are not NULL in every row.
+    """
+
+    count: int
+    sound: int
+    decimal: int
+    position: bytes
+    confidence: bytes
+    present: Mapping[str, int]
+    texts: Mapping[str, bytes]
+    others: Sequence[str]
+
+    @classmethod
+    def of(cls, found: Sequence[Any], counted: Sequence[str]) -> Self:
+        """Return what :func:`select_joined` found."""
+        rows, sound, decimal, position, confidence, *more = found
+        rest = iter(more)
+        present = dict(zip(NULLABLE, rest, strict=False))
+        texts = dict(zip(TEXTS, rest, strict=False))
+        others = [name for name, values in zip(counted, rest, strict=True) if values]
+        return cls(rows, sound, decimal, position, confidence, present, texts, others)
+
+
+def _not_joined(layout: Layout) -> list[str]:
+    """Return the columns of a store's rows that no scan joins."""
+    return [name for name in layout.columns if name not in {*TEXTS, "confidence"}]
+
+
+def _apart(connection: sqlite3.Connection, rowids: Range, joined: _Joined) -> Any | None:
     """Take each column's texts apart again; None where that could garble a value."""
-    count, sound, decimal, *found = found
-    if not count:
-        return Rows(SCHEMA.empty_table())
-    if sound != count:
+    if not joined.count:
+        return SCHEMA.empty_table()
+    if joined.sound != joined.count:
         return None
-    position, confidence = (_integers(joined) for joined in found[:2])
-    columns: dict[str, Any] = {"position": position}
+    columns: dict[str, Any] = {"position": _integers(joined.position)}
     columns["confidence"] = (
-        pc.divide(confidence.cast(pa.float64()), of_numbers(np.array([_DECIMALS]))[0])
-        if decimal == count
-        else _confidences(connection, rowids, position)
+        pc.divide(
+            _integers(joined.confidence).cast(pa.float64()), of_numbers(np.array([_DECIMALS]))[0]
+        )
+        if joined.decimal == joined.count
+        else _confidences(connection, rowids, columns["position"])
     )
-    present = dict(zip(NULLABLE, found[2:], strict=False))
-    for name, joined in zip(TEXTS, found[2 + len(NULLABLE) :], strict=True):
-        columns[name] = _split(joined, count, present.get(name, count))
+    for name, text in joined.texts.items():
+        columns[name] = _split(text, joined.count, joined.present.get(name, joined.count))
     if any(column is None for column in columns.values()):
         return None
     columns["active"] = columns["superseded_by"].is_null()
     columns["chars"] = pc.add(*(pc.utf8_length(columns[name]) for name in ("title", "body")))
     columns |= {name: columns[name].dictionary_encode() for name in REPEATING}
-    table = pa.table(columns, SCHEMA)
-    in_order = (np.diff(as_numbers(position)) > 0).all()
-    return Rows(table if in_order else table.sort_by("position"))
+    return pa.table(columns, SCHEMA)
+
+
+def _in_order(table: Any) -> Any:
+    rising = (np.diff(as_numbers(table["position"])) > 0).all()
+    return table if rising else table.sort_by("position")
+
+
+def _prints(
+    connection: sqlite3.Connection, rowids: Range, joined: _Joined, layout: Layout, table: Any
+) -> list[str] | list[None]:
+    """Return the fingerprints of joined rows; none where their records cannot be told so."""
+    others: dict[str, Sequence[Value]] = {"confidence": table["confidence"].to_pylist()}
+    if joined.others:
+        names = ", ".join(map(quoted, joined.others))
+        with exact(connection):
+            rows = connection.execute(f"SELECT rowid, {names} {BETWEEN}", rowids).fetchall()
+        at, *values = zip(*rows, strict=True)
+        if list(at) != table["position"].to_pylist():
+            return [None] * joined.count
+        others |= zip(joined.others, values, strict=True)
+    nullable = [name for name, count in joined.present.items() if count < joined.count]
+    return prints_of(layout, joined.texts, others, nullable=nullable)
 
 
 def _integers(joined: bytes) -> Any:
@@ -252,7 +320,7 @@ def _integers(joined: bytes) -> Any:
 
 def _split(joined: bytes, count: int, present: int) -> Any | None:
     """Return `count` texts, all but `present` of them null; None if they cannot be told apart."""
-    parts = pc.split_pattern(of_text(joined, pa.large_binary()), _SEPARATOR).values
+    parts = pc.split_pattern(of_text(joined, pa.large_binary()), SEPARATOR).values
     if len(parts) != count:
         return None
     try:
@@ -261,7 +329,7 @@ def _split(joined: bytes, count: int, present: int) -> Any | None:
         return None
     if present == count:
         return texts
-    nulls = pc.equal(texts, of_text(_NULL.encode(), TEXT)[0])
+    nulls = pc.equal(texts, of_text(NULL.encode(), TEXT)[0])
     if pc.sum(nulls).as_py() != count - present:
         return None
     return pc.if_else(nulls, pa.nulls(1, TEXT)[0], texts)
@@ -269,75 +337,8 @@ def _split(joined: bytes, count: int, present: int) -> Any | None:
 
 def _confidences(connection: sqlite3.Connection, rowids: Range, position: Any) -> Any | None:
     """Return confidences of any number of digits; None where one is not a number."""
-    found = connection.execute(f"SELECT rowid, confidence {_BETWEEN}", rowids).fetchall()
+    found = connection.execute(f"SELECT rowid, confidence {BETWEEN}", rowids).fetchall()
     at, values = zip(*found, strict=True)
     if {type(value) for value in values} != {float} or not pa.array(at).equals(position):
         return None
     return pa.array(values)
-
-
-def _one_by_one(connection: sqlite3.Connection, rowids: Range) -> Rows:
-    """Read rows whatever their values are."""
-    connection.text_factory = bytearray  # a blob comes as bytes, so the two differ
-    names = ("rowid", "superseded_by IS NULL", "confidence", *TEXTS)
-    rows, faults = [], []
-    for stored in connection.execute(
-        f"SELECT {', '.join(names)} {_BETWEEN} ORDER BY rowid", rowids
-    ):
-        row, wrong = read_row(stored)
-        rows.append(row)
-        faults += wrong
-    return Rows(pa.Table.from_pylist(rows, SCHEMA), faults)
-
-
-def _without_reading_body(connection: sqlite3.Connection, rowid: Range) -> Rows:
-    """Read one row whose body may be large; its characters are counted in pieces."""
-    others = ("rowid", "superseded_by IS NULL", "confidence", *(n for n in TEXTS if n != "body"))
-    with exact(connection):
-        (encoding,) = connection.execute("PRAGMA encoding").fetchone()
-        found = connection.execute(
-            f"SELECT typeof(body), {', '.join(others)} {_BETWEEN}", rowid
-        ).fetchone()
-    if found is None:
-        return Rows(SCHEMA.empty_table())
-    kind, *stored = found
-    chars, body = 0, _STANDS_FOR[kind.decode()]
-    if kind == b"text":
-        try:
-            pieces = pieces_of_text(connection, "body", rowid[0], encoding.decode())
-            chars = sum(map(len, pieces))
-        except UnicodeDecodeError:
-            return _one_by_one(connection, rowid)
-    stored.insert(others.index(TEXTS[TEXTS.index("body") + 1]), body)
-    row, wrong = read_row(stored)
-    row["chars"] += chars
-    return Rows(pa.Table.from_pylist([row], SCHEMA), wrong)
-
-
-def read_row(stored: Sequence[Any]) -> tuple[dict[str, Any], list[Fault]]:
-    """Return a row with None for what cannot be read, and why it cannot.
-
-    Parameters
-    ----------
-    stored : sequence
-        Position, whether it is active, confidence, and the values of :data:`TEXTS`, as
-        :func:`memlab.store.database.exact` reads them.
-    """
-    position, active, confidence, *values = stored
-    row: dict[str, Any] = {"position": position, "active": bool(active), "confidence": None}
-    wrong: dict[str, str] = {}
-    for name, value in zip(TEXTS, values, strict=True):
-        row[name] = None
-        if isinstance(value, bytearray):
-            try:
-                row[name] = value.decode()
-            except UnicodeDecodeError:
-                wrong[name] = "is not UTF-8"
-        elif value is not None or name not in NULLABLE:
-            wrong[name] = f"is {_TYPES[type(value)]}, not text"
-    if isinstance(confidence, float):
-        row["confidence"] = confidence
-    else:
-        wrong["confidence"] = f"is {_TYPES[type(confidence)]}, not a number"
-    row["chars"] = len(row["title"] or "") + len(row["body"] or "")
-    return row, [(position, name, f"{name} {text}") for name, text in wrong.items()]

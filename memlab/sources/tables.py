@@ -42,6 +42,10 @@ AT_START: Final = "at_start"
 """A further column, of sources whose memories are not loaded whole: the text that an agent loads at
 start because of a memory. What a memory costs is counted on it."""
 
+FINGERPRINT: Final = "fingerprint"
+"""A further column, where :class:`memlab.sources.abilities.Printing` was asked: that of each
+memory's record, null where only the record itself tells it."""
+
 SIGNALS: Final = pa.schema(
     [
         (col.IMPORTANCE, pa.float64()),

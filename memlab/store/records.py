@@ -103,7 +103,12 @@ def fingerprint_of(record: bytes) -> str:
     >>> fingerprint_of(there) == fingerprint_of(b'{"memory_id":"m1"}')
     True
     """
-    return hashlib.blake2b(without_place(record), digest_size=16).hexdigest()
+    return whole_fingerprint_of(without_place(record))
+
+
+def whole_fingerprint_of(record: bytes) -> str:
+    """Return the fingerprint of a record that does not say where its memory stands."""
+    return hashlib.blake2b(record, digest_size=16).hexdigest()
 
 
 def with_place(record: bytes, place: Any) -> bytes:
@@ -258,6 +263,13 @@ def jsonable(value: Value, encoding: str = UTF_8) -> Any:
     return value
 
 
+def as_json(value: Value) -> str:
+    """Return a value as text of JSON, without asking the encoder where Python says the same."""
+    if type(value) is int or (type(value) is float and math.isfinite(value)):
+        return repr(value)
+    return _JSON.encode(jsonable(value))
+
+
 _JSON: Final = json.JSONEncoder(
     ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=jsonable
 )
@@ -316,17 +328,10 @@ def _ordinary(
 def _fields(columns: Sequence[tuple[str, bool]], values: Sequence[Any]) -> list[str]:
     """Return a row's fields as JSON, NULL only where a row does not have it by itself."""
     return [
-        head + (in_quotes(value) if type(value) is str else _as_json(value))
+        head + (in_quotes(value) if type(value) is str else as_json(value))
         for (head, defaulted), value in zip(columns, values, strict=True)
         if value is not None or defaulted
     ]
-
-
-def _as_json(value: Value) -> str:
-    """Return what the encoder makes of a value, without asking it where Python says the same."""
-    if type(value) is int or (type(value) is float and math.isfinite(value)):
-        return repr(value)
-    return _JSON.encode(jsonable(value))
 
 
 def _with_signals(record: bytes, said: list[dict[str, Any]]) -> bytes:

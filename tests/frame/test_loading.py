@@ -45,7 +45,7 @@ from memlab.items import (
     MemoryProvenance,
     strings_of,
 )
-from memlab.sources import scan
+from memlab.sources import row_by_row, scan
 from memlab.store import large
 from memlab.store.database import CREATE_TABLE
 
@@ -186,14 +186,14 @@ def test_reading_joined_and_reading_one_by_one_give_the_same(data: st.DataObject
         write_rows(path, rows)
         with closing(sqlite3.connect(path)) as connection:
             connection.text_factory = bytes
-            found = connection.execute(scan._SELECT_JOINED, EVERY_ROW).fetchone()
-            joined = scan._joined(connection, EVERY_ROW, found)
-            by_row = scan._one_by_one(connection, EVERY_ROW)
+            found = connection.execute(scan.select_joined(), EVERY_ROW).fetchone()
+            joined = scan._apart(connection, EVERY_ROW, scan._Joined.of(found, ()))
+            by_row = row_by_row.one_by_one(connection, EVERY_ROW)
     if joined is None:
         assert by_row.faults or _holds_a_mark(rows)
     else:
         assert not by_row.faults
-        assert joined.table.to_pylist() == by_row.table.to_pylist()
+        assert joined.to_pylist() == by_row.table.to_pylist()
 
 
 ODD_TEXTS = st.one_of(
