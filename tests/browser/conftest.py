@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 import memlab
 from browser.lab import Lab, running_lab
@@ -47,6 +47,7 @@ def page(browser: Browser) -> Iterator[Page]:
     opened = context.new_page()
     opened.on("websocket", lambda socket: asked.append(socket.url))
     opened.set_default_timeout(60_000)
+    expect.set_options(timeout=60_000)
     yield opened
     context.close()
     assert not [url for url in asked if not url.startswith(AT_HOME)]
