@@ -100,16 +100,9 @@ class Plan(Shown):
     @cached_property
     def digest(self) -> str:
         """SHA-256 of everything in the plan, 64 hexadecimal digits: the plan's name."""
-        head, lists = self._head(), self._lists()
         hashed = hashlib.sha256()
-        for place, name in enumerate(sorted({*head, *lists})):
-            hashed.update(f'{"," if place else "{"}"{name}":'.encode())
-            if name in head:
-                hashed.update(canonical(head[name]).encode())
-            else:
-                for piece in list_in_pieces(lists[name]):
-                    hashed.update(piece.encode())
-        hashed.update(b"}")
+        for piece in self._canonical():
+            hashed.update(piece.encode())
         return hashed.hexdigest()
 
     @cached_property
@@ -165,12 +158,22 @@ class Plan(Shown):
         """The active load-bearing memories: no plan goes below them."""
         return _total(group for group in self.groups if group.label == LOAD_BEARING)
 
-    def to_json(self) -> str:
+    def to_json(self, *, compact: bool = False) -> str:
         """Return the plan as text that diffs well: one line a memory, in order of position.
 
         Characters outside ASCII are escaped, so that a memory's id or title cannot steer the
         terminal of whoever reviews the file.
+
+        Parameters
+        ----------
+        compact : bool
+            Whether to return a single line without spaces instead, which nobody reviews: the text
+            that the digest is made of, so that both take half the time.
         """
+        if compact:
+            text = "".join(self._canonical())
+            vars(self).setdefault("digest", _sha256(text))
+            return f'{{"digest":"{self.digest}","memlab_plan":{FORMAT},{text[1:]}'
         head = {"memlab_plan": FORMAT, "digest": self.digest, **self._head()}
         parts = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in head.items()]
         parts += [f"{json.dumps(name)}: {json_lines(rows)}" for name, rows in self._lists().items()]
@@ -253,6 +256,17 @@ class Plan(Shown):
             *listing_of(listed),
             f"and {hidden:,} more between them, all in the plan's memories" if hidden > 0 else "",
         )
+
+    def _canonical(self) -> Iterator[str]:
+        """Yield the text that the digest is made of."""
+        head, lists = self._head(), self._lists()
+        for place, name in enumerate(sorted({*head, *lists})):
+            yield f'{"," if place else "{"}"{name}":'
+            if name in head:
+                yield canonical(head[name])
+            else:
+                yield from list_in_pieces(lists[name])
+        yield "}"
 
     def _head(self) -> dict[str, Any]:
         return {

@@ -44,7 +44,7 @@ class Decided(NamedTuple):
     digest, memories, deleted, deleted_tokens, deleted_bytes, boot_before, boot_after, floor
         As in :class:`memlab.fleet.PlannedStore`.
     plan : bytes
-        What :meth:`memlab.Plan.to_json` returns, compressed by zlib.
+        What :meth:`memlab.Plan.to_json` returns where it is compact, compressed by zlib.
     """
 
     digest: str
@@ -87,6 +87,7 @@ class Deciding:
 
 def decided(plan: Plan, size: int | None) -> Decided:
     """Return a plan as a row; the bytes are the deleted tokens' share of the store's file."""
+    text = plan.to_json(compact=True)  # before the digest is asked for, which comes with it
     total, gone = plan.total, plan.deletes
     share = gone.tokens / total.tokens if total.tokens else 0.0
     return Decided(
@@ -98,7 +99,7 @@ def decided(plan: Plan, size: int | None) -> Decided:
         boot_before=plan.boot_before.tokens,
         boot_after=plan.boot_after.tokens,
         floor=plan.floor.tokens,
-        plan=zlib.compress(plan.to_json().encode(), 1),
+        plan=zlib.compress(text.encode(), 1),
     )
 
 

@@ -48,6 +48,7 @@ from memlab.store.other_tables import (
     check_deletion,
     check_insertion,
     check_supersession,
+    is_tied,
 )
 from memlab.store.prints import prints_at
 from memlab.store.records import (
@@ -252,8 +253,10 @@ class _Reader:
         return prints_at(self._first, layout, cast("Iterable[int]", keys))
 
     def written_with(self, keys: Iterable[Key]) -> tuple[Written, ...]:
-        fill_positions(self._first, "wanted", cast("Iterable[int]", keys))
         self._first.text_factory = str  # a scan asks for bytes
+        # Where no other table is tied to memories, nobody asks which are meant.
+        tied = cast("Iterable[int]", keys) if is_tied(self._first) else ()
+        fill_positions(self._first, "wanted", tied)
         return check_deletion(self._first, _WANTED)
 
     @property

@@ -83,6 +83,13 @@ class TestJson:
         assert again.to_json() == plan.to_json()
 
     @given(plan=PLANS)
+    def test_a_compact_plan_is_the_same_plan_on_one_line(self, plan: Plan) -> None:
+        text = replace(plan).to_json(compact=True)  # whose digest nobody has asked for yet
+        assert json.loads(text) == json.loads(plan.to_json())
+        assert Plan.from_json(text) == plan
+        assert "\n" not in text
+
+    @given(plan=PLANS)
     def test_plans_pickle(self, plan: Plan) -> None:
         assert pickle.loads(pickle.dumps(plan)) == plan
 
