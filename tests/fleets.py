@@ -76,7 +76,10 @@ class DiesApplying(CarryingOut):
 
 @contextmanager
 def dask_cluster(folder: Path, *, workers: int = 2, preload: Path | None = None) -> Iterator[Path]:
-    """A scheduler and workers in processes of their own; yields the scheduler's file."""
+    """A scheduler and workers in processes of their own; yields the scheduler's file.
+
+    Nobody watches over a worker that is alone, to start it again: that takes a process more.
+    """
     file = folder / "scheduler.json"
     environment = os.environ | {
         "PYTHONPATH": str(TESTS),
@@ -99,6 +102,7 @@ def dask_cluster(folder: Path, *, workers: int = 2, preload: Path | None = None)
             worker = [
                 *spec, "--scheduler-file", file, "--nthreads", "1", "--no-dashboard",
                 "--local-directory", folder / f"worker-{number}",
+                "--nanny" if workers > 1 else "--no-nanny",
                 *(("--preload", preload) if preload else ()),
             ]  # fmt: skip
             words = list(map(str, worker))
