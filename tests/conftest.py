@@ -31,8 +31,10 @@ def work_in_memory() -> None:
     No test outlives the machine, so that none can see what a disk would have kept. What a cut of
     the power leaves is asked of a simulated disk (``proof/test_power_cut.py``).
     """
-    there = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= ROOM
-    if there and "TMPDIR" not in os.environ:
+    if "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK):
+        return
+    programs_may_run = not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC
+    if programs_may_run and shutil.disk_usage(MEMORY).free >= ROOM:
         os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
 
