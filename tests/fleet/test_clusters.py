@@ -40,7 +40,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @given(data=st.data())
 @settings(
-    max_examples=settings().max_examples // 10,
+    max_examples=1 + settings().max_examples // 10,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 def test_every_runner_returns_the_same_table_in_the_same_order(
