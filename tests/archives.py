@@ -8,7 +8,7 @@ from pathlib import Path
 from memlab.compaction.planning import plan
 from memlab.compaction.plans import Plan
 from memlab.policies import KeepRecent
-from memlab.store.archive_entries import Apply, Archived
+from memlab.store.archive_entries import Apply, Archived, packed
 from memlab.store.archive_file import create_archive
 from memlab.store.archive_place import place_beside
 from memlab.store.records import layout_of, records_at
@@ -23,7 +23,7 @@ def planned(store: Path, keep: int = 4) -> Plan:
 def leave_unfinished(store: Path, made: Plan) -> None:
     """Leave the archive as a process does that dies between its copies and its deletion."""
     reasons = {each.key: (each.fingerprint, each.reason) for each in made.memories}
-    named = Apply(made.digest, made.policy, NOON, len(made.memories), made.to_json().encode())
+    named = Apply(made.digest, made.policy, NOON, len(made.memories), packed([made.to_json()]))
     with closing(sqlite3.connect(store)) as connection:
         found = records_at(connection, layout_of(connection), [int(key) for key in reasons])
         copies = [Archived(key, reasons[key][0], record, reasons[key][1]) for key, record in found]

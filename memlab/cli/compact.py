@@ -71,8 +71,11 @@ def compact(
     with faults_of([policy]):
         made = plan(source, policy, now=datetime.now(UTC))
     if save_plan is not None:
-        with whole_file(save_plan, limit=limit_like(source.like), replace=False) as draft:
-            draft.write_text(made.to_json(), encoding="utf-8")
+        with (
+            whole_file(save_plan, limit=limit_like(source.like), replace=False) as draft,
+            draft.open("w", encoding="utf-8") as file,
+        ):
+            file.writelines(made.json_pieces())
     if save and chosen is not None:
         _remember(source, chosen)
     if not as_json:

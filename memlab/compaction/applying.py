@@ -13,7 +13,7 @@ from memlab.arguments import expect
 from memlab.clock import moment_or_now
 from memlab.compaction import superseding
 from memlab.compaction.checking import check_against_store, check_readable
-from memlab.compaction.locating import Located, locate
+from memlab.compaction.locating import Located, beside, locate
 from memlab.compaction.plans import Plan
 from memlab.compaction.receipts import Receipt
 from memlab.errors import (
@@ -26,7 +26,7 @@ from memlab.sources.abilities import Identified
 from memlab.sources.base import Key, Reader, Source, Watch, Writer, archive_at, unwatched
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive import Archive
-from memlab.store.archive_entries import Apply, Archived, Entry, Witness
+from memlab.store.archive_entries import Apply, Archived, Entry, Witness, packed
 from memlab.store.archive_file import create_archive, is_begun, open_archive
 from memlab.store.identity import check_archive_of
 
@@ -235,7 +235,7 @@ def _archive_and_delete(
     check_against_store(writer, source, plan)
     watch(ApplyStep.CHECKED)
     with create_archive(place) as archive:
-        text = plan.to_json().encode()
+        text = packed(plan.json_pieces())
         named = Apply(plan.digest, plan.policy, plan.made_at, len(plan.memories), text)
         staying = _witnesses(writer, plan)
         with archive.copying(named, _copies(writer, plan), at=now, staying=staying):
@@ -263,7 +263,7 @@ def _supersede(source: Source, plan: Plan, now: datetime, watch: Watch) -> tuple
             if _went_on(writer, source, archive, plan, watch):
                 return ()
             finished = record_finished(writer, source, archive, now)
-            named = Apply(plan.digest, plan.policy, plan.made_at, 0, plan.to_json().encode())
+            named = Apply(plan.digest, plan.policy, plan.made_at, 0, packed(plan.json_pieces()))
             with archive.copying(named, (), at=now, staying=_witnesses(writer, plan)):
                 watch(ApplyStep.COPIED)
             watch(ApplyStep.ARCHIVED)
@@ -285,9 +285,10 @@ def _witnesses(writer: Writer, plan: Plan) -> list[Witness] | None:
 
 
 def _copies(reader: Reader, plan: Plan) -> Iterator[Archived]:
-    planned = {memory.key: memory for memory in plan.memories}
-    for key, record in reader.records(planned):
-        yield Archived(key, planned[key].fingerprint, record, planned[key].reason)
+    records = reader.records(memory.key for memory in plan.memories)
+    for memory, record in beside(plan.memories, records):
+        if record is not None:
+            yield Archived(memory.key, memory.fingerprint, record, memory.reason)
 
 
 def _delete(writer: Writer, expected: dict[Key, str], watch: Watch) -> None:

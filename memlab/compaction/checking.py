@@ -1,16 +1,16 @@
 """A plan held against itself and against its store: a file may say anything of either."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from memlab.compaction.locating import some_of
+from memlab.compaction.locating import Named, beside, some_of
 from memlab.compaction.planned import PRUNABLE, SUPERSEDED, TITLE, KeptMemory, PlannedMemory
 from memlab.compaction.plans import Plan
 from memlab.compaction.wire import FORMAT
 from memlab.errors import CompactionError, PlanError, StalePlanError
 from memlab.items import is_load_bearing_stored
 from memlab.sources.abilities import AmongOthers
-from memlab.sources.base import Facts, Key, Reader, Source
+from memlab.sources.base import Facts, Reader, Source
 from memlab.store.records import fingerprint_of
 
 
@@ -73,26 +73,24 @@ def check_against_store(reader: Reader, source: Source, plan: Plan) -> None:
 
 
 def _stale(
-    reader: Reader,
-    decided: tuple[PlannedMemory, ...] | tuple[KeptMemory, ...],
-    compared: Callable[[Key, bytes], bytes],
+    reader: Reader, decided: Sequence[Named], compared: Callable[[Named, bytes], bytes]
 ) -> tuple[list[str], list[str]]:
     """Return the ids of memories that are gone, and of those that have changed."""
-    there = {
-        key: fingerprint_of(compared(key, record))
-        for key, record in reader.records(memory.key for memory in decided)
-    }
-    gone = [m.memory_id for m in decided if m.key not in there]
-    changed = [m.memory_id for m in decided if there.get(m.key, m.fingerprint) != m.fingerprint]
+    gone, changed = [], []
+    records = reader.records(memory.key for memory in decided)
+    for memory, record in beside(decided, records):
+        if record is None:
+            gone.append(memory.memory_id)
+        elif fingerprint_of(compared(memory, record)) != memory.fingerprint:
+            changed.append(memory.memory_id)
     return gone, changed
 
 
-def _compared(source: Source, plan: Plan) -> Callable[[Key, bytes], bytes]:
+def _compared(source: Source, plan: Plan) -> Callable[[PlannedMemory, bytes], bytes]:
     """Return a look at each record that would be deleted: a plan file may say anything of it."""
-    planned = {memory.key: memory for memory in plan.memories}
 
-    def check(key: Key, record: bytes) -> bytes:
-        facts, named = source.facts_of(record), planned[key]
+    def check(named: PlannedMemory, record: bytes) -> bytes:
+        facts = source.facts_of(record)
         if fingerprint_of(record) != named.fingerprint:
             return record
         if _is_load_bearing(facts, source.protected):
@@ -107,9 +105,9 @@ def _compared(source: Source, plan: Plan) -> Callable[[Key, bytes], bytes]:
                 f"the title of {facts.memory_id!r} is {facts.title[:TITLE]!r} and plan "
                 f"{plan.digest[:12]} calls it {named.title!r}; nothing was deleted: make a new plan"
             )
-        if source.scheme == "file" and key != named.position:
+        if source.scheme == "file" and named.key != named.position:
             raise CompactionError(
-                f"{facts.memory_id!r} is at position {key} and plan {plan.digest[:12]} says "
+                f"{facts.memory_id!r} is at position {named.key} and plan {plan.digest[:12]} says "
                 f"position {named.position}; nothing was deleted: make a new plan"
             )
         return record
@@ -117,12 +115,11 @@ def _compared(source: Source, plan: Plan) -> Callable[[Key, bytes], bytes]:
     return check
 
 
-def _compared_as_kept(source: Source, plan: Plan) -> Callable[[Key, bytes], bytes]:
+def _compared_as_kept(source: Source, plan: Plan) -> Callable[[KeptMemory, bytes], bytes]:
     """Return a look at each record that the plan rests on."""
-    kept = {memory.key: memory for memory in plan.kept}
 
-    def check(key: Key, record: bytes) -> bytes:
-        lasting, named = source.lasting(record), kept[key]
+    def check(named: KeptMemory, record: bytes) -> bytes:
+        lasting = source.lasting(record)
         memory_id = source.facts_of(record).memory_id
         if fingerprint_of(lasting) == named.fingerprint and memory_id != named.memory_id:
             raise _misnamed(plan, f"{memory_id!r}", named)

@@ -1,13 +1,17 @@
 """What has become of archived memories in their store, and of any by their fingerprints."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from memlab.compaction.planned import KeptMemory, PlannedMemory
 from memlab.sources.abilities import Printing
 from memlab.sources.base import Key, Reader, Source
 from memlab.store.archive import Archive
 from memlab.store.archive_entries import Copy, Entry
 from memlab.store.records import fingerprint_of
+
+Named = TypeVar("Named", PlannedMemory, KeptMemory)
+Found = TypeVar("Found")
 
 
 class Located(NamedTuple):
@@ -80,6 +84,28 @@ def prints_of(
         return
     for key, record in reader.records(keys):
         yield key, fingerprint_of(source.lasting(record) if lasting else record)
+
+
+def beside(
+    memories: Iterable[Named], found: Iterable[tuple[Key, Found]]
+) -> Iterator[tuple[Named, Found | None]]:
+    """Pair memories with what was found at their keys, in the same order; None where nothing was.
+
+    Parameters
+    ----------
+    memories : iterable of PlannedMemory or KeptMemory
+        Each with its key.
+    found : iterable of (Key, object)
+        Of those that are there, what was found.
+    """
+    remaining = iter(found)
+    ahead = next(remaining, None)
+    for memory in memories:
+        if ahead is None or ahead[0] != memory.key:
+            yield memory, None
+        else:
+            yield memory, ahead[1]
+            ahead = next(remaining, None)
 
 
 def some_of(names: Sequence[object]) -> str:

@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, Final, Self
 
+from memlab.compaction.listed import listed
 from memlab.compaction.planned import (
     LOAD_BEARING,
     SUPERSEDED,
@@ -31,6 +32,7 @@ from memlab.compaction.wire import (
     list_in_pieces,
     of_first_format,
     parsed,
+    taken_from,
     tuples_of,
     when,
 )
@@ -67,9 +69,9 @@ class Plan(Shown):
         How tokens were counted.
     groups : tuple of Group
         Every memory of the store is counted in exactly one of them.
-    memories : tuple of PlannedMemory
+    memories : sequence of PlannedMemory
         What it deletes, in order of position.
-    kept : tuple of KeptMemory
+    kept : sequence of KeptMemory
         The prunable memories that it keeps, in order of position.
     supersedes : tuple of PlannedLink
         The load-bearing memories for which it lets others stand, in order of position. A plan
@@ -87,8 +89,8 @@ class Plan(Shown):
     policy: Mapping[str, Any]
     token_rule: str
     groups: tuple[Group, ...]
-    memories: tuple[PlannedMemory, ...]
-    kept: tuple[KeptMemory, ...]
+    memories: Sequence[PlannedMemory]
+    kept: Sequence[KeptMemory]
     supersedes: tuple[PlannedLink, ...] = ()
     written: tuple[Written, ...] = ()
     last_goes: bool = False
@@ -174,10 +176,19 @@ class Plan(Shown):
             text = "".join(self._canonical())
             vars(self).setdefault("digest", _sha256(text))
             return f'{{"digest":"{self.digest}","memlab_plan":{FORMAT},{text[1:]}'
+        return "".join(self.json_pieces())
+
+    def json_pieces(self) -> Iterator[str]:
+        """Yield what :meth:`to_json` returns, some thousand memories at a time."""
         head = {"memlab_plan": FORMAT, "digest": self.digest, **self._head()}
-        parts = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in head.items()]
-        parts += [f"{json.dumps(name)}: {json_lines(rows)}" for name, rows in self._lists().items()]
-        return "{\n" + ",\n".join(parts) + "\n}\n"
+        begin = "{\n"
+        for name, value in head.items():
+            yield f"{begin}{json.dumps(name)}: {json.dumps(value)}"
+            begin = ",\n"
+        for name, rows in self._lists().items():
+            yield f"{begin}{json.dumps(name)}: "
+            yield from json_lines(rows)
+        yield "\n}\n"
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -200,8 +211,8 @@ class Plan(Shown):
                 policy=field_of(known, "policy", dict),
                 token_rule=field_of(known, "token_rule", str),
                 groups=tuples_of(known, "groups", Group),
-                memories=tuples_of(known, "memories", PlannedMemory),
-                kept=tuples_of(known, "kept", KeptMemory),
+                memories=listed(taken_from(known, "memories", PlannedMemory)),
+                kept=listed(taken_from(known, "kept", KeptMemory)),
                 supersedes=tuples_of({"supersedes": []} | known, "supersedes", PlannedLink),
                 written=tuples_of({"written": []} | known, "written", Written),
                 last_goes=field_of({"last_goes": False} | known, "last_goes", bool),

@@ -102,9 +102,15 @@ def list_in_pieces(rows: Sequence[tuple[Any, ...]]) -> Iterator[str]:
     yield "]"
 
 
-def json_lines(rows: Sequence[tuple[Any, ...]]) -> str:
-    """Return a JSON list with one named tuple on each line."""
-    return "[\n " + ",\n ".join(rows_as_json(rows)) + "\n]" if rows else "[]"
+def json_lines(rows: Sequence[tuple[Any, ...]]) -> Iterator[str]:
+    """Yield a JSON list with one named tuple on each line, some thousand rows at a time."""
+    if not rows:
+        yield "[]"
+        return
+    for first in range(0, len(rows), _AT_ONCE):
+        begin = ",\n " if first else "[\n "
+        yield begin + ",\n ".join(rows_as_json(rows[first : first + _AT_ONCE]))
+    yield "\n]"
 
 
 def parsed(text: str | bytes, marker: str) -> dict[str, Any]:
@@ -197,6 +203,14 @@ def tuple_of(content: Mapping[str, Any], row: Callable[..., Row]) -> Row:
 def tuples_of(content: Mapping[str, Any], name: str, row: Callable[..., Row]) -> tuple[Row, ...]:
     """Return a list of named tuples."""
     return tuple(tuple_of(each, row) for each in field_of(content, name, list))
+
+
+def taken_from(content: Mapping[str, Any], name: str, row: Callable[..., Row]) -> Iterator[Row]:
+    """Yield a list of named tuples, and take what each is made of out of `content`."""
+    parts = field_of(content, name, list)
+    for place, each in enumerate(parts):
+        parts[place] = None
+        yield tuple_of(each, row)
 
 
 def of_first_format(content: Mapping[str, Any]) -> dict[str, Any]:

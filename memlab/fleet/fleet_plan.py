@@ -138,7 +138,7 @@ class FleetPlan(Shown):
         parts += [f"{json.dumps(name)}: {json.dumps(content[name])}" for name in _HEAD]
         parts.append(f'"totals": {json.dumps(self.totals)}')
         for name in ("largest", *_LISTS):
-            parts.append(f'"{name}": {json_lines(getattr(self, name))}')
+            parts.append(f'"{name}": {"".join(json_lines(getattr(self, name)))}')
         return "{\n" + ",\n".join(parts) + "\n}\n"
 
     @classmethod

@@ -367,8 +367,8 @@ class _Writer(_Reader):
         return int(count)
 
     def _check_still(self, expected: Mapping[int, str]) -> None:
-        found = dict(self.prints(expected))
-        stale = [position for position, wanted in expected.items() if found.get(position) != wanted]
+        same = {key for key, found in self.prints(expected) if found == expected[cast("int", key)]}
+        stale = [position for position in expected if position not in same]
         if stale:
             raise StalePlanError(
                 f"{len(stale):,} memories are gone or changed since they were looked at, at "

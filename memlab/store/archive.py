@@ -325,7 +325,7 @@ class Archive:
                 _text(apply.made_at),
                 apply.memories,
                 _text(at),
-                None if apply.plan is None else zlib.compress(apply.plan),
+                apply.plan,
             ),
         ).fetchone()
         return int(number)

@@ -1,6 +1,7 @@
 """What an archive holds, as it is handed about. Standard library only."""
 
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -25,7 +26,7 @@ class Apply(NamedTuple):
     memories : int
         How many go.
     plan : bytes or None
-        The plan as text, for those who want to see it again.
+        The plan's text as :func:`packed` returns it, for those who want to see it again.
     """
 
     digest: str
@@ -33,6 +34,13 @@ class Apply(NamedTuple):
     made_at: datetime
     memories: int
     plan: bytes | None = None
+
+
+def packed(pieces: Iterable[str]) -> bytes:
+    """Return a text in as little room as an archive keeps it in."""
+    packing = zlib.compressobj()
+    parts = [packing.compress(piece.encode()) for piece in pieces]
+    return b"".join([*parts, packing.flush()])
 
 
 class Archived(NamedTuple):
