@@ -1,8 +1,8 @@
 """Deciding what would go: a policy's verdict on a store, with the evidence that it is still so."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ import pandas as pd
 from memlab import columns as col
 from memlab.arguments import expect
 from memlab.clock import moment_or_now
+from memlab.compaction.listed import listed
 from memlab.compaction.locating import prints_of
 from memlab.compaction.planned import (
     LOAD_BEARING,
@@ -36,8 +37,10 @@ from memlab.store.other_tables import Written
 Places = npt.NDArray[np.intp]
 """Numbers of rows in a frame, counted from 0."""
 
-Prints = npt.NDArray[np.object_]
-"""A fingerprint for each row of a frame, or None."""
+Prints = Callable[..., list[str]]
+"""Returns the fingerprints of rows at some places in a part of a frame."""
+
+_AT_ONCE: Final = 4096
 
 
 def plan(source: SourceLike, policy: Policy, *, now: datetime | None = None) -> Plan:
@@ -90,9 +93,13 @@ def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime) -> P
     deleted = np.flatnonzero(~keep)
     kept = np.flatnonzero(keep & frame[col.PRUNABLE].to_numpy(dtype=bool))
 
-    def prints(places: Places, *, lasting: bool = False) -> list[str]:
-        known = zip(_keys(frame, places), told[places].tolist(), strict=True)
-        return _prints(reader, source, dict(known), lasting=lasting)
+    def prints(part: slice, places: Places, *, lasting: bool = False) -> list[str]:
+        said = None if told is None else told[part].to_pylist()
+        known = {
+            key: None if said is None else said[place]
+            for key, place in zip(_keys(frame[part], places), places.tolist(), strict=True)
+        }
+        return _prints(reader, source, known, lasting=lasting)
 
     return Plan(
         store=source.name,
@@ -100,22 +107,15 @@ def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime) -> P
         policy=as_data(policy),
         token_rule=str(frame.attrs[col.TOKEN_RULE]),
         groups=groups_of(frame, decided),
-        memories=tuple(_planned(frame, deleted, decided[col.REASON], prints(deleted))),
-        kept=tuple(
-            map(
-                KeptMemory,
-                _keys(frame, kept),
-                _texts(frame[col.MEMORY_ID], kept),
-                prints(kept, lasting=True),
-            )
-        ),
+        memories=listed(_planned(frame, deleted, decided[col.REASON], prints)),
+        kept=listed(_kept(frame, kept, prints)),
         written=_written_with(reader, _keys(frame, deleted)),
         last_goes=source.scheme == "file" and len(frame) - 1 in deleted[-1:],
     )
 
 
-def _read(reader: Reader, source: Source, *, with_body: bool) -> tuple[pd.DataFrame, Prints]:
-    """Return every memory, and the fingerprints that reading tells; None where it does not."""
+def _read(reader: Reader, source: Source, *, with_body: bool) -> tuple[pd.DataFrame, Any | None]:
+    """Return every memory, and an Arrow column of the fingerprints that reading tells, if any."""
     memories = memories_of(
         reader.printed(with_body=with_body)
         if isinstance(reader, Printing)
@@ -124,10 +124,8 @@ def _read(reader: Reader, source: Source, *, with_body: bool) -> tuple[pd.DataFr
         with_body=with_body,
         protected=source.protected,
     )
-    told = np.full(len(memories.rows), None, dtype=object)
-    if FINGERPRINT in memories.rows.column_names:
-        told[:] = memories.rows[FINGERPRINT].to_pylist()
-    return frame_from(memories), told
+    is_told = FINGERPRINT in memories.rows.column_names
+    return frame_from(memories), memories.rows[FINGERPRINT] if is_told else None
 
 
 def _prints(
@@ -161,23 +159,47 @@ def _texts(column: "pd.Series[Any]", places: Places) -> list[str]:
     return texts
 
 
+def _in_parts(places: Places) -> Iterator[tuple[slice, Places]]:
+    """Yield parts of a frame with some thousand of the rows each, and these rows' places there.
+
+    As Python's own objects a row takes five times as much room as in a frame.
+    """
+    for first in range(0, len(places), _AT_ONCE):
+        some = places[first : first + _AT_ONCE]
+        yield slice(int(some[0]), int(some[-1]) + 1), some - some[0]
+
+
+def _kept(frame: pd.DataFrame, kept: Places, prints: Prints) -> Iterator[KeptMemory]:
+    """Yield the memories at some places with their fingerprints."""
+    for part, places in _in_parts(kept):
+        some = frame[part]
+        yield from map(
+            KeptMemory,
+            _keys(some, places),
+            _texts(some[col.MEMORY_ID], places),
+            prints(part, places, lasting=True),
+        )
+
+
 def _planned(
-    frame: pd.DataFrame, deleted: Places, reasons: "pd.Series[Any]", prints: list[str]
+    frame: pd.DataFrame, deleted: Places, reasons: "pd.Series[Any]", prints: Prints
 ) -> Iterator[PlannedMemory]:
     """Yield the memories at some places with their fingerprints, and why they go."""
-    moments = frame[col.CREATED_AT].to_numpy("datetime64[us]")[deleted].tolist()
-    return map(
-        PlannedMemory,
-        _keys(frame, deleted),
-        frame[col.POSITION].to_numpy()[deleted].tolist(),
-        _texts(frame[col.MEMORY_ID], deleted),
-        _texts(frame[col.KIND], deleted),
-        [title[:TITLE] for title in _texts(frame[col.TITLE], deleted)],
-        _texts(reasons, deleted),
-        frame[col.TOKENS].to_numpy()[deleted].tolist(),
-        [f"{moment.isoformat()}+00:00" if moment else "" for moment in moments],
-        prints,
-    )
+    for part, places in _in_parts(deleted):
+        some = frame[part]
+        moments = some[col.CREATED_AT].to_numpy("datetime64[us]")[places].tolist()
+        yield from map(
+            PlannedMemory,
+            _keys(some, places),
+            some[col.POSITION].to_numpy()[places].tolist(),
+            _texts(some[col.MEMORY_ID], places),
+            _texts(some[col.KIND], places),
+            [title[:TITLE] for title in _texts(some[col.TITLE], places)],
+            _texts(reasons[part], places),
+            some[col.TOKENS].to_numpy()[places].tolist(),
+            [f"{moment.isoformat()}+00:00" if moment else "" for moment in moments],
+            prints(part, places),
+        )
 
 
 def groups_of(frame: pd.DataFrame, decided: pd.DataFrame) -> tuple[Group, ...]:
