@@ -11,8 +11,8 @@ import pandas as pd
 from memlab import columns as col
 from memlab.arguments import expect
 from memlab.clock import moment_or_now
-from memlab.compaction.listed import listed
 from memlab.compaction.locating import prints_of
+from memlab.compaction.long_lists import listed
 from memlab.compaction.planned import (
     LOAD_BEARING,
     PRUNABLE,

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, Final, Self
 
-from memlab.compaction.listed import listed
+from memlab.compaction.long_lists import listed
 from memlab.compaction.planned import (
     LOAD_BEARING,
     SUPERSEDED,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlab.compaction import listed as columns
-from memlab.compaction.listed import Listed, listed
+from memlab.compaction import long_lists as columns
+from memlab.compaction.long_lists import Listed, listed
 from memlab.compaction.planned import KeptMemory
 
 VALUES = st.one_of(
