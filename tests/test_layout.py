@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
 
@@ -112,6 +113,17 @@ def imports_upwards() -> Iterator[str]:
 
 def test_a_module_imports_only_what_stands_on_a_lower_floor() -> None:
     assert list(imports_upwards()) == []
+
+
+def called(path: Path) -> str:
+    """The name by which a module is imported."""
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+
+
+def test_no_module_needs_itself_by_way_of_others() -> None:
+    modules = {called(path): path for path in MODULES if path.name != "__init__.py"}
+    needs = {name: imported_names(path) & modules.keys() for name, path in modules.items()}
+    assert len(list(TopologicalSorter(needs).static_order())) == len(modules)
 
 
 def test_analysis_knows_nothing_of_sqlite() -> None:

@@ -14,8 +14,7 @@ from memlab.errors import MemlabError
 from memlab.extras import import_extra
 from memlab.fleet.driving import Answer, Chunk, drive, work_through
 from memlab.fleet.names import Member
-from memlab.fleet.outcomes import Outcome, Work
-from memlab.fleet.running import Given, nothing
+from memlab.fleet.outcomes import Given, Outcome, Work, nothing
 
 PATIENCE: Final = 30.0
 """Seconds that a scheduler has to answer, and a first worker to come."""

@@ -16,8 +16,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from memlab.errors import MemlabError
 from memlab.fleet.names import Member
-from memlab.fleet.outcomes import SET_ASIDE, Outcome, Work, outcome_of
-from memlab.fleet.running import Given
+from memlab.fleet.outcomes import SET_ASIDE, Given, Outcome, Work, outcome_of
 
 TOGETHER: Final = 50
 """Stores that are handed out at once, at most: the middle of what pays on Dask."""

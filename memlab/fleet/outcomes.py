@@ -1,5 +1,6 @@
 """What becomes of each store of a fleet: a value, or why there is none."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -7,6 +8,9 @@ from memlab.errors import MemlabError
 from memlab.fleet.names import Member
 
 Value = TypeVar("Value")
+
+Given = Callable[[Member], Any]
+"""What belongs to one store alone, fetched when its turn comes."""
 
 SET_ASIDE: Final = "SetAside"
 """Kind of the error of a store that ends whatever process works on it."""
@@ -55,6 +59,10 @@ class Work(Protocol):
             What belongs to this store alone, such as a plan; None without.
         """
         ...
+
+
+def nothing(member: Member) -> None:
+    """Give nothing."""
 
 
 def outcome_of(work: Work, member: Member, given: Any = None) -> Outcome[Any]:

@@ -14,8 +14,7 @@ from memlab import arguments
 from memlab.errors import MemlabError
 from memlab.fleet.driving import Answer, Chunk, drive, work_through
 from memlab.fleet.names import Member
-from memlab.fleet.outcomes import Outcome, Work
-from memlab.fleet.running import Given, nothing
+from memlab.fleet.outcomes import Given, Outcome, Work, nothing
 
 LOADED_BEFORE: Final = ("memlab.fleet.driving", "memlab.fleet.surveying")
 """What every worker needs, imported once and not in each."""

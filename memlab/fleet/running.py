@@ -9,13 +9,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from memlab.fleet.names import Member, Sources, members_of
-from memlab.fleet.outcomes import Outcome, Work, outcome_of
+from memlab.fleet.outcomes import Given, Outcome, Work, nothing, outcome_of
 
 if TYPE_CHECKING:
     from memlab.fleet.parts import Parts
-
-Given = Callable[[Member], Any]
-"""What belongs to one store alone, fetched when its turn comes."""
 
 Progress = Callable[[int, int], None]
 """Called with how many stores are done, and how many there are."""
@@ -24,10 +21,6 @@ FEW: Final = 20
 """Stores that are done before the first process has started."""
 FEW_BYTES: Final = 20_000_000
 """The same of bytes."""
-
-
-def nothing(member: Member) -> None:
-    """Give nothing."""
 
 
 @runtime_checkable

@@ -12,7 +12,7 @@ from typing import IO, Any, Final
 
 from memlab.errors import ArchiveError, CompactionError, StalePlanError
 from memlab.sources.base import DELETED, INSERTED, Key, Watch, unwatched
-from memlab.sources.betterdb import HashReader
+from memlab.sources.betterdb_reader import HashReader
 from memlab.sources.hashes import (
     FOREVER,
     Hash,

@@ -21,7 +21,7 @@ from memlab.errors import (
     UnsafeDeletionError,
 )
 from memlab.sources.base import DELETED, INSERTED, Key, Watch, unwatched
-from memlab.sources.mcp_memory import (
+from memlab.sources.mcp_memory_reader import (
     DELETED_AT,
     GRAPH,
     KNOWN_SCHEMA,

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from memlab.sources.base import Fault
+from memlab.sources.base import Fault, place_of
 
 VECTOR: Final = "$vector"
 """In a record: the memory's vector, and the partition that it is found in."""
@@ -24,8 +24,6 @@ _OF_USE: Final = ("access_count", "last_accessed_at", "access_queries", "avg_ran
 
 def row_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return a memory as a row, from its columns or from its record."""
-    from memlab.sources.mcp_memory import position_of
-
     told = metadata_of(fields.get("metadata"))
     tags = [tag for each in text_of(fields.get("tags")).split(",") if (tag := each.strip())]
     memory_type = text_of(fields.get("memory_type")).strip()
@@ -139,3 +137,10 @@ def _moment(seconds: float | None) -> datetime | None:
         return datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):
         return None
+
+
+def position_of(key: int, created_at: object) -> int:
+    """Return where a memory stands by the time it was stored."""
+    if not isinstance(created_at, int | float) or created_at != created_at:  # noqa: PLR0124 - NaN
+        return place_of(0, key)
+    return place_of(int(min(max(created_at, 0.0), 1e12) * 1_000), key)

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from memlab.errors import ArchiveError, CompactionError, StalePlanError, UnsafeDeletionError
 from memlab.sources.base import DELETED, INSERTED, Key, Watch, unwatched
-from memlab.sources.memforge import LINKS, ROWS, MemoryReader
+from memlab.sources.memforge_reader import LINKS, ROWS, MemoryReader
 from memlab.sources.memforge_rows import TABLE
 from memlab.sources.postgres_rows import (
     AT_ONCE,

@@ -36,8 +36,9 @@ import memlab
 from memlab import fleet
 from memlab.fleet.capping import SIZE_DTYPES, Capping
 from memlab.fleet.deciding import PLAN_DTYPES, Decided, Deciding
+from memlab.fleet.outcomes import nothing
 from memlab.fleet.parts import Parts
-from memlab.fleet.running import nothing, outcomes_of
+from memlab.fleet.running import outcomes_of
 from memlab.fleet.surveying import SURVEY_DTYPES, StoreLine, Surveying
 from memlab.fleet.tables import table_of
 from memlab.store.database import CREATE_TABLE

@@ -24,8 +24,8 @@ from memlab.fleet.driving import (
     drive,
     work_through,
 )
-from memlab.fleet.outcomes import SET_ASIDE, Work
-from memlab.fleet.running import nothing, outcomes_of, usual_runner
+from memlab.fleet.outcomes import SET_ASIDE, Work, nothing
+from memlab.fleet.running import outcomes_of, usual_runner
 from memlab.fleet.surveying import Surveying
 
 TWO = Processes(2)
