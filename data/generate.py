@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS memory_items (
 );
 """
 
-# How far back a need reaches, counted in the prunable active memories stored since: log-normal.
+# How far back a reference reaches, in the prunable active memories stored since: log-normal.
 MEDIAN_DISTANCE = 40
 P90_DISTANCE = 500
 SIGMA = log(P90_DISTANCE / MEDIAN_DISTANCE) / NormalDist().inv_cdf(0.9)
@@ -99,7 +99,7 @@ class Dice:
         return NormalDist().inv_cdf(max(self.random(), 1e-12))
 
     def distance(self) -> int:
-        """Return how far back a need reaches; 1 is the newest prunable active memory."""
+        """Return how far back a reference reaches; 1 is the newest prunable active memory."""
         return max(1, ceil(MEDIAN_DISTANCE * exp(SIGMA * self.normal())))
 
 
@@ -404,7 +404,7 @@ def odek_folder() -> dict[str, bytes]:
 
     160 sessions of the first half of 2026. Some repeat what an earlier one said; some had text from
     elsewhere in them, and of those some were approved. Most sessions read one earlier episode, as
-    far back as needs reach.
+    far back as references reach.
     """
     days = {"first": date(2026, 1, 5), "last": date(2026, 6, 30)}
     moments = working_moments(160, seed=161, **days)

@@ -105,8 +105,6 @@ def imports_upwards() -> Iterator[str]:
         for name in imported_names(path):
             package, _, rest = name.partition(".")
             part = rest.partition(".")[0]
-            if own == "store" and name.startswith("memlab.compaction.plans"):
-                continue  # the archive still knows what a plan is
             if package == "memlab" and part in FLOOR and part != own and FLOOR[part] >= FLOOR[own]:
                 yield f"{path.relative_to(PACKAGE)} imports {name}"
 
