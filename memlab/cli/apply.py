@@ -7,6 +7,7 @@ import click
 
 from memlab.cli.options import FILE, STORE, json_option
 from memlab.cli.output import print_lines, print_text
+from memlab.cli.progress import APPLYING, doing, telling
 
 
 @click.command("apply", short_help="Carry out a plan that was saved and reviewed.")
@@ -22,8 +23,10 @@ def apply_plan(plan_file: Path, store: Path | None, as_json: bool) -> None:
     from memlab.compaction.plans import Plan
     from memlab.files import read_whole
 
+    doing("reading the plan")
     made = Plan.from_json(read_whole(plan_file))
-    receipt = apply(made, store=store, now=datetime.now(UTC))
+    watch = telling("waiting to write", APPLYING)
+    receipt = apply(made, store=store, now=datetime.now(UTC), watch=watch)
     print_text(receipt.to_json()) if as_json else print_lines(receipt)
 
 
@@ -38,5 +41,6 @@ def finish_plan(store: Path, digest: str, as_json: bool) -> None:
     """
     from memlab.compaction.applying import finish
 
-    receipt = finish(store, digest, now=datetime.now(UTC))
+    watch = telling("reading the plan", APPLYING)
+    receipt = finish(store, digest, now=datetime.now(UTC), watch=watch)
     print_text(receipt.to_json()) if as_json else print_lines(receipt)

@@ -18,6 +18,7 @@ from memlab.cli.policy import (
     policy_option,
     set_option,
 )
+from memlab.cli.progress import APPLYING, PLANNING, telling
 from memlab.text import for_terminal
 
 if TYPE_CHECKING:
@@ -69,7 +70,9 @@ def compact(
         check_writable(save_plan, replace=False)
     policy = _remembered(source) if chosen is None else chosen.policy
     with faults_of([policy]):
-        made = plan(source, policy, now=datetime.now(UTC))
+        made = plan(
+            source, policy, now=datetime.now(UTC), watch=telling("reading the store", PLANNING)
+        )
     if save_plan is not None:
         with (
             whole_file(save_plan, limit=limit_like(source.like), replace=False) as draft,
@@ -78,16 +81,15 @@ def compact(
             file.writelines(made.json_pieces())
     if save and chosen is not None:
         _remember(source, chosen)
-    if not as_json:
-        print_lines(*_protected(source))
+    told = _protected(source)
     if do_it:
-        receipt = apply(made, now=datetime.now(UTC))
-        print_text(receipt.to_json()) if as_json else print_lines(made, "", receipt)
+        receipt = apply(made, now=datetime.now(UTC), watch=telling("waiting to write", APPLYING))
+        print_text(receipt.to_json()) if as_json else print_lines(*told, made, "", receipt)
     elif as_json:
         print_text(made.to_json())
     else:
         steps = _next_steps(save_plan, nothing=not made.memories)
-        print_lines(made, "", *_clock_warnings(made), *_warnings(made), *steps)
+        print_lines(*told, made, "", *_clock_warnings(made), *_warnings(made), *steps)
 
 
 def _remembered(source: "Source") -> "Policy":

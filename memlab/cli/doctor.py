@@ -6,6 +6,7 @@ import click
 
 from memlab.cli.options import STORE, json_option
 from memlab.cli.output import print_lines, print_text
+from memlab.cli.progress import doing
 
 
 @click.command(short_help="Look at the health of a store and of its archive.")
@@ -28,6 +29,7 @@ def doctor(
     """
     from memlab.doctor import Status, diagnose
 
+    doing("looking at the store and its archive")
     found = diagnose(store, threshold=threshold)
     print_text(found.to_json()) if as_json else print_lines(found)
     bad = {Status.FAIL, Status.WARN} if strict else {Status.FAIL}

@@ -7,6 +7,7 @@ import click
 
 from memlab.cli.options import STORE, json_option
 from memlab.cli.output import print_lines
+from memlab.cli.progress import doing
 
 
 @click.command("maintain", short_help="Compact, drop and vacuum by what is remembered.")
@@ -25,6 +26,7 @@ def maintain_store(ctx: click.Context, store: Path, do_it: bool, as_json: bool) 
     """
     from memlab.maintenance import maintain, plan_maintenance
 
+    doing("looking after the store")
     act = maintain if do_it else plan_maintenance
     found = act(store, now=datetime.now(UTC))
     if as_json:

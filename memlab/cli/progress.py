@@ -5,7 +5,7 @@ One line on stderr, with the seconds so far, gone as soon as there is something 
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Event, Thread
 from typing import Final
@@ -13,6 +13,26 @@ from typing import Final
 PATIENCE: Final = 1.0
 """Seconds before anything is said."""
 EVERY: Final = 0.5
+
+
+PLANNING: Final = {"read": "deciding", "decided": "listing what would go"}
+APPLYING: Final = {
+    "locked": "comparing the store with the plan",
+    "checked": "copying into the archive",
+    "archived": "deleting",
+    "deleted": "looking at what was deleted",
+    "verified": "writing to the disk",
+    "committed": "noting it in the archive",
+}
+RESTORING: Final = {
+    "locked": "looking for the places",
+    "checked": "putting memories back",
+    "inserted": "comparing them with the archive",
+    "verified": "writing to the disk",
+    "committed": "noting it in the archive",
+}
+REWRITING: Final = {"checked": "rewriting the file", "rewritten": "giving the room back"}
+"""What comes after each step of a plan, an apply, a restore and a vacuum."""
 
 
 class Working:
@@ -74,6 +94,12 @@ def doing(what: str) -> None:
     """Change what is said."""
     for one in _running:
         one.doing = what
+
+
+def telling(first: str, then: Mapping[str, str]) -> Callable[[str], None]:
+    """Say what is done first, and return what says after each step what comes then."""
+    doing(first)
+    return lambda step: doing(then[step]) if step in then else None
 
 
 def quiet() -> None:

@@ -6,6 +6,7 @@ import click
 
 from memlab.cli.options import FILE, STORE, json_option
 from memlab.cli.output import print_json, print_lines
+from memlab.cli.progress import RESTORING, telling
 
 
 @click.command("restore", short_help="Put back what a plan deleted.")
@@ -23,7 +24,8 @@ def restore_plan(
     """
     from memlab.compaction.restoring import restore
 
-    count = restore(digest, store=store, ids=ids or None, into=into)
+    watch = telling("reading the archive", RESTORING)
+    count = restore(digest, store=store, ids=ids or None, into=into, watch=watch)
     target = store if into is None else into
     if as_json:
         left = {"left_out": count.left_out, "rows_left_out": dict(count.rows_left_out)}

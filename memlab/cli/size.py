@@ -10,6 +10,7 @@ import click
 from memlab.cli.asking import asked_of, sizing_options
 from memlab.cli.options import STORE, json_option, store_or_bundled
 from memlab.cli.output import print_json, print_lines
+from memlab.cli.progress import doing
 from memlab.cli.sized import (
     cap_sheet,
     command_for,
@@ -100,6 +101,7 @@ def size(
     if only_log and log_file is None and not settings.log:
         raise click.UsageError("--only-log needs --log FILE")
     asked = asked_of(settings, target, token_budget, log_file)
+    doing("reading the store and its archive")
     frame = load_past(source, log=asked.log)
     references, counts = references_and_counts(
         frame, asked.log, only_log=only_log, now=None if asked.log is None else now_utc()
@@ -121,6 +123,7 @@ def size(
         if save:
             ctx.exit(_save(source, budget.policy, kept))
         return
+    doing("sizing")
     sizing = prepare_sizing(frame, references, confidence=limit)
     advice = advise(sizing, target=asked.target, token_budget=asked.token_budget)
     caps = sizing.at(caps_around(advice, now=cap_now(path)))

@@ -9,6 +9,7 @@ import click
 
 from memlab.cli.options import STORE, STORE_FILE, STORE_ON_DISK, json_option
 from memlab.cli.output import print_json, print_lines, print_text
+from memlab.cli.progress import REWRITING, telling
 from memlab.text import Sheet, Table, counted
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def vacuum_store(store: Path, do_it: bool, as_json: bool) -> None:
     from memlab.compaction.reclaim import checked_for_vacuum, in_bytes, vacuum
 
     if do_it:
-        done = vacuum(store)
+        done = vacuum(store, watch=telling("looking at the file", REWRITING))
         if as_json:
             print_json({"applied": True, **done.to_dict()})
         else:

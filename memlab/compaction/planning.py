@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Final
 
 import numpy as np
@@ -29,7 +30,7 @@ from memlab.frame.labelling import memories_of
 from memlab.frame.loading import frame_from
 from memlab.policies import Policy, decide
 from memlab.sources.abilities import AmongOthers, Printing
-from memlab.sources.base import Key, Reader, Source, archive_at, at_one_moment
+from memlab.sources.base import Key, Reader, Source, Watch, archive_at, at_one_moment, unwatched
 from memlab.sources.opening import SourceLike, open_source
 from memlab.sources.tables import FINGERPRINT
 from memlab.store.other_tables import Written
@@ -43,7 +44,22 @@ Prints = Callable[..., list[str]]
 _AT_ONCE: Final = 4096
 
 
-def plan(source: SourceLike, policy: Policy, *, now: datetime | None = None) -> Plan:
+class PlanStep(StrEnum):
+    """What :func:`plan` has just done."""
+
+    READ = "read"
+    """The store is a frame."""
+    DECIDED = "decided"
+    """The policy has said what stays."""
+
+
+def plan(
+    source: SourceLike,
+    policy: Policy,
+    *,
+    now: datetime | None = None,
+    watch: Watch = unwatched,
+) -> Plan:
     """Say what a policy would delete from a store. Reads only.
 
     Decision and evidence are of one moment of the store. A policy that learns does so from what the
@@ -58,6 +74,8 @@ def plan(source: SourceLike, policy: Policy, *, now: datetime | None = None) -> 
         The rule.
     now : datetime, optional
         The moment of the decision, with a time zone; the current one by default.
+    watch : callable, optional
+        Called with each :class:`PlanStep` when it is done.
 
     Returns
     -------
@@ -79,16 +97,18 @@ def plan(source: SourceLike, policy: Policy, *, now: datetime | None = None) -> 
     opened = open_source(source)
     moment = moment_or_now(now, call="memlab.plan")
     archive_at(opened)  # refused here where there is no place for one
-    return at_one_moment(opened, lambda reader: _plan_of(reader, opened, policy, moment))
+    return at_one_moment(opened, lambda reader: _plan_of(reader, opened, policy, moment, watch))
 
 
-def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime) -> Plan:
+def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime, watch: Watch) -> Plan:
     """Decide, and take the evidence that it is still so, from one moment of the store."""
     with_body = any(step.reads_bodies for step in policy.steps)
     frame, told = _read(reader, source, with_body=with_body)
+    watch(PlanStep.READ)
     if any(step.learns for step in policy.steps):
         policy = policy.after(past_of(frame, deletions_of(source)))
     decided = decide(frame, policy, now=now)
+    watch(PlanStep.DECIDED)
     keep = decided[col.KEEP].to_numpy(dtype=bool)
     deleted = np.flatnonzero(~keep)
     kept = np.flatnonzero(keep & frame[col.PRUNABLE].to_numpy(dtype=bool))

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import termios
 import time
+from io import StringIO
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from click.testing import CliRunner, Result
@@ -18,9 +20,10 @@ from hypothesis import strategies as st
 from stores import episodes, write_rows
 
 import memlab
-from memlab.cli import main
+from memlab.cli import main, progress
 from memlab.cli.layout import fitted_line, fitted_sheet
-from memlab.cli.progress import Working
+from memlab.cli.progress import APPLYING, PLANNING, RESTORING, Working
+from memlab.compaction.contents import archived_plans
 from memlab.text import Sheet, Table, as_text
 
 MEMLAB = (sys.executable, "-m", "memlab")
@@ -212,3 +215,51 @@ def test_how_often_policies_are_applied_is_said(store: Path) -> None:
     words = ("compare", store, "--policy", "recent", "--cap", 50)
     assert "after every 7 memories" in run(*words, "--every", 7).output
     assert "was applied after every" not in run(*words).output
+
+
+class Watched(Working):
+    """Keeps what it says in place of writing it."""
+
+    said: ClassVar[list[str]] = []
+
+    def start(self) -> None:
+        pass
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "doing":
+            self.said.append(str(value))
+        super().__setattr__(name, value)
+
+
+def said_by(monkeypatch: pytest.MonkeyPatch, *words: object) -> list[str]:
+    """What a command says on a terminal while it works."""
+
+    class Terminal(StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(progress, "Working", Watched)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    Watched.said.clear()
+    main([str(word) for word in words], standalone_mode=False)
+    assert not progress._running
+    return Watched.said.copy()
+
+
+def test_commands_that_may_take_minutes_say_on_a_terminal_what_they_are_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(30))
+    (tmp_path / "memlab.toml").write_text('protected_tags = ["kept"]\n')
+    planning = ["working", "reading the store", *PLANNING.values()]
+    applying = ["waiting to write", *APPLYING.values()]
+    capped = ("compact", path, "--keep-recent", "9")
+    assert said_by(monkeypatch, *capped, "--save-plan", tmp_path / "plan.json") == planning
+    assert said_by(monkeypatch, *capped, "--apply") == planning + applying
+    digest = archived_plans(path)[-1].digest
+    restoring = ["working", "reading the archive", *RESTORING.values()]
+    assert said_by(monkeypatch, "restore", path, digest) == restoring
+    assert said_by(monkeypatch, "size", path)[1:] == [
+        "reading the store and its archive",
+        "sizing",
+    ]

@@ -86,3 +86,13 @@ def test_tags_that_all_differ_are_not_kept_where_they_are_not_shown(tmp_path: Pa
     alike = many(tmp_path / "alike.db")
     differing = many(tmp_path / "differing.db", """'["tag ' || n || '","area:' || n || '"]'""")
     assert most_of(differing, "show") - most_of(alike, "show") < 420 * MANY
+
+
+@pytest.mark.parametrize(("saved", "each"), [(False, 900), (True, 1_100)], ids=["shown", "saved"])
+def test_a_plan_of_many_memories_takes_little_more_room_than_it_says_of_them(
+    tmp_path: Path, saved: bool, each: int
+) -> None:
+    store, plan = many(tmp_path / "memory.db"), str(tmp_path / "plan.json")
+    words = ["compact", "--keep-recent", "50", *(["--save-plan", plan] if saved else [])]
+    most = most_of(store, *words)
+    assert most - most_of_next_to_nothing("compact", "--keep-recent", "50") < each * MANY
