@@ -26,9 +26,12 @@ ARGUMENTS = [
 AT_HOME = ("http://127.0.0.1:", "ws://127.0.0.1:", "data:", "blob:")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Headless Chromium; where there is none, the test is skipped by name."""
+    """Headless Chromium; where there is none, the test is skipped by name.
+
+    A process drives one browser at a time, and tests elsewhere begin their own.
+    """
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         pytest.skip(f"no browser on this machine (looked for {', '.join(BROWSERS)})")
@@ -53,7 +56,7 @@ def page(browser: Browser) -> Iterator[Page]:
     assert not [url for url in asked if not url.startswith(AT_HOME)]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def lab(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """JupyterLab on a copy of the notebooks and of the stores they read."""
     folder, private = tmp_path_factory.mktemp("work"), tmp_path_factory.mktemp("private")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from proof.conftest import environment
 
-FILES = int(os.environ.get("MEMLAB_HOSTILE_FILES", "400"))
+FILES = int(os.environ.get("MEMLAB_HOSTILE_FILES", "300"))
 """How many mutated stores are used, from seed 0 on: more of them are a night's work."""
 PROCESSES = 2
 PATIENCE = 60.0

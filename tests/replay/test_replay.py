@@ -207,7 +207,7 @@ def delete_decided(
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=str)
-@settings(max_examples=1 + settings().max_examples // 5)
+@settings(max_examples=1 + settings().max_examples // 10)
 @given(lives=LIVES, every=st.integers(1, 3))
 def test_a_replay_keeps_what_the_real_store_keeps(policy: Policy, lives: Lives, every: int) -> None:
     frame = frame_of(lives)
@@ -223,7 +223,7 @@ def test_a_replay_keeps_what_the_real_store_keeps(policy: Policy, lives: Lives, 
 
 
 @pytest.mark.parametrize("policy", [*POLICIES, *OF_ONES_OWN], ids=str)
-@settings(max_examples=1 + settings().max_examples // 10)
+@settings(max_examples=1 + settings().max_examples // 20)
 @given(lives=LIVES, every=st.integers(1, 3), late=st.booleans())
 def test_every_runner_finds_what_asking_finds(
     policy: Policy, lives: Lives, every: int, late: bool
