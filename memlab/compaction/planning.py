@@ -207,7 +207,6 @@ def _planned(
     """Yield the memories at some places with their fingerprints, and why they go."""
     for part, places in _in_parts(deleted):
         some = frame[part]
-        moments = some[col.CREATED_AT].to_numpy("datetime64[us]")[places].tolist()
         yield from map(
             PlannedMemory,
             _keys(some, places),
@@ -217,9 +216,16 @@ def _planned(
             [title[:TITLE] for title in _texts(some[col.TITLE], places)],
             _texts(reasons[part], places),
             some[col.TOKENS].to_numpy()[places].tolist(),
-            [f"{moment.isoformat()}+00:00" if moment else "" for moment in moments],
+            _when(some[col.CREATED_AT].to_numpy("datetime64[us]")[places]),
             prints(part, places),
         )
+
+
+def _when(moments: npt.NDArray[np.datetime64]) -> list[str]:
+    """Return moments in UTC as ISO 8601; empty where one is not known."""
+    if (moments == moments.astype("datetime64[s]")).all():  # which numpy writes all at once
+        return [f"{moment}+00:00" for moment in np.datetime_as_string(moments, "s").tolist()]
+    return [f"{moment.isoformat()}+00:00" if moment else "" for moment in moments.tolist()]
 
 
 def groups_of(frame: pd.DataFrame, decided: pd.DataFrame) -> tuple[Group, ...]:

@@ -1,6 +1,5 @@
 """Carry out the saved plans of a fleet, each store for itself."""
 
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +15,7 @@ from memlab.errors import AlreadyAppliedError, PlanError
 from memlab.fleet.fleet_plan import FleetPlan, PlannedStore
 from memlab.fleet.names import Member, Members
 from memlab.fleet.outcomes import Outcome
+from memlab.fleet.packing import unpacked
 from memlab.fleet.running import Progress, Runner, outcomes_of
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class CarryingOut:
         digest, text = given
         if text is None:
             raise PlanError("its plan is not among those saved; make a new plan")
-        plan = Plan.from_json(zlib.decompress(text))
+        plan = unpacked(text)
         if plan.digest != digest:
             raise PlanError("its saved plan is not the one that was reviewed; make a new plan")
         status = APPLIED

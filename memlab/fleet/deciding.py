@@ -1,6 +1,5 @@
 """What a policy would delete from each store of a fleet. Reads only."""
 
-import zlib
 from dataclasses import dataclass
 from datetime import datetime
 from os import PathLike
@@ -16,6 +15,7 @@ from memlab.errors import PolicyError
 from memlab.fleet.fleet_plan import FleetPlan, PlannedStore, Refused, saved_beside
 from memlab.fleet.names import Sources, members_of
 from memlab.fleet.outcomes import Outcome
+from memlab.fleet.packing import packed
 from memlab.fleet.parts import Parts
 from memlab.fleet.running import Progress, Runner, outcomes_of
 from memlab.fleet.surveying import bytes_of
@@ -44,7 +44,7 @@ class Decided(NamedTuple):
     digest, memories, deleted, deleted_tokens, deleted_bytes, boot_before, boot_after, floor
         As in :class:`memlab.fleet.PlannedStore`.
     plan : bytes
-        What :meth:`memlab.Plan.to_json` returns where it is compact, compressed by zlib.
+        What :meth:`memlab.Plan.to_json` returns where it is compact, packed.
     """
 
     digest: str
@@ -87,7 +87,7 @@ class Deciding:
 
 def decided(plan: Plan, size: int | None) -> Decided:
     """Return a plan as a row; the bytes are the deleted tokens' share of the store's file."""
-    text = plan.to_json(compact=True)  # before the digest is asked for, which comes with it
+    whole = packed(plan)  # before the digest is asked for, which comes with it
     total, gone = plan.total, plan.deletes
     share = gone.tokens / total.tokens if total.tokens else 0.0
     return Decided(
@@ -99,7 +99,7 @@ def decided(plan: Plan, size: int | None) -> Decided:
         boot_before=plan.boot_before.tokens,
         boot_after=plan.boot_after.tokens,
         floor=plan.floor.tokens,
-        plan=zlib.compress(text.encode(), 1),
+        plan=whole,
     )
 
 

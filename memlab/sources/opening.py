@@ -73,9 +73,9 @@ def open_source(where: SourceLike) -> Source:
     """
     if isinstance(where, SqliteMemoryStore):
         return _as_chosen(made_by("file", where))
-    if isinstance(where, Source):
-        return where
     if not isinstance(where, str | PathLike):
+        if isinstance(where, Source):
+            return where
         raise refusal(where, "store", call="memlab", name="source")
     text = fspath(where)
     scheme, colon, _ = text.partition(":")
