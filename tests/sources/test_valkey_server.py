@@ -15,7 +15,7 @@ from servers import RedisServer, free_port, redis_server
 
 import memlab
 from memlab.errors import MemlabError, MissingExtraError, StoreError, UnsafeDeletionError
-from memlab.sources import betterdb, valkey_server
+from memlab.sources import betterdb_reader, valkey_server
 from memlab.sources.base import Reader
 from memlab.sources.opening import open_source
 from memlab.store.records import fingerprint_of
@@ -279,7 +279,7 @@ def test_many_memories_of_one_moment_have_places_of_their_own(client: Any) -> No
     frame = memlab.load(url)
     assert frame["position"].is_unique
     assert frame["position"].is_monotonic_increasing
-    assert len(frame) == count > betterdb._SCAN_AT_ONCE
+    assert len(frame) == count > betterdb_reader._SCAN_AT_ONCE
 
 
 def keys_of(reader: Reader) -> list[Any]:
