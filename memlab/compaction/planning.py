@@ -105,6 +105,8 @@ def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime, watc
     with_body = any(step.reads_bodies for step in policy.steps)
     frame, told = _read(reader, source, with_body=with_body)
     watch(PlanStep.READ)
+    rule = str(frame.attrs[col.TOKEN_RULE])
+    frame.attrs = {}  # pandas copies them, deeply, with every column that is taken
     if any(step.learns for step in policy.steps):
         policy = policy.after(past_of(frame, deletions_of(source)))
     decided = decide(frame, policy, now=now)
@@ -125,7 +127,7 @@ def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime, watc
         store=source.name,
         made_at=now,
         policy=as_data(policy),
-        token_rule=str(frame.attrs[col.TOKEN_RULE]),
+        token_rule=rule,
         groups=groups_of(frame, decided),
         memories=listed(_planned(frame, deleted, decided[col.REASON], prints)),
         kept=listed(_kept(frame, kept, prints)),
@@ -152,9 +154,9 @@ def _prints(
     reader: Reader, source: Source, told: dict[Key, str | None], *, lasting: bool
 ) -> list[str]:
     """Return the fingerprints of memories, those too that reading did not tell."""
-    others = [key for key, each in told.items() if each is None]
-    known = told | dict(prints_of(reader, source, others, lasting=lasting))
-    return [each for each in known.values() if each is not None]
+    if others := [key for key, each in told.items() if each is None]:
+        told |= prints_of(reader, source, others, lasting=lasting)
+    return [each for each in told.values() if each is not None]
 
 
 def _written_with(reader: Reader, keys: list[Key]) -> tuple[Written, ...]:

@@ -1,5 +1,6 @@
 """A pool of processes on this machine."""
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -105,6 +106,7 @@ class _Pool:
 def _begin() -> None:
     """Leave Ctrl-C to the process that hands out, and end when that one ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.freeze()  # what is imported stays, and is not looked through again and again
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

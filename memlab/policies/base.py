@@ -348,7 +348,8 @@ def named_by(policy: Policy, rows: pd.DataFrame, *, now: datetime) -> "pd.Series
     _check_named(policy, named, len(where))
     gone = where[named.index.to_numpy(dtype=np.int64)]
     may_go = ~rows[col.LOAD_BEARING].to_numpy(dtype=bool)[gone]
-    return pd.Series(named.to_numpy()[may_go], index=gone[may_go], dtype="str")
+    named = named.set_axis(gone, axis=0)
+    return (named if may_go.all() else named[may_go]).astype("str")
 
 
 def _numbered(rows: pd.DataFrame) -> pd.DataFrame:
