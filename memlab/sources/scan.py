@@ -203,7 +203,7 @@ class _Reader:
             return self._in_halves(*rowids)
         joined = _Joined.of(found, counted)
         table = _apart(self.connection, rowids, joined)
-        if table is not None and self.printed is not None:
+        if table is not None and joined.count and self.printed is not None:
             prints = _prints(self.connection, rowids, joined, self.printed, table)
             table = table.append_column(FINGERPRINT, pa.array(prints, TEXT))
         self.last = found

@@ -90,6 +90,14 @@ def test_the_same_is_told_of_rows_that_are_not_in_the_order_of_their_ids(tmp_pat
     assert found == of_records(path, found)
 
 
+def test_the_same_is_told_on_both_sides_of_a_long_gap(tmp_path: Path) -> None:
+    large = [row(f"m{n}", body="x" * 40_000, rowid=n) for n in (1, *range(900, 1_300))]
+    path = write_rows(tmp_path / "memory.db", large)  # so large that a gap is a whole part of it
+    found = told(path)
+    assert list(found) == [1, *range(900, 1_300)]
+    assert found == of_records(path, found)
+
+
 def test_nothing_is_told_where_signals_belong_to_records(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     write_signals(write_rows(path, [row("m1")]), "m1", importance=0.5)
