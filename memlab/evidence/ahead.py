@@ -116,11 +116,16 @@ class Ahead:
         return _served(caps, self.law_caps, 0.0)
 
     def limits_at(self, caps: Ints) -> tuple[Floats, Floats]:
-        """Return the lower and upper limit of the share that each cap serves."""
+        """Return the lower and upper limit of the share that each cap serves, around that share.
+
+        Of a handful of memories the share expected can lie beyond the limits drawn for it.
+        """
         lower, upper = self.limits
+        share = self.share_at(caps)
         place = np.searchsorted(lower, caps + _BLUR, side="right")
         high = self._free + (1 - self._free) * np.append(LEVELS, 1.0)[place]
-        return _served(caps, upper, self._free), high
+        low = _served(caps, upper, self._free)
+        return np.minimum(low, share), np.maximum(high, share)
 
     @property
     def _free(self) -> float:
