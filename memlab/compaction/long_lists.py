@@ -11,22 +11,23 @@ from typing import Any, Final, Generic, TypeVar, overload
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
 Column = Sequence[Any]
+Chunk = Sequence[Column]
+"""The columns of some rows."""
 
-_AT_ONCE: Final = 4096
+AT_ONCE: Final = 4096
+"""Rows in a chunk; the last one may have fewer."""
 _FEW: Final = 256
 """So many distinct values a byte tells apart."""
 
 
-def listed(rows: Iterable[Row]) -> Sequence[Row]:
-    """Return rows of one kind: a tuple of a few, :class:`Listed` of many."""
+def in_chunks(rows: Iterable[Row]) -> Iterator[Chunk]:
+    """Yield rows as chunks of columns; none where there is no row."""
+    if isinstance(rows, Listed):
+        yield from rows.chunks
+        return
     remaining = iter(rows)
-    first = tuple(islice(remaining, _AT_ONCE))
-    if len(first) < _AT_ONCE:
-        return first
-    chunks, row = [_packed(first)], first[0]
-    while some := tuple(islice(remaining, _AT_ONCE)):
-        chunks.append(_packed(some))
-    return Listed(type(row), chunks)
+    while some := tuple(islice(remaining, AT_ONCE)):
+        yield tuple(zip(*some, strict=True))
 
 
 class Listed(Sequence[Row], Generic[Row]):
@@ -36,14 +37,22 @@ class Listed(Sequence[Row], Generic[Row]):
     ----------
     kind : type
         Of the named tuple.
-    chunks : sequence of list of sequence
-        The columns of some thousand rows each, all but the last of the same number.
+    chunks : iterable of sequence of sequence
+        The columns of :data:`AT_ONCE` rows each, the last of fewer. Those of a whole chunk are
+        packed: a short list takes little room as it is.
+
+    Attributes
+    ----------
+    chunks : list of sequence of sequence
+        The columns as they are held.
     """
 
-    def __init__(self, kind: type[Row], chunks: Sequence[list[Column]]) -> None:
+    def __init__(self, kind: type[Row], chunks: Iterable[Chunk]) -> None:
         self._kind = kind
-        self._chunks = chunks
-        self._count = (len(chunks) - 1) * _AT_ONCE + len(chunks[-1][0])
+        self.chunks = [
+            chunk if len(chunk[0]) < AT_ONCE else [*map(_packed, chunk)] for chunk in chunks
+        ]
+        self._count = sum(len(chunk[0]) for chunk in self.chunks)
 
     def __len__(self) -> int:
         return self._count
@@ -55,11 +64,11 @@ class Listed(Sequence[Row], Generic[Row]):
     def __getitem__(self, place: int | slice) -> Row | Sequence[Row]:
         if isinstance(place, slice):
             return tuple(map(self.__getitem__, range(*place.indices(self._count))))
-        chunk, at = divmod(range(self._count)[place], _AT_ONCE)
-        return self._kind(*(column[at] for column in self._chunks[chunk]))
+        chunk, at = divmod(range(self._count)[place], AT_ONCE)
+        return self._kind(*(column[at] for column in self.chunks[chunk]))
 
     def __iter__(self) -> Iterator[Row]:
-        for columns in self._chunks:
+        for columns in self.chunks:
             yield from map(self._kind, *columns)
 
     def __eq__(self, other: object) -> bool:
@@ -68,7 +77,7 @@ class Listed(Sequence[Row], Generic[Row]):
         return len(self) == len(other) and all(map(_same, self, other))
 
     def __hash__(self) -> int:
-        return hash((self[0], self[-1], self._count))
+        return hash(tuple(self))
 
     def __repr__(self) -> str:
         return f"<{self._count:,} of {self._kind.__name__}>"
@@ -78,12 +87,7 @@ def _same(one: object, other: object) -> bool:
     return one == other
 
 
-def _packed(rows: Sequence[Row]) -> list[Column]:
-    """Return the columns of some rows."""
-    return [_column(values) for values in zip(*rows, strict=True)]
-
-
-def _column(values: tuple[Any, ...]) -> Column:
+def _packed(values: Column) -> Column:
     """Return values in as little room as their types allow."""
     types = set(map(type, values))
     if types == {int}:

@@ -1,9 +1,9 @@
 """Deciding what would go: a policy's verdict on a store, with the evidence that it is still so."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from memlab import columns as col
 from memlab.arguments import expect
 from memlab.clock import moment_or_now
 from memlab.compaction.locating import prints_of
-from memlab.compaction.long_lists import listed
+from memlab.compaction.long_lists import AT_ONCE, Chunk, Listed
 from memlab.compaction.planned import (
     LOAD_BEARING,
     PRUNABLE,
@@ -25,10 +25,12 @@ from memlab.compaction.planned import (
 )
 from memlab.compaction.plans import Plan
 from memlab.compaction.wire import as_data
+from memlab.errors import ChangedWhileReadError
 from memlab.evidence.past import deletions_of, past_of
 from memlab.frame.labelling import memories_of
 from memlab.frame.loading import frame_from
-from memlab.policies import Policy, decide
+from memlab.policies import Policy
+from memlab.policies.base import Decision, decision_of
 from memlab.sources.abilities import AmongOthers, Printing
 from memlab.sources.base import Key, Reader, Source, Watch, archive_at, at_one_moment, unwatched
 from memlab.sources.opening import SourceLike, open_source
@@ -38,10 +40,12 @@ from memlab.store.other_tables import Written
 Places = npt.NDArray[np.intp]
 """Numbers of rows in a frame, counted from 0."""
 
+Columns = Mapping[str, Any]
+"""The columns of a frame as arrays, by name: each of them takes pandas as long as some hundred rows
+of it."""
+
 Prints = Callable[..., list[str]]
 """Returns the fingerprints of rows at some places in a part of a frame."""
-
-_AT_ONCE: Final = 4096
 
 
 class PlanStep(StrEnum):
@@ -109,29 +113,31 @@ def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime, watc
     frame.attrs = {}  # pandas copies them, deeply, with every column that is taken
     if any(step.learns for step in policy.steps):
         policy = policy.after(past_of(frame, deletions_of(source)))
-    decided = decide(frame, policy, now=now)
+    decision = decision_of(frame, policy, now=now)
     watch(PlanStep.DECIDED)
-    keep = decided[col.KEEP].to_numpy(dtype=bool)
-    deleted = np.flatnonzero(~keep)
-    kept = np.flatnonzero(keep & frame[col.PRUNABLE].to_numpy(dtype=bool))
+    columns = columns_of(frame)
+    deleted = np.flatnonzero(~decision.keep)
+    kept = np.flatnonzero(decision.keep & columns[col.PRUNABLE])
 
     def prints(part: slice, places: Places, *, lasting: bool = False) -> list[str]:
-        said = None if told is None else told[part].to_pylist()
-        known = {
-            key: None if said is None else said[place]
-            for key, place in zip(_keys(frame[part], places), places.tolist(), strict=True)
-        }
-        return _prints(reader, source, known, lasting=lasting)
+        said = np.full(len(places), None) if told is None else told[part].to_numpy()[places]
+        if len(unsaid := np.flatnonzero(said == None)):  # noqa: E711 - of each
+            keys = _taken(columns[col.KEY][part], places[unsaid])
+            found = dict(prints_of(reader, source, keys, lasting=lasting))
+            if len(found) < len(keys):
+                raise ChangedWhileReadError(f"{source.name} lost memories while it was read")
+            said[unsaid] = [found[key] for key in keys]
+        return said.tolist()
 
     return Plan(
         store=source.name,
         made_at=now,
         policy=as_data(policy),
         token_rule=rule,
-        groups=groups_of(frame, decided),
-        memories=listed(_planned(frame, deleted, decided[col.REASON], prints)),
-        kept=listed(_kept(frame, kept, prints)),
-        written=_written_with(reader, _keys(frame, deleted)),
+        groups=groups_of(columns, decision),
+        memories=Listed(PlannedMemory, _planned(columns, deleted, decision, prints)),
+        kept=Listed(KeptMemory, _kept(columns, kept, prints)),
+        written=_written_with(reader, _taken(columns[col.KEY], deleted)),
         last_goes=source.scheme == "file" and len(frame) - 1 in deleted[-1:],
     )
 
@@ -150,35 +156,36 @@ def _read(reader: Reader, source: Source, *, with_body: bool) -> tuple[pd.DataFr
     return frame_from(memories), memories.rows[FINGERPRINT] if is_told else None
 
 
-def _prints(
-    reader: Reader, source: Source, told: dict[Key, str | None], *, lasting: bool
-) -> list[str]:
-    """Return the fingerprints of memories, those too that reading did not tell."""
-    if others := [key for key, each in told.items() if each is None]:
-        told |= prints_of(reader, source, others, lasting=lasting)
-    return [each for each in told.values() if each is not None]
-
-
 def _written_with(reader: Reader, keys: list[Key]) -> tuple[Written, ...]:
     """Return what triggers of the store's file do to other tables when memories are deleted."""
     return reader.written_with(keys) if keys and isinstance(reader, AmongOthers) else ()
 
 
-def _keys(frame: pd.DataFrame, places: Places) -> list[Key]:
-    """Return the store's own addresses of the memories at some places."""
-    column = frame[col.KEY if col.KEY in frame else col.POSITION]
-    keys: list[Key] = column.to_numpy()[places].tolist()
-    return keys
+def columns_of(frame: pd.DataFrame) -> Columns:
+    """Return the columns that a plan is made of, the store's own addresses as its keys."""
+    names = (
+        col.POSITION, col.MEMORY_ID, col.KIND, col.TITLE, col.TOKENS, col.CREATED_AT, col.ACTIVE,
+        col.LOAD_BEARING, col.PRUNABLE,
+    )  # fmt: skip
+    columns = {name: _array(frame[name]) for name in names}
+    return {
+        col.KEY: _array(frame[col.KEY]) if col.KEY in frame else columns[col.POSITION]
+    } | columns
 
 
-def _texts(column: "pd.Series[Any]", places: Places) -> list[str]:
-    """Return texts at some places; each distinct one of a categorical column is made once."""
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        named = np.array([*map(str, column.cat.categories), "nan"], dtype=object)
-        texts: list[str] = named[column.cat.codes.to_numpy()[places]].tolist()
+def _array(column: "pd.Series[Any]") -> Any:
+    """Return a column without its index, and without a copy."""
+    return column.to_numpy() if isinstance(column.dtype, np.dtype) else column.array
+
+
+def _taken(values: Any, places: Places) -> list[Any]:
+    """Return values at some places; each distinct text of a categorical is made once."""
+    if isinstance(values, pd.Categorical):
+        taken = np.array(values.categories, dtype=object)[values.codes[places]]
     else:
-        texts = column.to_numpy(dtype=object)[places].tolist()
-    return texts
+        taken = np.asarray(values)[places]
+    found: list[Any] = taken.tolist()
+    return found
 
 
 def _in_parts(places: Places) -> Iterator[tuple[slice, Places]]:
@@ -186,41 +193,33 @@ def _in_parts(places: Places) -> Iterator[tuple[slice, Places]]:
 
     As Python's own objects a row takes five times as much room as in a frame.
     """
-    for first in range(0, len(places), _AT_ONCE):
-        some = places[first : first + _AT_ONCE]
+    for first in range(0, len(places), AT_ONCE):
+        some = places[first : first + AT_ONCE]
         yield slice(int(some[0]), int(some[-1]) + 1), some - some[0]
 
 
-def _kept(frame: pd.DataFrame, kept: Places, prints: Prints) -> Iterator[KeptMemory]:
-    """Yield the memories at some places with their fingerprints."""
+def _kept(columns: Columns, kept: Places, prints: Prints) -> Iterator[Chunk]:
+    """Yield the fields of :class:`KeptMemory` for the memories at some places."""
     for part, places in _in_parts(kept):
-        some = frame[part]
-        yield from map(
-            KeptMemory,
-            _keys(some, places),
-            _texts(some[col.MEMORY_ID], places),
-            prints(part, places, lasting=True),
-        )
+        said = (_taken(columns[name][part], places) for name in (col.KEY, col.MEMORY_ID))
+        yield [*said, prints(part, places, lasting=True)]
 
 
 def _planned(
-    frame: pd.DataFrame, deleted: Places, reasons: "pd.Series[Any]", prints: Prints
-) -> Iterator[PlannedMemory]:
-    """Yield the memories at some places with their fingerprints, and why they go."""
+    columns: Columns, deleted: Places, decision: Decision, prints: Prints
+) -> Iterator[Chunk]:
+    """Yield the fields of :class:`PlannedMemory` for the memories at some places."""
+    reasons = np.array(decision.reasons, dtype=object)
     for part, places in _in_parts(deleted):
-        some = frame[part]
-        yield from map(
-            PlannedMemory,
-            _keys(some, places),
-            some[col.POSITION].to_numpy()[places].tolist(),
-            _texts(some[col.MEMORY_ID], places),
-            _texts(some[col.KIND], places),
-            [title[:TITLE] for title in _texts(some[col.TITLE], places)],
-            _texts(reasons[part], places),
-            some[col.TOKENS].to_numpy()[places].tolist(),
-            _when(some[col.CREATED_AT].to_numpy("datetime64[us]")[places]),
-            prints(part, places),
+        key, position, memory_id, kind, title, tokens = (
+            _taken(columns[name][part], places)
+            for name in (col.KEY, col.POSITION, col.MEMORY_ID, col.KIND, col.TITLE, col.TOKENS)
         )
+        title = [each[:TITLE] for each in title]
+        reason = reasons[decision.reason[part][places]].tolist()
+        created = np.asarray(columns[col.CREATED_AT][part], dtype="datetime64[us]")[places]
+        said = prints(part, places)
+        yield [key, position, memory_id, kind, title, reason, tokens, _when(created), said]
 
 
 def _when(moments: npt.NDArray[np.datetime64]) -> list[str]:
@@ -230,23 +229,20 @@ def _when(moments: npt.NDArray[np.datetime64]) -> list[str]:
     return [f"{moment.isoformat()}+00:00" if moment else "" for moment in moments.tolist()]
 
 
-def groups_of(frame: pd.DataFrame, decided: pd.DataFrame) -> tuple[Group, ...]:
+def groups_of(columns: Columns, decision: Decision) -> tuple[Group, ...]:
     """Count every memory in one group; a grouping of pandas takes ten times as long."""
-    superseded, load_bearing = ~frame[col.ACTIVE], frame[col.LOAD_BEARING]
     labels = (PRUNABLE, LOAD_BEARING, SUPERSEDED)
-    label = np.where(superseded, 2, np.where(load_bearing, 1, 0))
-    kinds, reasons = frame[col.KIND].cat, decided[col.REASON].cat
-    shape = (2, len(labels), len(kinds.categories) + 1, len(reasons.categories) + 1)
-    codes = (~decided[col.KEEP], label, kinds.codes, reasons.codes)
-    places = np.ravel_multi_index([np.asarray(each, dtype=np.int64) for each in codes], shape)
+    label = np.where(columns[col.ACTIVE], np.where(columns[col.LOAD_BEARING], 1, 0), 2)
+    kinds = columns[col.KIND].categories.tolist()
+    codes = (~decision.keep, label, columns[col.KIND].codes, decision.reason)
+    shape = (2, len(labels), len(kinds), len(decision.reasons))
+    places = np.ravel_multi_index([each.astype(np.int64) for each in codes], shape)
     distinct, group = np.unique(places, return_inverse=True)
-    memories, tokens = (
-        np.bincount(group, minlength=len(distinct)),
-        np.zeros(len(distinct), np.int64),
-    )
-    np.add.at(tokens, group, frame[col.TOKENS].to_numpy())
+    memories = np.bincount(group, minlength=len(distinct))
+    tokens = np.zeros(len(distinct), dtype=np.int64)
+    np.add.at(tokens, group, columns[col.TOKENS])
     named = [
-        (bool(gone), labels[at], str(kinds.categories[kind]), str(reasons.categories[reason]))
+        (bool(gone), labels[at], kinds[kind], decision.reasons[reason])
         for gone, at, kind, reason in zip(*np.unravel_index(distinct, shape), strict=True)
     ]
     sizes = zip(memories.tolist(), tokens.tolist(), strict=True)

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, Final, Self
 
-from memlab.compaction.long_lists import listed
+from memlab.compaction.long_lists import Listed, Row, in_chunks
 from memlab.compaction.planned import (
     LOAD_BEARING,
     SUPERSEDED,
@@ -211,8 +211,10 @@ class Plan(Shown):
                 policy=field_of(known, "policy", dict),
                 token_rule=field_of(known, "token_rule", str),
                 groups=tuples_of(known, "groups", Group),
-                memories=listed(taken_from(known, "memories", PlannedMemory)),
-                kept=listed(taken_from(known, "kept", KeptMemory)),
+                memories=Listed(
+                    PlannedMemory, in_chunks(taken_from(known, "memories", PlannedMemory))
+                ),
+                kept=Listed(KeptMemory, in_chunks(taken_from(known, "kept", KeptMemory))),
                 supersedes=tuples_of({"supersedes": []} | known, "supersedes", PlannedLink),
                 written=tuples_of({"written": []} | known, "written", Written),
                 last_goes=field_of({"last_goes": False} | known, "last_goes", bool),
@@ -297,6 +299,10 @@ class Plan(Shown):
             **({"supersedes": self.supersedes} if self.supersedes else {}),
             **({"written": self.written} if self.written else {}),
         }
+
+
+def _listed(content: Mapping[str, Any], name: str, kind: type[Row]) -> Listed[Row]:
+    return Listed(kind, in_chunks(taken_from(content, name, kind)))
 
 
 def _sha256(text: str) -> str:

@@ -78,9 +78,10 @@ def _plan_of(
     only: Collection[str] | None,
     now: datetime,
 ) -> Plan:
-    from memlab.compaction.planning import groups_of
+    from memlab.compaction.planning import columns_of, groups_of
     from memlab.frame.loading import frame_of
-    from memlab.policies import KeepAll, decide
+    from memlab.policies import KeepAll
+    from memlab.policies.base import decision_of
 
     frame = frame_of(
         reader.batches(with_body=True),
@@ -95,7 +96,7 @@ def _plan_of(
         made_at=now,
         policy=policy,
         token_rule=str(frame.attrs[col.TOKEN_RULE]),
-        groups=groups_of(frame, decide(frame, KeepAll(), now=now)),
+        groups=groups_of(columns_of(frame), decision_of(frame, KeepAll(), now=now)),
         memories=(),
         kept=(),
         supersedes=_planned(reader, frame, chosen),

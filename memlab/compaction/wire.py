@@ -11,6 +11,7 @@ from json.encoder import encode_basestring_ascii as in_quotes
 from typing import Any, Final, TypeVar, get_args
 
 from memlab.arguments import expect
+from memlab.compaction.long_lists import Chunk, in_chunks
 from memlab.errors import PlanError
 from memlab.items import shortened
 from memlab.moments import moment_of
@@ -20,7 +21,6 @@ FORMAT: Final = 2
 FIRST_FORMAT: Final = 1
 """What memlab 0.1.0 wrote."""
 
-_AT_ONCE: Final = 4096
 _BEYOND: Final = 2**63
 _DEEPEST: Final = 32
 """Lists and objects, one in the other. A pipeline of policies takes five."""
@@ -60,29 +60,34 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def rows_as_json(rows: Sequence[tuple[Any, ...]], *, sort_keys: bool = False) -> list[str]:
-    """Return named tuples of one kind as the JSON objects that their fields make.
+def rows_as_json(names: Sequence[str], columns: Chunk, *, sort_keys: bool = False) -> Iterator[str]:
+    """Yield rows as the JSON objects that their fields make, each as :func:`json.dumps` would.
 
-    What :func:`json.dumps` makes of each, and with sorted keys without spaces: it would take as
+    With sorted keys they are without spaces. All are written at once by columns: it would take as
     long to begin with a row as to write it.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of the fields.
+    columns : sequence of sequence
+        The values of each field.
+    sort_keys : bool
+        Whether the names come in their order, as in a text that a digest is made of.
 
     Examples
     --------
-    >>> from memlab.items import Size
-    >>> rows_as_json([Size(2, 30)]), rows_as_json([Size(2, 30)], sort_keys=True)
-    (['{"memories": 2, "tokens": 30}'], ['{"memories":2,"tokens":30}'])
+    >>> list(rows_as_json(["tokens", "memories"], [[30], [2]]))
+    ['{"tokens": 30, "memories": 2}']
+    >>> list(rows_as_json(["tokens", "memories"], [[30], [2]], sort_keys=True))
+    ['{"memories":2,"tokens":30}']
     """
-    if not rows:
-        return []
-    names: tuple[str, ...] = rows[0]._fields  # type: ignore[attr-defined]
     colon, comma = (":", ",") if sort_keys else (": ", ", ")
-    said = {
-        name: _said(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)
-    }
+    said = {name: _said(column) for name, column in zip(names, columns, strict=True)}
     pieces = list[Iterable[str]]()
     for name in sorted(names) if sort_keys else names:
         pieces += [repeat(f'{comma if pieces else "{"}"{name}"{colon}'), said[name]]
-    return list(map("".join, zip(*pieces, repeat("}"))))
+    return map("".join, zip(*pieces, repeat("}")))
 
 
 def _said(column: Sequence[Any]) -> Iterable[str]:
@@ -96,9 +101,7 @@ def _said(column: Sequence[Any]) -> Iterable[str]:
 def list_in_pieces(rows: Sequence[tuple[Any, ...]]) -> Iterator[str]:
     """Yield a canonical JSON list of named tuples, some thousand rows at a time."""
     yield "["
-    for first in range(0, len(rows), _AT_ONCE):
-        comma = "," if first else ""
-        yield comma + ",".join(rows_as_json(rows[first : first + _AT_ONCE], sort_keys=True))
+    yield from _joined(rows, ",", sort_keys=True)
     yield "]"
 
 
@@ -107,10 +110,16 @@ def json_lines(rows: Sequence[tuple[Any, ...]]) -> Iterator[str]:
     if not rows:
         yield "[]"
         return
-    for first in range(0, len(rows), _AT_ONCE):
-        begin = ",\n " if first else "[\n "
-        yield begin + ",\n ".join(rows_as_json(rows[first : first + _AT_ONCE]))
+    yield "[\n "
+    yield from _joined(rows, ",\n ", sort_keys=False)
     yield "\n]"
+
+
+def _joined(rows: Sequence[tuple[Any, ...]], comma: str, *, sort_keys: bool) -> Iterator[str]:
+    names: Sequence[str] = rows[0]._fields if rows else ()  # type: ignore[attr-defined]
+    for place, columns in enumerate(in_chunks(rows)):
+        said = comma.join(rows_as_json(names, columns, sort_keys=sort_keys))
+        yield f"{comma}{said}" if place else said
 
 
 def parsed(text: str | bytes, marker: str) -> dict[str, Any]:

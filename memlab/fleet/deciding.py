@@ -21,6 +21,7 @@ from memlab.fleet.running import Progress, Runner, outcomes_of
 from memlab.fleet.surveying import bytes_of
 from memlab.policies import Policy
 from memlab.policies.remembered import policy_in
+from memlab.sources.base import Source
 from memlab.sources.opening import open_source, settings_of
 
 PLAN_DTYPES: Final = {
@@ -75,14 +76,29 @@ class Deciding:
 
     def __call__(self, where: str, given: Any = None) -> Decided:  # noqa: ARG002 - needs none
         """Return the plan of one store."""
-        source = open_source(where)
-        policy = policy_in(settings_of(source)) if self.policy is None else self.policy
-        if policy is None:
-            raise PolicyError(
-                "no policy was named, and memlab.toml beside the store remembers none; name one, "
-                "or run: memlab size STORE --save"
-            )
-        return decided(plan_store(source, policy, now=self.now), bytes_of(where))
+        if self.policy is not None:
+            plan = plan_store(where, self.policy, now=self.now)
+        else:
+            source = open_source(where)
+            plan = plan_store(source, remembered_by(source), now=self.now)
+        return decided(plan, bytes_of(where))
+
+
+def remembered_by(source: Source) -> Policy:
+    """Return the policy that a store's settings remember.
+
+    Raises
+    ------
+    PolicyError
+        When they remember none.
+    """
+    policy = policy_in(settings_of(source))
+    if policy is None:
+        raise PolicyError(
+            "no policy was named, and memlab.toml beside the store remembers none; name one, "
+            "or run: memlab size STORE --save"
+        )
+    return policy
 
 
 def decided(plan: Plan, size: int | None) -> Decided:

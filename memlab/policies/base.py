@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -300,6 +300,31 @@ def decide(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> pd.DataFram
     expect_frame(frame, col.POSITION, col.ACTIVE, col.LOAD_BEARING, call="memlab.decide")
     expect(policy, Policy, call="memlab.decide", name="policy")
     aware(now, call="memlab.decide")
+    decision = decision_of(frame, policy, now=now)
+    why = pd.Categorical.from_codes(decision.reason, pd.Index(decision.reasons, dtype="str"))
+    return pd.DataFrame({col.KEEP: decision.keep, col.REASON: why}, index=frame.index)
+
+
+class Decision(NamedTuple):
+    """What :func:`decide` says, as arrays: a frame of it takes as long to make as to decide.
+
+    Attributes
+    ----------
+    keep : ndarray of bool, shape (rows,)
+        Whether each row stays.
+    reason : ndarray of int64, shape (rows,)
+        Why, as a place in `reasons`.
+    reasons : list of str
+        Those that there are: for which rows stay, and for which they go, these sorted.
+    """
+
+    keep: npt.NDArray[np.bool_]
+    reason: npt.NDArray[np.int64]
+    reasons: list[str]
+
+
+def decision_of(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> Decision:
+    """Say for every memory whether a policy keeps it, and why; for whom see :func:`decide`."""
     position = frame[col.POSITION].to_numpy()
     order, rows = np.arange(len(frame)), frame
     if (position[1:] < position[:-1]).any():
@@ -307,17 +332,15 @@ def decide(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> pd.DataFram
         rows = frame.iloc[order]
     named = named_by(policy, _numbered(rows), now=now)
     gone = order[named.index.to_numpy(dtype=np.int64)]
-    active = frame[col.ACTIVE].to_numpy(dtype=bool)
-    code: npt.NDArray[np.int64] = np.where(active, 0, 1)
+    code: npt.NDArray[np.int64] = np.where(frame[col.ACTIVE].to_numpy(dtype=bool), 0, 1)
     code[frame[col.LOAD_BEARING].to_numpy(dtype=bool)] = 2
     numbers, reasons = pd.factorize(named.to_numpy(dtype=object), sort=True)
     code[gone] = numbers + len(STAYS)
-    why = pd.Categorical.from_codes(code, pd.Index([*STAYS, *reasons]))
+    used, code = np.unique(code, return_inverse=True)
+    named_so = [*STAYS, *reasons]
     keep = np.ones(len(frame), dtype=bool)
     keep[gone] = False
-    return pd.DataFrame(
-        {col.KEEP: keep, col.REASON: why.remove_unused_categories()}, index=frame.index
-    )
+    return Decision(keep, code, [named_so[place] for place in used.tolist()])
 
 
 def named_by(policy: Policy, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
@@ -349,7 +372,8 @@ def named_by(policy: Policy, rows: pd.DataFrame, *, now: datetime) -> "pd.Series
     gone = where[named.index.to_numpy(dtype=np.int64)]
     may_go = ~rows[col.LOAD_BEARING].to_numpy(dtype=bool)[gone]
     named = named.set_axis(gone, axis=0)
-    return (named if may_go.all() else named[may_go]).astype("str")
+    named = named if may_go.all() else named[may_go]
+    return named if named.dtype == "str" else named.astype("str")
 
 
 def _numbered(rows: pd.DataFrame) -> pd.DataFrame:
@@ -370,6 +394,6 @@ def _check_named(policy: Policy, named: Any, count: int) -> None:
         raise ValueError(f"{who} named rows by {named.index.dtype}: {wanted}")
     if named.index.min() < 0 or named.index.max() >= count or not named.index.is_unique:
         raise ValueError(f"{who} named rows that are not there, or one twice: {wanted}")
-    for reason in named.drop_duplicates().tolist():
+    for reason in named.unique() if named.dtype == "str" else named:
         if not isinstance(reason, str) or reason in STAYS:
             raise ValueError(f"{who} let rows go for {reason!r}, which is no reason to: {wanted}")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memlab.compaction import long_lists as columns
-from memlab.compaction.long_lists import Listed, listed
+from memlab.compaction.long_lists import Listed, in_chunks
 from memlab.compaction.planned import KeptMemory
 
 VALUES = st.one_of(
@@ -34,26 +34,27 @@ def test_what_is_held_as_columns_is_what_was_given(
     rows: list[KeptMemory], at_once: int, few: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "_AT_ONCE", at_once)
+        patch.setattr(columns, "AT_ONCE", at_once)
         patch.setattr(columns, "_FEW", few)
-        held = listed(iter(rows))
-        assert (type(held) is tuple) == (len(rows) < at_once)
+        held = Listed(KeptMemory, in_chunks(iter(rows)))
+        assert bool(held) == bool(rows)
         assert list(held) == rows
         assert len(held) == len(rows)
         assert [held[place] for place in range(-len(rows), len(rows))] == rows + rows
         assert list(map(type, held[0] if rows else ())) == list(map(type, rows[0] if rows else ()))
         assert held[1:-1] == tuple(rows[1:-1])
         assert held[:2] + held[-2:] == tuple(rows[:2] + rows[-2:])
-        assert held == listed(rows) == pickle.loads(pickle.dumps(held))
+        assert held == Listed(KeptMemory, in_chunks(held)) == pickle.loads(pickle.dumps(held))
         assert held == tuple(rows)
+        assert hash(held) == hash(tuple(rows))
         assert held != tuple(rows[:-1]) or not rows
 
 
 def test_no_row_is_there_beyond_the_last() -> None:
-    held = listed(KeptMemory(number, f"m{number}", "") for number in range(5000))
-    assert isinstance(held, Listed)
+    rows = [KeptMemory(number, f"m{number}", "") for number in range(5000)]
+    held = Listed(KeptMemory, in_chunks(rows))
     assert repr(held) == "<5,000 of KeptMemory>"
     for place in (5000, -5001):
         with pytest.raises(IndexError):
             held[place]
-    assert len({held, listed(iter(held))}) == 1
+    assert len({held, tuple(rows)}) == 1
