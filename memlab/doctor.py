@@ -1,14 +1,11 @@
 """A read-only look at a store's health. A bad store is a result here, never an exception."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
-from enum import StrEnum
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pandas as pd
 
@@ -18,6 +15,7 @@ from memlab.compaction.comparing import compared
 from memlab.compaction.locating import some_of
 from memlab.compaction.reclaim import in_bytes, space
 from memlab.compaction.words import command
+from memlab.diagnosis import Check, Diagnosis, Status
 from memlab.errors import MemlabError, SettingsError, UnfilledArchiveError
 from memlab.frame.loading import load
 from memlab.items import REJECTED_PATH_TAG, MemoryKind, resembles
@@ -31,83 +29,11 @@ from memlab.store.archive_place import archive_path
 from memlab.store.database import connect_reading, path_named, store_file
 from memlab.store.identity import archive_of_other_name, check_is_of
 from memlab.store.looking import read_store
-from memlab.text import Sheet, Shown
 
 WORTH_RECLAIMING: Final = 1_000_000
 """Bytes of free pages below which rewriting a store is not worth a word."""
 _EMPTY: Final = "empty: no plan has taken anything out"
 _NO_ARCHIVE: Final = "none: no plan has taken anything out"
-
-
-class Status(StrEnum):
-    """How a check ended."""
-
-    OK = "OK"
-    WARN = "WARN"
-    FAIL = "FAIL"
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was looked at.
-
-    Parameters
-    ----------
-    name : str
-        What was looked at.
-    status : Status
-        How it is.
-    summary : str
-        What was found.
-    advice : str
-        What to do; empty when there is nothing to do.
-    counts : dict of str to int
-        The numbers behind the summary.
-    """
-
-    name: str
-    status: Status
-    summary: str
-    advice: str = ""
-    counts: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, repr=False)
-class Diagnosis(Shown):
-    """What :func:`diagnose` found.
-
-    Parameters
-    ----------
-    store : str
-        The path as it was given.
-    checks : tuple of Check
-        In the order in which they were made.
-    """
-
-    store: str
-    checks: tuple[Check, ...]
-
-    @property
-    def status(self) -> Status:
-        """The worst of the checks."""
-        return max((check.status for check in self.checks), key=list(Status).index)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON values."""
-        checks = [vars(check) | {"status": str(check.status)} for check in self.checks]
-        return {"store": self.store, "status": str(self.status), "checks": checks}
-
-    def to_json(self) -> str:
-        """Return all of it as JSON."""
-        return json.dumps(self.to_dict(), indent=2)
-
-    def sheet(self) -> Sheet:
-        """Return what is printed."""
-        facts = []
-        for check in self.checks:
-            facts.append((f"{check.status:<4} {check.name}", check.summary))
-            facts += [("", f"-> {check.advice}")] if check.advice else []
-        return Sheet(f"{self.status}: {self.store}", facts)
 
 
 def diagnose(path: SourceLike, *, threshold: int | None = None) -> Diagnosis:

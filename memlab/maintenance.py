@@ -19,7 +19,8 @@ from memlab.compaction.plans import Plan
 from memlab.compaction.receipts import Receipt
 from memlab.compaction.reclaim import Vacuumed, checked_for_vacuum, in_bytes, space, vacuum
 from memlab.compaction.words import counted
-from memlab.doctor import Diagnosis, Status, diagnose
+from memlab.diagnosis import Diagnosis, Status
+from memlab.doctor import diagnose
 from memlab.errors import MemlabError, SettingsError, StalePlanError, StoreError
 from memlab.moments import age_text
 from memlab.policies.remembered import policy_in

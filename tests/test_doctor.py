@@ -16,7 +16,8 @@ from memlab.compaction.applying import ApplyStep, apply, finish
 from memlab.compaction.dropping import drop_archived
 from memlab.compaction.planning import plan
 from memlab.compaction.restoring import RestoreStep, restore
-from memlab.doctor import Check, Diagnosis, Status, diagnose
+from memlab.diagnosis import Check, Diagnosis, Status
+from memlab.doctor import diagnose
 from memlab.policies import KeepRecent
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -38,6 +38,7 @@ ORDER = [
     ("replay", "compaction", "lifecycle"),
     "charts",
     "report",
+    "diagnosis",
     "doctor",
     "remembering",
     "maintenance",

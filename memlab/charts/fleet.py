@@ -66,8 +66,7 @@ def plot_fleet_tokens(stores: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         + (f"{half:,}" if half > 1 else "one"),
         key=[("tokens at start", paint.prunable, "o"), ("floor", paint.load_bearing, "s")],
     )
-    if len(place) < len(ordered):
-        footnote(ax, f"{len(place):,} stores are drawn, evenly spread over the order.")
+    _say_drawn(ax, len(place), len(ordered))
     return ax
 
 
@@ -161,8 +160,7 @@ def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         f"{int(below.sum()) or 'none'} the floor is more than half of what is loaded",
         key=[(name, colour, mark) for _, mark, colour, name in kinds[::-1]],
     )
-    if len(place) < len(there):
-        footnote(ax, f"{len(place):,} stores are drawn, evenly spread over the order.")
+    _say_drawn(ax, len(place), len(there))
     return ax
 
 
@@ -170,6 +168,12 @@ def _dots(count: int) -> dict[str, Any]:
     """Return how so many dots are drawn: smaller where there are more, seen through each other."""
     size = float(np.clip(40 / np.sqrt(count), 3.2, 8))
     return {"linestyle": "none", "markersize": size, "markeredgewidth": 0, "alpha": 0.75}
+
+
+def _say_drawn(ax: Axes, drawn: int, stores: int) -> None:
+    """Say below a chart that not all of its stores are drawn, where that is so."""
+    if drawn < stores:
+        footnote(ax, f"{drawn:,} stores are drawn, evenly spread over the order.")
 
 
 def _some(count: int) -> "np.ndarray[Any, np.dtype[np.int64]]":

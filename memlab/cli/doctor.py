@@ -27,7 +27,8 @@ def doctor(
 
     Ends with exit code 1 where something fails; a warning is worth a look and ends with 0.
     """
-    from memlab.doctor import Status, diagnose
+    from memlab.diagnosis import Status
+    from memlab.doctor import diagnose
 
     doing("looking at the store and its archive")
     found = diagnose(store, threshold=threshold)

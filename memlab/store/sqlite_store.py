@@ -3,28 +3,23 @@
 Standard library only: an agent's runtime that imports this module pays for nothing else.
 """
 
-import json
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from datetime import UTC, datetime
+from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Final, Protocol, Self
 
 from memlab.arguments import expect, whole_number
 from memlab.clock import now_utc
-from memlab.errors import BadRowError, MemlabError, StoreError, UnsafeDeletionError
+from memlab.errors import MemlabError, StoreError, UnsafeDeletionError
 from memlab.items import (
     REJECTED_PATH_TAG,
     RESEARCH_TAG,
-    EventId,
-    EventRef,
     MemoryItem,
     MemoryKind,
-    MemoryProvenance,
-    strings_of,
 )
 from memlab.store.archive_place import place_beside
 from memlab.store.archiving import (
@@ -43,6 +38,7 @@ from memlab.store.database import (
     sqlite_errors_in_words,
     transaction,
 )
+from memlab.store.item_rows import item_of, row_of
 from memlab.store.selection import classify_rows, delete_rows, forget_verdicts, surplus_condition
 from memlab.store.signals import is_own, signal_columns
 
@@ -160,7 +156,7 @@ class SqliteMemoryStore:
         """Write `item` and return it; one with its id is replaced and keeps its place in order."""
         expect(item, MemoryItem, call="store.put", name="item")
         with self._errors_in_words():
-            self.connection.execute(_UPSERT, _row_of(item))
+            self.connection.execute(_UPSERT, row_of(item))
         return item
 
     def get(self, memory_id: str) -> MemoryItem | None:
@@ -318,7 +314,7 @@ class SqliteMemoryStore:
     def _items(self, where: str, *values: str) -> tuple[MemoryItem, ...]:
         with self._errors_in_words():
             found = self.connection.execute(f"{_SELECT} {where}", values)
-            return tuple(_item_of(row) for row in found)
+            return tuple(item_of(row) for row in found)
 
     @contextmanager
     def _errors_in_words(self) -> Iterator[None]:
@@ -340,62 +336,3 @@ def _prepare(path: Path) -> None:
         ) from error
     if path.is_file() and 0 < path.stat().st_size < _SMALLEST_DATABASE:
         raise StoreError(f"{path} is not a SQLite database; name the memory.db of an agent")
-
-
-def _row_of(item: MemoryItem) -> tuple[Any, ...]:
-    """Return the item's values in the order of :data:`memlab.store.database.COLUMNS`."""
-    provenance = item.provenance
-    event = provenance.source_event
-    return (
-        item.memory_id,
-        item.kind.value,
-        item.title,
-        item.body,
-        _json(item.tags),
-        event.event_id if event else None,
-        event.sequence if event else None,
-        provenance.source_task_ref,
-        provenance.authored_by,
-        provenance.confidence,
-        provenance.created_at.astimezone(UTC).isoformat(),
-        _json(provenance.supersedes),
-        _json(provenance.evidence_refs),
-        item.superseded_by,
-    )
-
-
-def _item_of(row: tuple[Any, ...]) -> MemoryItem:
-    values = dict(zip(COLUMNS, row, strict=True))
-    try:
-        return MemoryItem(
-            values["memory_id"],
-            MemoryKind(values["kind"]),
-            values["title"],
-            values["body"],
-            _provenance_of(values),
-            strings_of(values["tags_json"]),
-            values["superseded_by"],
-        )
-    except (ValueError, TypeError, AttributeError) as error:
-        raise BadRowError(
-            f"memory {values['memory_id']!r} cannot be read: {error}; mend its row",
-            memory_id=str(values["memory_id"]),
-        ) from error
-
-
-def _provenance_of(values: dict[str, Any]) -> MemoryProvenance:
-    event_id, sequence = values["source_event_id"], values["source_sequence"]
-    no_event = event_id is None or sequence is None
-    return MemoryProvenance(
-        source_event=None if no_event else EventRef(EventId(event_id), sequence),
-        authored_by=values["authored_by"],
-        source_task_ref=values["source_task_ref"],
-        confidence=values["confidence"],
-        created_at=datetime.fromisoformat(values["created_at"]),
-        supersedes=strings_of(values["supersedes_json"]),
-        evidence_refs=strings_of(values["evidence_refs_json"]),
-    )
-
-
-def _json(values: tuple[str, ...]) -> str:
-    return json.dumps(values, separators=(",", ":"))

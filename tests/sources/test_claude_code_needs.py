@@ -23,7 +23,8 @@ from click.testing import CliRunner
 import memlab
 from memlab.cli import main
 from memlab.compaction.reclaim import space, vacuum
-from memlab.doctor import Status, diagnose
+from memlab.diagnosis import Status
+from memlab.doctor import diagnose
 from memlab.errors import MemlabError, StoreError
 from memlab.evidence.cut import cut_losses
 from memlab.evidence.harvest.gather import harvest_reads

@@ -15,7 +15,8 @@ from memlab.compaction.contents import archived_plans
 from memlab.compaction.planning import plan
 from memlab.compaction.receipts import Receipt
 from memlab.compaction.wire import as_data
-from memlab.doctor import Status, diagnose
+from memlab.diagnosis import Status
+from memlab.doctor import diagnose
 from memlab.errors import ArchiveError, UnfilledArchiveError
 from memlab.policies import KeepRecent
 from memlab.store.archive_file import open_archive

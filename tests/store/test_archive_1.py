@@ -30,7 +30,8 @@ from memlab.compaction.contents import (
 from memlab.compaction.dropping import drop_archived
 from memlab.compaction.plans import Plan
 from memlab.compaction.receipts import Receipt
-from memlab.doctor import Status, diagnose
+from memlab.diagnosis import Status
+from memlab.doctor import diagnose
 from memlab.errors import ArchiveError, PlanError
 from memlab.evidence.past import load_past
 from memlab.policies import KeepRecent

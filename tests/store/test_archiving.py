@@ -13,7 +13,8 @@ from stores import episodes, row, run_sql, signals_of, write_rows, write_signals
 
 from memlab.compaction import archived_plans, restore
 from memlab.compaction.contents import last_applied
-from memlab.doctor import Status, diagnose
+from memlab.diagnosis import Status
+from memlab.doctor import diagnose
 from memlab.errors import ArchiveError, MemlabError, UnsafeDeletionError
 from memlab.lifecycle import LifecycleStore
 from memlab.store import SqliteMemoryStore

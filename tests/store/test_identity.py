@@ -13,7 +13,8 @@ from stores import episodes, row, run_sql, write_rows
 from memlab import restore
 from memlab.compaction import apply, drop_archived, finish
 from memlab.compaction.receipts import Receipt
-from memlab.doctor import Check, Status, diagnose
+from memlab.diagnosis import Check, Status
+from memlab.doctor import diagnose
 from memlab.errors import ArchiveError
 from memlab.evidence.past import load_past
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance

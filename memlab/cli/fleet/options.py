@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 NAMES = click.argument("names", nargs=-1, required=True, metavar="NAMES...")
+TOKEN_BUDGET = click.option(
+    "--token-budget",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Tokens that the memories loaded at start may take, of each store.",
+)
 
 
 def table_options(command: Command) -> Command:

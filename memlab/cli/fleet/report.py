@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from memlab.cli.fleet.options import NAMES, bar, begun, out_options, runner_of, runner_options
+from memlab.cli.fleet.options import (
+    NAMES,
+    TOKEN_BUDGET,
+    bar,
+    begun,
+    out_options,
+    runner_of,
+    runner_options,
+)
 from memlab.cli.options import FILE
 from memlab.cli.output import print_lines
 from memlab.clock import now_utc
@@ -25,12 +33,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="The file to write.",
 )
-@click.option(
-    "--token-budget",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Tokens that the memories loaded at start may take, of each store.",
-)
+@TOKEN_BUDGET
 @out_options
 @runner_options
 def report_fleet(

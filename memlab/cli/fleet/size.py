@@ -8,6 +8,7 @@ import click
 
 from memlab.cli.fleet.options import (
     NAMES,
+    TOKEN_BUDGET,
     bar,
     begun,
     out_options,
@@ -34,12 +35,7 @@ FINDINGS = ("floor-exceeds-budget", "target-exceeds-budget")
     type=SHARE,
     help="The share of later references to serve; 0.9 where memlab.toml says nothing.",
 )
-@click.option(
-    "--token-budget",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Tokens that the memories loaded at start may take, of each store.",
-)
+@TOKEN_BUDGET
 @out_options
 @runner_options
 @table_options
