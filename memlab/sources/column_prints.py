@@ -69,7 +69,8 @@ def _values(values: Sequence[Value], head: str, absent: str) -> list[str]:
     """Return values of any type as JSON after the head, and what stands for NULL."""
     if {*map(type, values)} == {float}:  # of which few come often
         known = {value: head + as_json(value) for value in {*values}}
-        return [*map(known.__getitem__, values)]
+        known.pop(0.0, None)  # -0.0 equals it, and has another text
+        return [known.get(value) or head + as_json(value) for value in values]
     return [absent if each is None else head + as_json(each) for each in values]
 
 

@@ -98,6 +98,15 @@ def test_the_same_is_told_on_both_sides_of_a_long_gap(tmp_path: Path) -> None:
     assert found == of_records(path, found)
 
 
+@pytest.mark.parametrize("moods", [(-0.0, 0.0, 1.0), (0.0, -0.0, 1.0)])
+def test_a_zero_below_zero_is_told_from_zero(tmp_path: Path, moods: tuple[float, ...]) -> None:
+    path = tmp_path / "memory.db"
+    run_sql(path, CREATE_TABLE.replace("superseded_by TEXT", "superseded_by TEXT, mood"))
+    write_rows(path, [row(f"m{number}", mood=mood) for number, mood in enumerate(moods)])
+    found = told(path)
+    assert found == of_records(path, found)
+
+
 def test_nothing_is_told_where_signals_belong_to_records(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     write_signals(write_rows(path, [row("m1")]), "m1", importance=0.5)
