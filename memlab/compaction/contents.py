@@ -21,7 +21,7 @@ from memlab.sources.opening import SourceLike, open_source
 from memlab.sources.tables import SCHEMA, TEXT
 from memlab.store.archive import Archive
 from memlab.store.archive_entries import Entry
-from memlab.store.archive_file import read_archive
+from memlab.store.archive_file import is_begun, read_archive
 from memlab.store.dropped import Dropped, dropped_in
 
 EXPORTS: Final = (".jsonl", ".parquet")
@@ -100,7 +100,7 @@ def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
         return plan, receipt_of(plan, source, moment, archived=True)
 
     place = archive_at(source)
-    return read_archive(place, read) if place.path.exists() else None
+    return read_archive(place, read) if is_begun(place) else None
 
 
 def archived_rows(

@@ -11,7 +11,12 @@ from invariants import assert_nothing_lost, copies_of, rows_of
 from stores import RawText, episodes, row, write_rows, write_signals
 
 from memlab.compaction.applying import ApplyStep, apply
-from memlab.compaction.contents import archived_plans, archived_rows, export_archived
+from memlab.compaction.contents import (
+    archived_plans,
+    archived_rows,
+    export_archived,
+    last_applied,
+)
 from memlab.compaction.dropping import drop_archived
 from memlab.compaction.planning import plan
 from memlab.compaction.receipts import Receipt
@@ -95,6 +100,13 @@ class TestListing:
     def test_without_an_archive_it_says_so(self, store: Path) -> None:
         with pytest.raises(ArchiveError, match="no plan has taken anything out"):
             archived_plans(store)
+
+    def test_without_an_archive_no_plan_was_applied(self, store: Path) -> None:
+        assert last_applied(store) is None
+
+    def test_an_archive_that_a_kill_left_empty_holds_no_plan(self, store: Path) -> None:
+        archive_path(store).touch(mode=0o600)
+        assert last_applied(store) is None
 
 
 class TestExporting:
