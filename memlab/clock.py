@@ -6,8 +6,12 @@ takes it from :func:`moment_or_now`.
 
 import time
 from datetime import UTC, datetime
+from typing import Final
 
 from memlab.arguments import expect
+
+_STEP: Final = 20_000_000
+"""Nanoseconds after which a file that is written again has another time for sure."""
 
 
 def now_utc() -> datetime:
@@ -45,3 +49,19 @@ def aware(moment: datetime, *, call: str, name: str = "now") -> datetime:
 def file_clock() -> int:
     """Return nanoseconds as the times of files count them."""
     return time.time_ns()
+
+
+def wait_out(changed: int) -> None:
+    """Wait until a file that is written from now on gets another time than `changed`.
+
+    Times of files move in steps of some milliseconds, so that two looks within a step prove
+    nothing.
+
+    Parameters
+    ----------
+    changed : int
+        When the last of some files was written, as :func:`file_clock` counts.
+    """
+    since = file_clock() - changed
+    if 0 <= since < _STEP:
+        time.sleep((_STEP - since) / 1e9)

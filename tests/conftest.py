@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from memlab.sources import folder_moment
-from memlab.store import looking
+from memlab import clock
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 SHARED = CHECKOUT.parent / "shared"
@@ -49,8 +48,7 @@ def wait_by_this_kernels_clock() -> None:
     """
     if sys.platform == "linux":
         two_ticks = int(2e9 * time.clock_getres(5))  # CLOCK_REALTIME_COARSE
-        for module in (looking, folder_moment):
-            vars(module)["_STEP"] = min(vars(module)["_STEP"], two_ticks)
+        vars(clock)["_STEP"] = min(vars(clock)["_STEP"], two_ticks)
 
 
 wait_by_this_kernels_clock()

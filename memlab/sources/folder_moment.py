@@ -1,13 +1,12 @@
 """A folder as it is at one moment, a pending change of it left out of account."""
 
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from memlab.clock import file_clock
+from memlab.clock import wait_out
 from memlab.errors import ChangedWhileReadError
 from memlab.sources.folder import FileCopy, Folder, Listing, Stamp, opened_folder
 from memlab.sources.folder_files import inode_of, opened_subfolder
@@ -23,8 +22,6 @@ from memlab.sources.folder_journal import (
 from memlab.sources.folder_undo import edits_of
 
 _LOOKS: Final = 100
-_STEP: Final = 20_000_000
-"""Nanoseconds after which a file that is written again has another time for sure."""
 
 
 class Place(NamedTuple):
@@ -137,7 +134,7 @@ def moment_of(path: Path | str, index: Index) -> Iterator[FolderMoment]:
             raise changed(folder.path)
         if pending is not None:
             seen = _taken_back(seen, index, stack)
-        _wait_out(seen)
+        wait_out(max((seen.stamp_of(name).changed for name in seen.names), default=0))
         yield seen
         seen.check()
 
@@ -192,11 +189,3 @@ def _move_back(
     for at, entry in enumerate(journal.entries):
         if entry.name and is_as_put(inside, str(at), folder.handle, entry):
             places.pop(entry.name, None)
-
-
-def _wait_out(seen: FolderMoment) -> None:
-    """Wait until a file that is written from now on gets another stamp than it has."""
-    stamps = (seen.stamp_of(name) for name in seen.names)
-    since = file_clock() - max((stamp.changed for stamp in stamps), default=0)
-    if 0 <= since < _STEP:
-        time.sleep((_STEP - since) / 1e9)

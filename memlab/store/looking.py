@@ -6,7 +6,6 @@ Standard library only.
 import shutil
 import sqlite3
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from os import PathLike
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from memlab.arguments import expect
-from memlab.clock import file_clock
+from memlab.clock import wait_out
 from memlab.errors import ChangedWhileReadError, StoreError
 from memlab.files import limit_like, whole_file
 from memlab.store.database import (
@@ -31,8 +30,6 @@ State = dict[str, tuple[int, int, int]]
 
 _LOOKS: Final = 5
 SIDE_FILES: Final = ("-wal", "-shm", "-journal")
-_STEP: Final = 20_000_000
-"""Nanoseconds after which a file that is written again has another time for sure."""
 
 
 @contextmanager
@@ -230,14 +227,9 @@ def _side_file(path: Path, suffix: str) -> Path:
 
 
 def _state(file: Path, suffixes: Iterable[str]) -> State:
-    """Return what differs once somebody has written one of the files.
-
-    Their times move in steps of some milliseconds, so that two looks within a step prove nothing.
-    """
+    """Return what differs once somebody has written one of the files."""
     state = {suffix: _stamp(_side_file(file, suffix)) for suffix in suffixes}
-    since = file_clock() - max((stamp[0] for stamp in state.values()), default=0)
-    if 0 <= since < _STEP:
-        time.sleep((_STEP - since) / 1e9)
+    wait_out(max((changed for changed, *_ in state.values()), default=0))
     return state
 
 

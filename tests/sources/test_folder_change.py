@@ -51,7 +51,7 @@ def index(request: pytest.FixtureRequest) -> Lines:
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing here is written twice within a tick of the clock."""
-    monkeypatch.setattr("memlab.sources.folder_moment._STEP", 0)
+    monkeypatch.setattr("memlab.clock._STEP", 0)
 
 
 @pytest.fixture
