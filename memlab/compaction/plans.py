@@ -211,10 +211,8 @@ class Plan(Shown):
                 policy=field_of(known, "policy", dict),
                 token_rule=field_of(known, "token_rule", str),
                 groups=tuples_of(known, "groups", Group),
-                memories=Listed(
-                    PlannedMemory, in_chunks(taken_from(known, "memories", PlannedMemory))
-                ),
-                kept=Listed(KeptMemory, in_chunks(taken_from(known, "kept", KeptMemory))),
+                memories=_listed(known, "memories", PlannedMemory),
+                kept=_listed(known, "kept", KeptMemory),
                 supersedes=tuples_of({"supersedes": []} | known, "supersedes", PlannedLink),
                 written=tuples_of({"written": []} | known, "written", Written),
                 last_goes=field_of({"last_goes": False} | known, "last_goes", bool),
