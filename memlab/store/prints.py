@@ -16,6 +16,7 @@ from memlab.store.large import pieces_of_text, size_of_text, values_up_to
 from memlab.store.records import (
     AT_ONCE,
     Layout,
+    as_json,
     encoded,
     fingerprint_of,
     quoted,
@@ -100,4 +101,4 @@ def _value(connection: sqlite3.Connection, layout: Layout, name: str, position: 
             f"SELECT {chosen} FROM main.memory_items AS item WHERE rowid = ?", (position,)
         ).fetchone()
     (value,) = readable(stored)
-    return encoded({"": value}).decode()[len('{"":') : -1]
+    return as_json(value)

@@ -248,14 +248,13 @@ def encoded(row: dict[str, Any]) -> bytes:
         return _JSON.encode({name: jsonable(value) for name, value in row.items()}).encode()
 
 
-def jsonable(value: Value, encoding: str = UTF_8) -> Any:
+def jsonable(value: Value) -> Any:
     """Return a value as JSON: plain where JSON has it, else an object that names its type."""
     if isinstance(value, bytearray):  # first, for most are
         try:
             return value.decode()
         except UnicodeDecodeError:
-            named = {} if encoding == UTF_8 else {"encoding": encoding}
-            return {"text": value.hex(), **named}
+            return {"text": value.hex()}
     if isinstance(value, bytes):
         return {"blob": value.hex()}
     if isinstance(value, float) and not math.isfinite(value):
