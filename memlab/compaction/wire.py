@@ -24,7 +24,7 @@ FIRST_FORMAT: Final = 1
 _BEYOND: Final = 2**63
 _DEEPEST: Final = 32
 """Lists and objects, one in the other. A pipeline of policies takes five."""
-_HALF: Final = re.compile(r"\\u[dD][89abAB-fF]|[\ud800-\udfff]")
+_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
 
