@@ -57,9 +57,9 @@ def read_access_log(path: Path | str, *, maintenance: bool = False) -> pd.DataFr
 
     Each line names a memory in ``memory_id`` and the moment it was read in ``at``, in ISO 8601. A
     time without a zone is taken as UTC. ``session`` may say in which session it was read; other
-    fields are ignored, and so are empty lines. A file with JSON in it may have been rotated: the
-    parts ``path.1``, ``path.2`` and so on are read as well. Of several lines with one ``id`` the
-    last stands.
+    fields are ignored, and so are empty lines; an empty ``session`` or ``id`` is none. A file with
+    JSON in it may have been rotated: the parts ``path.1``, ``path.2`` and so on are read as well.
+    Of several lines with one ``id`` the last stands.
 
     In a file with JSON, a line that is no read is passed over and counted, since a process that was
     killed may have left half of one. In CSV it is an error.
@@ -247,11 +247,25 @@ def _sound_lines(path: Path) -> Any | None:
             pj.ParseOptions(explicit_schema=_SCHEMA, unexpected_field_behavior="ignore"),
         )
         texts.validate(full=True)
+        if texts.num_rows != _lines_in(path):  # an object over several lines, or two in one
+            return None
         if texts[AT].null_count or pc.any(pc.equal(pc.fill_null(texts[MEMORY_ID], ""), "")).as_py():
             return None
-        return texts.set_column(1, AT, pc.cast(texts[AT], _MICROSECONDS))
+        moments = pc.cast(texts[AT], _MICROSECONDS)
+        others = [_unless_empty(texts[name]) for name in (SESSION, KIND, _ID)]
+        return pa.table([texts[MEMORY_ID], moments, *others], schema=_TABLE)
     except pa.ArrowInvalid:
         return None
+
+
+def _lines_in(path: Path) -> int:
+    with path.open("rb") as lines:
+        return sum(not line.isspace() for line in lines)
+
+
+def _unless_empty(texts: Any) -> Any:
+    """Return texts with none where one is empty: it names nothing."""
+    return pc.if_else(pc.equal(texts, ""), None, texts)
 
 
 def _object(line: bytes) -> dict[str, Any]:
