@@ -18,11 +18,11 @@ from memlab.columns import (
     TOKENS,
 )
 from memlab.evidence.elsewhere import CAP
+from memlab.evidence.gaps import with_gaps
 from memlab.evidence.law import DEFAULT_CONFIDENCE, FEWEST_AHEAD, MIDDLE, rank_at, reach_of
-from memlab.evidence.references import find_references
 from memlab.frame.needed import expect_memories
-from memlab.sizing.curve import KEEP_RECENT, prepared
-from memlab.sizing.history import Ints, history_of, ranked
+from memlab.sizing.curve import KEEP_RECENT, Sizing, prepared
+from memlab.sizing.history import Ints, history_of
 
 WRITTEN: Final = "written"
 """Rows that had been written by a moment: a clock that no wrong time can disturb."""
@@ -37,7 +37,8 @@ def boot_over_time(
     Parameters
     ----------
     frame : DataFrame
-        What ``memlab.load`` returns.
+        What ``memlab.load`` returns, or a whole past: memories deleted without an archive count as
+        sizing counts them.
     caps : iterable of int
         Each held from the first row on; no cap at all comes first whatever is asked.
     moments : int
@@ -57,6 +58,7 @@ def boot_over_time(
         When a cap is negative, or `moments` is less than 2.
     """
     expect_memories(frame, call="memlab.sizing.boot_over_time")
+    frame = with_gaps(frame)
     wanted = list(dict.fromkeys(arguments.whole_number("cap", cap) for cap in caps))
     moments = arguments.whole_number("moments", moments, least=2)
     n = len(frame)
@@ -94,20 +96,15 @@ def age_ranks(frame: pd.DataFrame, references: pd.DataFrame | None = None) -> pd
     DataFrame
         One row per reference in the order in which they arose: ``written``, the rows written by
         then; ``age_rank``, the smallest cap that would have served it (1 for the newest row, 0 for
-        a load-bearing one, which every cap serves).
+        a load-bearing one, which every cap serves). Of a reference to what was deleted without an
+        archive it is the rank that sizing counts: what the law expects.
 
     Raises
     ------
     ValueError
         When `references` lacks a column.
     """
-    expect_memories(frame, call="memlab.sizing.age_ranks")
-    if references is None:
-        references = find_references(frame)
-    found, _ = ranked(frame, history_of(frame), references)
-    ranks = pd.DataFrame({WRITTEN: found.at, AGE_RANK: found.rank})
-    ranks.attrs = {SOURCE: frame.attrs.get(SOURCE, ""), REFERENCES: len(ranks)}
-    return ranks
+    return _ranks(prepared(frame, references, DEFAULT_CONFIDENCE, call="memlab.sizing.age_ranks"))
 
 
 def age_rank_quantiles(
@@ -140,8 +137,10 @@ def age_rank_quantiles(
         When `parts` is less than 1, or `references` lacks a column.
     """
     parts = arguments.whole_number("parts", parts, least=1)
-    ranks = age_ranks(frame, references)
-    edges = np.linspace(0, len(frame), parts + 1).round().astype(np.int64)
+    call = "memlab.sizing.age_rank_quantiles"
+    sizing = prepared(frame, references, DEFAULT_CONFIDENCE, call=call)
+    ranks = _ranks(sizing)
+    edges = np.linspace(0, len(sizing.history), parts + 1).round().astype(np.int64)
     bound = ranks[ranks[AGE_RANK] > 0]
     part = np.clip(np.searchsorted(edges, bound[WRITTEN], side="left") - 1, 0, parts - 1)
     by_part = bound[AGE_RANK].groupby(part)
@@ -195,6 +194,14 @@ def caps_along(
             rows.append((int(first), float(rank_at(middle, MIDDLE * first))))
     rows.append((now, float(sizing.ahead.cap_for(share)[0])))
     return pd.DataFrame(rows, columns=[MEMORIES, CAP]).astype({MEMORIES: "int64", CAP: "float64"})
+
+
+def _ranks(sizing: Sizing) -> pd.DataFrame:
+    """Return what `age_ranks` returns."""
+    found = sizing.references
+    ranks = pd.DataFrame({WRITTEN: found.at, AGE_RANK: found.rank})
+    ranks.attrs = {SOURCE: sizing.source, REFERENCES: len(ranks)}
+    return ranks
 
 
 def _boots(

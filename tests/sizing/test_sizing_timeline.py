@@ -22,6 +22,16 @@ from memlab.sizing import (
 )
 
 
+def with_gaps() -> pd.DataFrame:
+    """The past of a store of which somebody deleted memories without an archive."""
+    rows = [
+        row(f"m{n}", **{c.EVIDENCE_REFS: (f"m{max(n - 9, 0)}",) if n % 3 == 0 else ()})
+        for n in range(60)
+    ]
+    past = make_frame(*rows).assign(**{c.DELETED_AT: pd.Series(pd.NaT, range(60), dtype=c.TIME)})
+    return past.drop(range(5, 20)).reset_index(drop=True)
+
+
 @pytest.fixture(scope="module")
 def two_years() -> pd.DataFrame:
     return load(store_path("two_years"))
@@ -41,6 +51,27 @@ def test_mean_and_peak_over_time_are_those_of_the_cap_curve(two_years: pd.DataFr
         for measure in ("memories", "tokens"):
             assert held[measure].max() == curve.loc[cap, f"boot_{measure}_max"]
             assert held[measure].mean() == pytest.approx(curve.loc[cap, f"boot_{measure}_mean"])
+
+
+def test_what_left_gaps_counts_as_in_the_cap_curve() -> None:
+    past = with_gaps()
+    curve = cap_curve(past)
+    ranks = age_ranks(past)
+    timeline = boot_over_time(past, [10, 45])
+    for cap in (10, 45):
+        assert (ranks["age_rank"] <= cap).mean() == curve.loc[cap, "served_observed"]
+        for measure in ("memories", "tokens"):
+            held = at_cap(timeline, cap)[measure]
+            assert held.max() == curve.loc[cap, f"boot_{measure}_max"]
+            assert held.mean() == pytest.approx(curve.loc[cap, f"boot_{measure}_mean"])
+    assert timeline["written"].max() == age_rank_quantiles(past)["last"].max() == 60
+
+
+def test_quantiles_are_of_the_ranks_where_there_are_gaps() -> None:
+    past = with_gaps()
+    (found,) = age_rank_quantiles(past, parts=1)["p90"]
+    assert found == np.quantile(age_ranks(past)["age_rank"], 0.9, method="inverted_cdf")
+    assert len(age_ranks(past)) == len(prepare_sizing(past).references)
 
 
 def test_no_cap_ends_with_what_is_active_now(two_years: pd.DataFrame) -> None:
