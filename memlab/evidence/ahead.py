@@ -8,12 +8,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from memlab.evidence.law import MIDDLE, Floats, Law, limits_of, rank_at
+from memlab.evidence.law import MIDDLE, STRETCH, Floats, Law, limits_of, rank_at
 
 Ints = npt.NDArray[np.int64]
 
 LEVELS: Final = np.arange(1, 1000) / 1000
-"""Shares of references for which a cap is known; for others, that of the next higher."""
+"""Shares of references for which a cap is known; for others, that of the next higher. Beyond the
+last it is all that there will be."""
 
 _BLUR: Final = 1e-6
 """Caps are computed by logarithms: a whole one may come out this much beside itself."""
@@ -88,13 +89,20 @@ class Ahead:
         )
         return self._caps(lower), self._caps(upper)
 
+    @property
+    def everything(self) -> int:
+        """The cap that serves every reference until the store has doubled: all there is by then."""
+        return int(STRETCH * max(self.memories, 1))
+
     def cap_for(self, share: float) -> tuple[int, int, int]:
         """Return the cap that serves a share, and its lower and upper limit."""
         losable = (share - self._free) / (1 - self._free)
         if losable <= 0:
             return 0, 0, 0
-        place = min(int(np.searchsorted(LEVELS, losable - 1e-9)), len(LEVELS) - 1)
+        place = int(np.searchsorted(LEVELS, losable - 1e-9))
         lower, upper = self.limits
+        if place == len(LEVELS):
+            return self.everything, int(lower[-1] + _BLUR), self.everything
         return (
             int(np.ceil(self.caps[place] - _BLUR)),
             int(lower[place] + _BLUR),
@@ -103,17 +111,17 @@ class Ahead:
 
     def share_at(self, caps: Ints) -> Floats:
         """Return the share of references that each cap serves."""
-        return _served(caps, self.caps, self._free)
+        return self._served(caps, self.caps, self._free)
 
     def own_share_at(self, caps: Ints) -> Floats:
         """Return the same by the store's own references alone; NaN without any."""
         if self.own_caps is None:
             return np.full(len(caps), self.always or np.nan)
-        return _served(caps, self.own_caps, self.always)
+        return self._served(caps, self.own_caps, self.always)
 
     def law_share_at(self, caps: Ints) -> Floats:
         """Return the same by the law alone."""
-        return _served(caps, self.law_caps, 0.0)
+        return self._served(caps, self.law_caps, 0.0)
 
     def limits_at(self, caps: Ints) -> tuple[Floats, Floats]:
         """Return the lower and upper limit of the share that each cap serves, around that share.
@@ -124,7 +132,7 @@ class Ahead:
         share = self.share_at(caps)
         place = np.searchsorted(lower, caps + _BLUR, side="right")
         high = self._free + (1 - self._free) * np.append(LEVELS, 1.0)[place]
-        low = _served(caps, upper, self._free)
+        low = self._served(caps, upper, self._free)
         return np.minimum(low, share), np.maximum(high, share)
 
     @property
@@ -148,9 +156,10 @@ class Ahead:
     def _caps(self, reach: Floats) -> Floats:
         return rank_at(reach, MIDDLE * self.memories)
 
-
-def _served(caps: Ints, needed: Floats, free: float) -> Floats:
-    """Return the largest level whose cap is there, beside what is free."""
-    level = np.append(0.0, LEVELS)[np.searchsorted(needed, caps + _BLUR, side="right")]
-    share: Floats = free + (1 - free) * level
-    return share
+    def _served(self, caps: Ints, needed: Floats, free: float) -> Floats:
+        """Return the largest level whose cap is there, beside what is free."""
+        needed = np.append(needed, self.everything)
+        level = np.concatenate([[0.0], LEVELS, [1.0]])
+        served = level[np.searchsorted(needed, caps + _BLUR, side="right")]
+        share: Floats = free + (1 - free) * served
+        return share

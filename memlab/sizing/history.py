@@ -23,6 +23,7 @@ from memlab.columns import (
     TOKEN_RULE,
     TOKENS,
 )
+from memlab.evidence.ahead import LEVELS
 from memlab.evidence.law import Law, rank_at, reach_of
 from memlab.evidence.places import OnRows, references_on_rows
 from memlab.sizing.floor import Floor, floor_of
@@ -373,8 +374,7 @@ def beyond_gaps(references: Ranked, lost: Flags, law: Law) -> Ranked:
     if not lost.any():
         return references
     least = reach_of(references.rank[lost], references.written[lost])
-    levels = np.arange(1, 1000) / 1000
-    share = np.interp(least, law.reach_at(levels), levels)
+    share = np.interp(least, law.reach_at(LEVELS), LEVELS)
     expected = rank_at(law.reach_at((1 + share) / 2), references.written[lost])
     rank = references.rank.copy()
     rank[lost] = np.clip(np.ceil(expected), rank[lost], references.written[lost])

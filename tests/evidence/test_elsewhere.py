@@ -137,7 +137,7 @@ def test_the_answer_lies_between_the_two_it_is_made_of() -> None:
     reach=st.lists(st.floats(0, 1), max_size=60),
     memories=st.integers(0, 5_000),
     always=st.floats(0, 0.9),
-    share=st.floats(0.01, 0.99),
+    share=st.one_of(st.floats(0.01, 0.99), st.floats(0.99, 0.99999)),
 )
 def test_cap_and_share_are_one_curve_seen_from_two_sides(
     reach: list[float], memories: int, always: float, share: float
@@ -151,6 +151,16 @@ def test_cap_and_share_are_one_curve_seen_from_two_sides(
     assert lower[1] >= share - 1e-6
     assert (lower <= store.share_at(caps) + 1e-12).all()
     assert (store.share_at(caps) <= upper + 1e-12).all()
+
+
+@pytest.mark.parametrize("share", [0.9991, 0.99999])
+def test_beyond_the_last_level_the_cap_is_all_that_there_will_be(share: float) -> None:
+    asked = memlab.law(1_000, share)
+    assert (asked.cap, asked.high) == (2_000, 2_000)
+    assert asked.low == memlab.law(1_000, 0.999).low
+    store = known([0.1] * 100_000)
+    assert store.cap_for(0.999)[0] < store.cap_for(share)[0] == 2_000
+    assert store.share_at(np.array([1_999, 2_000])).tolist() == [0.999, 1.0]
 
 
 def test_references_that_every_cap_serves_leave_less_for_a_cap_to_serve() -> None:

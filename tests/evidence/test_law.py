@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memlab.evidence.ahead import LEVELS
 from memlab.evidence.law import (
     SEEN,
     Law,
@@ -24,7 +25,6 @@ from memlab.evidence.law import (
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 HISTORIES = CHECKOUT.parent / "shared" / "data"
-LEVELS = np.arange(1, 1000) / 1000
 
 
 @pytest.fixture(scope="module")

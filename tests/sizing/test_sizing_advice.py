@@ -13,7 +13,10 @@ from histories import simulate_history
 import memlab
 from memlab import columns as c
 from memlab.errors import WrongArgumentError
+from memlab.evidence.ahead import Ahead
+from memlab.evidence.law import fitted_law
 from memlab.sizing import Verdict, advise, cap_curve, prepare_sizing, recommend_cap
+from memlab.sizing.choice import choose_cap
 from memlab.sizing.wording import MEANING
 
 
@@ -155,6 +158,17 @@ def test_a_target_finer_than_all_evidence_is_said_to_be() -> None:
     assert advice.verdict is Verdict.TARGET_BEYOND_HORIZON
     assert advice.keep_recent is not None
     assert "1,151 references of its own can show a target of 0.998" in advice.would_change[0]
+
+
+def test_a_target_beyond_the_last_level_takes_all_and_is_not_called_met() -> None:
+    reach = np.append(np.full(59_960, 0.1), np.full(40, 0.9))
+    ahead = Ahead(fitted_law(), 10_000, reach, np.ones(60_000), 60_000, 0.9)
+    met = choose_cap(ahead, target=0.999, prunable=9_000, far_share=0.0)
+    assert met.verdict is Verdict.OK
+    for target in (0.9992, 0.9999):
+        choice = choose_cap(ahead, target=target, prunable=9_000, far_share=0.0)
+        assert (choice.verdict, choice.keep_recent) == (Verdict.CAP_HAS_NO_EFFECT, 20_000)
+        assert choice.interval == (met.interval[0], 20_000)
 
 
 def two_kinds() -> tuple[pd.DataFrame, pd.DataFrame]:
