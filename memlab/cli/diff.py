@@ -18,7 +18,7 @@ PLAN = click.Path(path_type=Path, dir_okay=False)
 def diff_plans(ctx: click.Context, before: Path, after: Path, as_json: bool) -> None:
     """Show what the second PLAN does otherwise than the first, as memlab compact wrote them.
 
-    Ends with 1 where they differ in what they delete, and with 0 where they do not.
+    Ends with 1 where they differ in what they delete or supersede, and with 0 where they do not.
     """
     from memlab.compaction.differences import difference_of
     from memlab.compaction.plans import Plan

@@ -1,17 +1,37 @@
 """What changed between two plans, as data."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeVar
 
-from memlab.compaction.planned import PlannedMemory
-from memlab.compaction.plans import Plan, listing_of
+from memlab.compaction.planned import PlannedLink, PlannedMemory
+from memlab.compaction.plans import Plan, links_listing_of, listing_of
 from memlab.compaction.words import counted, in_words, minute
 from memlab.items import Size
-from memlab.text import Sheet, Shown, Table
+from memlab.text import Cell, Sheet, Shown, Table
 
 LISTED: Final = 10
 """Memories of a list that are shown."""
+
+Planned = TypeVar("Planned", PlannedMemory, PlannedLink)
+Row = TypeVar("Row")
+
+
+class LinkChanges(NamedTuple):
+    """What the second of two plans supersedes otherwise.
+
+    Attributes
+    ----------
+    added, removed : tuple of PlannedLink
+        What only the second supersedes, and what only the first does.
+    rewritten : tuple of pairs of PlannedLink
+        What both supersede, as the first and as the second has it, where another memory stands for
+        it, either has another content, or the reason is another.
+    """
+
+    added: tuple[PlannedLink, ...]
+    removed: tuple[PlannedLink, ...]
+    rewritten: tuple[tuple[PlannedLink, PlannedLink], ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -26,6 +46,8 @@ class Difference(Shown):
         What only the second deletes, and what only the first does.
     rewritten : tuple of PlannedMemory
         What both delete, and what has another content or another reason in the second.
+    links : LinkChanges
+        What the second supersedes otherwise.
     """
 
     before: Plan
@@ -33,15 +55,13 @@ class Difference(Shown):
     added: tuple[PlannedMemory, ...]
     removed: tuple[PlannedMemory, ...]
     rewritten: tuple[PlannedMemory, ...]
+    links: LinkChanges
 
     @property
     def differs(self) -> bool:
         """Whether the two delete or supersede other memories, or those of another store."""
-        others = (self.before.store, self.before.supersedes) != (
-            self.after.store,
-            self.after.supersedes,
-        )
-        return bool(self.added or self.removed or self.rewritten or others)
+        otherwise = (self.added, self.removed, self.rewritten, *self.links)
+        return any(otherwise) or self.before.store != self.after.store
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as JSON values."""
@@ -51,6 +71,14 @@ class Difference(Shown):
             "after": self.after.digest,
             "differs": self.differs,
             **{name: [each._asdict() for each in memories] for name, memories in listed.items()},
+            "supersedes": {
+                "added": [each._asdict() for each in self.links.added],
+                "removed": [each._asdict() for each in self.links.removed],
+                "rewritten": [
+                    {"before": first._asdict(), "after": second._asdict()}
+                    for first, second in self.links.rewritten
+                ],
+            },
         }
 
     def sheet(self) -> Sheet:
@@ -65,11 +93,16 @@ class Difference(Shown):
         facts += _changed("supersedes", _size(self.before.superseded), _size(self.after.superseded))
         facts += _changed("keeps", _size(self.before.keeps), _size(self.after.keeps))
         if not self.differs:
-            facts.append(("deleted", "the same memories, for the same reasons"))
+            done = "superseded" if self.after.supersedes else "deleted"
+            facts.append((done, "the same memories, for the same reasons"))
+        links = self.links
         tables = [
-            _table("only the second deletes", self.added),
-            _table("only the first deletes", self.removed),
-            _table("both delete, changed or for another reason", self.rewritten),
+            _table("only the second deletes", self.added, listing_of),
+            _table("only the first deletes", self.removed, listing_of),
+            _table("both delete, changed or for another reason", self.rewritten, listing_of),
+            _table("only the second supersedes", links.added, links_listing_of),
+            _table("only the first supersedes", links.removed, links_listing_of),
+            _table("both supersede, changed or for another reason", links.rewritten, _relinked),
         ]
         return Sheet(title, facts, [table for table in tables if table.rows])
 
@@ -84,23 +117,42 @@ def difference_of(before: Plan, after: Plan) -> Difference:
     before, after : Plan
         As :func:`memlab.plan` makes them, of one store or of two.
     """
-    first, second = _by_name(before.memories), _by_name(after.memories)
+    added, removed, both = _compared(before.memories, after.memories)
+    links_added, links_removed, linked = _compared(before.supersedes, after.supersedes)
     return Difference(
         before,
         after,
-        added=tuple(memory for name, memory in second.items() if name not in first),
-        removed=tuple(memory for name, memory in first.items() if name not in second),
-        rewritten=tuple(
-            memory
-            for name, memory in second.items()
-            if name in first
-            and (first[name].fingerprint, first[name].reason) != (memory.fingerprint, memory.reason)
+        added,
+        removed,
+        tuple(
+            second
+            for first, second in both
+            if (first.fingerprint, first.reason) != (second.fingerprint, second.reason)
+        ),
+        LinkChanges(
+            links_added,
+            links_removed,
+            tuple(pair for pair in linked if _link(pair[0]) != _link(pair[1])),
         ),
     )
 
 
-def _by_name(memories: Iterable[PlannedMemory]) -> dict[tuple[object, str], PlannedMemory]:
-    return {(memory.key, memory.memory_id): memory for memory in memories}
+def _compared(
+    first: Iterable[Planned], second: Iterable[Planned]
+) -> tuple[tuple[Planned, ...], tuple[Planned, ...], Iterator[tuple[Planned, Planned]]]:
+    """Return what only the second has, what only the first has, and what both have."""
+    before = {(each.key, each.memory_id): each for each in first}
+    after = {(each.key, each.memory_id): each for each in second}
+    return (
+        tuple(each for name, each in after.items() if name not in before),
+        tuple(each for name, each in before.items() if name not in after),
+        ((before[name], each) for name, each in after.items() if name in before),
+    )
+
+
+def _link(link: PlannedLink) -> tuple[object, ...]:
+    """Return what makes a link of one memory another."""
+    return (link.fingerprint, link.reason, link.by_key, link.by_memory_id, link.by_fingerprint)
 
 
 def _changed(name: str, before: str, after: str) -> Iterator[tuple[str, str]]:
@@ -113,10 +165,25 @@ def _size(size: Size) -> str:
     return f"{counted(size.memories)}, {size.tokens:,} tokens"
 
 
-def _table(heading: str, memories: tuple[PlannedMemory, ...]) -> Table:
-    hidden = len(memories) - LISTED
+def _table(
+    heading: str,
+    listed: Sequence[Row],
+    listing: Callable[[Sequence[Row]], tuple[tuple[str, ...], list[tuple[Cell, ...]]]],
+) -> Table:
+    hidden = len(listed) - LISTED
     return Table(
-        f"{heading}: {len(memories):,}",
-        *listing_of(memories[:LISTED]),
+        f"{heading}: {len(listed):,}",
+        *listing(listed[:LISTED]),
         f"and {hidden:,} more" if hidden > 0 else "",
     )
+
+
+def _relinked(
+    pairs: Sequence[tuple[PlannedLink, PlannedLink]],
+) -> tuple[tuple[str, ...], list[tuple[Cell, ...]]]:
+    """Return links of two plans as columns and rows for people."""
+    header = ("tokens", "reason", "id", "first by", "then by", "title")
+    return header, [
+        (now.tokens, now.reason, now.memory_id, then.by_memory_id, now.by_memory_id, now.title)
+        for then, now in pairs
+    ]

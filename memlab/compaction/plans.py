@@ -334,12 +334,19 @@ def listing_of(
     return header, rows
 
 
+def links_listing_of(
+    links: Sequence[PlannedLink],
+) -> tuple[tuple[str, ...], list[tuple[Cell, ...]]]:
+    """Return memories for which others stand as columns and rows for people."""
+    header = ("tokens", "reason", "id", "superseded by", "title")
+    return header, [(m.tokens, m.reason, m.memory_id, m.by_memory_id, m.title) for m in links]
+
+
 def _links_table(links: tuple[PlannedLink, ...]) -> Table:
     costliest = sorted(links, key=lambda link: -link.tokens)
     hidden = len(links) - LISTED
     return Table(
         "what it supersedes, the costliest first",
-        ("tokens", "reason", "id", "superseded by", "title"),
-        [(m.tokens, m.reason, m.memory_id, m.by_memory_id, m.title) for m in costliest[:LISTED]],
+        *links_listing_of(costliest[:LISTED]),
         f"and {hidden:,} more, all in the plan's supersedes" if hidden > 0 else "",
     )

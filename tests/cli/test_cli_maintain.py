@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from stores import episodes, run_sql, write_rows
+from stores import episodes, row, run_sql, write_rows
 
 import memlab
 from memlab.cli import main
@@ -109,6 +109,22 @@ def test_a_diff_says_what_only_one_of_two_plans_deletes(store: Path) -> None:
     assert (told["removed"], told["rewritten"]) == ([], [])
     back = json.loads(run("diff", second, first, "--json").output)
     assert back["removed"] == told["added"]
+
+
+def test_a_diff_says_which_memory_stands_for_another_in_each_plan(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "memory.db", [row(f"d{n}", "semantic") for n in (1, 2, 3)])
+    plans = [tmp_path / f"{newer}.json" for newer in ("d2", "d3")]
+    for path in plans:
+        words = ("--supersede", f"d1={path.stem}", "--save-plan", path)
+        assert run("floor", store, *words).exit_code == 0
+    found = run("diff", *plans)
+    assert found.exit_code == 1
+    assert "both supersede, changed or for another reason: 1" in found.output
+    told = json.loads(run("diff", *plans, "--json").output)["supersedes"]["rewritten"]
+    assert [each[when]["by_memory_id"] for each in told for when in ("before", "after")] == [
+        "d2",
+        "d3",
+    ]
 
 
 def test_plans_that_delete_the_same_do_not_differ(store: Path) -> None:
