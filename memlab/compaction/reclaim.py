@@ -3,7 +3,6 @@
 import os
 import shutil
 import sqlite3
-import tempfile
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
@@ -22,6 +21,8 @@ from memlab.store.records import quoted
 from memlab.text import Sheet, Shown, Table
 
 _LISTED: Final = 12
+_TEMPORARY: Final = ("/var/tmp", "/usr/tmp", "/tmp", ".")  # noqa: S108 - none is written to
+"""Where SQLite makes temporary files when no variable says so (sqlite.org/tempfiles.html, 5)."""
 _BY_TABLE: Final = """
 SELECT coalesce(known.tbl_name, page.name), sum(page.pgsize) FROM dbstat AS page
 LEFT JOIN sqlite_schema AS known ON known.name = page.name
@@ -277,20 +278,32 @@ def _check_room(before: Space) -> None:
 
 
 def _temporary_folder() -> Path:
-    """Return where SQLite makes its copy.
+    """Return where SQLite makes its copy: the first folder of its list that it can write to.
+
+    Where `SQLITE_TMPDIR` is no such folder SQLite goes on to the next; whoever set it meant it.
 
     Raises
     ------
     StoreError
-        When the folder that was set for it is not there.
+        When the folder that was set for it cannot be used, or none can.
     """
-    chosen = Path(os.environ.get("SQLITE_TMPDIR") or tempfile.gettempdir())
-    if not chosen.is_dir():
+    chosen = os.environ.get("SQLITE_TMPDIR")
+    if chosen and not _takes_files(chosen):
         raise StoreError(
-            f"SQLITE_TMPDIR names {chosen}, and there is no such folder; nothing was changed: make "
-            "it, or unset SQLITE_TMPDIR"
+            f"SQLITE_TMPDIR names {chosen}, and there is no such folder that can be written to; "
+            "nothing was changed: make it, or unset SQLITE_TMPDIR"
         )
-    return chosen
+    for folder in (chosen, os.environ.get("TMPDIR"), *_TEMPORARY):
+        if folder and _takes_files(folder):
+            return Path(folder)
+    raise StoreError(
+        f"SQLite finds nowhere to make its copy: none of {', '.join(_TEMPORARY)} can be written "
+        "to; nothing was changed: set SQLITE_TMPDIR to a folder that can"
+    )
+
+
+def _takes_files(folder: str) -> bool:
+    return Path(folder).is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
 def _check_positions_stay() -> None:

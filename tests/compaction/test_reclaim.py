@@ -1,8 +1,12 @@
 """The room a store takes, and giving it back."""
 
+import os
 import re
 import shutil
 import sqlite3
+import subprocess
+import sys
+import tempfile
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -111,6 +115,70 @@ def test_a_disk_without_room_is_refused_before_anything_is_written(
     with pytest.raises(StoreError, match=r"takes 2\.\d MB in .* and there is 2\.0 MB; nothing was"):
         vacuum(store)
     assert {path.name: path.read_bytes() for path in store.parent.iterdir()} == before
+
+
+SEES_SQLITES_COPY = """
+import os, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA cache_size = 10")
+connection.execute("CREATE TABLE t AS SELECT randomblob(2000000)")
+seen = set()
+def look():
+    for each in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{each}")
+        except FileNotFoundError:
+            continue
+        if "etilqs" in target:
+            seen.add(os.path.dirname(target))
+connection.set_progress_handler(look, 1)
+connection.execute("VACUUM")
+print(*seen)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no /proc to see open files in")
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"SQLITE_TMPDIR": "one", "TMPDIR": "two"},
+        {"TMPDIR": "two"},
+        {"TMPDIR": "nowhere", "TEMP": "one", "TMP": "two"},
+        {"TMPDIR": "", "SQLITE_TMPDIR": ""},
+        {"TEMP": "one"},
+    ],
+    ids=str,
+)
+def test_the_folder_whose_room_is_asked_is_that_of_sqlites_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: dict[str, str]
+) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    for name in ("SQLITE_TMPDIR", "TMPDIR", "TEMP", "TMP"):
+        monkeypatch.delenv(name, raising=False)
+    for name, folder in named.items():
+        monkeypatch.setenv(name, str(tmp_path / folder) if folder else "")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", None)  # or Python's answer is an older one
+    program = [sys.executable, "-S", "-c", SEES_SQLITES_COPY, str(tmp_path / "big.db")]
+    seen = subprocess.run(program, capture_output=True, text=True, check=True).stdout.strip()
+    assert str(reclaim._temporary_folder().resolve()) == seen
+
+
+def test_a_folder_that_cannot_be_written_to_is_passed_over_as_sqlite_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SQLITE_TMPDIR", raising=False)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    writable = {"/tmp"}
+    monkeypatch.setattr(os, "access", lambda folder, mode: str(folder) in writable)
+    assert reclaim._temporary_folder() == Path("/tmp")
+    writable.remove("/tmp")
+    with pytest.raises(StoreError, match=r"nowhere to make its copy.*set SQLITE_TMPDIR"):
+        reclaim._temporary_folder()
+    monkeypatch.setenv("SQLITE_TMPDIR", str(tmp_path))
+    with pytest.raises(StoreError, match=r"SQLITE_TMPDIR names .*nothing was changed"):
+        reclaim._temporary_folder()
 
 
 @pytest.mark.parametrize(("beside", "aside"), [(10**9, 0), (0, 10**9)])
