@@ -127,13 +127,14 @@ def space(path: str | Path) -> Space:
     Raises
     ------
     StoreError
-        When it cannot be read.
+        When it cannot be read, or is on a server.
     """
     source = open_source(path)
-    if source.like is not None and source.like.is_dir():
-        return _space_of_folder(source.like, source.archive)
+    place = _on_this_disk(source)
+    if place.is_dir():
+        return _space_of_folder(place, source.archive)
     own = source.scheme == "file"
-    file = store_file(path if own else str(source.like)).resolve()
+    file = store_file(path if own else str(place)).resolve()
     check = check_table if own else _anything
     page, pages, free = read_store(file, _pages_at, check=check)
     return Space(
@@ -240,9 +241,25 @@ def _space_of_folder(folder: Path, archive: Path) -> Space:
     return Space(str(folder), size, 0, size, 0, _size(archive), size)
 
 
+def _on_this_disk(source: Source) -> Path:
+    """Return the file or folder that a store is.
+
+    Raises
+    ------
+    StoreError
+        When it is on a server.
+    """
+    if source.like is None:
+        raise StoreError(
+            f"{source.name} is on a server, and memlab sees none of its files: ask the server what "
+            "room it takes, and have it give back what it does not need"
+        )
+    return source.like
+
+
 def _check_is_ours(source: Source) -> None:
     """Refuse what is no store of an agent's in a file of its own."""
-    if source.like is not None and source.like.is_dir():
+    if _on_this_disk(source).is_dir():
         raise StoreError(
             f"{source.name} is a folder of files, and a file that goes gives its room back at "
             "once: there is nothing to vacuum"

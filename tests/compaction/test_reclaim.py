@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +21,13 @@ from stores import Row, episodes, row, row_lists, run_sql, write_rows
 from memlab.compaction import reclaim
 from memlab.compaction.applying import apply
 from memlab.compaction.planning import plan
-from memlab.compaction.reclaim import VacuumStep, in_bytes, space, vacuum
+from memlab.compaction.reclaim import (
+    VacuumStep,
+    checked_for_vacuum,
+    in_bytes,
+    space,
+    vacuum,
+)
 from memlab.compaction.restoring import restore
 from memlab.errors import StoreError
 from memlab.policies import KeepRecent
@@ -233,6 +240,15 @@ def test_a_missing_store_is_said_in_words(tmp_path: Path) -> None:
     for look in (space, vacuum):
         with pytest.raises(StoreError, match="there is no file"):
             look(tmp_path / "memory.db")  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("look", [space, vacuum, checked_for_vacuum])
+@pytest.mark.parametrize("url", ["redis://nowhere:1/0", "postgresql://agent:secret@nowhere:1/db"])
+def test_a_store_on_a_server_is_refused_in_words(look: Callable[[str], object], url: str) -> None:
+    with pytest.raises(StoreError, match=r"nowhere:1/.* is on a server.*ask the server") as refused:
+        look(url)
+    assert "None" not in str(refused.value)
+    assert "secret" not in str(refused.value)
 
 
 def test_it_prints_what_a_person_reads(store: Path) -> None:
