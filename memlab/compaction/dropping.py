@@ -3,7 +3,7 @@
 What was there stays known: facts of each memory are kept, so that later references to it count on.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,9 +16,9 @@ from memlab.clock import aware, moment_or_now
 from memlab.compaction.words import counted, minute
 from memlab.errors import ArchiveError
 from memlab.evidence.dropped import facts_of
-from memlab.evidence.past import load_past
+from memlab.evidence.past import past_and_deletions
 from memlab.evidence.references import find_references
-from memlab.frame.loading import frame_of
+from memlab.frame.loading import frame_of, latest_written
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive import Archive
@@ -151,7 +151,7 @@ def drop_archived(
     meant = _meant(before, digest, facts_too=facts_too)
     moment = moment_or_now(now, call="memlab.compaction.drop_archived")
     source = open_source(store)
-    lost = what_drops(source, before=before, digest=digest, facts_too=True) if facts_too else None
+    past = _past(source) if facts_too else None  # before anything is locked: it takes long
     with open_archive(archive_at(source)) as archive:
         with _store_locked(source):
             found = _chosen(source, archive, meant)
@@ -165,7 +165,7 @@ def drop_archived(
             # Without room on the disk for it the pages stay, and are filled again.
             with suppress(ArchiveError), archive_errors(archive.path):
                 archive.connection.execute("VACUUM")
-    return replace(found, references=lost.references) if lost else found
+    return replace(found, references=past.lost_with(found)) if past else found
 
 
 def what_drops(
@@ -185,7 +185,7 @@ def what_drops(
     meant = _meant(before, digest, facts_too=facts_too)
     source = open_source(store)
     found = read_archive(archive_at(source), lambda archive: _chosen(source, archive, meant))
-    return replace(found, references=_references(source, found)) if facts_too else found
+    return replace(found, references=_past(source).lost_with(found)) if facts_too else found
 
 
 class _Meant(NamedTuple):
@@ -210,45 +210,65 @@ def _chosen(source: Source, archive: Archive, meant: _Meant) -> Drop:
         facts = [each for each in dropped if meant.digest and each.digest.startswith(meant.digest)]
         entries = [] if facts else [archive.entry(meant.digest)]
         return Drop(source.name, tuple(entries), meant.facts_too, tuple(facts))
-    entries = [entry for entry in archive.entries() if entry.archived_at < meant.before]
-    doubts = [_doubt(source, archive, entry) for entry in entries]
+    doubts = {
+        entry: _doubt(source, archive, entry, before)
+        for entry, before in _with_latest_before(archive.entries())
+        if entry.archived_at < meant.before
+    }
     return Drop(
         source.name,
-        tuple(entry for entry, doubt in zip(entries, doubts, strict=True) if not doubt),
+        tuple(entry for entry, doubt in doubts.items() if not doubt),
         meant.facts_too,
         tuple(each for each in dropped if each.deleted_at < meant.before),
-        passed_over=tuple(filter(None, doubts)),
+        passed_over=tuple(filter(None, doubts.values())),
     )
 
 
-def _doubt(source: Source, archive: Archive, entry: Entry) -> str:
+def _with_latest_before(entries: Iterable[Entry]) -> Iterator[tuple[Entry, datetime]]:
+    """Yield entries, oldest first, each with the latest time that one before it has."""
+    latest = _NEVER
+    for entry in entries:
+        yield entry, latest
+        latest = max(latest, entry.archived_at)
+
+
+def _doubt(source: Source, archive: Archive, entry: Entry, latest_before: datetime) -> str:
     """Say why the time of an entry cannot be true; nothing where it can."""
     at = entry.archived_at
-    written = _frame(source, archive, entry)[c.CREATED_AT].max()
-    earlier = [each.archived_at for each in archive.entries() if each.apply < entry.apply]
     if at < NO_ARCHIVE_BEFORE:
         why = "before there was memlab"
-    elif not pd.isna(written) and at < written:
-        why = f"before its memories were written ({minute(written.to_pydatetime())})"
-    elif earlier and at < max(earlier):
+    elif at < latest_before:
         why = "before a plan that was applied earlier"
     else:
-        return ""
+        written = latest_written(source.rows_of(archive.records(entry)))
+        if written is None or at >= written:
+            return ""
+        why = f"before its memories were written ({minute(written)})"
     return (
         f"plan {entry.digest[:12]} says {minute(at)}, {why}: the clock was wrong; "
         f"--drop {entry.digest[:12]} drops it all the same"
     )
 
 
-def _references(source: Source, found: Drop) -> int:
-    """Return how many references are to memories whose facts go; 0 where the store is lost."""
+class _Past(NamedTuple):
+    """All that a store has held, and what references are to, by position."""
+
+    positions: "pd.Series[int]"
+    deletions: "pd.Series[int]"
+    targets: "pd.Series[int]"
+
+    def lost_with(self, found: Drop) -> int:
+        """Return how many references are to memories whose facts go."""
+        going = [each.apply for each in found.entries] + [each.apply for each in found.facts]
+        return int(self.targets.isin(self.positions[self.deletions.isin(going)]).sum())
+
+
+def _past(source: Source) -> _Past:
+    """Look a store's past up; nothing where the store is lost."""
     if source.like is not None and not source.like.exists():
-        return 0
-    past = load_past(source, on_bad_row="keep")
-    going = [each.finished_at or each.archived_at for each in found.entries]
-    going += [each.deleted_at for each in found.facts]
-    gone = past.loc[past[c.DELETED_AT].isin(going), c.POSITION]
-    return int(find_references(past)[c.TARGET_POSITION].isin(gone).sum())
+        return _Past(*[pd.Series(dtype="int64")] * 3)
+    past, deletions = past_and_deletions(source)
+    return _Past(past[c.POSITION], deletions, find_references(past)[c.TARGET_POSITION])
 
 
 def _frame(source: Source, archive: Archive, entry: Entry) -> pd.DataFrame:

@@ -30,7 +30,9 @@ from memlab.store.identity import check_archive_of
 Ordinals = npt.NDArray[np.int64]
 
 _WHERE: Final = "_where_from"
-"""Which deletion took a memory out, and one more than the last for what is still there."""
+"""Which deletion took a memory out, by its number."""
+_THERE: Final = 2**63 - 1
+"""The number of none: what is still there."""
 _SAME: Final = (c.MEMORY_ID, c.POSITION, c.CREATED_AT)
 """What two copies of one memory have in common."""
 
@@ -46,11 +48,15 @@ class Deletion(NamedTuple):
         As ``memlab.load`` showed them while they were there.
     key : bytes or None
         Where their words were erased: what their names are hashed with.
+    apply : int, or Series of int64, or None
+        The deletion's number in the archive; one for each memory where several deletions are
+        looked at together. None for one that is in no archive.
     """
 
     at: "datetime | pd.Series[pd.Timestamp]"
     memories: pd.DataFrame
     key: bytes | None = None
+    apply: "int | pd.Series[int] | None" = None
 
 
 def load_past(
@@ -134,10 +140,12 @@ def deletions_of(
                 protected=source.protected,
             )
             sound = frame[frame[c.PROBLEM].isna()].drop(columns=c.PROBLEM).reset_index(drop=True)
-            found[run[0].apply] = Deletion(_when(archive, run, sound), sound)
+            at, number = _when(archive, run, sound)
+            found[run[0].apply] = Deletion(at, sound, apply=number)
         for dropped in dropped_in(archive):
             facts = frame_of_facts(facts_in(archive, dropped))
-            found[dropped.apply] = Deletion(dropped.deleted_at, facts, key_of(archive))
+            number, key = dropped.apply, key_of(archive)
+            found[number] = Deletion(dropped.deleted_at, facts, key, number)
         return [found[number] for number in sorted(found)]
 
     return read_archive(archive_at(source), deleted)
@@ -167,17 +175,15 @@ def _runs(archive: Archive) -> Iterator[list[Entry]]:
 
 def _when(
     archive: Archive, run: Sequence[Entry], memories: pd.DataFrame
-) -> "datetime | pd.Series[pd.Timestamp]":
-    """Return when the memories of a run were deleted."""
+) -> "tuple[datetime, int] | tuple[pd.Series[pd.Timestamp], pd.Series[int]]":
+    """Return when the memories of a run were deleted, and the numbers of the deletions."""
     if len(run) == 1:
-        return run[0].finished_at or run[0].archived_at
-    moments = {
-        copy.key: entry.finished_at or entry.archived_at
-        for entry in run
-        for copy in archive.copies(entry)
-    }
+        return run[0].finished_at or run[0].archived_at, run[0].apply
+    entries = {copy.key: entry for entry in run for copy in archive.copies(entry)}
     places = memories[c.KEY] if c.KEY in memories else memories[c.POSITION]
-    return places.map(moments).astype(c.TIME)
+    moments = {key: entry.finished_at or entry.archived_at for key, entry in entries.items()}
+    numbers = {key: entry.apply for key, entry in entries.items()}
+    return places.map(moments).astype(c.TIME), places.map(numbers).astype("int64")
 
 
 def past_of(
@@ -203,17 +209,34 @@ def past_of(
         position was given out again, the memory deleted from it comes first, and positions after
         that are counted on.
     """
+    return _merged(present, deletions, names).drop(columns=_WHERE)
+
+
+def past_and_deletions(source: Source) -> tuple[pd.DataFrame, "pd.Series[int]"]:
+    """Return a source's past, and for each memory of it the number of the deletion that took it.
+
+    The number is the archive's; no deletion of the archive has that of what is still there. A row
+    that cannot be interpreted is kept.
+    """
+    past = _merged(load(source, on_bad_row="keep"), deletions_of(source), ())
+    return past.drop(columns=_WHERE), past[_WHERE]
+
+
+def _merged(
+    present: pd.DataFrame, deletions: Sequence[Deletion], names: Iterable[str]
+) -> pd.DataFrame:
+    """Return what :func:`past_of` does, with a column that says which deletion took a memory."""
+    own = _with_moments(present, None)
+    own[_WHERE] = _THERE
     if not deletions:
-        return _with_moments(present, None)
+        return own
     deletions = _named(present, deletions, names)
     parts = [_deleted(deletion, number) for number, deletion in enumerate(deletions)]
-    own = _with_moments(present, None)
-    own[_WHERE] = len(deletions)
     every = pd.concat([part[_shared(part, own)] for part in [*parts, own]], ignore_index=True)
     for flag in every.columns.intersection(list(UNSET)):
         every[flag] = every[flag].where(every[flag].notna(), UNSET[flag])
     every = every.drop_duplicates(list(_SAME), keep="last", ignore_index=True)
-    every = every.iloc[_in_order_of_writing(every)].drop(columns=_WHERE).reset_index(drop=True)
+    every = every.iloc[_in_order_of_writing(every)].reset_index(drop=True)
     every[c.POSITION] = _counted_on(every[c.POSITION].to_numpy(np.int64))
     every.attrs = dict(present.attrs)
     return every.astype({name: kind for name, kind in present.dtypes.items() if name in every})
@@ -239,8 +262,9 @@ def _named(
     ]
 
 
-def _deleted(deletion: Deletion, number: int) -> pd.DataFrame:
+def _deleted(deletion: Deletion, place: int) -> pd.DataFrame:
     gone = _with_moments(deletion.memories, deletion.at)
+    number = place if deletion.apply is None else deletion.apply
     gone[c.ACTIVE], gone[c.PRUNABLE], gone[_WHERE] = False, False, number
     return gone
 

@@ -1,6 +1,7 @@
 """Load a store as one labelled frame."""
 
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import numpy as np
@@ -8,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 
 from memlab import columns as c
-from memlab.frame.fields import KINDS, tuples_of
+from memlab.frame.fields import KINDS, Faults, moments_of, tuples_of
 from memlab.frame.labelling import Memories, OnBadRow, memories_of, read_memories
 from memlab.frame.tokens import CountTokens
 from memlab.sources.base import Rows
@@ -115,6 +116,16 @@ def frame_of(
             protected=protected,
         )
     )
+
+
+def latest_written(batches: Iterable[Rows]) -> datetime | None:
+    """Return when the newest of some rows was written, without a frame; None where none says it."""
+    latest = np.datetime64("NaT", "us")
+    for rows in batches:
+        places = rows.table[c.POSITION].to_numpy()
+        moments = moments_of(c.CREATED_AT, rows.table[c.CREATED_AT], Faults(places, []))
+        latest = np.fmax.reduce(moments, initial=latest)
+    return None if np.isnat(latest) else pd.Timestamp(latest, tz=UTC).to_pydatetime()
 
 
 def frame_from(memories: Memories) -> pd.DataFrame:

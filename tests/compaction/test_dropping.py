@@ -2,8 +2,11 @@
 
 import json
 import sqlite3
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
@@ -17,6 +20,8 @@ from memlab.errors import ArchiveError
 from memlab.evidence.past import load_past
 from memlab.frame.loading import load
 from memlab.policies import KeepRecent
+from memlab.store.archive import Archive
+from memlab.store.archive_entries import Entry, Key
 from memlab.store.archive_place import archive_path
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -127,6 +132,37 @@ def test_facts_too_leaves_nothing_and_says_what_it_costs(store: Path) -> None:
     assert len(references(store)) < expected
 
 
+def lost_by(store: Path, *steps: Callable[[], object]) -> list[int]:
+    """Do each step; return how many references are to what it deleted."""
+    targets = memlab.find_references(load_past(store))[c.TARGET_POSITION]
+    there = [set(load(store)[c.POSITION])]
+    for step in steps:
+        step()
+        there.append(set(load(store)[c.POSITION]))
+    return [int(targets.isin(before - after).sum()) for before, after in pairwise(there)]
+
+
+def test_each_deletion_of_one_moment_loses_its_own_references(store: Path) -> None:
+    lost = lost_by(store, *(partial(compact, store, keep) for keep in (8, 4, 1)))
+    entries = archived_plans(store)
+    assert {entry.finished_at for entry in entries} == {NOON}
+    found = [what_drops(store, digest=each.digest, facts_too=True) for each in entries]
+    assert [each.references for each in found] == lost
+    assert len(set(lost)) > 1
+    digest = entries[1].digest
+    drop_archived(store, digest=digest, now=NOON)
+    assert drop_archived(store, digest=digest, facts_too=True, now=NOON).references == lost[1]
+
+
+def test_each_of_a_runtimes_deletions_loses_its_own_references(store: Path) -> None:
+    with memlab.SqliteMemoryStore(store, archive=True) as opened:
+        lost = lost_by(store, *(partial(opened.compact_episodic, keep) for keep in (8, 4, 1)))
+    entries = archived_plans(store)
+    found = [what_drops(store, digest=each.digest, facts_too=True) for each in entries]
+    assert [each.references for each in found] == lost
+    assert len(set(lost)) > 1
+
+
 def test_facts_of_an_earlier_drop_can_go_too(store: Path) -> None:
     digest = compact(store, 2)
     drop_archived(store, digest=digest, now=NOON)
@@ -159,6 +195,47 @@ class TestByDate:
         found = what_drops(store, before=self.TOMORROW)
         assert [entry.memories for entry in found.entries] == [4]
         assert "before a plan that was applied earlier" in str(found)
+
+    def test_entries_are_looked_up_once_however_many_there_are(
+        self, store: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for keep in (6, 5, 4, 3, 2):
+            compact(store, keep)
+        looked: list[int] = []
+        entries = Archive.entries
+
+        def counted(archive: Archive) -> list[Entry]:
+            looked.append(1)
+            return entries(archive)
+
+        monkeypatch.setattr(Archive, "entries", counted)
+        assert len(what_drops(store, before=self.TOMORROW).entries) == 5
+        assert len(looked) == 1
+
+    def test_memories_of_a_deletion_that_its_date_rules_out_are_not_read(
+        self, store: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        compact(store, 2, at=datetime(1971, 1, 1, tzinfo=UTC))
+        monkeypatch.setattr(Archive, "records", None)
+        assert len(what_drops(store, before=self.TOMORROW).passed_over) == 1
+
+    def test_what_goes_is_chosen_once_with_its_facts_too(
+        self, store: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        digests = {compact(store, keep) for keep in (5, 2)}
+        expected = what_drops(store, before=self.TOMORROW, facts_too=True)
+        read: list[str] = []
+        records = Archive.records
+
+        def noted(archive: Archive, entry: Entry) -> Iterator[tuple[Key, bytes]]:
+            read.append(entry.digest)
+            return records(archive, entry)
+
+        monkeypatch.setattr(Archive, "records", noted)
+        found = drop_archived(store, before=self.TOMORROW, facts_too=True, now=NOON)
+        assert found == expected
+        assert {entry.digest for entry in found.entries} == digests
+        assert len(read) == 2 * len(digests)  # for the references to them, and for their times
 
     def test_a_digest_drops_it_all_the_same(self, store: Path) -> None:
         digest = compact(store, 2, at=datetime(1971, 1, 1, tzinfo=UTC))
