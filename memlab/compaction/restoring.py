@@ -99,7 +99,8 @@ def restore(
     now : datetime, optional
         The moment written into the archive; the current one by default.
     watch : callable, optional
-        Called with each :class:`RestoreStep` when it is done.
+        Called with each :class:`RestoreStep` that there is, when it is done: where a plan
+        superseded nothing is inserted and nothing recorded, and a new file is made without.
 
     Returns
     -------
@@ -110,9 +111,18 @@ def restore(
 
     Raises
     ------
+    ValueError
+        When `receipt` is a digest and no `store` is given, or `now` has no time zone.
     ArchiveError
-        When there is no such plan in the archive, an id is not among its memories, or a place or an
-        id has been taken since. Nothing is changed.
+        When there is no such plan in the archive, an id is not among its memories, a place or an id
+        has been taken since, or what was superseded is gone or superseded by another. Nothing is
+        changed.
+    CompactionError
+        When more than what the plan superseded would change. Nothing is changed.
+    UnsafeDeletionError
+        When changing such a store is not safe; it says what to do instead.
+    StoreError
+        When the store cannot be written.
     MemlabError
         When `into` exists or cannot be written.
     """
@@ -126,7 +136,7 @@ def restore(
         check_archive_of(archive_at(source))
     with open_archive(archive_at(source)) as archive:
         if not archive.entry(digest).memories:
-            return Restored(_take_back(source, archive, digest, ids, into))
+            return Restored(_take_back(source, archive, digest, ids, into, watch))
         if into is not None:
             return Restored(_restore_into(source, archive, digest, ids, Path(into)))
         back = _Back()
@@ -182,6 +192,7 @@ def _take_back(
     digest: str,
     ids: Collection[str] | None,
     into: str | Path | None,
+    watch: Watch,
 ) -> int:
     """Take back a plan that superseded memories and deleted none."""
     plan = plan_in(archive, archive.entry(digest))
@@ -191,7 +202,11 @@ def _take_back(
             "without one"
         )
     with superseding.opened_for_links(source) as writer:
-        return superseding.take_back(writer, source, plan, ids)
+        watch(RestoreStep.LOCKED)
+        count = superseding.take_back(writer, source, plan, ids)
+        watch(RestoreStep.VERIFIED)
+    watch(RestoreStep.COMMITTED)
+    return count
 
 
 class _Records:

@@ -17,12 +17,14 @@ from stores import Row, episodes, row, row_lists, run_sql, write_rows
 import memlab
 from memlab.compaction import drop_archived, finish, plan_supersession
 from memlab.compaction.applying import ApplyStep
+from memlab.compaction.restoring import RestoreStep
 from memlab.errors import (
     AlreadyAppliedError,
     ArchiveError,
     CompactionError,
     PlanError,
     StalePlanError,
+    UnsafeDeletionError,
 )
 from memlab.evidence.past import load_past
 
@@ -63,6 +65,25 @@ def test_it_takes_out_of_the_boot_context_what_it_leaves_in_the_store(store: Pat
     assert memlab.restore(receipt) == 1
     assert everything(store) == before
     assert memlab.restore(receipt) == 0
+
+
+def test_taking_it_back_says_each_step_that_there_is(store: Path) -> None:
+    receipt = memlab.apply(plan_supersession(store, {"d1": "d2"}))
+    steps: list[str] = []
+    seen: list[dict[str, str]] = []
+
+    def watch(step: str) -> None:
+        steps.append(step)
+        seen.append(superseded(store))
+
+    memlab.restore(receipt, watch=watch)
+    assert steps == [RestoreStep.LOCKED, RestoreStep.VERIFIED, RestoreStep.COMMITTED]
+    assert seen == [{"d1": "d2"}, {"d1": "d2"}, {}]
+
+
+def test_a_store_in_memory_is_refused_for_it_has_no_archive() -> None:
+    with pytest.raises(UnsafeDeletionError, match="no file to keep an archive beside"):
+        plan_supersession(memlab.SqliteMemoryStore(":memory:"), {"d1": "d2"})
 
 
 def test_its_file_and_its_receipt_say_the_same_again(store: Path) -> None:
