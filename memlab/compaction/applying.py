@@ -75,7 +75,8 @@ def apply(
     now : datetime, optional
         The moment written into the archive; the current one by default.
     watch : callable, optional
-        Called with each :class:`ApplyStep` when it is done.
+        Called with each :class:`ApplyStep` that there is, when it is done: a plan that supersedes
+        deletes nothing.
 
     Returns
     -------
@@ -89,10 +90,12 @@ def apply(
     AlreadyAppliedError
         When the plan was applied before.
     CompactionError
-        When the plan deletes a load-bearing memory, or others than the plan's would have been
-        touched. Nothing is deleted.
+        When the plan deletes a load-bearing memory or calls one by what it is not, or others than
+        the plan's would have been touched. Nothing is deleted.
     PlanError
-        When memlab 0.1.0 wrote the plan, or it both deletes and supersedes.
+        When memlab 0.1.0 wrote the plan, it both deletes and supersedes, names a memory twice or
+        has groups that do not add up to its memories, or it supersedes and the store knows of no
+        memories that stand for others. Nothing is deleted.
     ArchiveError
         When the memories cannot be archived. Nothing is deleted.
     UnsafeDeletionError

@@ -59,6 +59,8 @@ def plan_supersession(
     PlanError
         When an id is not an active load-bearing memory, one stands for itself, or the store knows
         of no memories that stand for others.
+    UnsafeDeletionError
+        When the store is in memory, where there is no place for an archive.
     MissingExtraError
         When scikit-learn, which finds near-duplicates, is not installed and `links` is not given.
     StoreError, BadRowError
