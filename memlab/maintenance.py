@@ -145,10 +145,9 @@ def maintain(source: SourceLike, *, now: datetime | None = None) -> Maintenance:
     """Do what a store needs, by what ``memlab.toml`` remembers of it.
 
     In this order: look at its health, and stop where something fails, or where the clock cannot be
-    right; compact it by the remembered
-    policy; drop from its archive what was kept for ``archive_for``; rewrite its file where a share
-    ``vacuum_free`` of it is free. What is not remembered is not done. A step that fails ends it,
-    and what was done before is in the result.
+    right; compact it by the remembered policy; drop from its archive what was kept for
+    ``archive_for``; rewrite its file where a share ``vacuum_free`` of it is free. What is not
+    remembered is not done. A step that fails ends it, and what was done before is in the result.
 
     Parameters
     ----------
@@ -168,6 +167,8 @@ def maintain(source: SourceLike, *, now: datetime | None = None) -> Maintenance:
         When nothing is remembered of the store, or what is cannot be used. Nothing is changed.
     StoreError
         When there is no such store.
+    ValueError
+        When `now` has no time zone.
     """
     return _Work.on(source, now, "memlab.maintain", do_it=True).result()
 

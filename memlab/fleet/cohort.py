@@ -140,7 +140,13 @@ def cohort_of(
     Returns
     -------
     Cohort
-        With fewer than three stores that have eight references, the public law as it is.
+        With fewer than three stores that have eight references, the public law as it is. A store
+        that cannot be read says nothing.
+
+    Raises
+    ------
+    MemlabError
+        When no store was named, or nobody is left to do the work.
     """
     members = Members(tuple(_sample(members_of(sources).stores)))
     found = outcomes_of(Gathering(), members, runner=runner, progress=progress)

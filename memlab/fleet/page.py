@@ -112,6 +112,19 @@ def examine_fleet(
     out : str or Path, optional
         A folder in which the results of the two long passes are kept as they come, in ``survey``
         and ``size`` below it; see :func:`memlab.fleet.survey`.
+
+    Returns
+    -------
+    FleetFindings
+        What :func:`write_fleet_report` takes. A store that cannot be read is a row of ``stores``
+        and of ``sizes`` with its error, and counts nowhere else.
+
+    Raises
+    ------
+    MemlabError
+        When no store was named, `out` holds something else, or nobody is left to do the work.
+    ValueError
+        When `now` has no time zone, or the budget is out of its range.
     """
     kept = {name: None if out is None else Path(out) / name for name in KEPT_APART}
     moment = moment_or_now(now, call="memlab.fleet.examine_fleet")

@@ -101,6 +101,13 @@ def maintain(
     DataFrame
         A row for each store: ``store``, the fields of :class:`MaintainedStore`, and ``error``,
         missing where there is none. Of a store of which nothing is remembered that is the error.
+
+    Raises
+    ------
+    MemlabError
+        When no store was named, `out` holds something else, or nobody is left to do the work.
+    ValueError
+        When `now` has no time zone.
     """
     work = Maintaining(moment_or_now(now, call="memlab.fleet.maintain"), do_it=True)
     return _maintained(work, sources, runner, progress, out)
