@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 
 from memlab.sizing.choice import Verdict
 from memlab.sizing.floor import Floor
-from memlab.sizing.wording import MEANING, evidence_in_words, rule_in_short
+from memlab.sizing.record import Record
+from memlab.sizing.wording import MEANING, evidence_in_words, poor_in_words, rule_in_short
 from memlab.sources.opening import start_words
 from memlab.text import Sheet, Shown, Table
 
@@ -136,9 +137,7 @@ class Advice(Shown):
     @property
     def poor_record(self) -> str:
         """What to say beside the number where too many earlier ones missed; else nothing."""
-        if 4 * self.missed <= self.measured:
-            return ""
-        return f"but at {self.missed} of {self.measured} earlier cuts such a number missed"
+        return poor_in_words(Record(self.measured, self.missed))
 
     def sheet(self) -> Sheet:
         """Return what is printed."""

@@ -90,7 +90,7 @@ def _measure(cut: Cut, target: float) -> dict[str, Any]:
         "references": len(cut.after),
         "needed": None,
     }
-    if len(cut.after) and choice.keep_recent is not None:
+    if len(cut.after):
         achieved = cut.achieved(choice.keep_recent)
         row |= {
             "achieved": achieved,

@@ -20,9 +20,14 @@ from memlab.sizing.choice import Verdict
 from memlab.sizing.curve import Sizing, prepared_on_rows
 from memlab.sizing.history import Ints, beyond_gaps
 from memlab.sizing.recommending import choice_of
-from memlab.sizing.record import record_of
+from memlab.sizing.record import Record, record_of
 from memlab.sizing.wording import MEANING as MEANING_OF_CAPS
-from memlab.sizing.wording import evidence_in_words, missing_references, without_archive
+from memlab.sizing.wording import (
+    evidence_in_words,
+    missing_references,
+    poor_in_words,
+    without_archive,
+)
 from memlab.text import Sheet, Shown
 
 MAX_TOKENS = "max_tokens"
@@ -167,10 +172,11 @@ class BudgetAdvice(Shown):
 
     def sheet(self) -> Sheet:
         """Return what is printed."""
-        poor = ""
-        if 4 * self.missed > self.measured:
-            poor = f", but at {self.missed} of {self.measured} earlier cuts such a number missed"
-        title = f"max_tokens = {self.max_tokens:,}{poor} ({self.verdict}: {MEANING[self.verdict]})"
+        number = f"max_tokens = {self.max_tokens:,}"
+        poor = poor_in_words(Record(self.measured, self.missed))
+        title = (
+            f"{', '.join(filter(None, (number, poor)))} ({self.verdict}: {MEANING[self.verdict]})"
+        )
         return Sheet(title, list(self._facts()), [])
 
     def to_json(self) -> str:
@@ -277,6 +283,17 @@ def recommend_budget(
 def advise_budget(prepared: BudgetSizing, *, target: float = 0.9) -> BudgetAdvice:
     """Recommend a budget from what `prepare_budget` returned; cheap to ask again.
 
+    Parameters
+    ----------
+    prepared : BudgetSizing
+        A prepared store.
+    target : float
+        Share of references to serve, above 0 and below 1.
+
+    Returns
+    -------
+    BudgetAdvice
+
     Raises
     ------
     ValueError
@@ -286,7 +303,7 @@ def advise_budget(prepared: BudgetSizing, *, target: float = 0.9) -> BudgetAdvic
     sizing = prepared.sizing
     room = (prepared.most - prepared.floor) / prepared.mean
     choice = choice_of(sizing, target=target, prunable=int(np.ceil(room)))
-    low, high = choice.interval or (0, 0)
+    low, high = choice.interval
     budget = prepared.budget_of(high)
     row = prepared.at([budget]).iloc[0]
     record = record_of(sizing.cuts, target)

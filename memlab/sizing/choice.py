@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from memlab.evidence.ahead import Ahead
 from memlab.evidence.gaps import Gaps
@@ -35,10 +36,26 @@ class Choice:
     Attributes
     ----------
     verdict : Verdict
-    keep_recent : int or None
-        None where no cap meets what was asked.
-    interval : tuple of int or None
+    keep_recent : int
+    interval : tuple of int
         Limits of the cap that serves the target in the next stretch.
+    """
+
+    verdict: Verdict
+    keep_recent: int
+    interval: tuple[int, int]
+
+
+class Affordable(NamedTuple):
+    """What is left of a choice under a token budget.
+
+    Attributes
+    ----------
+    verdict : Verdict
+    keep_recent : int or None
+        None where the budget does not allow the cap that the target takes.
+    interval : tuple of int or None
+        As of the choice; None where no cap fits the budget.
     """
 
     verdict: Verdict
@@ -98,10 +115,8 @@ def above_gaps(choice: Choice, gaps: Gaps, *, target: float, written: int, lost:
     lost : float
         Share of the references that are to gaps.
     """
-    if choice.keep_recent is None:
-        return choice
     if gaps.cap is not None:
-        low, high = choice.interval or (0, 0)
+        low, high = choice.interval
         least = max(choice.keep_recent, gaps.cap)
         return Choice(Verdict.HISTORY_INCOMPLETE, least, (low, max(high, least)))
     spare = 1 - target

@@ -6,7 +6,7 @@ import pandas as pd
 from memlab import arguments
 from memlab.evidence.law import DEFAULT_CONFIDENCE
 from memlab.sizing.advice import Advice, TradeEnd
-from memlab.sizing.choice import Choice, Verdict, above_gaps, choose_cap
+from memlab.sizing.choice import Affordable, Choice, Verdict, above_gaps, choose_cap
 from memlab.sizing.curve import Sizing, prepared
 from memlab.sizing.record import record_of
 from memlab.sizing.wording import missing_references, rule_in_words, what_would_change
@@ -59,6 +59,17 @@ def recommend_cap(
 def advise(sizing: Sizing, *, target: float = 0.9, token_budget: int | None = None) -> Advice:
     """Recommend a cap from what `prepare_sizing` returned; cheap to ask again.
 
+    Parameters
+    ----------
+    sizing : Sizing
+        A prepared store.
+    target, token_budget
+        As for :func:`memlab.recommend_cap`.
+
+    Returns
+    -------
+    Advice
+
     Raises
     ------
     ValueError
@@ -71,15 +82,15 @@ def advise(sizing: Sizing, *, target: float = 0.9, token_budget: int | None = No
     if token_budget is not None:
         token_budget = arguments.whole_number("token_budget", token_budget)
     choice = choice_of(sizing, target=target, prunable=sizing.present.prunable)
-    end = None if choice.keep_recent is None else _end(sizing, choice.keep_recent)
+    needed = _end(sizing, choice.keep_recent)
     fits = None if token_budget is None else _largest_within(sizing, token_budget)
-    choice, trade = _within_budget(sizing, choice, token_budget, end, fits)
-    end = None if choice.keep_recent is None else end
+    found, trade = _within_budget(sizing, choice, token_budget, needed, fits)
+    end = None if found.keep_recent is None else needed
     record = record_of(sizing.cuts, target)
     return Advice(
-        verdict=choice.verdict,
-        keep_recent=choice.keep_recent,
-        interval=choice.interval,
+        verdict=found.verdict,
+        keep_recent=found.keep_recent,
+        interval=found.interval,
         served=end.served if end else None,
         served_limits=end.served_limits if end else None,
         references=len(sizing.references),
@@ -102,7 +113,7 @@ def advise(sizing: Sizing, *, target: float = 0.9, token_budget: int | None = No
         trade=trade,
         floor=sizing.present.floor,
         rule=rule_in_words(target, sizing.confidence),
-        would_change=tuple(what_would_change(sizing, choice, target, token_budget)),
+        would_change=tuple(what_would_change(sizing, found, target, token_budget)),
         token_rule=sizing.present.token_rule,
         source=sizing.source,
     )
@@ -139,17 +150,18 @@ def _within_budget(
     sizing: Sizing,
     choice: Choice,
     token_budget: int | None,
-    end: TradeEnd | None,
+    needed: TradeEnd,
     fits: TradeEnd | None,
-) -> tuple[Choice, tuple[TradeEnd, ...]]:
+) -> tuple[Affordable, tuple[TradeEnd, ...]]:
     """Return the choice under a budget, and both ends of a conflict."""
+    as_chosen = Affordable(choice.verdict, choice.keep_recent, choice.interval)
     if token_budget is None:
-        return choice, ()
+        return as_chosen, ()
     if fits is None or sizing.present.floor.tokens > token_budget:
-        return Choice(Verdict.FLOOR_EXCEEDS_BUDGET), ()
-    if end is None or min(end.keep_recent, sizing.present.prunable) <= fits.keep_recent:
-        return choice, ()
-    return Choice(Verdict.TARGET_EXCEEDS_BUDGET, None, choice.interval), (end, fits)
+        return Affordable(Verdict.FLOOR_EXCEEDS_BUDGET), ()
+    if min(needed.keep_recent, sizing.present.prunable) <= fits.keep_recent:
+        return as_chosen, ()
+    return Affordable(Verdict.TARGET_EXCEEDS_BUDGET, None, choice.interval), (needed, fits)
 
 
 def _largest_within(sizing: Sizing, token_budget: int) -> TradeEnd | None:

@@ -5,8 +5,9 @@ from typing import Final
 
 from memlab.evidence.elsewhere import in_words
 from memlab.evidence.law import SEEN, doublings_beyond
-from memlab.sizing.choice import Choice, Verdict, sittings_needed
+from memlab.sizing.choice import Affordable, Verdict, sittings_needed
 from memlab.sizing.curve import Sizing
+from memlab.sizing.record import Record
 from memlab.text import counted
 
 MEANING: Final = {
@@ -56,12 +57,19 @@ def evidence_in_words(weight: float, references: int, projects: int) -> str:
     return f"{weight:.0%} from this store ({own}), {1 - weight:.0%} from {others}"
 
 
+def poor_in_words(record: Record) -> str:
+    """Say beside a number that too many earlier ones missed; nothing where they did not."""
+    if not record.poor:
+        return ""
+    return f"but at {record.missed} of {record.measured} earlier cuts such a number missed"
+
+
 def what_would_change(
-    sizing: Sizing, choice: Choice, target: float, token_budget: int | None
+    sizing: Sizing, found: Affordable, target: float, token_budget: int | None
 ) -> Iterator[str]:
     """Say what would lead to another answer, the most telling first."""
     yield from _by_gaps(sizing)
-    yield from _by_verdict(sizing, choice, target, token_budget)
+    yield from _by_verdict(sizing, found, target, token_budget)
     missing = missing_references(sizing)
     if missing:
         yield (
@@ -128,12 +136,14 @@ def _on_the_limits(sizing: Sizing) -> Iterator[str]:
 
 
 def _by_verdict(
-    sizing: Sizing, choice: Choice, target: float, token_budget: int | None
+    sizing: Sizing, found: Affordable, target: float, token_budget: int | None
 ) -> Iterator[str]:
-    match choice.verdict:
+    match found.verdict:
+        case Verdict.CAP_HAS_NO_EFFECT if found.keep_recent == sizing.ahead.everything:
+            yield "nothing less than all is known to serve so many; a lower target takes fewer"
         case Verdict.CAP_HAS_NO_EFFECT:
             yield (
-                f"ask again when the store holds more than {choice.keep_recent:,} prunable memories"
+                f"ask again when the store holds more than {found.keep_recent:,} prunable memories"
             )
         case Verdict.FLOOR_EXCEEDS_BUDGET:
             floor = sizing.present.floor.tokens
@@ -160,5 +170,5 @@ def _by_verdict(
             pass  # said already
         case _:
             yield f"a lower target than {target:.0%} takes a smaller cap, a higher one a larger"
-    if choice.keep_recent is not None and choice.keep_recent >= sizing.present.prunable > 0:
+    if found.keep_recent is not None and found.keep_recent >= sizing.present.prunable > 0:
         yield "a cap of that many would delete nothing today"

@@ -171,6 +171,16 @@ def test_a_target_beyond_the_last_level_takes_all_and_is_not_called_met() -> Non
         assert choice.interval == (met.interval[0], 20_000)
 
 
+def test_a_target_that_takes_all_says_so() -> None:
+    frame, references = near(rows=4_000, references=3_900)
+    sizing = prepare_sizing(frame, references, confidence=0.6)
+    advice = advise(sizing, target=0.9995)
+    assert sizing.references.sittings > 1_833
+    assert (advice.verdict, advice.keep_recent) == (Verdict.CAP_HAS_NO_EFFECT, 8_000)
+    assert "nothing less than all" in advice.would_change[0]
+    assert advice.served == 1.0
+
+
 def two_kinds() -> tuple[pd.DataFrame, pd.DataFrame]:
     """Near references in a store with two hundred tokens of decisions and skills."""
     frame, references = near(references=900)
