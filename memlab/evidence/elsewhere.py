@@ -143,6 +143,13 @@ def law(
 def law_lines(share: float = 0.9, *, confidence: float = DEFAULT_CONFIDENCE) -> pd.DataFrame:
     """Return what `memlab.charts.plot_law` draws: the law along a store's size, and each project.
 
+    Parameters
+    ----------
+    share : float
+        Share of references to serve, above 0 and below 1.
+    confidence : float
+        Of each limit on its own, above 0.5 and below 1.
+
     Returns
     -------
     DataFrame

@@ -224,6 +224,11 @@ def prepare_budget(
     confidence : float
         Of each limit on its own, above 0.5 and below 1.
 
+    Returns
+    -------
+    BudgetSizing
+        With ``at(budgets)`` and ``budget_of(memories)``.
+
     Raises
     ------
     ValueError
