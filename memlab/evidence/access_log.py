@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import starmap
 from os import PathLike
 from pathlib import Path
 from stat import S_ISREG
@@ -21,11 +22,13 @@ from typing import Final, Self
 from memlab.arguments import expect, refusal, whole_number
 from memlab.clock import aware, now_utc
 from memlab.errors import MemlabError
+from memlab.moments import moment_of
 
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """A pipe or a device at the log's name must not make the runtime wait."""
 _BEGINNING: Final = b'{"memory_id"'
 _LONGEST_FIRST_LINE: Final = 2**16
+_A_TIME: Final = "a time with its zone, such as 2026-06-30T18:00:00+00:00"
 _AT_ONCE: Final = 2**20
 """Bytes of whole lines that are written together."""
 
@@ -124,6 +127,11 @@ class AccessLog:
     def extend(self, entries: Iterable[Mapping[str, str]]) -> int:
         """Write many reads at once, each a mapping with ``memory_id``, ``at`` and more fields.
 
+        Parameters
+        ----------
+        entries : iterable of mapping of str to str
+            ``at`` is a time with a zone in ISO 8601, as ``datetime.isoformat()`` writes it.
+
         Returns
         -------
         int
@@ -132,14 +140,15 @@ class AccessLog:
         Raises
         ------
         ValueError
-            When an entry has no ``memory_id``; those before it may be written.
+            When an entry has no ``memory_id`` or no such ``at``, or something in it is no JSON;
+            those before it may be written.
         MemlabError
             When a line cannot be written; those before it are.
         """
         if not isinstance(entries, Iterable):
             raise refusal(entries, "entries", call="AccessLog.extend", name="entries")
         written = 0
-        for lines in _together(map(_line_of, entries)):
+        for lines in _together(starmap(_line_of, enumerate(entries, 1))):
             with self._turns, self._errors_in_words():
                 self._append(b"".join(lines))
             written += len(lines)
@@ -255,13 +264,31 @@ def _together(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield group
 
 
-def _line_of(entry: Mapping[str, str]) -> bytes:
+def _line_of(number: int, entry: Mapping[str, str]) -> bytes:
     expect(entry, Mapping, call="AccessLog.extend", name="one of entries")
     memory_id = entry.get("memory_id")
     if not isinstance(memory_id, str) or not memory_id:
-        raise ValueError(f"memory_id must be a text that is not empty, not {memory_id!r}")
+        raise ValueError(
+            f"memory_id must be a text that is not empty, not {memory_id!r} (entry {number})"
+        )
+    if fault := _fault_of(entry.get("at")):
+        raise ValueError(f"at {fault} (entry {number}); write {_A_TIME}, as isoformat() does")
     first = {"memory_id": memory_id, **entry}
-    return json.dumps(first, separators=(",", ":")).encode() + b"\n"
+    try:
+        return json.dumps(first, separators=(",", ":")).encode() + b"\n"
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{error} (entry {number}); write its fields as texts") from error
+
+
+def _fault_of(at: object) -> str:
+    """Say what is wrong with a time; nothing where it is one."""
+    if not isinstance(at, str):
+        return f"must be a text, not {'missing' if at is None else repr(at)}"
+    try:
+        moment_of(at)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 @contextmanager
