@@ -1,22 +1,18 @@
 """Which cap each store of a fleet needs, with evidence: its own, its fleet's, other projects'."""
 
 from dataclasses import dataclass
+from hashlib import blake2b
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from memlab import arguments
-from memlab.clock import now_utc
-from memlab.evidence.law import DEFAULT_CONFIDENCE, Law
-from memlab.evidence.past import load_past
-from memlab.evidence.reads import remembered_reads
-from memlab.evidence.references import find_references
-from memlab.fleet.cohort import Cohort, cohort_of
+from memlab.evidence.law import DEFAULT_CONFIDENCE
+from memlab.fleet.cohort import Cohort, Prior, cohort_of, lived_through
 from memlab.fleet.names import Member, Sources, members_of
 from memlab.fleet.parts import Parts
 from memlab.fleet.running import Progress, Runner, outcomes_of
 from memlab.sizing import Advice, advise, prepare_sizing
-from memlab.sources.opening import open_source, settings_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -95,35 +91,27 @@ class Capping:
         Share of later references to serve; that which the store's settings say, else 0.9.
     token_budget : int or None
         Tokens that the boot context may take; that of the store's settings where there is none.
-    law : Law or None
-        The prior; that of public projects where there is none.
-    fleet : float
-        How much of the prior is owed to the fleet.
-
-    A store that the fleet's law was fitted on is given a prior of its own, and the fleet's share of
-    that.
+    prior : Prior or None
+        What is known of a store before it says anything; the law of public projects where there is
+        none. A store that the fleet's law was fitted on is given a prior of its own.
     """
 
     target: float | None = None
     token_budget: int | None = None
-    law: Law | None = None
-    fleet: float = 0.0
+    prior: Prior | None = None
 
-    def __call__(self, where: str, given: Any = None) -> SizedStore:
+    def __call__(self, where: str, given: Prior | None = None) -> SizedStore:
         """Return the recommendation for one store."""
-        law, fleet = (self.law, self.fleet) if given is None else given
-        source = open_source(where)
-        settings = settings_of(source)
-        log = remembered_reads(settings)
-        frame = load_past(source, log=log)
-        now = None if log is None else now_utc()
-        references = find_references(frame, log, now=now)
+        prior = given or self.prior
+        settings, frame, references = lived_through(where)
         confidence = settings.confidence or DEFAULT_CONFIDENCE
+        law = None if prior is None else prior.law
         sizing = prepare_sizing(frame, references, confidence=confidence, law=law)
         target = self.target or settings.target or 0.9
         budget = settings.token_budget if self.token_budget is None else self.token_budget
         present = sizing.present
         now_tokens = present.floor.tokens + int(present.tokens_newest[-1])
+        fleet = 0.0 if prior is None else prior.weight_at(target)
         return sized(advise(sizing, target=target, token_budget=budget), now_tokens, fleet)
 
 
@@ -207,16 +195,17 @@ def size(  # noqa: PLR0913 - what is asked, by what, and who does it
     members = members_of(sources)
     if cohort is None:
         cohort = cohort_of(members, runner=runner)
-    share = target or 0.9
-    work = Capping(target, token_budget, cohort.law, cohort.weight_at(share))
+    whole = cohort.prior
     parts = None
     if out is not None:
         asked = {"asked": "size", "target": target, "token_budget": token_budget}
-        parts = Parts(Path(out), SizedStore, SIZE_DTYPES, question=asked)
+        known = blake2b(repr(whole).encode(), digest_size=16).hexdigest()
+        parts = Parts(Path(out), SizedStore, SIZE_DTYPES, question=asked, rests_on=known)
 
-    def prior(member: Member) -> tuple[Law, float] | None:
+    def prior(member: Member) -> Prior | None:
         others = cohort.without(member.name)
-        return None if others is cohort else (others.law, others.weight_at(share))
+        return None if others is cohort else others.prior
 
+    work = Capping(target, token_budget, whole)
     found = outcomes_of(work, members, runner=runner, progress=progress, parts=parts, given=prior)
     return table_of(found, SIZE_DTYPES)

@@ -17,10 +17,11 @@ fitted on the others.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from memlab.clock import now_utc
 from memlab.evidence.law import Floats, Law, fitted_law
 from memlab.evidence.past import load_past
 from memlab.evidence.reads import remembered_reads
@@ -29,6 +30,11 @@ from memlab.fleet.names import Member, Members, Sources, members_of
 from memlab.fleet.running import Progress, Runner, outcomes_of
 from memlab.sizing import prepare_sizing
 from memlab.sources.opening import open_source, settings_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from memlab.settings import Settings
 
 FEWEST: Final = 8
 """References without which a store has no quantile, as in the fit of the law."""
@@ -62,14 +68,28 @@ class Gathering:
 
     def __call__(self, where: str, given: Any = None) -> Evidence:  # noqa: ARG002 - needs none
         """Return what one store says."""
-        source = open_source(where)
-        log = remembered_reads(settings_of(source))
-        frame = load_past(source, log=log)
-        references = prepare_sizing(frame, find_references(frame, log)).references
+        _, frame, found = lived_through(where)
+        references = prepare_sizing(frame, found).references
         reach, written = references.reach
         return Evidence(
             references.sittings, reach.astype(_TYPE).tobytes(), written.astype(_TYPE).tobytes()
         )
+
+
+def lived_through(where: str) -> "tuple[Settings, pd.DataFrame, pd.DataFrame]":
+    """Return a store's settings, its whole past, and the references in it and in its logs.
+
+    Parameters
+    ----------
+    where : str
+        The store's path or URL.
+    """
+    source = open_source(where)
+    settings = settings_of(source)
+    log = remembered_reads(settings)
+    frame = load_past(source, log=log)
+    now = None if log is None else now_utc()
+    return settings, frame, find_references(frame, log, now=now)
 
 
 class Told(NamedTuple):
@@ -85,6 +105,25 @@ class Told(NamedTuple):
 
     reach: Floats
     references: int
+
+
+class Prior(NamedTuple):
+    """What is known of a store before it says anything itself.
+
+    Attributes
+    ----------
+    law : Law
+        Of the other stores of its fleet and public projects together.
+    weights : tuple of float
+        For each of the law's shares, how much of it is the fleet's: 0 to 1.
+    """
+
+    law: Law
+    weights: tuple[float, ...]
+
+    def weight_at(self, share: float) -> float:
+        """Return how much of what is known of a share is the fleet's, not other projects'."""
+        return float(np.interp(share, self.law.shares, self.weights))
 
 
 @dataclass(frozen=True)
@@ -114,9 +153,10 @@ class Cohort:
     told: Mapping[str, Told] = field(default_factory=dict, repr=False, compare=False)
     public: Law = field(default_factory=fitted_law, repr=False)
 
-    def weight_at(self, share: float) -> float:
-        """Return how much of what is known of a share is the fleet's, not other projects'."""
-        return float(np.interp(share, self.law.shares, self.weights)) if self.stores else 0.0
+    @property
+    def prior(self) -> Prior:
+        """That of a store which is not counted in it."""
+        return Prior(self.law, self.weights)
 
     def without(self, store: str) -> "Cohort":
         """Return what the others share: the prior of a store that was counted itself."""
@@ -173,7 +213,7 @@ def fit_cohort(evidence: Mapping[str, Evidence], law: Law | None = None) -> Coho
 
 def _fitted(told: Mapping[str, Told], law: Law) -> Cohort:
     if len(told) < STORES:
-        return Cohort(law, 0, 0, tuple(0.0 for _ in law.shares), told, law)
+        return Cohort(law, 0, 0, (0.0,) * len(law.shares), told, law)
     shares = np.array(law.shares)
     reach = np.array([each.reach for each in told.values()])
     count = np.array([each.references for each in told.values()], dtype=np.float64)

@@ -20,6 +20,7 @@ from memlab.fleet.parts import Parts
 from memlab.fleet.running import Progress, Runner, outcomes_of
 from memlab.fleet.surveying import bytes_of
 from memlab.policies import Policy
+from memlab.policies.base import runner_for
 from memlab.policies.remembered import policy_in
 from memlab.sources.base import Source
 from memlab.sources.opening import open_source, settings_of
@@ -158,7 +159,7 @@ def plan(
     expect(policy, Policy, call="memlab.fleet.plan", name="policy", optional=True)
     moment = moment_or_now(now, call="memlab.fleet.plan")
     members = members_of(sources)
-    parts = None if save is None else plan_parts(Path(save), policy)
+    parts = None if save is None else plan_parts(Path(save), policy, moment)
     work = Deciding(policy, moment)
     found = outcomes_of(work, members, runner=runner, progress=progress, parts=parts)
     made = _fleet_plan(found, policy, moment, parts)
@@ -167,10 +168,20 @@ def plan(
     return made
 
 
-def plan_parts(file: Path, policy: Policy | None) -> Parts:
+def plan_parts(file: Path, policy: Policy | None, now: datetime) -> Parts:
     """Return the folder of plans that belongs to a fleet plan's file."""
-    question = {"asked": "plan", "policy": _said(policy)}
-    return Parts(saved_beside(file), Decided, PLAN_DTYPES, question=question)
+    return Parts(
+        saved_beside(file),
+        Decided,
+        PLAN_DTYPES,
+        question={"asked": "plan", "policy": _said(policy)},
+        rests_on="" if policy is not None and _is_timeless(policy) else now.isoformat(),
+    )
+
+
+def _is_timeless(policy: Policy) -> bool:
+    """Whether a policy decides the same of a store that has not changed, at whatever moment."""
+    return all(runner_for(step) == "ranked" for step in policy.steps)
 
 
 def _fleet_plan(

@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Final
 
 from memlab.arguments import refusal
-from memlab.errors import MemlabError
+from memlab.errors import MemlabError, SettingsError
+from memlab.evidence.access_log import log_parts
 from memlab.files import read_whole
 from memlab.settings import FILE as SETTINGS
+from memlab.settings import read_settings
+from memlab.sources.address import address_of
 from memlab.sources.finding import ARCHIVES, find_below
 from memlab.sources.opening import open_source
 from memlab.sources.recognising import recognise
 from memlab.store.archive_place import archive_path
+from memlab.store.database import path_named
 
 _BESIDE: Final = (ARCHIVES, "-wal", "-shm", "-journal")
 """Ends of the names of files that lie beside stores."""
@@ -45,14 +49,16 @@ class Member:
     def state(self) -> str:
         """Return what its files are like: another text once they have changed.
 
-        Empty for a server, and for what cannot be seen from here.
+        Those are the store, its archive, its settings and the access logs that these name. Empty
+        for a server, and for what cannot be seen from here.
         """
         if self.problem or "://" in self.where:
             return ""
         path = Path(self.where)
         try:
-            seen = sorted(path.iterdir()) if path.is_dir() else [path, *_beside(path)]
-        except OSError:
+            own = sorted(path.iterdir()) if path.is_dir() else [path, *_side_files(path)]
+            seen = [*own, *_beside(path.resolve())]
+        except (OSError, RuntimeError):
             return ""
         marks = [mark for file in seen if (mark := _mark(file))]
         return ";".join(marks)
@@ -142,6 +148,9 @@ def _in_file(name: str) -> Iterator[str]:
 
 
 def _meant(text: str) -> Iterator[Member]:
+    if text.startswith("file:"):
+        yield from _at(path_named(text))
+        return
     if "://" in text:
         yield _server(text)
         return
@@ -161,7 +170,15 @@ def _server(url: str) -> Member:
     try:
         return Member(open_source(url).name, url)
     except MemlabError as error:
-        return _not_there(url.partition("://")[0] + "://…", str(error))
+        return _not_there(_without_password(url), str(error))
+
+
+def _without_password(url: str) -> str:
+    """Return a URL that opens nothing as it may be shown."""
+    try:
+        return address_of(url).without_password()
+    except MemlabError:
+        return url.partition("://")[0] + "://…"
 
 
 def _at(path: Path) -> Iterator[Member]:
@@ -188,19 +205,29 @@ def _not_there(name: str, problem: str) -> Member:
 
 
 def _identity(member: Member) -> object:
-    """Return what two names of one store have in common, links among them."""
+    """Return what two names of one store have in common, links and passwords aside."""
     if "://" not in member.where and not member.problem:
         try:
             found = Path(member.where).stat()
         except (OSError, ValueError):
-            return member.where
+            return member.name
         return found.st_dev, found.st_ino
-    return member.where
+    return member.name
+
+
+def _side_files(path: Path) -> list[Path]:
+    return [Path(f"{path}{end}") for end in ("-wal", "-journal")]
 
 
 def _beside(path: Path) -> list[Path]:
-    beside = [Path(f"{path}{end}") for end in ("-wal", "-journal")]
-    return [*beside, archive_path(path), path.with_name(SETTINGS)]
+    """Return a store's archive, its settings, and the parts of the logs that they remember."""
+    archive = archive_path(path)
+    try:
+        logs = read_settings(archive.parent, path.name).log
+    except SettingsError:
+        logs = ()
+    parts = [part for log in logs for part in log_parts(log)]
+    return [archive, archive.with_name(SETTINGS), *parts]
 
 
 def _mark(file: Path) -> str:

@@ -68,6 +68,9 @@ class Parts:
         Its fields; ``bytes`` for one that is large and read only when it is asked for.
     question : mapping
         What was asked, as JSON values: results of another question are refused.
+    rests_on : str
+        What results rest on besides the stores. A run that was stopped goes on; after one that
+        finished with something else, every store is asked anew.
 
     Raises
     ------
@@ -76,14 +79,20 @@ class Parts:
     """
 
     def __init__(
-        self, folder: Path, row: Any, dtypes: Mapping[str, str], *, question: Mapping[str, Any]
+        self,
+        folder: Path,
+        row: Any,
+        dtypes: Mapping[str, str],
+        *,
+        question: Mapping[str, Any],
+        rests_on: str = "",
     ) -> None:
         self.folder, self._row, self._dtypes = Path(folder), row, dtypes
         fields = [(name, _ARROW[dtype]) for name, dtype in dtypes.items()]
         self._schema = pa.schema([*_OWN[:1], *fields, *_OWN[1:], _STATE])
         self._waiting: list[dict[str, Any]] = []
         self._bytes, self._since = 0, monotonic()
-        self.fresh = self._begin(question)
+        self.fresh = self._begin(question, rests_on)
 
     def __len__(self) -> int:
         return len(self.files())
@@ -161,8 +170,8 @@ class Parts:
         with whole_file(part, limit=ALONE) as draft:
             pq.write_table(table, draft, compression="zstd")
 
-    def _begin(self, question: Mapping[str, Any]) -> bool:
-        """Whether this run asks everything anew: the last one finished, or there was none."""
+    def _begin(self, question: Mapping[str, Any], rests_on: str) -> bool:
+        """Whether this is a new run: the last one finished, or there was none."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -177,8 +186,12 @@ class Parts:
                 f"{self.folder} holds the answers to another question; name a new folder, or add "
                 "--fresh to throw these away"
             )
-        self._note({"memlab_fleet_run": 1, "question": dict(question), "finished": False})
-        return bool(before.get("finished", True))
+        fresh = bool(before.get("finished", True))
+        if fresh and before.get("rests_on", "") != rests_on:
+            self.keep_only(set(), {})
+        asked = {"question": dict(question), "rests_on": rests_on}
+        self._note({"memlab_fleet_run": 1, **asked, "finished": False})
+        return fresh
 
     def _read_note(self) -> dict[str, Any]:
         if not (self.folder / _RUN).exists():

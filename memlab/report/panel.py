@@ -20,6 +20,7 @@ from matplotlib.image import imsave
 
 from memlab.arguments import share
 from memlab.charts import mark_cap_curve, mark_trade_off, plot_cap_curve, plot_trade_off
+from memlab.clock import now_utc
 from memlab.evidence.law import DEFAULT_CONFIDENCE
 from memlab.evidence.past import load_past
 from memlab.evidence.reads import remembered_reads
@@ -338,10 +339,11 @@ def explore(
     token_budget = settings.token_budget if token_budget is None else token_budget
     if not 0.5 <= share("target", target) <= 0.99:
         raise ValueError(f"target must lie between 0.5 and 0.99, not {target!r}")
-    frame = source if isinstance(source, pd.DataFrame) else load_past(source)
+    log = remembered_reads(settings) if references is None else None
+    frame = source if isinstance(source, pd.DataFrame) else load_past(source, log=log)
     store = fspath(source) if isinstance(source, str | PathLike) else ANY_STORE
-    if references is None and settings.log:
-        references = find_references(frame, remembered_reads(settings))
+    if log is not None:
+        references = find_references(frame, log, now=now_utc())
     sizing = prepare_sizing(frame, references, confidence=settings.confidence or DEFAULT_CONFIDENCE)
     return SizingPanel(sizing, store=store, target=target, token_budget=token_budget)
 

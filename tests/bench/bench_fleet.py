@@ -144,8 +144,7 @@ def prior_of(names: list[str], runner: fleet.Runner) -> Any:
     cohort = fleet.cohort_of(names, runner=runner)
 
     def prior(member: fleet.Member) -> Any:
-        others = cohort.without(member.name)
-        return others.law, others.weight_at(0.9)
+        return cohort.without(member.name).prior
 
     return prior
 

@@ -1,5 +1,6 @@
 """What stores share: the law of a fleet, learned from stores that follow one of their own."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from stores import row, write_rows
 import memlab
 from memlab.evidence.law import fitted_law
 from memlab.fleet import Processes, Serial, cohort_of, size
-from memlab.fleet.cohort import SAMPLE, Evidence, _sample, fit_cohort
+from memlab.fleet.capping import Capping
+from memlab.fleet.cohort import SAMPLE, Evidence, Gathering, Prior, _sample, fit_cohort
 from memlab.fleet.names import Member
 
 LAW = fitted_law()
@@ -38,7 +40,7 @@ def simulated(
 def test_without_stores_that_have_references_the_public_law_stands() -> None:
     few = {f"silent-{n}": Evidence(3, b"", b"") for n in range(50)} | simulated(2)
     found = fit_cohort(few)
-    assert (found.law, found.stores, found.weight_at(0.9)) == (LAW, 0, 0.0)
+    assert (found.law, found.stores, found.prior.weight_at(0.9)) == (LAW, 0, 0.0)
 
 
 @pytest.mark.parametrize("away", [-0.15, 0.1, 0.2])
@@ -46,11 +48,11 @@ def test_many_stores_that_reach_elsewhere_move_the_law_to_where_they_reach(away:
     found = fit_cohort(simulated(80, away=away))
     expected = min(LAW.reach[AT] + away, 1.0)
     assert found.law.reach[AT] == pytest.approx(expected, abs=0.04)
-    assert found.weight_at(0.9) > 0.9
+    assert found.prior.weight_at(0.9) > 0.9
 
 
 def test_more_stores_weigh_more() -> None:
-    weights = [fit_cohort(simulated(n, away=0.1)).weight_at(0.9) for n in (3, 10, 80)]
+    weights = [fit_cohort(simulated(n, away=0.1)).prior.weight_at(0.9) for n in (3, 10, 80)]
     assert weights == sorted(weights)
     assert weights[0] < 0.9 < weights[2]
 
@@ -150,6 +152,46 @@ def test_two_processes_size_as_one_does(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(one, two)
     assert one["error"].notna().sum() == 2
     assert cohort_of(names).stores == 0
+
+
+def test_sizing_again_is_sizing_anew_where_evidence_was_added(tmp_path: Path) -> None:
+    path, out = follower(tmp_path / "one.db", 200, 3), tmp_path / "out"
+    (tmp_path / "memlab.toml").write_text('log = ["reads.jsonl"]\n')
+    log = memlab.AccessLog(tmp_path / "reads.jsonl")
+    for day in range(1, 4):
+        log.add(f"e{20 * day}", datetime(2026, 3, day, tzinfo=UTC), f"s{day}")
+        kept = size(path, runner=Serial(), out=out)
+        pd.testing.assert_frame_equal(kept, size(path, runner=Serial()))
+        assert kept["references"][0] == 39 + day
+
+
+def test_sizing_again_is_sizing_anew_where_the_fleet_says_something_else(tmp_path: Path) -> None:
+    names = [follower(tmp_path / f"{n}.db", 300, 2) for n in range(4)]
+    silent = follower(tmp_path / "silent.db", 300, 300)
+    size([*names[:3], silent], runner=Serial(), out=tmp_path / "out")
+    for named in ([*names, silent], [*names[1:], silent]):
+        kept = size(named, runner=Serial(), out=tmp_path / "out")
+        pd.testing.assert_frame_equal(kept, size(named, runner=Serial()))
+
+
+def test_a_read_that_is_still_to_come_is_evidence_for_nobody(tmp_path: Path) -> None:
+    path = follower(tmp_path / "one.db", 200, 3)
+    (tmp_path / "memlab.toml").write_text('log = ["reads.jsonl"]\n')
+    log = memlab.AccessLog(tmp_path / "reads.jsonl")
+    for n in range(50):
+        log.add(f"e{n}", datetime(2100, 1, 1, n % 24, n, tzinfo=UTC), f"s{n}")
+    assert Gathering()(str(path)).sittings == Capping()(str(path)).references == 39
+
+
+def test_the_share_of_the_fleet_is_that_at_each_stores_own_target(tmp_path: Path) -> None:
+    law = fit_cohort(simulated(10, away=0.1)).law
+    prior = Prior(law, tuple(np.linspace(1, 0, len(law.shares)).tolist()))
+    path = follower(tmp_path / "silent.db", 100, 100)
+    for share in (0.5, 0.95):
+        (tmp_path / "memlab.toml").write_text(f"target = {share}\n")
+        line = Capping(prior=prior)(str(path))
+        assert line.fleet == pytest.approx((1 - line.own) * prior.weight_at(share))
+        assert line.fleet + line.elsewhere + line.own == pytest.approx(1)
 
 
 def test_a_target_that_is_none_is_refused(tmp_path: Path) -> None:

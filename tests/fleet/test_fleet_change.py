@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pandas as pd
@@ -19,6 +20,7 @@ from memlab.compaction.applying import ApplyStep
 from memlab.errors import PlanError, StoreError, WrongArgumentError
 from memlab.fleet import FleetPlan, Processes, Runner, Serial, apply, cluster_at, plan
 from memlab.fleet.carrying_out import carried_out
+from memlab.fleet.deciding import Deciding
 
 TWO = Processes(2)
 KEEP = memlab.KeepRecent(4)
@@ -225,6 +227,25 @@ def test_an_error_is_asked_again(tmp_path: Path) -> None:
     with pytest.raises(StoreError):
         memlab.load(tmp_path / "c.db")
     assert isinstance(pd.read_parquet(tmp_path / "plan.json.plans"), pd.DataFrame)
+
+
+def test_a_plan_that_is_made_again_is_that_of_its_own_moment(tmp_path: Path) -> None:
+    store, file = agent_store(tmp_path / "memory.db", 9), tmp_path / "plan.json"
+    policy = memlab.TimeToLive(timedelta(days=60))
+    for days in (0, 400):
+        now = NOW + timedelta(days=days)
+        made = plan(store, policy, now=now, save=file)
+        assert made.stores == plan(store, policy, now=now).stores
+        assert made.made_at == now
+
+
+def test_a_plan_that_no_moment_changes_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, file = agent_store(tmp_path / "memory.db", 9), tmp_path / "plan.json"
+    first = plan(store, KEEP, now=NOW, save=file)
+    monkeypatch.setattr(Deciding, "__call__", None)  # nobody is asked again
+    assert plan(store, KEEP, now=NOW + timedelta(days=1), save=file).stores == first.stores
 
 
 def test_each_store_is_planned_by_what_it_remembers(tmp_path: Path) -> None:

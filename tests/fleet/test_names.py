@@ -49,6 +49,26 @@ def test_a_store_that_is_named_twice_counts_once_through_links_too(agents: Path)
     assert found.repeated == 3
 
 
+def test_a_store_that_is_named_by_path_and_url_counts_once(agents: Path) -> None:
+    store = agents / "a" / "memory.db"
+    found = expand_names([store, store.as_uri(), f"{store.as_uri()}?mode=ro"])
+    assert (names(found), found.repeated) == ([str(store)], 2)
+    (alone,) = expand_names(store.as_uri()).stores
+    assert (alone.size, alone.state()) == (store.stat().st_size, found.stores[0].state())
+
+
+def test_a_server_that_is_named_with_and_without_its_password_counts_once() -> None:
+    given = ["redis://localhost:6379/0", "redis://:secret@localhost:6379/0"]
+    assert expand_names(given).repeated == 1
+
+
+def test_every_url_that_opens_nothing_is_said(agents: Path) -> None:
+    found = expand_names([agents, "nosuch://a", "nosuch://u:secret@b"])
+    assert [member.name for member in found.stores[3:]] == ["nosuch://a", "nosuch://u@b"]
+    assert len(problems(found)) == 2
+    assert "secret" not in repr(found)
+
+
 def test_a_file_of_names_means_the_names_in_it(agents: Path) -> None:
     listed = agents / "names.txt"
     listed.write_text(f"# the agents\n\n{agents}/a/memory.db\n {agents}/[bc]/memory.db \n")
@@ -118,6 +138,25 @@ def test_the_state_of_a_store_is_another_once_it_was_written(agents: Path) -> No
     assert before == member.state() != ""
     write_rows(store, episodes(1, start=9))
     assert member.state() != before
+
+
+def test_the_state_of_a_store_is_another_once_something_beside_it_was_written(
+    agents: Path,
+) -> None:
+    (agents / "soft.db").symlink_to(agents / "a" / "memory.db")
+    log = agents / "a" / "reads.jsonl"
+    (member,) = expand_names(agents / "soft.db").stores
+    states = [member.state()]
+    for file, text in (
+        (agents / "a" / "memory.db.archive.db", "an archive"),
+        (agents / "a" / "memlab.toml", 'log = ["reads.jsonl"]\n'),
+        (log, "a read\n"),
+        (log.with_name("reads.jsonl.1"), "an earlier part\n"),
+        (agents / "a" / "memlab.toml", "no TOML"),
+    ):
+        file.write_text(text)
+        states.append(member.state())
+    assert len(set(states)) == len(states)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may enter every folder")

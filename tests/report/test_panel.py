@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from base64 import b64decode
+from datetime import UTC, datetime
 from html import unescape
 from io import BytesIO
 from pathlib import Path
@@ -21,6 +22,7 @@ from traitlets import TraitError
 
 import memlab
 from memlab.errors import StoreError
+from memlab.fleet import Serial, size
 from memlab.report.panel import SizingPanel, cap_steps, explore
 from memlab.sizing import Sizing, prepare_sizing
 
@@ -156,6 +158,17 @@ def test_pictures_say_what_is_on_them(panel: SizingPanel) -> None:
         assert "keep_recent = 250 serves 84.6%" in said
         assert f"recommended {panel.advice.keep_recent:,}" in said
         assert "target 90 %" in said
+
+
+def test_it_opens_at_the_cap_that_sizing_recommends_by_the_remembered_log(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(60))
+    (tmp_path / "memlab.toml").write_text('log = ["reads.jsonl"]\n')
+    log = memlab.AccessLog(tmp_path / "reads.jsonl")
+    for n in range(30):
+        log.add(f"e{n}", datetime(2026 if n % 3 else 2100, 6, 1, n % 24, tzinfo=UTC), f"s{n}")
+    (line,) = size(path, runner=Serial()).to_dict("records")
+    advice = explore(path).advice
+    assert (advice.references, advice.keep_recent) == (line["references"], line["keep_recent"])
 
 
 def test_a_target_of_ones_own_is_on_the_slider(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def cohort_in_words(cohort: "Cohort") -> str:
         return "nothing yet: too few stores have references; other projects stand in"
     return (
         f"{cohort.references:,} references of {cohort.stores:,} stores; "
-        f"{cohort.weight_at(0.9):.0%} of what a store without its own is sized by"
+        f"{cohort.prior.weight_at(0.9):.0%} of what a store without its own is sized by"
     )
 
 
