@@ -68,9 +68,10 @@ class Parts:
         Its fields; ``bytes`` for one that is large and read only when it is asked for.
     question : mapping
         What was asked, as JSON values: results of another question are refused.
-    rests_on : str
-        What results rest on besides the stores. A run that was stopped goes on; after one that
-        finished with something else, every store is asked anew.
+    rests_on : str, optional
+        What results rest on besides the stores; None for what is another thing every time. A run
+        that was stopped goes on; after one that finished, and rested on something else, every store
+        is asked anew.
 
     Raises
     ------
@@ -85,7 +86,7 @@ class Parts:
         dtypes: Mapping[str, str],
         *,
         question: Mapping[str, Any],
-        rests_on: str = "",
+        rests_on: str | None = "",
     ) -> None:
         self.folder, self._row, self._dtypes = Path(folder), row, dtypes
         fields = [(name, _ARROW[dtype]) for name, dtype in dtypes.items()]
@@ -170,7 +171,7 @@ class Parts:
         with whole_file(part, limit=ALONE) as draft:
             pq.write_table(table, draft, compression="zstd")
 
-    def _begin(self, question: Mapping[str, Any], rests_on: str) -> bool:
+    def _begin(self, question: Mapping[str, Any], rests_on: str | None) -> bool:
         """Whether this is a new run: the last one finished, or there was none."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -187,7 +188,7 @@ class Parts:
                 "--fresh to throw these away"
             )
         fresh = bool(before.get("finished", True))
-        if fresh and before.get("rests_on", "") != rests_on:
+        if fresh and (rests_on is None or before.get("rests_on", "") != rests_on):
             self.keep_only(set(), {})
         asked = {"question": dict(question), "rests_on": rests_on}
         self._note({"memlab_fleet_run": 1, **asked, "finished": False})

@@ -96,6 +96,8 @@ def outcomes_of(
             found[outcome.name] = outcome
             if parts is not None:
                 parts.add(outcome)
+                if getattr(work, "changes", False):
+                    parts.flush()  # what was done is said, whatever happens next
                 found[outcome.name] = without_large(outcome)
             if progress is not None:
                 progress(len(found), len(members))

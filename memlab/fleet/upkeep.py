@@ -141,22 +141,17 @@ def _maintained(
 ) -> "pd.DataFrame":
     from memlab.fleet.tables import table_of
 
-    parts = None if out is None else _parts(Path(out), work)
+    parts = None if out is None else _parts(Path(out), do_it=work.do_it)
     found = outcomes_of(work, sources, runner=runner, progress=progress, parts=parts)
     return table_of(found, MAINTAIN_DTYPES)
 
 
-def _parts(folder: Path, work: Maintaining) -> "Parts":
+def _parts(folder: Path, *, do_it: bool) -> "Parts":
     """Return the results of a run that was stopped; those of one that finished say nothing now."""
     from memlab.fleet.parts import Parts
 
-    return Parts(
-        folder,
-        MaintainedStore,
-        MAINTAIN_DTYPES,
-        question={"asked": "maintain", "applied": work.do_it},
-        rests_on=work.now.isoformat(),
-    )
+    question = {"asked": "maintain", "applied": do_it}
+    return Parts(folder, MaintainedStore, MAINTAIN_DTYPES, question=question, rests_on=None)
 
 
 def _row(found: Maintenance) -> MaintainedStore:

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 from stores import episodes, row, run_sql, write_rows
@@ -143,12 +145,61 @@ def test_a_file_that_is_no_plan_is_bad_input(agents: Path) -> None:
     assert "this is not a fleet_plan" in shown.output
 
 
-def test_results_are_kept_and_thrown_away_on_request(agents: Path) -> None:
-    names = (f"{agents}/*/memory.db", "--out", agents / "out")
-    first = run("fleet", "show", *names)
-    assert run("fleet", "show", *names).output == first.output
-    assert run("fleet", "show", *names, "--fresh").output == first.output
-    assert run("fleet", "show", names[0], "--fresh").exit_code == 2
+PLANTED = 987_654
+
+
+def plant(folder: Path, column: str) -> None:
+    """Change what was kept of a run, as if that had been stopped before its end."""
+    note = json.loads((folder / "_run.json").read_text())
+    (folder / "_run.json").write_text(json.dumps(note | {"finished": False}))
+    for part in folder.glob("part-*.parquet"):
+        table = pq.read_table(part)
+        at = table.schema.get_field_index(column)
+        planted = pa.array([PLANTED] * len(table), pa.int64())
+        pq.write_table(table.set_column(at, table.schema.field(at), planted), part)
+
+
+def kept(folder: Path, column: str) -> list[int]:
+    found: list[int] = pd.read_parquet(folder).sort_values("store")[column].tolist()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "folders"),
+    [
+        (("show",), {"out": "memories"}),
+        (("size",), {"out": "keep_recent"}),
+        (("report", "-o", "page.html"), {"out/survey": "memories", "out/size": "keep_recent"}),
+        (("maintain",), {"out": "deleted"}),
+        (("plan", "--keep-recent", "9"), {"out.plans": "deleted"}),
+    ],
+    ids=lambda given: given[0] if isinstance(given, tuple) else "",
+)
+def test_results_are_kept_and_thrown_away_on_request(
+    agents: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    folders: dict[str, str],
+) -> None:
+    monkeypatch.chdir(agents)
+    for store in agents.glob("agent-*"):
+        (store / "memlab.toml").write_text('policy = { name = "recent", keep = 5 }\n')
+    into = ("--save", "out") if words[0] == "plan" else ("--out", "out")
+    names = ("fleet", words[0], "*/memory.db", *words[1:], *into)
+    assert run(*names).exit_code == 0
+    found = {folder: kept(agents / folder, column) for folder, column in folders.items()}
+    assert [len(each) for each in found.values()] == [3] * len(folders)
+    for folder, column in folders.items():
+        plant(agents / folder, column)
+    run(*names)
+    for folder, column in folders.items():
+        assert kept(agents / folder, column) == [PLANTED] * 3
+    assert run(*names, "--fresh").exit_code == 0
+    assert {folder: kept(agents / folder, column) for folder, column in folders.items()} == found
+
+
+def test_fresh_without_a_folder_is_bad_input(agents: Path) -> None:
+    assert run("fleet", "show", f"{agents}/*/memory.db", "--fresh").exit_code == 2
 
 
 def test_size_prints_a_cap_for_each_store_and_what_it_rests_on(agents: Path) -> None:
@@ -160,6 +211,23 @@ def test_size_prints_a_cap_for_each_store_and_what_it_rests_on(agents: Path) -> 
     assert over.exit_code == 1
     rows = list(csv.DictReader(io.StringIO(over.output)))
     assert {each["verdict"] for each in rows} == {"floor-exceeds-budget"}
+
+
+def test_a_store_without_a_cap_is_a_line_like_any(agents: Path) -> None:
+    shown = run("fleet", "size", f"{agents}/*/memory.db", "--token-budget", "1")
+    assert shown.exit_code == 1
+    assert "a cap for 0 of 3 stores" in shown.output
+    listed = [line.split() for line in shown.output.splitlines() if line.endswith("/memory.db")]
+    assert [line[0] for line in listed] == ["–"] * 3
+
+
+def test_one_is_written_as_one(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(1))
+    shown = run("fleet", "show", store).output
+    assert "1 store, all read" in shown
+    assert "1 memory, " in shown
+    done = run("fleet", "report", store, "-o", tmp_path / "fleet.html").output
+    assert done.splitlines()[-1].strip() == "1 store"
 
 
 def test_a_fleet_is_maintained_from_the_shell(agents: Path) -> None:

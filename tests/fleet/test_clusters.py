@@ -2,7 +2,9 @@
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
@@ -11,10 +13,14 @@ from fleets import NOW, Deadly, agent_store, dask_cluster, mixed_fleet
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import memlab
 from memlab.errors import MemlabError
-from memlab.fleet import Cluster, Processes, Serial, cluster_at, survey
+from memlab.extras import import_extra
+from memlab.fleet import Cluster, Processes, Serial, cluster_at, expand_names, survey
+from memlab.fleet.clusters import _checked
 from memlab.fleet.outcomes import SET_ASIDE
 from memlab.fleet.running import outcomes_of
+from memlab.fleet.surveying import Surveying
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
@@ -36,6 +42,14 @@ def cluster(scheduler_file: Path) -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return mixed_fleet(tmp_path_factory.mktemp("fleet"))
+
+
+@dataclass(frozen=True)
+class NeedsMore:
+    """A look at a store that nothing installed here can read."""
+
+    def __call__(self, where: str, given: object = None) -> object:
+        return import_extra("nosuchmodule", extra="none")
 
 
 @given(data=st.data())
@@ -85,6 +99,26 @@ def test_workers_of_another_memlab_are_refused_in_words(tmp_path: Path) -> None:
         survey(store, now=NOW, runner=cluster)
 
 
+def test_a_worker_that_came_late_with_another_memlab_reads_nothing(tmp_path: Path) -> None:
+    members = expand_names([agent_store(tmp_path / "memory.db", 1), tmp_path / "gone.db"]).stores
+    chunk = [(member, None) for member in members]
+    for found in _checked(Surveying(NOW), chunk, "0.0.9"):
+        assert found.value is None
+        assert f"the worker on {socket.gethostname()} runs memlab" in found.error
+        assert "and the client 0.0.9; install the same on both" in found.error
+    good, gone = _checked(Surveying(NOW), chunk, memlab.__version__)
+    assert (good.error, good.value.memories) == ("", 2)
+    assert gone.error.startswith("there is no file")
+
+
+def test_a_worker_without_an_extra_says_which_and_where(tmp_path: Path) -> None:
+    members = expand_names(agent_store(tmp_path / "memory.db", 1)).stores
+    (found,) = _checked(NeedsMore(), [(members[0], None)], memlab.__version__)
+    assert found.kind == "MissingExtraError"
+    assert found.error.startswith(f"on {socket.gethostname()}: this needs nosuchmodule, ")
+    assert "memlab[none]" in found.error
+
+
 def test_a_scheduler_that_is_not_there_is_said(tmp_path: Path) -> None:
     with (
         pytest.raises(MemlabError, match=r"no scheduler answers at tcp://127\.0\.0\.1:9"),
@@ -99,12 +133,13 @@ def test_a_scheduler_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 
 def test_a_scheduler_without_workers_is_said(tmp_path: Path) -> None:
+    store = agent_store(tmp_path / "memory.db", 1)
     with (
         dask_cluster(tmp_path, workers=0) as file,
-        cluster_at(scheduler_file=file, patience=1) as cluster,
+        cluster_at(scheduler_file=file, patience=120) as cluster,
         pytest.raises(MemlabError, match="no worker came to tcp://127"),
     ):
-        survey(agent_store(tmp_path / "memory.db", 1), now=NOW, runner=cluster)
+        survey(store, now=NOW, runner=Cluster(cluster.client, patience=1))
 
 
 def test_a_worker_that_hangs_is_said(tmp_path: Path) -> None:

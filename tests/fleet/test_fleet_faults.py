@@ -18,10 +18,8 @@ from stores import episodes, row, write_rows
 
 import memlab
 from memlab.compaction.plans import Plan
-from memlab.errors import MissingExtraError
 from memlab.fleet import Serial, maintain, plan, plan_maintenance, survey
 from memlab.fleet.carrying_out import CarryingOut, carried_out
-from memlab.fleet.surveying import Surveying
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 KEEP = memlab.KeepRecent(4)
@@ -83,17 +81,6 @@ def test_a_folder_of_memories_is_a_store_like_any(tmp_path: Path) -> None:
     found = survey([folder, store], now=NOW)
     assert found["scheme"].tolist() == ["claude", "file"]
     assert found["memories"].tolist() == [5, 3]
-
-
-def test_a_worker_without_an_extra_says_which(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def call(self: Surveying, where: str, given: object = None) -> object:
-        raise MissingExtraError("this needs valkey, which is not installed; run: pip install")
-
-    monkeypatch.setattr(Surveying, "__call__", call)
-    found = survey(agent_store(tmp_path / "memory.db", 2), now=NOW, runner=Serial())
-    assert "this needs valkey" in found["error"][0]
 
 
 def test_what_is_written_is_for_its_owner_alone(tmp_path: Path) -> None:

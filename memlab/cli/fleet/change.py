@@ -18,6 +18,7 @@ from memlab.cli.options import FILE, json_option
 from memlab.cli.output import print_text
 from memlab.cli.policy import SettingsCommand, faults_of, policy_of, policy_option, set_option
 from memlab.clock import now_utc
+from memlab.text import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -108,7 +109,10 @@ def _print_receipts(table: "pd.DataFrame", limit: int) -> None:
     before = int((good["status"] == "applied before").sum())
     refused = len(table) - len(good)
     facts = [
-        ("deleted", f"{int(good['deleted'].sum()):,} memories, archived beside their stores"),
+        (
+            "deleted",
+            f"{counted(int(good['deleted'].sum()), 'memories')}, archived beside their stores",
+        ),
         (
             "at start",
             f"{int(good['boot_before'].sum()):,} -> {int(good['boot_after'].sum()):,} tokens",

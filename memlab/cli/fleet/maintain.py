@@ -1,6 +1,7 @@
 """``memlab fleet maintain``: what every store needs from time to time, in one call for cron."""
 
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import click
@@ -56,8 +57,13 @@ def maintain_fleet(
         click.get_current_context().exit(1)
 
 
+def _compact(row: Any) -> str:
+    """Return what was done or would be in few words; a number is whole or not there."""
+    return "" if row.compact != row.compact else shorten(str(row.compact), 40, placeholder=" …")
+
+
 COLUMNS: tuple[Column, ...] = (
     ("deletes", lambda row: int(row.deleted)),
     ("status", lambda row: str(row.status)),
-    ("compact", lambda row: "" if row.compact != row.compact else str(row.compact)[:40]),
+    ("compact", _compact),
 )

@@ -18,6 +18,7 @@ from memlab.cli.fleet.options import (
 from memlab.cli.options import FILE
 from memlab.cli.output import print_lines
 from memlab.clock import now_utc
+from memlab.text import counted
 
 if TYPE_CHECKING:
     from memlab.fleet.running import Progress
@@ -76,6 +77,6 @@ def report_fleet(
     write_fleet_report(output, found)
     bad = int(found.stores["error"].notna().sum())
     left_out = f", {bad:,} left out" if bad else ""
-    print_lines(f"report: {output}", f"  {len(found.stores):,} stores{left_out}")
+    print_lines(f"report: {output}", f"  {counted(len(found.stores), 'stores')}{left_out}")
     if bad:
         click.get_current_context().exit(1)

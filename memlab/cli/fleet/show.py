@@ -18,6 +18,7 @@ from memlab.cli.fleet.options import (
 from memlab.cli.fleet.output import Column, fleet_sheet, print_sheet, print_table
 from memlab.cli.output import share
 from memlab.clock import now_utc
+from memlab.text import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,7 +63,8 @@ def show_fleet(
         facts = _facts(table, members.repeated)
         if over is not None:
             facts.append(("over the threshold", f"{int(over.sum()):,} of {len(table):,} stores"))
-        title = f"{_counted(len(table), 'store')}, {_counted(int(table['error'].notna().sum()))}"
+        bad = int(table["error"].notna().sum())
+        title = f"{counted(len(table), 'stores')}, {f'{bad:,} left out' if bad else 'all read'}"
         print_sheet(
             fleet_sheet(title, largest, COLUMNS, facts=facts, limit=limit),
             "",
@@ -95,22 +97,19 @@ COLUMNS: tuple[Column, ...] = (
 
 
 def _facts(table: "pd.DataFrame", repeated: int) -> list[tuple[str, str]]:
+    memories = int(table["boot_memories"].sum())
     boot, noise = int(table["boot_tokens"].sum()), int(table["prunable_tokens"].sum())
     facts = [
-        ("loaded at start", f"{int(table['boot_memories'].sum()):,} memories, {boot:,} tokens"),
-        ("noise", f"{noise:,} tokens, {share(noise, boot)}"),
+        ("loaded at start", f"{counted(memories, 'memories')}, {counted(boot, 'tokens')}"),
+        ("noise", f"{counted(noise, 'tokens')}, {share(noise, boot)}"),
         ("on the disk", f"{int(table['bytes'].sum()) / 1e6:,.1f} MB"),
     ]
     unreadable = int(table["unreadable"].sum())
     if unreadable:
         where = int(table["unreadable"].gt(0).sum())
-        facts.append(("not readable", f"{unreadable:,} memories of {_counted(where, 'store')}"))
+        facts.append(
+            ("not readable", f"{counted(unreadable, 'memories')} of {counted(where, 'stores')}")
+        )
     if repeated:
         facts.append(("named twice", f"{repeated:,}; a store counts once"))
     return facts
-
-
-def _counted(count: int, what: str = "") -> str:
-    if not what:
-        return "all read" if not count else f"{count:,} left out"
-    return f"{count:,} {what}{'s' * (count != 1)}"

@@ -18,6 +18,7 @@ from memlab.cli.fleet.options import (
 )
 from memlab.cli.fleet.output import Column, fleet_sheet, print_sheet, print_table
 from memlab.cli.options import SHARE
+from memlab.text import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,6 +85,7 @@ def _print_sizes(
     table: "pd.DataFrame", cohort: "Cohort", limit: int, names: tuple[str, ...]
 ) -> None:
     good = table[table["error"].isna()]
+    deletes = counted(int(good["deletes"].sum()), "memories")
     saved = int((good["boot_now"] - good["boot_after"]).sum())
     verdicts = ", ".join(
         f"{count:,} {name}" for name, count in good["verdict"].value_counts().items()
@@ -91,7 +93,7 @@ def _print_sizes(
     facts = [
         ("verdicts", verdicts or "none"),
         ("the fleet says", cohort_in_words(cohort)),
-        ("would go", f"{int(good['deletes'].sum()):,} memories, {saved:,} tokens at start"),
+        ("would go", f"{deletes}, {counted(saved, 'tokens')} at start"),
     ]
     most = table.assign(saved=table["boot_now"] - table["boot_after"])
     most = most.sort_values("saved", ascending=False, kind="stable")
@@ -115,7 +117,9 @@ def cohort_in_words(cohort: "Cohort") -> str:
 
 
 def _cap(row: Any) -> str:
-    return "–" if row.keep_recent != row.keep_recent else f"{int(row.keep_recent):,}"
+    import pandas as pd
+
+    return "–" if pd.isna(row.keep_recent) else f"{int(row.keep_recent):,}"
 
 
 def _evidence(row: Any) -> str:
