@@ -6,6 +6,7 @@ Standard library only.
 import shutil
 import sqlite3
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from os import PathLike
@@ -29,6 +30,8 @@ Result = TypeVar("Result")
 State = dict[str, tuple[int, int, int]]
 
 _LOOKS: Final = 5
+_PATIENCE: Final = 5.0
+"""Seconds for which a lock is waited for, as :func:`memlab.store.database.connect_reading` does."""
 SIDE_FILES: Final = ("-wal", "-shm", "-journal")
 
 
@@ -213,13 +216,22 @@ def _recovered_copy(file: Path, path: Path, folder: Path) -> str:
 
 
 def _lock_shared(descriptor: int, path: Path) -> None:
-    """Take the lock of a reader, as SQLite does, until the file is closed."""
+    """Take the lock of a reader, as SQLite does, until the file is closed.
+
+    The last writer to close a store holds it alone while it writes its log back.
+    """
     import fcntl  # not on every system, and hardly ever needed
 
-    try:
-        fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 510, 0x40000002)
-    except OSError as error:
-        raise StoreError(BUSY.format(path=path)) from error
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 510, 0x40000002)
+        except OSError as error:
+            if time.monotonic() > until:
+                raise StoreError(BUSY.format(path=path)) from error
+            time.sleep(0.01)
+        else:
+            return
 
 
 def _side_file(path: Path, suffix: str) -> Path:

@@ -4,6 +4,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import memlab
 from memlab import SqliteMemoryStore
 from memlab.errors import StoreError
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
+from memlab.store import looking
 from memlab.store.database import connect_reading
 from memlab.store.looking import read_store
 
@@ -141,6 +143,7 @@ def test_a_store_held_by_one_process_alone_is_said_to_be_locked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(connect_reading.__kwdefaults__, "busy_timeout", 0.05)
+    monkeypatch.setattr(looking, "_PATIENCE", 0.05)
     path = write_rows(tmp_path / "memory.db", episodes(1))
     command = [sys.executable, "-c", HOLD, str(path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
@@ -152,6 +155,19 @@ def test_a_store_held_by_one_process_alone_is_said_to_be_locked(
         assert set(files_in(tmp_path)) == names
         holder.communicate()
     assert list(memlab.load(path)["title"]) == ["held"]
+
+
+def test_a_writer_that_closes_a_store_is_waited_for(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(1))
+    command = [sys.executable, "-c", HOLD, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdin is not None
+        assert holder.stdout.readline() == b"held\n"
+        closing_soon = threading.Timer(0.3, holder.stdin.close)
+        closing_soon.start()
+        assert read_store(path, ids_in) == ["e1"]
+        closing_soon.join()
 
 
 def test_a_store_written_while_it_is_read_is_read_again(tmp_path: Path) -> None:
