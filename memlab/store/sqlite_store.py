@@ -86,6 +86,7 @@ class SqliteMemoryStore:
 
     Examples
     --------
+    >>> from memlab import MemoryProvenance
     >>> with SqliteMemoryStore(":memory:") as store:
     ...     provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#1")
     ...     _ = store.put(MemoryItem("m1", MemoryKind.EPISODIC, "shipped", "", provenance))
