@@ -136,9 +136,10 @@ def test_a_server_that_answers_nothing_is_not_waited_for_for_ever(
     redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(redis)
-    monkeypatch.setattr(valkey_server, "_ANSWER_WITHIN", 0.2)
-    with redis.stopped_dead(), pytest.raises(StoreError, match="does not answer"):
-        memlab.load(redis.url)
+    with monkeypatch.context() as hurried:
+        hurried.setattr(valkey_server, "_ANSWER_WITHIN", 0.2)
+        with redis.stopped_dead(), pytest.raises(StoreError, match="does not answer"):
+            memlab.load(redis.url)
     assert len(memlab.load(redis.url)) == 3
 
 
