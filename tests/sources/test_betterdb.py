@@ -1,7 +1,6 @@
 """BetterDB's memories, written by its own package on a real server."""
 
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,7 +18,7 @@ from memlab.errors import (
     StoreError,
     UnsafeDeletionError,
 )
-from memlab.sources import hashes
+from memlab.sources import betterdb_changes, hashes
 from memlab.sources.base import Key, Reader, at_one_moment
 from memlab.sources.betterdb_changes import BetterdbWriter
 from memlab.sources.opening import open_source
@@ -215,13 +214,15 @@ def test_a_memory_written_within_the_step_that_deletes_it_stays(
     assert len(lab.exactly()) == COUNT
 
 
-def test_a_memory_whose_time_passed_is_not_put_back_and_the_others_are(lab: BetterdbLab) -> None:
+def test_a_memory_whose_time_passed_is_not_put_back_and_the_others_are(
+    lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keys = keys_of(lab)
-    lab.client.pexpire(keys[3], 3000)
+    lab.client.pexpire(keys[3], 60_000)
     made = memlab.plan(lab.name, memlab.KeepRecent(3))
     receipt = memlab.apply(made)
     assert keys[3] not in lab.exactly()
-    time.sleep(2.2)
+    monkeypatch.setattr(betterdb_changes, "_ENDING", 61_000)  # as a minute later
     restored = memlab.restore(receipt)
     assert (restored, restored.left_out) == (receipt.deleted - 1, 1)
     assert set(lab.exactly()) == set(keys) - {keys[3]}
