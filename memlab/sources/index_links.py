@@ -1,6 +1,7 @@
 """Which files a line of an index names, however it writes them."""
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ _WIKILINK: Final = re.compile(
 _ITEM: Final = re.compile(r"[ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?|[ \t]*\|")
 _LEADING_LINK: Final = re.compile(r"[ \t>]*[*_~]{0,3}\[")
 _LEADING_NAME: Final = re.compile(r"[ \t]*[*_`~]{0,4}(?P<name>\w[\w.-]*\.md)(?![\w/-])")
-_TITLE: Final = re.compile(r"""[ \t]+(?:"[^"]*"|'[^']*')$""")
+_TITLE: Final = re.compile(r"""(?<![ \t])[ \t]+(?:"[^"]*"|'[^']*')$""")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _DECORATION: Final = "*_`~ \t"
 _SUFFIX: Final = ".md"
@@ -96,11 +97,11 @@ def mentions_in(text: str) -> tuple[Mention, ...]:
         Mention(match["name"], *match.span(), (match["alias"] or match["name"]).strip())
         for match in _WIKILINK.finditer(text)
     ]
-    taken = [(mention.start, mention.end) for mention in found]
+    starts, ends = [mention.start for mention in found], [mention.end for mention in found]
     found += [
         Mention(match["target"], *match.span(), match["label"])
         for match in _LINK.finditer(text)
-        if not any(start < match.end() and match.start() < end for start, end in taken)
+        if bisect_left(starts, match.end()) == bisect_right(ends, match.start())  # apart from all
     ]
     item = _ITEM.match(text)
     if item and (lead := _LEADING_NAME.match(text, item.end())):
