@@ -4,12 +4,13 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+from permissions import as_nobody
 from stores import RawText, episodes, row, run_sql, write_rows
 
 import memlab
@@ -406,19 +407,6 @@ def test_a_locked_store_is_refused_in_words_and_left_alone(tmp_path: Path, state
         f"{path} is locked by another process; try again when that process is done"
     )
     assert len(memlab.load(path)) == 1
-
-
-@contextmanager
-def as_nobody() -> Iterator[None]:
-    """Be a user whom file permissions hold back; root is not one."""
-    is_root = os.geteuid() == 0
-    if is_root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if is_root:
-            os.seteuid(0)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import threading
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,6 +25,7 @@ from claude_store import (
     write_transcript,
 )
 from crashing import crash_everywhere
+from permissions import as_nobody
 from programs import run_program
 
 import memlab
@@ -505,25 +506,13 @@ def test_crashed_anywhere_no_line_names_a_file_that_has_gone(folder: Path) -> No
         assert files_of(folder) == before
 
 
-@contextmanager
-def as_nobody() -> Iterator[None]:
-    """Be a user whom file permissions hold back; root is not one."""
-    is_root = os.geteuid() == 0
-    if is_root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if is_root:
-            os.seteuid(0)
-
-
 def test_a_folder_that_cannot_be_written_is_read_and_not_changed() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_memory(folder, "a.md", memory("a"), at(0))
         write_index(folder, ["- [A](a.md)"])
         before = files_of(folder)
+        assert len(memlab.load(folder)) == 1  # imports what only root may read
         folder.chmod(0o555)
         with as_nobody():
             records = records_of(folder, "a.md")
