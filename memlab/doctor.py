@@ -29,6 +29,7 @@ from memlab.store.archive_place import archive_path
 from memlab.store.database import connect_reading, path_named, store_file
 from memlab.store.identity import archive_of_other_name, check_is_of
 from memlab.store.looking import read_store
+from memlab.text import counted
 
 WORTH_RECLAIMING: Final = 1_000_000
 """Bytes of free pages below which rewriting a store is not worth a word."""
@@ -320,8 +321,7 @@ def _against_store(reader: Reader, source: Source, archive: Archive) -> Check:
     check_is_of(archive)
     found = compared(reader, source, archive)
     counts = {name: n for name, n in found._asdict().items() if name != "faults"}
-    plans = f"{found.plans:,} plan{'s' * (found.plans != 1)}"
-    summary = f"{found.memories:,} memories of {plans}"
+    summary = f"{counted(found.memories, 'memories')} of {counted(found.plans, 'plans')}"
     if not found.faults:
         return Check("archive", Status.OK, f"{summary}, matching the store", counts=counts)
     words, advice = zip(*found.faults, strict=True)

@@ -10,7 +10,7 @@ import click
 from memlab.cli.options import FILE, STORE, json_option, store_or_bundled
 from memlab.cli.output import print_json, print_lines, print_text
 from memlab.sources.opening import open_source, start_words
-from memlab.text import Sheet, Table
+from memlab.text import Sheet, Table, counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,10 +120,11 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _sheet(path: Path, cost: "Floor", found: "pd.DataFrame", boot: int) -> Sheet:
+    tokens = int(found["tokens"].sum())
     facts = [
-        ("load-bearing", f"{cost.memories:,} memories, {cost.tokens:,} tokens"),
+        ("load-bearing", f"{counted(cost.memories, 'memories')}, {counted(cost.tokens, 'tokens')}"),
         (start_words(str(path)), f"{boot:,} tokens, of which no cap can take those away"),
-        ("supersedable", f"{len(found):,} memories, {int(found['tokens'].sum()):,} tokens"),
+        ("supersedable", f"{counted(len(found), 'memories')}, {counted(tokens, 'tokens')}"),
     ]
     tables = [
         Table("By kind", ("kind", "memories", "tokens"), cost.by_kind),

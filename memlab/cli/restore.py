@@ -7,6 +7,7 @@ import click
 from memlab.cli.options import FILE, STORE, json_option
 from memlab.cli.output import print_json, print_lines
 from memlab.cli.progress import RESTORING, telling
+from memlab.text import counted
 
 
 @click.command("restore", short_help="Put back what a plan deleted.")
@@ -31,13 +32,14 @@ def restore_plan(
         left = {"left_out": count.left_out, "rows_left_out": dict(count.rows_left_out)}
         print_json({"restored": count, **left, "into": str(target)})
     else:
-        print_lines(f"{count:,} memories restored into {target}")
+        print_lines(f"{counted(count, 'memories')} restored into {target}")
         if not count and not count.left_out:
             print_lines("what that plan deleted is in the store already, each memory in its place")
         if count.left_out:
-            print_lines(f"{count.left_out:,} stay in the archive: their own time has passed since")
+            left_out = counted(count.left_out, "memories")
+            print_lines(f"{left_out} left in the archive, whose own time has passed since")
         for table, rows in count.rows_left_out.items():
             print_lines(
-                f"{rows:,} rows of {table} stay in the archive: something else that they refer to "
-                "is not there"
+                f"{counted(rows, 'rows')} of {table} left in the archive, since something else "
+                "referred to is not there"
             )

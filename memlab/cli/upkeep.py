@@ -73,7 +73,7 @@ def archive(
         if export.suffix not in {".jsonl", ".parquet"}:
             raise click.UsageError(f"--export must end in .jsonl or .parquet, not {export.name!r}")
         count = export_archived(store, export, digest=digest, search=search)
-        print_lines(f"{count:,} memories written to {export}")
+        print_lines(f"{counted(count, 'memories')} written to {export}")
     elif rows or digest or search:
         found = archived_rows(store, digest=digest, search=search)
         if as_json:
@@ -104,7 +104,7 @@ def _drop(
         return
     print_lines(found)
     if do_it:
-        print_lines("", f"dropped {found.memories:,} memories for good")
+        print_lines("", f"dropped {counted(found.memories, 'memories')} for good")
     elif found.entries or found.facts:
         print_lines("", "nothing was dropped; add --apply to do it")
     else:
@@ -135,13 +135,13 @@ def _list(store: Path, *, as_json: bool) -> None:
     for each in dropped:
         print_lines(
             f"{each.digest[:12]}  {each.deleted_at:%Y-%m-%d %H:%M}  dropped  "
-            f"{each.memories:,} memories, of which only the facts are kept"
+            f"{counted(each.memories, 'memories')}, of which only the facts are kept"
         )
 
 
 def _entry_line(entry: "Entry") -> str:
     state = "applied" if entry.finished_at else "CUT SHORT"
-    what = f"{entry.memories:,} memories, {entry.restored:,} restored"
+    what = f"{counted(entry.memories, 'memories')}, {entry.restored:,} restored"
     if not entry.memories:
         what = "superseded memories, deleted none"
     return f"{entry.digest[:12]}  {entry.archived_at:%Y-%m-%d %H:%M}  {state}  {what}"
@@ -153,7 +153,8 @@ def _summed(entries: "list[Entry]") -> str:
     memories, back = sum(e.memories for e in entries), sum(e.restored for e in entries)
     return (
         f"{len(entries):,} deletions of a runtime's own, {first:%Y-%m-%d %H:%M} to "
-        f"{last:%Y-%m-%d %H:%M}  {memories:,} memories, {back:,} restored; --rows lists them"
+        f"{last:%Y-%m-%d %H:%M}  {counted(memories, 'memories')}, {back:,} restored; "
+        "--rows lists them"
     )
 
 

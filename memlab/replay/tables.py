@@ -14,7 +14,7 @@ from memlab import columns as col
 from memlab.frame.arrays import as_instant
 from memlab.policies import Policy
 from memlab.replay.life import Ints, Life
-from memlab.text import Sheet, Shown
+from memlab.text import Sheet, Shown, counted
 
 KEPT: Final = "kept"
 DELETED_AT: Final = "deleted_at_position"
@@ -124,8 +124,8 @@ class Replay(Shown):
         served = f"{self.served:.1%} of {found:,} references" if found else "no references"
         facts = [
             ("served", served),
-            ("deleted", f"{len(self.deleted):,} memories"),
-            ("held", f"at most {self.most_held:,} prunable memories"),
+            ("deleted", counted(len(self.deleted), "memories")),
+            ("held", f"at most {counted(self.most_held, 'prunable memories')}"),
         ]
         return Sheet(f"replay of {self.policy}", facts)
 

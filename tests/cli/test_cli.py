@@ -121,6 +121,12 @@ class TestCompact:
         assert rows_of(store) == before
         assert "0 memories restored" in run("restore", store, digest_in(done.output)).output
 
+    def test_one_memory_is_said_to_be_one(self, store: Path) -> None:
+        digest = digest_in(run("compact", store, "--keep-recent", 591, "--apply").output)
+        assert "1 memory, 0 restored" in run("archive", store).output
+        assert "archive           1 memory of 1 plan, " in run("doctor", store).output
+        assert run("restore", store, digest).output.startswith("1 memory restored into ")
+
     def test_within_the_cap_there_is_nothing_to_do(self, store: Path) -> None:
         assert "nothing to do" in run("compact", store, "--keep-recent", 592).output
 

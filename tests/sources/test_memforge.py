@@ -249,8 +249,8 @@ def test_an_undo_says_which_rows_it_leaves_in_the_archive(empty: MemforgeLab) ->
     empty.connection.execute("DELETE FROM entities")
     restored = CliRunner().invoke(main, ["restore", empty.name, receipt.digest])
     first, second = restored.output.splitlines()
-    assert first == f"1 memories restored into {open_source(empty.name).name}"
-    assert second.startswith("1 rows of warm_tier_entities stay in the archive: something else")
+    assert first == f"1 memory restored into {open_source(empty.name).name}"
+    assert second.startswith("1 row of warm_tier_entities left in the archive, since")
     again = memlab.restore(receipt)
     assert (again, again.rows_left_out) == (0, {})
 
