@@ -1,16 +1,20 @@
-"""Every example of these pages is run: Python in one namespace a page, commands as they stand.
+"""Examples of these pages are run: Python in one namespace a page, console blocks as they stand.
 
 A page works in a folder of its own with the bundled store of 300 issues in it as ``memory.db``.
-Where a shown output has a line ``...``, any lines may stand; ``...`` within a line is any text.
+Each command must succeed and print what is shown. Where a shown output has a line ``...``, any
+lines may stand; ``...`` within a line is any text. Commands in ``sh`` blocks need a server, a
+cluster or a network: they are parsed, and not run.
 """
 
 import doctest
 import os
+import re
 import shlex
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import click
 from click.testing import CliRunner
 from sybil import Example, Sybil
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
@@ -38,15 +42,35 @@ def end(page: Page) -> None:
 
 
 def run_commands(example: Example) -> str | None:
-    """Run each command of a block; return what it printed where that is not what is shown."""
+    """Run each command of a block; return what it said where it fails or shows anything else."""
     for block in ("\n" + example.parsed).split("\n$ ")[1:]:
         command, _, shown = block.partition("\n")
         name, *words = shlex.split(command, comments=True)
         assert name == "memlab", f"{command}: only memlab's own commands are run"
-        printed = CliRunner().invoke(main, words, catch_exceptions=False).output
-        if not same(shown, printed):
-            return f"$ {command}\nprinted\n{printed}"
+        assert any(line.replace(".", " ").strip() for line in shown.splitlines()), (
+            f"{command}: show a line of what it prints; ... alone is the same as any output"
+        )
+        done = CliRunner().invoke(main, words, catch_exceptions=False)
+        if done.exit_code or not same(shown, done.output):
+            return f"$ {command}\nended with {done.exit_code} and printed\n{done.output}"
     return None
+
+
+def parse_commands(example: Example) -> None:
+    """Read memlab's commands in a block as the command line does, and do nothing."""
+    for words in re.findall(r"(?:^|[ /])memlab (.*)", example.parsed, re.MULTILINE):
+        parsed(main, shlex.split(words, comments=True))
+
+
+def parsed(command: click.Command, words: list[str]) -> None:
+    """Raise what is wrong with the words of a command."""
+    if isinstance(command, click.Group):
+        with click.Context(command) as context:
+            _, found, rest = command.resolve_command(context, words)
+        assert found is not None
+        parsed(found, rest)
+    else:
+        command.make_context(command.name, list(words))
 
 
 def read_toml(example: Example) -> None:
@@ -68,6 +92,7 @@ pytest_collect_file = Sybil(
     parsers=[
         PythonCodeBlockParser(),
         CodeBlockParser("console", run_commands),
+        CodeBlockParser("sh", parse_commands),
         CodeBlockParser("toml", read_toml),
     ],
     patterns=["*.md", "**/*.md"],
