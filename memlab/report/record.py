@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memlab.sources.opening import start_words
-from memlab.text import for_terminal
+from memlab.text import counted, for_terminal
 
 if TYPE_CHECKING:
     from memlab.compaction.plans import Plan
@@ -49,7 +49,7 @@ def decision_record(
         "date": f"{now:%Y-%m-%d}",
         "cap": f"`keep_recent = {cap}`, {chosen}",
         "verdict of the evidence": f"`{advice.verdict}`",
-        "deletes": f"{plan.deletes.memories:,} of {plan.total.memories:,} memories",
+        "deletes": f"{plan.deletes.memories:,} of {counted(plan.total.memories, 'memories')}",
         start_words(plan.store): f"{_size(plan.boot_before)} → {_size(plan.boot_after)}",
         "floor": f"{plan.floor.memories:,} load-bearing memories, all of which stay",
         "plan digest": f"`{plan.digest}`",
@@ -67,8 +67,9 @@ def decision_record(
 def _receipt_in_words(receipt: "Receipt | None", plan_file: Path | None) -> str:
     if receipt is not None:
         return (
-            f"applied {receipt.applied_at:%Y-%m-%d %H:%M} UTC, {receipt.deleted:,} memories "
-            f"deleted and archived; undo: `{_inline(receipt.undo)}`"
+            f"applied {receipt.applied_at:%Y-%m-%d %H:%M} UTC, "
+            f"{counted(receipt.deleted, 'memories')} deleted and archived; "
+            f"undo: `{_inline(receipt.undo)}`"
         )
     if plan_file is not None:
         return f"not applied; after review: `memlab apply {_inline(plan_file.name)}`"
@@ -81,7 +82,7 @@ def _name(store: str) -> str:
 
 
 def _size(size: "Size") -> str:
-    return f"{size.memories:,} memories, {size.tokens:,} tokens"
+    return f"{counted(size.memories, 'memories')}, {counted(size.tokens, 'tokens')}"
 
 
 def _inline(text: str) -> str:
