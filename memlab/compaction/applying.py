@@ -16,6 +16,7 @@ from memlab.compaction.checking import check_against_store, check_readable
 from memlab.compaction.locating import Located, beside, locate
 from memlab.compaction.plans import Plan
 from memlab.compaction.receipts import Receipt
+from memlab.compaction.words import counted
 from memlab.errors import (
     AlreadyAppliedError,
     ArchiveError,
@@ -215,9 +216,9 @@ def receipt_of(plan: Plan, source: Source, now: datetime, *, archived: bool) -> 
 
 
 def _done_to(plan: Plan) -> str:
-    if plan.supersedes:
-        return f"{len(plan.supersedes):,} memories are superseded"
-    return f"{len(plan.memories):,} memories are deleted and archived"
+    done = "superseded" if plan.supersedes else "deleted and archived"
+    count = len(plan.supersedes or plan.memories)
+    return f"{counted(count)} {'is' if count == 1 else 'are'} {done}"
 
 
 def _archive_and_delete(

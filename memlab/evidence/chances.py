@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from memlab.columns import AT, CREATED_AT, LOADED_AT_START, MEMORY_ID, SESSION
+from memlab.text import counted
 
 CHANCE: Final = "chance"
 CHANCES: Final = {
@@ -61,7 +62,7 @@ def describe_chances(chances: pd.Series) -> str:
     """
     counts = chances.value_counts(sort=False)
     parts = [f"{counts[name]:,} {words}" for name, words in CHANCES.items() if counts.get(name)]
-    return f"{len(chances):,} memories: {', '.join(parts)}" if parts else "no memories"
+    return f"{counted(len(chances), 'memories')}: {', '.join(parts)}" if parts else "no memories"
 
 
 def _last_beginning(log: pd.DataFrame) -> Any:

@@ -187,7 +187,7 @@ def test_a_tag_that_a_person_protects_makes_a_memory_one_to_supersede(tmp_path: 
 def test_it_is_applied_once(store: Path) -> None:
     plan = plan_supersession(store, {"d1": "d2"})
     memlab.apply(plan)
-    with pytest.raises(AlreadyAppliedError, match="1 memories are superseded"):
+    with pytest.raises(AlreadyAppliedError, match="1 memory is superseded"):
         memlab.apply(plan)
 
 

@@ -166,7 +166,7 @@ class TestMcpMemory:
     def test_that_ten_are_kept_is_said_and_harvests_keep_more(self, tmp_path: Path) -> None:
         source = self.make(tmp_path, a=self.queries(*range(10)))
         found = harvest_reads(source)
-        assert found.notes[0].startswith("1 memories show their last 10 queries")
+        assert found.notes[0].startswith("of 1 memory the last 10 queries are shown")
         later = json.dumps(self.queries(*range(7, 17)))
         database(source, rows=[("UPDATE memories SET metadata = ?", (later,))])
         again = harvest_reads(source)

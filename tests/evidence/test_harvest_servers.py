@@ -86,7 +86,7 @@ def test_a_url_may_name_one_agent(
     url = server.url(database)
     one = harvest_reads(f"{url}{'&' if '?' in url else '?'}agent=b", tmp_path / "b.log")
     assert (one.reads, ids(one.log)) == (1, ["2"])
-    assert one.chances.startswith("1 memories: 1 read")
+    assert one.chances.startswith("1 memory: 1 read")
     assert harvest_reads(url, tmp_path / "all.log").reads == 2
 
 

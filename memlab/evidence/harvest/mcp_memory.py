@@ -13,6 +13,7 @@ from memlab.evidence.harvest.databases import read_database
 from memlab.evidence.harvest.found import Asked, Found, Read, moment_of_seconds
 from memlab.evidence.harvest.lines import mapping, sequence, text
 from memlab.sources.recognising import tables_of
+from memlab.text import counted
 
 NAME: Final = "an mcp-memory-service database"
 
@@ -47,8 +48,8 @@ def find(asked: Asked) -> Found:
     found.reads.sort(key=lambda read: read.at)
     if cut:
         found.notes.append(
-            f"{cut:,} memories show their last {_KEPT} queries, which is all that the service "
-            "keeps: earlier ones are gone unless a harvest kept them"
+            f"of {counted(cut, 'memories')} the last {_KEPT} queries are shown, which is all that "
+            "the service keeps: earlier ones are gone unless a harvest kept them"
         )
     found.notes.append("a search that asks for five memories may have written down ten")
     found.store = str(asked.path)
