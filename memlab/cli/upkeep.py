@@ -116,12 +116,14 @@ def _list(store: Path, *, as_json: bool) -> None:
     from memlab.compaction.contents import archived_plans, dropped_plans
     from memlab.sources.base import archive_at
     from memlab.sources.opening import open_source
+    from memlab.store.identity import check_not_renamed
 
     source = open_source(store)
     there = source.like is None or source.like.exists()
     if there and not archive_at(source).path.exists():
         with source.reading():
             pass  # what is no store at all never had anything taken out of it
+        check_not_renamed(archive_at(source))
         print_json([]) if as_json else print_lines(f"no plan has taken anything out of {store} yet")
         return
     entries, dropped = archived_plans(source), dropped_plans(source)

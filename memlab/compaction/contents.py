@@ -1,9 +1,9 @@
 """Looking into an archive: list what was taken out, search it, export it."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import pandas as pd
 import pyarrow as pa
@@ -23,6 +23,9 @@ from memlab.store.archive import Archive
 from memlab.store.archive_entries import Entry
 from memlab.store.archive_file import is_begun, read_archive
 from memlab.store.dropped import Dropped, dropped_in
+from memlab.store.identity import check_not_renamed
+
+Result = TypeVar("Result")
 
 EXPORTS: Final = (".jsonl", ".parquet")
 
@@ -55,7 +58,7 @@ def archived_plans(store: SourceLike) -> list[Entry]:
     ArchiveError
         When it has no archive, or one that cannot be read.
     """
-    return read_archive(archive_at(open_source(store)), lambda archive: archive.entries())
+    return _look(open_source(store), lambda archive: archive.entries())
 
 
 def dropped_plans(store: SourceLike) -> list[Dropped]:
@@ -71,7 +74,7 @@ def dropped_plans(store: SourceLike) -> list[Dropped]:
     ArchiveError
         When it has no archive, or one that cannot be read.
     """
-    return read_archive(archive_at(open_source(store)), dropped_in)
+    return _look(open_source(store), dropped_in)
 
 
 def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
@@ -140,7 +143,7 @@ def archived_rows(
         ]
         return pd.DataFrame(lines, columns=list(_LISTED))
 
-    return read_archive(archive_at(source), read)
+    return _look(source, read)
 
 
 def export_archived(
@@ -187,7 +190,14 @@ def export_archived(
         with whole_file(target, limit=limit_like(archive.path)) as draft:
             return write(draft, _found(source, archive, digest, search))
 
-    return read_archive(archive_at(source), read)
+    return _look(source, read)
+
+
+def _look(source: Source, read: Callable[[Archive], Result]) -> Result:
+    """Look into a source's archive."""
+    place = archive_at(source)
+    check_not_renamed(place)
+    return read_archive(place, read)
 
 
 class _Found(NamedTuple):

@@ -26,6 +26,7 @@ from memlab.store.archive_entries import Entry
 from memlab.store.archive_file import open_archive, read_archive
 from memlab.store.archive_place import archive_errors
 from memlab.store.dropped import Dropped, drop, drop_facts, dropped_in, make_key
+from memlab.store.identity import check_not_renamed
 from memlab.text import Sheet, Shown
 
 NO_ARCHIVE_BEFORE: Final = datetime(2025, 1, 1, tzinfo=UTC)
@@ -152,6 +153,7 @@ def drop_archived(
     moment = moment_or_now(now, call="memlab.compaction.drop_archived")
     source = open_source(store)
     past = _past(source) if facts_too else None  # before anything is locked: it takes long
+    check_not_renamed(archive_at(source))
     with open_archive(archive_at(source)) as archive:
         with _store_locked(source):
             found = _chosen(source, archive, meant)
@@ -184,6 +186,7 @@ def what_drops(
     """
     meant = _meant(before, digest, facts_too=facts_too)
     source = open_source(store)
+    check_not_renamed(archive_at(source))
     found = read_archive(archive_at(source), lambda archive: _chosen(source, archive, meant))
     return replace(found, references=_past(source).lost_with(found)) if facts_too else found
 

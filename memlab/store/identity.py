@@ -109,12 +109,24 @@ def check_archive_of(place: ArchivePlace) -> None:
         When it is the archive of another store, or there is none and the store's own lies beside
         it under another name.
     """
-    if place.scheme != "file":
-        return
-    if is_begun(place):
+    if place.scheme == "file" and is_begun(place):
         with suppress(UnfilledArchiveError):
             read_archive(place, check_is_of)
-    elif renamed := archive_of_other_name(place):
+    else:
+        check_not_renamed(place)
+
+
+def check_not_renamed(place: ArchivePlace) -> None:
+    """Check that a store which has no archive did not leave it behind under another name.
+
+    Raises
+    ------
+    ArchiveError
+        When there is none, and the store's own lies beside it under another name.
+    """
+    if place.scheme != "file" or is_begun(place):
+        return
+    if renamed := archive_of_other_name(place):
         raise ArchiveError(
             f"{renamed} is the archive of this store, which had another name; nothing was changed: "
             f"rename it to {place.path}"

@@ -78,6 +78,15 @@ def test_an_archive_that_is_not_there_yet_is_no_error(store: Path) -> None:
     assert run("archive", store.with_name("absent.db")).exit_code == 2
 
 
+def test_a_renamed_store_is_told_which_archive_is_its_own(store: Path) -> None:
+    run("compact", store, "--keep-recent", 3, "--apply")
+    renamed = store.rename(store.with_name("agent.db"))
+    for words in ((), ("--json",), ("--rows",), ("--drop", "a")):
+        refused = run("archive", renamed, *words)
+        assert refused.exit_code == 2
+        assert "memory.db.archive.db is the archive of this store" in refused.stderr
+
+
 def test_an_archive_that_cannot_be_opened_is_told_by_name(store: Path) -> None:
     folder = store.with_name("memory.db.archive.db")
     folder.mkdir()

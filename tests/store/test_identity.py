@@ -11,7 +11,8 @@ from archives import NOON, planned
 from stores import episodes, row, run_sql, write_rows
 
 from memlab import restore
-from memlab.compaction import apply, drop_archived, finish
+from memlab.compaction import apply, drop_archived, finish, what_drops
+from memlab.compaction.contents import archived_plans, archived_rows, dropped_plans
 from memlab.compaction.receipts import Receipt
 from memlab.diagnosis import Check, Status
 from memlab.doctor import diagnose
@@ -196,6 +197,17 @@ class TestARenamedStore:
         assert found.status is Status.WARN
         assert "memory.db.archive.db is the archive of this store" in found.summary
         assert str(archive_path(renamed[0])) in found.advice
+
+    def test_is_not_listed_searched_or_dropped_from_without_it(
+        self, renamed: tuple[Path, Receipt]
+    ) -> None:
+        path, receipt = renamed
+        for act in (archived_plans, archived_rows, dropped_plans):
+            with pytest.raises(ArchiveError, match=r"which had another name; .* rename it to"):
+                act(path)
+        for erase in (what_drops, drop_archived):
+            with pytest.raises(ArchiveError, match=r"which had another name; .* rename it to"):
+                erase(path, digest=receipt.digest)
 
     def test_is_not_sized_compacted_or_restored_without_it(
         self, renamed: tuple[Path, Receipt]
