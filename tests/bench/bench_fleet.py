@@ -1,13 +1,13 @@
 """What a fleet costs: stores a second, one process and two, Dask beside the pool, one large store.
 
     python tests/bench/bench_fleet.py FOLDER [--stores 1000] [--tasks survey,plan,size]
-        [--runners serial,1,2,dask] [--large N]
+        [--runners serial,1,2,dask] [--rounds 1] [--large N]
 
 Makes the stores below FOLDER where they are missing: 200 to 2,000 memories each, one in twelve
 load-bearing, one in twenty a reference to an earlier one. Each task is done by each runner, its
-results kept in parts as ``--out`` keeps them. Printed are stores a second on the clock, the
-processor milliseconds that a store takes of the workers and of the client, and the most memory that
-the client took.
+results kept in parts as ``--out`` keeps them; with ``--rounds`` above 1 the runners take turns, and
+the comparison is of the sums. Printed are stores a second on the clock, the processor milliseconds
+that a store takes of the workers and of the client, and the most memory that the client took.
 
 On a machine that does other things the clock says little. The last column is what the clock would
 say on one that does nothing else and waits for no disk: stores by the processor seconds of the
@@ -27,6 +27,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -190,14 +191,32 @@ def skewed(names: list[str], large: str) -> None:
     print(f"the busiest worker took {max(both.workers) / least:.2f} of the least that it can be")
 
 
-def compared(
-    names: list[str], tasks: list[str], runners: dict[str, fleet.Runner]
-) -> dict[tuple[str, str], Cost]:
-    return {
-        (task, name): told(f"{task}, {name}", len(names), cost_of(task, names, runner))
-        for task in tasks
-        for name, runner in runners.items()
-    }
+@contextmanager
+def opened(name: str) -> Iterator[fleet.Runner]:
+    if name == "dask":
+        with two_workers() as cluster:
+            yield cluster
+    else:
+        yield fleet.Serial() if name == "serial" else fleet.Processes(int(name))
+
+
+def compared(names: list[str], tasks: list[str], runners: list[str], rounds: int) -> None:
+    """Let the runners take turns, for a machine may be fast in one minute and slow in the next."""
+    costs: dict[tuple[str, str], list[Cost]] = {}
+    for _, task, name in product(range(rounds), tasks, runners):
+        with opened(name) as runner:
+            cost = told(f"{task}, {name}", len(names), cost_of(task, names, runner))
+        costs.setdefault((task, name), []).append(cost)
+    for task in tasks:
+        for one, other in (("1", "2"), ("dask", "2")):
+            if one in runners and other in runners:
+                ours, theirs = costs[task, one], costs[task, other]
+                clock = sum(cost.clock for cost in ours) / sum(cost.clock for cost in theirs)
+                busiest = sum(cost.busiest for cost in ours) / sum(cost.busiest for cost in theirs)
+                print(
+                    f"{task}: {one} takes {clock:.2f} times as long as {other} on the clock, "
+                    f"{busiest:.2f} by the busiest"
+                )
 
 
 def main() -> None:
@@ -206,6 +225,7 @@ def main() -> None:
     parser.add_argument("--stores", type=int, default=1000)
     parser.add_argument("--tasks", default="survey,plan,size")
     parser.add_argument("--runners", default="serial,1,2,dask")
+    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--large", type=int, default=0)
     asked = parser.parse_args()
     names = made(asked.folder, asked.stores)
@@ -213,26 +233,8 @@ def main() -> None:
         large = str(asked.folder / f"large-{asked.large}.db")
         make((large, asked.large, 1))
         skewed(names, large)
-        return
-    tasks, wanted = asked.tasks.split(","), asked.runners.split(",")
-    here: dict[str, fleet.Runner] = {
-        name: fleet.Serial() if name == "serial" else fleet.Processes(int(name))
-        for name in wanted
-        if name != "dask"
-    }
-    costs = compared(names, tasks, here)
-    if "dask" in wanted:  # afterwards, for its scheduler works in this process, too
-        with two_workers() as cluster:
-            costs |= compared(names, tasks, {"dask": cluster})
-    for task in tasks:
-        for one, other in (("1", "2"), ("dask", "2")):
-            if {(task, one), (task, other)} <= costs.keys():
-                clock = costs[task, one].clock / costs[task, other].clock
-                busiest = costs[task, one].busiest / costs[task, other].busiest
-                print(
-                    f"{task}: {one} takes {clock:.2f} times as long as {other} on the clock, "
-                    f"{busiest:.2f} by the busiest"
-                )
+    else:
+        compared(names, asked.tasks.split(","), asked.runners.split(","), asked.rounds)
 
 
 if __name__ == "__main__":
