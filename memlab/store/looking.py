@@ -177,9 +177,12 @@ def _way_in(file: Path, path: Path, stack: ExitStack) -> tuple[str, State]:
 
 
 def _is_hot(uri: str) -> bool:
-    """Whether a transaction has to be rolled back before the file can be read."""
+    """Whether a transaction has to be rolled back before the file can be read.
+
+    One whose writer holds a lock has not to be; whoever reads then waits for the lock.
+    """
     try:
-        with closing(connect_reading(uri)) as connection:
+        with closing(connect_reading(uri, busy_timeout=0)) as connection:
             connection.execute("SELECT count(*) FROM sqlite_schema")
     except sqlite3.OperationalError as error:
         return error.sqlite_errorname.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN"))

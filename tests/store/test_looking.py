@@ -157,6 +157,27 @@ def test_a_store_held_by_one_process_alone_is_said_to_be_locked(
     assert list(memlab.load(path)["title"]) == ["held"]
 
 
+def test_a_writer_with_a_journal_is_waited_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, waits = write_rows(tmp_path / "memory.db", episodes(1)), []
+
+    def noting(uri: str, *, busy_timeout: float = 5.0) -> sqlite3.Connection:
+        if "nolock" not in uri:
+            waits.append(busy_timeout)
+        return connect_reading(uri, busy_timeout=0)
+
+    monkeypatch.setattr(looking, "connect_reading", noting)
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("PRAGMA journal_mode = DELETE")
+        writer.execute("BEGIN EXCLUSIVE")
+        writer.execute("UPDATE memory_items SET title = 'held'")
+        assert path.with_name("memory.db-journal").exists()
+        with pytest.raises(StoreError, match="is locked by another process"):
+            read_store(path, str)
+    assert sum(waits) == 5.0
+
+
 def test_a_writer_that_closes_a_store_is_waited_for(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(1))
     command = [sys.executable, "-c", HOLD, str(path)]
