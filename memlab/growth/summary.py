@@ -153,7 +153,7 @@ def summarize(
     Parameters
     ----------
     frame : pandas.DataFrame
-        As :func:`memlab.load` returns it.
+        As :func:`memlab.load` returns it. Of a whole past what was deleted is left out.
     now : datetime
         The present, with a time zone.
     threshold : int, optional
@@ -164,9 +164,11 @@ def summarize(
     ValueError
         When `now` has no time zone, or `threshold` is not a whole number of 0 or more.
     """
+    from memlab.evidence.past import present_rows  # pandas, which ``memlab show`` does without
+
     expect_memories(frame, call="memlab.summarize")
     return summary_of(
-        arrays_of(frame),
+        arrays_of(present_rows(frame)),
         now=aware(now, call="memlab.summarize"),
         threshold=None if threshold is None else whole_number("threshold", threshold),
         token_rule=str(frame.attrs.get(c.TOKEN_RULE, "")),

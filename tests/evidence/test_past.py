@@ -16,6 +16,7 @@ from memlab.compaction.restoring import restore
 from memlab.errors import ArchiveError
 from memlab.evidence.past import load_past
 from memlab.frame.loading import load
+from memlab.growth.summary import summarize
 from memlab.policies import KeepRecent, Pipeline, decide
 from memlab.policies.learned import Learned
 from memlab.store.archive_place import archive_path
@@ -40,6 +41,15 @@ def test_a_store_that_was_never_compacted_is_its_own_past(tmp_path: Path) -> Non
     assert past[c.MEMORY_ID].tolist() == ["e1", "e2", "e3"]
     assert past[c.DELETED_AT].dtype == c.TIME
     assert past[c.DELETED_AT].isna().all()
+
+
+def test_a_past_has_the_headline_numbers_of_what_is_left(tmp_path: Path) -> None:
+    rows = [row("d", "semantic"), *episodes(9), row("s", superseded_by="e4")]
+    store = write_rows(tmp_path / "memory.db", rows)
+    compact(store, 2)
+    summary = summarize(load_past(store), now=NOON)
+    assert summary == summarize(load(store), now=NOON)
+    assert (summary.rows.memories, summary.superseded.memories, summary.dangling) == (4, 1, 1)
 
 
 def test_archived_rows_stand_where_they_stood(tmp_path: Path) -> None:
