@@ -32,7 +32,7 @@ def maintain_store(ctx: click.Context, store: Path, do_it: bool, as_json: bool) 
     if as_json:
         click.echo(found.to_json())
     else:
-        print_lines(*str(found).splitlines())
+        print_lines(found)
         if found.has_work:
             print_lines("", "nothing was changed; add --apply to do it")
     ctx.exit(1 if found.failed else 0)

@@ -50,6 +50,14 @@ def test_it_shows_first_and_does_it_with_apply(store: Path) -> None:
     assert "every memory stays" in again.output
 
 
+def test_its_undo_can_be_copied_from_a_narrow_terminal(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memlab.cli.output.terminal_width", lambda: 40)
+    shown = run("maintain", store, "--apply").output
+    assert re.search(rf"^ +undo +memlab restore {store} [0-9a-f]+$", shown, re.MULTILINE)
+
+
 def test_its_exit_codes_are_fit_for_cron(store: Path) -> None:
     assert run("maintain", store.with_name("absent.db"), "--apply").exit_code == 2
     run_sql(store, "UPDATE memory_items SET kind = 'other' WHERE memory_id = 'e3'")
