@@ -116,7 +116,10 @@ def test_plan_review_and_apply_from_the_shell(agents: Path) -> None:
     done = run("fleet", "apply", file)
     assert done.exit_code == 0
     assert "2 of 2 stores applied, 0 refused" in done.output
-    assert "290 memories, archived beside their stores" in done.output
+    assert "  290 memories, archived beside their stores" in done.output
+    told = run("fleet", "apply", file).output
+    assert "  0 memories, archived beside their stores" in told
+    assert "2 stores, 290 memories; nothing is applied twice" in told
     again = run("fleet", "apply", file, "--csv")
     rows = list(csv.DictReader(io.StringIO(again.output)))
     assert [each["status"] for each in rows] == ["applied before"] * 2

@@ -106,20 +106,18 @@ def apply_fleet(plan_file: Path, limit: int, as_json: bool, as_csv: bool, **who:
 
 def _print_receipts(table: "pd.DataFrame", limit: int) -> None:
     good = table[table["error"].isna()]
-    before = int((good["status"] == "applied before").sum())
+    is_done = good["status"] == "applied before"
     refused = len(table) - len(good)
+    deleted = counted(int(good["deleted"][~is_done].sum()), "memories")
+    boot = [int(good[moment].sum()) for moment in ("boot_before", "boot_after")]
     facts = [
-        (
-            "deleted",
-            f"{counted(int(good['deleted'].sum()), 'memories')}, archived beside their stores",
-        ),
-        (
-            "at start",
-            f"{int(good['boot_before'].sum()):,} -> {int(good['boot_after'].sum()):,} tokens",
-        ),
+        ("deleted", f"{deleted}, archived beside their stores"),
+        ("at start", f"{boot[0]:,} -> {boot[1]:,} tokens"),
     ]
-    if before:
-        facts.append(("applied before", f"{before:,}; nothing is applied twice"))
+    if is_done.any():
+        memories = counted(int(good["deleted"][is_done].sum()), "memories")
+        words = f"{counted(int(is_done.sum()), 'stores')}, {memories}"
+        facts.append(("applied before", f"{words}; nothing is applied twice"))
     largest = table.sort_values("deleted", ascending=False, kind="stable")
     title = f"{len(good):,} of {len(table):,} stores applied, {refused:,} refused"
     undo = good["undo"].iloc[0] if len(good) else ""
