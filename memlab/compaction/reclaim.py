@@ -149,6 +149,32 @@ def space(path: str | Path) -> Space:
     )
 
 
+def free_bytes(source: Source) -> int | None:
+    """Return the bytes of a store's free pages, which a vacuum gives back. Reads only.
+
+    Parameters
+    ----------
+    source : Source
+        The store.
+
+    Returns
+    -------
+    int or None
+        0 for a folder of files; None for a store on a server.
+
+    Raises
+    ------
+    StoreError
+        When it cannot be read.
+    """
+    if source.like is None:
+        return None
+    if source.like.is_dir():
+        return 0
+    page, _, free = read_store(source.like.resolve(), _pages_at, check=_anything)
+    return page * free
+
+
 def vacuum(path: str | Path, *, watch: Watch = unwatched) -> Vacuumed:
     """Rewrite a store without the room that deleted rows left, and shrink its file.
 

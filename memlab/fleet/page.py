@@ -214,16 +214,18 @@ def _facts(findings: FleetFindings) -> Iterator[tuple[str, str, str]]:
     share = f"{noise / boot:.0%} of it noise" if boot else "nothing is loaded"
     yield "tokens at start", f"{boot:,}", f"{share} (characters / 4, an estimate)"
     yield "caps would save", f"{saved:,}", "tokens at start, of all stores together"
-    yield "space to give back", f"{space_back(findings) / 1e6:,.1f} MB", "about, after a vacuum"
+    free = float(stores["free_bytes"].sum())
+    back, now = (f"{size / 1e6:,.1f} MB" for size in (free + space_freed(findings), free))
+    yield "space to give back", back, f"about, after the caps and a vacuum; {now} are free now"
 
 
-def space_back(findings: FleetFindings) -> float:
-    """Return about how many bytes the caps would free: what goes, as a share of each file."""
+def space_freed(findings: FleetFindings) -> float:
+    """Return about how many bytes the caps would free: what goes, as a share of what is used."""
     both = findings.stores.merge(
         findings.sizes[["store", "deletes"]], on="store", validate="one_to_one"
     )
     share = both["deletes"] / both["memories"].where(both["memories"] > 0)
-    return float((both["bytes"] * share).fillna(0).sum())
+    return float(((both["bytes"] - both["free_bytes"]) * share).fillna(0).sum())
 
 
 def _sections(findings: FleetFindings) -> Iterator[dict[str, Any]]:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from memlab import columns as col
 from memlab.clock import moment_or_now
+from memlab.compaction.reclaim import free_bytes
 from memlab.fleet.names import Sources
 from memlab.fleet.outcomes import Outcome
 from memlab.fleet.running import Progress, Runner, outcomes_of
 from memlab.frame.labelling import read_memories
 from memlab.growth.summary import StoreSummary, summary_of
+from memlab.sources.base import Source
 from memlab.sources.opening import open_source
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ SURVEY_DTYPES: Final = {
     "first_at": col.TIME,
     "last_at": col.TIME,
     "bytes": "Int64",
+    "free_bytes": "Int64",
     "unreadable": "Int64",
 }
 """Columns of a survey, between ``store`` and ``error``."""
@@ -59,6 +62,8 @@ class StoreLine(NamedTuple):
         The earliest and latest creation time.
     bytes : int or None
         Of its file and what lies beside it; None for a server.
+    free_bytes : int or None
+        Those of them in pages that deleted memories left, which a vacuum gives back.
     unreadable : int
         Memories that cannot be interpreted; they count as load-bearing.
     """
@@ -75,6 +80,7 @@ class StoreLine(NamedTuple):
     first_at: datetime | None
     last_at: datetime | None
     bytes: int | None
+    free_bytes: int | None
     unreadable: int
 
 
@@ -98,14 +104,14 @@ class Surveying:
             memories.arrays, now=self.now, threshold=0, token_rule=memories.token_rule
         )
         unreadable = len(memories.problems or ())
-        return line_of(summary, source.scheme, bytes_of(where), unreadable=unreadable)
+        return _line_of(summary, where, source, unreadable)
 
 
-def line_of(summary: StoreSummary, scheme: str, size: int | None, *, unreadable: int) -> StoreLine:
+def _line_of(summary: StoreSummary, where: str, source: Source, unreadable: int) -> StoreLine:
     """Return the headline numbers of a store as a line."""
     boot, pace = summary.boot, summary.pace
     return StoreLine(
-        scheme=scheme,
+        scheme=source.scheme,
         memories=summary.rows.memories,
         boot_memories=boot.memories,
         boot_tokens=boot.tokens,
@@ -116,7 +122,8 @@ def line_of(summary: StoreSummary, scheme: str, size: int | None, *, unreadable:
         per_day=None if pace is None else pace.median,
         first_at=summary.first_at,
         last_at=summary.last_at,
-        bytes=size,
+        bytes=bytes_of(where),
+        free_bytes=free_bytes(source),
         unreadable=unreadable,
     )
 

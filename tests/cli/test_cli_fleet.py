@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -117,6 +118,8 @@ def test_plan_review_and_apply_from_the_shell(agents: Path) -> None:
     assert done.exit_code == 0
     assert "2 of 2 stores applied, 0 refused" in done.output
     assert "  290 memories, archived beside their stores" in done.output
+    told = run("fleet", "show", names).output
+    assert re.search(r"on the disk +[\d.]+ MB, of which a vacuum gives back [\d.]+ MB", told)
     told = run("fleet", "apply", file).output
     assert "  0 memories, archived beside their stores" in told
     assert "2 stores, 290 memories; nothing is applied twice" in told

@@ -9,6 +9,7 @@ import pytest
 from stores import episodes, row, run_sql, write_rows
 
 import memlab
+from memlab.compaction.reclaim import space, vacuum
 from memlab.errors import MemlabError
 from memlab.fleet import Serial, survey
 from memlab.fleet.surveying import SURVEY_DTYPES
@@ -33,6 +34,16 @@ def test_a_row_says_what_the_store_says_of_itself(tmp_path: Path) -> None:
     assert line["boot_tokens"] == summary.boot.tokens
     assert line["floor_tokens"] == summary.boot.load_bearing.tokens
     assert pd.isna(line["error"])
+
+
+def test_free_pages_are_counted_until_a_vacuum(tmp_path: Path) -> None:
+    path = store(tmp_path / "memory.db", 400)
+    assert survey(path, now=NOW)["free_bytes"].tolist() == [0]
+    memlab.apply(memlab.plan(path, memlab.KeepRecent(3), now=NOW))
+    (free,) = survey(path, now=NOW)["free_bytes"]
+    assert free == space(path).free > 50_000
+    vacuum(path)
+    assert survey(path, now=NOW)["free_bytes"].tolist() == [0]
 
 
 def test_a_store_that_cannot_be_read_is_a_row_with_its_error(tmp_path: Path) -> None:

@@ -96,13 +96,21 @@ COLUMNS: tuple[Column, ...] = (
 )
 
 
+def _room(size: int, free: int) -> str:
+    """Say what room stores take, and what of it is free where that is worth a vacuum."""
+    words = f"{size / 1e6:,.1f} MB"
+    if free * 20 <= size:
+        return words
+    return f"{words}, of which a vacuum gives back {free / 1e6:,.1f} MB"
+
+
 def _facts(table: "pd.DataFrame", repeated: int) -> list[tuple[str, str]]:
     memories = int(table["boot_memories"].sum())
     boot, noise = int(table["boot_tokens"].sum()), int(table["prunable_tokens"].sum())
     facts = [
         ("loaded at start", f"{counted(memories, 'memories')}, {counted(boot, 'tokens')}"),
         ("noise", f"{counted(noise, 'tokens')}, {share(noise, boot)}"),
-        ("on the disk", f"{int(table['bytes'].sum()) / 1e6:,.1f} MB"),
+        ("on the disk", _room(int(table["bytes"].sum()), int(table["free_bytes"].sum()))),
     ]
     unreadable = int(table["unreadable"].sum())
     if unreadable:
