@@ -93,7 +93,7 @@ class Parts:
         self._schema = pa.schema([*_OWN[:1], *fields, *_OWN[1:], _STATE])
         self._waiting: list[dict[str, Any]] = []
         self._bytes, self._since = 0, monotonic()
-        self.fresh = self._begin(question, rests_on)
+        self.fresh = self._begin({**question, "columns": self._schema.names}, rests_on)
 
     def __len__(self) -> int:
         return len(self.files())
@@ -182,15 +182,15 @@ class Parts:
         before = self._read_note()
         if not before and any(self.folder.iterdir()):
             raise MemlabError(f"{self.folder} holds other files; name a new folder")
-        if before and before.get("question") != dict(question):
+        if before and before.get("question") != question:
             raise MemlabError(
-                f"{self.folder} holds the answers to another question; name a new folder, or add "
-                "--fresh to throw these away"
+                f"{self.folder} holds the answers to another question, or those of another memlab; "
+                "name a new folder, or add --fresh to throw these away"
             )
         fresh = bool(before.get("finished", True))
         if fresh and (rests_on is None or before.get("rests_on", "") != rests_on):
             self.keep_only(set(), {})
-        asked = {"question": dict(question), "rests_on": rests_on}
+        asked = {"question": question, "rests_on": rests_on}
         self._note({"memlab_fleet_run": 1, **asked, "finished": False})
         return fresh
 

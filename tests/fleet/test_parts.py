@@ -9,8 +9,8 @@ from stores import episodes, write_rows
 
 from memlab.errors import MemlabError
 from memlab.fleet import Serial, survey
-from memlab.fleet.parts import start_over
-from memlab.fleet.surveying import Surveying
+from memlab.fleet.parts import Parts, start_over
+from memlab.fleet.surveying import SURVEY_DTYPES, StoreLine, Surveying
 
 
 @pytest.fixture
@@ -78,6 +78,16 @@ def test_a_folder_with_other_things_is_refused_and_left_alone(tmp_path: Path) ->
         survey(store, now=NOW, out=store)
     start_over(tmp_path / "mine")
     assert (tmp_path / "mine" / "letter.txt").read_text() == "dear"
+
+
+def test_results_of_a_memlab_with_other_columns_are_refused_in_words(tmp_path: Path) -> None:
+    store = agent_store(tmp_path / "memory.db", 1)
+    fewer = {name: dtype for name, dtype in SURVEY_DTYPES.items() if name != "free_bytes"}
+    Parts(tmp_path / "out", StoreLine, fewer, question={"asked": "survey"})
+    with pytest.raises(MemlabError, match="or those of another memlab; name a new folder"):
+        survey(store, now=NOW, out=tmp_path / "out")
+    start_over(tmp_path / "out")
+    assert survey(store, now=NOW, out=tmp_path / "out")["memories"].tolist() == [2]
 
 
 def test_a_damaged_part_is_named(tmp_path: Path) -> None:
