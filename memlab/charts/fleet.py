@@ -66,7 +66,7 @@ def plot_fleet_tokens(stores: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         + (f"{half:,}" if half > 1 else "one"),
         key=[("tokens at start", paint.prunable, "o"), ("floor", paint.load_bearing, "s")],
     )
-    _say_drawn(ax, len(place), len(ordered))
+    _say_drawn(ax, len(place), len(ordered), nothing=bool((drawn["floor_tokens"] == 0).any()))
     return ax
 
 
@@ -148,9 +148,10 @@ def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         these = place[chosen[place]]
         across, up = np.maximum(floor[these], 1.0), np.maximum(noise[these], 1.0)
         ax.plot(across, up, mark, color=colour, label=name, **dots)
-    largest = max(floor.max(), noise.max(), 10.0) * 1.3
-    ax.plot([1.0, largest], [1.0, largest], color=paint.grey, linewidth=0.8, zorder=0)
-    ax.set(xlim=(0.8, largest), ylim=(0.8, largest))
+    drawn = np.maximum(np.concatenate([floor[place], noise[place]]), 1.0)
+    ends = float(drawn.min()) * 0.8, max(float(drawn.max()), 10.0) * 1.3
+    ax.plot(ends, ends, color=paint.grey, linewidth=0.8, zorder=0)
+    ax.set(xlim=ends, ylim=ends)
     log_axis(ax.xaxis, "floor: tokens of load-bearing memories")
     log_axis(ax.yaxis, "noise: tokens of prunable memories")
     heading(
@@ -160,7 +161,7 @@ def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         f"{int(below.sum()) or 'none'} the floor is more than half of what is loaded",
         key=[(name, colour, mark) for _, mark, colour, name in kinds[::-1]],
     )
-    _say_drawn(ax, len(place), len(there))
+    _say_drawn(ax, len(place), len(there), nothing=bool((floor[place] * noise[place] == 0).any()))
     return ax
 
 
@@ -170,10 +171,10 @@ def _dots(count: int) -> dict[str, Any]:
     return {"linestyle": "none", "markersize": size, "markeredgewidth": 0, "alpha": 0.75}
 
 
-def _say_drawn(ax: Axes, drawn: int, stores: int) -> None:
-    """Say below a chart that not all of its stores are drawn, where that is so."""
-    if drawn < stores:
-        footnote(ax, f"{drawn:,} stores are drawn, evenly spread over the order.")
+def _say_drawn(ax: Axes, drawn: int, stores: int, *, nothing: bool) -> None:
+    """Say below a chart what of its stores is drawn otherwise than it is, where that is so."""
+    some = f"{drawn:,} stores are drawn, evenly spread over the order." if drawn < stores else ""
+    footnote(ax, some, "Zero is drawn as 1." if nothing else "")
 
 
 def _some(count: int) -> "np.ndarray[Any, np.dtype[np.int64]]":

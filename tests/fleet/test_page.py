@@ -10,11 +10,13 @@ import pytest
 from fleets import NOW, agent_store, mixed_fleet
 from stores import row, write_rows
 
+import memlab
 from memlab.charts import plot_fleet_caps, plot_fleet_growth, plot_fleet_tokens
+from memlab.compaction.reclaim import space
 from memlab.fleet import FleetFindings, Serial, examine_fleet, write_fleet_report
 from memlab.fleet.capping import SIZE_DTYPES
 from memlab.fleet.cohort import fit_cohort
-from memlab.fleet.page import LISTED, fleet_page
+from memlab.fleet.page import LISTED, fleet_page, space_freed
 from memlab.fleet.surveying import SURVEY_DTYPES
 
 
@@ -47,6 +49,7 @@ def invented(count: int) -> FleetFindings:
     values = {
         "memories": boot // 50 + 1, "boot_memories": boot // 50 + 1, "boot_tokens": boot,
         "floor_tokens": floor, "prunable_tokens": boot - floor, "bytes": boot * 8,
+        "free_bytes": boot,
         "keep_recent": boot // 90, "boot_now": boot, "boot_after": np.maximum(floor, boot // 2),
         "floor": floor, "deletes": boot // 99, "references": rng.integers(0, 3, count),
     }  # fmt: skip
@@ -108,6 +111,21 @@ def test_a_page_says_what_the_tables_say(tmp_path: Path) -> None:
     assert found.weeks["prunable"].sum() == found.stores["prunable"].sum()
 
 
+def test_a_page_counts_the_room_that_is_free_and_that_which_caps_would_free(
+    tmp_path: Path,
+) -> None:
+    store = agent_store(tmp_path / "memory.db", 900)
+    memlab.apply(memlab.plan(store, memlab.KeepRecent(500), now=NOW))
+    found = examine_fleet(store, now=NOW, runner=Serial())
+    (sized,) = found.sizes.to_dict("records")
+    used = space(store).live + space(store).wal
+    assert sized["deletes"] > 0
+    assert space_freed(found) == pytest.approx(used * sized["deletes"] / 501)
+    free = space(store).free / 1e6
+    assert f"{free + space_freed(found) / 1e6:,.1f} MB" in fleet_page(found)
+    assert f"{free:,.1f} MB are free now" in fleet_page(found)
+
+
 def test_the_chart_of_tokens_orders_stores_and_draws_at_most_some() -> None:
     findings = invented(5_000)
     ax = plot_fleet_tokens(findings.stores)
@@ -133,6 +151,13 @@ def test_the_chart_of_caps_tells_three_kinds_of_stores_apart() -> None:
     assert [tuple(each) for each in points["a cap helps"]] == [(100, 900)]
     assert [tuple(each) for each in points["no cap below what is there"]] == [(100, 900)]
     assert [tuple(each) for each in points["the floor is the problem"]] == [(800, 200)]
+
+
+def test_a_chart_says_that_nothing_is_drawn_as_1_where_it_is() -> None:
+    stores = pd.DataFrame({"boot_tokens": [900, 80], "floor_tokens": [0, 20], "error": [None] * 2})
+    assert plot_fleet_tokens(stores).texts[-1].get_text() == "Zero is drawn as 1."
+    above = plot_fleet_tokens(stores.assign(floor_tokens=7))
+    assert not any("drawn as" in text.get_text() for text in above.texts)
 
 
 def test_the_chart_of_growth_sums_weeks() -> None:
