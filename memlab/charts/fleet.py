@@ -72,12 +72,12 @@ def plot_fleet_tokens(stores: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
 
 @on_its_own
 def plot_fleet_growth(weeks: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """Draw how many memories all stores together hold, by when these were written.
+    """Draw how many memories all stores together held at the end of each week.
 
     Parameters
     ----------
     weeks : pandas.DataFrame
-        Columns ``week`` (UTC), ``memories`` and ``prunable``: those written in each week.
+        Columns ``week`` (UTC), ``memories`` and ``load_bearing``: how many more in each week.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure by default.
 
@@ -93,7 +93,7 @@ def plot_fleet_growth(weeks: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         say_empty(ax, "All memories were written within a week")
         return ax
     whole = weeks["memories"].cumsum().to_numpy(float)
-    bearing = (weeks["memories"] - weeks["prunable"]).cumsum().to_numpy(float)
+    bearing = weeks["load_bearing"].cumsum().to_numpy(float)
     times = weeks["week"].dt.tz_localize(None).to_numpy("datetime64[us]")
     ax.plot(times, whole, color=paint.prunable, linewidth=2, label="all")
     ax.plot(times, bearing, color=paint.load_bearing, linewidth=2, label="load-bearing")
@@ -105,7 +105,7 @@ def plot_fleet_growth(weeks: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         EndLabel(bearing[-1], f"{bearing[-1]:,.0f} load-bearing", paint.load_bearing),
     ]
     label_ends(ax, ends)
-    heading(ax, title, "Memories that are there now, by the week in which each was written")
+    heading(ax, title, "Memories at the end of each week, those since archived among them")
     return ax
 
 

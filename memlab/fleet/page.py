@@ -1,6 +1,7 @@
 """One page on many stores: what they load, where caps help, what to look at."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import version
@@ -12,6 +13,8 @@ import numpy as np
 import pandas as pd
 
 from memlab.clock import moment_or_now
+from memlab.errors import ArchiveError
+from memlab.evidence.past import load_past
 from memlab.extras import import_extra
 from memlab.files import ALONE, write_whole
 from memlab.fleet.capping import size
@@ -19,7 +22,11 @@ from memlab.fleet.cohort import Cohort, cohort_of
 from memlab.fleet.names import Members, Sources, members_of
 from memlab.fleet.running import Progress, Runner, outcomes_of
 from memlab.fleet.surveying import survey
+from memlab.frame.arrays import Arrays, arrays_of
 from memlab.frame.labelling import read_memories
+from memlab.sources.base import archive_at
+from memlab.sources.opening import open_source
+from memlab.store.archive_file import is_begun
 from memlab.text import counted, for_terminal
 
 KEPT_APART: Final = ("survey", "size")
@@ -35,12 +42,13 @@ Telling = Callable[[str], Progress | None]
 
 
 class Weeks(NamedTuple):
-    """When a store's memories were written.
+    """How a store grew.
 
     Attributes
     ----------
     counts : dict of int to (int, int)
-        By the week's number since 1970: memories, and those of them that are prunable.
+        By the week's number since 1970: how many more memories, and how many more load-bearing
+        ones, there were at its end than before it.
     """
 
     counts: dict[int, tuple[int, int]]
@@ -48,18 +56,35 @@ class Weeks(NamedTuple):
 
 @dataclass(frozen=True)
 class Dating:
-    """The work of counting memories by week."""
+    """The work of counting memories by week, those among them that the archive keeps."""
 
     def __call__(self, where: str, given: Any = None) -> Weeks:  # noqa: ARG002 - needs none
         """Return the weeks of one store; memories without a time are left out."""
-        arrays = read_memories(where, on_bad_row="keep", with_words=False).arrays
-        dated = ~np.isnat(arrays.created_at)
-        week = arrays.created_at[dated].astype("datetime64[D]").astype(np.int64) // 7
-        numbers, place = np.unique(week, return_inverse=True)
-        counts = np.bincount(place, minlength=len(numbers))
-        prunable = np.bincount(place, arrays.prunable[dated], minlength=len(numbers))
-        each = zip(numbers.tolist(), counts.tolist(), prunable.astype(int).tolist(), strict=True)
-        return Weeks({week: (count, noise) for week, count, noise in each})
+        past = _past_of(where)
+        born = past.created_at
+        ended = np.full_like(born, "NaT") if past.deleted_at is None else past.deleted_at
+        dated, gone = ~np.isnat(born), ~np.isnat(ended)
+        bearing = past.load_bearing & (past.active | gone)
+        went = dated & gone
+        moments = np.concatenate([born[dated], np.maximum(born, ended)[went]])
+        signs = np.repeat([1, -1], [dated.sum(), went.sum()])
+        bears = signs * np.concatenate([bearing[dated], bearing[went]])
+        weeks = moments.astype("datetime64[D]").astype(np.int64) // 7
+        numbers, place = np.unique(weeks, return_inverse=True)
+        more, bearers = (
+            np.bincount(place, each, minlength=len(numbers)).astype(int).tolist()
+            for each in (signs, bears)
+        )
+        return Weeks(dict(zip(numbers.tolist(), zip(more, bearers, strict=True), strict=True)))
+
+
+def _past_of(where: str) -> Arrays:
+    """Return what a store holds and what its archive keeps, as far as that can be read."""
+    source = open_source(where)
+    with suppress(ArchiveError):
+        if is_begun(archive_at(source)):
+            return arrays_of(load_past(source, on_bad_row="keep"))
+    return read_memories(source, on_bad_row="keep", with_words=False).arrays
 
 
 @dataclass(frozen=True)
@@ -196,12 +221,14 @@ def _weeks(members: Members, runner: Runner | None, progress: Progress | None) -
         for week, counts in (outcome.value.counts if outcome.value else {}).items():
             sums = together.setdefault(week, [0, 0])
             together[week] = [total + one for total, one in zip(sums, counts, strict=True)]
+    for week in sorted(together)[1:]:
+        together.setdefault(week - 1, [0, 0])  # so that a line stays level up to there
     numbers = sorted(together)
     days = np.array(numbers, dtype=np.int64) * 7
     columns = {"week": pd.to_datetime(days.astype("datetime64[D]")).tz_localize("UTC")}
     weeks = pd.DataFrame(columns)
     weeks["memories"] = np.array([together[week][0] for week in numbers], dtype=np.int64)
-    weeks["prunable"] = np.array([together[week][1] for week in numbers], dtype=np.int64)
+    weeks["load_bearing"] = np.array([together[week][1] for week in numbers], dtype=np.int64)
     return weeks
 
 

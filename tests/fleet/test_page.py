@@ -18,6 +18,7 @@ from memlab.fleet.capping import SIZE_DTYPES
 from memlab.fleet.cohort import fit_cohort
 from memlab.fleet.page import LISTED, fleet_page, space_freed
 from memlab.fleet.surveying import SURVEY_DTYPES
+from memlab.store.archive_place import archive_path
 
 
 class Seen(HTMLParser):
@@ -63,7 +64,7 @@ def invented(count: int) -> FleetFindings:
 
     weeks = pd.DataFrame(
         {"week": pd.date_range("2025-01-06", periods=60, freq="7D", tz="UTC"), "memories": 500}
-    ).assign(prunable=450)
+    ).assign(load_bearing=50)
     return FleetFindings(
         NOW, table(SURVEY_DTYPES), table(SIZE_DTYPES), weeks, fit_cohort({}), repeated=0
     )
@@ -108,7 +109,20 @@ def test_a_page_says_what_the_tables_say(tmp_path: Path) -> None:
     assert "2 could not be read" in page
     assert "1 name meant a store that was named before" in page
     assert found.weeks["memories"].sum() == found.stores["memories"].sum()
-    assert found.weeks["prunable"].sum() == found.stores["prunable"].sum()
+    assert found.weeks["load_bearing"].sum() == found.stores["floor_memories"].sum()
+
+
+def test_growth_goes_down_in_the_week_of_a_deletion(tmp_path: Path) -> None:
+    names = [agent_store(tmp_path / f"{n}.db", 40) for n in range(2)]
+    before = examine_fleet(names, now=NOW, runner=Serial()).weeks
+    memlab.apply(memlab.plan(names[0], memlab.KeepRecent(5), now=NOW), now=NOW)
+    after = examine_fleet(names, now=NOW, runner=Serial()).weeks
+    pd.testing.assert_frame_equal(after.iloc[:-2], before)
+    week_before, week = (pd.Timestamp(day, tz="UTC") for day in ("2026-06-18", "2026-06-25"))
+    assert after.iloc[-2:].to_numpy().tolist() == [[week_before, 0, 0], [week, -35, 0]]
+    archive_path(names[0]).write_bytes(b"torn")
+    left = examine_fleet(names, now=NOW, runner=Serial()).weeks
+    assert left["memories"].sum() == 6 + 41
 
 
 def test_a_page_counts_the_room_that_is_free_and_that_which_caps_would_free(
