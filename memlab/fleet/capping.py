@@ -23,6 +23,8 @@ SIZE_DTYPES: Final = {
     "low": "Int64",
     "served": "Float64",
     "served_low": "Float64",
+    "fits": "Int64",
+    "fits_served": "Float64",
     "references": "Int64",
     "own": "Float64",
     "fleet": "Float64",
@@ -49,6 +51,10 @@ class SizedStore(NamedTuple):
         The lower limit of the cap that the target takes; `keep_recent` is the upper.
     served, served_low : float or None
         Share of later references that the cap serves, and its lower limit.
+    fits : int or None
+        The largest cap that fits the token budget; None without one, or where none fits.
+    fits_served : float or None
+        Share of later references that this one serves.
     references : int
         The store's own.
     own, fleet, elsewhere : float
@@ -69,6 +75,8 @@ class SizedStore(NamedTuple):
     low: int | None
     served: float | None
     served_low: float | None
+    fits: int | None
+    fits_served: float | None
     references: int
     own: float
     fleet: float
@@ -127,13 +135,15 @@ def sized(advice: Advice, boot_now: int, fleet: float) -> SizedStore:
     fleet : float
         From 0 to 1.
     """
-    cap = advice.keep_recent
+    cap, within = advice.keep_recent, advice.within_budget
     return SizedStore(
         keep_recent=cap,
         verdict=str(advice.verdict),
         low=None if advice.interval is None else advice.interval[0],
         served=advice.served,
         served_low=None if advice.served_limits is None else advice.served_limits[0],
+        fits=None if within is None else within.keep_recent,
+        fits_served=None if within is None else within.served,
         references=advice.references,
         own=advice.weight,
         fleet=(1 - advice.weight) * fleet,

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +15,7 @@ from click.testing import CliRunner, Result
 from stores import episodes, row, run_sql, write_rows
 
 from memlab.cli import main
+from memlab.fleet import size
 
 
 def run(*words: object) -> Result:
@@ -217,6 +219,20 @@ def test_size_prints_a_cap_for_each_store_and_what_it_rests_on(agents: Path) -> 
     assert over.exit_code == 1
     rows = list(csv.DictReader(io.StringIO(over.output)))
     assert {each["verdict"] for each in rows} == {"floor-exceeds-budget"}
+
+
+def test_a_budget_below_the_target_is_told_with_what_fits_and_the_command(agents: Path) -> None:
+    names = f"{agents}/agent-*/memory.db"
+    sized = size(names, token_budget=400)
+    tight = sized[sized["verdict"] == "target-exceeds-budget"]
+    assert len(tight) > 0
+    shown = run("fleet", "size", names, "--token-budget", 400).output
+    for line in tight.itertuples():
+        assert f"–  {line.fits:,} ({line.fits_served:.0%})" in shown
+    command = f"memlab fleet plan '{names}' --policy tokens --max-tokens 400"
+    assert command in shown
+    assert run(*shlex.split(command)[1:]).exit_code == 0
+    assert "fits" not in run("fleet", "size", names).output
 
 
 def test_a_store_without_a_cap_is_a_line_like_any(agents: Path) -> None:

@@ -144,6 +144,9 @@ def test_sizing_says_of_a_store_what_its_own_advice_says(tmp_path: Path) -> None
     assert (line["keep_recent"], line["verdict"]) == (advice.keep_recent, str(advice.verdict))
     assert (line["own"], line["fleet"]) == (advice.weight, 0)
     assert line["floor"] == advice.floor.tokens
+    assert advice.within_budget is not None
+    assert line["fits"] == advice.within_budget.keep_recent
+    assert line["fits_served"] == advice.within_budget.served
 
 
 def test_two_processes_size_as_one_does(tmp_path: Path) -> None:

@@ -76,13 +76,17 @@ def size_fleet(
                 out=folder,
             )
     if not print_table(table, as_json=as_json, as_csv=as_csv):
-        _print_sizes(table, cohort, limit, names)
+        _print_sizes(table, cohort, limit, names, token_budget)
     if table["error"].notna().any() or table["verdict"].isin(FINDINGS).any():
         click.get_current_context().exit(1)
 
 
 def _print_sizes(
-    table: "pd.DataFrame", cohort: "Cohort", limit: int, names: tuple[str, ...]
+    table: "pd.DataFrame",
+    cohort: "Cohort",
+    limit: int,
+    names: tuple[str, ...],
+    token_budget: int | None,
 ) -> None:
     good = table[table["error"].isna()]
     deletes = counted(int(good["deletes"].sum()), "memories")
@@ -98,12 +102,22 @@ def _print_sizes(
     most = table.assign(saved=table["boot_now"] - table["boot_after"])
     most = most.sort_values("saved", ascending=False, kind="stable")
     title = f"a cap for {int(good['keep_recent'].notna().sum()):,} of {len(table):,} stores"
+    columns = COLUMNS if good["fits"].isna().all() else (*COLUMNS[:1], FITS, *COLUMNS[1:])
+    plan = f"memlab fleet plan {' '.join(map(shlex.quote, names))}"
     print_sheet(
-        fleet_sheet(title, most, COLUMNS, facts=facts, limit=limit),
+        fleet_sheet(title, most, columns, facts=facts, limit=limit),
         "",
-        f"next: memlab fleet plan {' '.join(map(shlex.quote, names))} --keep-recent N --save "
-        "fleet-plan.json",
+        f"next: {plan} --keep-recent N --save fleet-plan.json",
+        *_for_the_budget(good, plan, token_budget),
     )
+
+
+def _for_the_budget(good: "pd.DataFrame", plan: str, token_budget: int | None) -> list[str]:
+    """Return the command for those whose budget is too small for their target."""
+    if token_budget is None or not good["verdict"].eq("target-exceeds-budget").any():
+        return []
+    policy = f"--policy tokens --max-tokens {token_budget}"
+    return [f"      {plan} {policy} --save fleet-plan.json    for the budget"]
 
 
 def cohort_in_words(cohort: "Cohort") -> str:
@@ -122,10 +136,18 @@ def _cap(row: Any) -> str:
     return "–" if pd.isna(row.keep_recent) else f"{int(row.keep_recent):,}"
 
 
+def _fits(row: Any) -> str:
+    import pandas as pd
+
+    return "–" if pd.isna(row.fits) else f"{int(row.fits):,} ({row.fits_served:.0%})"
+
+
 def _evidence(row: Any) -> str:
     return f"{row.own:.0%}/{row.fleet:.0%}"
 
 
+FITS: Column = ("fits (serves)", _fits)
+"""Where there is a budget."""
 COLUMNS: tuple[Column, ...] = (
     ("cap", _cap),
     ("own/fleet", _evidence),
