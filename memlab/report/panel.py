@@ -175,7 +175,7 @@ class SizingPanel:
             return f"no command: {MEANING[self.advice.verdict]}"
         if cap >= self._sizing.present.prunable:
             return "no command: that cap deletes nothing today"
-        if budget is not None and self._sizing.at([cap])["boot_tokens_p95"].iloc[0] > budget:
+        if budget is not None and not self._sizing.fits(cap, budget):
             return f"no command: that cap takes more than {budget:,} tokens at start"
         return ""
 

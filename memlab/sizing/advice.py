@@ -81,7 +81,7 @@ class Advice(Shown):
     target, confidence : float
     token_budget : int or None
     within_budget : TradeEnd or None
-        The largest cap whose p95 boot context fits the budget, and what it serves.
+        The largest cap whose boot context fits the budget, now and at its p95, and what it serves.
     trade : tuple of TradeEnd
         Where target and budget conflict: the cap that the target takes, then the one that fits.
     floor : Floor

@@ -132,7 +132,7 @@ class Sizing:
         return self._now(caps) | {name: known[place] for name, known in over_history.items()}
 
     def largest_within(self, token_budget: int) -> int | None:
-        """Return the largest cap whose p95 boot context fits; None when not even 0 does.
+        """Return the largest cap that :meth:`fits` a budget; None when not even 0 does.
 
         No more than the prunable rows there would be now, had none been deleted: beyond that
         nothing changes.
@@ -140,9 +140,18 @@ class Sizing:
         fits, fails = -1, self.history.prunable + 1
         while fails - fits > 1:
             cap = (fits + fails) // 2
-            (p95,) = self.history.boot_at(np.array([cap]))["boot_tokens_p95"]
-            fits, fails = (cap, fails) if p95 <= token_budget else (fits, cap)
+            fits, fails = (cap, fails) if self.fits(cap, token_budget) else (fits, cap)
         return None if fits < 0 else fits
+
+    def fits(self, cap: int, token_budget: int) -> bool:
+        """Whether a boot context stays within a budget, now and in 95% of starts over the history.
+
+        Where memories have grown longer, what a cap keeps now may be more than it ever kept.
+        """
+        present = self.present
+        now = present.floor.tokens + int(present.tokens_newest[min(cap, present.prunable)])
+        (p95,) = self.history.boot_at(np.array([cap]))["boot_tokens_p95"]
+        return max(now, int(p95)) <= token_budget
 
     def _changes(self) -> Ints:
         """Caps at which the share seen changes, and a spread of others."""

@@ -38,7 +38,7 @@ def recommend_cap(
     confidence : float
         Of the limit, above 0.5 and below 1.
     token_budget : int, optional
-        Tokens that the boot context may take at its p95.
+        Tokens that the boot context may take, now and at its p95.
 
     Returns
     -------

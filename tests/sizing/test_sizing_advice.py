@@ -230,9 +230,20 @@ def test_the_budget_cap_is_the_largest_that_fits() -> None:
     rng = np.random.default_rng(2)
     frame = make_episodes(500, tokens=rng.integers(1, 400, 500))
     sizing = prepare_sizing(frame)
-    p95 = sizing.curve["boot_tokens_p95"]
+    most = sizing.curve[["boot_tokens", "boot_tokens_p95"]].max(axis="columns")
     for budget in (0, 399, 5000, 60000, 10**9):
-        assert sizing.largest_within(budget) == p95[p95 <= budget].index.max()
+        assert sizing.largest_within(budget) == most[most <= budget].index.max()
+
+
+def test_a_cap_whose_boot_context_passes_the_budget_now_does_not_fit() -> None:
+    frame = make_episodes(500, tokens=np.repeat([10, 400], [480, 20]))  # of late they are longer
+    sizing = prepare_sizing(frame)
+    assert sizing.curve.loc[100, "boot_tokens_p95"] < 3_000 < sizing.curve.loc[100, "boot_tokens"]
+    advice = recommend_cap(frame, token_budget=3_000)
+    assert advice.within_budget is not None
+    assert advice.within_budget.keep_recent == 7
+    assert advice.within_budget.boot_tokens <= 3_000
+    assert advice.verdict is Verdict.TARGET_EXCEEDS_BUDGET
 
 
 def test_a_budget_alone_is_answered_by_the_largest_cap_that_fits_and_what_it_serves() -> None:
