@@ -52,6 +52,10 @@ class Said(NamedTuple):
     whole: str
 
 
+Form = tuple[Said, list[str] | None, list[str]]
+"""A block, its lines before its files come back, None where there are none, and after."""
+
+
 class SaidThere(Sequence[dict[str, Any]]):
     """What an index says of one file, as JSON values, each put together when it is looked at.
 
@@ -149,18 +153,14 @@ def with_said(raw: bytes, said: SaidOf, there: Collection[str], folder: Path) ->
         The folder.
     """
     names = _names(said, there, folder)
+    every = _forms_of(said, set(said), names)
+    if (whole := _as_it_stood(raw, every)) is not None:
+        return whole  # though a line that stayed may seem to name a file, without those above it
     named = MemoryIndex(raw).named(names)
-    back = {file for file in said if file not in named}
-    blocks = sorted({_kept(each) for file in back for each in said[file]})
-    if not blocks:
-        return raw
-    forms = [(block, *_forms(block, back, names)) for block in blocks]
+    forms = _forms_of(said, {file for file in said if file not in named}, names)
+    if (whole := _as_it_stood(raw, forms)) is not None:
+        return whole
     lines = lines_of(raw)
-    exact = _where_it_stood(list(lines), forms)
-    if exact is not None and len({block.whole for block in blocks}) == 1:
-        whole = encoded("".join(exact))
-        if _digest(whole) == blocks[0].whole:
-            return whole
     for block, old, new in forms:
         _near_where_it_stood(lines, block, old, new)
     return encoded("".join(lines))
@@ -183,6 +183,12 @@ def _names(said: SaidOf, there: Collection[str], folder: Path) -> FileNames:
     return FileNames(folder, {*there, *said}, also)
 
 
+def _forms_of(said: SaidOf, back: Collection[str], names: FileNames) -> list[Form]:
+    """Return the blocks that name files which come back, in order, as they were and will be."""
+    blocks = sorted({_kept(each) for file in back for each in said[file]})
+    return [(block, *_forms(block, back, names)) for block in blocks]
+
+
 def _forms(
     block: Said, back: Collection[str], names: FileNames
 ) -> tuple[list[str] | None, list[str]]:
@@ -194,16 +200,18 @@ def _forms(
     return (lines_of(encoded(old)) if old else None), lines_of(encoded(new or block.text))
 
 
-def _where_it_stood(
-    lines: list[str], forms: Sequence[tuple[Said, list[str] | None, list[str]]]
-) -> list[str] | None:
-    """Return lines with each block where it stood; None where something else stands there."""
+def _as_it_stood(raw: bytes, forms: Sequence[Form]) -> bytes | None:
+    """Return the index with each block where it stood, where that is what it was; else None."""
+    if len({block.whole for block, _, _ in forms}) != 1:
+        return None
+    lines = lines_of(raw)
     for block, old, new in forms:
         length = len(old or ())
         if lines[block.line : block.line + length] != (old or []) or block.line > len(lines):
             return None
         lines[block.line : block.line + length] = new
-    return lines
+    whole = encoded("".join(lines))
+    return whole if _digest(whole) == forms[0][0].whole else None
 
 
 def _near_where_it_stood(
