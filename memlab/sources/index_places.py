@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, overload
 
 from memlab.sources.index_links import FileNames, mentions_in
 from memlab.sources.load_rule import State
-from memlab.sources.memory_index import Block, MemoryIndex, encoded, lines_of
+from memlab.sources.memory_index import EMPTY, Block, MemoryIndex, encoded, lines_of
 
 SaidOf = Mapping[str, Sequence[Mapping[str, Any]]]
 """By file, what :func:`said_of` returned of it."""
@@ -155,7 +155,7 @@ def with_said(raw: bytes, said: SaidOf, there: Collection[str], folder: Path) ->
     names = _names(said, there, folder)
     every = _forms_of(said, set(said), names)
     if (whole := _as_it_stood(raw, every)) is not None:
-        return whole  # though a line that stayed may seem to name a file, without those above it
+        return whole
     named = MemoryIndex(raw).named(names)
     forms = _forms_of(said, {file for file in said if file not in named}, names)
     if (whole := _as_it_stood(raw, forms)) is not None:
@@ -205,13 +205,22 @@ def _as_it_stood(raw: bytes, forms: Sequence[Form]) -> bytes | None:
     if len({block.whole for block, _, _ in forms}) != 1:
         return None
     lines = lines_of(raw)
+    for left in (lines, lines[1:]) if lines[:1] == [EMPTY] else (lines,):
+        there = _where_it_stood(list(left), forms)
+        whole = None if there is None else encoded("".join(there))
+        if whole is not None and _digest(whole) == forms[0][0].whole:
+            return whole
+    return None
+
+
+def _where_it_stood(lines: list[str], forms: Sequence[Form]) -> list[str] | None:
+    """Return lines with each block where it stood; None where something else stands there."""
     for block, old, new in forms:
         length = len(old or ())
         if lines[block.line : block.line + length] != (old or []) or block.line > len(lines):
             return None
         lines[block.line : block.line + length] = new
-    whole = encoded("".join(lines))
-    return whole if _digest(whole) == forms[0][0].whole else None
+    return lines
 
 
 def _near_where_it_stood(

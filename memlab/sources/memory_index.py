@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
+from memlab.sources.front_matter import read_front_matter
 from memlab.sources.index_links import (
     FileNames,
     Mention,
@@ -26,6 +27,8 @@ from memlab.sources.load_rule import (
 )
 
 INDEX: Final = "MEMORY.md"
+EMPTY: Final = "\n"
+"""A line that keeps what follows from being front matter."""
 
 _OF_ITS_OWN: Final = ("#", "```", "~~~", "<!--", "|")
 """How a line begins that continues no entry, however far it is indented."""
@@ -121,9 +124,19 @@ class MemoryIndex:
         ]
 
     def without(self, gone: Collection[str], names: FileNames) -> bytes:
-        """Return the file with nothing in it that names any of `gone`, all else as it is."""
+        """Return the file with nothing in it that names any of `gone`, all else as it is.
+
+        Where a rule comes to stand first, and would begin front matter, an empty line goes before
+        it.
+        """
         kept = (block.without(gone, names) for block in self.blocks)
-        return encoded("".join(text for text in kept if text is not None))
+        text = "".join(text for text in kept if text is not None)
+        is_new = read_front_matter(text).text_at and not read_front_matter(self._text).text_at
+        return encoded(EMPTY + text if is_new else text)
+
+    @property
+    def _text(self) -> str:
+        return "".join(self._lines)
 
     @cached_property
     def _lines(self) -> list[str]:

@@ -89,11 +89,13 @@ def test_a_line_that_calls_a_file_by_another_name_goes_and_comes_back_with_it() 
     assert with_said(left, gone, FILES, FOLDER) == raw
 
 
-def test_an_index_whose_lines_mean_something_else_without_the_first_is_what_it_was() -> None:
-    raw = b"- [A](a.md)\n---\n<!-- [A](a.md)\n---\n- [A](a.md)"
+def test_a_rule_that_comes_to_stand_first_begins_no_front_matter() -> None:
+    raw = b"- [A](a.md)\n---\n- [B](b.md)\n---\n- [C](c.md)\n"
     left = without(raw, "a.md")
-    assert left == b"---\n<!-- [A](a.md)\n---\n- [A](a.md)"  # front matter now, and no comment
+    assert left == b"\n---\n- [B](b.md)\n---\n- [C](c.md)\n"
+    assert MemoryIndex(left).loaded == left.decode().strip()
     assert with_said(left, said(raw, ["a.md"]), FILES, FOLDER) == raw
+    assert without(raw, "a.md", "b.md", "c.md") == b"\n---\n---\n"
 
 
 def test_an_index_that_was_emptied_gets_its_lines_in_order() -> None:
