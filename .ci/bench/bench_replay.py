@@ -1,6 +1,6 @@
 """How long a comparison takes: six policies at twenty settings each on ten thousand memories.
 
-Run by name: ``python tests/bench/bench_replay.py [STORE]``.
+Run by name: ``python .ci/bench/bench_replay.py [STORE]``.
 """
 
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 from histories import simulate_history
 

@@ -1,6 +1,6 @@
 """Time of one move in the sizing panel: numbers, pictures and command brought up to date.
 
-    python tests/bench/bench_explorer.py [--moves 20]
+    python .ci/bench/bench_explorer.py [--moves 20]
 
 Moves each control on the bundled two years and on 100,000 rows with 5,000 references; prints the
 median and the slowest move beside the time a person notices: 100 ms, and 300 ms for the large one.
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 from frames import make_episodes, make_references
 

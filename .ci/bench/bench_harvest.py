@@ -1,6 +1,6 @@
 """Speed and memory of a harvest of Claude Code transcripts.
 
-    python tests/bench/bench_harvest.py [--megabytes 500] [--rounds 3]
+    python .ci/bench/bench_harvest.py [--megabytes 500] [--rounds 3]
 
 The transcripts are like real ones: most bytes are what tools answered and what was written, and
 one line in some hundred concerns a memory. Each round runs in a process of its own; seconds are of
@@ -18,7 +18,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from memlab.evidence.harvest.gather import harvest_reads
+from memlab.evidence.harvest import harvest_reads
 
 START = datetime(2026, 8, 1, tzinfo=UTC)
 SLUG = "-work-app"

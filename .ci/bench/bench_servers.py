@@ -1,6 +1,6 @@
 """Time and memory of reading, archiving and putting back memories on servers.
 
-    python tests/bench/bench_servers.py [--memories 100000] [--dimensions 384]
+    python .ci/bench/bench_servers.py [--memories 100000] [--dimensions 384]
 
 BetterDB's hashes on a redis-server of its own, MemForge's rows on a PostgreSQL of its own, both on
 this machine. Every step runs in a process of its own; memory is that process's peak, imports
@@ -21,7 +21,7 @@ from uuid import UUID
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 from betterdb_store import NAME, START_MS
 from memforge_store import create_tables

@@ -1,6 +1,6 @@
 """How long large stores of other systems take to show, and how much memory that takes.
 
-python tests/bench/bench_stores.py FOLDER: makes them in FOLDER (6 GB) unless they are there, and
+python .ci/bench/bench_stores.py FOLDER: makes them in FOLDER (6 GB) unless they are there, and
 runs ``memlab show`` on each in a process of its own.
 
 A claude-mem database of 100,000 observations; one of 5 GB of which 1 % is observations, the rest
@@ -16,7 +16,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 from claude_store import memory, project_folder
 from owners import observation, write_claude_mem

@@ -1,6 +1,6 @@
 """What a fleet costs: stores a second, one process and two, Dask beside the pool, one large store.
 
-    python tests/bench/bench_fleet.py FOLDER [--stores 1000] [--tasks survey,plan,size]
+    python .ci/bench/bench_fleet.py FOLDER [--stores 1000] [--tasks survey,plan,size]
         [--runners serial,1,2,dask] [--rounds 1] [--large N]
 
 Makes the stores below FOLDER where they are missing: 200 to 2,000 memories each, one in twelve
@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
@@ -35,13 +35,11 @@ import numpy as np
 
 import memlab
 from memlab import fleet
-from memlab.fleet.capping import SIZE_DTYPES, Capping
-from memlab.fleet.deciding import PLAN_DTYPES, Decided, Deciding
-from memlab.fleet.outcomes import nothing
-from memlab.fleet.parts import Parts
-from memlab.fleet.running import outcomes_of
-from memlab.fleet.surveying import SURVEY_DTYPES, StoreLine, Surveying
-from memlab.fleet.tables import table_of
+from memlab.fleet.change import plan_task
+from memlab.fleet.cohort import size_task
+from memlab.fleet.overview import survey_task
+from memlab.fleet.sweep import outcomes_of
+from memlab.fleet.task import FleetTask, nothing
 from memlab.store.database import CREATE_TABLE
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
@@ -96,13 +94,13 @@ def made(folder: Path, stores: int) -> list[str]:
 class Costed:
     """Work that notes what the process that does it has used of the processor."""
 
-    work: Callable[[str, Any], Any]
+    work: Callable[..., Any]
     tally: Path
 
-    def __call__(self, where: str, given: Any = None) -> Any:
+    def __call__(self, where: str, *given: Any) -> Any:
         started = time.process_time()
         try:
-            return self.work(where, given)
+            return self.work(where, *given)
         finally:
             with (self.tally / str(os.getpid())).open("a") as file:
                 file.write(f"{time.process_time() - started}\n")
@@ -122,14 +120,19 @@ class Cost(NamedTuple):
 
 def cost_of(task: str, names: list[str], runner: fleet.Runner) -> Cost:
     """Do a task as memlab.fleet does it, with results kept in parts."""
-    row, dtypes, work = TASKS[task]
+    made = TASKS[task]
     with tempfile.TemporaryDirectory() as folder:
         (tally := Path(folder) / "tally").mkdir()
-        parts = Parts(Path(folder) / "parts", row, dtypes, question={"asked": task})
+        costed = replace(made, work=Costed(made.work, tally))
         used, started = time.process_time(), time.perf_counter()
-        given = prior_of(names, runner) if task == "size" else nothing
-        found = outcomes_of(Costed(work, tally), names, runner=runner, parts=parts, given=given)
-        table_of(found, dtypes)
+        given = {"size": lambda: prior_of(names, runner), "plan": lambda: name_of}.get(task)
+        found = outcomes_of(
+            costed,
+            names,
+            runner=runner,
+            out=Path(folder) / "parts",
+            given=given() if given else nothing,
+        )
         clock, client = time.perf_counter() - started, time.process_time() - used
         bad = [each for each in found if each.error]
         assert not bad, bad[0]
@@ -148,6 +151,10 @@ def prior_of(names: list[str], runner: fleet.Runner) -> Any:
         return cohort.without(member.name).prior
 
     return prior
+
+
+def name_of(member: fleet.Member) -> str:
+    return member.name
 
 
 def told(name: str, stores: int, cost: Cost) -> Cost:
@@ -173,10 +180,10 @@ def two_workers() -> Iterator[fleet.Cluster]:
         yield fleet.Cluster(client)
 
 
-TASKS: dict[str, tuple[Any, Any, Any]] = {
-    "survey": (StoreLine, SURVEY_DTYPES, Surveying(NOW)),
-    "plan": (Decided, PLAN_DTYPES, Deciding(POLICY, NOW)),
-    "size": (fleet.SizedStore, SIZE_DTYPES, Capping()),
+TASKS: dict[str, FleetTask[Any]] = {
+    "survey": survey_task(NOW),
+    "plan": plan_task(POLICY, NOW),
+    "size": size_task(),
 }
 
 

@@ -1,6 +1,6 @@
 """Time of the cap curve on a large history beside simulating caps one by one.
 
-    python tests/bench/bench_sizing.py [--rows 1000000] [--references 5000000]
+    python .ci/bench/bench_sizing.py [--rows 1000000] [--references 5000000]
 
 Prints seconds of: the first call in this process (compiling, or loading the compiled loops from the
 cache); the largest ranks, which answer every cap at once; ten caps simulated one by one, each a
@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pandas as pd
 from numba import njit
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 from frames import make_episodes, make_references
 
@@ -106,7 +106,7 @@ def measure_large(rows: int, references: int) -> None:
     ranks = history.largest_ranks(target, at)
     every = best_of(5, lambda: history.largest_ranks(target, at), time.process_time)
     caps = np.geomspace(10, rows // 2, 10).astype(np.int64)
-    data = (history.counted, history.end, target, at)
+    data = (history.ever_prunable, history.end, target, at)
     for cap in caps:
         assert served_by_one_cap(cap, *data) == (ranks <= cap).sum()
     ten = best_of(5, lambda: [served_by_one_cap(cap, *data) for cap in caps], time.process_time)

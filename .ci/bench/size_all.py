@@ -1,6 +1,6 @@
 """One table of what `memlab.recommend_cap` says of many stores.
 
-    python tests/bench/size_all.py [STORE ...]
+    python .ci/bench/size_all.py [STORE ...]
 
 Without a store: the bundled two years and 300 issues, an empty store, one with one memory, and the
 recorded histories and agent stores where they lie beside the checkout.

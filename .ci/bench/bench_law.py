@@ -1,6 +1,6 @@
 """Whether a recommended cap holds: each project sized by the law of the others and its own past.
 
-    python tests/bench/bench_law.py [FOLDER] [--target 0.9] [--confidence 0.9]
+    python .ci/bench/bench_law.py [FOLDER] [--target 0.9] [--confidence 0.9]
 
 FOLDER holds the recorded histories, ../shared/data if none. The law is fitted anew without the
 project. At each cut the project's cap is chosen on what came before and measured on what came
@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "data"))
 
 import fit_law
 
-from memlab.evidence.law import Law
+from memlab.evidence.prior import Law
 from memlab.sizing.history import History, Ranked
-from memlab.sizing.record import CUTS, ahead_of, cuts_of, widening
+from memlab.sizing.record import CUTS, cuts_of, posterior_of, widening
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 EARLY = (250, 500, 1_000, 2_000)
@@ -54,7 +54,7 @@ def cap_at(
     """The cap that would have been recommended when `cut` rows had been written."""
     before, seen = history.until(cut), references.between(0, cut)
     record = cuts_of(before, seen, law, confidence, CUTS)
-    plain = ahead_of(before, seen, law, confidence)
+    plain = posterior_of(before, seen, law, confidence)
     return replace(plain, widened=widening(record)).cap_for(target)[2]
 
 

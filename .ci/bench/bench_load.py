@@ -1,6 +1,6 @@
 """Time and memory of ``memlab.load`` on a large store beside pandas on the standard driver.
 
-    python tests/bench/bench_load.py [--rows 1000000] [--rounds 3]
+    python .ci/bench/bench_load.py [--rows 1000000] [--rounds 3]
 
 Each way runs in a process of its own on the same generated store. Seconds are of the load alone,
 the best of the rounds; memory is the process's peak, imports included.

@@ -1,6 +1,6 @@
 """Learned by tokens against the newest that fit, on recorded histories.
 
-    python tests/bench/bench_tokens.py FOLDER [--history NAME ...] [--newest 50 200 1000]
+    python .ci/bench/bench_tokens.py FOLDER [--history NAME ...] [--newest 50 200 1000]
 
 FOLDER holds stores made of the histories (``history-*.db``). The budget is what the newest so many
 take on average; counted are the references of the second half. What `Learned` acts on it learns

@@ -1,6 +1,6 @@
 """Time and memory of ``compact_episodic`` on a large store beside the routines it replaces.
 
-    python tests/bench/bench_compaction.py [--rows 1000000] [--rounds 3]
+    python .ci/bench/bench_compaction.py [--rows 1000000] [--rounds 3]
 
 Each routine runs in a process of its own on a copy of the same generated store. Seconds are of the
 compaction alone, the best of the rounds on the clock and on the processor, the system's share

@@ -1,6 +1,6 @@
 """What a small store costs, for a fleet is many of them; and what a lock costs its writer.
 
-    python tests/bench/bench_small.py [--rounds 40] [--beside PYTHON]
+    python .ci/bench/bench_small.py [--rounds 40] [--beside PYTHON]
 
 Milliseconds to load, to plan and to recommend a cap for the 300-issue example, warm: the best of
 the rounds on the clock and on the processor; then `memlab show` and `memlab size` from their start.

@@ -1,6 +1,6 @@
 """Puts per second into a full scope, and near-duplicates among many rows.
 
-Run by name: ``pytest tests/bench/bench_lifecycle.py -s``. Prints rates and their ratios; nothing
+Run by name: ``pytest .ci/bench/bench_lifecycle.py -s``. Prints rates and their ratios; nothing
 here fails on a slow machine.
 """
 
