@@ -1,36 +1,26 @@
 """Where a server is: a URL taken apart, so that its password is in nothing that memlab writes."""
 
 import re
+from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from memlab.errors import MemlabError
+from memlab.sources.base import Source, archive_elsewhere
+from memlab.text import without_passwords
 
 _SECRETS: Final = ("password", "sslpassword")
 """Options of a URL that are a password too."""
+_NO_PORT: Final = re.compile(r":(?!\d*$)[^\]]*$")
+"""Such as half a password, which should have been written with percent signs."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """The parts of a server's URL.
-
-    Parameters
-    ----------
-    scheme : str
-        What stands before ``://``.
-    user : str or None
-        Without percent signs.
-    where : str
-        Host and port as they were written; empty for a unix socket.
-    path : str
-        From the slash after the host on.
-    options : mapping of str to str
-        What follows the question mark, passwords aside.
-    secrets : mapping of str to str
-        Passwords by what they are called. Never shown.
-    """
+    """The parts of a server's URL."""
 
     scheme: str
     user: str | None
@@ -59,20 +49,34 @@ class Address:
         return text
 
 
+class ServerSource(Source):
+    """A store on a server, named by a URL whose password nothing shows."""
+
+    def __init__(self, where: str, options: Collection[str] | None = None) -> None:
+        self.address = address_of(where, options=options)
+        self.scheme = self.address.scheme
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    @property
+    def name(self) -> str:
+        """The URL without its password."""
+        return self.address.without_password()
+
+    @property
+    def archive(self) -> Path:
+        """The archive on this machine: one for a store, however its URL is written."""
+        given = self.address.options.get("archive")
+        return Path(given) if given else archive_elsewhere(self.known_as())
+
+    @abstractmethod
+    def known_as(self) -> str:
+        """Return the store's name with what its URL leaves open, and nothing twofold."""
+
+
 def address_of(url: str, *, options: Collection[str] | None = None) -> Address:
     """Return the parts of a URL.
-
-    Parameters
-    ----------
-    url : str
-        Such as ``redis://localhost:6379/0?name=betterdb_ac``.
-    options : collection of str, optional
-        The options that there are. By default any.
-
-    Raises
-    ------
-    MemlabError
-        When it is no URL, or has an option that there is not.
 
     Examples
     --------
@@ -84,9 +88,9 @@ def address_of(url: str, *, options: Collection[str] | None = None) -> Address:
         query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:
         raise _no_url(url) from None  # the words of the other may hold a password
-    if "://" not in url:
-        raise _no_url(url)
     login, at, where = parts.netloc.rpartition("@")
+    if "://" not in url or any(map(_NO_PORT.search, where.split(","))):
+        raise _no_url(url)
     user, _, password = login.partition(":")
     secrets = {"password": unquote(password)} if at and password else {}
     secrets |= {name: value for name, value in query if name in _SECRETS}
@@ -101,5 +105,6 @@ def address_of(url: str, *, options: Collection[str] | None = None) -> Address:
 
 
 def _no_url(url: str) -> MemlabError:
-    shown = re.sub(r":.*@", "://", url, flags=re.DOTALL).partition("?")[0]
-    return MemlabError(f"{shown} cannot be taken apart; write SCHEME://USER@HOST:PORT/NAME")
+    return MemlabError(
+        f"{without_passwords(url)} cannot be taken apart; write SCHEME://USER@HOST:PORT/NAME"
+    )

@@ -1,7 +1,7 @@
 """Where memories live: what every kind of store can do, and what the rest of memlab asks of it.
 
-An adapter is one module with one class that has the attributes and methods of :class:`Source`, one
-line in :data:`memlab.sources.opening.ADAPTERS`, and one line of test that puts it through
+An adapter is one module with a class that inherits from :class:`Source`, what reads and writes it,
+one line in :data:`memlab.sources.opening.SYSTEMS`, and one line of test that puts it through
 ``tests/sources/conformance.py``. Frames, references, sizing, plans, the archive and restoring are
 written once on top of it and know of no store.
 
@@ -10,17 +10,35 @@ adapter imports pyarrow, or its driver, inside the methods that need it.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from os import environ
+from itertools import islice
+from operator import itemgetter
+from os import PathLike, environ, fspath
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, runtime_checkable
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
-from memlab.store.archive_place import ArchivePlace
-from memlab.store.looking import again_if_changed
+from memlab.errors import (
+    ArchiveError,
+    CompactionError,
+    MemlabError,
+    PlanError,
+    StalePlanError,
+    StoreError,
+    UnsafeDeletionError,
+)
+from memlab.settings import Settings
+from memlab.store.archive.entries import SampleRow
+from memlab.store.archive.location import ArchiveLocation, archive_path, is_begun, unchanged
+from memlab.store.records import check_canonical, fingerprint_of, without_place
+from memlab.store.snapshot import retry_if_changed
+from memlab.store.triggers import TriggerEffect
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 Key = int | str
@@ -33,6 +51,9 @@ Fault = tuple[int, str, str]
 Watch = Callable[[str], None]
 """Called with the name of each step when it is done; what it raises stops the operation there."""
 
+DATABASES: Final = (".db", ".sqlite", ".sqlite3")
+"""How the names of SQLite files end."""
+
 DELETED: Final = "deleted"
 """The step of :meth:`Writer.delete` at which the memories are gone and nothing is verified yet."""
 INSERTED: Final = "inserted"
@@ -41,6 +62,13 @@ INSERTED: Final = "inserted"
 
 def unwatched(step: str) -> None:
     """Take no notice."""
+
+
+def portions(each: Iterable[Item], size: int = 500) -> Iterator[list[Item]]:
+    """Yield some at a time, by default as many as one statement or transaction takes."""
+    remaining = iter(each)
+    while some := list(islice(remaining, size)):
+        yield some
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +80,7 @@ class Rows:
     table : pyarrow.Table
         With the columns of :data:`memlab.sources.tables.SCHEMA`, and those of
         :data:`memlab.sources.tables.SIGNALS` that the source keeps; make it with
-        :func:`memlab.sources.tables.rows_from`. What cannot be read is null, and has no characters.
+        :func:`rows_from`. What cannot be read is null, and has no characters.
     faults : list of (position, column, text)
         What cannot be read, and why.
     others : mapping of str to sequence
@@ -62,6 +90,40 @@ class Rows:
     table: Any
     faults: list[Fault] = field(default_factory=list)
     others: Mapping[str, Sequence[object]] = field(default_factory=dict)
+
+
+def rows_from(
+    columns: Mapping[str, Sequence[Any]],
+    faults: Iterable[Fault] = (),
+    others: Mapping[str, Sequence[object]] | None = None,
+) -> Rows:
+    """Return rows of Python or Arrow columns, with what a source has no column for filled in.
+
+    Examples
+    --------
+    >>> rows = rows_from(
+    ...     {"position": [1], "memory_id": ["m1"], "kind": ["episodic"], "title": ["shipped"],
+    ...      "body": ["it"], "created_at": ["2026-03-01T12:00:00Z"]}
+    ... )
+    >>> rows.table["chars"].to_pylist(), rows.table["tags_json"].to_pylist()
+    ([9], ['[]'])
+    """
+    from memlab.sources.tables import table_of
+
+    return Rows(table_of(columns), list(faults), others or {})
+
+
+def rows_of_each(
+    rows: Sequence[dict[str, Any]],
+    *,
+    with_body: bool,
+    others: Mapping[str, Sequence[object]] | None = None,
+) -> Rows:
+    """Return rows each of which was read by itself; what cannot be read is in ``faults``."""
+    faults = [fault for row in rows for fault in row.get("faults", ())]
+    columns = {name: [row[name] for row in rows] for name in rows[0] if name != "faults"}
+    made = rows_from(columns, faults, others)
+    return made if with_body else Rows(made.table.drop_columns("body"), made.faults, made.others)
 
 
 class Facts(NamedTuple):
@@ -84,9 +146,19 @@ class Facts(NamedTuple):
     title: str | None = None
 
 
-class Reader(Protocol):
+class Trouble(NamedTuple):
+    """Something about a store that its owner could mend."""
+
+    name: str
+    found: int
+    summary: str
+    advice: str
+
+
+class Reader(ABC):
     """What a source holds at one moment."""
 
+    @abstractmethod
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
         """Yield every memory, some at a time, in order of insertion.
 
@@ -102,8 +174,8 @@ class Reader(Protocol):
         StoreError
             When the source has no such column.
         """
-        ...
 
+    @abstractmethod
     def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
         """Yield the records of those of `keys` that are there, in the order given.
 
@@ -112,11 +184,38 @@ class Reader(Protocol):
         its fingerprint is that of these bytes. It is a JSON object in UTF-8 without line breaks,
         the memory's own fields at the top. Some at a time are in memory.
         """
-        ...
+
+    def fingerprints(
+        self, keys: Iterable[Key], compared: Callable[[bytes], bytes] | None = None
+    ) -> Iterator[tuple[Key, str]]:
+        """Yield the fingerprints of the records of those of `keys` that are there, in order.
+
+        Of a record counts what is `compared`, such as :meth:`Source.lasting`; all by default.
+        """
+        for key, record in self.records(keys):
+            yield key, fingerprint_of(record if compared is None else compared(record))
+
+    def side_effects(self, keys: Iterable[Key]) -> tuple[TriggerEffect, ...]:  # noqa: ARG002
+        """Return what triggers do to other tables when these memories are deleted."""
+        return ()
 
 
-class Writer(Reader, Protocol):
-    """A source that is being changed."""
+class Writer(Reader):
+    """A source that is being changed.
+
+    What a system does itself is :meth:`_delete` and :meth:`_insert`; what all must be held to is
+    written here once.
+
+    Attributes
+    ----------
+    suspect : str
+        What to look for when more or less would have changed than was meant.
+    rows_left_out : mapping of str to int
+        Table -> how many rows that went with memories could not be put back with them.
+    """
+
+    suspect: ClassVar[str] = "somebody else who writes to the store"
+    rows_left_out: Mapping[str, int] = MappingProxyType({})
 
     def delete(self, expected: Mapping[Key, str], *, watch: Watch = unwatched) -> int:
         """Delete memories that are still as planned, and what belongs to them, and verify it.
@@ -124,7 +223,7 @@ class Writer(Reader, Protocol):
         Parameters
         ----------
         expected : mapping of Key to str
-            The fingerprint of each memory's record.
+            The fingerprint of what is :meth:`compared` of each memory's record.
         watch : callable
             Called with :data:`DELETED` when they are gone, before that is verified.
 
@@ -140,14 +239,23 @@ class Writer(Reader, Protocol):
         CompactionError
             When others would have gone or changed with them. None is deleted.
         """
-        ...
+        if stale := self._stale(expected):
+            raise StalePlanError(
+                f"{len(stale):,} memories are gone or changed since they were looked at, "
+                f"{stale[0]} first; nothing was deleted: make a new plan"
+            )
+        before = self._count()
+        self._delete(expected)
+        watch(DELETED)
+        self._check_deleted(expected, before)
+        return len(expected)
 
-    def conflicts(self, records: Iterable[tuple[Key, bytes]]) -> list[str]:
+    def conflicts(self, records: Iterable[tuple[Key, bytes]]) -> list[str]:  # noqa: ARG002
         """Say what stands in the way of putting memories back, such as ``id 'm1'`` elsewhere.
 
         Empty when nothing does. Keys that are taken need not be looked for.
         """
-        ...
+        return []
 
     def insert(self, records: Iterable[tuple[Key, bytes]], *, watch: Watch = unwatched) -> int:
         """Put memories back at their keys, exactly, and verify it.
@@ -169,11 +277,76 @@ class Writer(Reader, Protocol):
         ArchiveError
             When one would not come back as it was, or another would change. None is put back.
         """
-        ...
+        before = self._count()
+        count = self._insert(records)
+        watch(INSERTED)
+        self._check_inserted(records, before + count)
+        return count
+
+    def supersede(self, links: Mapping[Key, str | None]) -> int:
+        """Let other memories stand for some, or none for them again, and verify it.
+
+        Only where :attr:`Source.supersedes`.
+        """
+        raise NotImplementedError
+
+    def compared(self, record: bytes) -> bytes:
+        """Return what of a record must be as a plan saw it; on a server :meth:`Source.lasting`."""
+        return record
+
+    def identity_sample(self, leaving: Iterable[Key]) -> list[SampleRow] | None:  # noqa: ARG002
+        """Return a few memories that stay when those at some keys are deleted.
+
+        By them a store is told from another of the same name; None where nothing else could be.
+        """
+        return None
+
+    @abstractmethod
+    def _delete(self, expected: Mapping[Key, str]) -> None:
+        """Delete memories that were just found to be as planned, with what belongs to them."""
+
+    @abstractmethod
+    def _insert(self, records: Iterable[tuple[Key, bytes]]) -> int:
+        """Put memories back with what belongs to them; return how many."""
+
+    def _stale(self, expected: Mapping[Key, str]) -> list[Key]:
+        """Return the memories that are gone or not as planned; on a server, hold the others so."""
+        found = self.fingerprints(expected, self.compared)
+        same = {key for key, fingerprint in found if fingerprint == expected[key]}
+        return [key for key in expected if key not in same]
+
+    def _count(self) -> int:
+        """Return how many memories there are."""
+        return sum(len(rows.table) for rows in self.batches(with_body=False))
+
+    def _check_deleted(self, expected: Mapping[Key, str], before: int) -> None:
+        gone = before - self._count()
+        if gone != len(expected):
+            raise CompactionError(
+                f"{len(expected):,} memories were to go and {gone:,} would have gone; all was "
+                f"rolled back: look for {self.suspect}"
+            )
+
+    def _check_inserted(self, records: Iterable[tuple[Key, bytes]], wanted: int) -> None:
+        back = self.records([key for key, _ in records])
+        for key, record in records:
+            found, there = next(back, (None, b""))
+            if found != key or not self._is_back(there, record):
+                raise ArchiveError(
+                    f"memory {key} would not have come back as it was; all was rolled back: look "
+                    f"for {self.suspect}"
+                )
+        if self._count() != wanted:
+            raise ArchiveError(
+                f"other memories would have changed; all was rolled back: look for {self.suspect}"
+            )
+
+    def _is_back(self, there: bytes, record: bytes) -> bool:
+        """Whether a memory that was put back is what was archived."""
+        return there == record
 
 
-@runtime_checkable
-class Source(Protocol):
+class Source(ABC):
     """A store of memories, wherever it is. Making one opens nothing.
 
     Attributes
@@ -181,7 +354,7 @@ class Source(Protocol):
     name : str
         A path or URL that ``memlab show NAME`` takes, from any folder; without a password.
     scheme : str
-        The adapter's name in :data:`memlab.sources.opening.ADAPTERS`; an archive notes it.
+        By which it is named, as in :data:`memlab.sources.opening.SYSTEMS`; an archive notes it.
     archive : Path
         Where deleted memories are kept: beside a file or folder, or :func:`archive_elsewhere`.
     like : Path or None
@@ -190,21 +363,56 @@ class Source(Protocol):
     atomic : bool
         Whether :meth:`changing` is one transaction. Where it is not, a deletion may be stopped
         half way, and applying the plan again goes on from there.
-    recall_log : str or None
-        Where the source's own log of recalls is, or the words for why it has none that serves.
+    supersedes : bool
+        Whether one memory can stand for another, which stays and is not loaded.
+    deletes : bool
+        Whether memlab deletes from it; else its cap is a setting of its own.
+    agents_own : bool
+        Whether it is the file of an agent's own runtime in memlab's own format: one that memlab
+        rewrites, and whose keys are its positions.
+    is_folder : bool
+        Whether its memories are files of a folder.
+    cuts_index : bool
+        Whether a start loads an index up to some length, so that :meth:`orders` can say of what.
+    tables : mapping of str to frozenset of str
+        Tables and columns by which a SQLite file is known to be such a store.
+    lookalike : str
+        A table by which a file that is none may be taken for one.
     protected : frozenset of str
         Tags that make a memory load-bearing by a person's own choice; none until
         :func:`memlab.sources.opening.open_source` finds some in their settings.
     """
 
-    name: str
     scheme: str
-    archive: Path
-    like: Path | None
-    atomic: bool
-    recall_log: str | None
-    protected: frozenset[str]
+    atomic: bool = True
+    supersedes: bool = False
+    deletes: bool = True
+    agents_own: bool = False
+    is_folder: bool = False
+    cuts_index: bool = False
+    protected: frozenset[str] = frozenset()
+    tables: ClassVar[Mapping[str, frozenset[str]]] = {}
+    lookalike: ClassVar[str] = ""
 
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """See above."""
+
+    @property
+    def like(self) -> Path | None:
+        """See above."""
+        return None
+
+    @property
+    def archive(self) -> Path:
+        """See above."""
+        return archive_elsewhere(self.name) if self.like is None else archive_path(self.like)
+
+    def __str__(self) -> str:
+        return self.name
+
+    @abstractmethod
     def reading(self) -> AbstractContextManager[Reader]:
         """Open the source at one consistent moment, leaving no trace.
 
@@ -217,7 +425,33 @@ class Source(Protocol):
         ChangedWhileReadError
             At the end, when somebody wrote meanwhile; :func:`at_one_moment` reads again.
         """
-        ...
+
+    @classmethod
+    def recognise(cls, path: Path, tables: Mapping[str, frozenset[str]]) -> Path | None:
+        """Return the store that a file or folder is, or has in it; None for none.
+
+        Parameters
+        ----------
+        path : Path
+            What is there.
+        tables : mapping of str to frozenset of str
+            The tables of a SQLite file with their columns; none of anything else.
+        """
+        fits = (columns <= tables.get(name, frozenset()) for name, columns in cls.tables.items())
+        return path if cls.tables and all(fits) else None
+
+    @classmethod
+    def may_be(cls, path: Path, inside: Collection[str] | None) -> bool:
+        """Whether a name suggests such a store, which is looked at then; nothing is opened.
+
+        Of a folder are told the names `inside`; None says that it is a file.
+        """
+        return inside is None and bool(cls.tables) and path.name.endswith(DATABASES)
+
+    @classmethod
+    def usual_places(cls, home: Path, known: Mapping[str, str]) -> Sequence[Path]:  # noqa: ARG003
+        """Return where its system puts such stores, there or not, by a home and an environment."""
+        return ()
 
     def changing(self) -> AbstractContextManager[Writer]:
         """Open the source for a change that is on the disk when the block ends.
@@ -231,30 +465,63 @@ class Source(Protocol):
         StoreError
             When it cannot be written.
         """
-        ...
+        raise UnsafeDeletionError(
+            f"memlab deletes nothing from {self.name}; nothing was changed: delete with the tools "
+            "of the system that wrote it",
+            instead="the tools of the system that wrote it",
+        )
+
+    def row_of(self, record: bytes) -> dict[str, Any]:
+        """Return an archived memory as :func:`memlab.sources.base.rows_of_each` takes it.
+
+        It has the position it had, so that store and archive make one history. A source without it
+        has :meth:`rows_of` and :meth:`facts_of` of its own.
+        """
+        raise NotImplementedError
 
     def rows_of(
         self, records: Iterable[tuple[Key, bytes]], *, with_body: bool = False
     ) -> Iterator[Rows]:
         """Yield archived memories as :meth:`Reader.batches` yielded them while they were there.
 
-        A memory has the position it had, so that store and archive make one history. Reads nothing
-        but `records`.
+        Reads nothing but `records`.
         """
-        ...
+        for some in portions(records, _ROWS_AT_ONCE):
+            yield rows_of_each([self.row_of(record) for _, record in some], with_body=with_body)
 
     def facts_of(self, record: bytes) -> Facts:
         """Return what applying and restoring must know of a record."""
-        ...
+        row = self.row_of(record)
+        return Facts(row["memory_id"], row["kind"], row["tags_json"], row["title"])
 
     def lasting(self, record: bytes) -> bytes:
         """Return what of a record mere use does not change: no count, last access or time to live.
 
-        A plan is stale when a memory that it deletes was used since; one that it keeps may be.
+        A plan is stale when a memory that it deletes was used since, but not on a server, where use
+        never stops; one that it keeps may be used anywhere.
         """
-        ...
+        return without_place(record)
 
-    def make(self, path: Path, records: Iterable[tuple[Key, bytes]]) -> int:
+    def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:  # noqa: ARG002
+        """Check that one of its memories can have a record, which anybody may have written.
+
+        Parameters
+        ----------
+        key : int or str
+            The address that the archive has for it.
+        record : bytes
+            The record: a JSON object, of a size that can be read.
+        said : dict
+            The same, read.
+
+        Raises
+        ------
+        ValueError
+            When none can: it has other fields, values beyond their range, another key.
+        """
+        check_canonical(record, said)
+
+    def make(self, path: Path, records: Iterable[tuple[Key, bytes]]) -> int:  # noqa: ARG002
         """Make a new store at an empty file, with these memories alone; return how many.
 
         Goes through `records` more than once.
@@ -262,41 +529,147 @@ class Source(Protocol):
         Raises
         ------
         UnsafeDeletionError
-            Where a store of this kind is not a file.
+            Where a store of this kind is not a file that memlab makes.
         """
-        ...
+        raise UnsafeDeletionError(
+            f"memlab makes no store of the kind of {self.name}, so nothing was written to {path}: "
+            "restore into the store that they came from, or write them to a file with memlab "
+            "archive --export",
+            instead="memlab archive STORE --export memories.jsonl",
+        )
 
-    def cap_setting(self, keep: int) -> str | None:
+    def adjust(self, settings: Settings) -> None:  # noqa: B027
+        """Take what a person chose for this store, beside its protected tags."""
+
+    def about(self) -> Any:
+        """Return a page that shows itself, of what no frame holds; None for nothing."""
+        return None
+
+    def orders(self, reads: Mapping[str, int]) -> Any:  # noqa: ARG002
+        """Return what a start loads of an index, as it stands and in other orders of its lines."""
+        raise MemlabError(
+            f"{self.name} has no index that is cut; name a folder of Claude Code's memory"
+        )
+
+    def troubles(self) -> Sequence[Trouble]:
+        """Return what can be wrong with a store of this kind and was looked at, found or not."""
+        return ()
+
+    def moved_away(self, *, with_body: bool) -> Iterator[Rows]:  # noqa: ARG002
+        """Yield what its system deleted and keeps; ``deleted_at`` is in :attr:`Rows.others`."""
+        return iter(())
+
+    def without_reads(self) -> str:
+        """Return why no reads can be harvested where its system writes none down."""
+        return (
+            f"{self.name} writes down no reads; give its agent a log: memlab.AccessLog('reads.log')"
+        )
+
+    def superseding(self) -> AbstractContextManager[Writer]:
+        """Open a source that :attr:`supersedes` as :meth:`changing` does."""
+        raise PlanError(
+            f"in {self.name} no memory can stand for another; shorten or delete load-bearing ones "
+            "with the tools of the system that wrote them"
+        )
+
+    def superseded_by(self, record: bytes) -> str | None:  # noqa: ARG002
+        """Return the id of the memory that stands for this one."""
+        return None
+
+    def cap_setting(self, keep: int) -> str | None:  # noqa: ARG002
         """Return the setting of the source's own that holds a cap, as it is written; else None."""
-        ...
+        return None
+
+    def cap_now(self) -> int | None:
+        """Return the cap that the setting has today, where nothing is deleted."""
+        return None
+
+    def instead(self, keep: int) -> list[str]:  # noqa: ARG002
+        """Return the lines that say what to do with a cap where nothing is deleted."""
+        return []
+
+
+class FileSource(Source):
+    """A store that is one file or folder, whose name has its scheme."""
+
+    def __init__(self, where: str | PathLike[str]) -> None:
+        self.path = Path(fspath(where).removeprefix(f"{self.scheme}:")).expanduser().absolute()
+
+    @property
+    def name(self) -> str:
+        """The absolute path with its scheme, which says what the file is."""
+        return f"{self.scheme}:{self.path}"
+
+    @property
+    def like(self) -> Path | None:
+        """The file or folder."""
+        return self.path
+
+
+class WholeReader(Reader):
+    """A store that is read whole: the records of its memories by key."""
+
+    def __init__(self, source: Source, memories: dict[Key, bytes]) -> None:
+        self.source = source
+        self.memories = memories
+
+    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
+        """Yield the memories as :meth:`Source.row_of` has them, in order of position."""
+        if columns:
+            raise StoreError(
+                f"{self.source.name} has no column {', '.join(columns)}; leave columns= out"
+            )
+        rows = sorted(map(self.source.row_of, self.memories.values()), key=itemgetter("position"))
+        for some in portions(rows):
+            yield rows_of_each(some, with_body=with_body)
+
+    def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
+        """Yield the records that are there."""
+        return ((key, self.memories[key]) for key in keys if key in self.memories)
+
+
+class WholeWriter(WholeReader, Writer):
+    """One of which the memories are changed here, and written by its source at the end."""
+
+    def _delete(self, expected: Mapping[Key, str]) -> None:
+        for key in expected:
+            del self.memories[key]
+
+    def _insert(self, records: Iterable[tuple[Key, bytes]]) -> int:
+        back = dict(records)
+        self.memories |= back
+        return len(back)
+
+    def _count(self) -> int:
+        return len(self.memories)
 
 
 def at_one_moment(source: Source, look: Callable[[Reader], Result]) -> Result:
-    """Return ``look(reader)`` of one moment; look again, up to five times, if somebody wrote.
-
-    Parameters
-    ----------
-    source : Source
-        What to read.
-    look : callable
-        May be called more than once.
-
-    Raises
-    ------
-    ChangedWhileReadError
-        When the source is written faster than it is read.
-    """
+    """Return ``look(reader)`` of one moment; look again, up to five times, if somebody wrote."""
 
     def read() -> Result:
         with source.reading() as reader:
             return look(reader)
 
-    return again_if_changed(read)
+    return retry_if_changed(read)
 
 
-def archive_at(source: Source) -> ArchivePlace:
+def archive_at(source: Source) -> ArchiveLocation:
     """Return where a source's archive is, and whose it is."""
-    return ArchivePlace(source.archive, source.name, source.like, source.scheme)
+    return ArchiveLocation(
+        source.archive,
+        source.name,
+        source.like,
+        source.scheme,
+        source.check_record,
+        unchanged if source.like else source.lasting,
+        lambda record: source.facts_of(record).memory_id,
+    )
+
+
+def has_archive(source: Source) -> bool:
+    """Whether anything was ever taken out of a source."""
+    return source.name != ":memory:" and is_begun(archive_at(source))
 
 
 def place_of(milliseconds: int, tie: Key) -> int:
@@ -304,13 +677,6 @@ def place_of(milliseconds: int, tie: Key) -> int:
 
     The same memory has the same position whenever it is read. Memories of one millisecond come in
     the order of `tie` where that is a number, and in some fixed order where it is a text.
-
-    Parameters
-    ----------
-    milliseconds : int
-        Since 1970; what lies before that, or beyond the year 2248, is taken for the nearest.
-    tie : int or str
-        What tells memories of one moment apart.
 
     Examples
     --------
@@ -327,11 +693,6 @@ def place_of(milliseconds: int, tie: Key) -> int:
 def archive_elsewhere(name: str) -> Path:
     """Return where the memories deleted from a server are kept, on this machine.
 
-    Parameters
-    ----------
-    name : str
-        The source's. What would not do in a file's name is replaced, and a digest added.
-
     Examples
     --------
     >>> archive_elsewhere("redis://localhost:6379/0?name=betterdb_ac").name
@@ -343,6 +704,7 @@ def archive_elsewhere(name: str) -> Path:
     return home / "memlab" / f"{words}-{digest}.archive.db"
 
 
+_ROWS_AT_ONCE: Final = 1_000
 _TIE_BITS: Final = 20
 LEAST_PLACE_OF_TIME: Final = 10**12 << _TIE_BITS
 """A :func:`place_of` since 2001 is at least that; no number of a row is."""

@@ -1,76 +1,140 @@
-"""Which kind of store a name means: one table, an adapter a line."""
+"""Which kind of store a name means: one table of systems, and nothing else below names one.
 
+What a path is is found out by looking: a SQLite file is opened for reading alone, a folder is
+listed, and of its files no more is read than tells what they are.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from importlib import import_module
 from os import PathLike, fspath
-from pathlib import Path
-from typing import Final, NamedTuple, cast
+from pathlib import Path, PurePath
+from stat import S_ISREG
+from typing import Any, Final, NamedTuple, cast
 
 from memlab.arguments import refusal
 from memlab.errors import MemlabError, UnsafeDeletionError
-from memlab.settings import NOTHING, Settings, read_settings
-from memlab.sources.abilities import Adjustable
-from memlab.sources.base import Source
-from memlab.sources.recognising import is_project_memory, recognise
+from memlab.settings import NOTHING, Settings, read_settings, write_settings
+from memlab.sources.base import DATABASES, Source
+from memlab.sources.reads import Asked, Way
+from memlab.sources.sqlite_rows import begins_as_sqlite, tables_of
 from memlab.store import SqliteMemoryStore
+from memlab.store.database import looked_at
 
 SourceLike = str | PathLike[str] | SqliteMemoryStore | Source
 """What names a source wherever memlab takes one."""
 
-
-RECALLED: Final = "recalled from"
-
-
-class Adapter(NamedTuple):
-    """Where to find the class of a kind of store.
-
-    Attributes
-    ----------
-    module, maker : str
-        The class is called with the path or URL as it was given.
-    start : str
-        What the active memories of such a store are to its agent: what it loads at start, or what
-        it recalls from; of an index that is cut, more than that.
-    """
-
-    module: str
-    maker: str
-    start: str = "boot context"
+_S: Final = "memlab.systems"
 
 
-ADAPTERS: Final[dict[str, Adapter]] = {
-    "file": Adapter("memlab.sources.memory_items", "MemoryItems"),
-    "claude": Adapter("memlab.sources.claude_code", "ClaudeCode", start="in the index"),
-    "claude-mem": Adapter("memlab.sources.claude_mem", "ClaudeMem"),
-    "mcp-memory": Adapter("memlab.sources.mcp_memory", "McpMemory", start=RECALLED),
-    "odek": Adapter("memlab.sources.odek", "Odek"),
-    **dict.fromkeys(
-        ("valkey", "redis", "valkeys", "rediss", "unix"),
-        Adapter("memlab.sources.betterdb", "Betterdb", start=RECALLED),
+class Recognised(NamedTuple):
+    """What a path is; of no scheme where memlab does not read it."""
+
+    scheme: str | None
+    path: Path
+    what: str
+
+
+class System(NamedTuple):
+    """A system that memlab knows; nothing of it is imported until it is asked for."""
+
+    what: str
+    """What its stores are called."""
+    schemes: tuple[str, ...]
+    """By which they are named, as in ``redis://localhost`` or ``odek:FOLDER``."""
+    source: str = ""
+    """The module and the class of its source; empty where only its reads are known."""
+    reads: str = ""
+    """The module that finds in it what was read; empty where nothing is written down."""
+    start: str = "recalled from"
+    """What the active memories of a store are to its agent."""
+    usual: str = ""
+    """The end of a path that means such a store before anything is looked at."""
+
+    @property
+    def kind(self) -> type[Source]:
+        """The class of its source."""
+        module, _, name = self.source.partition(":")
+        return cast("type[Source]", getattr(import_module(module), name))
+
+    @property
+    def way(self) -> Way:
+        """How what was read is found in it."""
+        module = import_module(self.reads)
+        return Way(module.NAME, module.recognises, module.find)
+
+
+SYSTEMS: tuple[System, ...] = (
+    System(
+        "memory_items", ("file",), f"{_S}.memory_items.source:MemoryItems", start="boot context"
     ),
-    **dict.fromkeys(
+    System(
+        "claude-mem",
+        ("claude-mem",),
+        f"{_S}.claude_mem.source:ClaudeMem",
+        f"{_S}.claude_mem.reads",
+        start="loaded from",
+    ),
+    System(
+        "mcp-memory-service",
+        ("mcp-memory",),
+        f"{_S}.mcp_memory.source:McpMemory",
+        f"{_S}.mcp_memory.source",
+    ),
+    System("Codex", (), reads=f"{_S}.codex"),
+    System("OpenClaw", (), reads=f"{_S}.openclaw"),
+    System(
+        "Claude Code memory",
+        ("claude",),
+        f"{_S}.claude_code.source:ClaudeCode",
+        f"{_S}.claude_code.reads",
+        start="in the index",
+        usual="projects/*/memory",
+    ),
+    System("odek episodes", ("odek",), f"{_S}.odek:Odek"),
+    System(
+        "MemForge",
         ("postgresql", "postgres"),
-        Adapter("memlab.sources.memforge", "Memforge", start=RECALLED),
+        f"{_S}.memforge.source:Memforge",
+        f"{_S}.memforge.source",
     ),
-}
-"""By scheme, as in ``redis://localhost``. A bare path is looked at, and is a ``file`` otherwise."""
+    System(
+        "BetterDB",
+        ("valkey", "redis", "valkeys", "rediss", "unix"),
+        f"{_S}.betterdb.source:Betterdb",
+    ),
+    System("LangGraph", (), reads=f"{_S}.langgraph"),
+)
+"""In the order in which they are asked what a path is: a workspace that OpenClaw reads may hold a
+memory folder, and claude-mem has another table called memory_items."""
+
+
+def schemes() -> dict[str, System]:
+    """Return the systems that stores are opened of, by scheme."""
+    return {scheme: system for system in SYSTEMS for scheme in system.schemes}
+
+
+def kinds() -> dict[str, type[Source]]:
+    """Return the class of every kind of source, by its first scheme, all imported now."""
+    return {system.schemes[0]: system.kind for system in SYSTEMS if system.source}
+
+
+def ways() -> Iterator[Way]:
+    """Yield how reads are found, in the order in which they are asked whose a source is."""
+    yield from (system.way for system in SYSTEMS if system.reads)
+
+
+def is_harvestable(source: object) -> bool:
+    """Whether a source is of a kind whose reads can be harvested."""
+    asked = Asked(str(source))
+    with suppress(MemlabError, OSError, ValueError):
+        return any(way.recognises(asked) for way in ways())
+    return False
 
 
 def open_source(where: SourceLike) -> Source:
-    """Return the source that a name means. Nothing of it is read but what tells its kind.
-
-    Parameters
-    ----------
-    where : str, Path, SqliteMemoryStore or Source
-        A path, a URL whose scheme is one of :data:`ADAPTERS`, an open store, or a source, which is
-        returned as it is.
-
-    Raises
-    ------
-    MemlabError
-        When no adapter has that scheme.
-    SettingsError
-        When ``memlab.toml`` beside it cannot be used.
-    """
+    """Return the source that a name means. Nothing of it is read but what tells its kind."""
     if isinstance(where, SqliteMemoryStore):
         return _as_chosen(made_by("file", where))
     if not isinstance(where, str | PathLike):
@@ -78,14 +142,46 @@ def open_source(where: SourceLike) -> Source:
             return where
         raise refusal(where, "store", call="memlab", name="source")
     text = fspath(where)
-    scheme, colon, _ = text.partition(":")
-    if colon and scheme in ADAPTERS:
+    scheme, colon, rest = text.partition(":")
+    known = schemes()
+    if "://" not in text:
+        looked_at(Path(rest if scheme in known else text))
+    if colon and scheme in known:
         return _as_chosen(made_by(scheme, text))
     if "://" in text:
         raise MemlabError(
-            f"memlab knows no kind of store called {scheme!r}; it knows {', '.join(ADAPTERS)}"
+            f"memlab knows no kind of store called {scheme!r}; it knows {', '.join(known)}"
         )
-    return _as_chosen(made_by(_kind_of(Path(text)), where))
+    found = recognise(Path(text))  # what cannot be looked at is for a file's adapter to say
+    return _as_chosen(made_by("file" if found is None else found.scheme or "file", where))
+
+
+def made_by(scheme: str, where: str | PathLike[str] | SqliteMemoryStore) -> Source:
+    """Return a source of a known kind, its module imported now."""
+    make = cast("Callable[[Any], Source]", schemes()[scheme].kind)
+    return make(where)
+
+
+def recognise(path: Path) -> Recognised | None:
+    """Return what a path is; None for what is no store that memlab knows."""
+    try:
+        if not (path.is_file() or path.is_dir()):
+            return None
+        tables = tables_of(path) if path.is_file() else {}
+        for system in SYSTEMS:
+            if system.source and (found := system.kind.recognise(path, tables)) is not None:
+                return Recognised(system.schemes[0], found, system.what)
+        for kind in kinds().values():
+            if kind.lookalike in tables:
+                return Recognised(None, path, f"another table called {kind.lookalike}")
+    except (OSError, ValueError):
+        return None
+    return None
+
+
+def is_named_by_scheme(name: str) -> bool:
+    """Whether a name says by a scheme which file or folder it means, such as ``odek:FOLDER``."""
+    return "://" not in name and name.partition(":")[0] in schemes() and ":" in name
 
 
 def start_words(name: str) -> str:
@@ -96,32 +192,30 @@ def start_words(name: str) -> str:
     >>> start_words("/srv/memory.db"), start_words("redis://localhost/0")
     ('boot context', 'recalled from')
     """
-    scheme = name.partition(":")[0]
-    if scheme not in ADAPTERS:
-        scheme = "claude" if is_project_memory(Path(name)) else "file"
-    return ADAPTERS[scheme].start
-
-
-def made_by(scheme: str, where: str | PathLike[str] | SqliteMemoryStore) -> Source:
-    """Return a source of a known kind, its module imported now."""
-    adapter = ADAPTERS[scheme]
-    return cast("Source", getattr(import_module(adapter.module), adapter.maker)(where))
+    known = schemes()
+    system = known.get(name.partition(":")[0])
+    usual = (each for each in SYSTEMS if each.usual and PurePath(name).match(each.usual))
+    return (system or next(usual, known["file"])).start
 
 
 def settings_of(source: Source) -> Settings:
-    """Return what ``memlab.toml`` says of a store; nothing where there is none.
-
-    Raises
-    ------
-    SettingsError
-        When it cannot be used; the message names the line.
-    """
+    """Return what ``memlab.toml`` says of a store; nothing where there is none."""
     place = settings_place(source)
     return NOTHING if place is None else read_settings(*place)
 
 
-def settings_place(source: Source) -> tuple[Path, str] | None:
-    """Return the folder that a store's settings lie in, and what it is called there.
+def remember(source: Source, chosen: Mapping[str, Any]) -> Path:
+    """Write settings of a store into ``memlab.toml``, and return the file."""
+    place = settings_place(source)
+    if place is None:
+        raise MemlabError(
+            f"{source.name} has no folder to keep settings in; name the store by its file"
+        )
+    return write_settings(*place, chosen)
+
+
+def settings_place(source: Source) -> tuple[Path, str, Path | None] | None:
+    """Return the folder that a store's settings lie in, its name there, and what its owner owns.
 
     None for a store in memory, and for a name that cannot be a path.
     """
@@ -129,21 +223,87 @@ def settings_place(source: Source) -> tuple[Path, str] | None:
         folder, like = source.archive.parent, source.like
     except (UnsafeDeletionError, OSError, ValueError, RuntimeError):
         return None
-    return folder, source.name if like is None else like.name
+    return folder, source.name if like is None else like.name, like
 
 
 def _as_chosen(source: Source) -> Source:
     """Return a source as a person wants it read."""
     settings = settings_of(source)
     source.protected = settings.protected_tags
-    if isinstance(source, Adjustable):
-        source.adjust(settings)
+    source.adjust(settings)
     return source
 
 
-def _kind_of(path: Path) -> str:
-    """Return the scheme that a bare path stands for; what cannot be looked at is for it to say."""
-    found = recognise(path)
-    if found is None or found.scheme is None:
-        return "file"
-    return found.scheme
+ARCHIVES: Final = ".archive.db"
+NOT_ENTERED: Final = frozenset(
+    {".git", ".hg", ".svn", "node_modules", "__pycache__", "site-packages", ".cache", ".Trash"}
+)
+"""Folders that hold copies of other people's files by the thousand, and no store."""
+
+
+class Search(NamedTuple):
+    """What a search found."""
+
+    stores: tuple[Recognised, ...]
+    shut: tuple[Path, ...]
+    others: tuple[Path, ...]
+
+
+def usual_places(environment: Mapping[str, str] | None = None) -> list[Path]:
+    """Return where the systems that memlab knows put their stores, there or not."""
+    known = os.environ if environment is None else environment
+    home = Path(known.get("HOME") or Path.home())
+    return [place for kind in kinds().values() for place in kind.usual_places(home, known)]
+
+
+def find_below(folders: list[Path]) -> Search:
+    """Look for stores in folders and all that is below them."""
+    stores: dict[str, Recognised] = {}
+    shut: list[Path] = []
+    others: list[Path] = []
+    for folder in folders:
+        for here, names, files in os.walk(folder, onerror=lambda error: shut.append(_of(error))):
+            names[:] = sorted(set(names) - NOT_ENTERED)
+            for found in _stores_at(Path(here), names, files, others):
+                stores.setdefault(os.path.realpath(found.path), found)
+    return Search(
+        tuple(stores[path] for path in sorted(stores, key=Path)), tuple(shut), tuple(others)
+    )
+
+
+def _stores_at(
+    folder: Path, names: list[str], files: list[str], others: list[Path]
+) -> Iterator[Recognised]:
+    asked = list(kinds().values())
+    inside = {*names, *files}
+    if any(kind.may_be(folder, inside) for kind in asked) and (found := recognise(folder)):
+        yield found
+    archived = {name.removesuffix(ARCHIVES) for name in files if name.endswith(ARCHIVES)} - {""}
+    suggested = {
+        name
+        for name in files
+        if not name.endswith(ARCHIVES) and any(kind.may_be(folder / name, None) for kind in asked)
+    }
+    for name in sorted(archived | suggested):
+        path = folder / name
+        if path.is_symlink() and path.exists():
+            continue
+        is_named = name in archived or name.endswith(DATABASES)
+        is_database = _is_database(path)
+        if (is_database or path.is_dir() or not is_named) and (found := recognise(path)):
+            yield found
+        elif is_database and name not in archived and tables_of(path):
+            others.append(path)
+        elif is_named:
+            yield Recognised("file", path, "named like a store")
+
+
+def _is_database(path: Path) -> bool:
+    """Whether a file is an ordinary one that begins as a SQLite file does."""
+    with suppress(OSError):
+        return S_ISREG(path.lstat().st_mode) and begins_as_sqlite(path)
+    return False
+
+
+def _of(error: OSError) -> Path:
+    return Path(os.fsdecode(error.filename or "?"))

@@ -1,79 +1,79 @@
 """Rows of another system's SQLite tables: one moment of them, and their values to the byte."""
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from itertools import islice
-from os import PathLike, fspath
+import sys
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-from urllib.parse import parse_qsl, quote
+from typing import Any, ClassVar, Final, TypeVar
 
 from memlab.errors import MemlabError, StoreError
-from memlab.sources.base import Key
-from memlab.store.database import connect_reading, sqlite_errors_in_words, store_file
-from memlab.store.looking import one_look
-from memlab.store.records import quoted, selecting
+from memlab.files import ordinary_file
+from memlab.sources.base import Key, Reader, Rows, portions, rows_of_each
+from memlab.store.database import (
+    check_encoding,
+    connect_reading,
+    sqlite_errors_in_words,
+    store_file,
+)
+from memlab.store.records import jsonable, quoted, selecting
+from memlab.store.snapshot import open_snapshot, retry_if_changed
 
-AT_ONCE: Final = 500
-"""Rows that are asked for at once."""
+Result = TypeVar("Result")
 
-
-class Named(NamedTuple):
-    """What a name such as ``claude-mem:PATH?project=web`` says."""
-
-    path: Path
-    options: Mapping[str, str]
-
-
-def named(where: str | PathLike[str], scheme: str, options: Sequence[str]) -> Named:
-    """Take a name apart: a path, with a scheme before it and options after it or without.
-
-    Raises
-    ------
-    MemlabError
-        When there is no such option.
-
-    Examples
-    --------
-    >>> named("claude-mem:/a/b.db?project=my%20web", "claude-mem", ["project"]).options
-    {'project': 'my web'}
-    """
-    text = fspath(where)
-    given: dict[str, str] = {}
-    if text.startswith(f"{scheme}:"):
-        text, _, query = text.removeprefix(f"{scheme}:").partition("?")
-        given = dict(parse_qsl(query, keep_blank_values=True))
-    if unknown := given.keys() - set(options):
-        raise MemlabError(
-            f"{scheme}:{text}: there is no option {min(unknown)!r}; there are {', '.join(options)}"
-        )
-    return Named(Path(text).expanduser(), {name: value for name, value in given.items() if value})
-
-
-def name_of(path: Path, scheme: str, options: Mapping[str, str]) -> str:
-    """Return the name that says a path and options; the path alone where there are none."""
-    if not options:
-        return str(path)
-    return f"{scheme}:{path}?" + "&".join(f"{n}={quote(v, safe='')}" for n, v in options.items())
+_COLUMNS_OF_TABLES: Final = """
+SELECT tables.name, columns.name
+FROM sqlite_schema AS tables, pragma_table_info(tables.name) AS columns
+WHERE tables.type = 'table' AND tables.sql NOT LIKE 'CREATE VIRTUAL%'
+"""
+"""A virtual table whose module is not there cannot be asked for its columns."""
+_MAGIC: Final = b"SQLite format 3\0"
 
 
 @contextmanager
 def one_moment(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a database at one moment, leaving no trace; text that is no UTF-8 is read as it can be.
-
-    Raises
-    ------
-    StoreError
-        When it cannot be read.
-    ChangedWhileReadError
-        At the end, when somebody wrote meanwhile.
-    """
-    with one_look(store_file(path)) as uri, closing(connect_reading(uri)) as connection:
+    """Open a database at one moment, leaving no trace; text not in UTF-8 is read as it can be."""
+    with open_snapshot(store_file(path)) as uri, closing(connect_reading(uri)) as connection:
         connection.text_factory = lambda data: data.decode(errors="replace")
         with sqlite_errors_in_words(path):
+            check_encoding(connection, path)
             connection.execute("BEGIN")
             yield connection
+
+
+def read_database(path: Path, read: Callable[[sqlite3.Connection], Result]) -> Result:
+    """Return ``read(connection)`` of a database that somebody may be writing to."""
+
+    def look() -> Result:
+        with one_moment(path) as connection:
+            return read(connection)
+
+    return retry_if_changed(look)
+
+
+def tables_of(path: Path) -> dict[str, frozenset[str]]:
+    """Return the tables of a SQLite file with their columns, none of what cannot be read."""
+
+    def look() -> dict[str, frozenset[str]]:
+        found: dict[str, set[str]] = {}
+        with open_snapshot(store_file(path)) as uri, closing(connect_reading(uri)) as connection:
+            for table, column in connection.execute(_COLUMNS_OF_TABLES):
+                found.setdefault(table, set()).add(column)
+        return {table: frozenset(columns) for table, columns in found.items()}
+
+    with suppress(MemlabError, sqlite3.Error, OSError):
+        return retry_if_changed(look)
+    return {}
+
+
+def begins_as_sqlite(path: Path) -> bool:
+    """Whether a file's first bytes are those of a SQLite file.
+
+    Not for a file that this process may have open: closing it here would drop its locks.
+    """
+    with ordinary_file(path, most=sys.maxsize) as file:
+        return file.read(len(_MAGIC)) == _MAGIC
 
 
 def columns_of(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
@@ -84,21 +84,10 @@ def columns_of(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
     return tuple(name for (name,) in found)
 
 
-def tables_in(connection: sqlite3.Connection) -> set[str]:
-    """Return the names of the tables of a database."""
-    return {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
-
-
 def check_columns(
-    connection: sqlite3.Connection, needed: Mapping[str, Iterable[str]], where: str, system: str
+    connection: sqlite3.Connection, needed: Mapping[str, Iterable[str]], where: Path, system: str
 ) -> None:
-    """Check that tables are there with columns that are needed.
-
-    Raises
-    ------
-    StoreError
-        When one is not.
-    """
+    """Check that tables are there with columns that are needed."""
     for table, columns in needed.items():
         found = columns_of(connection, table)
         if not found:
@@ -117,11 +106,9 @@ def exact_rows(
 
     NULL is left out. The rows come in no order.
     """
-    (encoding,) = connection.execute("PRAGMA encoding").fetchone()
     columns = columns_of(connection, table)
-    readable, chosen = selecting(columns, encoding, "row")
-    remaining = iter(values)
-    while some := list(islice(remaining, AT_ONCE)):
+    chosen = selecting(columns, "row")
+    for some in portions(values):
         factory, connection.text_factory = connection.text_factory, bytearray
         try:
             rows = connection.execute(
@@ -132,5 +119,68 @@ def exact_rows(
         finally:
             connection.text_factory = factory
         for row in rows:
-            pairs = zip(columns, readable(row), strict=True)
+            pairs = zip(columns, map(jsonable, row), strict=True)
             yield {name: value for name, value in pairs if value is not None}
+
+
+class TableReader(Reader):
+    """Memories that are rows of one table with a key ``id``, over a connection of one moment."""
+
+    table: ClassVar[str]
+    read: ClassVar[Sequence[str]]
+    """The columns that a row of the frame is made of, where they are there."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self.columns = columns_of(connection, self.table)
+        names = connection.execute("SELECT name FROM sqlite_schema")
+        self.tables = {name for (name,) in names}
+
+    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
+        """Yield the memories in order of time, some at a time."""
+        if unknown := [name for name in columns if name not in self.columns]:
+            raise StoreError(
+                f"{self.table} has no column {', '.join(unknown)}; it has {', '.join(self.columns)}"
+            )
+        asked = [name for name in self.columns if name in self.read or name in columns]
+        chosen = ", ".join(map(quoted, asked))
+        for some in portions(self._in_order()):
+            stored = self.connection.execute(
+                f"SELECT id, {chosen} FROM {self.table} WHERE id IN ({', '.join('?' * len(some))})",
+                some,
+            )
+            found = {key: dict(zip(asked, row, strict=True)) for key, *row in stored}
+            if lost := [key for key in some if key not in found]:
+                raise StoreError(
+                    f"row {lost[0]} is listed in {self.table} and is not to be found there: the "
+                    "file is damaged; restore a backup, or copy what can be read with the sqlite3 "
+                    "shell's .recover"
+                )
+            rows = [self._row(found[key]) for key in some]
+            others = {name: [found[key][name] for key in some] for name in columns}
+            yield rows_of_each(rows, with_body=with_body, others=others)
+
+    @abstractmethod
+    def _in_order(self) -> list[int]:
+        """Return the keys of all memories in order of time."""
+
+    @abstractmethod
+    def _row(self, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is stored of a memory as a row of the frame."""
+
+    def _one(self, statement: str) -> Any:
+        return self.connection.execute(statement).fetchone()[0]
+
+
+def text_of(value: object) -> str:
+    """Return what a column of text holds, whatever is in it."""
+    match value:
+        case str():
+            return value
+        case None:
+            return ""
+        case bytes() | bytearray():
+            return value.decode(errors="replace")
+        case {"text": str(digits)} | {"blob": str(digits)}:
+            return bytes.fromhex(digits).decode(errors="replace")
+    return str(value)

@@ -1,13 +1,14 @@
 """The Arrow columns in which every source hands out its memories."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from memlab import columns as col
-from memlab.sources.base import Fault, Rows
 
 TEXT: Final = pa.large_string()
 MOMENT: Final = pa.timestamp("us", "UTC")
@@ -36,15 +37,12 @@ no other memory has replaced it, ``chars`` how many characters title and body ha
 """
 
 KEY: Final = col.KEY
-"""A further column, the source's own addresses, where these are not the positions."""
+"""A further column, the source's own addresses, in all but ``memory_items``: see
+:data:`memlab.columns.KEY`."""
 
 AT_START: Final = "at_start"
 """A further column, of sources whose memories are not loaded whole: the text that an agent loads at
 start because of a memory. What a memory costs is counted on it."""
-
-FINGERPRINT: Final = "fingerprint"
-"""A further column, where :class:`memlab.sources.abilities.Printing` was asked: that of each
-memory's record, null where only the record itself tells it."""
 
 SIGNALS: Final = pa.schema(
     [
@@ -71,33 +69,8 @@ _ABSENT: Final[dict[str, Any]] = {
 }
 
 
-def rows_from(
-    columns: Mapping[str, Sequence[Any]],
-    faults: Iterable[Fault] = (),
-    others: Mapping[str, Sequence[object]] | None = None,
-) -> Rows:
-    """Return rows of Python or Arrow columns, with what a source has no column for filled in.
-
-    Parameters
-    ----------
-    columns : mapping of str to sequence
-        ``position``, ``memory_id``, ``kind``, ``title`` and ``created_at`` at least; any other of
-        :data:`SCHEMA`, ``key`` and :data:`SIGNALS`. Leave ``body`` out where it is not wanted, and
-        then give ``chars``.
-    faults : iterable of (position, column, text)
-        What cannot be read, and why; its value is None.
-    others : mapping of str to sequence, optional
-        Columns of the source's own that were asked for.
-
-    Examples
-    --------
-    >>> rows = rows_from(
-    ...     {"position": [1], "memory_id": ["m1"], "kind": ["episodic"], "title": ["shipped"],
-    ...      "body": ["it"], "created_at": ["2026-03-01T12:00:00Z"]}
-    ... )
-    >>> rows.table["chars"].to_pylist(), rows.table["tags_json"].to_pylist()
-    ([9], ['[]'])
-    """
+def table_of(columns: Mapping[str, Sequence[Any]]) -> Any:
+    """Return Python or Arrow columns as a table, with what a source has no column for filled in."""
     count = len(columns["position"])
     arrays: dict[str, Any] = {}
     for field in SCHEMA:
@@ -120,30 +93,7 @@ def rows_from(
         for field in SIGNALS
         if field.name in columns
     }
-    return Rows(pa.table(arrays), list(faults), others or {})
-
-
-def rows_of_each(
-    rows: Sequence[dict[str, Any]],
-    *,
-    with_body: bool,
-    others: Mapping[str, Sequence[object]] | None = None,
-) -> Rows:
-    """Return rows of which each was read by itself; what cannot be read of one is its ``faults``.
-
-    Parameters
-    ----------
-    rows : sequence of dict
-        At least one, all with the same fields: those of :func:`rows_from`, and any ``faults``.
-    with_body : bool
-        Whether ``body`` is wanted; its length counts in any case.
-    others : mapping of str to sequence, optional
-        Columns of the source's own that were asked for.
-    """
-    faults = [fault for row in rows for fault in row.get("faults", ())]
-    columns = {name: [row[name] for row in rows] for name in rows[0] if name != "faults"}
-    made = rows_from(columns, faults, others)
-    return made if with_body else Rows(made.table.drop_columns("body"), made.faults, made.others)
+    return pa.table(arrays)
 
 
 def _typed(values: Sequence[Any], kind: Any, name: str) -> Any:
@@ -159,3 +109,40 @@ def _typed(values: Sequence[Any], kind: Any, name: str) -> Any:
             plain = MOMENT
         array = pa.array(values, plain)
     return array.dictionary_encode() if encoded else array
+
+
+def of_numbers(values: npt.NDArray[Any]) -> Any:
+    """Return numbers as an Arrow array of the same type, not copied.
+
+    Examples
+    --------
+    >>> of_numbers(np.array([1, 2])).to_pylist()
+    [1, 2]
+    """
+    whole = np.ascontiguousarray(values)
+    kind = pa.from_numpy_dtype(whole.dtype)
+    return pa.Array.from_buffers(kind, len(whole), [None, pa.py_buffer(whole)])
+
+
+def of_text(text: bytes, kind: Any) -> Any:
+    """Return one text as an Arrow array of ``large_string`` or ``large_binary``."""
+    ends = np.array([0, len(text)], dtype=np.int64)
+    return pa.Array.from_buffers(kind, 1, [None, pa.py_buffer(ends), pa.py_buffer(text)])
+
+
+def as_numbers(column: Any, missing: Any = None) -> npt.NDArray[Any]:
+    """Return an Arrow column of numbers, flags or moments as an array of one's own.
+
+    Examples
+    --------
+    >>> as_numbers(pa.array([2.5, None]), np.float64("nan"))
+    array([2.5, nan])
+    """
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    moments, flags = pa.types.is_timestamp(array.type), pa.types.is_boolean(array.type)
+    if moments:
+        array = array.view(pa.int64())
+    if array.null_count:
+        array = array.fill_null(of_numbers(np.array([missing]))[0].cast(array.type))
+    numbers = np.from_dlpack(array.cast(pa.uint8()) if flags else array).copy()
+    return numbers.view("datetime64[us]" if moments else bool if flags else numbers.dtype)

@@ -1,0 +1,1 @@
+"""What sources that are folders of files have in common."""

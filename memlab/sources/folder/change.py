@@ -1,0 +1,232 @@
+"""Changing files of a folder and the index that names them: both or none.
+
+A file system renames one thing at a time, so that a change of an index and of files is several
+steps. As SQLite does with a journal beside its file, a change first writes down how to take it
+back, in a folder ``.memlab`` inside the folder, and is over when that has gone:
+
+1. *prepared*: ``.memlab`` appears, whole and synced: what the index says of each file, and for a
+   change that puts files in, the files. From here on the change is pending.
+2. *swapped*: the index and its new version, which lies in ``.memlab``, change places in one step.
+   What came out must be what the new version was made from; else somebody has edited it, they
+   change places again and the new version is made anew. A hand's edit is never overwritten.
+3. *moved*: each file is renamed into ``.memlab`` and must be what was planned, or is linked from
+   there under its name, which must be free. Where a system takes files out before their lines, and
+   wherever files come back, this comes before 2.
+4. *over*: ``.memlab`` is renamed, which commits all of it at once, and then removed.
+
+Whoever is stopped before 4 leaves ``.memlab``. The next to change the folder first takes the change
+back: files return to their names, what the index said of them returns into the index as it is now.
+Whoever only reads sees the folder as if that had been done (:mod:`memlab.sources.folder.moment`).
+What goes is in the archive before 1, so that nothing is ever there only once.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from enum import StrEnum
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Final, NamedTuple
+
+from memlab.errors import ArchiveError, StalePlanError, StoreError
+from memlab.sources.base import Watch, unwatched
+from memlab.sources.folder.files import FileCopy, Folder, opened_folder
+from memlab.sources.folder.journal import (
+    IN,
+    OUT,
+    PART,
+    PENDING,
+    VERSION,
+    Entry,
+    Index,
+    Operation,
+    end_pending,
+    sweep,
+    take_back,
+)
+
+_PATIENCE: Final = 30.0
+
+
+class Step(StrEnum):
+    """What a change of a folder has just done."""
+
+    LOCKED = "folder locked"
+    PREPARED = "change prepared"
+    SWAPPED = "index swapped"
+    MOVED = "file moved"
+    OVER = "change over"
+
+
+class Parts(NamedTuple):
+    """Of a memory that goes or comes: its file, where it has one, and what the index says of it."""
+
+    file: FileCopy | None
+    said: Any
+
+
+class FolderChange:
+    """A folder that is locked and being changed. Get one from :func:`changed_folder`."""
+
+    def __init__(self, folder: Folder, index: Index, watch: Watch, stack: ExitStack) -> None:
+        self.folder: Final = folder
+        self._index, self._watch, self._stack = index, watch, stack
+        self.is_over = False
+        self._count = 0
+        self._moved: list[tuple[Folder, str, bytes, str]] = []
+        """Where what was moved lies, as what, what is in it, and what it was called."""
+
+    def take_out(self, memories: Mapping[str, Parts]) -> None:
+        """Take memories out, by what the index calls each."""
+        operation = self._prepared(memories, taking_out=True)
+        if self._index.index_first:
+            self._swap(operation)
+        for number, (entry, parts) in enumerate(
+            zip(operation.entries, memories.values(), strict=True)
+        ):
+            if parts.file is not None:
+                self._move_out(operation, str(number), entry.name, parts.file.data)
+        operation.files.sync()
+        self.folder.sync()
+        if not self._index.index_first:
+            self._swap(operation)
+
+    def put_back(self, memories: Mapping[str, Parts]) -> None:
+        """Put memories back, by what the index calls each."""
+        operation = self._prepared(memories, taking_out=False)
+        for number, entry in enumerate(operation.entries):
+            if entry.name:
+                try:
+                    operation.files.link(str(number), self.folder, entry.name)
+                except FileExistsError as error:
+                    raise ArchiveError(
+                        f"{self.folder.path / entry.name} is there again; nothing was restored: "
+                        "restore other ids, or into a new folder"
+                    ) from error
+                self._watch(Step.MOVED)
+        self.folder.sync()
+        self._swap(operation)
+
+    def commit(self) -> None:
+        """Make all of it last, if what was moved is still what it was: it may have been open."""
+        if not self._count:
+            return
+        for folder, name, data, called in self._moved:
+            self._check(folder, name, data, called)
+        end_pending(self.folder)
+        self.is_over = True
+        self.folder.sync()
+        self._watch(Step.OVER)
+        sweep(self.folder)
+
+    def _prepared(self, memories: Mapping[str, Parts], *, taking_out: bool) -> Operation:
+        """Write an operation down where it is found after a crash."""
+        self._count += 1
+        number, part = str(self._count), PART + token_hex(4)
+        entries = tuple(
+            Entry(key, file.name, file.written, said) if file else Entry(key, "", 0, said)
+            for key, (file, said) in memories.items()
+        )
+        with self.folder.new_subfolder(part) as around:
+            own = self._stack.enter_context(around.new_subfolder(number))
+            files = self._stack.enter_context(own.new_subfolder(OUT if taking_out else IN))
+            operation = Operation(self.folder, own, files, taking_out, entries)
+            for place, (file, _) in enumerate(memories.values()):
+                if file is not None and not taking_out:
+                    files.write(file._replace(name=str(place)))
+            operation.write()
+            for each in (files, own, around):
+                each.sync()
+            if self._count == 1:
+                self.folder.move(part, self.folder, PENDING)
+            else:
+                with self.folder.subfolder(PENDING) as pending:
+                    around.move(number, pending, number)
+                    pending.sync()
+                os.rmdir(part, dir_fd=self.folder.handle)
+        self.folder.sync()
+        self._watch(Step.PREPARED)
+        return operation
+
+    def _move_out(self, operation: Operation, number: str, name: str, data: bytes) -> None:
+        with suppress(FileNotFoundError):
+            self.folder.move(name, operation.files, number)
+        self._watch(Step.MOVED)
+        self._check(operation.files, number, data, name)
+        self._moved.append((operation.files, number, data, name))
+
+    def _swap(self, operation: Operation) -> None:
+        aside = operation.swap_index(self._index)
+        if aside is not None:
+            self._moved.append((operation.own, VERSION, aside, self._index.index_name))
+            self._watch(Step.SWAPPED)
+
+    def _check(self, folder: Folder, name: str, data: bytes, called: str) -> None:
+        found = folder.read_if_there(name)
+        if found is None or found.data != data:
+            raise StalePlanError(
+                f"{self.folder.path / called} was changed while it was deleted; nothing was "
+                "deleted: make a new plan",
+                memory_ids=(called,),
+            )
+
+
+@contextmanager
+def changed_folder(
+    path: Path | str, index: Index, *, watch: Watch = unwatched
+) -> Iterator[FolderChange]:
+    """Lock a folder, take back what was cut short, and hand it out to be changed.
+
+    What the block changes lasts when it ends, and is taken back when it raises.
+    """
+    with opened_folder(path) as folder, _in_words(folder), ExitStack() as stack:
+        _lock(folder)
+        watch(Step.LOCKED)
+        take_back(folder, index)
+        change = FolderChange(folder, index, watch, stack)
+        try:
+            yield change
+            change.commit()
+        except BaseException as error:
+            if not change.is_over:
+                take_back(folder, index)
+            elif isinstance(error, OSError):
+                raise StoreError(
+                    f"{folder.path} was changed and the disk may not keep that "
+                    f"({error.strerror or error}): check the disk and run the same command again"
+                ) from error
+            raise
+
+
+def _lock(folder: Folder) -> None:
+    """Take the lock of every memlab that changes the folder; closing the folder unlocks it."""
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.flock(folder.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > until:
+                raise StoreError(
+                    f"{folder.path} is being changed by another memlab; try again when it is done"
+                ) from error
+            time.sleep(0.05)
+        else:
+            return
+
+
+@contextmanager
+def _in_words(folder: Folder) -> Iterator[None]:
+    """Raise the system's own errors as a StoreError that says what, where and what next."""
+    try:
+        yield
+    except OSError as error:
+        begun = folder.inode_of(PENDING) is not None
+        state = (
+            "what was begun is taken back by the next command" if begun else "nothing was changed"
+        )
+        raise StoreError(
+            f"{folder.path} cannot be changed ({error.strerror or error}); {state}: check its "
+            "permissions and the room on the disk"
+        ) from error

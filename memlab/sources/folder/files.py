@@ -1,0 +1,273 @@
+"""An open folder, read and changed without following links and without waiting for anything.
+
+Names and contents are somebody else's: every file is opened by its name in the open folder, never
+by a path put together, and only when it is an ordinary file. Each change of a name is a step that a
+file system does whole or not at all.
+"""
+
+import ctypes
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from secrets import token_hex
+from typing import Any, Final, NamedTuple, Self
+
+from memlab.errors import ChangedWhileReadError, StoreError
+from memlab.files import Limit
+
+LARGEST: Final = 2**26
+"""Bytes of a file beyond which it is not read: no memory and no index is so large."""
+
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_READ_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_EXCHANGE: Final = 2
+_NO_EXCHANGE: Final = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM})
+"""What the system's call answers where the file system cannot exchange names."""
+
+
+class Stamp(NamedTuple):
+    """What differs once somebody has written a file."""
+
+    inode: int
+    size: int
+    written: int
+    changed: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> Self:
+        """Return the stamp of a file that was looked at."""
+        return cls(found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+class FileCopy(NamedTuple):
+    """A file as it is put back."""
+
+    name: str
+    data: bytes
+    mode: int
+    written: int
+    owner: tuple[int, int]
+
+
+class Listing(NamedTuple):
+    """What is in a folder: ordinary files by name, and the names of all else."""
+
+    files: dict[str, Stamp]
+    others: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Folder:
+    """An open folder. Get one from :func:`opened_folder`."""
+
+    path: Path
+    handle: int
+
+    def listing(self) -> Listing:
+        """Return what is in it, by name."""
+        files: dict[str, Stamp] = {}
+        others = []
+        with os.scandir(self.handle) as entries:
+            for entry in entries:
+                try:
+                    found = entry.stat(follow_symlinks=False)
+                except FileNotFoundError:  # gone since
+                    continue
+                is_file = stat.S_ISREG(found.st_mode) and found.st_size <= LARGEST
+                if is_file and _is_text(entry.name):
+                    files[entry.name] = Stamp.of(found)
+                else:
+                    others.append(entry.name)
+        return Listing({name: files[name] for name in sorted(files)}, tuple(sorted(others)))
+
+    def read(self, name: str, stamp: Stamp | None = None) -> FileCopy:
+        """Return an ordinary file in it."""
+        path = self.path / name
+        try:
+            handle = os.open(name, _READ, dir_fd=self.handle)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise StoreError(
+                f"{path} cannot be read ({error.strerror or error}); check its permissions"
+            ) from error
+        with os.fdopen(handle, "rb") as file:
+            before = os.fstat(handle)
+            if not stat.S_ISREG(before.st_mode):
+                raise FileNotFoundError(f"{path} is no ordinary file")
+            if before.st_size > LARGEST:
+                raise StoreError(
+                    f"{path} has more than {LARGEST // 2**20} MiB, which nothing here has; look at "
+                    "what it is, and move it away"
+                )
+            data = file.read(LARGEST)
+            after = os.fstat(handle)
+        if Stamp.of(before) != Stamp.of(after) or stamp not in (None, Stamp.of(before)):
+            raise changed(path)
+        owner = (before.st_uid, before.st_gid)
+        return FileCopy(name, data, stat.S_IMODE(before.st_mode), before.st_mtime_ns, owner)
+
+    def read_if_there(self, name: str) -> FileCopy | None:
+        """Return a file, None where there is none."""
+        with suppress(FileNotFoundError):
+            return self.read(name)
+        return None
+
+    def stat_of(self, name: str) -> os.stat_result | None:
+        """Look at what a name stands for; None where there is nothing."""
+        with suppress(FileNotFoundError):
+            return os.stat(name, dir_fd=self.handle, follow_symlinks=False)
+        return None
+
+    def inode_of(self, name: str) -> int | None:
+        """Return which file a name stands for; None where there is none."""
+        found = self.stat_of(name)
+        return None if found is None else found.st_ino
+
+    def write(self, file: FileCopy) -> None:
+        """Make a file that is not there, on the disk before this returns.
+
+        It runs as nobody, and a group that it was not meant for may do no more with it than others.
+        """
+        handle = os.open(file.name, _NEW_FILE, 0o600, dir_fd=self.handle)
+        with os.fdopen(handle, "wb") as opened:
+            opened.write(file.data)
+            opened.flush()
+            _give(handle, file.owner)
+            limit = Limit(file.mode & 0o777, file.owner[1])
+            os.fchmod(handle, limit.of(os.fstat(handle).st_gid))
+            os.utime(handle, ns=(file.written, file.written))
+            os.fsync(handle)
+
+    def move(self, name: str, to: "Folder", other: str) -> None:
+        """Give a file or folder another name, and take that from what had it."""
+        os.rename(name, other, src_dir_fd=self.handle, dst_dir_fd=to.handle)
+
+    def link(self, name: str, to: "Folder", other: str) -> None:
+        """Give a file a second name, which must be free."""
+        os.link(name, other, src_dir_fd=self.handle, dst_dir_fd=to.handle, follow_symlinks=False)
+
+    def unlink(self, name: str) -> None:
+        """Take a name from a file."""
+        os.unlink(name, dir_fd=self.handle)
+
+    def exchange(self, name: str, to: "Folder", other: str) -> None:
+        """Let two files change places in one step."""
+        swap = _renameat2()
+        if swap is not None:
+            names = self.handle, os.fsencode(name), to.handle, os.fsencode(other)
+            if swap(*names, _EXCHANGE) == 0:
+                return
+            number = ctypes.get_errno()
+            if number not in _NO_EXCHANGE:
+                raise OSError(number, os.strerror(number), other)
+        kept = f"{name}.{token_hex(4)}"
+        to.link(other, self, kept)
+        self.move(name, to, other)
+        self.move(kept, self, name)
+
+    @contextmanager
+    def subfolder(self, name: str) -> Iterator["Folder"]:
+        """Hand out a folder in it that is no link, and close it."""
+        handle = os.open(name, _READ_FOLDER | os.O_NOFOLLOW, dir_fd=self.handle)
+        try:
+            yield Folder(self.path / name, handle)
+        finally:
+            os.close(handle)
+
+    @contextmanager
+    def new_subfolder(self, name: str) -> Iterator["Folder"]:
+        """Make a folder that is not there, for the owner of this one alone, and hand it out."""
+        os.mkdir(name, 0o700, dir_fd=self.handle)
+        with self.subfolder(name) as made:
+            around = os.fstat(self.handle)
+            _give(made.handle, (around.st_uid, around.st_gid))
+            yield made
+
+    def remove_tree(self, name: str) -> None:
+        """Remove a folder and what is in it, following no link."""
+        shutil.rmtree(name, dir_fd=self.handle)
+
+    def sync(self) -> None:
+        """Make the names in it survive a power cut."""
+        os.fsync(self.handle)
+
+    def with_rights_here(self, file: FileCopy) -> FileCopy:
+        """Return a file out of an archive with the owner and permissions that it may have here.
+
+        Anybody may have written them there: it belongs to the folder's owner or the caller, and no
+        more people may read it than the folder.
+        """
+        around = os.fstat(self.handle)
+        user, group = file.owner
+        user = user if user in (around.st_uid, os.geteuid()) else around.st_uid
+        group = group if group in (around.st_gid, os.getegid()) else around.st_gid
+        limit = Limit(around.st_mode & 0o666, around.st_gid)
+        return file._replace(mode=file.mode & limit.of(group), owner=(user, group))
+
+
+@contextmanager
+def opened_folder(path: Path | str) -> Iterator[Folder]:
+    """Open a folder that a user named; a link to it is followed."""
+    try:
+        resolved = Path(path).resolve(strict=True)
+        handle = os.open(resolved, _READ_FOLDER)
+    except FileNotFoundError as error:
+        raise StoreError(f"there is no folder {path}; check the path") from error
+    except NotADirectoryError as error:
+        raise StoreError(f"{path} is not a folder; name the folder itself") from error
+    except (OSError, ValueError, RuntimeError) as error:
+        words = getattr(error, "strerror", None) or error
+        raise StoreError(
+            f"{path} cannot be opened ({words}); check the path and its permissions"
+        ) from error
+    try:
+        yield Folder(resolved, handle)
+    finally:
+        os.close(handle)
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a text can name a file in a folder and nothing outside it.
+
+    Examples
+    --------
+    >>> [is_file_name(name) for name in ("a.md", "../a.md", "..", "", "a/b")]
+    [True, False, False, False, False]
+    """
+    return bool(name) and name not in (".", "..") and not {"/", "\0"} & set(name) and _is_text(name)
+
+
+def changed(path: Path) -> ChangedWhileReadError:
+    """Return the error for what was written while it was read."""
+    return ChangedWhileReadError(f"{path} is written while it is read; try again when it is quiet")
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name is UTF-8; Python stands in surrogates for what is not."""
+    return name.isascii() or not any("\ud800" <= char <= "\udfff" for char in name)
+
+
+def _give(handle: int, owner: tuple[int, int]) -> None:
+    """Let a file that was just made belong to `owner`, as far as this user may."""
+    found = os.fstat(handle)
+    if (found.st_uid, found.st_gid) != owner:
+        with suppress(PermissionError):
+            os.fchown(handle, *owner)
+
+
+@cache
+def _renameat2() -> Any:
+    """Return the system's call that exchanges two names; None where it has none."""
+    found = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if found is not None:
+        name = [ctypes.c_int, ctypes.c_char_p]
+        found.argtypes = [*name, *name, ctypes.c_uint]
+    return found

@@ -1,0 +1,309 @@
+"""What a pending change of a folder has written down, and how it is taken back.
+
+In ``.memlab`` each operation has a folder of its own, ``1``, ``2`` and so on: ``journal.json``, the
+other version of the index, files taken out under ``out`` and files to put in under ``in``, by their
+number in the journal.
+"""
+
+import json
+import os
+import stat
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from secrets import token_hex
+from typing import Any, Final, NamedTuple, Protocol
+
+from memlab.clock import file_clock
+from memlab.errors import StoreError
+from memlab.sources.folder.files import FileCopy, Folder, changed, is_file_name
+from memlab.store.shapes import anything, fields, listed, text, truth, whole
+
+PENDING: Final = ".memlab"
+OVER: Final = ".memlab-over-"
+PART: Final = ".memlab-part-"
+"""How folders begin that are left when a change ends, or is stopped before it began."""
+
+OUT, IN = "out", "in"
+VERSION: Final = "index"
+"""The version that is not in the folder: the new one before it is swapped, the old one after."""
+
+_MADE: Final = "made"
+"""The digest of the new version, by which it is known again where it was not edited since."""
+_JOURNAL: Final = "journal.json"
+_FORMAT: Final = 1
+_TRIES: Final = 5
+
+Edit = Callable[[bytes], bytes]
+_FAULTS: Final = (
+    *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError),
+)
+"""What an edit may raise that goes by what is no journal's."""
+
+
+class Index(Protocol):
+    """What a kind of folder knows of its index."""
+
+    index_name: str
+    index_first: bool
+    """Whether what it says of files goes before them."""
+
+    def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
+        """Return the index with nothing in it that names memories."""
+        ...
+
+    def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
+        """Return the index with what it said of memories in its place again.
+
+        What it says of them already is left as it is.
+        """
+        ...
+
+
+class Entry(NamedTuple):
+    """A memory that goes or comes: its key, its file's name and time, what the index says of it."""
+
+    key: str
+    name: str
+    written: int
+    said: Any
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation of a pending change: of a folder, written down in a folder of its own."""
+
+    folder: Folder
+    own: Folder
+    files: Folder
+    taking_out: bool
+    entries: tuple[Entry, ...]
+
+    def write(self) -> None:
+        """Write it down."""
+        content = {
+            "memlab_folder_change": _FORMAT,
+            "taking_out": self.taking_out,
+            "entries": [entry._asdict() for entry in self.entries],
+        }
+        owner = os.geteuid(), os.getegid()
+        self.own.write(FileCopy(_JOURNAL, json.dumps(content).encode(), 0o600, 0, owner))
+
+    def edit(self, index: Index, *, undo: bool = False) -> Edit:
+        """Return what it does to the index, or what takes that back."""
+        said = {entry.key: entry.said for entry in self.entries if entry.said is not None}
+        names = (entry.name for entry in self.entries if entry.name)
+        there = {*self.folder.listing().files, *names}
+        does = index.insert_entries if self.taking_out == undo else index.remove_entries
+
+        def edited(raw: bytes) -> bytes:
+            try:
+                return does(raw, said, there)
+            except _FAULTS as error:
+                raise _not_ours(self.folder, f"{type(error).__name__}: {error}") from error
+
+        return edited
+
+    def swap_index(self, index: Index, *, undo: bool = False) -> bytes | None:
+        """Let the index and an edited version of it change places; return what came out."""
+        edit, name = self.edit(index, undo=undo), index.index_name
+        for _ in range(_TRIES):
+            now = self.folder.read_if_there(name)
+            before = b"" if now is None else now.data
+            new = edit(before)
+            if new == before:
+                return None
+            if self._swapped(name, now, new):
+                self.folder.sync()
+                return new if now is None else before
+        raise StoreError(
+            f"{self.folder.path / name} is written faster than it can be changed; nothing was "
+            "changed: try again when it is quiet"
+        )
+
+    def _swapped(self, name: str, now: FileCopy | None, new: bytes) -> bool:
+        """Try once; return whether the index was still what `new` was made from."""
+        own, folder = self.own, self.folder
+        for left in (_MADE, VERSION):
+            with suppress(FileNotFoundError):
+                own.unlink(left)
+        around = os.fstat(folder.handle)
+        owner = (around.st_uid, around.st_gid) if now is None else now.owner
+        written = file_clock()
+        own.write(FileCopy(VERSION, new, 0o600 if now is None else now.mode, written, owner))
+        own.write(FileCopy(_MADE, _digest(new), 0o600, written, owner))
+        try:
+            if now is None:
+                own.link(VERSION, folder, name)
+                return True
+            own.exchange(VERSION, folder, name)
+        except (FileExistsError, FileNotFoundError):  # somebody made it, or took it away
+            return False
+        came_out = own.read_if_there(VERSION)
+        if came_out is not None and came_out.data == now.data:
+            return True
+        own.exchange(VERSION, folder, name)
+        back = own.read_if_there(VERSION)
+        if back is not None and back.data != new:  # the new version was edited in that instant, too
+            own.link(VERSION, folder, f"{name}.edited-{token_hex(4)}")
+        return False
+
+    def take_back(self, index: Index) -> None:
+        """Let files and index be as before."""
+        if self.taking_out:
+            self._restore_names()
+            self._restore_index(index)
+        else:
+            self._restore_index(index)
+            for entry in self.put_in():
+                self.folder.unlink(entry.name)
+            self.folder.sync()
+
+    def put_in(self) -> Iterator[Entry]:
+        """Yield the files that were put in and that nobody has written to since."""
+        for number, entry in enumerate(self.entries):
+            put = self.files.stat_of(str(number)) if entry.name else None
+            there = self.folder.stat_of(entry.name) if put else None
+            if put and there and (there.st_ino, there.st_mtime_ns) == (put.st_ino, entry.written):
+                yield entry
+
+    def _restore_names(self) -> None:
+        """Let files that were moved out have their names again."""
+        for number, entry in enumerate(self.entries):
+            moved = self.files.inode_of(str(number))
+            there = self.folder.inode_of(entry.name) if moved is not None else None
+            if moved is not None and there is None:
+                self.files.link(str(number), self.folder, entry.name)
+            elif there != moved:  # written anew meanwhile: both are kept
+                aside = f"{entry.name}.before-{token_hex(4)}"
+                self.files.link(str(number), self.folder, aside)
+        self.folder.sync()
+
+    def _restore_index(self, index: Index) -> None:
+        """Let the index be as it was, or where it was edited since, take back what was changed."""
+        name = index.index_name
+        made, now = self.own.read_if_there(_MADE), self.folder.read_if_there(name)
+        if made is not None and now is not None and made.data == _digest(now.data):
+            if self.own.inode_of(VERSION) == self.folder.inode_of(name):
+                self.folder.unlink(name)  # there was none before
+                return
+            if self.own.read_if_there(VERSION) is not None:  # and no link
+                self.own.exchange(VERSION, self.folder, name)
+                return
+        self.swap_index(index, undo=True)
+
+
+def take_back(folder: Folder, index: Index) -> None:
+    """Take a pending change back, the one under way or one that was cut short, if there is one."""
+    with pending_operations(folder) as operations:
+        for operation in reversed(operations):
+            operation.take_back(index)
+    if folder.inode_of(PENDING) is not None:
+        end_pending(folder)
+        folder.sync()
+    sweep(folder)
+
+
+def end_pending(folder: Folder) -> None:
+    """Let a change be pending no more, once that is synced: what its folder holds is not needed."""
+    folder.move(PENDING, folder, OVER + token_hex(4))
+
+
+def sweep(folder: Folder) -> None:
+    """Remove what changes have left that ended or never began."""
+    for name in folder.listing().others:
+        if name.startswith((OVER, PART)):
+            with suppress(OSError):  # next time
+                folder.remove_tree(name)
+
+
+@contextmanager
+def pending_operations(folder: Folder) -> Iterator[list[Operation]]:
+    """Hand out the operations of a pending change, the first first; none where none is pending."""
+    with ExitStack() as stack:
+        try:
+            pending = stack.enter_context(folder.subfolder(PENDING))
+        except FileNotFoundError:
+            yield []
+            return
+        except OSError as error:
+            raise StoreError(
+                f"{folder.path / PENDING} is in the way ({error.strerror}); it is memlab's name "
+                "for a change under way: move it elsewhere"
+            ) from error
+        found, around = os.fstat(pending.handle), os.fstat(folder.handle)
+        owners = around.st_uid, os.geteuid(), 0
+        if stat.S_IMODE(found.st_mode) & 0o077 or found.st_uid not in owners:
+            raise StoreError(
+                f"{folder.path / PENDING} was not made by memlab, for others may write to it; look "
+                "into it and move it elsewhere"
+            )
+        try:
+            operations = _operations(folder, pending, stack)
+        except (StoreError, OSError, ValueError, RecursionError) as error:
+            if folder.inode_of(PENDING) != found.st_ino:
+                raise changed(folder.path) from error  # the change has ended meanwhile
+            if isinstance(error, StoreError):
+                raise
+            raise _not_ours(folder, str(error)) from error
+        yield operations
+
+
+def _operations(folder: Folder, pending: Folder, stack: ExitStack) -> list[Operation]:
+    """Open the operations; what they do not know would go with them when the change ends."""
+    listing, found = pending.listing(), []
+    names = [str(number) for number in range(1, len(listing.others) + 1)]
+    if others := {*listing.files, *listing.others} - {*names}:
+        raise ValueError(f"{min(others)!r} is no operation of it")
+    for name in names:
+        own = stack.enter_context(pending.subfolder(name))
+        content = json.loads(own.read(_JOURNAL).data)
+        _CONTENT(content)
+        entries = tuple(Entry(**each) for each in content["entries"])
+        for each in ([e.key for e in entries], [e.name for e in entries if e.name]):
+            if len(set(each)) < len(each):
+                raise ValueError("a memory is in it twice")
+        taking_out = content["taking_out"]
+        files = stack.enter_context(own.subfolder(OUT if taking_out else IN))
+        inside = files.listing()
+        known = {str(number) for number, entry in enumerate(entries) if entry.name}
+        if others := {*inside.others, *inside.files} - known:
+            raise ValueError(f"{min(others)!r} is none of its files")
+        found.append(Operation(folder, own, files, taking_out, entries))
+    return found
+
+
+def _file_name(value: Any) -> None:
+    """Check for the name of a file of the folder; empty for a memory that has none."""
+    text(value)
+    if value and not is_file_name(value):
+        raise ValueError(f"{value!r:.80} is no file of the folder")
+
+
+def _format(value: Any) -> None:
+    if value != _FORMAT:
+        raise ValueError(f"it has format {value!r:.80}")
+
+
+_CONTENT: Final = fields(
+    {
+        "memlab_folder_change": _format,
+        "taking_out": truth,
+        "entries": listed(
+            fields({"key": text, "name": _file_name, "written": whole(), "said": anything})
+        ),
+    }
+)
+
+
+def _not_ours(folder: Folder, why: str) -> StoreError:
+    """Return the error for a pending change that memlab did not leave so: nothing is touched."""
+    return StoreError(
+        f"{folder.path / PENDING} is no change that this memlab can take back ({why}); look into "
+        "it, move what is under out back by hand, then remove it"
+    )
+
+
+def _digest(data: bytes) -> bytes:
+    return sha256(data).hexdigest().encode()

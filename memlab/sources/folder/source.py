@@ -1,0 +1,296 @@
+"""What sources have in common that are a folder of files and an index of them.
+
+A record holds a memory's file, with its bytes, mode, time and owner, and the lines of the index
+that are about it. Where these lines stand among the others, and when the memory was first written
+as far as that is known from elsewhere, belongs to its place.
+"""
+
+import json
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, ClassVar, Final, NamedTuple
+
+from memlab.errors import CompactionError, StoreError
+from memlab.sources.base import Key, Reader, Rows, Source, Watch, Writer, rows_of_each, unwatched
+from memlab.sources.folder.change import FolderChange, Parts, changed_folder
+from memlab.sources.folder.files import FileCopy, is_file_name
+from memlab.sources.folder.moment import FolderMoment, moment_now, moment_of
+from memlab.store.records import (
+    check_canonical,
+    encoded,
+    fingerprint_of,
+    jsonable,
+    with_place,
+    without_place,
+)
+from memlab.store.shapes import anything, digits, either, fields, listed, pair, text, whole
+
+_ROWS_AT_ONCE: Final = 1_000
+_ID: Final = whole(0, 2**32 - 2)
+"""Of a user or group; one more stands for nobody."""
+_BYTES: Final = either(text, fields({"text": digits}))
+_FILE: Final = fields(
+    {
+        "name": text,
+        "mode": whole(0, 0o7777),
+        "written": whole(),
+        "owner": pair(_ID, _ID),
+        "data": _BYTES,
+    }
+)
+_PLACE: Final = fields({"position": whole(), "said": listed(anything)}, others=anything)
+_RECORD: Final = fields(
+    {"memory_id": text, "index": listed(_BYTES), "file": _FILE, "place": _PLACE}, absent={"file"}
+)
+_DERIVED: Final = "\0"
+"""Begins the name of what is no memory: a file made from the others."""
+
+
+class Found(NamedTuple):
+    """A memory of a folder: its key, its file's name, and what the index says of it, as JSON."""
+
+    key: str
+    name: str
+    said: Sequence[Any]
+    place: dict[str, Any]
+
+
+class FolderSource(Source):
+    """A folder of memory files: its index is edited by what a kind of folder knows of it."""
+
+    is_folder = True
+    index_name: str
+    index_first: bool
+    """Whether a deletion takes its lines out of the index before the files that they name."""
+    derived: ClassVar[tuple[str, ...]] = ()
+    """Files that the system makes anew from the others."""
+
+    def __init__(self, where: str | PathLike[str], *, watch: Watch = unwatched) -> None:
+        self._where = fspath(where)
+        self._watch = watch
+
+    @property
+    def name(self) -> str:
+        """The absolute path, with the scheme where one was given."""
+        scheme = f"{self.scheme}:"
+        return f"{scheme}{self.path}" if self._where.startswith(scheme) else str(self.path)
+
+    @property
+    def path(self) -> Path:
+        """The folder, with links followed; what cannot be a path is for opening it to say."""
+        path = Path(self._where.removeprefix(f"{self.scheme}:"))
+        with suppress(OSError, ValueError, RuntimeError):
+            return path.expanduser().resolve()
+        return path
+
+    @property
+    def like(self) -> Path:
+        """The folder, whose owner and permissions the archive gets."""
+        return self.path
+
+    @abstractmethod
+    def memories(self, moment: FolderMoment) -> list[Found]:
+        """Return the memories of a folder in order of position."""
+
+    @abstractmethod
+    def row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
+        """Return a memory as a row for :func:`memlab.sources.base.rows_from`, body included."""
+
+    @abstractmethod
+    def file_of(self, key: str) -> str:
+        """Return the name that a memory's file has; empty where it can have none."""
+
+    @abstractmethod
+    def check_place(self, found: Found) -> None:
+        """Check what an archive's record says of a memory's place, and of its index."""
+
+    @abstractmethod
+    def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
+        """Return the index with nothing in it that names memories."""
+
+    @abstractmethod
+    def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
+        """Return the index with what it said of memories in its place again."""
+
+    @contextmanager
+    def reading(self) -> Iterator[Reader]:
+        """Open the folder at one moment; what was read is looked at again at the end."""
+        with moment_of(self.path, self) as moment:
+            yield _Reader(self, moment)
+
+    @contextmanager
+    def changing(self) -> Iterator[Writer]:
+        """Open the folder for a change that lasts when the block ends, and not where it raises."""
+        with changed_folder(self.path, self, watch=self._watch) as change:
+            yield _Writer(self, change)
+
+    def row_of(self, record: bytes) -> dict[str, Any]:
+        """Return an archived memory as it was loaded while it was in the folder."""
+        return self.row(*_kept(record))
+
+    def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
+        """Check that a memory of such a folder can have a record."""
+        check_canonical(record, said)
+        _RECORD(said)
+        found, file = _kept(record)
+        if found.key != key:
+            raise ValueError(f"it is a record of {found.key!r:.80}")
+        if file and not (file.name == self.file_of(found.key) and is_file_name(file.name)):
+            raise ValueError(f"it names {file.name!r:.80} as the file of {found.key!r:.80}")
+        self.check_place(found)
+
+
+class _Reader(Reader):
+    """The memories of a folder at one moment."""
+
+    def __init__(self, source: FolderSource, moment: FolderMoment) -> None:
+        self._source = source
+        self._moment = moment
+        self._known: tuple[object, dict[str, Found]] | None = None
+
+    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
+        if columns:
+            raise StoreError(
+                f"memories in files have no column {', '.join(columns)}; leave columns= out"
+            )
+        moment = self._now()
+        found = iter(self._by_key(moment).values())
+        while some := [
+            self._source.row(each, _file_of(each, moment)) for each in islice(found, _ROWS_AT_ONCE)
+        ]:
+            yield rows_of_each(some, with_body=with_body)
+
+    def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
+        moment = self._now()
+        found = self._by_key(moment)
+        for key in keys:
+            if each := found.get(str(key)):
+                yield key, record_of(each, _file_of(each, moment))
+
+    def _now(self) -> FolderMoment:
+        return self._moment
+
+    def _by_key(self, moment: FolderMoment) -> dict[str, Found]:
+        """Return the memories; those of a moment like the last are known."""
+        seen = moment.listing, moment.index
+        if self._known is None or self._known[0] != seen:
+            self._known = seen, {each.key: each for each in self._source.memories(moment)}
+        return self._known[1]
+
+
+class _Writer(_Reader, Writer):
+    """A folder that is locked and being changed."""
+
+    suspect = "somebody else who writes to the folder"
+
+    def __init__(self, source: FolderSource, change: FolderChange) -> None:
+        super().__init__(source, moment_now(change.folder, source))
+        self._change = change
+
+    def _now(self) -> FolderMoment:
+        return moment_now(self._change.folder, self._source)
+
+    def _stale(self, expected: Mapping[Key, str]) -> list[Key]:
+        """Keep the files that were compared: no other may be moved out."""
+        moment = self._now()
+        found = self._by_key(moment)
+        self._leaving, stale = self._derived(moment), list[Key]()
+        for key, fingerprint in expected.items():
+            each = found.get(str(key))
+            file = None if each is None else _file_of(each, moment)
+            if each is None or fingerprint_of(record_of(each, file)) != fingerprint:
+                stale.append(key)
+            else:
+                self._leaving[each.key] = Parts(file, list(each.said))
+        self._stay = found.keys() - self._leaving.keys()
+        return stale
+
+    def _delete(self, expected: Mapping[Key, str]) -> None:  # noqa: ARG002 - as they were compared
+        self._change.take_out(self._leaving)
+
+    def _check_deleted(self, expected: Mapping[Key, str], before: int) -> None:  # noqa: ARG002
+        """Check that just these went; what somebody wrote meanwhile may be there."""
+        now = self._by_key(self._now()).keys()
+        if wrong := sorted((self._stay - now) | (set(map(str, expected)) & now)):
+            raise CompactionError(
+                f"{wrong[0]} and {len(wrong) - 1:,} more would have gone or stayed by mistake in "
+                f"{self._change.folder.path}; all was taken back: try again when nobody writes"
+            )
+
+    def _count(self) -> int:
+        return len(self._by_key(self._now()))
+
+    def conflicts(self, records: Iterable[tuple[Key, bytes]]) -> list[str]:
+        """Say which files are there under the names of memories that come back."""
+        here = set(self._now().names)
+        files = (_kept(record)[1] for _, record in records)
+        return [f"file {file.name!r}" for file in files if file is not None and file.name in here]
+
+    def _insert(self, records: Iterable[tuple[Key, bytes]]) -> int:
+        coming = {}
+        for key, record in records:
+            found, file = _kept(record)
+            file = file and self._change.folder.with_rights_here(file)
+            coming[str(key)] = Parts(file, found.said)
+        if derived := self._derived(self._now()):
+            self._change.take_out(derived)
+        self._change.put_back(coming)
+        return len(coming)
+
+    def _is_back(self, there: bytes, record: bytes) -> bool:
+        return _but_for_rights(there) == _but_for_rights(record)
+
+    def _derived(self, moment: FolderMoment) -> dict[str, Parts]:
+        here = set(moment.names)
+        return {
+            f"{_DERIVED}{name}": Parts(moment.read(name), None)
+            for name in self._source.derived
+            if name in here
+        }
+
+
+def record_of(found: Found, file: FileCopy | None) -> bytes:
+    """Return all that deleting a memory would take away."""
+    said = list(found.said)
+    texts = [str(each["text"]).encode("utf-8", "surrogateescape") for each in said]
+    own: dict[str, Any] = {
+        "memory_id": found.key,
+        "index": [jsonable(bytearray(each)) for each in texts],
+    }
+    if file is not None:
+        own["file"] = {
+            "name": file.name,
+            "mode": file.mode,
+            "written": file.written,
+            "owner": list(file.owner),
+            "data": jsonable(bytearray(file.data)),
+        }
+    return with_place(encoded(own), {**found.place, "said": said})
+
+
+def _kept(record: bytes) -> tuple[Found, FileCopy | None]:
+    """Return the memory that a checked record holds."""
+    row = json.loads(record)
+    place, file = row["place"], row.get("file")
+    found = Found(row["memory_id"], file["name"] if file else "", place["said"], place)
+    if file is None:
+        return found, None
+    data = file["data"]
+    raw = data.encode() if isinstance(data, str) else bytes.fromhex(data["text"])
+    return found, FileCopy(**{**file, "data": raw, "owner": tuple(file["owner"])})
+
+
+def _but_for_rights(record: bytes) -> dict[str, Any]:
+    """Return what a record says of a memory but owner and permissions, which its folder gives."""
+    said: dict[str, Any] = json.loads(without_place(record))
+    for name in ("mode", "owner"):
+        said.get("file", {}).pop(name, None)
+    return said
+
+
+def _file_of(found: Found, moment: FolderMoment) -> FileCopy | None:
+    return moment.read(found.name) if found.name else None

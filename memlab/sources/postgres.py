@@ -1,0 +1,359 @@
+"""PostgreSQL: one transaction on a server, its errors in words, and rows to the letter.
+
+A value is the text that PostgreSQL writes for it and reads again: a number with as many digits as
+it needs, a vector, JSON. What a table is, and what refers to it, is read from the catalogue.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from memlab.errors import (
+    ArchiveError,
+    ChangedWhileReadError,
+    StoreError,
+    UnsafeDeletionError,
+)
+from memlab.lazy import import_extra
+from memlab.sources.address import Address, address_of
+
+SCHEMES: Final = ("postgresql", "postgres")
+OPTIONS: Final = ("agent", "archive")
+"""Options of a URL that are memlab's own and none of libpq's."""
+
+Row = dict[str, str | None]
+
+AT_ONCE: Final = 500
+"""Rows that one statement reads or writes."""
+
+CASCADE: Final = "c"
+SET_NULL: Final = "n"
+_SET_DEFAULT: Final = "d"
+
+_CONNECT_WITHIN: Final = 10
+_SETTINGS: Final = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO, YMD",
+    "IntervalStyle": "postgres",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "lock_timeout": "30s",
+    "idle_in_transaction_session_timeout": "0",
+    "statement_timeout": "0",
+}
+"""On which the text of a value depends, and for how long a transaction may wait."""
+_AGENT: Final = "app.current_agent_id"
+"""The setting by which MemForge's row-level security tells whose rows may be seen."""
+
+_NEXT: Final = {
+    "InvalidPassword": "give the password in PGPASSWORD or in a file ~/.pgpass",
+    "InsufficientPrivilege": "grant it, or connect as the owner of the tables",
+    "LockNotAvailable": "somebody holds a memory locked for long; try again when it is done",
+    "DeadlockDetected": "somebody changes the same memories; try again",
+    "ReadOnlySqlTransaction": "it is a standby or set read-only; name its primary",
+    "QueryCanceled": "somebody or a setting of the server cancelled it; try again",
+    "DiskFull": "make room on its disk",
+    "UndefinedTable": "check the database's name and its search_path",
+}
+
+_JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
+
+@contextmanager
+def one_transaction(address: Address, *, write: bool) -> Iterator[Any]:
+    """Hand out a connection in a transaction that sees one moment, and commit or roll back."""
+    psycopg = import_extra("psycopg", extra="postgresql")
+    with _errors_in_words(address, psycopg):
+        connection = psycopg.connect(
+            address.without_password(*OPTIONS),
+            **address.secrets,
+            connect_timeout=_CONNECT_WITHIN,
+            client_encoding="utf8",
+            application_name="memlab",
+        )
+        with connection:  # commits at the end, or rolls back; then closes
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            connection.read_only = not write
+            agent = address.options.get("agent")
+            pairs = {**_SETTINGS, _AGENT: agent} if agent else _SETTINGS
+            connection.execute(
+                "SELECT " + ", ".join(["set_config(%s, %s, true)"] * len(pairs)),
+                [part for pair in pairs.items() for part in pair],
+            )
+            yield connection
+
+
+@contextmanager
+def _errors_in_words(address: Address, psycopg: Any) -> Iterator[None]:
+    """Turn errors of the client into sentences that hold no password."""
+    name, wrong = address.without_password(*OPTIONS), psycopg.errors
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise StoreError(f"{name} holds text that is not UTF-8; mend its encoding") from error
+    except psycopg.Error as error:
+        said = address.hidden((str(error).strip() or type(error).__name__).splitlines()[0])
+        kind = type(error).__name__
+        if isinstance(error, wrong.SerializationFailure):
+            raise ChangedWhileReadError(
+                f"somebody changed the same memories of {name} at the same time; nothing was "
+                "changed: try again"
+            ) from error
+        if isinstance(error, wrong.IntegrityError):
+            raise ArchiveError(
+                f"{name} refuses: {said}; nothing was changed: look at the table that it names"
+            ) from error
+        if kind in _NEXT:
+            raise StoreError(f"{name} refuses ({said}); {_NEXT[kind]}") from error
+        if isinstance(error, psycopg.OperationalError):
+            raise StoreError(
+                f"{name} does not answer ({said}); check the address, the login and that the "
+                "server runs, then try again: nothing was changed half"
+            ) from error
+        raise StoreError(f"{name} refuses: {said}") from error
+
+
+@contextmanager
+def understood() -> Iterator[None]:
+    """Let values that are none of those that were asked for be the server's fault."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"the server answers with other values than it was asked for ({error!s:.80}); check "
+            "that it is PostgreSQL, with the tables that MemForge makes"
+        ) from error
+
+
+@understood()
+def selected(
+    connection: Any, query: str, parameters: Sequence[Any], *kinds: Any
+) -> list[tuple[Any, ...]]:
+    """Return what a statement selects, every value of the type that was asked for."""
+    found: list[tuple[Any, ...]] = connection.execute(query, parameters).fetchall()
+    for row in found:
+        for value, kind in zip(row, kinds, strict=True):
+            if not isinstance(value, kind):
+                raise TypeError(f"{value!r:.40} is none of {kind}")
+    return found
+
+
+@understood()
+def only(connection: Any, query: str, parameters: Sequence[Any], kind: Any) -> Any:
+    """Return the one value that a statement selects."""
+    ((value,),) = selected(connection, query, parameters, kind)
+    return value
+
+
+def hides_rows(connection: Any, table: str) -> bool:
+    """Whether row-level security may hide rows of a table from who asks."""
+    query = "SELECT row_security_active(to_regclass(%s))"
+    return bool(only(connection, query, (table,), bool))
+
+
+def is_server(source: str) -> bool:
+    """Whether a source is the URL of a PostgreSQL database."""
+    return source.startswith(tuple(f"{scheme}://" for scheme in SCHEMES))
+
+
+def read_server(url: str, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a query, some thousand at a time."""
+    with (
+        one_transaction(address_of(url), write=False) as connection,
+        connection.cursor(name="memlab") as rows,
+    ):
+        rows.itersize = 10_000
+        rows.execute(query, values or None)
+        with understood():
+            yield from rows
+
+
+def tables_on(url: str) -> dict[str, set[str]]:
+    """Return the columns of a database's tables."""
+    tables: dict[str, set[str]] = {}
+    for table, column in read_server(
+        url,
+        "SELECT table_name::text, column_name::text FROM information_schema.columns "
+        "WHERE table_schema = ANY (current_schemas(false))",
+    ):
+        tables.setdefault(table, set()).add(column)
+    return tables
+
+
+class Reference(NamedTuple):
+    """A foreign key of one column."""
+
+    table: str
+    column: str
+    to_table: str
+    to_column: str
+    on_delete: str
+
+
+class Table(NamedTuple):
+    """A table, and of its columns those that are stored."""
+
+    name: str
+    types: Mapping[str, str]
+    defaulted: frozenset[str]
+    key: tuple[str, ...]
+
+    def key_of(self, row: Row) -> tuple[str | None, ...]:
+        """Return the primary key of a row."""
+        return tuple(row.get(name) for name in self.key)
+
+
+class Catalogue:
+    """What a database says of its tables, each asked once."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self.table = cache(self._table)
+        self.referring_to = cache(self._referring_to)
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a table of this name that this user can see."""
+        query = "SELECT 1 WHERE to_regclass(%s) IS NOT NULL"
+        return bool(selected(self._connection, query, (name,), object))
+
+    def referred_to_by(self, name: str) -> list[Reference]:
+        """Return what a table refers to by one column each."""
+        return self._references("conrelid", name, several=False)
+
+    def that_go_with(self, name: str) -> list[Reference]:
+        """Return what a deletion in a table reaches, from the table outwards."""
+        found: list[Reference] = []
+        pending = [name]
+        for table in pending:
+            for reference in self.referring_to(table):
+                if reference.on_delete in (CASCADE, SET_NULL):
+                    found.append(reference)
+                if reference.on_delete == CASCADE and reference.table not in pending:
+                    pending.append(reference.table)
+        return found
+
+    def _table(self, name: str) -> Table:
+        """Return a table that is there."""
+        columns = selected(
+            self._connection,
+            "SELECT attname, format_type(atttypid, atttypmod), atthasdef FROM pg_attribute "
+            "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped "
+            "AND attgenerated = '' ORDER BY attnum",
+            (name,),
+            *(str, str, bool),
+        )
+        key = selected(
+            self._connection,
+            "SELECT a.attname FROM pg_index AS i JOIN pg_attribute AS a "
+            "ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey) "
+            "WHERE i.indrelid = to_regclass(%s) AND i.indisprimary ORDER BY a.attnum",
+            (name,),
+            str,
+        )
+        types = {column: kind for column, kind, _ in columns}
+        defaulted = frozenset(column for column, _, has_default in columns if has_default)
+        return Table(name, types, defaulted, tuple(column for (column,) in key))
+
+    def _referring_to(self, name: str) -> list[Reference]:
+        """Return what refers to a table, by table and column."""
+        return self._references("confrelid", name, several=True)
+
+    def _references(self, side: str, name: str, *, several: bool) -> list[Reference]:
+        """Return the foreign keys on one side of which a table stands."""
+        found = []
+        for reference in selected(
+            self._connection,
+            "SELECT c.conrelid::regclass::text, a.attname::text, c.confrelid::regclass::text, "
+            "b.attname::text, c.confdeltype::text, cardinality(c.conkey) FROM pg_constraint AS c "
+            "JOIN pg_attribute AS a ON a.attrelid = c.conrelid AND a.attnum = c.conkey[1] "
+            "JOIN pg_attribute AS b ON b.attrelid = c.confrelid AND b.attnum = c.confkey[1] "
+            f"WHERE c.contype = 'f' AND c.{side} = to_regclass(%s) ORDER BY 1, 2",
+            (name,),
+            *(str, str, str, str, str, int),
+        ):
+            table, _, to_table, _, on_delete, columns = reference
+            if columns > 1 and not several:
+                continue
+            if columns > 1 or on_delete == _SET_DEFAULT:
+                how = "by several columns" if columns > 1 else "with ON DELETE SET DEFAULT"
+                raise UnsafeDeletionError(
+                    f"the table {table} refers to {to_table} {how}, which could not be put back",
+                    instead=f"take that foreign key off {table}",
+                )
+            found.append(Reference(*reference[:-1]))
+        return found
+
+
+def quoted(name: str) -> str:
+    """Return a column's name as SQL, whatever is in it."""
+    escaped = name.replace('"', '""').replace("%", "%%")
+    return f'"{escaped}"'
+
+
+def encoded(value: Any) -> bytes:
+    """Return a JSON value as canonical bytes."""
+    return _JSON.encode(value).encode()
+
+
+def rows_where(
+    connection: Any, table: Table, column: str, values: Sequence[str]
+) -> Iterator[tuple[str, Row]]:
+    """Yield the rows whose column has one of some values, each with that value.
+
+    NULL is left out where a row has it by itself.
+    """
+    name = quoted(column)
+    columns = ", ".join(f"t.{quoted(each)}::text" for each in table.types)
+    for value, *row in selected(
+        connection,
+        f"SELECT t.{name}::text, {columns} FROM {table.name} AS t "
+        f"WHERE t.{name} = ANY (%s::text[]::{table.types[column]}[])",
+        (list(values),),
+        *(str, *(str | None,) * len(table.types)),
+    ):
+        pairs = zip(table.types, row, strict=True)
+        yield value, {n: v for n, v in pairs if v is not None or n in table.defaulted}
+
+
+def insert_rows(connection: Any, table: Table, rows: Iterable[Row], where: str = "") -> int:
+    """Insert rows as they were, every value of its type; return how many went in."""
+    alike: dict[tuple[str, ...], list[list[str | None]]] = {}
+    for row in rows:
+        if lost := [name for name in row if name not in table.types]:
+            raise StoreError(
+                f"the table {table.name} no longer has the column {', '.join(lost)}, which an "
+                "archived row has a value for; add it again, then restore"
+            )
+        given = tuple(name for name in table.types if name in row)
+        alike.setdefault(given, []).append([row[name] for name in given])
+    count = 0
+    for given, values in alike.items():
+        columns = ", ".join(map(quoted, given))
+        typed = ", ".join(f"%s::text::{table.types[name]} AS {quoted(name)}" for name in given)
+        with connection.cursor() as cursor:
+            cursor.executemany(
+                f"INSERT INTO {table.name} ({columns}) OVERRIDING SYSTEM VALUE "
+                f"SELECT * FROM (SELECT {typed}) AS new {where}",
+                values,
+            )
+            count += cursor.rowcount
+    return count
+
+
+def triggers_on(connection: Any, tables: Mapping[str, int]) -> list[str]:
+    """Return the triggers and rules that a change of some tables would set off, by name."""
+    return [
+        name
+        for table, events in tables.items()
+        for (name,) in selected(
+            connection,
+            "SELECT tgname || ' on ' || tgrelid::regclass FROM pg_trigger "
+            "WHERE tgrelid = to_regclass(%s) AND NOT tgisinternal AND tgenabled <> 'D' "
+            "AND tgtype & %s <> 0 UNION ALL SELECT rulename || ' on ' || ev_class::regclass "
+            "FROM pg_rewrite WHERE ev_class = to_regclass(%s) AND rulename <> '_RETURN'",
+            (table, events, table),
+            str,
+        )
+    ]

@@ -1,0 +1,214 @@
+"""What a harvest finds in its source, and files of JSON lines, of any size and in any state."""
+
+import json
+import os
+import os.path
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from stat import S_ISREG
+from typing import IO, Any, Final, NamedTuple
+
+from memlab.clock import moment_and_zone
+from memlab.files import ordinary_file
+
+READ: Final = "read"
+MAINTENANCE: Final = "maintenance"
+"""A read that ended in an edit of what was read."""
+OWN_SESSION: Final = "own session"
+"""A read in the session that had written the memory."""
+WRITE: Final = "write"
+"""Not a read: a change of a memory, which a harvest remembers to judge later reads by."""
+APART: Final = {MAINTENANCE: "ended in an edit", OWN_SESSION: "in the session that wrote it"}
+"""Kinds of read that are no later need."""
+
+Progress = Callable[[int, int], None]
+"""Takes how many bytes were read and how many there are."""
+
+
+def unheard(_done: int, _total: int) -> None:
+    """Tell nobody how far a harvest is."""
+
+
+class Read(NamedTuple):
+    """One read of a memory, or a change of one."""
+
+    memory_id: str
+    at: datetime
+    id: str
+    how: str
+    session: str | None = None
+    kind: str = READ
+
+
+@dataclass
+class Found:
+    """Reads and everything to be said about them."""
+
+    reads: list[Read] = field(default_factory=list)
+    apart: list[Read] = field(default_factory=list)
+    writes: list[Read] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
+    files: int = 0
+    bytes: int = 0
+    without_zone: int = 0
+    store: str | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to harvest."""
+
+    source: str
+    transcripts: Path | None = None
+    progress: Progress = unheard
+    before: Mapping[str, Read] = field(default_factory=dict)
+
+    @property
+    def path(self) -> Path:
+        """The source as a file or a folder, from the root."""
+        return Path(os.path.normpath(Path(self.source).expanduser().absolute()))
+
+
+class Way(NamedTuple):
+    """How one kind of source is harvested."""
+
+    name: str
+    recognises: Callable[[Asked], bool]
+    find: Callable[[Asked], Found]
+
+
+def moment(value: object, found: Found) -> datetime | None:
+    """Return a moment in UTC, None for what is none; one without a zone is taken as UTC."""
+    if not isinstance(value, str):
+        return None
+    try:
+        at, has_zone = moment_and_zone(value)
+    except ValueError:
+        return None
+    found.without_zone += not has_zone
+    return at
+
+
+def moment_of_seconds(seconds: object) -> datetime | None:
+    """Return the moment so many seconds after 1970, None for what is no number of seconds."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        return None
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+LONGEST: Final = 2**26
+"""Bytes of a line that is looked at; a longer one is passed over without being held in memory."""
+_LARGEST: Final = 2**36
+"""Bytes of a file that is read; holes count."""
+_PIECE: Final = 2**20
+"""Bytes of such a line that are read at once."""
+_TOLD_EVERY: Final = 2**23
+"""Bytes between two words about progress."""
+_GIVE_UP: Final = 10_000
+"""So many lines that are no objects, and not one that is, and the rest is not looked at."""
+_MARK: Final = b"\xef\xbb\xbf"
+
+BROKEN: Final = "lines that are broken or cut short"
+TOO_LONG: Final = f"lines of over {LONGEST // 2**20} MiB"
+UNREADABLE: Final = "files that cannot be read"
+ANOTHER_FORMAT: Final = "files in a format that is not known"
+
+Wanted = Callable[[bytes], bool]
+
+
+class LineReader:
+    """Reads files of JSON objects, one a line, and counts what it passes over.
+
+    A line is parsed only when it is wanted, so that gigabytes of lines that say nothing cost no
+    more than a look at their bytes.
+    """
+
+    def __init__(self, files: Iterable[Path], progress: Progress, left_out: Counter[str]) -> None:
+        self.left_out = left_out
+        self._progress = progress
+        sizes = {file: self._size_of(file) for file in sorted(files)}
+        self.files = [file for file, size in sizes.items() if size is not None]
+        self.total = sum(size or 0 for size in sizes.values())
+        self.done = 0
+
+    def objects(self, file: Path, wanted: Wanted) -> Iterator[dict[str, Any]]:
+        """Yield the objects of a file whose lines are wanted."""
+        broken, known = 0, False
+        start, size = self.done, 0
+        try:
+            with ordinary_file(file, most=_LARGEST) as opened:
+                size = os.fstat(opened.fileno()).st_size
+                for line in self._lines(opened):
+                    if not (line.startswith(b"{") and line.endswith(b"}")):
+                        broken += 1
+                        if broken == _GIVE_UP and not known:
+                            break
+                        continue
+                    known = known or b'"type"' in line
+                    if wanted(line) and (parsed := self._parsed(line)) is not None:
+                        yield parsed
+        except OSError:
+            self.left_out[UNREADABLE] += 1
+        if known:
+            self.left_out[BROKEN] += broken
+        elif size:
+            self.left_out[ANOTHER_FORMAT] += 1
+        self.done = start + size
+        self._progress(self.done, self.total)
+
+    def _lines(self, opened: IO[bytes]) -> Iterator[bytes]:
+        """Yield lines that are not blank, without the white space around them."""
+        told = self.done
+        while line := opened.readline(LONGEST):
+            self.done += len(line)
+            if len(line) == LONGEST and not line.endswith(b"\n"):
+                self.left_out[TOO_LONG] += 1
+                while (rest := opened.readline(_PIECE)) and not rest.endswith(b"\n"):
+                    self.done += len(rest)
+            elif stripped := line.removeprefix(_MARK).strip():
+                yield stripped
+            if self.done - told > _TOLD_EVERY:
+                told = self.done
+                self._progress(min(self.done, self.total), self.total)
+
+    def _parsed(self, line: bytes) -> dict[str, Any] | None:
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            self.left_out[BROKEN] += 1
+            return None
+        return found
+
+    def _size_of(self, file: Path) -> int | None:
+        """Return the size of an ordinary file; None for what is none."""
+        with suppress(OSError):
+            found = file.stat()
+            if S_ISREG(found.st_mode):
+                return found.st_size
+        self.left_out[UNREADABLE] += 1
+        return None
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """Return a JSON object; an empty one for what is none."""
+    return value if isinstance(value, dict) else {}
+
+
+def sequence(value: Any) -> list[Any]:
+    """Return a JSON array; an empty one for what is none."""
+    return value if isinstance(value, list) else []
+
+
+def text(value: Any) -> str:
+    """Return a JSON string that can be written as UTF-8; an empty one for what is none."""
+    return value.encode(errors="replace").decode() if isinstance(value, str) else ""

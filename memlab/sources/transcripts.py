@@ -1,0 +1,303 @@
+"""Claude Code's transcripts: calls of tools that concern memories, each once, with its session.
+
+Resumed, branched, compacted and backgrounded sessions repeat lines of the session they come from,
+in other files and sometimes under another session's id. A call is therefore known by its own id,
+and belongs to the session that made it first.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache, partial
+from pathlib import Path
+from re import IGNORECASE, MULTILINE
+from re import compile as pattern
+from typing import Any, Final, NamedTuple, Protocol
+
+from memlab.errors import MemlabError
+from memlab.sources.reads import (
+    Asked,
+    Found,
+    LineReader,
+    Progress,
+    mapping,
+    moment,
+    sequence,
+    text,
+    unheard,
+)
+
+FAILED: Final = "calls that failed"
+UNCHANGED: Final = "calls answered by a note that the file is unchanged"
+INTERRUPTED: Final = "calls that were interrupted"
+NOTHING_FOUND: Final = "searches that found nothing"
+WITHOUT_RESULT: Final = "calls without a result"
+WITHOUT_TIME: Final = "calls without a time"
+COPIES: Final = "copies of a read that is counted"
+
+_SUCCESS: Final = ""
+_SHELL: Final = "Bash"
+_RESULT_OF: Final = pattern(rb'"tool_use_id"\s*:\s*"([^"\\]+)"')
+_UNCHANGED: Final = pattern(r"(wasted call\W+)?file unchanged since", IGNORECASE)
+_NOT_THERE: Final = pattern(
+    r"""^\w+: (?:[^\n]*[/ '"])?([^/\n'"]+?)['"]?: No such file""", MULTILINE
+)
+_A_DAY: Final = 86_400.0
+_DEEPEST: Final = 12
+
+
+class Touch(NamedTuple):
+    """What one call does with one memory."""
+
+    call: str
+    memory_id: str
+    how: str
+    writes: bool = False
+    place: str = ""
+    needs_result: bool = True
+
+
+class Seen(NamedTuple):
+    """A touch that happened."""
+
+    touch: Touch
+    at: datetime
+    session: str
+
+
+class Look(Protocol):
+    """What a harvest looks for in transcripts."""
+
+    def concerns(self, line: bytes) -> bool:
+        """Whether a line may hold a call that matters; cheap, for every line is asked about."""
+
+    def touches(self, line: dict[str, Any]) -> Iterator[Touch]:
+        """Yield what a line's calls do with memories."""
+
+
+class _Sighting(NamedTuple):
+    """One copy of a call: the file, the session the line names, the one it was copied from."""
+
+    file: Path
+    session: str
+    forked_from: str
+
+
+@dataclass
+class _Call:
+    touch: Touch
+    at: datetime | None
+    sightings: list[_Sighting] = field(default_factory=list)
+
+
+def projects_folder(asked: Asked, *, beside: Path | None = None) -> Path:
+    """Return the folder in which to look for transcripts."""
+    home = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude") / "projects"
+    candidates = [beside, home] if asked.transcripts is None else [asked.transcripts]
+    for folder in candidates:
+        if folder is not None and folder.is_dir():
+            return folder
+    raise MemlabError(
+        f"there are no transcripts in {asked.transcripts or home}; name the folder they lie in "
+        "with --transcripts, such as ~/.claude/projects"
+    )
+
+
+def transcript_files(root: Path, *, follow_links: bool = True) -> list[Path]:
+    """Return every transcript below a folder of projects, or below one project's.
+
+    Sessions lie in a project's folder, those of their agents in ``<session>/subagents``.
+    """
+    found: list[Path] = []
+    seen = set()
+    for folder, inner, names in os.walk(root, followlinks=follow_links):
+        where = Path(folder)
+        parts = where.relative_to(root).parts
+        try:
+            known = where.stat()
+        except OSError:  # gone since
+            continue
+        if (known.st_dev, known.st_ino) in seen or len(parts) > _DEEPEST:
+            inner.clear()
+            continue
+        seen.add((known.st_dev, known.st_ino))
+        of_agents = "subagents" in parts
+        for name in names:
+            wanted = name.startswith("agent-") if of_agents else len(parts) < 2
+            if wanted and name.endswith(".jsonl") and name != "journal.jsonl":
+                found.append(where / name)
+    return found
+
+
+def blocks_of(line: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    """Return the parts of a line's message that are of a kind, such as calls of tools."""
+    blocks = map(mapping, sequence(mapping(line.get("message")).get("content")))
+    return [block for block in blocks if block.get("type") == kind]
+
+
+def seen_in(root: Path, look: Look, found: Found, progress: Progress) -> list[Seen]:
+    """Read all transcripts below a folder and return what happened, in order of time."""
+    lines = LineReader(transcript_files(root), progress, found.left_out)
+    scan = _Scan(look, found)
+    for file in lines.files:
+        for line in lines.objects(file, scan.wants):
+            scan.take(file, line)
+    if scan.waiting:  # a copy may begin in between: with a result whose call stands in a later file
+        again = LineReader(lines.files, unheard, Counter())
+        for file in again.files:
+            for line in again.objects(file, scan.answers):
+                scan.take_results(line)
+    found.files, found.bytes = len(lines.files), lines.total
+    return sorted(scan.happened(), key=lambda one: one.at)
+
+
+class _Scan:
+    """Goes through transcripts line by line."""
+
+    def __init__(self, look: Look, found: Found) -> None:
+        self._look = look
+        self._found = found
+        self._calls: dict[tuple[str, str, bool, str], _Call] = {}
+        self._results: dict[str, tuple[str, set[str]]] = {}
+        """By call: its outcome, and the files that a shell did not find, by their names."""
+        self.waiting: set[bytes] = set()
+        """Calls whose result has not been seen yet."""
+
+    def wants(self, line: bytes) -> bool:
+        """Whether a line holds a call that matters, or the result of one."""
+        return self.answers(line) or self._look.concerns(line)
+
+    def answers(self, line: bytes) -> bool:
+        """Whether a line holds the result of a call that waits for one."""
+        if self.waiting and b"tool_use_id" in line:
+            for match in _RESULT_OF.finditer(line):
+                if match[1] in self.waiting:
+                    return True
+        return False
+
+    def take_results(self, line: dict[str, Any]) -> None:
+        """Take in the results of a line."""
+        results = blocks_of(line, "tool_result")
+        for block in results:
+            call = text(block.get("tool_use_id"))
+            if call.encode() in self.waiting:
+                details = line if len(results) == 1 else {}
+                self._results[call] = _outcome(block, details), _missing(block, details)
+                self.waiting.discard(call.encode())
+
+    def take(self, file: Path, line: dict[str, Any]) -> None:
+        """Take in the calls and the results of a line."""
+        self.take_results(line)
+        for touch in self._look.touches(line):
+            key = (touch.call, touch.memory_id, touch.writes, touch.place)
+            if key not in self._calls:
+                self._calls[key] = _Call(touch, moment(line.get("timestamp"), self._found))
+            self._calls[key].sightings.append(_sighting(file, line))
+            if touch.needs_result and touch.call not in self._results:
+                self.waiting.add(touch.call.encode())
+
+    def happened(self) -> Iterator[Seen]:
+        """Yield the touches that succeeded; count the others by reason."""
+        left_out = self._found.left_out
+        oldest = cache(partial(_oldest, times_of=cache(_times_by_line)))
+        for call in self._calls.values():
+            touch, unseen = call.touch, (WITHOUT_RESULT, set[str]())
+            outcome, missing = self._results.get(touch.call, unseen)
+            if not touch.needs_result:
+                outcome = _SUCCESS
+            if outcome == _SUCCESS and touch.how == _SHELL and touch.memory_id in missing:
+                outcome = FAILED  # the shell went on without it
+            if outcome == _SUCCESS and call.at is None:
+                outcome = WITHOUT_TIME
+            if outcome == _SUCCESS and call.at is not None:
+                yield Seen(call.touch, call.at, _session(call.sightings, oldest))
+                if not call.touch.writes:
+                    left_out[COPIES] += len(call.sightings) - 1
+            elif not call.touch.writes:
+                left_out[outcome] += 1
+
+
+def _outcome(block: dict[str, Any], line: dict[str, Any]) -> str:
+    """Return why a result is no success; the empty text where it is one."""
+    said = next(iter(_texts(block)), "")[:200]
+    details = line.get("toolUseResult")
+    if block.get("is_error") is True or said.startswith("<tool_use_error>"):
+        return FAILED
+    if isinstance(details, str) and details.startswith("Error"):
+        return FAILED
+    kind = mapping(details)
+    if kind.get("interrupted") is True:
+        return INTERRUPTED
+    if kind.get("type") == "file_unchanged" or _UNCHANGED.match(said):
+        return UNCHANGED
+    if text(kind.get("returnCodeInterpretation")).lower().startswith("no matches"):
+        return NOTHING_FOUND
+    return _SUCCESS
+
+
+def _missing(block: dict[str, Any], line: dict[str, Any]) -> set[str]:
+    """Return the names of files that a shell's commands said were not there."""
+    told = text(mapping(line.get("toolUseResult")).get("stderr"))
+    return {match[1] for each in (told, *_texts(block)) for match in _NOT_THERE.finditer(each)}
+
+
+def _texts(block: dict[str, Any]) -> list[str]:
+    """Return what a tool answered."""
+    content = block.get("content")
+    if isinstance(content, str):
+        return [content]
+    parts = map(mapping, sequence(content))
+    return [text(part.get("text")) for part in parts if part.get("type") == "text"]
+
+
+def _sighting(file: Path, line: dict[str, Any]) -> _Sighting:
+    session = text(line.get("sessionId"))
+    if not session:
+        parts = file.parts
+        session = parts[parts.index("subagents") - 1] if "subagents" in parts else file.stem
+    return _Sighting(file, session, text(mapping(line.get("forkedFrom")).get("sessionId")))
+
+
+def _session(sightings: list[_Sighting], oldest: Callable[[frozenset[Path]], Path]) -> str:
+    """Return the session that a call was made in, whatever copies say."""
+    originals = [each for each in sightings if not each.forked_from]
+    if len({each.session for each in originals}) == 1:
+        return originals[0].session
+    among = originals or sightings
+    file = oldest(frozenset(each.file for each in among))
+    first = next(each for each in among if each.file == file)
+    return first.session if originals else first.forked_from
+
+
+def _oldest(files: frozenset[Path], times_of: Callable[[Path], dict[int, float]]) -> Path:
+    """Return which of several files that repeat each other's lines the others were copied from.
+
+    Where the times of the files are those of their last lines, that is one without lines of its
+    own, which the others go on from; else the one whose own lines begin first. Files that were
+    moved about, or written by a program, are as old as the file system says.
+    """
+    if len(files) == 1:
+        return next(iter(files))
+    changed = {file: file.stat().st_mtime for file in files}
+    lines = {file: times_of(file) for file in files}
+    as_written = all(
+        lines[file] and abs(changed[file] - max(lines[file].values())) < _A_DAY for file in files
+    )
+    begun = dict.fromkeys(files, 0.0)
+    for file in files if as_written else ():
+        others = set().union(*(lines[other] for other in files if other != file))
+        begun[file] = min((at for line, at in lines[file].items() if line not in others), default=0)
+    return min(sorted(files), key=lambda file: (begun[file], changed[file]))
+
+
+def _times_by_line(file: Path) -> dict[int, float]:
+    """Return a file's lines by their ids, with the seconds at which they were written."""
+    times = {}
+    for line in LineReader([file], unheard, Counter()).objects(file, lambda _: True):
+        with suppress(ValueError, OverflowError):
+            at = datetime.fromisoformat(text(line.get("timestamp"))).timestamp()
+            times[hash(text(line.get("uuid")))] = at
+    return times

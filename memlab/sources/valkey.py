@@ -1,0 +1,236 @@
+"""A Valkey or Redis server: connected to, listened to while it is read, its errors in words."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from os import environ
+from typing import Any, Final
+
+from memlab.errors import ChangedWhileReadError, StoreError, UnsafeDeletionError
+from memlab.lazy import import_extra
+from memlab.sources.address import Address
+from memlab.store.shapes import shown
+
+PASSWORDS: Final = ("VALKEYCLI_AUTH", "REDISCLI_AUTH")
+"""Environment variables in which the servers' own clients look for a password."""
+
+TLS: Final = ("valkeys", "rediss")
+SCHEMES: Final = ("valkey", "redis", *TLS, "unix")
+
+_ANSWER_WITHIN: Final = 30.0
+_CONNECT_WITHIN: Final = 10.0
+_INVALIDATED: Final = b"__redis__:invalidate"
+
+
+@contextmanager
+def connected(address: Address, database: int) -> Iterator["Line"]:
+    """Hand out a connection to a server."""
+    valkey = import_extra("valkey", extra="valkey")
+    with (
+        _errors_in_words(address, valkey),
+        closing(Line(_connection(address, database, valkey))) as line,
+    ):
+        _check_kind(line, address)
+        yield line
+
+
+class Line:
+    """One connection, on which many commands are sent at once and none is sent twice."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection: Final = connection
+        with _understood("a login"):
+            connection.connect()
+
+    def close(self) -> None:
+        """Hang up."""
+        self.connection.disconnect()
+
+    def ask(self, *command: Any) -> Any:
+        """Return the answer to a command."""
+        return self.ask_all([command])[0]
+
+    def ask_all(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Return the answers to commands that are sent together; an error is raised at the end."""
+        answers = self._answers(commands)
+        for command, answer in zip(commands, answers, strict=True):
+            _check(command, answer)
+        return answers
+
+    def at_once(self, commands: Sequence[tuple[Any, ...]]) -> list[Any] | None:
+        """Return the answers to commands between which no other comes.
+
+        None when a key that this connection watches was written, and nothing was done. A command
+        that failed has an exception for an answer.
+        """
+        answers: list[Any] | None = self._answers([("MULTI",), *commands, ("EXEC",)])[-1]
+        if answers is None:
+            return None
+        if type(answers) is not list or len(answers) != len(commands):
+            raise _WrongAnswerError("EXEC", answers)
+        for command, answer in zip(commands, answers, strict=True):
+            if not isinstance(answer, Exception):
+                _check(command, answer)
+        return answers
+
+    def heard(self) -> list[Any]:
+        """Return what comes next on a connection that listens: a pong, or keys that changed."""
+        with _understood("PING"):
+            answer: list[Any] = self.connection.read_response()
+            if answer[0] != b"pong" and not (answer[2] is None or _is_list(answer[2], bytes)):
+                raise _WrongAnswerError("PING", answer)
+        return answer
+
+    def _answers(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
+        from valkey.exceptions import ResponseError
+
+        self.connection.send_packed_command(self.connection.pack_commands(commands))
+        answers: list[Any] = []
+        refused: list[Exception] = []
+        with _understood(commands[0][0]):
+            for _ in commands:
+                try:
+                    answers.append(self.connection.read_response())
+                except ResponseError as error:
+                    refused.append(error)
+        if refused:
+            raise refused[0]
+        return answers
+
+
+class Changes:
+    """The keys that anybody changes from now on, as the server itself tells."""
+
+    def __init__(self, line: Line, listening: Line, prefix: bytes) -> None:
+        self._listening = listening
+        number = listening.ask(*_OWN_ID)
+        listening.ask("SUBSCRIBE", _INVALIDATED)
+        line.ask("CLIENT", "TRACKING", "ON", "REDIRECT", number, "BCAST", "PREFIX", prefix)
+
+    def so_far(self) -> set[bytes]:
+        """Return the keys changed since the last call, up to the last answer of the other line."""
+        changed: set[bytes] = set()
+        self._listening.connection.send_command("PING")
+        while (answer := self._listening.heard())[0] != b"pong":
+            if answer[2] is None:
+                raise ChangedWhileReadError("the server was emptied while it was read; try again")
+            changed.update(answer[2])
+        return changed
+
+
+class _WrongAnswerError(Exception):
+    """Whoever listens at the address answers a command as no server does."""
+
+    def __init__(self, command: str, answer: object) -> None:
+        super().__init__(f"to {command} it says {shown(answer)}")
+
+
+@contextmanager
+def _understood(command: str) -> Iterator[None]:
+    """Let what the client cannot read be a wrong answer."""
+    try:
+        yield
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise _WrongAnswerError(command, error) from error
+
+
+def _check(command: tuple[Any, ...], answer: Any) -> None:
+    """Check that an answer is what a server says to a command."""
+    word = "CLIENT ID" if command == _OWN_ID else command[0]
+    is_right = _ANSWERS[word](answer)
+    is_odd = word == "HGETALL" and is_right and len(answer) % 2
+    if not is_right or is_odd or (word == "HMGET" and len(answer) != len(command) - 2):
+        raise _WrongAnswerError(word, answer)
+
+
+def _is_raw(value: Any) -> bool:
+    return type(value) is bytes
+
+
+def _is_whole(value: Any) -> bool:
+    return type(value) is int and abs(value) < 2**63
+
+
+def _is_list(value: Any, *kinds: type, length: int | None = None) -> bool:
+    is_long_enough = type(value) is list and (length is None or len(value) == length)
+    return is_long_enough and set(map(type, value)) <= {*kinds}
+
+
+_OWN_ID: Final = ("CLIENT", "ID")
+_ANSWERS: Final[dict[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(("INFO", "PING", "WATCH", "UNWATCH", "CLIENT"), _is_raw),
+    **dict.fromkeys(("EXISTS", "DEL", "HSET", "HINCRBY", "PEXPIREAT", "PEXPIRETIME"), _is_whole),
+    **dict.fromkeys(("HGETALL", "HKEYS"), lambda found: _is_list(found, bytes)),
+    "CLIENT ID": _is_whole,
+    "HMGET": lambda found: _is_list(found, bytes, type(None)),
+    "SCAN": lambda found: (
+        _is_list(found, bytes, list, length=2)
+        and _is_raw(found[0])
+        and found[0].isdigit()
+        and _is_list(found[1], bytes)
+    ),
+    "SUBSCRIBE": lambda found: type(found) is list,
+    "TIME": lambda found: _is_list(found, bytes, length=2) and b"".join(found).isdigit(),
+}
+"""What a server answers to each command that is asked."""
+
+
+def _connection(address: Address, database: int, valkey: Any) -> Any:
+    given = next((environ[name] for name in PASSWORDS if environ.get(name)), None)
+    options: dict[str, Any] = {
+        "db": database,
+        "username": address.user,
+        "password": address.password or given,
+        "socket_timeout": _ANSWER_WITHIN,
+        "socket_connect_timeout": _CONNECT_WITHIN,
+    }
+    if address.scheme == "unix":
+        return valkey.UnixDomainSocketConnection(path=address.path, **options)
+    host, port = host_and_port(address)
+    kind = valkey.SSLConnection if address.scheme in TLS else valkey.Connection
+    return kind(host=host, port=port, **options)
+
+
+def host_and_port(address: Address) -> tuple[str, int]:
+    """Return where a server listens; 6379 of this machine where nothing is said."""
+    host, colon, port = address.where.rpartition(":")
+    if not colon or not port.isdigit():
+        host, port = address.where, "6379"
+    return host.strip("[]") or "localhost", int(port)
+
+
+def _check_kind(line: Line, address: Address) -> None:
+    if b"_mode:cluster" in line.ask("INFO", "server"):
+        raise UnsafeDeletionError(
+            f"{address.without_password()} is one node of a cluster, which keeps memories on "
+            "several; memlab reads a single server",
+            instead="the system's own setting for a cap",
+        )
+
+
+_WORDS: Final = {
+    "AuthenticationError": "refuses the login; name the user in the URL and give the password in "
+    f"the variable {PASSWORDS[0]}",
+    "NoPermissionError": "does not allow this user what is needed ({said}); grant it, or name "
+    "another user",
+    "ReadOnlyError": "is a replica, which takes no writes; name its primary",
+    "OutOfMemoryError": "has no memory left; raise its maxmemory, then try again",
+    **dict.fromkeys(
+        ("ConnectionError", "TimeoutError", "OSError"),
+        "does not answer ({said}); check the address and that the server runs, then try again",
+    ),
+    "_WrongAnswerError": "does not answer as a Valkey or Redis server does ({said}); check the "
+    "address",
+    "ValkeyError": "refuses: {said}",
+}
+"""By the name of an error, or of the nearest that it is a kind of."""
+
+
+@contextmanager
+def _errors_in_words(address: Address, valkey: Any) -> Iterator[None]:
+    """Turn errors of the client into sentences that hold no password."""
+    try:
+        yield
+    except (valkey.exceptions.ValkeyError, OSError, _WrongAnswerError) as error:
+        words = next(_WORDS[kind.__name__] for kind in type(error).mro() if kind.__name__ in _WORDS)
+        said = words.format(said=address.hidden(str(error)))
+        raise StoreError(f"{address.without_password()} {said}") from error

@@ -1,0 +1,1 @@
+"""The systems whose memories memlab reads: one place each."""

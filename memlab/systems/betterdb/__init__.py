@@ -1,0 +1,1 @@
+"""BetterDB agent-memory's hashes in Valkey or Redis."""

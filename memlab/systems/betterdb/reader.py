@@ -1,0 +1,394 @@
+"""BetterDB's memories on a server: hashes to the byte, and the rows of the frame that they make."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, ClassVar, Final, NamedTuple
+
+from memlab.errors import ChangedWhileReadError, StoreError
+from memlab.sources.base import Key, Reader, Rows, place_of, portions, rows_of_each
+from memlab.sources.valkey import Changes, Line
+
+FOREVER: Final = -1
+"""When a hash ends that has no time to live."""
+
+_LASTING: Final = (
+    *(b"content", b"created_at", b"tags", b"importance"),
+    *(b"threadId", b"agentId", b"namespace"),
+)
+"""Fields that a frame is made of."""
+_OF_USE: Final = frozenset({b"access_count", b"last_accessed_at"})
+"""Those that a recall writes."""
+_OTHERS: Final = ("source", "subject", "date", "vector")
+"""What BetterDB writes besides; handed out where it is asked for by name."""
+
+ID: Final = "$memory_id"
+ENDS: Final = "$expires_at_ms"
+_BYTES: Final = "$x"
+_JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+
+_REGISTRY: Final = "__betterdb:caches"
+_SCAN_AT_ONCE: Final = 1000
+_ROWS_AT_ONCE: Final = 2000
+_LOOKS: Final = 20
+_LAST: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
+
+
+class Hash(NamedTuple):
+    """One hash, or some of its fields."""
+
+    fields: dict[bytes, bytes]
+    ends: int
+
+
+class HashReader(Reader):
+    """Memories on a server, each read at one moment by itself."""
+
+    lot: ClassVar[int] = 500
+    """Hashes that one transaction reads, deletes or writes: it holds the server up for some ms."""
+
+    def __init__(self, line: Line, store: str) -> None:
+        self.line = line
+        self.store = store
+        self.prefix = f"{store}:mem:"
+
+    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
+        """Yield every memory in order of time."""
+        if unknown := [name for name in columns if name not in _OTHERS]:
+            raise StoreError(
+                f"BetterDB's memories have no field {', '.join(unknown)} that the frame has not; "
+                f"they have {', '.join(_OTHERS)}"
+            )
+        asked = (*_LASTING, *_OF_USE, *(name.encode() for name in columns))
+        found = dict(self._fields(self._keys(), asked))
+        self._settle(found, asked)
+        if not found:
+            self._check_there()
+        ids = {key: self._id(key) for key in found}
+        last, places = -1, []
+        for place, key in sorted((_place(ids[key], each), key) for key, each in found.items()):
+            last = max(place, last + 1)  # no two have one
+            places.append((last, key))
+        for some in portions(places, _ROWS_AT_ONCE):
+            rows = [row_of(_shown(key), ids[key], found[key], place) for place, key in some]
+            others = {name: [_plain(name, found[key]) for _, key in some] for name in columns}
+            yield rows_of_each(rows, with_body=with_body, others=others)
+
+    def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
+        """Yield the records of those that are there, in the order of `keys`."""
+        wanted = (str(key).encode(errors="surrogateescape") for key in keys)
+        for asked in portions((k for k in wanted if k.startswith(self.prefix.encode())), self.lot):
+            found = dict(self.hashes(asked))
+            self._looked_at(asked, found)
+            for key, stored in found.items():
+                yield key.decode(errors="surrogateescape"), self.record(key, stored)
+
+    def hashes(self, keys: Iterable[bytes]) -> Iterator[tuple[bytes, Hash]]:
+        """Yield the hashes that are there, some hundred of one moment at a time."""
+        for some in portions(keys, self.lot):
+            yield from found_in(some, self.line.at_once(asking_for(some)) or [])
+
+    def record(self, key: bytes, stored: Hash) -> bytes:
+        """Return the record of a hash."""
+        return record_of(self._id(key), stored)
+
+    def _id(self, key: bytes) -> str:
+        return _shown(key).removeprefix(self.prefix)
+
+    def _keys(self) -> Iterator[bytes]:
+        seen: set[bytes] = set()  # a scan may tell of a key twice
+        options = ("MATCH", f"{_literally(self.prefix)}*", "COUNT", _SCAN_AT_ONCE, "TYPE", "hash")
+        cursor = b"0"
+        while True:
+            cursor, keys = self.line.ask("SCAN", cursor, *options)
+            yield from (key for key in dict.fromkeys(keys) if key not in seen)
+            seen.update(keys)
+            if cursor == b"0":
+                return
+
+    def _fields(
+        self, keys: Iterable[bytes], asked: Sequence[bytes]
+    ) -> Iterator[tuple[bytes, Hash]]:
+        """Yield some fields of the hashes that are there."""
+        for some in portions(keys, self.lot):
+            commands = [c for key in some for c in (("HMGET", key, *asked), ("PEXPIRETIME", key))]
+            answers = self.line.at_once(commands) or []
+            for key, values, ends in zip(some, answers[::2], answers[1::2], strict=True):
+                if isinstance(values, list) and isinstance(ends, int) and ends >= FOREVER:
+                    pairs = zip(asked, values, strict=True)
+                    fields = {name: value for name, value in pairs if value is not None}
+                    if not fields or fields.keys() - _OF_USE:  # else a late recall left them
+                        yield key, Hash(fields, ends)
+
+    def _settle(self, found: dict[bytes, Hash], asked: Sequence[bytes]) -> None:
+        """Make up for what changed while it was read."""
+
+    def _looked_at(self, asked: Iterable[bytes], found: Mapping[bytes, Hash]) -> None:
+        """Remember which records were handed out, and which were not there."""
+
+    def _check_there(self) -> None:
+        """Tell a store without memories from one that is not there."""
+        own = (f"{self.store}:__mem_stats", f"{self.store}:__mem_config")
+        known = self.line.ask("HKEYS", _REGISTRY)
+        names = sorted(key.decode(errors="replace").removesuffix(":mem") for key in known)
+        if self.store in names or self.line.ask("EXISTS", *own):
+            return
+        others = f"; there are {', '.join(names)}" if names else ""
+        raise StoreError(
+            f"there is no BetterDB memory called {self.store!r} in this database{others}: name one "
+            "by ?name=, and the database by its number after the slash"
+        )
+
+
+class SettlingReader(HashReader):
+    """A reader that knows what others change.
+
+    Recalls change counts and times of last access all the while. What a row or a record says beside
+    these is of one moment.
+    """
+
+    def __init__(self, line: Line, store: str, changes: Changes) -> None:
+        super().__init__(line, store)
+        self._changes = changes
+        self._changed: set[bytes] = set()
+        self._looks: list[dict[bytes, int | None]] = []
+        self._records: dict[bytes, tuple[int | None, int]] = {}
+
+    def check_still(self) -> None:
+        """Check that what was handed out is of one moment."""
+        self.line.ask("PING")
+        self._changed |= self._changes.so_far()
+        touched = self._changed & self._records.keys()
+        now = dict(self.hashes(touched))
+        for key in touched:
+            row, _ = then = self._records[key]
+            if then != _marks(now.get(key)) or any(look.get(key) != row for look in self._looks):
+                raise self._moved()
+
+    def _looked_at(self, asked: Iterable[bytes], found: Mapping[bytes, Hash]) -> None:
+        self._records.update((key, _marks(found.get(key))) for key in asked)
+
+    def _moved(self) -> ChangedWhileReadError:
+        return ChangedWhileReadError(
+            f"memories of {self.store} were written while they were read; try again when fewer "
+            "agents are at work"
+        )
+
+    def _settle(self, found: dict[bytes, Hash], asked: Sequence[bytes]) -> None:
+        """Make what was read that of one moment: the last at which the server told of changes.
+
+        A memory changed before it is read again; one that changed after it is left as it was read.
+        Only where one changed before and once more before it was read again, a later moment does.
+        Where recalls alone come so fast, counts and last accesses may be of several.
+        """
+        before = self._changes.so_far()
+        for _ in range(_LOOKS):
+            self._changed |= before
+            then = {key: _row_mark(found.pop(key, None)) for key in before}
+            found.update(self._fields(before, asked))
+            after = self._changes.so_far()
+            if not before & after:
+                break
+            before = after
+        else:
+            if any(_row_mark(found.get(key)) != mark for key, mark in then.items()):
+                raise ChangedWhileReadError(
+                    f"the memories of {self.store} are written faster than they are read; try "
+                    "again when fewer agents are at work"
+                )
+        self._changed |= after
+        look = {key: _row_mark(each) for key, each in found.items()}
+        if any(earlier != look for earlier in self._looks):
+            raise self._moved()
+        self._looks.append(look)
+
+
+def asking_for(keys: Iterable[bytes]) -> list[tuple[Any, ...]]:
+    """Return the commands that :func:`found_in` understands the answers to."""
+    return [command for key in keys for command in (("HGETALL", key), ("PEXPIRETIME", key))]
+
+
+def found_in(keys: Iterable[bytes], answers: Sequence[Any]) -> Iterator[tuple[bytes, Hash]]:
+    """Yield those of `keys` that are there as hashes.
+
+    A recall that comes just after a deletion leaves its own fields behind: that is no memory.
+    """
+    for key, flat, ends in zip(keys, answers[::2], answers[1::2], strict=True):
+        if isinstance(flat, list) and isinstance(ends, int) and set(flat[::2]) - _OF_USE:
+            yield key, Hash(dict(zip(flat[::2], flat[1::2], strict=True)), ends)
+
+
+def record_of(memory_id: str, stored: Hash) -> bytes:
+    """Return a hash as canonical JSON: a field's text, or its bytes where it is no UTF-8.
+
+    Examples
+    --------
+    >>> record_of("m1", Hash({b"content": b"note", b"vector": bytes([255])}, FOREVER)).decode()
+    '{"$memory_id":"m1","content":"note","vector":{"blob":"ff"}}'
+    """
+    row: dict[str, Any] = {_name(name): _value(value) for name, value in stored.fields.items()}
+    row[ID] = memory_id
+    if stored.ends != FOREVER:
+        row[ENDS] = stored.ends
+    return _JSON.encode(row).encode()
+
+
+def hash_of(record: bytes) -> tuple[str, Hash]:
+    """Return the id and the hash that :func:`record_of` made a record of."""
+    row = json.loads(record)
+    memory_id, ends = row.pop(ID), row.pop(ENDS, FOREVER)
+    fields = {
+        _name_in(name): bytes.fromhex(value["blob"]) if isinstance(value, dict) else value.encode()
+        for name, value in row.items()
+    }
+    return memory_id, Hash(fields, ends)
+
+
+def without_use(stored: Hash) -> Hash:
+    """Return a hash as it is whatever was recalled."""
+    fields = {name: value for name, value in stored.fields.items() if name not in _OF_USE}
+    return stored._replace(fields=fields)
+
+
+def lasting_of(memory_id: str, stored: Hash) -> bytes:
+    """Return what of a hash's record a recall does not change: no count, last access or end."""
+    return record_of(memory_id, without_use(stored)._replace(ends=FOREVER))
+
+
+def row_of(key: str, memory_id: str, stored: Hash, place: int | None = None) -> dict[str, Any]:
+    """Return a memory as a row, with what is wrong with its fields among its faults."""
+    wrong: dict[bytes, str] = {}
+
+    def read(name: bytes, meaning: Callable[[bytes], Any] = bytes.decode) -> Any:
+        raw = stored.fields.get(name)
+        try:
+            return None if raw is None else meaning(raw)
+        except UnicodeDecodeError:
+            wrong[name] = "is not UTF-8"
+        except ValueError as error:
+            wrong[name] = str(error)
+        return None
+
+    content, written = read(b"content"), read(b"created_at", _moment)
+    for name in (b"content", b"created_at"):
+        if name not in stored.fields:
+            wrong[name] = "is missing"
+    title, _, body = (content or "").partition("\n")
+    position = _place(memory_id, stored) if place is None else place
+    thread = read(b"threadId")
+    return {
+        "position": position,
+        "key": key,
+        "memory_id": memory_id,
+        "kind": "episodic",
+        "title": None if content is None else title,
+        "body": None if content is None else body,
+        "created_at": written,
+        "tags_json": read(b"tags", _tags_json) or "[]",
+        "source_task_ref": thread,
+        "importance": read(b"importance", _number),
+        "last_accessed_at": read(b"last_accessed_at", _moment),
+        "access_count": read(b"access_count", _whole),
+        "expires_at": stored.ends * 1000 if 0 <= stored.ends <= _LAST else None,
+        "agent_id": read(b"agentId"),
+        "namespace": read(b"namespace"),
+        "thread_id": thread,
+        "loaded_at_start": False,
+        "faults": [
+            (position, name.decode(), f"{name.decode()} {text}") for name, text in wrong.items()
+        ],
+    }
+
+
+def _place(memory_id: str, stored: Hash) -> int:
+    try:
+        milliseconds = _milliseconds(stored.fields.get(b"created_at", b""))
+    except ValueError:
+        milliseconds = 0
+    return place_of(milliseconds, memory_id)
+
+
+def _row_mark(stored: Hash | None) -> int | None:
+    """Return what tells a row from what it was, whatever was recalled."""
+    return None if stored is None else hash(tuple(map(stored.fields.get, _LASTING)))
+
+
+def _marks(stored: Hash | None) -> tuple[int | None, int]:
+    """Return what tells a row and a record from what they were, whatever was recalled."""
+    lasting = () if stored is None else without_use(stored).fields.items()
+    return _row_mark(stored), hash(frozenset(lasting))
+
+
+def _milliseconds(raw: bytes) -> int:
+    milliseconds = _whole(raw)
+    if not -62_135_596_800_000 <= milliseconds <= _LAST:
+        raise ValueError(f"{milliseconds} is not in the years 1 to 9999")
+    return milliseconds
+
+
+def _moment(raw: bytes) -> int:
+    """Return the microseconds since 1970."""
+    return _milliseconds(raw) * 1000
+
+
+def _whole(raw: bytes) -> int:
+    try:
+        value = int(raw)
+    except ValueError:
+        raise ValueError(f"{raw[:20]!r} is not a whole number") from None
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"{raw[:20]!r} is too large")
+    return value
+
+
+def _number(raw: bytes) -> float:
+    try:
+        return float(raw)
+    except ValueError:
+        raise ValueError(f"{raw[:20]!r} is not a number") from None
+
+
+@lru_cache(maxsize=4096)
+def _tags_json(raw: bytes) -> str:
+    """Return tags, stored with commas between them, as a JSON list."""
+    text = raw.decode()
+    return json.dumps(text.split(",") if text else [], ensure_ascii=False)
+
+
+def _plain(name: str, stored: Hash) -> Any:
+    """Return a field asked for by name: text where it is one."""
+    raw = stored.fields.get(name.encode())
+    return raw if raw is None or name == "vector" else raw.decode(errors="replace")
+
+
+def _shown(key: bytes) -> str:
+    """Return a key as text; one that is none is shown, and nothing can be done with it."""
+    return key.decode(errors="backslashreplace")
+
+
+def _literally(text: str) -> str:
+    """Return `text` as a pattern that matches it alone."""
+    return "".join(f"\\{letter}" if letter in "*?[]\\^-" else letter for letter in text)
+
+
+@lru_cache(maxsize=1024)
+def _name(raw: bytes) -> str:
+    try:
+        name = raw.decode()
+    except UnicodeDecodeError:
+        return _BYTES + raw.hex()
+    return f"${name}" if name.startswith("$") else name
+
+
+def _name_in(name: str) -> bytes:
+    if name.startswith("$$"):
+        return name[1:].encode()
+    return bytes.fromhex(name[2:]) if name.startswith(_BYTES) else name.encode()
+
+
+def _value(raw: bytes) -> Any:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return {"blob": raw.hex()}

@@ -1,0 +1,173 @@
+"""When the files of a folder of Claude Code's memory were first there, as far as is known.
+
+By their front matter, by their own times, by the transcripts of the agent's sessions: a file that
+was written, edited or read then was there then. A call that failed says nothing.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+from stat import S_ISREG
+from typing import Any, Final, NamedTuple
+
+from memlab.clock import moment_and_zone, moment_of
+from memlab.sources.base import Key
+from memlab.sources.folder.front_matter import FrontMatter
+from memlab.sources.reads import LineReader, mapping, unheard
+from memlab.sources.transcripts import blocks_of, transcript_files
+
+FROM_FRONT_MATTER: Final = "front matter"
+FROM_TRANSCRIPTS: Final = "transcripts"
+FROM_FILE: Final = "file time"
+FROM_LINES: Final = "line of MEMORY.md"
+PROJECTS: Final = "projects"
+"""The folder in which Claude Code keeps what belongs to projects."""
+
+_TOOLS: Final = frozenset({"Write", "Edit", "MultiEdit", "Read"})
+_CALL: Final = re.compile(rb'"name"\s*:\s*"(?:Write|Edit|MultiEdit|Read)"')
+_FAILED: Final = re.compile(rb'"is_error"\s*:\s*true')
+_AT_ONCE: Final = timedelta(seconds=2)
+"""Files of a copy are written no further apart."""
+_ARCHIVED: Final = datetime(1980, 1, 2, tzinfo=UTC)
+"""Before that lie the times that archives write which keep none."""
+
+Stamps = Mapping[Path, tuple[int, int]]
+"""Size and time of files."""
+Call = tuple[tuple[str, ...], str, datetime]
+"""The last three folders of a path, the file's name, and when the call was."""
+
+
+class Dated(NamedTuple):
+    """When a file was first there, how that is known, and what tells it from others of then."""
+
+    at: datetime
+    how: str
+    tie: Key
+
+
+def earliest(name: str, head: FrontMatter, called: datetime | None, written: int) -> Dated:
+    """Return the earliest that is heard of a file: of itself, in transcripts, its own time."""
+    known = []
+    for field in ("created", "modified"):
+        with suppress(ValueError):
+            at, _ = moment_and_zone(head.fields.get(field, "").strip())
+            known.append((at, FROM_FRONT_MATTER))
+    if called is not None:
+        known.append((called, FROM_TRANSCRIPTS))
+    changed = datetime.fromtimestamp(written // 1_000 / 1e6, UTC)
+    if not known or changed >= _ARCHIVED:
+        known.append((changed, FROM_FILE))
+    return Dated(*min(known, key=lambda pair: pair[0]), name)
+
+
+def dated_by_lines(found: Mapping[str, Dated], lines: Iterable[str]) -> dict[str, Dated]:
+    """Return when each file was first there, the order of an index taken into account.
+
+    A copy gives files new times. Those that are known by these alone, and were written at once, are
+    as old as `lines` say, the files that the index names from the top down: older than the next
+    whose time is known.
+    """
+    dates = dict(found)
+    named = [name for name in lines if name in dates]
+    copied = _copied([name for name in named if dates[name].how == FROM_FILE], dates)
+    known: datetime | None = None
+    # Counted from the newest, so that those that stay are told apart as before when others go.
+    newer: Counter[datetime] = Counter()
+    for name in named if _is_newest_first(named, copied, dates) else reversed(named):
+        if name not in copied:
+            known = dates[name].at - timedelta(milliseconds=1)
+            continue
+        at = copied[name] if known is None else min(copied[name], known)
+        dates[name] = Dated(at, FROM_LINES, -1 - newer[at])
+        newer[at] += 1
+    return dates
+
+
+def _copied(names: Sequence[str], dates: Mapping[str, Dated]) -> dict[str, datetime]:
+    """Return which files were written at once, and the minute in which that began."""
+    found: dict[str, datetime] = {}
+    for one, other in pairwise(sorted(names, key=dates.__getitem__)):
+        if dates[other].at - dates[one].at <= _AT_ONCE:
+            begun = found.setdefault(one, dates[one].at.replace(second=0, microsecond=0))
+            found[other] = begun
+    return found
+
+
+def _is_newest_first(
+    named: Sequence[str], copied: Mapping[str, datetime], dates: Mapping[str, Dated]
+) -> bool:
+    """Whether newer lines stand above older ones, by the files whose times are known."""
+    own = [(place, dates[name].at) for place, name in enumerate(named) if name not in copied]
+    falls = [later < earlier for (_, earlier), (_, later) in pairwise(own)]
+    if copied:  # what was written since stands at the newer end, too
+        places = [place for place, name in enumerate(named) if name in copied]
+        since = max(copied.values())
+        falls += [place < places[len(places) // 2] for place, at in own if at > since]
+    return 2 * sum(falls) > len(falls)
+
+
+def is_of_project(folder: Path) -> bool:
+    """Whether a folder lies where Claude Code keeps the memory of a project."""
+    return folder.parent.parent.name == PROJECTS
+
+
+def transcript_stamps(folder: Path) -> Stamps:
+    """Return size and time of the transcripts that may tell of a project's memory.
+
+    They lie in the folders of all projects: a session in a git worktree has the memory of the main
+    checkout and a project folder of its own. Links are not followed.
+    """
+    found = {}
+    if is_of_project(folder):
+        for path in sorted(transcript_files(folder.parent.parent, follow_links=False)):
+            with suppress(OSError):
+                looked_at = path.lstat()
+                if S_ISREG(looked_at.st_mode):
+                    found[path] = (looked_at.st_size, looked_at.st_mtime_ns)
+    return found
+
+
+def first_calls(folder: Path, stamps: Stamps) -> dict[str, datetime]:
+    """Return when each file of a project's memory is first heard of in transcripts, by name."""
+    first: dict[str, datetime] = {}
+    for path, stamp in stamps.items():
+        for around, name, at in _calls(path, stamp):
+            if around == folder.parts[-3:] and (name not in first or at < first[name]):
+                first[name] = at
+    return first
+
+
+@lru_cache(maxsize=2**16)
+def _calls(path: Path, stamp: tuple[int, int]) -> tuple[Call, ...]:  # noqa: ARG001 - another is another file
+    """Return what calls in a transcript were about, unless the call failed."""
+    calls: dict[str, Call] = {}
+    failed: set[str] = set()
+
+    def matters(line: bytes) -> bool:
+        is_call = PROJECTS.encode() in line and _CALL.search(line) is not None
+        return is_call or (bool(calls) and _FAILED.search(line) is not None)
+
+    for line in LineReader([path], unheard, Counter()).objects(path, matters):
+        calls.update(_calls_in(line))
+        for block in blocks_of(line, "tool_result"):
+            if block.get("is_error") is True:
+                failed.add(str(block.get("tool_use_id")))
+    return tuple(call for number, call in calls.items() if number not in failed)
+
+
+def _calls_in(line: dict[str, Any]) -> Iterator[tuple[str, Call]]:
+    try:
+        at = moment_of(str(line.get("timestamp")))
+    except ValueError:
+        return
+    for block in blocks_of(line, "tool_use"):
+        if block.get("name") in _TOOLS:
+            path = str(mapping(block.get("input")).get("file_path")).replace("\\", "/")
+            *_, projects, project, folder, name = ("", "", "", "", *PurePosixPath(path).parts)
+            if projects == PROJECTS:
+                yield str(block.get("id")), ((projects, project, folder), name, at)

@@ -1,0 +1,192 @@
+"""Which files a line of an index names, however it writes them."""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Final, NamedTuple
+from unicodedata import normalize
+from urllib.parse import unquote
+
+from memlab.errors import StoreError
+
+_PIECE: Final = re.compile(r"[^\[\]\\\n]++|\\.|\[[^\[\]\n]*+\]")
+"""Of a link's label."""
+_TARGET: Final = re.compile(r"\]\((?P<target><[^<>\n]*+>|[^()\n]*+(?:\([^()\n]*+\)[^()\n]*+)*+)\)")
+"""What ends a label and follows it."""
+_WIKILINK: Final = re.compile(
+    r"\[\[(?P<name>[^\[\]\n|#]+)(?:#[^\[\]\n|]*)?(?:\|(?P<alias>[^\[\]\n]*))?\]\]"
+)
+_ITEM: Final = re.compile(r"[ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t]+(?:\[[ xX]\][ \t]+)?|[ \t]*\|")
+_LEADING_LINK: Final = re.compile(r"[ \t>]*[*_~]{0,3}\[")
+_LEADING_NAME: Final = re.compile(r"[ \t]*[*_`~]{0,4}(?P<name>\w[\w.-]*\.md)(?![\w/-])")
+_TITLE: Final = re.compile(r"""(?<![ \t])[ \t]+(?:"[^"]*"|'[^']*')$""")
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_DECORATION: Final = "*_`~ \t"
+_SUFFIX: Final = ".md"
+_LONGEST: Final = 255
+"""Characters of a file's name; to compose more of them can take time that grows with the square."""
+_DEEPEST: Final = 20
+"""Links inside one another that are looked for."""
+
+
+class Mention(NamedTuple):
+    """A file named in a text."""
+
+    target: str
+    start: int
+    end: int
+    label: str
+
+
+@dataclass(frozen=True)
+class FileNames:
+    """Tells which file of a folder a link means."""
+
+    folder: Path
+    names: Collection[str]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def _known(self) -> tuple[Mapping[str, str | None], ...]:
+        return *(_unique(self.names, spelt) for spelt in _SPELLINGS), self.aliases
+
+    @cached_property
+    def _found(self) -> dict[str, str | None]:
+        return {}
+
+    def file_of(self, target: str) -> str | None:
+        """Return the file that a target means; None where it is none of the folder's.
+
+        The name as written wins over one that differs in how Unicode is composed, and that over one
+        that differs in case. Where two files are as near, neither is meant.
+        """
+        if target not in self._found:
+            self._found[target] = self._looked_up(target)
+        return self._found[target]
+
+    def _looked_up(self, target: str) -> str | None:
+        for path in _candidates(target, self.folder):
+            spelt = [*(spell(path) for spell in _SPELLINGS), path]
+            for name, known in zip(spelt, self._known, strict=True):
+                if name in known:
+                    return known[name]
+        return None
+
+
+def mentions_in(text: str) -> tuple[Mention, ...]:
+    """Return what a text names, in order.
+
+    A link counts wherever it stands, a bare file name only where an entry of a list begins.
+    """
+    found = [
+        Mention(match["name"], *match.span(), (match["alias"] or match["name"]).strip())
+        for match in _WIKILINK.finditer(text)
+    ]
+    starts, ends = [mention.start for mention in found], [mention.end for mention in found]
+    found += [
+        link
+        for link in _links_in(text)
+        if bisect_left(starts, link.end) == bisect_right(ends, link.start)  # apart from all
+    ]
+    item = _ITEM.match(text)
+    if item and (lead := _LEADING_NAME.match(text, item.end())):
+        found.append(Mention(lead["name"], *lead.span("name"), lead["name"].removesuffix(_SUFFIX)))
+    return tuple(sorted(found, key=lambda mention: mention.start))
+
+
+def is_entry(line: str) -> bool:
+    """Whether a line is an item of a list, a row of a table, or begins with a link."""
+    return bool(_ITEM.match(line) or _LEADING_LINK.match(line))
+
+
+def is_local(target: str) -> bool:
+    """Whether a target is written like the name of a file beside the index."""
+    path = target.strip().strip("<>")
+    return bool(path) and not _SCHEME.match(path) and path[0] != "#" and "/" not in path
+
+
+def unlinked(text: str, gone: Collection[str], names: FileNames) -> str:
+    """Return a text without its links to `gone`; their words stay."""
+    for _ in range(_DEEPEST):
+        found = [m for m in mentions_in(text) if names.file_of(m.target) in gone]
+        if not found:
+            return text
+        ends = [0, *(mention.end for mention in found)]
+        between = [text[end : m.start] + _words(m, names) for end, m in zip(ends, found)]  # noqa: B905
+        text = "".join([*between, text[ends[-1] :]])
+    raise StoreError(
+        f"a line of the index names {found[0].target[:80]!r} in links inside one another, more "
+        f"than {_DEEPEST} deep; take that line out by hand"
+    )
+
+
+def wikilinks_in(text: str) -> list[str]:
+    """Return the names that a text links to, as in ``[[name]]``, each once."""
+    return list(dict.fromkeys(found["name"].strip() for found in _WIKILINK.finditer(text)))
+
+
+def _links_in(text: str) -> Iterator[Mention]:
+    """Yield what is written ``[label](target)``, the first that begins first.
+
+    Labels that go on from the same place end alike, and are followed only once: an index is
+    somebody's, and one of a megabyte may be a single line of brackets.
+    """
+    known: dict[int, re.Match[str] | None] = {}
+    at = 0
+    while (start := text.find("[", at)) >= 0:
+        here, passed = start + 1, []
+        while here not in known:
+            passed.append(here)
+            if piece := _PIECE.match(text, here):
+                here = piece.end()
+            else:
+                known[here] = _TARGET.match(text, here)
+        end = known[here]
+        known |= dict.fromkeys(passed, end)
+        if end is not None:
+            yield Mention(end["target"], start, end.end(), text[start + 1 : end.start()])
+        at = start + 1 if end is None else end.end()
+
+
+def _words(mention: Mention, names: FileNames) -> str:
+    """Return what stays of a link: never again the name of a file."""
+    bare = mention.label.strip(_DECORATION)
+    if bare.endswith(_SUFFIX) and names.file_of(bare) is not None:
+        return mention.label.replace(bare, bare.removesuffix(_SUFFIX))
+    return mention.label
+
+
+def _composed(name: str) -> str:
+    return normalize("NFC", name)
+
+
+_SPELLINGS: Final[tuple[Callable[[str], str], ...]] = (
+    str,
+    _composed,
+    lambda name: _composed(name).casefold(),
+)
+
+
+def _unique(names: Collection[str], spell: Callable[[str], str]) -> dict[str, str | None]:
+    """Return each name by its spelling; None for a spelling that several share."""
+    found: dict[str, str | None] = {}
+    for name in names:
+        spelt = spell(name)
+        found[spelt] = None if spelt in found else name
+    return found
+
+
+def _candidates(target: str, folder: Path) -> Iterator[str]:
+    """Yield the file names in `folder` that a target may mean, the likeliest first."""
+    written = _TITLE.sub("", target.strip()).strip()
+    if written.startswith("<") and written.endswith(">"):
+        written = written[1:-1]
+    bare = re.split(r"[#?]", written, maxsplit=1)[0]
+    for text in dict.fromkeys((written, bare, unquote(bare))):
+        path = text.removeprefix("./").removeprefix(f"{folder}/").removeprefix(f"{folder.name}/")
+        if 0 < len(path) <= _LONGEST and "/" not in path:
+            yield path
+            yield f"{path}{_SUFFIX}"

@@ -1,0 +1,242 @@
+"""Claude Code's auto memory: a folder of Markdown files, read by tools that transcripts record.
+
+A read is a call of ``Read`` for a file in the folder, a shell command that shows one by name, or an
+attachment of relevant memories. It counts as a later need when it succeeded, and its session did
+not write the file. The index, which every start loads, is no memory.
+"""
+
+import json
+import os.path
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from memlab.errors import MemlabError
+from memlab.sources.reads import (
+    MAINTENANCE,
+    OWN_SESSION,
+    READ,
+    WRITE,
+    Asked,
+    Found,
+    Read,
+    mapping,
+    sequence,
+    text,
+)
+from memlab.sources.transcripts import Seen, Touch, blocks_of, projects_folder, seen_in
+from memlab.systems.claude_code.dates import PROJECTS, is_of_project
+from memlab.systems.claude_code.index import INDEX
+from memlab.systems.claude_code.shell import file_uses
+
+NAME: Final = "a Claude Code memory folder"
+
+_WRITERS: Final = frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"})
+_SEARCHERS: Final = frozenset({"Grep", "Glob"})
+_RELEVANT: Final = "relevant_memories"
+_HOME: Final = "~"
+_DRIVE: Final = re.compile(r"[A-Za-z]:\\")
+
+IS_INDEX: Final = f"uses of {INDEX}, which every start loads"
+ELSEWHERE: Final = "reads of a folder of the same name in another place"
+NO_MEMORY: Final = "files that are no memories"
+SEARCHES: Final = "searches over several files"
+LOADED: Final = "attachments that were loaded without being asked for"
+
+
+def recognises(asked: Asked) -> bool:
+    """Whether the source is a memory folder, or a folder with one such in it."""
+    return bool(_memory_folders(asked.path))
+
+
+def find(asked: Asked) -> Found:
+    """Return the reads of the files in a memory folder."""
+    folder = _the_one(asked.path)
+    root = projects_folder(asked, beside=folder.parent.parent if is_of_project(folder) else None)
+    found = Found()
+    look = _Look(folder)
+    seen = seen_in(root, look, found, asked.progress)
+    found.left_out.update(look.left_out.values())
+    uses = [_use(one, asked.before) for one in _of_one_folder(seen, found)]
+    found.writes = [use for use in uses if use.kind == WRITE]
+    before = (use for use in asked.before.values() if use.kind == WRITE)
+    written: dict[tuple[str, str], datetime] = {}
+    """When each session first changed each memory."""
+    for write in [*before, *found.writes]:
+        key = write.memory_id, write.session or ""
+        written[key] = min(write.at, written.get(key, write.at))
+    for use in uses:
+        if use.kind != WRITE:
+            first = written.get((use.memory_id, use.session or ""))
+            kind = READ if first is None else OWN_SESSION if use.at >= first else MAINTENANCE
+            (found.reads if kind == READ else found.apart).append(use._replace(kind=kind))
+    if not found.files:
+        found.notes.append(f"there are no transcripts in {root}; name their folder: --transcripts")
+    found.notes.append(
+        "Claude Code deletes transcripts after 30 days (cleanupPeriodDays): harvest more often, "
+        "and the log keeps what they said"
+    )
+    found.store = str(folder)
+    return found
+
+
+class _Look:
+    """Finds what calls do with the files of one memory folder, whatever a transcript calls it.
+
+    A transcript from another machine, or from inside a container, names the folder by another path.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        called = {str(folder), str(folder.resolve())}
+        home = str(Path.home())
+        self._called = dict.fromkeys(called, "")
+        """By path: how touches of the folder are marked that call it so."""
+        self._tail = None
+        for path in called:
+            if path.startswith(home + "/"):
+                self._called[_HOME + path.removeprefix(home)] = _HOME
+        if is_of_project(folder):
+            self._tail = f"/{PROJECTS}/{folder.parent.name}/{folder.name}"
+            self._called[f"{_HOME}/.claude{self._tail}"] = _HOME
+        self._needles = [
+            [
+                _forms_in_json(name)
+                for name in (path.parent.name, path.name)
+                if name == path.name or path.parent != Path.home()  # which may stand as ~
+            ]
+            for path in map(Path, called)
+        ]
+        """No path leads into the folder without these names, from a working folder or by itself."""
+        self.left_out: dict[str, str] = {}
+        """By call: why it is no read."""
+
+    def concerns(self, line: bytes) -> bool:
+        return (b'"tool_use"' in line or b'"attachment"' in line) and any(
+            all(any(form in line for form in forms) for forms in names) for names in self._needles
+        )
+
+    def touches(self, line: dict[str, Any]) -> Iterator[Touch]:
+        cwd = text(line.get("cwd")) or None
+        for block in blocks_of(line, "tool_use"):
+            call = text(block.get("id")) or _named(line)
+            given = mapping(block.get("input"))
+            yield from self._of_call(call, text(block.get("name")), given, cwd)
+        attachment = mapping(line.get("attachment"))
+        if attachment:
+            yield from self._of_attachment(attachment, line)
+
+    def _of_call(
+        self, call: str, tool: str, given: dict[str, Any], cwd: str | None
+    ) -> Iterator[Touch]:
+        if tool == "Read" or tool in _WRITERS:
+            path = _absolute(text(given.get("file_path")) or text(given.get("path")), cwd)
+            yield from self._of_file(call, tool, path, writes=tool in _WRITERS)
+        elif tool == "Bash":
+            for use in file_uses(text(given.get("command")), cwd):
+                if use.verb != "search":
+                    yield from self._of_file(call, tool, use.path, writes=use.verb == "write")
+                elif self._holds(use.path):
+                    self.left_out[call] = SEARCHES
+        elif tool in _SEARCHERS and self._holds(_absolute(text(given.get("path")), cwd)):
+            self.left_out[call] = SEARCHES
+
+    def _of_attachment(self, attachment: dict[str, Any], line: dict[str, Any]) -> Iterator[Touch]:
+        call = _named(line)
+        if attachment.get("type") != _RELEVANT:
+            self.left_out[call] = LOADED
+            return
+        for memory in map(mapping, sequence(attachment.get("memories"))):
+            for touch in self._of_file(call, _RELEVANT, text(memory.get("path")), writes=False):
+                yield touch._replace(needs_result=False)
+
+    def _of_file(self, call: str, tool: str, path: str, *, writes: bool) -> Iterator[Touch]:
+        place = self._place(path) if path else None
+        if place is None:
+            return
+        folder, name = place
+        if name != INDEX and "/" not in name and name.endswith(".md"):
+            yield Touch(call, name, tool, writes, folder)
+        elif not writes:
+            self.left_out[f"{call} {path}"] = IS_INDEX if name == INDEX else NO_MEMORY
+
+    def _holds(self, path: str) -> bool:
+        """Whether a path is the folder itself or lies in it."""
+        return self._place(f"{path}/x") is not None
+
+    def _place(self, path: str) -> tuple[str, str] | None:
+        """Return what folder a path in the folder names, and the name in it; None elsewhere."""
+        if _DRIVE.match(path):
+            path = path.replace("\\", "/")
+        path = re.sub(r"^/{2,}", "/", os.path.normpath(path))
+        above = path
+        while "/" in above:
+            above, _, _ = above.rpartition("/")
+            if above in self._called:
+                return self._called[above], path[len(above) + 1 :]
+            if self._tail is not None and above.endswith(self._tail):
+                return above, path[len(above) + 1 :]
+        return None
+
+
+def _forms_in_json(name: str) -> set[bytes]:
+    """Return a name as JSON has it, written in ASCII or not."""
+    forms = (json.dumps(name, ensure_ascii=ascii_only) for ascii_only in (True, False))
+    return {form[1:-1].encode(errors="surrogateescape") for form in forms}
+
+
+def _named(line: dict[str, Any]) -> str:
+    """Return what tells a line from others; a copy has the same."""
+    return text(line.get("uuid")) or f"at {text(line.get('timestamp'))}"
+
+
+def _absolute(path: str, cwd: str | None) -> str:
+    if path.startswith(("/", "~")) or _DRIVE.match(path) or cwd is None:
+        return path
+    return f"{cwd}/{path}" if path else cwd
+
+
+def _of_one_folder(seen: list[Seen], found: Found) -> list[Seen]:
+    """Keep the touches of the folder itself; where there is none, of its namesake elsewhere."""
+    places = Counter(one.touch.place for one in seen if one.touch.place != _HOME)
+    kept = "" if "" in places or not places else min(places, key=lambda p: (-places[p], p))
+    if kept:
+        found.notes.append(f"the transcripts call this folder {kept}")
+    ours = [one for one in seen if one.touch.place in {kept, _HOME}]
+    others = sum(not one.touch.writes for one in seen) - sum(not o.touch.writes for o in ours)
+    if others:
+        found.left_out[ELSEWHERE] += others
+    return ours
+
+
+def _use(one: Seen, before: Mapping[str, Read]) -> Read:
+    """Return what happened as a log has it; the session that was found first stands."""
+    touch = one.touch
+    name = f"claude-code:{touch.call}:{touch.memory_id}"
+    known = before.get(name)
+    session = one.session if known is None or known.session is None else known.session
+    kind = WRITE if touch.writes else READ
+    return Read(touch.memory_id, one.at, name, touch.how, session, kind)
+
+
+def _memory_folders(path: Path) -> list[Path]:
+    """Return the memory folders that a path may mean: itself, its project's, its projects'."""
+    if not path.is_dir():
+        return []
+    if (path / INDEX).is_file() or (is_of_project(path) and path.name == "memory"):
+        return [path]
+    if path.parent.name == PROJECTS:
+        return [path / "memory"] if (path / "memory").is_dir() else []
+    root = path if path.name == PROJECTS else path / PROJECTS
+    return sorted(each for each in root.glob("*/memory") if each.is_dir())
+
+
+def _the_one(path: Path) -> Path:
+    folders = _memory_folders(path)
+    if len(folders) == 1:
+        return folders[0]
+    names = ", ".join(str(each) for each in folders[:5])
+    more = f" and {len(folders) - 5:,} more" if len(folders) > 5 else ""
+    raise MemlabError(f"{path} has several memory folders; name one: {names}{more}")

@@ -1,0 +1,388 @@
+"""Which files a shell command shows to the agent that runs it, and which it changes.
+
+A command counts for a file that it names: patterns, variables and loops name none. What goes into
+another file, into a variable or into another command's arguments is not shown. What somebody wrote
+to an agent may stand in a script: what the grammar cannot make out is passed over.
+"""
+
+import os.path
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any, Final, Literal, NamedTuple
+
+Verb = Literal["read", "write", "search"]
+
+
+class Use(NamedTuple):
+    """A file that a command names: shown, changed, or searched together with others."""
+
+    path: str
+    verb: Verb
+
+
+class _Word(NamedTuple):
+    """A word without its quotes, a home as ``~``; exact where the shell passes it on as it is."""
+
+    text: str
+    exact: bool
+
+
+class _Found(NamedTuple):
+    """What commands use, whether their output is shown, and the folder that they end in."""
+
+    uses: list[Use]
+    shown: bool
+    cwd: str | None
+
+
+_GREP: Final = "efmABCdD"
+_READERS: Final = {
+    "cat": "",
+    "head": "nc",
+    "tail": "ncs",
+    "sed": "efl",
+    "grep": _GREP,
+    "egrep": _GREP,
+    "fgrep": _GREP,
+    "rg": "efgtTmABCjMrEd",
+}
+"""What shows files, with its short options that take a value."""
+_SEARCHERS: Final = frozenset({"grep", "egrep", "fgrep", "rg"})
+_PATTERNS: Final = frozenset({"-e", "-f", "--expression", "--file", "--regexp"})
+"""Options that give the pattern or the script, which is the first argument otherwise."""
+_WRITERS: Final = frozenset({"tee", "rm", "mv", "truncate", "unlink", "shred"})
+_PREFIXES: Final = {
+    **dict.fromkeys(("command", "builtin", "nohup"), ""),
+    "sudo": "ugpCDhRTU",
+    "env": "uC",
+    "time": "fo",
+    "exec": "a",
+    "timeout": "ks",
+    "nice": "n",
+    "stdbuf": "ioe",
+}
+"""What runs the command after it, with its short options that take a value."""
+_LONG_VALUED: Final = frozenset(
+    {
+        *("--expression", "--file", "--regexp", "--lines", "--bytes", "--pid", "--sleep-interval"),
+        *("--line-length", "--max-count", "--after-context", "--before-context", "--context"),
+        *("--glob", "--type", "--type-not", "--replace", "--user", "--group", "--chdir", "--unset"),
+        *("--kill-after", "--signal", "--adjustment", "--input", "--output", "--error"),
+    }
+)
+_SHELLS: Final = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
+_COMMAND_STRING: Final = re.compile(r"-[a-z]*c[a-z]*")
+_DEEPEST: Final = 50
+_LONGEST: Final = 2**14
+"""Bytes: the grammar takes the square of them for lists that are never closed."""
+_SEEN: Final = frozenset({"/dev/stdout", "/dev/stderr", "/dev/tty"})
+_GROUPS: Final = frozenset(
+    {
+        *("program", "subshell", "compound_statement", "do_group", "elif_clause", "else_clause"),
+        *("if_statement", "while_statement", "for_statement", "c_style_for_statement"),
+        *("case_statement", "case_item", "negated_command"),
+    }
+)
+"""Nodes of the grammar whose commands run one after the other."""
+_COMMANDS: Final = {*_GROUPS, "command", "pipeline", "list", "redirected_statement"}
+_OUTPUTS: Final = frozenset({">", ">>", ">|", ">&", "&>", "&>>", "<>"})
+_NO_ASCII: Final = re.compile(rb"[\x80-\xff]")
+_ESCAPED: Final = re.compile(r"\\(\n|.)", re.DOTALL)
+_ESCAPED_IN_QUOTES: Final = re.compile(r"\\([\n\"\\$`])")
+_SPECIAL: Final = re.compile(r"(?<!\\)[*?[{]")
+"""What makes a bare word a pattern, or several words."""
+
+
+def file_uses(command: str, cwd: str | None) -> Iterator[Use]:
+    """Yield the files that a command names, in the order of the command.
+
+    `cwd` is the folder it starts in; relative paths are left out where it is not known. A path is
+    absolute or begins with ``~``, and may stand several times.
+    """
+    yield from _script(command, cwd, inside=False)
+
+
+def _script(command: str, cwd: str | None, *, inside: bool) -> list[Use]:
+    """Return the files that a script names; of what it hands to a shell, one level of scripts."""
+    text = command.encode(errors="replace")
+    if len(text) > _LONGEST:
+        return []
+    root = _parser().parse(_NO_ASCII.sub(b"x", text)).root_node  # beyond it, the grammar can crash
+    return _Script(text, inside=inside).visit(root, cwd, [], 0).uses
+
+
+@cache
+def _parser() -> Any:
+    import tree_sitter_bash
+    from tree_sitter import Language, Parser
+
+    return Parser(Language(tree_sitter_bash.language()))
+
+
+class _Script:
+    """Goes through the syntax tree of a script."""
+
+    def __init__(self, text: bytes, *, inside: bool) -> None:
+        self._text = text
+        self._inside = inside
+        """Whether another script hands this one to a shell."""
+
+    def visit(self, node: Any, cwd: str | None, redirects: list[Any], depth: int) -> _Found:
+        """Return what a node uses; redirections outside of it are those of its last command."""
+        if depth > _DEEPEST:
+            return _Found([], shown=True, cwd=cwd)
+        if node.type in _GROUPS:
+            return self._group(node, cwd, redirects, depth + 1)
+        if node.type == "pipeline":
+            return self._pipeline(node.named_children, cwd, redirects, depth + 1)
+        visits = {"list": self._list, "redirected_statement": self._redirected}
+        if visit := visits.get(node.type):
+            return visit(node, cwd, redirects, depth + 1)
+        if node.type == "command":
+            return self._command(node, cwd, redirects)
+        return _Found([], shown=True, cwd=cwd)
+
+    def _list(self, node: Any, cwd: str | None, redirects: list[Any], depth: int) -> _Found:
+        """Visit both sides of ``&&``, of alternatives the first."""
+        left, *_, right = node.named_children
+        first = self.visit(left, cwd, [], depth)
+        if any(child.type == "||" for child in node.children):
+            return first
+        return self._then(first, right, redirects, depth)
+
+    def _then(self, first: _Found, node: Any, redirects: list[Any], depth: int) -> _Found:
+        second = self.visit(node, first.cwd, redirects, depth)
+        return second._replace(uses=first.uses + second.uses)
+
+    def _group(self, node: Any, cwd: str | None, redirects: list[Any], depth: int) -> _Found:
+        output = _Redirects(redirects, cwd, self._word)
+        uses: list[Use] = []
+        inner = cwd
+        for child in node.named_children:
+            found = self.visit(child, inner, [], depth)
+            uses += found.uses
+            inner = found.cwd
+        kept = output.kept(uses) + output.writes
+        return _Found(kept, output.shown, cwd if node.type == "subshell" else inner)
+
+    def _pipeline(
+        self, nodes: Sequence[Any], cwd: str | None, redirects: list[Any], depth: int
+    ) -> _Found:
+        """Visit commands that are joined: the last one's output is what is shown."""
+        *others, last = nodes
+        found = [self.visit(node, cwd, [], depth) for node in others]
+        found.append(self.visit(last, cwd, redirects, depth))
+        uses = [use for one in found for use in one.uses if found[-1].shown or use.verb == "write"]
+        return _Found(uses, found[-1].shown, cwd)
+
+    def _redirected(self, node: Any, cwd: str | None, redirects: list[Any], depth: int) -> _Found:
+        """Visit a statement with its redirections; a here-document holds what stands behind it."""
+        documents = _children(node, "heredoc_redirect")
+        own = [each for one in (node, *documents) for each in _children(one, "file_redirect")]
+        body = node.child_by_field_name("body") or node.named_children[0]
+        behind = [(child, one) for one in documents for child in _children(one, *_COMMANDS)]
+        if not behind:
+            return self.visit(body, cwd, own + redirects, depth)
+        (following, document), *_ = behind
+        if following.type == "pipeline" and document.child_by_field_name("right") != following:
+            joined = [body, *following.named_children]
+            return self._pipeline(joined, cwd, own + redirects, depth)
+        return self._then(self.visit(body, cwd, own, depth), following, redirects, depth)
+
+    def _command(self, node: Any, cwd: str | None, redirects: list[Any]) -> _Found:
+        own = _children(node, "file_redirect")
+        output = _Redirects(own + redirects, cwd, self._word)
+        name = node.child_by_field_name("name")
+        words = [self._word(each) for each in node.children_by_field_name("argument")]
+        if name is not None and name.named_children:
+            words.insert(0, self._word(name.named_children[0]))
+        called, arguments = _name_and_words(words + output.words)
+        uses = [*output.writes, *_of_command(called, arguments, cwd)]
+        if called in _SHELLS and not self._inside and (script := _command_string(arguments)):
+            uses += _script(script, cwd, inside=True)
+        if called in _READERS:
+            uses += [Use(path, "read") for path in output.inputs]
+        return _Found(output.kept(uses), output.shown, _after(called, arguments, cwd))
+
+    def _word(self, node: Any) -> _Word:
+        """Return the word that a node of the grammar stands for."""
+        raw = self._text[node.start_byte : node.end_byte].decode(errors="replace")
+        if node.type in {"word", "number"}:
+            return _Word(_ESCAPED.sub(_unescaped, raw), not _SPECIAL.search(raw))
+        if node.type == "raw_string":
+            return _Word(raw[1:-1], exact=True)
+        if node.type in {"string", "concatenation"}:
+            return self._joined(node)
+        if raw in {"$HOME", "${HOME}"}:
+            return _Word("~", exact=True)
+        return _Word(raw, exact=node.type == "string_content")
+
+    def _joined(self, node: Any) -> _Word:
+        """Return a word of several parts; in a string there is text between expansions."""
+        quoted = node.type == "string"
+        at, exact = node.start_byte + quoted, True
+        parts: list[str] = []
+        for child in [each for each in node.named_children if each.type != "string_content"]:
+            one = self._word(child)
+            parts += _plain(self._text[at : child.start_byte]), one.text
+            exact = exact and one.exact
+            at = child.end_byte
+        return _Word("".join([*parts, _plain(self._text[at : node.end_byte - quoted])]), exact)
+
+
+def _children(node: Any, *kinds: str) -> list[Any]:
+    return [child for child in node.named_children if child.type in kinds]
+
+
+class _Redirects:
+    """Where a command's input comes from and its output goes."""
+
+    def __init__(self, nodes: Sequence[Any], cwd: str | None, word: Callable[[Any], _Word]) -> None:
+        self.shown = True
+        """Whether what it prints is shown."""
+        self.inputs: list[str] = []
+        self.writes: list[Use] = []
+        self.words: list[_Word] = []
+        """Arguments that stand behind a redirection."""
+        for node in nodes:
+            targets = [word(one) for one in node.children_by_field_name("destination")]
+            descriptor = node.child_by_field_name("descriptor")
+            number = descriptor.text.decode() if descriptor else ""
+            operators = [child.type for child in node.children if not child.is_named]
+            if targets and operators:
+                self._take(operators[0], number, targets[0], cwd)
+            self.words += targets[1:]
+
+    def _take(self, operator: str, descriptor: str, target: _Word, cwd: str | None) -> None:
+        path = _resolved(target, cwd)
+        if operator == "<" and descriptor in {"", "0"} and target.exact:
+            self.inputs += [] if path is None else [path]
+        elif (
+            operator in _OUTPUTS
+            and descriptor in {"", "1"}
+            and not (operator == ">&" and target.text.isdigit())
+            and path not in _SEEN
+        ):
+            self.shown = False
+            if path is not None and target.exact:
+                self.writes.append(Use(path, "write"))
+
+    def kept(self, uses: list[Use]) -> list[Use]:
+        """Return what is still seen of uses."""
+        return uses if self.shown else [use for use in uses if use.verb == "write"]
+
+
+def _plain(text: bytes) -> str:
+    return _ESCAPED_IN_QUOTES.sub(_unescaped, text.decode(errors="replace"))
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return "" if match[1] == "\n" else match[1]
+
+
+def _after(name: str, words: Sequence[_Word], cwd: str | None) -> str | None:
+    """Return the folder in which the next command stands."""
+    if name not in {"cd", "pushd"}:
+        return cwd
+    folders = [word for word in words if not word.text.startswith("-")]
+    return _resolved(folders[0], cwd) if folders else "~"
+
+
+def _of_command(name: str, words: Sequence[_Word], cwd: str | None) -> Iterator[Use]:
+    if name in _READERS:
+        files = _files(name, words)
+        changes = name == "sed" and any(_edits_in_place(word.text) for word in words)
+        alone = name not in _SEARCHERS or len(files) == 1
+        for file in files:
+            path = _resolved(file, cwd)
+            if path is not None:
+                verb: Verb = "write" if changes else "read" if alone else "search"
+                yield Use(path, verb if file.exact else "search")
+    elif name in _WRITERS or name == "cp":
+        files = [word for word in words if not word.text.startswith("-")]
+        for file in files[-1:] if name == "cp" else files:
+            path = _resolved(file, cwd)
+            if path is not None and file.exact:
+                yield Use(path, "write")
+
+
+def _edits_in_place(text: str) -> bool:
+    return text.startswith(("--in-place", "-i")) or (
+        text.startswith("-") and text[1:].isalpha() and "i" in text and "e" not in text
+    )
+
+
+def _files(name: str, words: Sequence[_Word]) -> list[_Word]:
+    """Return the arguments that are files."""
+    files: list[_Word] = []
+    pattern_given = name not in _SEARCHERS and name != "sed"
+    rest = iter(words)
+    for word in rest:
+        if word.text == "--":
+            files += rest
+        elif not word.text.startswith("-") or word.text == "-":
+            files.append(word)
+        else:
+            option, takes_next = _option(_READERS[name], word.text)
+            pattern_given = pattern_given or option in _PATTERNS
+            if takes_next:
+                next(rest, None)
+    return files if pattern_given else files[1:]
+
+
+def _option(valued: str, text: str) -> tuple[str, bool]:
+    """Return the option that takes a value, if one does, and whether that is the next word."""
+    if text.startswith("--"):
+        name, has_value, _ = text.partition("=")
+        return name, name in _LONG_VALUED and not has_value
+    for place, letter in enumerate(text[1:], 1):
+        if letter in valued:
+            return f"-{letter}", place == len(text) - 1
+    return text, False
+
+
+def _command_string(words: Sequence[_Word]) -> str | None:
+    """Return the script that ``-c`` hands to a shell, where it is known."""
+    rest = iter(words)
+    for word in rest:
+        if not word.text.startswith("-"):
+            break
+        if _COMMAND_STRING.fullmatch(word.text):
+            script = next(rest, None)
+            return script.text if script is not None and script.exact else None
+        if word.text.endswith("o"):  # -o pipefail
+            next(rest, None)
+    return None
+
+
+def _name_and_words(words: list[_Word]) -> tuple[str, list[_Word]]:
+    """Return a command's name without its folder, and its arguments."""
+    at = 0
+    while at < len(words) and words[at].text.startswith("-"):  # of the keyword time
+        at += 1
+    while at < len(words) and (valued := _PREFIXES.get(words[at].text)) is not None:
+        limited = words[at].text == "timeout"
+        at += 1
+        while at < len(words) and (words[at].text.startswith("-") or "=" in words[at].text):
+            at += 1 + _option(valued, words[at].text)[1]
+        at += limited  # the time stands before the command
+    if at >= len(words) or not words[at].exact:
+        return "", []
+    return words[at].text.rpartition("/")[2], words[at + 1 :]
+
+
+def _resolved(word: _Word, cwd: str | None) -> str | None:
+    """Return an absolute path, or one that begins at home; None where it cannot be known.
+
+    Of a pattern it is the folder in which the pattern looks.
+    """
+    text = word.text
+    if not word.exact:
+        known = text[: min((text.find(c) for c in "*?[{$`<" if c in text), default=0)]
+        text = known.rpartition("/")[0]
+        if not text:
+            return None if word.text.startswith(("$", "`", "<", "/")) else cwd
+    if text.startswith(("/", "~")):
+        return os.path.normpath(text)
+    return None if cwd is None or not text else os.path.normpath(f"{cwd}/{text}")

@@ -1,0 +1,347 @@
+"""Claude Code's memory: a folder of Markdown files, and ``MEMORY.md``, the index loaded at start.
+
+A memory is active when a line of the index names it. What it costs at start is its lines there: the
+file itself is read when it is needed. A deletion takes its lines out of the index, then the file
+away, so that no line ever names a file that has gone.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from memlab.errors import StoreError
+from memlab.settings import Settings
+from memlab.sources.base import Trouble, Watch, place_of, unwatched
+from memlab.sources.folder.files import FileCopy, Folder, Stamp, opened_folder
+from memlab.sources.folder.front_matter import FrontMatter, read_front_matter
+from memlab.sources.folder.moment import FolderMoment
+from memlab.sources.folder.moment import moment_of as moment_of_folder
+from memlab.sources.folder.source import FolderSource, Found
+from memlab.store.shapes import fields, listed, text, truth, whole
+from memlab.store.snapshot import retry_if_changed
+from memlab.systems.claude_code.dates import (
+    Dated,
+    Stamps,
+    dated_by_lines,
+    earliest,
+    first_calls,
+    transcript_stamps,
+)
+from memlab.systems.claude_code.facts import IndexFacts, Orders, orders_of
+from memlab.systems.claude_code.index import (
+    CLAUDE_CODE,
+    ENTRY,
+    INDEX,
+    LoadRule,
+    MemoryIndex,
+    State,
+    entries_of,
+    insert_entries,
+    remove_entries,
+    units_of,
+)
+from memlab.systems.claude_code.links import FileNames, wikilinks_in
+
+KINDS: Final[Mapping[str, str]] = {"user": "semantic", "feedback": "semantic"}
+"""What each type of memory is; those are what an agent was told to do. Any other is an episode."""
+
+USUAL: Final = "projects/*/memory"
+"""The end of the path of a project's memory."""
+_SUFFIX: Final = ".md"
+_LOOKED_AT: Final = 20
+"""Files of a folder that are looked into to find out what it is."""
+_TYPES: Final = frozenset({"user", "feedback", "project", "reference"})
+_PLACE: Final = fields(
+    {
+        "position": whole(),
+        "said": listed(ENTRY),
+        "loaded": truth,
+        **dict.fromkeys(("created_at", "dated", "at_start"), text),
+        "links": listed(text),
+    }
+)
+_Result = TypeVar("_Result")
+
+
+class Note(NamedTuple):
+    """What a file says of itself."""
+
+    head: FrontMatter
+    links: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _View:
+    """What is known of a folder at a moment: its files, its index, and what that calls them."""
+
+    moment: FolderMoment
+    notes: Mapping[str, Note]
+    index: MemoryIndex
+    called: Mapping[str, datetime]
+
+    @cached_property
+    def names(self) -> FileNames:
+        """What links may call the files: their names, or those they give themselves.
+
+        A name that two files give themselves means neither.
+        """
+        own = [
+            (note.head.fields.get("name", "").strip(), file) for file, note in self.notes.items()
+        ]
+        times = Counter(name for name, _ in own)
+        aliases = {name: file for name, file in own if name and times[name] == 1}
+        return FileNames(self.moment.folder.path, self.notes.keys(), aliases)
+
+    @cached_property
+    def dates(self) -> dict[str, Dated]:
+        """When each file was first there."""
+        found = {
+            name: earliest(
+                name, note.head, self.called.get(name), self.moment.stamp_of(name).written
+            )
+            for name, note in self.notes.items()
+        }
+        return dated_by_lines(found, self.index.named(self.names))
+
+    def lines(self) -> dict[str, dict[State, str]]:
+        """Return what the index costs of each file it names: the lines it is the first name of.
+
+        Those that are loaded, or, where all are below the cut, what they would cost above it.
+        """
+        texts: dict[str, dict[State, str]] = {}
+        for block in self.index.blocks:
+            if block.state is not State.UNSEEN:
+                for number, name in enumerate(block.files(self.names)):
+                    of_file = texts.setdefault(name, {})
+                    cost = _readable(block.text) if number == 0 else ""
+                    of_file[block.state] = of_file.get(block.state, "") + cost
+        for of_file in texts.values():
+            if State.LOADED in of_file:
+                of_file.pop(State.CUT, None)
+        return texts
+
+
+class ClaudeCode(FolderSource):
+    """A folder of Claude Code's memory."""
+
+    scheme = "claude"
+    index_name = INDEX
+    index_first = True
+    cuts_index = True
+
+    def __init__(
+        self,
+        where: str | PathLike[str],
+        *,
+        rule: LoadRule = CLAUDE_CODE,
+        kinds: Mapping[str, str] = KINDS,
+        watch: Watch = unwatched,
+    ) -> None:
+        super().__init__(where, watch=watch)
+        self._rule, self._kinds = rule, kinds
+        self._notes: dict[str, tuple[Stamp, Note]] = {}
+        """By file: a folder is looked at more than once, and a file whose stamp is the same is not
+        read again."""
+        self._index = MemoryIndex(b"", rule)
+        self._called: tuple[Stamps, dict[str, datetime]] = {}, {}
+
+    @classmethod
+    def recognise(cls, path: Path, tables: Mapping[str, Any]) -> Path | None:  # noqa: ARG003
+        """Return a folder that has the index, lies where such folders do, or holds memories."""
+        if not path.is_dir():
+            return None
+        with suppress(StoreError), opened_folder(path) as folder:
+            names = list(folder.listing().files)
+            if INDEX in names or path.match(USUAL) or _has_memories(folder, names):
+                return path
+        return None
+
+    @classmethod
+    def may_be(cls, path: Path, inside: Collection[str] | None) -> bool:
+        """Whether a folder has the index, or lies where a project's memory does."""
+        return inside is not None and (INDEX in inside or path.match(USUAL))
+
+    @classmethod
+    def usual_places(cls, home: Path, known: Mapping[str, str]) -> list[Path]:
+        """Return the folders of projects and agents."""
+        claude = Path(known.get("CLAUDE_CONFIG_DIR") or home / ".claude")
+        return [claude / "projects", claude / "agent-memory"]
+
+    def adjust(self, settings: Settings) -> None:
+        """Take the load rule and the kinds that were chosen for this folder."""
+        chosen = settings.claude
+        self._rule = LoadRule(
+            chosen.get("lines", self._rule.lines), chosen.get("characters", self._rule.units)
+        )
+        self._kinds = {**self._kinds, **chosen.get("kinds", {})}
+
+    def memories(self, moment: FolderMoment) -> list[Found]:
+        """Return the files of the folder but the index, the oldest first."""
+        view = self._view(moment)
+        entries, lines = entries_of(view.index, view.names), view.lines()
+        found = []
+        for name, note in view.notes.items():
+            at, dated, tie = view.dates[name]
+            links = [view.names.file_of(link) for link in note.links]
+            place = {
+                "position": place_of(int(at.timestamp() * 1_000), tie),
+                "created_at": at.isoformat(),
+                "dated": dated,
+                "loaded": State.LOADED in lines.get(name, ()),
+                "at_start": "".join(lines.get(name, {}).values()),
+                "links": [link for link in dict.fromkeys(links) if link not in (None, name)],
+            }
+            found.append(Found(name, name, entries.get(name, ()), place))
+        return sorted(found, key=lambda each: int(each.place["position"]))
+
+    def row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
+        """Return a memory as a row."""
+        text = "" if file is None else _text_of(file)
+        head = read_front_matter(text)
+        kind = head.fields.get("type", "").strip().lower()
+        title, about = (head.fields.get(name, "").strip() for name in ("name", "description"))
+        words = [part for part in (title or found.key.removesuffix(_SUFFIX), about) if part]
+        return {
+            "position": found.place["position"],
+            "key": found.key,
+            "memory_id": found.key,
+            "kind": self._kinds.get(kind, "episodic"),
+            "title": _readable(": ".join(words)),
+            "body": _readable(text[head.text_at :].strip()),
+            "tags_json": json.dumps([_readable(kind)] if kind else [], ensure_ascii=False),
+            "evidence_refs_json": json.dumps(found.place["links"], ensure_ascii=False),
+            # Sessions run side by side: one that writes again has not come back to what it wrote.
+            "thread_id": head.fields.get("originSessionId") or None,
+            "authored_by": "claude-code",
+            "created_at": found.place["created_at"],
+            "confidence": 1.0,
+            "active": bool(found.said),
+            "at_start": found.place["at_start"],
+            "loaded_at_start": found.place["loaded"],
+        }
+
+    def file_of(self, key: str) -> str:
+        """Return the name of a memory's file; empty where none has that name."""
+        return key if is_memory(key) else ""
+
+    def check_place(self, found: Found) -> None:
+        """Check what an archive's record says of a file's place."""
+        _PLACE(found.place)
+
+    def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
+        """Return the index with nothing in it that names files."""
+        return remove_entries(raw, said, filter(is_memory, there), self.path)
+
+    def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
+        """Return the index with what it said of files in its place again."""
+        return insert_entries(raw, said, filter(is_memory, there), self.path)
+
+    def about(self) -> IndexFacts:
+        """Return what there is to say of the index."""
+        return self._looked_at(self._facts)
+
+    def orders(self, reads: Mapping[str, int]) -> Orders:
+        """Return which files are loaded at start, by the index as it stands and in other orders."""
+
+        def orders(view: _View) -> Orders:
+            written = {
+                each.key: datetime.fromisoformat(each.place["created_at"])
+                for each in self.memories(view.moment)
+            }
+            return orders_of(view.index, view.names, written, reads)
+
+        return self._looked_at(orders)
+
+    def troubles(self) -> list[Trouble]:
+        """Return what can be wrong with front matter and index."""
+        return self.about().troubles()
+
+    def _facts(self, view: _View) -> IndexFacts:
+        notes, index, moment = view.notes, view.index, view.moment
+        everything = replace(index, rule=LoadRule(len(index.raw) + 1, 2 * len(index.raw) + 1))
+        named = index.named(view.names)
+        cut = [b for b in index.blocks if b.state is State.CUT and b.files(view.names)]
+        below = {file for file in named if all(b.state is State.CUT for b in named[file])}
+        others = moment.listing.others
+        return IndexFacts(
+            folder=self.name,
+            rule=self._rule,
+            lines=len(index.states),
+            loaded_lines=index.states.count(State.LOADED),
+            units=units_of(everything.loaded),
+            loaded_units=units_of(index.loaded),
+            files=len(notes),
+            named=len(named),
+            cut=tuple((each.number, _readable(each.text.strip())) for each in cut),
+            cut_files=tuple(sorted(below)),
+            unnamed=tuple(sorted(notes.keys() - named.keys())),
+            dangling=tuple((n, _readable(target)) for n, target in index.dangling(view.names)),
+            dated=dict(Counter(each.how for each in view.dates.values())),
+            broken={each: note.head.problem for each, note in notes.items() if note.head.problem},
+            not_read=tuple(name for name in others if not name.startswith(".memlab")),
+            pending=moment.is_pending,
+        )
+
+    def _looked_at(self, look: Callable[[_View], _Result]) -> _Result:
+        def once() -> _Result:
+            with moment_of_folder(self.path, self) as moment:
+                return look(self._view(moment))
+
+        return retry_if_changed(once)
+
+    def _view(self, moment: FolderMoment) -> _View:
+        notes = {name: self._note(moment, name) for name in moment.names if is_memory(name)}
+        raw = b"" if moment.index is None else moment.index.data
+        if (self._index.raw, self._index.rule) != (raw, self._rule):
+            self._index = MemoryIndex(raw, self._rule)
+        stamps = transcript_stamps(moment.folder.path)
+        if self._called[0] != stamps:
+            self._called = stamps, first_calls(moment.folder.path, stamps)
+        return _View(moment, notes, self._index, self._called[1])
+
+    def _note(self, moment: FolderMoment, name: str) -> Note:
+        known = self._notes.get(name)
+        if known is None or known[0] != moment.rely_on(name):
+            text = _text_of(moment.read(name))
+            note = Note(read_front_matter(text), tuple(wikilinks_in(text)))
+            known = self._notes[name] = moment.rely_on(name), note
+        return known[1]
+
+
+def is_memory(name: str) -> bool:
+    """Whether a file of a folder is one of its memories.
+
+    Examples
+    --------
+    >>> [is_memory(name) for name in ("a.md", "MEMORY.md", "notes.txt", ".draft.md")]
+    [True, False, False, False]
+    """
+    return name.endswith(_SUFFIX) and name != INDEX and not name.startswith(".")
+
+
+def _has_memories(folder: Folder, names: Collection[str]) -> bool:
+    """Whether a folder without an index holds files that begin as memories do."""
+    for name in [name for name in names if name.endswith(_SUFFIX)][:_LOOKED_AT]:
+        try:
+            fields = read_front_matter(_text_of(folder.read(name))).fields
+        except (StoreError, FileNotFoundError):
+            continue
+        own = fields.get("node_type") == "memory" or "originSessionId" in fields
+        if own or (fields.get("type") in _TYPES and "description" in fields):
+            return True
+    return False
+
+
+def _text_of(file: FileCopy) -> str:
+    return file.data.decode(errors="replace")
+
+
+def _readable(text: str) -> str:
+    return text.encode(errors="replace").decode()

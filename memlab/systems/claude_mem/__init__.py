@@ -1,0 +1,1 @@
+"""claude-mem's database."""

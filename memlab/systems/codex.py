@@ -1,0 +1,165 @@
+"""Codex: citations, in which the model says which remembered threads it used.
+
+A memory is a thread, as ``stage1_outputs`` has it. A citation stands at the end of an assistant's
+message, in the rollout files of ``sessions``. A thread that cites itself needed nothing from
+memory.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from memlab.errors import MemlabError
+from memlab.sources.reads import (
+    OWN_SESSION,
+    READ,
+    Asked,
+    Found,
+    LineReader,
+    Read,
+    mapping,
+    moment,
+    sequence,
+    text,
+)
+from memlab.sources.sqlite_rows import tables_of
+
+NAME: Final = "Codex's memories"
+
+_FOLDERS: Final = ("sessions", "archived_sessions")
+_BLOCK: Final = re.compile(r"<oai-mem-citation>(.*?)</oai-mem-citation>", re.DOTALL)
+_IDS: Final = re.compile(r"<(rollout|thread)_ids>(.*?)</\1_ids>", re.DOTALL)
+_STORED: Final = "stage1_outputs"
+
+WITHOUT_THREAD: Final = "citations that name no thread"
+WITHOUT_TIME: Final = "citations without a time"
+COPIES: Final = "copies of a citation that is counted"
+
+
+class _Session(NamedTuple):
+    """Who speaks in a rollout file, and from whose history it was forked."""
+
+    id: str
+    forked_from: str
+
+
+def recognises(asked: Asked) -> bool:
+    """Whether the source is Codex's folder, its sessions, or its database of memories."""
+    path = asked.path
+    if path.is_dir():
+        return bool(_sessions(path)) and any(_rollouts(path))
+    return _STORED in tables_of(path)
+
+
+def find(asked: Asked) -> Found:
+    """Return the threads that were cited."""
+    found = Found()
+    home = asked.path if asked.path.is_dir() else asked.path.resolve().parent
+    files = list(_rollouts(asked.transcripts or home))
+    if not files:
+        raise MemlabError(
+            f"there are no sessions in {asked.transcripts or home}; name the folder they lie in "
+            "with --transcripts, such as ~/.codex/sessions"
+        )
+    lines = LineReader(files, asked.progress, found.left_out)
+    parents: dict[str, str] = {}
+    cited: list[tuple[_Session, list[Read]]] = []
+    for file in lines.files:
+        session, reads = _of_file(file, lines, found)
+        parents[session.id] = session.forked_from
+        cited.append((session, reads))
+    _keep_each_once(cited, parents, found)
+    found.files, found.bytes = len(lines.files), lines.total
+    found.notes.append("a citation is the model's own word that a memory was of use")
+    return found
+
+
+def _of_file(file: Path, lines: LineReader, found: Found) -> tuple[_Session, list[Read]]:
+    """Return whose file it is, and what it cites; ids still lack the session."""
+    session = _Session(file.stem, "")
+    said: Counter[str] = Counter()
+    reads: list[Read] = []
+    for line in lines.objects(file, _matters):
+        payload = mapping(line.get("payload"))
+        if line.get("type") == "session_meta" and session.id == file.stem:
+            session = _Session(
+                text(payload.get("id")) or file.stem, text(payload.get("forked_from_id"))
+            )
+        elif message := _message(line, payload):
+            threads = list(_threads(message, found))
+            told = sha256(message.encode()).hexdigest()[:16]
+            said[told] += 1
+            at = moment(line.get("timestamp"), found)
+            if at is None:
+                found.left_out[WITHOUT_TIME] += len(threads)
+                continue
+            reads += [
+                Read(thread, at, f"{told}:{said[told]}:{thread}", "citation") for thread in threads
+            ]
+    return session, reads
+
+
+def _keep_each_once(
+    cited: list[tuple[_Session, list[Read]]], parents: dict[str, str], found: Found
+) -> None:
+    """Give each citation to the session that made it; forks repeat the history they come from."""
+    kept: dict[str, Read] = {}
+    for session, reads in cited:
+        root = _root(session.id, parents)
+        for read in reads:
+            name = f"codex:{root}:{read.id}"
+            own = read.memory_id == session.id
+            whole = read._replace(id=name, session=session.id, kind=OWN_SESSION if own else READ)
+            before = kept.get(name)
+            found.left_out[COPIES] += before is not None
+            if before is None or read.at < before.at:
+                kept[name] = whole
+    for read in sorted(kept.values(), key=lambda read: read.at):
+        (found.reads if read.kind == READ else found.apart).append(read)
+
+
+def _root(session: str, parents: dict[str, str]) -> str:
+    """Return the session that a chain of forks began with."""
+    passed = {session}
+    while (parent := parents.get(session)) and parent not in passed:
+        session = parent
+        passed.add(parent)
+    return session
+
+
+def _matters(line: bytes) -> bool:
+    return b"oai-mem-citation" in line or b'"session_meta"' in line
+
+
+def _message(line: dict[str, Any], payload: dict[str, Any]) -> str:
+    """Return what the assistant said, from the line that Codex itself goes on from."""
+    if line.get("type") != "response_item" or payload.get("type") != "message":
+        return ""
+    if payload.get("role") != "assistant":
+        return ""
+    return "".join(text(mapping(part).get("text")) for part in sequence(payload.get("content")))
+
+
+def _threads(message: str, found: Found) -> Iterator[str]:
+    """Yield the threads that a message cites, each once."""
+    cited: dict[str, None] = {}
+    for block in _BLOCK.finditer(message):
+        ids = [each.strip() for match in _IDS.finditer(block[1]) for each in match[2].split("\n")]
+        if not any(ids):
+            found.left_out[WITHOUT_THREAD] += 1
+        cited |= dict.fromkeys(each for each in ids if each)
+    yield from cited
+
+
+def _sessions(path: Path) -> list[Path]:
+    below = [path / name for name in _FOLDERS if (path / name).is_dir()]
+    return below or ([path] if path.name in _FOLDERS else [])
+
+
+def _rollouts(path: Path) -> Iterator[Path]:
+    """Yield the rollout files of Codex's folder, of its sessions, or of any folder of such."""
+    for folder in _sessions(path) or [path]:
+        yield from folder.rglob("rollout-*.jsonl")

@@ -1,0 +1,78 @@
+"""LangGraph's store: an expiry that every read puts off says when a memory was read last.
+
+The store counts a memory's time to live from its last read or write. The end of that time less the
+time to live is the last of both; where it lies after the last write, it was a read. Only the last
+read since the harvest before is known, and none of memories without a time to live.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from memlab.sources.postgres import is_server, read_server, tables_on
+from memlab.sources.reads import Asked, Found, Read
+from memlab.sources.sqlite_rows import read_database, tables_of
+
+NAME: Final = "a LangGraph store"
+
+_COLUMNS: Final = {"prefix", "key", "updated_at", "expires_at", "ttl_minutes"}
+_CLOCKS: Final = timedelta(seconds=2)
+"""A write notes its moment twice, once in whole seconds; so close together, it is no read."""
+
+Row = tuple[str, str, Any, Any, float | None]
+
+WITHOUT_EXPIRY: Final = "memories without a time to live, whose reads leave no trace"
+NOT_READ: Final = "memories not read since they were written"
+WITHOUT_TIME: Final = "memories whose times cannot be read"
+
+
+def recognises(asked: Asked) -> bool:
+    """Whether the source is such a store, in SQLite or on PostgreSQL."""
+    on = tables_on(asked.source) if is_server(asked.source) else tables_of(asked.path)
+    return on.get("store", set()) >= _COLUMNS
+
+
+def find(asked: Asked) -> Found:
+    """Return the last read of each memory."""
+    query = (
+        "SELECT prefix, key, updated_at, expires_at, ttl_minutes FROM store ORDER BY prefix, key"
+    )
+    if is_server(asked.source):
+        found = Found()
+        rows: Iterable[Row] = read_server(asked.source, query)
+    else:
+        found = Found(files=1, bytes=asked.path.stat().st_size)
+        rows = read_database(asked.path, lambda connection: list(connection.execute(query)))
+    for prefix, key, updated_at, expires_at, minutes in rows:
+        if expires_at is None or minutes is None:
+            found.left_out[WITHOUT_EXPIRY] += 1
+            continue
+        written, ends = _moment(updated_at), _moment(expires_at)
+        try:
+            last = None if ends is None else ends - timedelta(minutes=minutes)
+        except (TypeError, ValueError, OverflowError):  # no number, or none of this calendar
+            last = None
+        if written is None or last is None:
+            found.left_out[WITHOUT_TIME] += 1
+        elif last - written <= _CLOCKS:
+            found.left_out[NOT_READ] += 1
+        else:
+            memory_id = f"{prefix}/{key}"
+            name = f"langgraph:{memory_id}:{last.isoformat()}"
+            found.reads.append(Read(memory_id, last, name, "expiry put off"))
+    found.reads.sort(key=lambda read: read.at)
+    found.notes.append(
+        "only the last read of each memory is known: harvest often, and the log keeps the others"
+    )
+    return found
+
+
+def _moment(value: Any) -> datetime | None:
+    """Return a moment as SQLite or PostgreSQL holds it; SQLite's are in UTC and do not say so."""
+    try:
+        at = datetime.fromisoformat(value) if isinstance(value, str) else value
+        if isinstance(at, datetime):
+            return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    return None

@@ -1,0 +1,1 @@
+"""mcp-memory-service's database."""

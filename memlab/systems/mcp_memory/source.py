@@ -1,0 +1,143 @@
+"""mcp-memory-service: one SQLite file of memories, their vectors and a graph between them.
+
+A memory is a row that its service has not deleted; the vector that finds it and the edges on both
+of its sides belong to it. How they are changed is in :mod:`memlab.systems.mcp_memory.changes`.
+
+Reads are the last ten queries that found a memory, in the memory's own metadata. Queries before
+them are gone, so a memory that is found often shows fewer reads than it had; harvests in between
+keep them. A search that asks for five may write down ten.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from memlab.sources.base import FileSource, Key, Reader, Writer
+from memlab.sources.reads import Asked, Found, Read, mapping, moment_of_seconds, sequence, text
+from memlab.sources.sqlite_rows import check_columns, one_moment, read_database, tables_of
+from memlab.store import shapes
+from memlab.store.records import check_canonical, encoded
+from memlab.systems.mcp_memory.reader import (
+    EDGES,
+    NEEDED,
+    TABLE,
+    VECTOR,
+    MemoryReader,
+    ServiceFacts,
+    metadata_of,
+    row_of,
+)
+from memlab.text import counted
+
+NAME: Final = "an mcp-memory-service database"
+BROKEN: Final = "memories whose metadata cannot be read"
+WITHOUT_TIME: Final = "queries without a time"
+
+_OF_USE: Final = ("access_count", "last_accessed_at", "access_queries", "avg_ranking")
+"""Fields of the metadata that a search changes."""
+_FIELDS: Final = shapes.fields(
+    {
+        "id": shapes.whole(),
+        "content_hash": shapes.text,
+        VECTOR: shapes.fields({"data": shapes.digits, "store": shapes.stored}, absent={"store"}),
+        EDGES: shapes.listed(shapes.named(shapes.stored)),
+    },
+    absent={VECTOR, EDGES},
+    others=shapes.stored,
+)
+_KEPT: Final = 10
+"""Queries that the service keeps of a memory."""
+
+
+class McpMemory(FileSource):
+    """The memories of one database of mcp-memory-service."""
+
+    scheme = "mcp-memory"
+    tables: ClassVar = {TABLE: frozenset({"content_hash", "content", "memory_type"})}
+
+    @classmethod
+    def usual_places(cls, home: Path, known: Mapping[str, str]) -> list[Path]:
+        """Return the service's folders on Linux and macOS."""
+        data = Path(known.get("XDG_DATA_HOME") or home / ".local" / "share")
+        return [data / "mcp-memory", home / "Library" / "Application Support" / "mcp-memory"]
+
+    @contextmanager
+    def reading(self) -> Iterator[Reader]:
+        """Open the database at one moment, leaving no trace."""
+        with one_moment(self.path) as connection:
+            check_columns(connection, NEEDED, self.path, "mcp-memory-service")
+            yield MemoryReader(connection)
+
+    @contextmanager
+    def changing(self) -> Iterator[Writer]:
+        """Open the database for one transaction, whose commit reaches the disk."""
+        from memlab.systems.mcp_memory.changes import opened_for_change
+
+        with opened_for_change(self.path) as writer:
+            yield writer
+
+    def row_of(self, record: bytes) -> dict[str, Any]:
+        """Return an archived memory as a row."""
+        return row_of(json.loads(record))
+
+    def lasting(self, record: bytes) -> bytes:
+        """Return what of a record a search does not change, nor a neighbour that goes."""
+        row = json.loads(record)
+        left_out = (EDGES, "last_accessed", "metadata")
+        kept = {name: value for name, value in row.items() if name not in left_out}
+        told = metadata_of(row.get("metadata"))
+        used = {name: told[name] for name in sorted(told) if name not in _OF_USE}
+        return encoded({**kept, "metadata": used if told else row.get("metadata")})
+
+    def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
+        """Check that a memory of the service's can have a record."""
+        check_canonical(record, said)
+        _FIELDS(said)
+        if said["id"] != key:
+            raise ValueError(f"its id is {said['id']}")
+
+    def about(self) -> ServiceFacts:
+        """Return what there is to say of the database beside its frame."""
+        return read_database(self.path, lambda connection: MemoryReader(connection).facts())
+
+
+def recognises(asked: Asked) -> bool:
+    """Whether the source is such a database."""
+    return tables_of(asked.path).get(TABLE, set()) >= {"content_hash", "metadata", "memory_type"}
+
+
+def find(asked: Asked) -> Found:
+    """Return the queries that found a memory."""
+    found = Found(files=1, bytes=asked.path.stat().st_size, store=str(asked.path))
+    query = (
+        f"SELECT content_hash, metadata FROM {TABLE} WHERE metadata LIKE '%access_queries%' "
+        "ORDER BY id"
+    )
+    cut = 0
+    for content_hash, metadata in read_database(
+        asked.path, lambda connection: connection.execute(query).fetchall()
+    ):
+        try:
+            told = mapping(json.loads(metadata))
+        except (ValueError, RecursionError, TypeError):
+            found.left_out[BROKEN] += 1
+            continue
+        queries = [mapping(each) for each in sequence(told.get("access_queries"))]
+        cut += len(queries) >= _KEPT
+        memory_id = text(content_hash)
+        for at in (moment_of_seconds(each.get("timestamp")) for each in queries):
+            if at is None:
+                found.left_out[WITHOUT_TIME] += 1
+            elif memory_id:
+                name = f"mcp-memory:{memory_id}:{at.isoformat()}"
+                found.reads.append(Read(memory_id, at, name, "query"))
+    found.reads.sort(key=lambda read: read.at)
+    if cut:
+        found.notes.append(
+            f"of {counted(cut, 'memories')} the last {_KEPT} queries are shown, which is all that "
+            "the service keeps: earlier ones are gone unless a harvest kept them"
+        )
+    found.notes.append("a search that asks for five memories may have written down ten")
+    return found

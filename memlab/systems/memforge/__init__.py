@@ -1,0 +1,1 @@
+"""MemForge's tables in PostgreSQL."""

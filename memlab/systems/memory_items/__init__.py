@@ -1,0 +1,1 @@
+"""The table ``memory_items`` of an agent's runtime."""

@@ -1,0 +1,310 @@
+"""The store of an agent that writes ``memory_items``: one SQLite file."""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from os import PathLike, fspath
+from os.path import realpath
+from pathlib import Path
+from typing import Any, ClassVar, Final, cast
+
+from memlab.errors import (
+    ArchiveError,
+    CompactionError,
+    StoreError,
+    UnsafeDeletionError,
+)
+from memlab.sources.base import Facts, Key, Reader, Rows, Source, Writer
+from memlab.store import SqliteMemoryStore
+from memlab.store.archive.entries import SampleRow
+from memlab.store.archive.identity import identity_sample_of
+from memlab.store.archive.location import archive_path
+from memlab.store.database import (
+    COLUMNS,
+    CREATE_TABLE,
+    check_table,
+    connect,
+    path_named,
+    roomy_cache,
+    sqlite_errors_in_words,
+    store_file,
+    transaction,
+)
+from memlab.store.records import (
+    Layout,
+    Record,
+    check_row,
+    columns_of,
+    fill_positions,
+    fingerprint_under_triggers,
+    insert_records,
+    is_as_archived,
+    layout_of,
+    quoted,
+    records_at,
+    without_signals,
+)
+from memlab.store.selection import classify_rows, delete_rows
+from memlab.store.snapshot import open_snapshot
+from memlab.store.triggers import (
+    TriggerEffect,
+    check_deletion,
+    check_insertion,
+    check_supersession,
+    is_tied,
+)
+
+_WANTED: Final = "rowid IN (SELECT position FROM temp.wanted)"
+
+
+class MemoryItems(Source):
+    """A store in one SQLite file, written by an agent or by :class:`memlab.SqliteMemoryStore`."""
+
+    scheme = "file"
+    supersedes = True
+    agents_own = True
+    tables: ClassVar = {"memory_items": frozenset(COLUMNS)}
+    lookalike = "memory_items"
+
+    def __init__(self, where: "str | PathLike[str] | SqliteMemoryStore") -> None:
+        self._open: SqliteMemoryStore | None = None
+        if isinstance(where, SqliteMemoryStore):
+            self._open = where if where.path is None else None
+            self._where: str | Path = ":memory:" if where.path is None else where.path
+        else:
+            self._where = fspath(where)
+
+    @property
+    def name(self) -> str:
+        """The absolute path."""
+        return ":memory:" if self._open is not None else str(self.like)
+
+    @property
+    def path(self) -> Path:
+        """The file, with links followed."""
+        return store_file(self._where).resolve()
+
+    @property
+    def like(self) -> Path:
+        """The file whose owner and permissions the archive gets, there or not."""
+        return Path(realpath(path_named(self._where)))
+
+    @property
+    def archive(self) -> Path:
+        """The archive beside the file, there or not."""
+        self._check_file()
+        return archive_path(path_named(self._where))
+
+    @contextmanager
+    def reading(self) -> Iterator[Reader]:
+        """Open the store at one consistent moment, leaving no trace."""
+        from memlab.systems.memory_items.scan import snapshot
+
+        if self._open is not None:
+            with closing(connect(":memory:")) as copy:
+                self._open.connection.backup(copy)
+                yield _Reader([copy])
+            return
+        path = store_file(self._where)
+        with open_snapshot(path) as uri, snapshot(uri, size=path.stat().st_size) as connections:
+            check_table(connections[0], path)
+            yield _Reader(connections)
+
+    def superseding(self) -> AbstractContextManager[Writer]:
+        """Open the store as :meth:`changing` does."""
+        return self.changing()
+
+    @contextmanager
+    def changing(self) -> Iterator[Writer]:
+        """Open the store for one transaction, whose commit reaches the disk."""
+        self._check_file()
+        with opened_for_change(self.path) as connection, transaction(connection):
+            # Of a file that may only be read SQLite makes no word until something is written.
+            connection.execute("DELETE FROM main.memory_items WHERE rowid IS NULL")
+            yield _Writer(connection, self.protected)
+
+    def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
+        """Check that a row can have a record."""
+        check_row(key, record, said)
+
+    def superseded_by(self, record: bytes) -> str | None:
+        """Return the id of the row that stands for a record's."""
+        found = json.loads(record).get("superseded_by")
+        return found if isinstance(found, str) else None
+
+    def rows_of(
+        self, records: Iterable[tuple[Key, bytes]], *, with_body: bool = False
+    ) -> Iterator[Rows]:
+        """Yield archived rows as they were loaded while they were in the store."""
+        from memlab.systems.memory_items.rows import rows_of_records
+
+        return rows_of_records(cast("Iterable[Record]", records), with_body=with_body)
+
+    def facts_of(self, record: bytes) -> Facts:
+        """Return a record's id, kind, tags and title."""
+        texts = {name: v for name, v in json.loads(record).items() if isinstance(v, str)}
+        kind, tags = texts.get("kind", ""), texts.get("tags_json", "")
+        return Facts(texts.get("memory_id"), kind, tags, texts.get("title"))
+
+    def lasting(self, record: bytes) -> bytes:
+        """Return a record without its signals."""
+        return without_signals(record)
+
+    def make(self, path: Path, records: Iterable[tuple[Key, bytes]]) -> int:
+        """Make a new store at an empty file, with these rows alone; return how many."""
+        others = columns_of(cast("Iterable[Record]", records))
+        with closing(connect(path)) as connection, sqlite_errors_in_words(path):
+            connection.execute(CREATE_TABLE)
+            for name in others:  # without a type, so that every value stays as it is
+                connection.execute(f"ALTER TABLE memory_items ADD COLUMN {quoted(name)}")
+            with transaction(connection):
+                return _Writer(connection).insert(records)
+
+    def without_reads(self) -> str:
+        """Return how an agent's own runtime keeps a log of them."""
+        return (
+            f"{self.name} is an agent's own store, which writes down no reads; give it a log: "
+            "SqliteMemoryStore(path, access_log=memlab.AccessLog('reads.log'))"
+        )
+
+    def _check_file(self) -> None:
+        """Refuse what could not be archived before it is deleted."""
+        if self._open is not None or self._where == ":memory:":
+            raise UnsafeDeletionError(
+                "a store in memory has no file to keep an archive beside: make it with "
+                "SqliteMemoryStore(path), then plan",
+                instead="SqliteMemoryStore(path)",
+            )
+
+
+@contextmanager
+def opened_for_change(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a store whose every commit reaches the disk."""
+    with closing(connect(path)) as connection, sqlite_errors_in_words(path):
+        check_table(connection, path)
+        # FULL leaves the end of a commit to chance on a power cut, EXTRA does not.
+        connection.execute("PRAGMA synchronous = EXTRA")
+        with roomy_cache(connection):
+            yield connection
+
+
+class _Reader(Reader):
+    """Rows over connections that see one moment; the first is free while the others scan."""
+
+    def __init__(self, connections: Sequence[sqlite3.Connection]) -> None:
+        self._first = connections[0]
+        self._scanning = connections[1:] or connections
+        self._known: Layout | None = None
+
+    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
+        from memlab.systems.memory_items.rows import add_signals
+        from memlab.systems.memory_items.scan import scan_rows
+
+        if unknown := [name for name in columns if name not in self._layout.columns]:
+            raise StoreError(
+                f"memory_items has no column {', '.join(unknown)}; it has "
+                f"{', '.join(self._layout.columns)}"
+            )
+        scanned = scan_rows(self._scanning, with_body=with_body)
+        yield from add_signals(scanned, self._first, self._layout, columns)
+
+    def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
+        return records_at(self._first, self._layout, cast("Iterable[int]", keys))
+
+    def side_effects(self, keys: Iterable[Key]) -> tuple[TriggerEffect, ...]:
+        self._first.text_factory = str  # a scan asks for bytes
+        # Where no other table is tied to memories, nobody asks which are meant.
+        tied = cast("Iterable[int]", keys) if is_tied(self._first) else ()
+        fill_positions(self._first, "wanted", tied)
+        return check_deletion(self._first, _WANTED)
+
+    @property
+    def _layout(self) -> Layout:
+        if self._known is None:
+            self._known = layout_of(self._first)
+        return self._known
+
+
+class _Writer(_Reader, Writer):
+    """One transaction that holds the store's write lock."""
+
+    suspect = "a trigger on memory_items in the store"
+
+    def __init__(
+        self, connection: sqlite3.Connection, protected: frozenset[str] = frozenset()
+    ) -> None:
+        super().__init__([connection])
+        self._protected = protected
+
+    def _delete(self, expected: Mapping[Key, str]) -> None:
+        load_bearing = classify_rows(self._first, self._protected)
+        fill_positions(self._first, "wanted", cast("Iterable[int]", expected))
+        delete_rows(self._first, _WANTED, load_bearing, signals=self._layout.signals)
+
+    def identity_sample(self, leaving: Iterable[Key]) -> list[SampleRow]:
+        fill_positions(self._first, "wanted", cast("Iterable[int]", leaving))
+        return identity_sample_of(self._first, _WANTED)
+
+    def conflicts(self, records: Iterable[tuple[Key, bytes]]) -> list[str]:
+        elsewhere = "SELECT 1 FROM main.memory_items WHERE memory_id = ? AND rowid <> ?"
+        ids = ((position, json.loads(record).get("memory_id")) for position, record in records)
+        return [
+            f"id {memory_id!r}"
+            for position, memory_id in ids
+            if isinstance(memory_id, str)
+            and self._first.execute(elsewhere, (memory_id, position)).fetchone()
+        ]
+
+    def _insert(self, records: Iterable[tuple[Key, bytes]]) -> int:
+        check_insertion(self._first)
+        known = cast("Iterable[Record]", records)
+        fill_positions(self._first, "wanted", (position for position, _ in known))
+        self._unchanged = fingerprint_under_triggers(self._first, f"NOT ({_WANTED})")
+        return insert_records(self._first, self._layout, known)
+
+    def _check_inserted(self, records: Iterable[tuple[Key, bytes]], wanted: int) -> None:
+        super()._check_inserted(records, wanted)
+        if self._unchanged != fingerprint_under_triggers(self._first, f"NOT ({_WANTED})"):
+            raise ArchiveError(
+                "other memories would have changed; all was rolled back: look for a trigger on "
+                "memory_items, or restore into a new file"
+            )
+
+    def _is_back(self, there: bytes, record: bytes) -> bool:
+        return is_as_archived(there, record, self._layout)
+
+    def supersede(self, links: Mapping[Key, str | None]) -> int:
+        connection, others = self._first, f"NOT ({_WANTED})"
+        check_supersession(connection)
+        positions = cast("Iterable[int]", links)
+        fill_positions(connection, "wanted", positions)
+        unchanged = self._count(), fingerprint_under_triggers(connection, others)
+        before = {position: _said_of(record) for position, record in self.records(links)}
+        connection.executemany(
+            "UPDATE main.memory_items SET superseded_by = ? WHERE rowid = ?",
+            [(by, position) for position, by in links.items()],
+        )
+        after = {position: _said_of(record) for position, record in self.records(links)}
+        wanted = {
+            position: before[position] | {"superseded_by": links[position]} for position in before
+        }
+        if (
+            after != wanted
+            or len(after) != len(links)
+            or unchanged != (self._count(), fingerprint_under_triggers(connection, others))
+        ):
+            raise CompactionError(
+                f"superseding {len(links):,} memories would have changed more than that; all was "
+                "rolled back: look for a trigger on memory_items in the store"
+            )
+        return len(links)
+
+    def _count(self) -> int:
+        (count,) = self._first.execute("SELECT count(*) FROM main.memory_items").fetchone()
+        return int(count)
+
+
+def _said_of(record: bytes) -> dict[str, object]:
+    """Return a record's fields, with what stands for its row whether that is NULL or not."""
+    return {"superseded_by": None, **json.loads(record)}

@@ -1,0 +1,370 @@
+"""odek's episodes: one Markdown file each, and ``index.json``.
+
+No start loads an episode: a turn recalls at most three trusted ones, by their summaries in the
+index. odek takes an episode's file away before it writes the index, and marks its vectors as old
+after; a deletion here keeps that order and removes the vectors, which odek makes anew. An id that
+could name a file outside the folder is an entry without a file, as odek has it. A running odek
+keeps the index in memory and writes it back at its next episode: end it before a deletion is
+applied.
+
+odek writes the list with an indent of two, in whatever order it has; a list that somebody has laid
+out by hand keeps its layout, for each episode keeps the bytes that were written.
+"""
+
+import json
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from memlab.clock import moment_of
+from memlab.errors import ChangedWhileReadError, StoreError
+from memlab.sources.base import place_of
+from memlab.sources.folder.files import FileCopy, Folder, is_file_name, opened_folder
+from memlab.sources.folder.moment import FolderMoment
+from memlab.sources.folder.source import FolderSource, Found
+from memlab.store.archive.entries import check_depth
+from memlab.store.shapes import fields, listed, optional, raw_text, some, text, whole
+
+INDEX: Final = "index.json"
+EPISODES: Final = "episodes"
+"""The folder below odek's memory folder that holds them, in versions that have one."""
+
+_APPROVED: Final = ("user_approved", "auto_approved")
+_DEEPEST: Final = 32
+_MOST: Final = 2**24
+"""Bytes of an index beyond which it is not looked into to find out what it is."""
+_SPACE: Final = " \t\r\n"
+_INDENTED: Final = "\n  "
+_DECODER: Final = json.JSONDecoder(strict=False)
+
+_SAID: Final = fields(
+    {
+        "at": whole(0, 2**31),
+        "above": optional(text),
+        "text": raw_text,
+        **dict.fromkeys(("before", "after", "head", "tail"), raw_text),
+        "whole": text,
+    }
+)
+"""What :meth:`EpisodeIndex.said` says of an episode, once, in a file that may be anybody's."""
+_PLACE: Final = fields({"position": whole(), "said": some(listed(_SAID))})
+
+
+class Odek(FolderSource):
+    """A folder of odek's episodes."""
+
+    scheme = "odek"
+    index_name = INDEX
+    index_first = False
+    derived = ("episodes_vectors.gob", "episodes_embedder.gob", "episodes_index_meta.json")
+
+    @classmethod
+    def recognise(cls, path: Path, tables: Mapping[str, Any]) -> Path | None:
+        """Return the folder of an index of episodes, which is the one or in it."""
+        if not path.is_dir():
+            return None
+        with suppress(StoreError), opened_folder(path) as folder:
+            files = folder.listing().files
+            if INDEX in files and _lists_episodes(folder, files[INDEX].size):
+                return path
+        below = path / EPISODES
+        if (below / INDEX).is_file() and not below.is_symlink():
+            return cls.recognise(below, tables)
+        return None
+
+    @classmethod
+    def may_be(cls, path: Path, inside: Collection[str] | None) -> bool:
+        """Whether a folder has the name and the contents of odek's."""
+        has = inside or ()
+        return (INDEX in has and path.name in (EPISODES, "memory")) or (
+            EPISODES in has and path.name == "memory"
+        )
+
+    @classmethod
+    def usual_places(cls, home: Path, known: Mapping[str, str]) -> list[Path]:  # noqa: ARG003
+        """Return odek's folder."""
+        return [home / ".odek" / "memory"]
+
+    @property
+    def name(self) -> str:
+        """The absolute path with its scheme, which says that nothing of it is loaded at start."""
+        return f"{self.scheme}:{self.path}"
+
+    @property
+    def path(self) -> Path:
+        """The folder of the index, with links followed."""
+        folder = super().path
+        below = folder / EPISODES
+        with suppress(OSError, ValueError):
+            if not (folder / INDEX).is_file() and (below / INDEX).is_file():
+                return below
+        return folder
+
+    def cap_setting(self, keep: int) -> str | None:
+        """Return odek's own cap, as its configuration has it."""
+        return f'"memory": {{"max_episodes": {keep}}}'
+
+    def memories(self, moment: FolderMoment) -> list[Found]:
+        """Return the episodes of the index, the oldest first."""
+        raw = b"" if moment.index is None else moment.index.data
+        here = set(moment.names)
+        found = []
+        for key, said in EpisodeIndex.read(raw).said().items():
+            name = self.file_of(key)
+            place = {"position": _position(key, json.loads(said[-1]["text"], strict=False))}
+            found.append(Found(key, name if name in here else "", said, place))
+        return sorted(found, key=lambda each: int(each.place["position"]))
+
+    def row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
+        """Return an episode as a row; its summary's first line is the title."""
+        fields = json.loads(found.said[-1]["text"], strict=False)
+        provenance = fields.get("provenance")
+        flags = provenance if isinstance(provenance, dict) else {}
+        text = (
+            str(fields.get("summary") or "") if file is None else file.data.decode(errors="replace")
+        )
+        title, _, body = text.strip().partition("\n")
+        created, position = fields.get("created_at"), found.place["position"]
+        is_dated = _microseconds(created) is not None
+        fault = (position, "created_at", f"created_at {created!r:.80} is not a timestamp")
+        return {
+            "position": position,
+            "key": found.key,
+            "memory_id": found.key,
+            "kind": "episodic",
+            "title": _readable(title),
+            "body": _readable(body),
+            "tags_json": json.dumps(_tags(flags), ensure_ascii=False),
+            "source_task_ref": found.key,
+            "authored_by": "odek",
+            "created_at": created if is_dated else None,
+            "confidence": 1.0,
+            "trusted": is_trusted(flags),
+            "loaded_at_start": False,
+            "faults": () if is_dated else (fault,),
+        }
+
+    def file_of(self, key: str) -> str:
+        """Return the name of an episode's file; empty where the id could name one elsewhere."""
+        return f"{key}.md" if is_session_id(key) else ""
+
+    def check_place(self, found: Found) -> None:
+        """Check what an archive's record says of an episode's entry in the list, and no other's."""
+        _PLACE(found.place)
+        for each in found.said:
+            try:
+                entries = _parsed(f"[{each['text']}]").entries
+            except RecursionError:
+                raise ValueError("its entry is nested too deep") from None
+            if [entry.session_id for entry in entries] != [found.key]:
+                raise ValueError(f"its entry in {INDEX} is of another episode")
+            check_depth(entries[0].fields, _DEEPEST)
+
+    def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002 - episodes go by their ids
+        """Return the list without some episodes."""
+        index = EpisodeIndex.read(raw)
+        kept = tuple(entry for entry in index.entries if entry.session_id not in said)
+        if len(kept) == len(index.entries):
+            return raw
+        return EpisodeIndex(index.head, kept, index.tail).to_bytes()
+
+    def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002 - episodes go by their ids
+        """Return the list with what it said of some episodes, of those that it does not list.
+
+        Byte for byte what it was where nothing else has changed; else an episode comes after the
+        one that stood before it, at the end where that is gone.
+        """
+        index = EpisodeIndex.read(raw)
+        listed = {entry.session_id for entry in index.entries}
+        back = sorted(
+            ((each, key) for key, places in said.items() if key not in listed for each in places),
+            key=lambda pair: int(pair[0]["at"]),
+        )
+        if not back:
+            return raw
+        first, exact = back[0][0], list(index.entries)
+        for each, key in back:
+            _insert(exact, int(each["at"]), key, each)
+        whole = EpisodeIndex(str(first["head"]), tuple(exact), str(first["tail"]))
+        if _digest(whole) == first["whole"]:
+            return whole.to_bytes()
+        entries = list(index.entries)
+        for each, key in back:
+            ids = [entry.session_id for entry in entries]
+            above = each["above"] if each["above"] in ids else None
+            at = ids.index(above) + 1 if above is not None else len(ids) * bool(each["at"])
+            _insert(entries, at, key, each)
+        around = index if index.entries else whole
+        return EpisodeIndex(around.head, tuple(entries), around.tail).to_bytes()
+
+
+class Entry(NamedTuple):
+    """An episode in the list."""
+
+    session_id: str | None
+    text: str
+    before: str
+    fields: Any
+
+
+@dataclass(frozen=True)
+class EpisodeIndex:
+    """The list, taken apart."""
+
+    head: str
+    entries: tuple[Entry, ...]
+    tail: str
+
+    @classmethod
+    def read(cls, raw: bytes) -> "EpisodeIndex":
+        """Take a list apart; an empty file and ``null``, as Go writes no list, are empty ones."""
+        text = raw.decode("utf-8", "surrogateescape")
+        if text.strip(_SPACE) in ("", "null"):
+            return cls(f"[{_INDENTED}", (), "\n]")
+        try:
+            return _parsed(text)
+        except (ValueError, RecursionError) as error:
+            raise StoreError(
+                f"{INDEX} is not odek's list of episodes ({error}); odek cannot read it either: "
+                "restore a backup of it"
+            ) from error
+
+    def to_bytes(self) -> bytes:
+        """Return the list as it is written."""
+        if not self.entries:
+            return f"[]{self.tail.partition(']')[2]}".encode("utf-8", "surrogateescape")
+        between = f",{self.head.partition('[')[2]}"  # before one that stood first
+        parts = [self.head, self.entries[0].text]
+        for entry in self.entries[1:]:
+            parts += [entry.before or between, entry.text]
+        return "".join([*parts, self.tail]).encode("utf-8", "surrogateescape")
+
+    def said(self) -> dict[str, list[dict[str, Any]]]:
+        """Return what the list says of each episode and where, as JSON values."""
+        whole = _digest(self)
+        said: dict[str, list[dict[str, Any]]] = {}
+        for at, entry in enumerate(self.entries):
+            if entry.session_id is not None:
+                said.setdefault(entry.session_id, []).append(
+                    {
+                        "at": at,
+                        "text": entry.text,
+                        "before": entry.before,
+                        "after": "".join(each.before for each in self.entries[at + 1 : at + 2]),
+                        "head": self.head,
+                        "tail": self.tail,
+                        "above": self.entries[at - 1].session_id if at else None,
+                        "whole": whole,
+                    }
+                )
+        return said
+
+
+def _insert(entries: list[Entry], at: int, key: str, said: Mapping[str, Any]) -> None:
+    """Put an episode before another, which may have stood first meanwhile."""
+    entries.insert(at, Entry(key, str(said["text"]), str(said["before"]), None))
+    if at + 1 < len(entries) and not entries[at + 1].before:
+        entries[at + 1] = entries[at + 1]._replace(before=str(said["after"]))
+
+
+def _parsed(text: str) -> EpisodeIndex:
+    at = _after_space(text, 0)
+    if text[at : at + 1] != "[":
+        raise ValueError("it does not begin with [")
+    ends = at + 1
+    entries: list[Entry] = []
+    head = text[:ends] + _INDENTED
+    at = _after_space(text, ends)
+    while text[at : at + 1] != "]":
+        fields, end = _DECODER.raw_decode(text, at)
+        if not entries:
+            head = text[:at]
+        entries.append(Entry(_id_of(fields), text[at:end], text[ends:at] * bool(entries), fields))
+        ends, at = end, _after_space(text, end)
+        if text[at : at + 1] == ",":
+            at = _after_space(text, at + 1)
+            if text[at : at + 1] == "]":
+                raise ValueError("a comma before its end")
+        elif text[at : at + 1] != "]":
+            raise ValueError("it does not end")
+    if text[at + 1 :].strip(_SPACE):
+        raise ValueError("something stands after it")
+    return EpisodeIndex(head, tuple(entries), text[ends:])
+
+
+def _after_space(text: str, at: int) -> int:
+    while text[at : at + 1] and text[at] in _SPACE:
+        at += 1
+    return at
+
+
+def _id_of(fields: Any) -> str | None:
+    found = fields.get("session_id") if isinstance(fields, dict) else None
+    is_text = isinstance(found, str) and not any("\ud800" <= c <= "\udfff" for c in found)
+    return found if is_text else None
+
+
+def _digest(index: EpisodeIndex) -> str:
+    return blake2b(index.to_bytes(), digest_size=6).hexdigest()
+
+
+def _lists_episodes(folder: Folder, size: int) -> bool:
+    """Whether an ``index.json`` is odek's, of which there are many that are not."""
+    try:
+        index = EpisodeIndex.read(folder.read(INDEX).data if size <= _MOST else b"x")
+    except (StoreError, ChangedWhileReadError, FileNotFoundError):
+        return False
+    if not index.entries:
+        return folder.path.name in (EPISODES, "memory")
+    return all(
+        entry.session_id is not None and {"summary", "created_at"} & entry.fields.keys()
+        for entry in index.entries
+    )
+
+
+def is_session_id(text: str) -> bool:
+    r"""Whether odek takes a text for a session's id: it names a file, and none elsewhere.
+
+    Examples
+    --------
+    >>> [is_session_id(text) for text in ("20260101-a", "../victim", "a\\b", ".", "")]
+    [True, False, False, False, False]
+    """
+    is_elsewhere = text in ("", ".") or ".." in text or "\\" in text
+    return is_file_name(f"{text}.md") and not is_elsewhere
+
+
+def is_trusted(provenance: Mapping[str, Any]) -> bool:
+    """Whether odek recalls an episode: trusted, or approved by somebody."""
+    return not provenance.get("untrusted") or any(provenance.get(flag) for flag in _APPROVED)
+
+
+def _tags(provenance: Mapping[str, Any]) -> list[str]:
+    sources = provenance.get("sources")
+    named = sources if isinstance(sources, list) else []
+    flags = [flag for flag in ("untrusted", *_APPROVED) if provenance.get(flag)]
+    return [flag.replace("_", "-") for flag in flags] + [_readable(str(each)) for each in named]
+
+
+def _position(session_id: str, fields: Mapping[str, Any]) -> int:
+    """Return where an episode stands by its time of writing, which is all that odek goes by."""
+    at = _microseconds(fields.get("created_at"))
+    if at is None:
+        return place_of(0, session_id)
+    own = place_of(0, session_id) & 0x3FF
+    return place_of(at // 1_000, (at % 1_000) << 10 | own)
+
+
+def _microseconds(created: object) -> int | None:
+    try:
+        moment = moment_of(created) if isinstance(created, str) else None
+    except ValueError:
+        return None
+    return None if moment is None else int(moment.timestamp()) * 1_000_000 + moment.microsecond
+
+
+def _readable(text: str) -> str:
+    return text.encode(errors="replace").decode()
