@@ -8,24 +8,25 @@ from typing import TYPE_CHECKING
 from memlab.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from memlab.compaction.applying import apply, finish
+    from memlab.compaction.applier import apply, finish
     from memlab.compaction.contents import (
         archived_plans,
         archived_rows,
         dropped_plans,
         export_archived,
     )
-    from memlab.compaction.dropping import Drop, drop_archived, what_drops
-    from memlab.compaction.planning import plan
+    from memlab.compaction.drops import Drop, drop_archived, what_drops
+    from memlab.compaction.effects import CapEffect, Cost, cap_effect, cost_of, survivors
+    from memlab.compaction.planner import plan
     from memlab.compaction.plans import Plan
-    from memlab.compaction.preview import CapEffect, cap_effect, survivors
     from memlab.compaction.receipts import Receipt
     from memlab.compaction.reclaim import Space, Vacuumed, space, vacuum
-    from memlab.compaction.restoring import restore
-    from memlab.compaction.superseding import plan_supersession
+    from memlab.compaction.restorer import restore
+    from memlab.compaction.supersession import plan_supersession
 
 __all__ = [
     "CapEffect",
+    "Cost",
     "Drop",
     "Plan",
     "Receipt",
@@ -35,6 +36,7 @@ __all__ = [
     "archived_plans",
     "archived_rows",
     "cap_effect",
+    "cost_of",
     "drop_archived",
     "dropped_plans",
     "export_archived",
@@ -51,15 +53,15 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "applying": "apply finish",
+        "applier": "apply finish",
         "contents": "archived_plans archived_rows dropped_plans export_archived",
-        "dropping": "Drop drop_archived what_drops",
-        "planning": "plan",
+        "drops": "Drop drop_archived what_drops",
+        "effects": "CapEffect Cost cap_effect cost_of survivors",
+        "planner": "plan",
         "plans": "Plan",
-        "preview": "CapEffect cap_effect survivors",
         "receipts": "Receipt",
         "reclaim": "Space Vacuumed space vacuum",
-        "restoring": "restore",
-        "superseding": "plan_supersession",
+        "restorer": "restore",
+        "supersession": "plan_supersession",
     },
 )

@@ -1,7 +1,9 @@
-"""Looking into an archive: list what was taken out, search it, export it."""
+"""Looking into an archive: list, search, export what is in it, and hold it against its store."""
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -11,19 +13,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from memlab import columns as col
-from memlab.compaction.applying import plan_in, receipt_of
+from memlab.compaction.applier import is_superseded, plan_in, receipt_of
 from memlab.compaction.plans import Plan
 from memlab.compaction.receipts import Receipt
+from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
-from memlab.items import strings_of
-from memlab.sources.base import Key, Source, archive_at
+from memlab.items import readable_strings_of
+from memlab.sources.base import Key, Reader, Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
 from memlab.sources.tables import SCHEMA, TEXT
-from memlab.store.archive import Archive
-from memlab.store.archive_entries import Entry
-from memlab.store.archive_file import is_begun, read_archive
-from memlab.store.dropped import Dropped, dropped_in
-from memlab.store.identity import check_not_renamed
+from memlab.store.archive.archive import Archive, read_archive
+from memlab.store.archive.dropped import Dropped, dropped_in, facts_in, key_of
+from memlab.store.archive.entries import Entry
+from memlab.store.archive.identity import check_not_renamed
+from memlab.store.archive.location import is_begun
+from memlab.text import command
 
 Result = TypeVar("Result")
 
@@ -81,16 +85,6 @@ def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
     """Return the last plan that deleted from a store, with its receipt; None without one.
 
     What a runtime deleted by itself was no plan.
-
-    Parameters
-    ----------
-    store : str, Path or Source
-        The store.
-
-    Raises
-    ------
-    ArchiveError
-        When it has an archive that cannot be read.
     """
     source = open_source(store)
 
@@ -98,9 +92,15 @@ def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
         finished = [e for e in archive.entries() if e.finished_at and e.planned and e.memories]
         if not finished:
             return None
-        plan = plan_in(archive, finished[-1])
+        try:
+            plan = plan_in(archive, finished[-1])
+        except ArchiveError as error:
+            archive.faults[f"plan {finished[-1].digest[:12]}"] = str(error)
+            return None
         moment = finished[-1].finished_at or finished[-1].archived_at
-        return plan, receipt_of(plan, source, moment, archived=True)
+        expired = len(plan.memories) - finished[-1].memories
+        done = receipt_of(plan, source, moment)
+        return plan, replace(done, deleted=finished[-1].memories, expired=expired)
 
     place = archive_at(source)
     return read_archive(place, read) if is_begun(place) else None
@@ -241,7 +241,7 @@ def _matching(table: Any, search: str) -> list[int]:
 def _in_words(tags_json: str | None) -> str | None:
     """Return stored tags as they read, whatever JSON has escaped in them."""
     try:
-        return None if tags_json is None else "\n".join(strings_of(tags_json))
+        return None if tags_json is None else "\n".join(readable_strings_of(tags_json))
     except ValueError:
         return tags_json
 
@@ -265,7 +265,109 @@ def _write_parquet(draft: Path, found: Iterator[_Found]) -> int:
             columns: dict[str, Any] = {name: table[name].to_pylist() for name in SCHEMA.names}
             columns |= {name: [head[at] for head in heads] for at, name in enumerate(_HEAD)}
             columns[col.KEY] = [str(key) for key, _ in records]
+            columns[col.CREATED_AT] = [  # a text, or a moment where the source has one
+                each.isoformat() if isinstance(each, datetime) else each
+                for each in columns[col.CREATED_AT]
+            ]
             columns[_RECORD] = [record.decode() for _, record in records]
             writer.write_table(pa.table({n: columns[n] for n in _PARQUET.names}, _PARQUET))
             count += len(heads)
     return count
+
+
+Fault = tuple[str, str]
+"""What does not fit, and what to do about it."""
+
+
+class Comparison(NamedTuple):
+    """What an archive and its store say of each other."""
+
+    plans: int
+    memories: int
+    unfinished: int
+    faults: tuple[Fault, ...]
+
+
+def compared(reader: Reader, source: Source, archive: Archive) -> Comparison:
+    """Hold an archive against its store, at one moment of both. Reads only."""
+    entries = archive.entries()
+    last = _last_deleted(archive, entries)
+    faults = list(_damaged(archive, entries))
+    unfinished = 0
+    for entry in entries:
+        cut_short = _cut_short(reader, source, archive, entry)
+        unfinished += cut_short is not None
+        faults += [cut_short] if cut_short else _standing(reader, source, archive, entry, last)
+    archive.faults.clear()  # they are said here
+    memories = sum(entry.left for entry in entries)
+    return Comparison(len(entries), memories, unfinished, tuple(faults))
+
+
+def _last_deleted(archive: Archive, entries: list[Entry]) -> dict[Key, int]:
+    """Return, of each key, the last deletion that archived it."""
+    return {copy.key: entry.apply for entry in entries for copy in archive.copies(entry)}
+
+
+def _damaged(archive: Archive, entries: list[Entry]) -> Iterator[Fault]:
+    for entry in entries:
+        for _ in archive.batches(entry):
+            pass
+    for dropped in dropped_in(archive):
+        facts_in(archive, dropped)
+    key_of(archive)
+    if archive.faults:
+        yield archive.told(), "restore a backup of the archive; the rest can be restored"
+
+
+def _cut_short(reader: Reader, source: Source, archive: Archive, entry: Entry) -> Fault | None:
+    """Say what is unfinished about an apply, and the ways out; None where nothing is."""
+    if entry.finished_at is not None:
+        return None
+    drop = command("archive", source.name, "--drop", entry.digest[:12], "--apply")
+    finish = command("finish", source.name, entry.digest[:12])
+    state = archive.state_of(reader, entry)
+    if state.is_gone if entry.memories else is_superseded(reader, source, archive, entry):
+        return None
+    if not entry.memories:
+        fault = f"plan {entry.digest[:12]} was cut short before it superseded anything"
+        return fault, f"finish it with {finish}, or forget it with {drop}"
+    there = len(state.same) + len(state.changed)
+    fault = (
+        f"plan {entry.digest[:12]} was cut short: {entry.left:,} memories archived, {there:,} of "
+        "them not deleted"
+    )
+    if len(state.same) < entry.left:
+        restore = command("restore", source.name, entry.digest[:12])
+        return fault, f"some went or changed meanwhile: bring them back with {restore}, or {drop}"
+    if not entry.planned:
+        return fault, f"the runtime's next compaction drops the copies, or {drop}"
+    return fault, f"finish it with {finish}, or drop the copies with {drop}"
+
+
+def _standing(
+    reader: Reader, source: Source, archive: Archive, entry: Entry, last: dict[Key, int]
+) -> list[Fault]:
+    """Say where a deletion that is done and its store do not agree on what was restored."""
+    copies = archive.copies(entry)
+    if not copies:
+        return []
+    state = archive.state_of(reader, entry, copies)
+    back = [c for c in copies if c.restored_at is None and c.key in state.same]
+    lost = [
+        copy
+        for copy in copies
+        if copy.restored_at is not None
+        and copy.key in state.absent | state.taken
+        and last[copy.key] == entry.apply
+    ]
+    restore = command("restore", source.name, entry.digest[:12])
+    faults = []
+    if back:
+        fault = f"{len(back):,} memories that plan {entry.digest[:12]} deleted are in the store"
+        advice = f"if restored, {restore} records it; else the store is an older copy: compact it"
+        faults.append((f"{fault} again", advice))
+    if lost:
+        fault = f"{len(lost):,} memories that plan {entry.digest[:12]} deleted are called restored"
+        advice = f"{restore} brings them back, unless something else deleted them since"
+        faults.append((f"{fault} and are not in the store", advice))
+    return faults

@@ -11,38 +11,95 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from itertools import chain
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
-from memlab.compaction.long_lists import Listed, Row, in_chunks
-from memlab.compaction.planned import (
-    LOAD_BEARING,
-    SUPERSEDED,
-    Group,
-    KeptMemory,
-    PlannedLink,
-    PlannedMemory,
-)
+from memlab.clock import moment_of
 from memlab.compaction.wire import (
-    FIRST_FORMAT,
     FORMAT,
+    NamedRow,
     canonical,
+    change,
     field_of,
     fields_checked,
+    in_words,
     json_lines,
-    list_in_pieces,
-    of_first_format,
+    minute,
     parsed,
-    taken_from,
+    share,
+    sized,
     tuples_of,
     when,
 )
-from memlab.compaction.words import change, counted, in_words, minute, share
 from memlab.errors import PlanError
 from memlab.items import Size
-from memlab.sources.base import LEAST_PLACE_OF_TIME
+from memlab.sources.base import LEAST_PLACE_OF_TIME, portions
 from memlab.sources.opening import start_words
-from memlab.store.other_tables import Written
+from memlab.store.triggers import TriggerEffect
 from memlab.text import Cell, Sheet, Shown, Table
+
+TITLE: Final = 80
+"""Characters of a title that a plan keeps for its reader."""
+
+LOAD_BEARING: Final = "load-bearing"
+PRUNABLE: Final = "prunable"
+SUPERSEDED: Final = "superseded"
+
+
+class PlannedMemory(NamedTuple):
+    """A memory that a plan deletes."""
+
+    key: int | str
+    position: int
+    memory_id: str
+    kind: str
+    title: str
+    reason: str
+    tokens: int
+    created_at: str
+    fingerprint: str
+
+
+class KeptMemory(NamedTuple):
+    """A prunable memory that a plan keeps, and on which it rests."""
+
+    key: int | str
+    memory_id: str
+    fingerprint: str
+
+
+class Expiring(NamedTuple):
+    """When the own time of a memory that a plan decided on will have passed."""
+
+    key: int | str
+    expires_at: str
+
+
+class PlannedLink(NamedTuple):
+    """A load-bearing memory for which a plan lets another stand; it stays in the store."""
+
+    key: int | str
+    position: int
+    memory_id: str
+    kind: str
+    title: str
+    reason: str
+    tokens: int
+    fingerprint: str
+    by_key: int | str
+    by_memory_id: str
+    by_fingerprint: str
+
+
+class Group(NamedTuple):
+    """Memories that share what happens to them and why."""
+
+    deleted: bool
+    label: str
+    kind: str
+    reason: str
+    memories: int
+    tokens: int
+
 
 LISTED: Final = 10
 """How many memories a printed plan lists; the others are counted."""
@@ -69,19 +126,19 @@ class Plan(Shown):
         How tokens were counted.
     groups : tuple of Group
         Every memory of the store is counted in exactly one of them.
-    memories : sequence of PlannedMemory
+    memories : tuple of PlannedMemory
         What it deletes, in order of position.
-    kept : sequence of KeptMemory
+    kept : tuple of KeptMemory
         The prunable memories that it keeps, in order of position.
     supersedes : tuple of PlannedLink
         The load-bearing memories for which it lets others stand, in order of position. A plan
         deletes or supersedes, never both.
-    written : tuple of Written
+    written : tuple of TriggerEffect
         What triggers do to other tables of the store's file when the memories are deleted.
+    expires : tuple of Expiring
+        When memories end by themselves that it deletes or keeps: one that has is no reason to stop.
     last_goes : bool
         Whether the memory at the highest position goes, whose place the next one written takes.
-    format : int
-        1 for a plan that memlab 0.1.0 wrote: it can be looked at, and no longer be applied.
     """
 
     store: str
@@ -89,12 +146,12 @@ class Plan(Shown):
     policy: Mapping[str, Any]
     token_rule: str
     groups: tuple[Group, ...]
-    memories: Sequence[PlannedMemory]
-    kept: Sequence[KeptMemory]
+    memories: tuple[PlannedMemory, ...]
+    kept: tuple[KeptMemory, ...]
     supersedes: tuple[PlannedLink, ...] = ()
-    written: tuple[Written, ...] = ()
+    written: tuple[TriggerEffect, ...] = ()
+    expires: tuple[Expiring, ...] = ()
     last_goes: bool = False
-    format: int = FORMAT
 
     def __hash__(self) -> int:
         return hash(self.digest)
@@ -150,6 +207,10 @@ class Plan(Shown):
         """What it takes out of the boot context and leaves in the store."""
         return Size(len(self.supersedes), sum(link.tokens for link in self.supersedes))
 
+    def expired(self, now: datetime) -> frozenset[int | str]:
+        """Return the keys of memories that it decided on whose own time has passed."""
+        return frozenset(e.key for e in self.expires if moment_of(e.expires_at) <= now)
+
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing in it to carry out."""
@@ -179,7 +240,7 @@ class Plan(Shown):
         return "".join(self.json_pieces())
 
     def json_pieces(self) -> Iterator[str]:
-        """Yield what :meth:`to_json` returns, some thousand memories at a time."""
+        """Yield what :meth:`to_json` returns, a memory at a time."""
         head = {"memlab_plan": FORMAT, "digest": self.digest, **self._head()}
         begin = "{\n"
         for name, value in head.items():
@@ -194,9 +255,6 @@ class Plan(Shown):
     def from_json(cls, text: str | bytes) -> Self:
         """Return the plan that :meth:`to_json` wrote.
 
-        A plan that memlab 0.1.0 wrote can be read and shown; its fingerprints are of another kind,
-        so it is refused where it is to be applied.
-
         Raises
         ------
         PlanError
@@ -204,23 +262,20 @@ class Plan(Shown):
         """
         content = parsed(text, "memlab_plan")
         with fields_checked("plan"):
-            known = of_first_format(content) if content["memlab_plan"] == FIRST_FORMAT else content
             plan = cls(
-                store=field_of(known, "store", str),
-                made_at=when(known, "made_at"),
-                policy=field_of(known, "policy", dict),
-                token_rule=field_of(known, "token_rule", str),
-                groups=tuples_of(known, "groups", Group),
-                memories=_listed(known, "memories", PlannedMemory),
-                kept=_listed(known, "kept", KeptMemory),
-                supersedes=tuples_of({"supersedes": []} | known, "supersedes", PlannedLink),
-                written=tuples_of({"written": []} | known, "written", Written),
-                last_goes=field_of({"last_goes": False} | known, "last_goes", bool),
-                format=content["memlab_plan"],
+                store=field_of(content, "store", str),
+                made_at=when(content, "made_at"),
+                policy=field_of(content, "policy", dict),
+                token_rule=field_of(content, "token_rule", str),
+                groups=tuples_of(content, "groups", Group),
+                memories=tuples_of(content, "memories", PlannedMemory),
+                kept=tuples_of(content, "kept", KeptMemory),
+                supersedes=tuples_of({"supersedes": []} | content, "supersedes", PlannedLink),
+                written=tuples_of({"written": []} | content, "written", TriggerEffect),
+                expires=tuples_of({"expires": []} | content, "expires", Expiring),
+                last_goes=field_of({"last_goes": False} | content, "last_goes", bool),
             )
-        if plan.format == FIRST_FORMAT:
-            named = {n: v for n, v in content.items() if n not in ("memlab_plan", "digest")}
-            vars(plan)["digest"] = _sha256(canonical(named))
+            plan.expired(plan.made_at)
         if plan.digest != content.get("digest"):
             raise PlanError(
                 "the plan was edited after it was made: its digest does not fit; make a new plan"
@@ -237,7 +292,7 @@ class Plan(Shown):
             ("policy", in_words(self.policy)),
             ("made", minute(self.made_at)),
             does,
-            ("floor", f"{counted(floor.memories, 'load-bearing ')}, {floor.tokens:,} tokens"),
+            ("floor", sized(floor, "load-bearing memories")),
             (start_words(self.store), change(self.boot_before, self.boot_after)),
             ("tokens", self.token_rule),
         ]
@@ -252,6 +307,27 @@ class Plan(Shown):
         if self.written:
             tables.append(Table("other tables", ("trigger", "does", "table"), list(self.written)))
         return Sheet(self._title, facts, tables)
+
+    def doubts(self) -> list[str]:
+        """Say so when the clock is far from all that is known of the store's time, or all goes."""
+        written = [memory.created_at for memory in self.memories if memory.created_at]
+        if self.kept or not self.memories:
+            return []
+        lines = []
+        newest = datetime.fromisoformat(max(written)) if written else self.made_at
+        if (self.made_at - newest).days >= 365.25:
+            clock = f"this machine's clock says {self.made_at:%Y-%m-%d}"
+            lines = [
+                f"the newest memory was written on {newest:%Y-%m-%d} and {clock}: is it right?"
+            ]
+        steps = list(_steps_of(self.policy))
+        if any(0 in (step.get("keep"), step.get("max_tokens")) for step in steps):
+            return lines  # a cap of none asks for just that
+        lines.append("every prunable memory would go")
+        if any(step.get("max_items") or step.get("max_tokens") for step in steps):
+            lines[-1] += f": {self.floor.memories:,} load-bearing ones take up"
+            lines.append("room under this policy and stay; a larger number keeps more")
+        return lines
 
     @property
     def _title(self) -> str:
@@ -271,12 +347,18 @@ class Plan(Shown):
     def _canonical(self) -> Iterator[str]:
         """Yield the text that the digest is made of."""
         head, lists = self._head(), self._lists()
-        for place, name in enumerate(sorted({*head, *lists})):
-            yield f'{"," if place else "{"}"{name}":'
+        begin = "{"
+        for name in sorted({*head, *lists}):
+            yield f'{begin}"{name}":'
+            begin = ","
             if name in head:
                 yield canonical(head[name])
-            else:
-                yield from list_in_pieces(lists[name])
+                continue
+            comma = "["
+            for some in portions(lists[name]):
+                yield comma + canonical([row._asdict() for row in some])[1:-1]
+                comma = ","
+            yield "[]" if comma == "[" else "]"
         yield "}"
 
     def _head(self) -> dict[str, Any]:
@@ -288,7 +370,7 @@ class Plan(Shown):
             **({"last_goes": True} if self.last_goes else {}),
         }
 
-    def _lists(self) -> dict[str, Sequence[tuple[Any, ...]]]:
+    def _lists(self) -> dict[str, Sequence[NamedRow]]:
         """Return what a plan's file lists one line each."""
         return {
             "groups": self.groups,
@@ -296,11 +378,18 @@ class Plan(Shown):
             "kept": self.kept,
             **({"supersedes": self.supersedes} if self.supersedes else {}),
             **({"written": self.written} if self.written else {}),
+            **({"expires": self.expires} if self.expires else {}),
         }
 
 
-def _listed(content: Mapping[str, Any], name: str, kind: type[Row]) -> Listed[Row]:
-    return Listed(kind, in_chunks(taken_from(content, name, kind)))
+def _steps_of(policy: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the policies that a plan was made with, those of a pipeline one by one."""
+    inner = policy.get("policies")
+    if not isinstance(inner, list):
+        yield policy
+        return
+    for one in inner:
+        yield from _steps_of(one)
 
 
 def _sha256(text: str) -> str:

@@ -1,28 +1,25 @@
 """What applying a plan did, as data."""
 
 import json
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from memlab.compaction.wire import (
-    FIRST_FORMAT,
     FORMAT,
+    change,
     field_of,
     fields_checked,
+    in_words,
+    minute,
     parsed,
-    size_of_first_format,
     tuple_of,
     when,
 )
-from memlab.compaction.words import change, counted, in_words, minute
 from memlab.items import Size
 from memlab.sources.opening import start_words
-from memlab.text import Sheet, Shown
-
-_SIZES: Final = ("boot_before", "boot_after")
+from memlab.text import Sheet, Shown, counted, in_shell
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,6 +45,8 @@ class Receipt(Shown):
         The boot context as the plan saw it.
     token_rule : str
         How tokens were counted.
+    expired : int
+        How many the plan would have deleted whose own time had passed before.
     finished : tuple of str
         Digests of earlier plans that had been carried out and were noted as done now: each was
         stopped before its note.
@@ -64,6 +63,7 @@ class Receipt(Shown):
     boot_after: Size
     token_rule: str
     superseded: int = 0
+    expired: int = 0
     finished: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
@@ -72,7 +72,7 @@ class Receipt(Shown):
     @property
     def undo(self) -> str:
         """The command that takes it back."""
-        return shlex.join(["memlab", "restore", self.store, self.digest[:12]])
+        return in_shell("memlab", "restore", self.store, self.digest[:12])
 
     def to_json(self) -> str:
         """Return the receipt as one JSON object."""
@@ -97,8 +97,6 @@ class Receipt(Shown):
         """
         content = parsed(text, "memlab_receipt")
         with fields_checked("receipt"):
-            if content["memlab_receipt"] == FIRST_FORMAT:
-                content |= {name: size_of_first_format(content[name]) for name in _SIZES}
             return cls(
                 digest=field_of(content, "digest", str),
                 store=field_of(content, "store", str),
@@ -111,6 +109,7 @@ class Receipt(Shown):
                 boot_after=tuple_of(field_of(content, "boot_after", dict), Size),
                 token_rule=field_of(content, "token_rule", str),
                 superseded=field_of({"superseded": 0} | content, "superseded", int),
+                expired=field_of({"expired": 0} | content, "expired", int),
                 finished=tuple(map(str, field_of({"finished": []} | content, "finished", list))),
             )
 
@@ -122,13 +121,17 @@ class Receipt(Shown):
             ("superseded", counted(self.superseded))
             if self.superseded
             else ("deleted", counted(self.deleted)),
+            *(
+                [("expired", f"{counted(self.expired)} since the plan was made")]
+                * bool(self.expired)
+            ),
             (start_words(self.store), change(self.boot_before, self.boot_after)),
             ("archive", self.archive or "none: there was nothing to delete"),
         ]
         if self.archive:
             facts.append(("undo", self.undo))
         for digest in self.finished:
-            undo = shlex.join(["memlab", "restore", self.store, digest[:12]])
+            undo = in_shell("memlab", "restore", self.store, digest[:12])
             what = f"plan {digest[:12]} was carried out earlier and stopped before it was noted"
             facts.append(("finished", f"{what}; undo: {undo}"))
         return Sheet(f"plan {self.digest[:12]} applied to {self.store}", facts)

@@ -12,12 +12,12 @@ from typing import Final
 
 from memlab.errors import StoreError
 from memlab.sources.base import Source, Watch, unwatched
-from memlab.sources.memory_items import opened_for_change
 from memlab.sources.opening import open_source
-from memlab.store.archive_place import archive_path
+from memlab.store.archive.location import archive_path
 from memlab.store.database import CREATE_TABLE, check_table, connect_reading, store_file
-from memlab.store.looking import read_store
 from memlab.store.records import quoted
+from memlab.store.snapshot import read_snapshot
+from memlab.systems.memory_items.source import opened_for_change
 from memlab.text import Sheet, Shown, Table
 
 _LISTED: Final = 12
@@ -131,12 +131,12 @@ def space(path: str | Path) -> Space:
     """
     source = open_source(path)
     place = _on_this_disk(source)
-    if place.is_dir():
-        return _space_of_folder(place, source.archive)
-    own = source.scheme == "file"
+    if place.is_dir() or not source.tables:
+        return _space_of_files(place, source.archive)
+    own = source.agents_own
     file = store_file(path if own else str(place)).resolve()
     check = check_table if own else _anything
-    page, pages, free = read_store(file, _pages_at, check=check)
+    page, pages, free = read_snapshot(file, _pages_at, check=check)
     return Space(
         store=str(file),
         file=file.stat().st_size,
@@ -145,33 +145,17 @@ def space(path: str | Path) -> Space:
         free=page * free,
         archive=_size(archive_path(file)),
         after_vacuum=page * (pages - free),
-        tables={} if own else read_store(file, _tables_at, check=_anything),
+        tables={} if own else read_snapshot(file, _tables_at, check=_anything),
     )
 
 
 def free_bytes(source: Source) -> int | None:
-    """Return the bytes of a store's free pages, which a vacuum gives back. Reads only.
-
-    Parameters
-    ----------
-    source : Source
-        The store.
-
-    Returns
-    -------
-    int or None
-        0 for a folder of files; None for a store on a server.
-
-    Raises
-    ------
-    StoreError
-        When it cannot be read.
-    """
+    """Return the bytes of a store's free pages, which a vacuum gives back. Reads only."""
     if source.like is None:
         return None
-    if source.like.is_dir():
+    if source.like.is_dir() or not source.tables:
         return 0
-    page, _, free = read_store(source.like.resolve(), _pages_at, check=_anything)
+    page, _, free = read_snapshot(source.like.resolve(), _pages_at, check=_anything)
     return page * free
 
 
@@ -210,13 +194,7 @@ def vacuum(path: str | Path, *, watch: Watch = unwatched) -> Vacuumed:
 
 
 def checked_for_vacuum(path: str | Path) -> Space:
-    """Return the room that a store takes, after checking that :func:`vacuum` is safe. Reads only.
-
-    Raises
-    ------
-    StoreError
-        As :func:`vacuum` does.
-    """
+    """Return the room that a store takes, once :func:`vacuum` is known to be safe. Reads only."""
     _check_is_ours(open_source(path))
     found = space(path)
     _check_room(found)
@@ -261,20 +239,15 @@ def _tables_at(uri: str) -> dict[str, int]:
             return {}
 
 
-def _space_of_folder(folder: Path, archive: Path) -> Space:
-    """Return the room that the files of a folder take; a file that goes leaves none behind."""
-    size = sum(_size(each) for each in folder.iterdir() if each.is_file())
-    return Space(str(folder), size, 0, size, 0, _size(archive), size)
+def _space_of_files(place: Path, archive: Path) -> Space:
+    """Return the room that a file or the files of a folder take; what goes leaves none behind."""
+    files = [each for each in place.iterdir() if each.is_file()] if place.is_dir() else [place]
+    size = sum(map(_size, files))
+    return Space(str(place), size, 0, size, 0, _size(archive), size)
 
 
 def _on_this_disk(source: Source) -> Path:
-    """Return the file or folder that a store is.
-
-    Raises
-    ------
-    StoreError
-        When it is on a server.
-    """
+    """Return the file or folder that a store is."""
     if source.like is None:
         raise StoreError(
             f"{source.name} is on a server, and memlab sees none of its files: ask the server what "
@@ -285,12 +258,14 @@ def _on_this_disk(source: Source) -> Path:
 
 def _check_is_ours(source: Source) -> None:
     """Refuse what is no store of an agent's in a file of its own."""
-    if _on_this_disk(source).is_dir():
+    place = _on_this_disk(source)
+    if place.is_dir() or not source.tables:
+        what = "a folder of files, and a file" if place.is_dir() else "no database, and a line"
         raise StoreError(
-            f"{source.name} is a folder of files, and a file that goes gives its room back at "
-            "once: there is nothing to vacuum"
+            f"{source.name} is {what} that goes gives its room back at once: there is nothing to "
+            "vacuum"
         )
-    if source.scheme != "file":
+    if not source.agents_own:
         raise StoreError(
             f"{source.name} is another system's database, and memlab rewrites none: end that "
             f"system, then sqlite3 {source.like} VACUUM; memlab space shows what takes the room"
@@ -324,11 +299,6 @@ def _temporary_folder() -> Path:
     """Return where SQLite makes its copy: the first folder of its list that it can write to.
 
     Where `SQLITE_TMPDIR` is no such folder SQLite goes on to the next; whoever set it meant it.
-
-    Raises
-    ------
-    StoreError
-        When the folder that was set for it cannot be used, or none can.
     """
     chosen = os.environ.get("SQLITE_TMPDIR")
     if chosen and not _takes_files(chosen):
@@ -386,7 +356,7 @@ def _check_other_tables(file: Path) -> None:
             ).fetchall()
             return [name for (name,) in tables if not _counts_from_1(connection, name)]
 
-    if names := read_store(file, renumbered):
+    if names := read_snapshot(file, renumbered):
         raise StoreError(
             f"vacuum would number the rows of {', '.join(names)} anew, for they have no key; "
             "nothing was changed: where nobody keeps these rowids, give each table an index or an "

@@ -5,28 +5,35 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from datetime import datetime, timedelta
-from itertools import repeat
-from json.encoder import encode_basestring_ascii as in_quotes
-from typing import Any, Final, TypeVar, get_args
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Protocol, TypeVar, get_args
 
 from memlab.arguments import expect
-from memlab.compaction.long_lists import Chunk, in_chunks
+from memlab.clock import moment_of
 from memlab.errors import PlanError
-from memlab.items import shortened
-from memlab.moments import moment_of
+from memlab.items import Size
+from memlab.store.archive.entries import check_depth
+from memlab.text import counted, shortened
 
 FORMAT: Final = 2
 """Version of every JSON form, written into each."""
-FIRST_FORMAT: Final = 1
-"""What memlab 0.1.0 wrote."""
 
 _BEYOND: Final = 2**63
 _DEEPEST: Final = 32
 """Lists and objects, one in the other. A pipeline of policies takes five."""
+_PARTS: Final = 2**20
+_EACH: Final = 12
+"""Bytes of text for each value beyond :data:`_PARTS`: a plan's take 17, and up to 64 in memory."""
+_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\Z)', re.DOTALL)
 _HALF: Final = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
+
+
+class NamedRow(Protocol):
+    """A named tuple, whichever."""
+
+    def _asdict(self) -> dict[str, Any]: ...
 
 
 def as_data(value: Any) -> Any:
@@ -55,83 +62,25 @@ def as_data(value: Any) -> Any:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-def canonical(value: Any) -> str:
-    """Return JSON values as the one text that a digest is made of."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+canonical: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+"""Returns JSON values as the one text that a digest is made of."""
 
 
-def rows_as_json(names: Sequence[str], columns: Chunk, *, sort_keys: bool = False) -> Iterator[str]:
-    """Yield rows as the JSON objects that their fields make, each as :func:`json.dumps` would.
-
-    With sorted keys they are without spaces. All are written at once by columns: it would take as
-    long to begin with a row as to write it.
-
-    Parameters
-    ----------
-    names : sequence of str
-        Of the fields.
-    columns : sequence of sequence
-        The values of each field.
-    sort_keys : bool
-        Whether the names come in their order, as in a text that a digest is made of.
-
-    Examples
-    --------
-    >>> list(rows_as_json(["tokens", "memories"], [[30], [2]]))
-    ['{"tokens": 30, "memories": 2}']
-    >>> list(rows_as_json(["tokens", "memories"], [[30], [2]], sort_keys=True))
-    ['{"memories":2,"tokens":30}']
-    """
-    colon, comma = (":", ",") if sort_keys else (": ", ", ")
-    said = {name: _said(column) for name, column in zip(names, columns, strict=True)}
-    pieces = list[Iterable[str]]()
-    for name in sorted(names) if sort_keys else names:
-        pieces += [repeat(f'{comma if pieces else "{"}"{name}"{colon}'), said[name]]
-    return map("".join, zip(*pieces, repeat("}")))
-
-
-def _said(column: Sequence[Any]) -> Iterable[str]:
-    """Return values as JSON; those of one type are not looked at one by one."""
-    kinds = {*map(type, column)}
-    if kinds == {str}:
-        return map(in_quotes, column)
-    return map(repr if kinds == {int} else json.dumps, column)
-
-
-def list_in_pieces(rows: Sequence[tuple[Any, ...]]) -> Iterator[str]:
-    """Yield a canonical JSON list of named tuples, some thousand rows at a time."""
-    yield "["
-    yield from _joined(rows, ",", sort_keys=True)
-    yield "]"
-
-
-def json_lines(rows: Sequence[tuple[Any, ...]]) -> Iterator[str]:
-    """Yield a JSON list with one named tuple on each line, some thousand rows at a time."""
-    if not rows:
-        yield "[]"
-        return
-    yield "[\n "
-    yield from _joined(rows, ",\n ", sort_keys=False)
-    yield "\n]"
-
-
-def _joined(rows: Sequence[tuple[Any, ...]], comma: str, *, sort_keys: bool) -> Iterator[str]:
-    names: Sequence[str] = rows[0]._fields if rows else ()  # type: ignore[attr-defined]
-    for place, columns in enumerate(in_chunks(rows)):
-        said = comma.join(rows_as_json(names, columns, sort_keys=sort_keys))
-        yield f"{comma}{said}" if place else said
+def json_lines(rows: Iterable[NamedRow]) -> Iterator[str]:
+    """Yield a JSON list with one named tuple on each line."""
+    begin = "["
+    for row in rows:
+        yield f"{begin}\n {json.dumps(row._asdict())}"
+        begin = ","
+    yield "[]" if begin == "[" else "\n]"
 
 
 def parsed(text: str | bytes, marker: str) -> dict[str, Any]:
-    """Return the JSON object in `text` after checking that it has `marker` and a known version.
-
-    Raises
-    ------
-    PlanError
-        When it is something else.
-    """
+    """Return the JSON object in `text` after checking that it has `marker` and a known version."""
     what = marker.removeprefix("memlab_")
     expect(text, str, bytes, call=f"{what.title()}.from_json", name="text")
+    with fields_checked(what):
+        _check_parts(text)
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -140,11 +89,11 @@ def parsed(text: str | bytes, marker: str) -> dict[str, Any]:
         raise PlanError(f"this is not a {what}: it has no {marker!r}")
     with fields_checked(what):
         _check_texts(text, content)
-        _check_depth(content)
-    if content[marker] not in (FIRST_FORMAT, FORMAT):
+        check_depth(content, _DEEPEST)
+    if content[marker] != FORMAT:
         raise PlanError(
-            f"this {what} has format {content[marker]!r} and this memlab reads {FIRST_FORMAT} and "
-            f"{FORMAT}; use the memlab that wrote it"
+            f"this {what} has format {content[marker]!r:.20} and this memlab reads {FORMAT}; make "
+            "a new one (what was deleted is in the archive: memlab archive STORE lists it)"
         )
     return content
 
@@ -168,6 +117,21 @@ def field_of(content: Mapping[str, Any], name: str, *types: type) -> Any:
     return value
 
 
+def _check_parts(text: str | bytes) -> None:
+    """Refuse what would take many times its text in memory, such as lists of nothing."""
+    most, parts = max(_PARTS, len(text) // _EACH), _parts(text)
+    if parts > most:  # most of them are in titles, or else it is no plan
+        raw = text.encode(errors="replace") if isinstance(text, str) else text
+        parts -= sum(_parts(each[0]) for each in _STRING.finditer(raw))
+    if parts > most:
+        raise ValueError(f"it has {parts:,} values in {len(text):,} bytes")
+
+
+def _parts(text: str | bytes) -> int:
+    marks = [",", "[", "{"] if isinstance(text, str) else [b",", b"[", b"{"]
+    return sum(map(text.count, marks))  # type: ignore[arg-type]
+
+
 def _check_texts(text: str | bytes, content: Mapping[str, Any]) -> None:
     """Refuse halves of characters, which no store has and no terminal, file or digest takes."""
     raw = text if isinstance(text, str) else text.decode(errors="replace")
@@ -176,22 +140,6 @@ def _check_texts(text: str | bytes, content: Mapping[str, Any]) -> None:
             json.dumps(content, ensure_ascii=False).encode()
         except UnicodeEncodeError as error:
             raise ValueError(f"half a character, {error.object[error.start]!r}") from error
-
-
-def _check_depth(content: Mapping[str, Any]) -> None:
-    """Refuse what is nested so deep that whoever compares or shows it would fail."""
-    level: list[Any] = [content]
-    for _ in range(_DEEPEST):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, (dict, list))
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, (dict, list))
-        ]
-        if not level:
-            return
-    raise ValueError(f"it is nested deeper than {_DEEPEST}")
 
 
 def when(content: Mapping[str, Any], name: str) -> datetime:
@@ -203,56 +151,75 @@ def when(content: Mapping[str, Any], name: str) -> datetime:
 
 def tuple_of(content: Mapping[str, Any], row: Callable[..., Row]) -> Row:
     """Return the named tuple that ``_asdict`` wrote, each field of the type it is declared with."""
-    declared = row.__annotations__
-    if not isinstance(content, dict) or content.keys() != declared.keys():
-        raise KeyError(f"an entry without just the fields {', '.join(declared)}")
-    return row(*(field_of(content, n, *_types(kind)) for n, kind in declared.items()))
+    return next(_tuples([content], row))
 
 
 def tuples_of(content: Mapping[str, Any], name: str, row: Callable[..., Row]) -> tuple[Row, ...]:
     """Return a list of named tuples."""
-    return tuple(tuple_of(each, row) for each in field_of(content, name, list))
+    return tuple(_tuples(field_of(content, name, list), row))
 
 
-def taken_from(content: Mapping[str, Any], name: str, row: Callable[..., Row]) -> Iterator[Row]:
-    """Yield a list of named tuples, and take what each is made of out of `content`."""
-    parts = field_of(content, name, list)
+def _tuples(parts: list[Any], row: Callable[..., Row]) -> Iterator[Row]:
+    """Yield named tuples, and take what each is made of out of its list: a plan may be long."""
+    types = {name: get_args(kind) or (kind,) for name, kind in row.__annotations__.items()}
     for place, each in enumerate(parts):
+        if not isinstance(each, dict) or each.keys() != types.keys():
+            raise KeyError(f"an entry without just the fields {', '.join(types)}")
         parts[place] = None
-        yield tuple_of(each, row)
+        yield row(*(field_of(each, name, *kinds) for name, kinds in types.items()))
 
 
-def of_first_format(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a plan that memlab 0.1.0 wrote in today's fields."""
-    return {
-        **content,
-        "groups": [
-            {
-                "deleted": group["goes"],
-                **{name: group[name] for name in ("label", "kind", "reason")},
-                **size_of_first_format(group),
-            }
-            for group in content["groups"]
-        ],
-        "memories": [
-            {"key": row["position"], **{n: v for n, v in row.items() if n != "signals"}}
-            for row in content["rows"]
-        ],
-        "kept": [
-            {
-                "key": row["position"],
-                "memory_id": row["memory_id"],
-                "fingerprint": row["fingerprint"],
-            }
-            for row in content["kept"]
-        ],
-    }
+def in_words(policy: Mapping[str, Any]) -> str:
+    """Return a policy's data as one line.
+
+    Examples
+    --------
+    >>> in_words({"policy": "recent", "keep": 50, "by": "position"})
+    "recent(keep=50, by='position')"
+    """
+    settings = (
+        f"{name}={_word(value)}"
+        for name, value in policy.items()
+        if name != "policy" and value is not None
+    )
+    return f"{policy.get('policy')}({', '.join(settings)})"
 
 
-def size_of_first_format(size: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a size that memlab 0.1.0 wrote in today's fields."""
-    return {"memories": size["items"], "tokens": size["tokens"]}
+def minute(moment: datetime) -> str:
+    """Return a moment to the minute."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def _types(kind: Any) -> tuple[type, ...]:
-    return get_args(kind) or (kind,)
+def sized(size: Size, memories: str = "memories") -> str:
+    """Return a size in words."""
+    return f"{counted(size.memories, memories)}, {counted(size.tokens, 'tokens')}"
+
+
+def change(before: Size, after: Size) -> str:
+    """Return what a size becomes."""
+    return f"{sized(before)} -> {sized(after)}"
+
+
+def share(part: Size, whole: Size) -> str:
+    """Return a part of a size, with its shares."""
+    memories = part.memories / whole.memories if whole.memories else 0.0
+    tokens = part.tokens / whole.tokens if whole.tokens else 0.0
+    return (
+        f"{part.memories:,} of {counted(whole.memories)} ({memories:.1%}), "
+        f"{part.tokens:,} of {counted(whole.tokens, 'tokens')} ({tokens:.1%})"
+    )
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, dict):
+        return in_words(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_word, value))}]"
+    return repr(value)
+
+
+def some_of(names: Sequence[object]) -> str:
+    """Return the first five names, each cut when it is long, and how many more there are."""
+    texts = [str(name) for name in names[:5]]
+    shown = ", ".join(text if len(text) <= 80 else f"{text[:77]}..." for text in texts)
+    return f"{shown} and {len(names) - 5:,} more" if len(names) > 5 else shown

@@ -4,18 +4,15 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from memlab.arguments import expect, refusal, texts
 from memlab.clock import aware, now_utc
 from memlab.columns import AGENT_SCOPE
 from memlab.errors import ArchiveError, UnsafeDeletionError
 from memlab.items import MemoryItem, MemoryKind, is_load_bearing_memory
-from memlab.lifecycle.labels import TAGS, scope_key
-from memlab.lifecycle.ranking import Capacity
-from memlab.lifecycle.removing import EXPIRED, LOWEST_VALUE, NEAR_DUPLICATE, Removals
-from memlab.lifecycle.repeats import Repeats
-from memlab.lifecycle.scopes import Scopes
+from memlab.lifecycle.removal import EXPIRED, LOWEST_VALUE, NEAR_DUPLICATE, Removals, Repeats
+from memlab.lifecycle.scopes import TAGS, LifecycleStats, Scopes, read_stats, scope_key
 from memlab.lifecycle.signals import (
     Trust,
     as_text,
@@ -27,16 +24,12 @@ from memlab.lifecycle.signals import (
     prepare,
     reinforce,
     scope_fields,
-    trust_of,
     write_signals,
 )
-from memlab.lifecycle.stats import LifecycleStats, read_stats
+from memlab.policies import NearDuplicate, ValueCap
 from memlab.store import ReadLog, SqliteMemoryStore
 from memlab.store.database import transaction
 from memlab.store.signals import HAS_SIGNALS
-
-if TYPE_CHECKING:
-    from memlab.policies.duplicates import NearDuplicate
 
 SCOPE: Final = (*AGENT_SCOPE, TAGS)
 """What scopes are made of where no capacity says it."""
@@ -70,7 +63,7 @@ class LifecycleStore(SqliteMemoryStore):
         scope; without it none does.
     archive : bool
         Whether to archive what is deleted. Without it a deletion is final, and a put that evicts
-        takes about a fifth of the time (``tests/bench/bench_lifecycle.py``): an archive is synced
+        takes about a fifth of the time (``.ci/bench/bench_lifecycle.py``): an archive is synced
         twice. A store in memory has no archive.
     clock : callable, optional
         Tells the time, with a time zone, wherever no ``now`` is given.
@@ -101,14 +94,19 @@ class LifecycleStore(SqliteMemoryStore):
         self,
         path: str | Path,
         *,
-        capacity: Capacity | None = None,
-        duplicates: "NearDuplicate | None" = None,
+        capacity: ValueCap | None = None,
+        duplicates: NearDuplicate | None = None,
         archive: bool = True,
         clock: Callable[[], datetime] = now_utc,
         busy_timeout: float = 30.0,
         access_log: ReadLog | None = None,
     ) -> None:
-        _expect_rules(capacity, duplicates, clock)
+        rules = ("capacity", capacity, ValueCap), ("duplicates", duplicates, NearDuplicate)
+        for name, rule, kind in rules:
+            if rule is not None and not isinstance(rule, kind):
+                raise refusal(rule, name, call="LifecycleStore", name=name)
+        if not callable(clock):
+            raise refusal(clock, "clock", call="LifecycleStore", name="clock")
         expect(archive, bool, call="LifecycleStore", name="archive")
         keeps = archive and str(path) != ":memory:"
         super().__init__(path, busy_timeout=busy_timeout, access_log=access_log, archive=keeps)
@@ -187,13 +185,14 @@ class LifecycleStore(SqliteMemoryStore):
         for name, value in belongs.items():
             expect(value, str, call="store.put", name=name, optional=True)
         expect(graduated, bool, call="store.put", name="graduated")
+        expect(trust, str, call="store.put", name="trust")
         now = self._clock()
         signals: dict[str, Any] = {
             **belongs,
             "importance": checked_importance(importance, bounded=self.capacity is not None),
             "last_accessed_at": as_text(now),
             "expires_at": expiry_of(ttl, now),
-            "trusted": trust_of(trust).rank,
+            "trusted": Trust(trust).rank,
             "graduated": int(graduated),
             "scope": scope_key(self._fields, belongs, item.tags),
         }
@@ -315,7 +314,7 @@ class LifecycleStore(SqliteMemoryStore):
         if self._repeats is not None:
             self._repeats.discard(memory_id)
 
-    def _enforce(self, scope: str, capacity: Capacity, now: datetime) -> None:
+    def _enforce(self, scope: str, capacity: ValueCap, now: datetime) -> None:
         """Evict the lowest rows of a scope that holds too many; never fail the put before it."""
         try:
             with self._writing():
@@ -323,10 +322,10 @@ class LifecycleStore(SqliteMemoryStore):
                     self._sweep(now)
                 lowest = []
                 while self._scopes.count(scope) > capacity.slots:
-                    if (row := self._scopes.lowest(scope, capacity, now)) is None:
+                    if (memory_id := self._scopes.lowest(scope, capacity, now)) is None:
                         break
-                    self._leave_if_active(row.memory_id)
-                    lowest.append(row.memory_id)
+                    self._leave_if_active(memory_id)
+                    lowest.append(memory_id)
                 self._removals.remove(lowest, LOWEST_VALUE, now)
         except Exception as error:  # noqa: BLE001 - the row is durable, whatever comes after it
             self._failed(error)
@@ -377,7 +376,7 @@ class LifecycleStore(SqliteMemoryStore):
         """
         try:
             with self._errors_in_words(), transaction(self.connection):
-                version = self._data_version()
+                (version,) = self.connection.execute("PRAGMA data_version").fetchone()
                 if self._seen != (version, self.connection.total_changes):
                     self._forget_known()
                 yield
@@ -391,20 +390,3 @@ class LifecycleStore(SqliteMemoryStore):
             self._removals.note_done()
         except ArchiveError as error:
             self._failed(error)
-
-    def _data_version(self) -> int:
-        (version,) = self.connection.execute("PRAGMA data_version").fetchone()
-        return int(version)
-
-
-def _expect_rules(capacity: object, duplicates: object, clock: object) -> None:
-    """Refuse what is no rule, by what a rule must have: no frame is loaded for that."""
-    for name, rule, wanted in (
-        ("capacity", capacity, ("slots", "scope", "half_life", "recency", "importance")),
-        ("duplicates", duplicates, ("threshold", "vectorise")),
-    ):
-        fits = not isinstance(rule, type) and all(hasattr(rule, each) for each in wanted)
-        if rule is not None and not fits:
-            raise refusal(rule, name, call="LifecycleStore", name=name)
-    if not callable(clock):
-        raise refusal(clock, "clock", call="LifecycleStore", name="clock")

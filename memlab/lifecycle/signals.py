@@ -12,7 +12,7 @@ from typing import Any, Final
 from memlab.clock import aware
 from memlab.columns import AGENT_SCOPE
 from memlab.items import MemoryItem, is_load_bearing_stored, strings_of
-from memlab.lifecycle.labels import scope_key
+from memlab.lifecycle.scopes import scope_key
 from memlab.store.signals import HAS_SIGNALS, SIGNAL_COLUMNS
 
 SCHEMA: Final = (
@@ -36,17 +36,14 @@ class Trust(StrEnum):
     USER_APPROVED = "user-approved"
     AUTO_APPROVED = "auto-approved"
 
+    @classmethod
+    def _missing_(cls, value: object) -> "Trust":
+        raise ValueError(f"trust={value!r:.80} is not one of {', '.join(cls)}")
+
     @property
     def rank(self) -> int:
         """0 for what nobody stands behind, 1 for anything else."""
         return int(self is not Trust.UNTRUSTED)
-
-
-def trust_of(value: object) -> Trust:
-    """Return trust as a member, or raise a ValueError that lists them."""
-    if isinstance(value, str) and value in tuple(Trust):
-        return Trust(value)
-    raise ValueError(f"trust={value!r:.80} is not one of {', '.join(Trust)}")
 
 
 @cache
@@ -61,25 +58,13 @@ def load_bearing(kind: object, tags_json: object) -> bool:
 
 
 def as_text(moment: datetime) -> str:
-    """Return a time so that text sorts as time does.
-
-    Raises
-    ------
-    ValueError
-        If it has no time zone.
-    """
+    """Return a time so that text sorts as time does."""
     aware(moment, call="LifecycleStore")
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def expiry_of(ttl: timedelta | float | None, now: datetime) -> str | None:
-    """Return when a row written now expires; None for one that does not.
-
-    Raises
-    ------
-    ValueError
-        If `ttl` is neither a timedelta nor a finite number of seconds, or ends beyond the calendar.
-    """
+    """Return when a row written now expires; None for one that does not."""
     if ttl is None:
         return None
     if not isinstance(ttl, timedelta) and not _is_finite(ttl):
@@ -88,19 +73,12 @@ def expiry_of(ttl: timedelta | float | None, now: datetime) -> str | None:
         life = ttl if isinstance(ttl, timedelta) else timedelta(seconds=ttl)
         return as_text(now + life) if life > timedelta(0) else None
     except OverflowError as error:
-        raise ValueError(
-            f"ttl={ttl!r} ends beyond the calendar: leave it out to keep it"
-        ) from error
+        words = f"ttl={ttl!r} ends beyond the calendar: leave it out to keep it"
+        raise ValueError(words) from error
 
 
 def checked_importance(importance: float, *, bounded: bool) -> float:
-    """Return importance as a float.
-
-    Raises
-    ------
-    ValueError
-        When it is not finite or, where it is `bounded`, not in [0, 1].
-    """
+    """Return importance as a float."""
     if not _is_finite(importance) or (bounded and not 0 <= importance <= 1):
         wanted = "in [0, 1], where a capacity goes by it" if bounded else "that is finite"
         raise ValueError(f"importance={importance!r} is not a number {wanted}")
@@ -134,34 +112,22 @@ def prepare(connection: sqlite3.Connection, fields: tuple[str, ...]) -> None:
         connection.execute(f"ALTER TABLE memory_signals ADD COLUMN {name} {SIGNAL_COLUMNS[name]}")
     for statement in SCHEMA[1:]:
         connection.execute(statement)
-    _adopt_positions(connection)
-    _rescope(connection, fields)
-    connection.execute(
-        "INSERT OR REPLACE INTO memory_lifecycle VALUES ('scopes', ?)", (json.dumps(fields),)
-    )
-    connection.execute("DELETE FROM memory_lifecycle WHERE name = 'scope'")  # memlab 0.1.0's
-
-
-def _adopt_positions(connection: sqlite3.Connection) -> None:
-    """Tie signals that name no position to the row with their id."""
+    # signals that name no position belong to the row with their id
     connection.execute(
         "UPDATE memory_signals SET position = (SELECT item.rowid FROM memory_items AS item "
         "WHERE item.memory_id = memory_signals.memory_id) WHERE position IS NULL"
     )
-
-
-def _rescope(connection: sqlite3.Connection, fields: tuple[str, ...]) -> None:
-    """Say anew which scope every row belongs to."""
     rows = connection.execute(
         "SELECT signal.memory_id, signal.agent_id, signal.thread_id, signal.namespace, "
         f"item.tags_json FROM memory_signals AS signal JOIN memory_items AS item ON {HAS_SIGNALS}"
     ).fetchall()
-    connection.executemany(
-        "UPDATE memory_signals SET scope = ? WHERE memory_id = ?",
-        (
-            (scope_key(fields, dict(zip(AGENT_SCOPE, known, strict=True)), _tags(tags)), memory_id)
-            for memory_id, *known, tags in rows
-        ),
+    scopes = (
+        (scope_key(fields, dict(zip(AGENT_SCOPE, known, strict=True)), _tags(tags)), memory_id)
+        for memory_id, *known, tags in rows
+    )
+    connection.executemany("UPDATE memory_signals SET scope = ? WHERE memory_id = ?", scopes)
+    connection.execute(
+        "INSERT OR REPLACE INTO memory_lifecycle VALUES ('scopes', ?)", (json.dumps(fields),)
     )
 
 

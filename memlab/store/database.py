@@ -4,9 +4,10 @@ Standard library only. Nothing here knows what a memory means; :mod:`memlab.stor
 :mod:`memlab.frame.loading` build on it.
 """
 
+import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
@@ -43,6 +44,11 @@ COLUMNS: Final = (
 )
 """The table's columns, in the order in which they are declared."""
 
+SIDE_FILES: Final = ("-wal", "-shm", "-journal")
+"""How the names of files end that SQLite keeps beside a store."""
+HIDING: Final = frozenset({"rowid", "oid", "_rowid_"})
+"""Names of a column, in small letters, under which a row's position could not be asked for."""
+
 _DECLARED: Final = {"source_sequence": "INTEGER", "confidence": "REAL"}
 """Any other column is TEXT."""
 _ANOTHER_SCHEMA: Final = "copy its rows into a store made by memlab.SqliteMemoryStore"
@@ -56,9 +62,12 @@ _WORDS: Final = {
     "CORRUPT": "{path} is damaged ({error}); restore a backup, or copy what can be read with "
     "the sqlite3 shell's .recover",
     "CANTOPEN": "{path} cannot be opened; check that the path exists and its permissions",
+    "MOUNTED": "{path} cannot be written: its file system is mounted read-only; copy it to "
+    "another, or have that one mounted for writing",
     "FULL": "no room left on the disk for {path}; nothing was changed: free some and try again",
-    "IOERR": "{path} cannot be read or written ({error}); nothing was changed: check the disk and "
-    "try again",
+    # Where a commit fails that was written and could not be synced, the next to look finds it done.
+    "IOERR": "{path} cannot be read or written ({error}); nothing is lost: check the disk and run "
+    "the same command again",
 }
 
 
@@ -85,25 +94,43 @@ def error_in_words(error: sqlite3.Error, path: Path | str) -> MemlabError:
             f"along ({error}); nothing was changed: drop that index, or make it without"
         )
     primary = getattr(error, "sqlite_errorname", "").removeprefix("SQLITE_").partition("_")[0]
+    if primary in {"CANTOPEN", "READONLY"} and _is_mounted_read_only(path):
+        primary = "MOUNTED"
     words = _WORDS.get(primary, "{path} cannot be used as a store: SQLite says {error}")
     return StoreError(words.format(path=path, error=error))
 
 
-def connect(path: Path | str, *, busy_timeout: float = 30.0) -> sqlite3.Connection:
-    """Open `path` for reading and writing, with transactions begun by hand.
+def check_side_files(path: Path) -> None:
+    """Refuse what is no ordinary file where SQLite keeps a store's journals.
 
-    Parameters
-    ----------
-    path : Path or str
-        A file, made when it is missing, or ``":memory:"``.
-    busy_timeout : float
-        Seconds to wait for another process's transaction to end.
-
-    Raises
-    ------
-    StoreError
-        When the file cannot be opened.
+    It would wait for a pipe, and a device never ends.
     """
+    for end in SIDE_FILES:
+        side = Path(f"{path}{end}")
+        try:
+            if not S_ISREG(side.lstat().st_mode):
+                raise StoreError(
+                    f"{side} is no ordinary file, and SQLite would take it for a part of {path}; "
+                    "nothing was changed: move it away"
+                )
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise StoreError(
+                f"{side} cannot be looked at ({error.strerror}), where SQLite keeps a part of "
+                f"{path}; check the path, or give the store a shorter name"
+            ) from error
+
+
+def _is_mounted_read_only(path: Path | str) -> bool:
+    with suppress(OSError, ValueError):
+        return bool(os.statvfs(Path(path).parent).f_flag & os.ST_RDONLY)
+    return False
+
+
+def connect(path: Path | str, *, busy_timeout: float = 30.0) -> sqlite3.Connection:
+    """Open `path` for reading and writing, with transactions begun by hand."""
+    check_side_files(Path(path))
     with sqlite_errors_in_words(path):
         return sqlite3.connect(path, timeout=busy_timeout, isolation_level=None)
 
@@ -125,15 +152,20 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def check_table(connection: sqlite3.Connection, path: Path | str) -> None:
-    """Check that `connection` holds ``memory_items`` as agents write it, with or without more.
+def check_encoding(connection: sqlite3.Connection, path: Path | str) -> None:
+    """Refuse a file whose text is UTF-16: records and their fingerprints are of UTF-8."""
+    (encoding,) = connection.execute("PRAGMA encoding").fetchone()
+    if encoding != "UTF-8":
+        raise StoreError(
+            f"{path} keeps its text as {encoding} and memlab reads UTF-8; nothing was changed: "
+            "copy it with sqlite3 FILE '.dump --preserve-rowids' | sqlite3 NEW_FILE"
+        )
 
-    Raises
-    ------
-    StoreError
-        When it is missing, a view, without rowids, lacks a column, or has another key.
-    """
+
+def check_table(connection: sqlite3.Connection, path: Path | str) -> None:
+    """Check that `connection` holds ``memory_items`` as agents write it, with or without more."""
     with sqlite_errors_in_words(path):
+        check_encoding(connection, path)
         table = connection.execute(
             "SELECT type, wr FROM pragma_table_list WHERE schema = 'main' AND name = 'memory_items'"
         ).fetchone()
@@ -175,7 +207,7 @@ def _check_columns(found: dict[str, tuple[str, int, int]], path: Path | str) -> 
             raise StoreError(
                 f"the primary key of memory_items in {path} is not memory_id; {_ANOTHER_SCHEMA}"
             )
-        if name.lower() in {"rowid", "oid", "_rowid_"}:
+        if name.lower() in HIDING:
             raise StoreError(
                 f"memory_items in {path} has a column {name}, which hides the order of insertion; "
                 f"{_ANOTHER_SCHEMA}"
@@ -190,21 +222,22 @@ def path_named(source: Path | str) -> Path:
     return Path(unquote(urlsplit(text).path)) if text.startswith("file:") else Path(text)
 
 
-def store_file(source: Path | str) -> Path:
-    """Return the existing file that a path or a ``file:`` URI names.
-
-    Raises
-    ------
-    StoreError
-        When there is none, or it is a folder or empty.
-    """
-    path = path_named(source)
+def looked_at(path: Path) -> os.stat_result | None:
+    """Return what is at a path; None where nothing is."""
     try:
-        found = path.stat()
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise StoreError(f"there is no file {path}; check the path") from error
+        return path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     except (OSError, ValueError) as error:
         raise StoreError(f"{path} cannot be looked at ({error}); check the path") from error
+
+
+def store_file(source: Path | str) -> Path:
+    """Return the existing file that a path or a ``file:`` URI names."""
+    path = path_named(source)
+    found = looked_at(path)
+    if found is None:
+        raise StoreError(f"there is no file {path}; check the path")
     if S_ISDIR(found.st_mode):
         raise StoreError(f"{path} is a folder; name the memory.db inside it")
     if not S_ISREG(found.st_mode):
@@ -215,7 +248,7 @@ def store_file(source: Path | str) -> Path:
 
 
 def connect_reading(uri: str, *, busy_timeout: float = 5.0) -> sqlite3.Connection:
-    """Open a URI handed out by :func:`read_store`; threads may take turns with the connection."""
+    """Open a URI that :func:`read_snapshot` hands out; threads may take turns with it."""
     return sqlite3.connect(
         uri, uri=True, timeout=busy_timeout, isolation_level=None, check_same_thread=False
     )
@@ -244,3 +277,16 @@ def roomy_cache(connection: sqlite3.Connection) -> Iterator[None]:
         yield
     finally:
         connection.execute(f"PRAGMA cache_size = {before}")
+
+
+@contextmanager
+def values_up_to(connection: sqlite3.Connection, size: int) -> Iterator[None]:
+    """Let a value of more than `size` bytes, stored or made, raise :class:`sqlite3.DataError`.
+
+    SQLite looks at how long a value is before it reads it.
+    """
+    before = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, size)
+    try:
+        yield
+    finally:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, before)

@@ -5,22 +5,24 @@ that the row can be put back as it was and two rows are the same when their reco
 come in the order of :data:`memlab.store.database.COLUMNS`, an agent's own after them by name, and
 the rows of the side table last, under its name. A NULL is left out where a row has it by itself, so
 that a column added later changes no record. What JSON has no form for is an object:
-``{"blob": "<hexadecimal>"}``, ``{"real": "inf"}``, and for text that its encoding does not allow
-``{"text": "<hexadecimal>"}``, with ``"encoding"`` where that is not UTF-8.
+``{"blob": "<hexadecimal>"}``, ``{"real": "inf"}``, and for text that is no UTF-8
+``{"text": "<hexadecimal>"}``.
 """
 
 import hashlib
 import json
 import math
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from json.encoder import encode_basestring as in_quotes
 from typing import Any, Final, NamedTuple
 
-from memlab.errors import StoreError
-from memlab.store.database import COLUMNS, exact
-from memlab.store.large import CODECS, UTF_8
+from memlab.errors import ArchiveError, StoreError
+from memlab.items import is_load_bearing_stored
+from memlab.store.database import COLUMNS, HIDING, exact, values_up_to
+from memlab.store.shapes import fields, listed, named, shown, some, stored, text, whole
 from memlab.store.signals import SIGNALS, defaulted_signals, has_signals, signal_columns
 
 Value = int | float | bytes | bytearray | None
@@ -37,38 +39,21 @@ AT_ONCE: Final = 500
 """Rows read by one statement; older builds of SQLite take no more than 999 parameters."""
 
 
-class Layout(NamedTuple):
-    """What the rows of a store are made of.
+_LARGE: Final = 2**18
+"""Bytes of a value above which its row is read alone."""
 
-    Attributes
-    ----------
-    columns : tuple of str
-        In the order in which a record has them.
-    defaulted : frozenset of str
-        Columns that are not NULL by themselves.
-    signals : tuple of str
-        Columns of the side table, none where there is none.
-    encoding : str
-        Of the file's text, as SQLite calls it.
-    defaulted_signals : frozenset of str
-        Columns of the side table that are not NULL by themselves.
-    """
+
+class Layout(NamedTuple):
+    """What the rows of a store are made of."""
 
     columns: tuple[str, ...]
     defaulted: frozenset[str]
     signals: tuple[str, ...]
-    encoding: str
     defaulted_signals: frozenset[str] = frozenset()
 
 
 def layout_of(connection: sqlite3.Connection) -> Layout:
-    """Return what the rows of a checked store are made of.
-
-    Raises
-    ------
-    StoreError
-        When an agent's own column has the name of the side table.
-    """
+    """Return what the rows of a checked store are made of."""
     found = connection.execute(
         "SELECT name, dflt_value IS NOT NULL FROM pragma_table_xinfo('memory_items') "
         "WHERE hidden = 0"
@@ -79,13 +64,11 @@ def layout_of(connection: sqlite3.Connection) -> Layout:
             f"memory_items has a column {SIGNALS}, the name of a table that memlab looks for "
             "beside it; rename that column"
         )
-    (encoding,) = connection.execute("PRAGMA encoding").fetchone()
     signals = signal_columns(connection)
     return Layout(
         (*COLUMNS, *others),
         frozenset(name for name, has_default in found if has_default),
         tuple(signals),
-        encoding,
         defaulted_signals(connection) if signals else frozenset(),
     )
 
@@ -103,12 +86,7 @@ def fingerprint_of(record: bytes) -> str:
     >>> fingerprint_of(there) == fingerprint_of(b'{"memory_id":"m1"}')
     True
     """
-    return whole_fingerprint_of(without_place(record))
-
-
-def whole_fingerprint_of(record: bytes) -> str:
-    """Return the fingerprint of a record that does not say where its memory stands."""
-    return hashlib.blake2b(record, digest_size=16).hexdigest()
+    return hashlib.blake2b(without_place(record), digest_size=16).hexdigest()
 
 
 def with_place(record: bytes, place: Any) -> bytes:
@@ -132,7 +110,7 @@ def records_at(
     """
     remaining = iter(positions)
     while some := list(islice(remaining, AT_ONCE)):
-        found = dict(_read(connection, layout, some))
+        found = dict(_read_within(connection, layout, some))
         yield from [(position, found[position]) for position in some if position in found]
 
 
@@ -145,7 +123,7 @@ def positions_where(connection: sqlite3.Connection, condition: str) -> Iterator[
         yield from (position for (position,) in some)
 
 
-def print_under_triggers(connection: sqlite3.Connection, condition: str) -> str | None:
+def fingerprint_under_triggers(connection: sqlite3.Connection, condition: str) -> str | None:
     """Return one fingerprint of all rows that meet a condition in SQL.
 
     None in a store without triggers: there a statement changes the rows it names and no others, and
@@ -195,49 +173,43 @@ def without_signals(record: bytes) -> bytes:
     return encoded({name: value for name, value in json.loads(record).items() if name != SIGNALS})
 
 
-def columns_of(records: Iterable[Record]) -> tuple[list[str], str]:
-    """Return what an empty store must have to take `records`: further columns, and the encoding."""
-    others: set[str] = set()
-    encoding = UTF_8
-    for _, record in records:
-        row = json.loads(record)
-        others |= row.keys() - {*COLUMNS, SIGNALS}
-        if b'"encoding"' in record:
-            encoding = next(
-                (v["encoding"] for v in row.values() if isinstance(v, dict) and "encoding" in v),
-                encoding,
-            )
-    return sorted(others), encoding
+def columns_of(records: Iterable[Record]) -> list[str]:
+    """Return the further columns that an empty store must have to take `records`."""
+    others = {name for _, record in records for name in json.loads(record)}
+    return sorted(others - {*COLUMNS, SIGNALS})
 
 
-def selecting(
-    columns: Sequence[str], encoding: str, table: str = "item"
-) -> tuple[Callable[[Sequence[Value]], Iterator[Any]], str]:
-    """Return how to make JSON of values that were read exactly, and the SQL that selects them.
+def selecting(columns: Iterable[str], table: str = "item") -> str:
+    """Return the SQL that selects columns of a table, by its name or alias."""
+    return ", ".join(f"{table}.{quoted(name)}" for name in columns)
 
-    Parameters
-    ----------
-    columns : sequence of str
-        Of `table`.
-    encoding : str
-        Of the file's text, as SQLite calls it.
-    table : str
-        The name or alias to put before each column.
-    """
-    names = [f"{table}.{quoted(name)}" for name in columns]
-    if encoding == UTF_8:
-        return lambda values: map(jsonable, values), ", ".join(names)
-    # SQLite hands out UTF-8, which UTF-16 that is none would not survive: ask for the bytes.
-    exactly = ", ".join(
-        f"CASE typeof({n}) WHEN 'text' THEN CAST({n} AS BLOB) ELSE {n} END, typeof({n}) = 'text'"
-        for n in names
-    )
 
-    def readable(values: Sequence[Value]) -> Iterator[Any]:
-        for value, is_text in zip(values[::2], values[1::2], strict=True):
-            yield _from_utf_16(value, encoding) if is_text else jsonable(value)
+def check_canonical(record: bytes, said: dict[str, Any]) -> None:
+    """Check that a record is written as records are: two that say the same are the same."""
+    again = said
+    if PLACE in record:
+        again = {name: value for name, value in said.items() if name != "place"}
+    made = encoded(again)
+    if again is not said:
+        made = with_place(made, said["place"])
+    if made != record:
+        raise ValueError("its record is not written as records are")
 
-    return readable, exactly
+
+def check_row(key: int | str, record: bytes, said: dict[str, Any]) -> None:
+    """Check that a record of anybody's can be that of a row of ``memory_items``."""
+    whole()(key)
+    check_canonical(record, said)
+    odd = {name: value for name, value in said.items() if type(value) is not str or name == SIGNALS}
+    _ODD(odd)
+    for name in said.keys() - _KNOWN:
+        text(name)
+        if name.lower() in HIDING or "\0" in name:
+            raise ValueError(f"{shown(name)} is no column of memory_items")
+    if not said.keys() - odd.keys() >= {"kind", "tags_json"}:
+        raise ValueError("it is of no kind, or has no tags")
+    if _is_load_bearing(said["kind"], said["tags_json"]):
+        raise ValueError("it is load-bearing, and nothing deletes such a row")
 
 
 def encoded(row: dict[str, Any]) -> bytes:
@@ -280,11 +252,26 @@ def quoted(name: str) -> str:
     return f'"{escaped}"'
 
 
+def _read_within(
+    connection: sqlite3.Connection, layout: Layout, positions: list[int]
+) -> list[Record]:
+    """Read rows, fewer at a time where one of them has a large value."""
+    if len(positions) > 1:
+        try:
+            with values_up_to(connection, _LARGE):
+                return _read(connection, layout, positions)
+        except sqlite3.DataError:
+            middle = len(positions) // 2
+            parts = (positions[:middle], positions[middle:])
+            return [each for part in parts for each in _read_within(connection, layout, part)]
+    return _read(connection, layout, positions)
+
+
 def _read(connection: sqlite3.Connection, layout: Layout, positions: list[int]) -> list[Record]:
     """Read the rows at some positions, in any order."""
     marks = ", ".join("?" * len(positions))
     signals = signals_at(connection, layout, positions)
-    records = _ordinary(connection, layout, positions, marks) if layout.encoding == UTF_8 else None
+    records = _ordinary(connection, layout, positions, marks)
     if records is None:
         whatever = _whatever(connection, layout, positions, marks)
         records = [(position, encoded(row)) for position, row in whatever]
@@ -304,7 +291,7 @@ def _ordinary(
     The records are put together here, for an encoder that is asked for each row takes longer than
     all the rest.
     """
-    chosen = ", ".join(f"item.{quoted(name)}" for name in layout.columns)
+    chosen = selecting(layout.columns)
     factory, connection.text_factory = connection.text_factory, str
     try:
         found = connection.execute(
@@ -341,14 +328,14 @@ def _whatever(
     connection: sqlite3.Connection, layout: Layout, positions: list[int], marks: str
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Read rows whatever their values are."""
-    readable, chosen = selecting(layout.columns, layout.encoding)
+    chosen = selecting(layout.columns)
     with exact(connection):
         found = connection.execute(
             f"SELECT rowid, {chosen} FROM main.memory_items AS item WHERE rowid IN ({marks})",
             positions,
         ).fetchall()
     for position, *values in found:
-        pairs = zip(layout.columns, readable(values), strict=True)
+        pairs = zip(layout.columns, map(jsonable, values), strict=True)
         yield position, {n: v for n, v in pairs if v is not None or n in layout.defaulted}
 
 
@@ -359,7 +346,7 @@ def signals_at(
     if not layout.signals:
         return {}
     marks = ", ".join("?" * len(positions))
-    readable, chosen = selecting(layout.signals, layout.encoding, "signal")
+    chosen = selecting(layout.signals, "signal")
     with exact(connection):
         found = connection.execute(
             f"SELECT item.rowid, {chosen} FROM main.memory_items AS item JOIN main.{SIGNALS} AS "
@@ -368,14 +355,96 @@ def signals_at(
         ).fetchall()
     said: dict[int, list[dict[str, Any]]] = {}
     for position, *values in found:
-        pairs = zip(layout.signals, readable(values), strict=True)
+        pairs = zip(layout.signals, map(jsonable, values), strict=True)
         row = {n: v for n, v in pairs if v is not None or n in layout.defaulted_signals}
         said.setdefault(position, []).append(row)
     return {position: sorted(rows, key=encoded) for position, rows in said.items()}
 
 
-def _from_utf_16(value: Any, encoding: str) -> Any:
+_KNOWN: Final = frozenset({*COLUMNS, SIGNALS})
+_ODD: Final = fields({SIGNALS: some(listed(named(stored)))}, absent={SIGNALS}, others=stored)
+"""Of what a row has beside texts, which :func:`check_canonical` has looked at."""
+_is_load_bearing: Final = lru_cache(4096)(is_load_bearing_stored)
+
+
+def insert_records(
+    connection: sqlite3.Connection, layout: Layout, records: Iterable[Record]
+) -> int:
+    """Put rows and what belongs to them into a store; return how many rows.
+
+    Signals are put back where the store has a side table.
+    """
+    count = 0
+    for position, record in records:
+        row = json.loads(record)
+        signals = row.pop(SIGNALS, ())
+        if missing := row.keys() - set(layout.columns):
+            raise ArchiveError(
+                f"memory_items has no column {', '.join(sorted(missing))} any more; nothing was "
+                "restored: restore into a new file"
+            )
+        _insert(connection, "memory_items", {"rowid": position} | row)
+        kept = [_known(each, layout) for each in signals]
+        if any(kept):
+            _insert_signals(connection, layout, position, [each for each in kept if each])
+        count += 1
+    return count
+
+
+def _known(signals: dict[str, Any], layout: Layout) -> dict[str, Any]:
+    """Return what a store's side table has columns for."""
+    return {name: value for name, value in signals.items() if name in layout.signals}
+
+
+def _insert_signals(
+    connection: sqlite3.Connection, layout: Layout, position: int, signals: list[dict[str, Any]]
+) -> None:
+    """Put back what was said of a row, unless whoever deleted the row left that alone.
+
+    Signals of other rows of the same id, which are not there any more, make way.
+    """
+    ((_, record),) = records_at(connection, layout, [position])
+    there = json.loads(record).get(SIGNALS, [])
+    if there == signals:
+        return
+    if there:
+        raise _taken(position)
+    if "position" in layout.signals:
+        connection.execute(
+            f"DELETE FROM main.{SIGNALS} WHERE memory_id COLLATE BINARY = (SELECT memory_id FROM "
+            "main.memory_items WHERE rowid = ?)",
+            (position,),
+        )
     try:
-        return value.decode(CODECS[encoding])
-    except UnicodeDecodeError:
-        return {"text": value.hex(), "encoding": encoding}
+        for each in signals:
+            _insert(connection, SIGNALS, each)
+    except sqlite3.IntegrityError as error:
+        raise _taken(position) from error
+
+
+def _taken(position: int) -> ArchiveError:
+    return ArchiveError(
+        f"the table {SIGNALS} says something else in place of what it said of position {position}; "
+        "nothing was restored: restore the others by id, or into a new file"
+    )
+
+
+def _insert(connection: sqlite3.Connection, table: str, row: dict[str, Any]) -> None:
+    bound = [bound_value(value) for value in row.values()]
+    connection.execute(
+        f"INSERT INTO main.{table} ({', '.join(map(quoted, row))}) "
+        f"VALUES ({', '.join(sql for sql, _ in bound)})",
+        [value for _, value in bound],
+    )
+
+
+def bound_value(value: Any) -> tuple[str, Any]:
+    """Return the SQL expression that binds a JSON value with its type, and what it binds."""
+    match value:
+        case {"text": digits}:
+            return "CAST(? AS TEXT)", bytes.fromhex(digits)
+        case {"blob": digits}:
+            return "?", bytes.fromhex(digits)
+        case {"real": word}:
+            return "?", float(word)
+    return "?", value

@@ -8,9 +8,9 @@ from typing import Final
 from memlab.errors import BadRowError, CompactionError
 from memlab.items import is_load_bearing_stored
 from memlab.store.database import exact
-from memlab.store.other_tables import check_deletion
-from memlab.store.records import print_under_triggers
+from memlab.store.records import fingerprint_under_triggers
 from memlab.store.signals import deletion_of_signals
+from memlab.store.triggers import check_deletion
 
 # BINARY: a table may declare its columns NOCASE. IN, not EXISTS: a subquery that looks at the row
 # would keep SQLite from deleting while it scans.
@@ -28,23 +28,6 @@ def classify_rows(connection: sqlite3.Connection, protected: frozenset[str] = fr
 
     Call it inside a transaction. The pairs stay in ``temp.prunable_pairs`` until
     :func:`forget_verdicts`. Superseded rows that cannot be classified count as load-bearing.
-
-    Parameters
-    ----------
-    connection : sqlite3.Connection
-        To the store.
-    protected : frozenset of str
-        Tags of a person's own that make a row load-bearing, too.
-
-    Returns
-    -------
-    int
-        How many load-bearing rows there are.
-
-    Raises
-    ------
-    BadRowError
-        When an active row cannot be classified.
     """
     forget_verdicts(connection)
     connection.execute(
@@ -97,33 +80,9 @@ def delete_rows(
 
     Where a trigger could touch rows that stay, every one of them is compared with before; other
     tables are looked at before anything goes.
-
-    Parameters
-    ----------
-    connection : sqlite3.Connection
-        In the transaction that classified the rows.
-    chosen : str
-        A condition in SQL, of this package's own making.
-    load_bearing : int
-        How many load-bearing rows there were, as :func:`classify_rows` counted.
-    signals : collection of str
-        Columns of the side table, when what it says of the rows is to go with them.
-
-    Returns
-    -------
-    int
-        How many rows were deleted.
-
-    Raises
-    ------
-    CompactionError
-        When the number of load-bearing rows is another than before, a row that was to stay is not
-        as it was, or other tables were written to though no trigger does.
-    UnsafeDeletionError
-        When other tables would lose rows that nothing brings back.
     """
     check_deletion(connection, chosen)
-    staying = print_under_triggers(connection, f"({chosen}) IS NOT TRUE")
+    staying = fingerprint_under_triggers(connection, f"({chosen}) IS NOT TRUE")
     before, beside = connection.total_changes, 0
     if signals:
         beside = connection.execute(deletion_of_signals(signals, chosen)).rowcount
@@ -142,7 +101,7 @@ def delete_rows(
             f"deleting {deleted} rows would have left {left} of {load_bearing} load-bearing rows; "
             "all was rolled back: look for a trigger on memory_items in the store"
         )
-    if staying != print_under_triggers(connection, "TRUE"):
+    if staying != fingerprint_under_triggers(connection, "TRUE"):
         raise CompactionError(
             f"deleting {deleted} rows would have changed or kept others than were chosen; all was "
             "rolled back: look for a trigger on memory_items in the store"

@@ -56,13 +56,7 @@ def defaulted_signals(connection: sqlite3.Connection) -> frozenset[str]:
 
 
 def has_signals(columns: Collection[str]) -> str:
-    """Return, as SQL, the one rule by which a row and its signals find each other.
-
-    Parameters
-    ----------
-    columns : collection of str
-        Of the side table. One without positions ties signals to a row by its id alone.
-    """
+    """Return, as SQL, the one rule by which a row and its signals find each other."""
     return HAS_SIGNALS if "position" in columns else _BY_ID
 
 
@@ -72,15 +66,7 @@ def is_own(columns: Collection[str]) -> bool:
 
 
 def deletion_of_signals(columns: Collection[str], chosen: str) -> str:
-    """Return the statement that deletes the signals of the `chosen` rows, while those are there.
-
-    Parameters
-    ----------
-    columns : collection of str
-        Of the side table.
-    chosen : str
-        A condition in SQL on ``memory_items``.
-    """
+    """Return the statement that deletes the signals of the `chosen` rows, while those are there."""
     return (
         f"DELETE FROM main.{SIGNALS} AS signal WHERE EXISTS (SELECT 1 FROM main.memory_items "
         f"AS item WHERE {has_signals(columns)} AND ({chosen}))"

@@ -3,26 +3,33 @@
 Standard library only: an agent's runtime that imports this module pays for nothing else.
 """
 
+import json
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
+from stat import S_ISREG
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 from memlab.arguments import expect, whole_number
 from memlab.clock import now_utc
-from memlab.errors import MemlabError, StoreError, UnsafeDeletionError
+from memlab.errors import BadRowError, MemlabError, StoreError, UnsafeDeletionError
 from memlab.items import (
     REJECTED_PATH_TAG,
     RESEARCH_TAG,
+    ZONE_UNSAID,
+    EventId,
+    EventRef,
     MemoryItem,
     MemoryKind,
+    MemoryProvenance,
+    strings_of,
 )
-from memlab.store.archive_place import place_beside
-from memlab.store.archiving import (
+from memlab.store.archive.location import location_beside
+from memlab.store.archive.runtime import (
     Compacted,
     Why,
     archived_first,
@@ -34,13 +41,79 @@ from memlab.store.database import (
     CREATE_TABLE,
     check_table,
     connect,
+    looked_at,
     roomy_cache,
     sqlite_errors_in_words,
     transaction,
 )
-from memlab.store.item_rows import item_of, row_of
 from memlab.store.selection import classify_rows, delete_rows, forget_verdicts, surplus_condition
 from memlab.store.signals import is_own, signal_columns
+
+
+def row_of(item: MemoryItem) -> tuple[Any, ...]:
+    """Return an item's values in the order of :data:`memlab.store.database.COLUMNS`."""
+    provenance = item.provenance
+    event = provenance.source_event
+    return (
+        item.memory_id,
+        item.kind.value,
+        item.title,
+        item.body,
+        _json(item.tags),
+        event.event_id if event else None,
+        event.sequence if event else None,
+        provenance.source_task_ref,
+        provenance.authored_by,
+        provenance.confidence,
+        _as_given(provenance.created_at),
+        _json(provenance.supersedes),
+        _json(provenance.evidence_refs),
+        item.superseded_by,
+    )
+
+
+def item_of(row: tuple[Any, ...]) -> MemoryItem:
+    """Return the item that a row of these values is."""
+    values = dict(zip(COLUMNS, row, strict=True))
+    try:
+        return MemoryItem(
+            values["memory_id"],
+            MemoryKind(values["kind"]),
+            values["title"],
+            values["body"],
+            _provenance_of(values),
+            strings_of(values["tags_json"]),
+            values["superseded_by"],
+        )
+    except (ValueError, TypeError, AttributeError) as error:
+        raise BadRowError(
+            f"memory {values['memory_id']!r} cannot be read: {error}; mend its row",
+            memory_id=str(values["memory_id"]),
+        ) from error
+
+
+def _provenance_of(values: dict[str, Any]) -> MemoryProvenance:
+    event_id, sequence = values["source_event_id"], values["source_sequence"]
+    no_event = event_id is None or sequence is None
+    return MemoryProvenance(
+        source_event=None if no_event else EventRef(EventId(event_id), sequence),
+        authored_by=values["authored_by"],
+        source_task_ref=values["source_task_ref"],
+        confidence=values["confidence"],
+        created_at=datetime.fromisoformat(values["created_at"]),
+        supersedes=strings_of(values["supersedes_json"]),
+        evidence_refs=strings_of(values["evidence_refs_json"]),
+    )
+
+
+def _as_given(moment: datetime) -> str:
+    unsaid = moment.tzname() == ZONE_UNSAID.tzname(None)
+    return (moment.replace(tzinfo=None) if unsaid else moment).isoformat()
+
+
+def _json(values: tuple[str, ...]) -> str:
+    return json.dumps(values, separators=(",", ":"))
+
 
 _SELECT: Final = f"SELECT {', '.join(COLUMNS)} FROM memory_items"
 _UPSERT: Final = (
@@ -114,7 +187,7 @@ class SqliteMemoryStore:
         expect(archive, bool, call=type(self).__name__, name="archive")
         self.path: Final = None if str(path) == ":memory:" else Path(path)
         """The store's file; None for a store in memory."""
-        self.archive: Final = place_beside(self.path) if archive and self.path else None
+        self.archive: Final = location_beside(self.path) if archive and self.path else None
         """Where deleted rows are archived; None for nowhere."""
         if archive and self.path is None:
             raise UnsafeDeletionError(
@@ -201,14 +274,14 @@ class SqliteMemoryStore:
         return tuple(item for item in self.list_active() if REJECTED_PATH_TAG in item.tags)
 
     def list_research_notes(self) -> tuple[MemoryItem, ...]:
-        """Return the active items tagged ``research``, in rowid order.
+        """Return the active items tagged ``research``, the newest first by rowid.
 
         Raises
         ------
         BadRowError
             When a row cannot be read as an item.
         """
-        return tuple(item for item in self.list_active() if RESEARCH_TAG in item.tags)
+        return tuple(item for item in self.list_active() if RESEARCH_TAG in item.tags)[::-1]
 
     def supersede(self, memory_id: str, *, by_memory_id: str) -> MemoryItem:
         """Mark `memory_id` as replaced by `by_memory_id`, which may be itself: it is retired then.
@@ -221,7 +294,7 @@ class SqliteMemoryStore:
         Raises
         ------
         KeyError
-            Naming the id that is not in the store; nothing is changed.
+            Naming the id that is not in the store, the replacement's first; nothing is changed.
         BadRowError
             When its row cannot be read as an item; nothing is changed.
         """
@@ -301,7 +374,7 @@ class SqliteMemoryStore:
         """Do what :meth:`supersede` does, in the caller's transaction."""
         expect(memory_id, str, call="store.supersede", name="memory_id")
         expect(by_memory_id, str, call="store.supersede", name="by_memory_id")
-        for needed in (memory_id, by_memory_id):
+        for needed in (by_memory_id, memory_id):
             if not self.connection.execute(
                 "SELECT 1 FROM memory_items WHERE memory_id = ?", (needed,)
             ).fetchone():
@@ -335,5 +408,6 @@ def _prepare(path: Path) -> None:
             f"the folder of {path} cannot be made ({error.strerror}); check the path and its "
             "permissions"
         ) from error
-    if path.is_file() and 0 < path.stat().st_size < _SMALLEST_DATABASE:
+    found = looked_at(path)
+    if found and S_ISREG(found.st_mode) and 0 < found.st_size < _SMALLEST_DATABASE:
         raise StoreError(f"{path} is not a SQLite database; name the memory.db of an agent")

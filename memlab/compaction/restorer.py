@@ -1,8 +1,7 @@
 """Putting archived memories back, byte for byte."""
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, closing
 from datetime import datetime
 from enum import StrEnum
 from os import PathLike
@@ -12,35 +11,24 @@ from typing import Self
 
 from memlab.arguments import expect, texts
 from memlab.clock import moment_or_now
-from memlab.compaction import superseding
-from memlab.compaction.applying import plan_in, record_finished, said_to_be_done
-from memlab.compaction.locating import locate, some_of
+from memlab.compaction.applier import links_now, plan_in, said_to_be_done, settle
+from memlab.compaction.plans import Plan
 from memlab.compaction.receipts import Receipt
+from memlab.compaction.wire import some_of
 from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
-from memlab.sources.abilities import LeavesRows
 from memlab.sources.base import Key, Source, Watch, Writer, archive_at, unwatched
 from memlab.sources.opening import SourceLike, open_source
-from memlab.store.archive import Archive
-from memlab.store.archive_entries import Copy, Entry
-from memlab.store.archive_file import open_archive
-from memlab.store.database import connect_reading
-from memlab.store.identity import check_archive_of
-from memlab.store.looking import SIDE_FILES, read_store
-from memlab.store.records import fingerprint_of
+from memlab.store.archive.archive import Archive, open_archive
+from memlab.store.archive.entries import Copy, Entry
+from memlab.store.archive.identity import check_archive_of
+from memlab.store.database import SIDE_FILES, connect_reading
+from memlab.store.snapshot import read_snapshot
+from memlab.text import counted
 
 
 class Restored(int):
-    """How many memories were put back.
-
-    Attributes
-    ----------
-    left_out : int
-        How many stay in the archive, because their own time to live has passed since.
-    rows_left_out : mapping of str to int
-        How many rows of other tables stay there, by table: they went with a memory, and something
-        else that they refer to is not there.
-    """
+    """How many memories were put back."""
 
     left_out: int
     rows_left_out: Mapping[str, int]
@@ -139,51 +127,50 @@ def restore(
             return Restored(_take_back(source, archive, digest, ids, into, watch))
         if into is not None:
             return Restored(_restore_into(source, archive, digest, ids, Path(into)))
-        back = _Back()
-        with _said_once_committed(back, source), ExitStack() as noting:
+        return _put_back(source, archive, digest, ids, moment, watch)
+
+
+def _put_back(
+    source: Source,
+    archive: Archive,
+    digest: str,
+    ids: Collection[str] | None,
+    now: datetime,
+    watch: Watch,
+) -> Restored:
+    """Put memories back into the store that they came from."""
+    committed, back = False, 0
+    try:
+        with ExitStack() as noting:
             with source.changing() as writer:
-                record_finished(writer, source, archive, moment)
+                settle(archive, writer, source, now)
                 watch(RestoreStep.LOCKED)
                 entry = archive.entry(digest)
                 copies = _chosen(source, archive, entry, ids)
-                missing = _missing(writer, source, archive, entry, copies)
-                watch(RestoreStep.CHECKED)
-                left_out: set[Key] = set()
-                if missing:
-                    records = _Records(archive, entry, missing)
-                    inserted = writer.insert(records, watch=lambda _: watch(RestoreStep.INSERTED))
-                    watch(RestoreStep.VERIFIED)
-                    left_out = _left_out(writer, missing, inserted)
-                    back.memories = inserted
-                unmarked = [
-                    c.key for c in copies if c.restored_at is None and c.key not in left_out
-                ]
-                noting.enter_context(archive.marking_restored(entry.digest, unmarked, moment))
-            back.committed = True
+                with archive.one_moment():
+                    missing = _missing(writer, archive, entry, copies)
+                    watch(RestoreStep.CHECKED)
+                    if missing.wanted:
+                        back = writer.insert(missing, watch=lambda _: watch(RestoreStep.INSERTED))
+                        watch(RestoreStep.VERIFIED)
+                left_out = set[Key]()  # their time has passed
+                if back < len(missing.wanted):
+                    there = (key for key, _ in writer.records(missing.wanted))
+                    left_out = set(missing.wanted).difference(there)
+                # Of a plan that was cut short others may never have gone.
+                gone = missing.wanted if entry.finished_at is None else [c.key for c in copies]
+                marked = set(gone) - left_out
+                unmarked = [c.key for c in copies if c.restored_at is None and c.key in marked]
+                noting.enter_context(archive.marking_restored(entry.digest, unmarked, now))
+            committed = True
             watch(RestoreStep.COMMITTED)
-    watch(RestoreStep.RECORDED)
-    rows = writer.rows_left_out if isinstance(writer, LeavesRows) else {}
-    return Restored(back.memories, len(left_out), rows)
-
-
-@dataclass
-class _Back:
-    """How far a restore has come."""
-
-    memories: int = 0
-    committed: bool = False
-
-
-@contextmanager
-def _said_once_committed(back: _Back, source: Source) -> Iterator[None]:
-    """Say that memories were restored, where only the archive's note of it fails."""
-    try:
-        yield
     except ArchiveError as error:
-        if not back.committed:
+        if not committed:
             raise
-        with said_to_be_done(f"{back.memories:,} memories were restored into {source.name}"):
+        with said_to_be_done(f"{back:,} memories were restored into {source.name}"):
             raise error from error.__cause__
+    watch(RestoreStep.RECORDED)
+    return Restored(back, len(left_out), writer.rows_left_out)
 
 
 def _take_back(
@@ -201,29 +188,59 @@ def _take_back(
             f"plan {plan.digest[:12]} deleted nothing that a new file could be made of; restore "
             "without one"
         )
-    with superseding.opened_for_links(source) as writer:
+    with source.superseding() as writer:
         watch(RestoreStep.LOCKED)
-        count = superseding.take_back(writer, source, plan, ids)
+        count = _unlink(writer, source, plan, ids)
         watch(RestoreStep.VERIFIED)
     watch(RestoreStep.COMMITTED)
     return count
 
 
+def _unlink(writer: Writer, source: Source, plan: Plan, ids: Collection[str] | None) -> int:
+    """Let nothing stand any more for the memories of a plan, or for those with these ids."""
+    by_id = {link.memory_id: link for link in plan.supersedes}
+    if ids is not None and (unknown := sorted(set(ids) - by_id.keys())):
+        raise ArchiveError(
+            f"plan {plan.digest[:12]} superseded no memory {some_of(unknown)}; nothing was restored"
+        )
+    wanted = [link for name, link in by_id.items() if ids is None or name in set(ids)]
+    found = links_now(writer, source, [link.key for link in wanted])
+    others = [
+        link.memory_id
+        for link in wanted
+        if link.key not in found or found[link.key] not in (None, link.by_memory_id)
+    ]
+    if others:
+        raise ArchiveError(
+            f"{len(others):,} memories that plan {plan.digest[:12]} superseded are gone or "
+            f"superseded by others since ({some_of(others)}); nothing was restored: restore some "
+            "ids"
+        )
+    back = {link.key: None for link in wanted if found[link.key] is not None}
+    return writer.supersede(back) if back else 0
+
+
 class _Records:
-    """The records of some copies, read from the archive each time they are gone through."""
+    """The records of some copies, read from the archive each time they are gone through.
+
+    They are looked at once: the archive is read at one moment meanwhile.
+    """
 
     def __init__(self, archive: Archive, entry: Entry, copies: list[Copy]) -> None:
+        self.wanted = [copy.key for copy in copies]
         self._archive, self._entry = archive, entry
-        self._prints = {copy.key: copy.fingerprint for copy in copies}
+        if sum(1 for _ in archive.records(entry, self.wanted)) != len(self.wanted):
+            raise _damaged(archive)
 
     def __iter__(self) -> Iterator[tuple[Key, bytes]]:
-        for key, record in self._archive.records(self._entry, self._prints):
-            if fingerprint_of(record) != self._prints[key]:
-                raise ArchiveError(
-                    f"the copy of {key!r} in {self._archive.path} is not what was archived; "
-                    "nothing was restored: restore the others by id, or a backup of the archive"
-                )
-            yield key, record
+        return self._archive.records(self._entry, self.wanted, seen=True)
+
+
+def _damaged(archive: Archive) -> ArchiveError:
+    return ArchiveError(
+        f"{archive.told()}; nothing was restored: restore the others by id, or a backup of the "
+        "archive"
+    )
 
 
 def _meant(receipt: Receipt | str, store: SourceLike | None) -> tuple[str, Source]:
@@ -241,47 +258,39 @@ def _chosen(
     """Return the copies to put back, in the order in which they were made."""
     copies = archive.copies(entry)
     if ids is None:
+        if len(copies) != entry.memories:
+            raise _damaged(archive)
         return copies
     named = {key: source.facts_of(record).memory_id for key, record in archive.records(entry)}
     if unknown := sorted(set(ids) - set(named.values())):
         raise ArchiveError(
             f"plan {entry.digest[:12]} deleted no memory {some_of(unknown)}; nothing was restored: "
-            f"memlab archive {archive.place.store} lists what it deleted"
+            f"memlab archive {archive.location.store} lists what it deleted"
         )
     wanted = set(ids)
-    return [copy for copy in copies if named[copy.key] in wanted]
+    return [copy for copy in copies if named.get(copy.key) in wanted]
 
 
-def _missing(
-    writer: Writer, source: Source, archive: Archive, entry: Entry, copies: list[Copy]
-) -> list[Copy]:
-    """Return the copies that are not in the store, after checking that there is room for them.
+def _missing(writer: Writer, archive: Archive, entry: Entry, copies: list[Copy]) -> _Records:
+    """Return what is not in the store, after checking that there is room for it.
 
     A memory that was restored and changed afterwards is the store's own again, not in the way.
     """
-    located = locate(writer, source, archive, entry, copies)
+    state = archive.state_of(writer, entry, copies)
     taken = [
         f"position {copy.key}" if isinstance(copy.key, int) else f"key {copy.key}"
         for copy in copies
-        if copy.key in located.taken or (copy.key in located.changed and copy.restored_at is None)
+        if copy.key in state.taken or (copy.key in state.changed and copy.restored_at is None)
     ]
-    missing = [copy for copy in copies if copy.key in located.absent]
-    taken += writer.conflicts(_Records(archive, entry, missing))
+    missing = _Records(archive, entry, [copy for copy in copies if copy.key in state.absent])
+    taken += writer.conflicts(missing)
     if taken:
         raise ArchiveError(
-            f"{len(taken):,} places of plan {entry.digest[:12]} have been taken since "
+            f"{counted(len(taken), 'places')} of plan {entry.digest[:12]} taken since "
             f"({some_of(taken)}); nothing was restored: restore the other "
             f"{max(len(copies) - len(taken), 0):,} by id, or all into a new file"
         )
     return missing
-
-
-def _left_out(writer: Writer, missing: list[Copy], back: int) -> set[Key]:
-    """Return the keys of memories whose time has passed, so that they were not put back."""
-    if back == len(missing):
-        return set()
-    keys = [copy.key for copy in missing]
-    return set(keys) - {key for key, _ in writer.records(keys)}
 
 
 def _restore_into(
@@ -305,12 +314,12 @@ def _restore_into(
 def _check_made(into: Path, count: int) -> None:
     """Open a file that was made under its final name, and count what is in it."""
 
-    def counted(uri: str) -> int:
+    def memories_in(uri: str) -> int:
         with closing(connect_reading(uri)) as connection:
             (found,) = connection.execute("SELECT count(*) FROM memory_items").fetchone()
         return int(found)
 
-    found = read_store(into, counted)
+    found = read_snapshot(into, memories_in)
     if found != count:
         raise ArchiveError(
             f"{into} was made of {count:,} memories and {found:,} are in it; the archive has them "

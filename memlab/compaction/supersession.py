@@ -4,20 +4,16 @@ Such a plan deletes nothing. :func:`memlab.apply` carries it out and :func:`meml
 back, as they do with any other.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from memlab import columns as col
 from memlab.clock import moment_or_now
-from memlab.compaction.locating import some_of
-from memlab.compaction.planned import TITLE, PlannedLink
-from memlab.compaction.plans import Plan
-from memlab.errors import ArchiveError, CompactionError, PlanError, StalePlanError
-from memlab.items import is_load_bearing_stored
-from memlab.sources.abilities import Superseder, Superseding
-from memlab.sources.base import Key, Reader, Source, archive_at, at_one_moment
+from memlab.compaction.plans import TITLE, Plan, PlannedLink
+from memlab.compaction.wire import some_of
+from memlab.errors import PlanError
+from memlab.sources.base import Reader, Source, archive_at, at_one_moment
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.records import fingerprint_of
 
@@ -68,7 +64,8 @@ def plan_supersession(
     """
     opened = open_source(source)
     moment = moment_or_now(now, call="memlab.compaction.plan_supersession")
-    _superseding(opened)
+    if not opened.supersedes:
+        opened.superseding()  # which says why it cannot
     archive_at(opened)  # refused here where there is no place for one
     return at_one_moment(opened, lambda reader: _plan_of(reader, opened, links, only, moment))
 
@@ -80,7 +77,7 @@ def _plan_of(
     only: Collection[str] | None,
     now: datetime,
 ) -> Plan:
-    from memlab.compaction.planning import columns_of, groups_of
+    from memlab.compaction.planner import columns_of, groups_of
     from memlab.frame.loading import frame_of
     from memlab.policies import KeepAll
     from memlab.policies.base import decision_of
@@ -169,136 +166,3 @@ def _planned(
             )
         )
     return tuple(sorted(planned, key=lambda link: link.position))
-
-
-def opened_for_links(source: Source) -> AbstractContextManager[Superseder]:
-    """Open a source to change what stands for its memories.
-
-    Raises
-    ------
-    PlanError
-        When it is of a kind that knows of no such thing.
-    """
-    return _superseding(source).superseding()
-
-
-def is_carried_out(writer: Reader, source: Source, plan: Plan) -> bool:
-    """Whether every memory of a plan is superseded as it says."""
-    links = {link.key: link.by_memory_id for link in plan.supersedes}
-    found = _links_now(writer, source, links)
-    return all(found.get(key) == by for key, by in links.items())
-
-
-def supersede(writer: Superseder, source: Source, plan: Plan) -> None:
-    """Carry out what a plan supersedes, nothing of it on trust.
-
-    Raises
-    ------
-    StalePlanError, CompactionError
-        As :func:`check_fresh` does, and where more than the links would change. Nothing is changed.
-    """
-    check_fresh(writer, source, plan)
-    writer.supersede({link.key: link.by_memory_id for link in plan.supersedes})
-
-
-def check_fresh(reader: Reader, source: Source, plan: Plan) -> None:
-    """Compare both ends of every link with the store.
-
-    Raises
-    ------
-    StalePlanError
-        When a memory that the plan names has changed or gone.
-    CompactionError
-        When it names what is not load-bearing, or one memory for another, or lets one stand that is
-        superseded itself.
-    """
-    older = {link.key: (link.memory_id, link.fingerprint) for link in plan.supersedes}
-    newer = {link.by_key: (link.by_memory_id, link.by_fingerprint) for link in plan.supersedes}
-    known = older | newer
-    records = dict(reader.records(known))
-    stale = [
-        name
-        for key, (name, wanted) in known.items()
-        if key not in records or fingerprint_of(records[key]) != wanted
-    ]
-    if stale:
-        raise StalePlanError(
-            f"the store is not as plan {plan.digest[:12]} saw it: {len(stale):,} gone or changed "
-            f"({some_of(stale)}); nothing was changed: make a new plan",
-            memory_ids=tuple(stale),
-        )
-    told = _superseding(source)
-    titles = {link.key: link.title for link in plan.supersedes}
-    facts = {key: source.facts_of(record) for key, record in records.items()}
-    wrong = [
-        name
-        for key, (name, _) in known.items()
-        if facts[key].memory_id != name
-        or (key in titles and titles[key] != (facts[key].title or "")[:TITLE])
-        or told.superseded_by(records[key]) is not None
-        or (key in older and (key in newer or not _is_load_bearing(source, records[key])))
-    ]
-    if wrong or len(older) != len(plan.supersedes):
-        raise CompactionError(
-            f"plan {plan.digest[:12]} names {some_of(wrong)} for what it is not, or twice; nothing "
-            "was changed: make a new plan"
-        )
-
-
-def take_back(writer: Superseder, source: Source, plan: Plan, ids: Collection[str] | None) -> int:
-    """Let nothing stand any more for the memories of a plan, or for those with these ids.
-
-    Returns
-    -------
-    int
-        How many are active again that were not; 0 when it was taken back before.
-
-    Raises
-    ------
-    ArchiveError
-        When an id is not the plan's, or a memory has gone or is superseded by another one since.
-        Nothing is changed.
-    """
-    by_id = {link.memory_id: link for link in plan.supersedes}
-    if ids is not None and (unknown := sorted(set(ids) - by_id.keys())):
-        raise ArchiveError(
-            f"plan {plan.digest[:12]} superseded no memory {some_of(unknown)}; nothing was restored"
-        )
-    wanted = [link for name, link in by_id.items() if ids is None or name in set(ids)]
-    found = _links_now(writer, source, [link.key for link in wanted])
-    others = [
-        link.memory_id
-        for link in wanted
-        if link.key not in found or found[link.key] not in (None, link.by_memory_id)
-    ]
-    if others:
-        raise ArchiveError(
-            f"{len(others):,} memories that plan {plan.digest[:12]} superseded are gone or "
-            f"superseded by others since ({some_of(others)}); nothing was restored: restore some "
-            "ids"
-        )
-    back = {link.key: None for link in wanted if found[link.key] is not None}
-    return writer.supersede(back) if back else 0
-
-
-def _is_load_bearing(source: Source, record: bytes) -> bool:
-    facts = source.facts_of(record)
-    try:
-        return is_load_bearing_stored(facts.kind, facts.tags_json, source.protected)
-    except ValueError:
-        return False
-
-
-def _links_now(reader: Reader, source: Source, keys: Iterable[Key]) -> dict[Key, str | None]:
-    """Return what stands for each memory that is there."""
-    told = _superseding(source)
-    return {key: told.superseded_by(record) for key, record in reader.records(keys)}
-
-
-def _superseding(source: Source) -> Superseding:
-    if isinstance(source, Superseding):
-        return source
-    raise PlanError(
-        f"in {source.name} no memory can stand for another; shorten or delete load-bearing ones "
-        "with the tools of the system that wrote them"
-    )

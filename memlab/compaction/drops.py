@@ -13,21 +13,18 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.clock import aware, moment_or_now
-from memlab.compaction.words import counted, minute
+from memlab.compaction.wire import minute
 from memlab.errors import ArchiveError
-from memlab.evidence.dropped import facts_of
-from memlab.evidence.past import past_and_deletions
+from memlab.evidence.past import facts_of, past_and_deletions
 from memlab.evidence.references import find_references
 from memlab.frame.loading import frame_of, latest_written
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
-from memlab.store.archive import Archive
-from memlab.store.archive_entries import Entry
-from memlab.store.archive_file import open_archive, read_archive
-from memlab.store.archive_place import archive_errors
-from memlab.store.dropped import Dropped, drop, drop_facts, dropped_in, make_key
-from memlab.store.identity import check_not_renamed
-from memlab.text import Sheet, Shown
+from memlab.store.archive.archive import Archive, archive_errors, open_archive, read_archive
+from memlab.store.archive.dropped import Dropped, drop, drop_facts, dropped_in, make_key
+from memlab.store.archive.entries import Entry
+from memlab.store.archive.identity import check_not_renamed
+from memlab.text import Sheet, Shown, counted
 
 NO_ARCHIVE_BEFORE: Final = datetime(2025, 1, 1, tzinfo=UTC)
 """memlab made no archive before this: an earlier time comes from a clock that was wrong."""
@@ -89,7 +86,10 @@ class Drop(Shown):
         title = f"drop {counted(self.memories)} of {plans} from the archive of {self.store}"
         facts = [("never restored", f"{self.never_restored:,}: nothing brings these back")]
         facts += [
-            (entry.digest[:12], f"{counted(entry.left)}, archived {minute(entry.archived_at)}")
+            (
+                entry.digest[:12],
+                f"{counted(entry.left)}, archived {minute(entry.archived_at)}",
+            )
             for entry in self.entries
         ]
         facts += [
@@ -105,7 +105,7 @@ class Drop(Shown):
 
     def _cost(self) -> str:
         return (
-            f"{self.references:,} references to them count no more; the store's history is "
+            f"{counted(self.references, 'references')} to them count no more; the history is "
             "incomplete for good, and a recommended cap stays above all written since"
         )
 

@@ -19,6 +19,8 @@ from memlab.errors import ChangedWhileReadError, StoreError
 from memlab.files import limit_like, whole_file
 from memlab.store.database import (
     BUSY,
+    SIDE_FILES,
+    check_side_files,
     check_table,
     connect,
     connect_reading,
@@ -32,33 +34,26 @@ State = dict[str, tuple[int, int, int]]
 _LOOKS: Final = 5
 _PATIENCE: Final = 5.0
 """Seconds for which a lock is waited for, as :func:`memlab.store.database.connect_reading` does."""
-SIDE_FILES: Final = ("-wal", "-shm", "-journal")
 
 
 @contextmanager
-def one_look(path: Path) -> Iterator[str]:
+def open_snapshot(path: Path) -> Iterator[str]:
     """Hand out a URI that opens the store at `path` as it is now, and leaves no trace.
 
     Opening a WAL store read-only makes ``-wal`` and ``-shm`` files where there are none, so a store
     that nobody has open is read as immutable, and looked at again afterwards. A store that was left
     in the middle of a transaction is recovered in a temporary copy. Any other is locked by whoever
     reads it.
-
-    Parameters
-    ----------
-    path : Path
-        An existing file.
-
-    Raises
-    ------
-    ChangedWhileReadError
-        When somebody wrote in between; what was read may be of two moments. Read again.
-    StoreError
-        When the file cannot be read.
     """
     file = path.resolve()  # side files lie beside what a link points to
     with ExitStack() as stack, sqlite_errors_in_words(path):
-        uri, before = _way_in(file, path, stack)
+        try:
+            uri, before = _way_in(file, path, stack)
+        except OSError as error:
+            raise StoreError(
+                f"{path} cannot be looked at ({error.strerror or error}); check the path, its "
+                "permissions and the room on the disk"
+            ) from error
         try:
             yield uri
         except Exception as error:  # what is half rewritten can fail in any way
@@ -69,50 +64,29 @@ def one_look(path: Path) -> Iterator[str]:
             raise _changed_while_read(path)
 
 
-def again_if_changed(look: Callable[[], Result]) -> Result:
-    """Return ``look()``; when somebody wrote while it read, look again, up to five times.
-
-    Raises
-    ------
-    ChangedWhileReadError
-        When that happened five times.
-    """
+def retry_if_changed(look: Callable[[], Result]) -> Result:
+    """Return ``look()``; when somebody wrote while it read, look again, up to five times."""
     for _ in range(_LOOKS - 1):
         with suppress(ChangedWhileReadError):
             return look()
     return look()
 
 
-def read_store(
+def read_snapshot(
     path: Path,
     read: Callable[[str], Result],
     *,
     check: Callable[[sqlite3.Connection, Path], None] = check_table,
 ) -> Result:
-    """Return ``read(uri)``, where `uri` opens the checked store at `path` and leaves no trace.
-
-    Parameters
-    ----------
-    path : Path
-        An existing file.
-    read : callable
-        Takes a ``file:`` URI that SQLite opens; may be called more than once.
-    check : callable
-        What the file must be; raises where it is not.
-
-    Raises
-    ------
-    StoreError
-        When the file is not a store, cannot be read, or is rewritten faster than it is read.
-    """
+    """Return ``read(uri)``, where `uri` opens the checked store at `path` and leaves no trace."""
 
     def look() -> Result:
-        with one_look(path) as uri:
+        with open_snapshot(path) as uri:
             with closing(connect_reading(uri)) as connection:
                 check(connection, path)
             return read(uri)
 
-    return again_if_changed(look)
+    return retry_if_changed(look)
 
 
 def copy_store(source: Path | str, target: Path | str) -> Path:
@@ -147,7 +121,7 @@ def copy_store(source: Path | str, target: Path | str) -> Path:
             with closing(connect_reading(uri)) as original, closing(connect(draft)) as made:
                 original.backup(made)
 
-        read_store(path, read)
+        read_snapshot(path, read)
     return Path(target)
 
 
@@ -162,6 +136,7 @@ def _way_in(file: Path, path: Path, stack: ExitStack) -> tuple[str, State]:
 
     Nothing, when locks see to it that nobody changes what is read.
     """
+    check_side_files(file)
     locking = f"{file.as_uri()}?mode=ro"
     wal, shm, journal = (_side_file(file, suffix) for suffix in SIDE_FILES)
     is_left = _stamp(wal)[1] > 0 and not shm.exists()
@@ -206,6 +181,13 @@ def _is_wal(file: Path) -> bool:
 def _recovered_copy(file: Path, path: Path, folder: Path) -> str:
     """Copy the store and its side files into `folder`, recover it there and return its URI."""
     copy = folder / "store.db"
+    sides = [_side_file(file, suffix) for suffix in ("-wal", "-journal")]
+    wanted = sum(_stamp(each)[1] for each in (file, *sides))
+    if wanted > shutil.disk_usage(folder).free:
+        raise StoreError(
+            f"{path} was left in the middle of a transaction, and {folder.parent} has no room for "
+            f"a copy of {wanted:,} bytes to look into; free some, or set TMPDIR"
+        )
     with file.open("rb") as source:
         _lock_shared(source.fileno(), path)
         shutil.copyfile(file, copy)

@@ -7,6 +7,7 @@ before anything changes: what no restore would bring back is refused. Standard l
 
 import re
 import sqlite3
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from memlab.errors import UnsafeDeletionError
@@ -27,46 +28,19 @@ _OURS: Final = {"memory_items", SIGNALS}
 _REPLACING: Final = re.compile(r"\bREPLACE\s+INTO\b|\bOR\s+REPLACE\b", re.IGNORECASE)
 
 
-class Written(NamedTuple):
-    """A table of others that a trigger writes to when memories go.
+Statements = Callable[[sqlite3.Connection], list[str]]
 
-    Attributes
-    ----------
-    trigger : str
-        Its name; empty for an action of a foreign key.
-    does : {"inserts into", "updates", "replaces in", "deletes from"}
-        What it does there.
-    table : str
-        The table's name.
-    """
+
+class TriggerEffect(NamedTuple):
+    """A table of others that a trigger writes to when memories go."""
 
     trigger: str
     does: str
     table: str
 
 
-def check_deletion(connection: sqlite3.Connection, chosen: str) -> tuple[Written, ...]:
-    """Check that deleting the `chosen` rows costs no other table anything; changes nothing.
-
-    Parameters
-    ----------
-    connection : sqlite3.Connection
-        To a checked store.
-    chosen : str
-        A condition in SQL on ``memory_items``.
-
-    Returns
-    -------
-    tuple of Written
-        What triggers do elsewhere all the same: they add to a table, or change one that a trigger
-        on an insertion writes to as well, so that restoring brings it back.
-
-    Raises
-    ------
-    UnsafeDeletionError
-        When a trigger would delete or change rows of another table for good, or rows of another
-        table refer to the chosen ones by a foreign key.
-    """
+def check_deletion(connection: sqlite3.Connection, chosen: str) -> tuple[TriggerEffect, ...]:
+    """Check that deleting the `chosen` rows costs no other table anything; changes nothing."""
     for table, rows in _referring(connection, chosen):
         instead = "take them out with the program that wrote them"
         raise UnsafeDeletionError(
@@ -74,12 +48,7 @@ def check_deletion(connection: sqlite3.Connection, chosen: str) -> tuple[Written
             f"foreign key ties them to memories that would go; nothing was deleted: {instead}",
             instead=instead,
         )
-    if not _has_triggers(connection):
-        return ()
-    written = _written(connection, _deletions(connection))
-    back = {each.table for each in _written(connection, _insertions(connection))}
-    _refuse([each for each in written if each.does != INSERTS and each.table not in back], "goes")
-    return written
+    return _undone(connection, _deletions, _insertions, "goes")
 
 
 def is_tied(connection: sqlite3.Connection) -> bool:
@@ -88,30 +57,27 @@ def is_tied(connection: sqlite3.Connection) -> bool:
 
 
 def check_insertion(connection: sqlite3.Connection) -> None:
-    """Check that putting rows back costs no other table anything; changes nothing.
+    """Check that putting rows back costs no other table anything; changes nothing."""
+    _undone(connection, _insertions, _deletions, "comes back")
 
-    Raises
-    ------
-    UnsafeDeletionError
-        When a trigger would delete or change rows of another table that none touches when rows go.
-    """
-    if _has_triggers(connection):
-        written = _written(connection, _insertions(connection))
-        back = {each.table for each in _written(connection, _deletions(connection))}
-        _refuse(
-            [each for each in written if each.does != INSERTS and each.table not in back],
-            "comes back",
-        )
+
+def _undone(
+    connection: sqlite3.Connection,
+    statements: Statements,
+    undoing: Statements,
+    when: str,
+) -> tuple[TriggerEffect, ...]:
+    """Return what statements do to other tables, once it is known that others undo it."""
+    if not _has_triggers(connection):
+        return ()
+    written = _written(connection, statements(connection))
+    back = {each.table for each in _written(connection, undoing(connection))}
+    _refuse([each for each in written if each.does != INSERTS and each.table not in back], when)
+    return written
 
 
 def check_supersession(connection: sqlite3.Connection) -> None:
-    """Check that letting a row stand for another costs no other table anything; changes nothing.
-
-    Raises
-    ------
-    UnsafeDeletionError
-        When a trigger would delete rows of another table and put none there.
-    """
+    """Check that letting a row stand for another costs no other table anything; changes nothing."""
     if _has_triggers(connection):
         update = "UPDATE main.memory_items SET superseded_by = 0 WHERE rowid = 0"
         written = _written(connection, [update])
@@ -122,7 +88,7 @@ def check_supersession(connection: sqlite3.Connection) -> None:
         )
 
 
-def _refuse(lost: list[Written], when: str) -> None:
+def _refuse(lost: list[TriggerEffect], when: str) -> None:
     for trigger, does, table in lost:
         who = f"the trigger {trigger}" if trigger else "a foreign key"
         instead = "drop it while memlab works, or do without memlab here"
@@ -156,7 +122,7 @@ def _insertions(connection: sqlite3.Connection) -> list[str]:
     return statements
 
 
-def _written(connection: sqlite3.Connection, statements: list[str]) -> tuple[Written, ...]:
+def _written(connection: sqlite3.Connection, statements: list[str]) -> tuple[TriggerEffect, ...]:
     """Return what statements would write besides what they name, without carrying them out.
 
     SQLite asks an authorizer about each table that a statement, its triggers and the triggers of
@@ -185,7 +151,9 @@ def _written(connection: sqlite3.Connection, statements: list[str]) -> tuple[Wri
     }
     return tuple(
         sorted(
-            Written(trigger, REPLACES if does == INSERTS and trigger in replacing else does, table)
+            TriggerEffect(
+                trigger, REPLACES if does == INSERTS and trigger in replacing else does, table
+            )
             for trigger, does, table in asked
         )
     )

@@ -1,6 +1,6 @@
 """Deciding what would go: a policy's verdict on a store, with the evidence that it is still so."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -12,30 +12,26 @@ import pandas as pd
 from memlab import columns as col
 from memlab.arguments import expect
 from memlab.clock import moment_or_now
-from memlab.compaction.locating import prints_of
-from memlab.compaction.long_lists import AT_ONCE, Chunk, Listed
-from memlab.compaction.planned import (
+from memlab.compaction.plans import (
     LOAD_BEARING,
     PRUNABLE,
     SUPERSEDED,
     TITLE,
+    Expiring,
     Group,
     KeptMemory,
+    Plan,
     PlannedMemory,
 )
-from memlab.compaction.plans import Plan
 from memlab.compaction.wire import as_data
 from memlab.errors import ChangedWhileReadError
 from memlab.evidence.past import deletions_of, past_of
-from memlab.frame.labelling import memories_of
-from memlab.frame.loading import frame_from
+from memlab.frame.fields import as_instant
+from memlab.frame.loading import frame_of
 from memlab.policies import Policy
 from memlab.policies.base import Decision, decision_of
-from memlab.sources.abilities import AmongOthers, Printing
 from memlab.sources.base import Key, Reader, Source, Watch, archive_at, at_one_moment, unwatched
 from memlab.sources.opening import SourceLike, open_source
-from memlab.sources.tables import FINGERPRINT
-from memlab.store.other_tables import Written
 
 Places = npt.NDArray[np.intp]
 """Numbers of rows in a frame, counted from 0."""
@@ -43,9 +39,6 @@ Places = npt.NDArray[np.intp]
 Columns = Mapping[str, Any]
 """The columns of a frame as arrays, by name: each of them takes pandas as long as some hundred rows
 of it."""
-
-Prints = Callable[..., list[str]]
-"""Returns the fingerprints of rows at some places in a part of a frame."""
 
 
 class PlanStep(StrEnum):
@@ -68,7 +61,7 @@ def plan(
 
     Decision and evidence are of one moment of the store. A policy that learns does so from what the
     store's archive keeps, too. While the policy decides, a store in WAL mode that somebody has open
-    goes on being written to; writers of one with a rollback journal wait (``tests/bench``).
+    goes on being written to; writers of one with a rollback journal wait (``.ci/bench``).
 
     Parameters
     ----------
@@ -107,7 +100,12 @@ def plan(
 def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime, watch: Watch) -> Plan:
     """Decide, and take the evidence that it is still so, from one moment of the store."""
     with_body = any(step.reads_bodies for step in policy.steps)
-    frame, told = _read(reader, source, with_body=with_body)
+    frame = frame_of(
+        reader.batches(with_body=with_body),
+        name=source.name,
+        with_body=with_body,
+        protected=source.protected,
+    )
     watch(PlanStep.READ)
     rule = str(frame.attrs[col.TOKEN_RULE])
     frame.attrs = {}  # pandas copies them, deeply, with every column that is taken
@@ -119,46 +117,30 @@ def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime, watc
     deleted = np.flatnonzero(~decision.keep)
     kept = np.flatnonzero(decision.keep & columns[col.PRUNABLE])
 
-    def prints(part: slice, places: Places, *, lasting: bool = False) -> list[str]:
-        said = np.full(len(places), None) if told is None else told[part].to_numpy()[places]
-        if len(unsaid := np.flatnonzero(said == None)):  # noqa: E711 - of each
-            keys = _taken(columns[col.KEY][part], places[unsaid])
-            found = dict(prints_of(reader, source, keys, lasting=lasting))
-            if len(found) < len(keys):
-                raise ChangedWhileReadError(f"{source.name} lost memories while it was read")
-            said[unsaid] = [found[key] for key in keys]
-        return said.tolist()
-
+    memories = _planned(reader, source, columns, deleted, decision)
     return Plan(
         store=source.name,
         made_at=now,
         policy=as_data(policy),
         token_rule=rule,
         groups=groups_of(columns, decision),
-        memories=Listed(PlannedMemory, _planned(columns, deleted, decision, prints)),
-        kept=Listed(KeptMemory, _kept(columns, kept, prints)),
-        written=_written_with(reader, _taken(columns[col.KEY], deleted)),
-        last_goes=source.scheme == "file" and len(frame) - 1 in deleted[-1:],
+        memories=memories,
+        kept=_kept(reader, source, columns, kept),
+        written=reader.side_effects([memory.key for memory in memories]) if memories else (),
+        expires=_expiring(frame, columns[col.KEY], np.union1d(deleted, kept), now),
+        last_goes=source.agents_own and len(frame) - 1 in deleted[-1:],
     )
 
 
-def _read(reader: Reader, source: Source, *, with_body: bool) -> tuple[pd.DataFrame, Any | None]:
-    """Return every memory, and an Arrow column of the fingerprints that reading tells, if any."""
-    memories = memories_of(
-        reader.printed(with_body=with_body)
-        if isinstance(reader, Printing)
-        else reader.batches(with_body=with_body),
-        name=source.name,
-        with_body=with_body,
-        protected=source.protected,
-    )
-    is_told = FINGERPRINT in memories.rows.column_names
-    return frame_from(memories), memories.rows[FINGERPRINT] if is_told else None
-
-
-def _written_with(reader: Reader, keys: list[Key]) -> tuple[Written, ...]:
-    """Return what triggers of the store's file do to other tables when memories are deleted."""
-    return reader.written_with(keys) if keys and isinstance(reader, AmongOthers) else ()
+def _expiring(
+    frame: pd.DataFrame, keys: Any, decided: Places, now: datetime
+) -> tuple[Expiring, ...]:
+    """Return when memories that a plan decides on will end by themselves."""
+    if col.EXPIRES_AT not in frame:
+        return ()
+    ends = np.asarray(frame[col.EXPIRES_AT].array, dtype="datetime64[us]")
+    some = decided[ends[decided] > as_instant(now)]  # what has passed is there all the same
+    return tuple(map(Expiring, _taken(keys, some), _when(ends[some])))
 
 
 def columns_of(frame: pd.DataFrame) -> Columns:
@@ -181,45 +163,54 @@ def _array(column: "pd.Series[Any]") -> Any:
 def _taken(values: Any, places: Places) -> list[Any]:
     """Return values at some places; each distinct text of a categorical is made once."""
     if isinstance(values, pd.Categorical):
-        taken = np.array(values.categories, dtype=object)[values.codes[places]]
-    else:
-        taken = np.asarray(values)[places]
-    found: list[Any] = taken.tolist()
-    return found
+        return list(np.array(values.categories, dtype=object)[values.codes[places]])
+    return list(np.asarray(values.take(places)).tolist())
 
 
-def _in_parts(places: Places) -> Iterator[tuple[slice, Places]]:
-    """Yield parts of a frame with some thousand of the rows each, and these rows' places there.
+def _fingerprints(
+    reader: Reader, source: Source, keys: list[Key], *, lasting: bool
+) -> Iterator[str]:
+    """Yield the fingerprints of memories that have just been read."""
+    count = 0
+    for _, fingerprint in reader.fingerprints(keys, source.lasting if lasting else None):
+        count += 1
+        yield fingerprint
+    if count < len(keys):
+        raise ChangedWhileReadError(f"{source.name} lost memories while it was read")
 
-    As Python's own objects a row takes five times as much room as in a frame.
-    """
-    for first in range(0, len(places), AT_ONCE):
-        some = places[first : first + AT_ONCE]
-        yield slice(int(some[0]), int(some[-1]) + 1), some - some[0]
 
-
-def _kept(columns: Columns, kept: Places, prints: Prints) -> Iterator[Chunk]:
-    """Yield the fields of :class:`KeptMemory` for the memories at some places."""
-    for part, places in _in_parts(kept):
-        said = (_taken(columns[name][part], places) for name in (col.KEY, col.MEMORY_ID))
-        yield [*said, prints(part, places, lasting=True)]
+def _kept(reader: Reader, source: Source, columns: Columns, kept: Places) -> tuple[KeptMemory, ...]:
+    """Return the memories on which a plan rests."""
+    keys = _taken(columns[col.KEY], kept)
+    fingerprints = _fingerprints(reader, source, keys, lasting=True)
+    return tuple(map(KeptMemory, keys, _taken(columns[col.MEMORY_ID], kept), fingerprints))
 
 
 def _planned(
-    columns: Columns, deleted: Places, decision: Decision, prints: Prints
-) -> Iterator[Chunk]:
-    """Yield the fields of :class:`PlannedMemory` for the memories at some places."""
-    reasons = np.array(decision.reasons, dtype=object)
-    for part, places in _in_parts(deleted):
-        key, position, memory_id, kind, title, tokens = (
-            _taken(columns[name][part], places)
-            for name in (col.KEY, col.POSITION, col.MEMORY_ID, col.KIND, col.TITLE, col.TOKENS)
+    reader: Reader, source: Source, columns: Columns, deleted: Places, decision: Decision
+) -> tuple[PlannedMemory, ...]:
+    """Return the memories that a plan deletes."""
+    keys, memory_id, kind, title, tokens = (
+        _taken(columns[name], deleted)
+        for name in (col.KEY, col.MEMORY_ID, col.KIND, col.TITLE, col.TOKENS)
+    )
+    is_position = columns[col.KEY] is columns[col.POSITION]
+    position = keys if is_position else _taken(columns[col.POSITION], deleted)
+    created = np.asarray(columns[col.CREATED_AT].take(deleted), dtype="datetime64[us]")
+    return tuple(
+        map(
+            PlannedMemory,
+            keys,
+            position,
+            memory_id,
+            kind,
+            (each[:TITLE] for each in title),
+            np.array(decision.reasons, dtype=object)[decision.reason[deleted]].tolist(),
+            tokens,
+            _when(created),
+            _fingerprints(reader, source, keys, lasting=source.like is None),
         )
-        title = [each[:TITLE] for each in title]
-        reason = reasons[decision.reason[part][places]].tolist()
-        created = np.asarray(columns[col.CREATED_AT][part], dtype="datetime64[us]")[places]
-        said = prints(part, places)
-        yield [key, position, memory_id, kind, title, reason, tokens, _when(created), said]
+    )
 
 
 def _when(moments: npt.NDArray[np.datetime64]) -> list[str]:

@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
-from memlab.compaction.planned import PlannedLink, PlannedMemory
-from memlab.compaction.plans import Plan, links_listing_of, listing_of
-from memlab.compaction.words import counted, in_words, minute
+from memlab.compaction.plans import Plan, PlannedLink, PlannedMemory, links_listing_of, listing_of
+from memlab.compaction.wire import in_words, minute, sized
 from memlab.items import Size
 from memlab.text import Cell, Sheet, Shown, Table
 
@@ -18,16 +17,7 @@ Row = TypeVar("Row")
 
 
 class LinkChanges(NamedTuple):
-    """What the second of two plans supersedes otherwise.
-
-    Attributes
-    ----------
-    added, removed : tuple of PlannedLink
-        What only the second supersedes, and what only the first does.
-    rewritten : tuple of pairs of PlannedLink
-        What both supersede, as the first and as the second has it, where another memory stands for
-        it, either has another content, or the reason is another.
-    """
+    """What the second of two plans supersedes otherwise."""
 
     added: tuple[PlannedLink, ...]
     removed: tuple[PlannedLink, ...]
@@ -36,19 +26,7 @@ class LinkChanges(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Difference(Shown):
-    """What the second of two plans does otherwise.
-
-    Parameters
-    ----------
-    before, after : Plan
-        The plans.
-    added, removed : tuple of PlannedMemory
-        What only the second deletes, and what only the first does.
-    rewritten : tuple of PlannedMemory
-        What both delete, and what has another content or another reason in the second.
-    links : LinkChanges
-        What the second supersedes otherwise.
-    """
+    """What the second of two plans does otherwise."""
 
     before: Plan
     after: Plan
@@ -111,11 +89,6 @@ def difference_of(before: Plan, after: Plan) -> Difference:
     """Return what the second of two plans does otherwise than the first.
 
     Memories are the same when they have the same key and id.
-
-    Parameters
-    ----------
-    before, after : Plan
-        As :func:`memlab.plan` makes them, of one store or of two.
     """
     added, removed, both = _compared(before.memories, after.memories)
     links_added, links_removed, linked = _compared(before.supersedes, after.supersedes)
@@ -162,7 +135,7 @@ def _changed(name: str, before: str, after: str) -> Iterator[tuple[str, str]]:
 
 
 def _size(size: Size) -> str:
-    return f"{counted(size.memories)}, {size.tokens:,} tokens"
+    return sized(size)
 
 
 def _table(

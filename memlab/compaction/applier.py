@@ -1,0 +1,497 @@
+"""Carrying out a plan: archive what it deletes, delete it, verify, so that it can be taken back.
+
+What is deleted was decided by :func:`memlab.plan`; :func:`memlab.restore` puts it back.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime
+from enum import StrEnum
+from typing import TypeVar
+
+from memlab.arguments import expect
+from memlab.clock import moment_or_now
+from memlab.compaction.plans import (
+    PRUNABLE,
+    SUPERSEDED,
+    TITLE,
+    KeptMemory,
+    Plan,
+    PlannedLink,
+    PlannedMemory,
+)
+from memlab.compaction.receipts import Receipt
+from memlab.compaction.wire import some_of
+from memlab.errors import (
+    AlreadyAppliedError,
+    ArchiveError,
+    CompactionError,
+    PlanError,
+    StalePlanError,
+)
+from memlab.items import is_load_bearing_stored
+from memlab.sources.base import Facts, Key, Reader, Source, Watch, Writer, archive_at, unwatched
+from memlab.sources.opening import SourceLike, open_source
+from memlab.store.archive.archive import Archive, archived_change, open_archive
+from memlab.store.archive.entries import Apply, Archived, Entry
+from memlab.store.archive.identity import check_archive_of
+from memlab.store.archive.location import is_begun, unchanged
+from memlab.store.records import fingerprint_of
+from memlab.store.snapshot import retry_if_changed
+from memlab.text import counted
+
+Named = TypeVar("Named", PlannedMemory, KeptMemory)
+
+
+class ApplyStep(StrEnum):
+    """What :func:`apply` has just done."""
+
+    LOCKED = "locked"
+    """No other process can write to the store."""
+    CHECKED = "checked"
+    """Every memory is as the plan saw it."""
+    COPIED = "copied"
+    """The copies are written and compared, not yet committed."""
+    ARCHIVED = "archived"
+    """The copies are on the disk."""
+    DELETED = "deleted"
+    """The memories are gone, not yet committed."""
+    VERIFIED = "verified"
+    """Exactly they are gone, and every load-bearing memory is there."""
+    COMMITTED = "committed"
+    """The deletion is on the disk."""
+    RECORDED = "recorded"
+    """The archive says so."""
+
+
+def apply(
+    plan: Plan,
+    *,
+    store: SourceLike | None = None,
+    now: datetime | None = None,
+    watch: Watch = unwatched,
+) -> Receipt:
+    """Carry out a plan: archive what it deletes, delete it, verify.
+
+    A plan that supersedes deletes nothing: the archive keeps the plan, which says how to take it
+    back. The copies are committed and synced before the deletion commits, so that being stopped at
+    any moment leaves a memory too many, never one too few. Applying the same plan again then
+    finishes it.
+
+    Parameters
+    ----------
+    plan : Plan
+        What to do.
+    store : str, Path or Source, optional
+        Another store than the one that the plan was made from, with the same memories.
+    now : datetime, optional
+        The moment written into the archive; the current one by default.
+    watch : callable, optional
+        Called with each :class:`ApplyStep` that there is, when it is done: a plan that supersedes
+        deletes nothing.
+
+    Returns
+    -------
+    Receipt
+        What was done and how to take it back.
+
+    Raises
+    ------
+    StalePlanError
+        When a memory that the plan decided on has changed or gone. Nothing is deleted.
+    AlreadyAppliedError
+        When the plan was applied before.
+    CompactionError
+        When the plan deletes a load-bearing memory or calls one by what it is not, or others than
+        the plan's would have been touched. Nothing is deleted.
+    PlanError
+        When the plan both deletes and supersedes, names a memory twice or has groups that do not
+        add up to its memories, or it supersedes and the store knows of no memories that stand for
+        others. Nothing is deleted.
+    ArchiveError
+        When the memories cannot be archived. Nothing is deleted.
+    UnsafeDeletionError
+        When deleting from such a store is not safe; it says what to do instead.
+    StoreError
+        When the store cannot be written.
+    """
+    expect(plan, Plan, call="memlab.apply", name="plan")
+    _check_readable(plan)
+    source = open_source(plan.store if store is None else store)
+    moment = moment_or_now(now, call="memlab.apply")
+    location = archive_at(source)
+    is_needless = plan.is_empty and not is_begun(location)
+    if not is_needless:
+        check_archive_of(location)
+    if plan.is_empty:
+        watch = unwatched
+    if is_needless:
+        with source.changing():
+            return replace(receipt_of(plan, source, moment), archive=None)
+
+    def carry_out() -> Receipt:
+        change = source.superseding() if plan.supersedes else source.changing()
+        with archived_change(location, change) as both:
+            watch(ApplyStep.LOCKED)
+            receipt = _carried_out(both.writer, both.archive, source, plan, moment, watch)
+            both.after_commit = lambda: _note(both.archive, receipt, source, watch)
+        return receipt
+
+    return retry_if_changed(carry_out)
+
+
+def finish(
+    store: SourceLike, digest: str, *, now: datetime | None = None, watch: Watch = unwatched
+) -> Receipt:
+    """Apply a plan that was cut short, as it stands in the archive.
+
+    Parameters
+    ----------
+    store : str, Path or Source
+        The store.
+    digest : str
+        The plan's, or its beginning.
+    now, watch
+        As for :func:`apply`, which says what is raised.
+    """
+    source = open_source(store)
+    check_archive_of(archive_at(source))
+    with open_archive(archive_at(source)) as archive:
+        found = plan_in(archive, archive.entry(digest))
+    return apply(found, store=source, now=now, watch=watch)
+
+
+def plan_in(archive: Archive, entry: Entry) -> Plan:
+    """Return the plan that an entry of an archive carried out."""
+    name = f"plan {entry.digest[:12]} in {archive.path}"
+    try:
+        found = Plan.from_json(archive.plan_text(entry))
+    except PlanError as error:
+        raise ArchiveError(f"{name} cannot be read: {error}") from error
+    if found.digest != entry.digest:
+        raise ArchiveError(f"{name} is another one, {found.digest[:12]}; restore a backup of it")
+    return found
+
+
+def settle(
+    archive: Archive, reader: Reader, source: Source, now: datetime, *, forget: bool = False
+) -> tuple[str, ...]:
+    """Note plans as done that were stopped before their note; see :meth:`Archive.settle`."""
+
+    def is_done(entry: Entry) -> bool:
+        return is_superseded(reader, source, archive, entry)
+
+    return archive.settle(reader, at=now, is_done=is_done, forget=forget)
+
+
+def is_superseded(reader: Reader, source: Source, archive: Archive, entry: Entry) -> bool:
+    """Whether what a plan was to supersede is superseded; not where nobody can say what it was."""
+    try:
+        return _is_linked(reader, source, plan_in(archive, entry))
+    except ArchiveError:
+        return False
+
+
+def _is_linked(reader: Reader, source: Source, plan: Plan) -> bool:
+    """Whether every memory of a plan is superseded as it says."""
+    links = {link.key: link.by_memory_id for link in plan.supersedes}
+    return links.items() <= links_now(reader, source, links).items()
+
+
+def links_now(reader: Reader, source: Source, keys: Iterable[Key]) -> dict[Key, str | None]:
+    """Return what stands for each memory that is there."""
+    return {key: source.superseded_by(record) for key, record in reader.records(keys)}
+
+
+@contextmanager
+def said_to_be_done(done: str) -> Iterator[None]:
+    """Say what is done where only the archive's note of it fails."""
+    try:
+        yield
+    except ArchiveError as error:
+        raise ArchiveError(
+            f"{done}; only the archive could not note it ({error.__cause__ or error}): run the "
+            "same command again, it notes it"
+        ) from error
+
+
+def receipt_of(plan: Plan, source: Source, now: datetime) -> Receipt:
+    """Return the receipt of a plan all of which was carried out on a store."""
+    return Receipt(
+        digest=plan.digest,
+        store=source.name,
+        archive=str(source.archive),
+        policy=plan.policy,
+        made_at=plan.made_at,
+        applied_at=now,
+        deleted=len(plan.memories),
+        boot_before=plan.boot_before,
+        boot_after=plan.boot_after,
+        token_rule=plan.token_rule,
+        superseded=len(plan.supersedes),
+    )
+
+
+def _carried_out(
+    writer: Writer, archive: Archive, source: Source, plan: Plan, now: datetime, watch: Watch
+) -> Receipt:
+    """Do all of :func:`apply` that happens under the store's write lock."""
+    if not plan.is_empty:
+        archive.check_entries()
+    entry = next((entry for entry in archive.entries() if entry.digest == plan.digest), None)
+    done = receipt_of(plan, source, now)
+    if entry and _is_resumed(writer, archive, entry, source, plan, watch):
+        return replace(done, deleted=entry.memories, expired=done.deleted - entry.memories)
+    done = replace(done, finished=settle(archive, writer, source, now, forget=bool(plan.memories)))
+    if plan.supersedes:
+        _check_links(writer, source, plan)
+        expired = frozenset[Key]()
+    else:
+        expired = _check_against_store(writer, archive, source, plan, now)
+        watch(ApplyStep.CHECKED)
+    leaving = [memory for memory in plan.memories if memory.key not in expired]
+    if not leaving and not plan.supersedes:
+        return replace(done, deleted=0, expired=len(expired), archive=None)
+    with archive.deleting(
+        Apply(plan.digest, plan.policy, plan.made_at, len(leaving), plan.json_pieces),
+        _copies(writer, leaving),
+        at=now,
+        staying=writer.identity_sample(memory.key for memory in plan.memories),
+        watch=watch,
+        is_undone=lambda error: source.atomic or isinstance(error, StalePlanError),
+    ):
+        if plan.supersedes:
+            writer.supersede({link.key: link.by_memory_id for link in plan.supersedes})
+        else:
+            expected = {memory.key: memory.fingerprint for memory in leaving}
+            writer.delete(expected, watch=lambda _: watch(ApplyStep.DELETED))
+        watch(ApplyStep.VERIFIED)
+    return replace(done, deleted=len(leaving), expired=len(expired))
+
+
+def _note(archive: Archive, receipt: Receipt, source: Source, watch: Watch) -> None:
+    """Note what is on the disk."""
+    watch(ApplyStep.COMMITTED)
+    if receipt.archive is None:
+        return
+    with said_to_be_done(f"{_done_by(receipt)} in {source.name}"):
+        archive.finish(receipt.digest, receipt.applied_at)
+    watch(ApplyStep.RECORDED)
+
+
+def _done_by(receipt: Receipt) -> str:
+    done = "superseded" if receipt.superseded else "deleted and archived"
+    count = receipt.superseded or receipt.deleted
+    return f"{counted(count)} {'is' if count == 1 else 'are'} {done}"
+
+
+def _is_resumed(
+    writer: Writer, archive: Archive, entry: Entry, source: Source, plan: Plan, watch: Watch
+) -> bool:
+    """Finish a plan that was stopped after its deletion began; whether it was."""
+    if entry.finished_at is not None:
+        restored = f", {entry.restored:,} of them restored since" if entry.restored else ""
+        done = receipt_of(plan, source, entry.finished_at)
+        raise AlreadyAppliedError(
+            f"plan {plan.digest[:12]} was applied on {entry.finished_at:%Y-%m-%d %H:%M} UTC: "
+            f"{_done_by(replace(done, deleted=entry.memories))} in {archive.path}{restored}; make "
+            "a new plan"
+        )
+    if plan.supersedes:
+        return _is_linked(writer, source, plan)
+    state = archive.state_of(writer, entry)
+    if state.is_gone:
+        return True
+    if source.atomic or not state.absent or state.changed:
+        return False
+    # Some of them went: only a source without transactions stops half way, and the rest follows.
+    left = {m.key: m.fingerprint for m in plan.memories if m.key in state.same}
+    writer.delete(left, watch=lambda _: watch(ApplyStep.DELETED))
+    watch(ApplyStep.VERIFIED)
+    return True
+
+
+def _copies(reader: Reader, leaving: Sequence[PlannedMemory]) -> Iterator[Archived]:
+    """Yield what goes; a store that nothing holds still may have been written to since a look."""
+    for memory, record, _ in _with_records(reader, leaving):
+        if record is None:
+            raise StalePlanError(
+                f"memory {memory.memory_id!r:.80} was deleted while the plan was applied; nothing "
+                "was deleted: make a new plan",
+                memory_ids=(memory.memory_id,),
+            )
+        yield Archived(memory.key, record, memory.reason)
+
+
+def _with_records(
+    reader: Reader, memories: Sequence[Named], compared: Callable[[bytes], bytes] | None = None
+) -> Iterator[tuple[Named, bytes | None, str]]:
+    """Yield memories with their records, None where there is none, and these fingerprints."""
+    found = reader.records(memory.key for memory in memories)
+    key, record = next(found, (None, b""))
+    for memory in memories:
+        if key != memory.key:
+            yield memory, None, ""
+        else:
+            yield memory, record, fingerprint_of(compared(record)) if compared else ""
+            key, record = next(found, (None, b""))
+
+
+def _check_readable(plan: Plan) -> None:
+    """Check what can be checked of a plan without its store."""
+    if plan.memories and plan.supersedes:
+        raise PlanError(
+            f"plan {plan.digest[:12]} both deletes and supersedes; nothing was changed: make one "
+            "plan for each"
+        )
+    keys = [memory.key for memory in plan.memories] + [memory.key for memory in plan.kept]
+    if len(set(keys)) != len(keys):
+        raise PlanError(
+            f"plan {plan.digest[:12]} names a memory twice; nothing was deleted: make a new plan"
+        )
+
+
+def _check_against_store(
+    writer: Writer, archive: Archive, source: Source, plan: Plan, now: datetime
+) -> frozenset[Key]:
+    """Compare everything that a plan says with its store: a plan file may say anything of it.
+
+    Returns the keys of memories that are gone because their own time has passed.
+    """
+    absent: list[PlannedMemory | KeptMemory] = []
+    changed: list[str] = []
+    compared = archive.location.compared
+    for memory, record, fingerprint in _with_records(writer, plan.memories, compared):
+        if record is None:
+            absent.append(memory)
+        elif fingerprint != memory.fingerprint:
+            changed.append(memory.memory_id)
+        else:
+            _check_planned(plan, memory, source.facts_of(record), source)
+    expired = frozenset(memory.key for memory in absent)
+    for kept, record, fingerprint in _with_records(writer, plan.kept, source.lasting):
+        if record is None:
+            absent.append(kept)
+        elif fingerprint != kept.fingerprint:
+            changed.append(kept.memory_id)
+        elif (memory_id := source.facts_of(record).memory_id) != kept.memory_id:
+            raise _misnamed(plan, f"{memory_id!r}", f"{kept.memory_id!r}")
+    ended = plan.expired(now)
+    gone = [memory.memory_id for memory in absent if memory.key not in ended]
+    if gone or changed:
+        parts = [f"{len(gone):,} gone ({some_of(gone)})"] if gone else []
+        parts += [f"{len(changed):,} changed ({some_of(changed)})"] if changed else []
+        raise StalePlanError(
+            f"the store is not as plan {plan.digest[:12]} saw it: {' and '.join(parts)}; nothing "
+            "was deleted: make a new plan",
+            memory_ids=tuple(dict.fromkeys(gone + changed)),
+        )
+    if plan.written != writer.side_effects(memory.key for memory in plan.memories):
+        raise StalePlanError(
+            f"triggers of the store do other things than plan {plan.digest[:12]} says; nothing was "
+            "deleted: make a new plan"
+        )
+    _check_groups(plan)
+    return expired
+
+
+def _check_links(reader: Reader, source: Source, plan: Plan) -> None:
+    """Compare both ends of every link with the store."""
+    older = {link.key: link for link in plan.supersedes}
+    newer = {link.by_key: (link.by_memory_id, link.by_fingerprint) for link in plan.supersedes}
+    known = {key: (link.memory_id, link.fingerprint) for key, link in older.items()} | newer
+    ends = [KeptMemory(key, *named) for key, named in known.items()]
+    stale, wrong = [], []
+    for end, record, fingerprint in _with_records(reader, ends, unchanged):
+        if record is None or fingerprint != end.fingerprint:
+            stale.append(end.memory_id)
+            continue
+        facts = source.facts_of(record)
+        if (
+            facts.memory_id != end.memory_id
+            or source.superseded_by(record) is not None
+            or (end.key in older and end.key in newer)
+            or (end.key in older and not _is_older(older[end.key], facts, source))
+        ):
+            wrong.append(end.memory_id)
+    if stale:
+        raise StalePlanError(
+            f"the store is not as plan {plan.digest[:12]} saw it: {len(stale):,} gone or changed "
+            f"({some_of(stale)}); nothing was changed: make a new plan",
+            memory_ids=tuple(stale),
+        )
+    if wrong or len(older) != len(plan.supersedes):
+        raise CompactionError(
+            f"plan {plan.digest[:12]} names {some_of(wrong)} for what it is not, or twice; nothing "
+            "was changed: make a new plan"
+        )
+
+
+def _is_older(link: PlannedLink, facts: Facts, source: Source) -> bool:
+    """Whether a memory is the load-bearing one that a plan calls it."""
+    is_named = link.title == (facts.title or "")[:TITLE]
+    return is_named and _is_load_bearing(facts, source, unsure=False)
+
+
+def _check_planned(plan: Plan, named: PlannedMemory, facts: Facts, source: Source) -> None:
+    """Compare what a plan says of a memory with what it is."""
+    wrong = ""
+    if _is_load_bearing(facts, source, unsure=True):
+        wrong = f"plan {plan.digest[:12]} names {facts.memory_id!r}, which is load-bearing"
+    elif (facts.memory_id, facts.kind) != (named.memory_id, named.kind):
+        raise _misnamed(
+            plan, f"{facts.memory_id!r}, {facts.kind}", f"{named.memory_id!r}, {named.kind}"
+        )
+    elif facts.title is not None and facts.title[:TITLE] != named.title:
+        wrong = (
+            f"the title of {facts.memory_id!r} is {facts.title[:TITLE]!r} and plan "
+            f"{plan.digest[:12]} calls it {named.title!r}"
+        )
+    elif source.agents_own and named.key != named.position:
+        wrong = (
+            f"{facts.memory_id!r} is at position {named.key} and plan {plan.digest[:12]} says "
+            f"position {named.position}"
+        )
+    if wrong:
+        raise CompactionError(f"{wrong}; nothing was deleted: make a new plan")
+
+
+def _misnamed(plan: Plan, truly: str, named: str) -> CompactionError:
+    return CompactionError(
+        f"plan {plan.digest[:12]} calls {truly} by the name of {named}; nothing was deleted: make "
+        "a new plan"
+    )
+
+
+def _check_groups(plan: Plan) -> None:
+    """Compare the counts that a reviewer reads with the memories that the plan lists."""
+    told: Counter[tuple[str, str]] = Counter()
+    tokens: Counter[tuple[str, str]] = Counter()
+    for group in plan.groups:
+        if group.deleted:
+            told[group.kind, group.reason] += group.memories
+            tokens[group.kind, group.reason] += group.tokens
+    memories = Counter((memory.kind, memory.reason) for memory in plan.memories)
+    for memory in plan.memories:
+        tokens[memory.kind, memory.reason] -= memory.tokens
+    kept = sum(g.memories for g in plan.groups if not g.deleted and g.label == PRUNABLE)
+    labels = {group.label for group in plan.groups if group.deleted}
+    if (
+        told != memories
+        or any(tokens.values())
+        or kept != len(plan.kept)
+        or labels - {PRUNABLE, SUPERSEDED}
+    ):
+        raise PlanError(
+            f"the groups of plan {plan.digest[:12]} do not add up to the memories that it lists; "
+            "nothing was deleted: make a new plan"
+        )
+
+
+def _is_load_bearing(facts: Facts, source: Source, *, unsure: bool) -> bool:
+    try:
+        return is_load_bearing_stored(facts.kind, facts.tags_json, source.protected)
+    except ValueError:
+        return unsure

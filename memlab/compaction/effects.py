@@ -1,0 +1,229 @@
+"""What a compaction would do: to a boot context, and to later references and reads."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import numpy as np
+import pandas as pd
+
+from memlab import columns as c
+from memlab.arguments import expect, whole_number
+from memlab.compaction.plans import Plan
+from memlab.evidence.past import Memories, past_in, present_rows
+from memlab.evidence.references import evidence_of
+from memlab.frame.fields import Mask, arrays_of
+from memlab.growth.context import Boot, boot_of, size_of
+from memlab.items import Size
+from memlab.policies import KeepRecent, decide
+from memlab.settings import NUMBERS
+from memlab.sizing import Verdict, prepare_budget, prepare_sizing
+from memlab.sizing.goal import Goal
+from memlab.sources.opening import SourceLike
+from memlab.text import Sheet, Shown, Table, counted
+
+_AT_ANY_TIME: Final = datetime.fromtimestamp(0, UTC)
+"""The newest stay whatever the clock says."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CapEffect(Shown):
+    """What one compaction to `keep_recent` prunable memories would do to a boot context.
+
+    Attributes
+    ----------
+    keep_recent : int
+        The cap.
+    before, after : Boot
+        The boot context without and with it.
+    deleted : Size
+        What would be deleted.
+    oldest_kept, newest_kept, newest_deleted : datetime or None
+        When the first and the last prunable memory to stay, and the last to be deleted, were
+        created, in order of position; None where there is no such memory.
+    """
+
+    keep_recent: int
+    before: Boot
+    after: Boot
+    deleted: Size
+    oldest_kept: datetime | None
+    newest_kept: datetime | None
+    newest_deleted: datetime | None
+
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
+        return _effect_sheet(self)
+
+
+def cap_effect(frame: Memories, keep_recent: int) -> CapEffect:
+    """Return what one compaction would do, without doing it.
+
+    Parameters
+    ----------
+    frame : DataFrame, path, URL, SqliteMemoryStore or Source
+        As :func:`memlab.load` returns it, or the store itself. Of a whole past what was deleted is
+        left out.
+    keep_recent : int
+        How many of the newest prunable memories stay, newest by position.
+
+    Raises
+    ------
+    ValueError
+        When `keep_recent` is not a whole number of 0 or more.
+    """
+    keep_recent = whole_number("keep_recent", keep_recent)
+    frame = present_rows(past_in(frame, call="memlab.compaction.cap_effect"))
+    stays = _stays(frame, keep_recent)
+    memories = arrays_of(frame)
+    kept = frame[c.POSITION].where(frame[c.PRUNABLE].to_numpy(bool) & stays)
+    return CapEffect(
+        keep_recent=keep_recent,
+        before=boot_of(memories, np.ones(len(frame), dtype=bool)),
+        after=boot_of(memories, stays),
+        deleted=size_of(memories, ~stays),
+        oldest_kept=_created(frame, kept.min()),
+        newest_kept=_created(frame, kept.max()),
+        newest_deleted=_created(frame, frame[c.POSITION].mask(stays).max()),
+    )
+
+
+def survivors(frame: Memories, keep_recent: int) -> pd.DataFrame:
+    """Return the memories that one compaction to `keep_recent` would leave, as they stand.
+
+    Parameters
+    ----------
+    frame, keep_recent
+        As for :func:`cap_effect`.
+
+    Raises
+    ------
+    ValueError
+        When `keep_recent` is not a whole number of 0 or more.
+    """
+    frame = present_rows(past_in(frame, call="memlab.compaction.survivors"))
+    return frame[_stays(frame, whole_number("keep_recent", keep_recent))]
+
+
+def _stays(frame: pd.DataFrame, keep_recent: int) -> Mask:
+    """Mark what the newest `keep_recent` leave."""
+    decided = decide(frame, KeepRecent(keep_recent), now=_AT_ANY_TIME)
+    return decided[c.KEEP].to_numpy(bool)
+
+
+def _created(frame: pd.DataFrame, position: float) -> datetime | None:
+    """Return when the memory at `position` was created; None where there is no such memory."""
+    created = frame.loc[frame[c.POSITION] == position, c.CREATED_AT]
+    found = None if created.empty else created.iloc[0]
+    return None if pd.isna(found) else pd.Timestamp(found).to_pydatetime()
+
+
+def _effect_sheet(effect: CapEffect) -> Sheet:
+    """Lay out what a cap would do."""
+    facts = [
+        (name, f"{moment:%Y-%m-%d}")
+        for name, moment in (
+            ("last episode to be deleted", effect.newest_deleted),
+            ("first episode to stay", effect.oldest_kept),
+            ("last episode to stay", effect.newest_kept),
+        )
+        if moment
+    ]
+    rows = [
+        (name, boot.memories, boot.tokens, _per_cent(boot.prunable_by_memories))
+        for name, boot in (("before", effect.before), ("after", effect.after))
+    ]
+    rows.append(("deleted", effect.deleted.memories, effect.deleted.tokens, ""))
+    title = f"keep_recent = {effect.keep_recent:,}"
+    return Sheet(
+        title, facts, [Table("", ("boot context", "memories", "tokens", "prunable"), rows)]
+    )
+
+
+def _per_cent(share: float | None) -> str:
+    return "–" if share is None else f"{share:.1%}"
+
+
+@dataclass(frozen=True, repr=False)
+class Cost(Shown):
+    """What a plan costs in later references and reads.
+
+    Attributes
+    ----------
+    lost : float or None
+        Share of later references that would find their memory gone, were its cap or budget held
+        until the store has doubled; estimated. None for a rule that is neither.
+    lost_limits : tuple of float or None
+    safe, likely : int or None
+        The cap or budget that serves `target`: safe, and with even odds.
+    target : float
+    references, to_deleted : int
+        References so far, and those of them that led to what the plan deletes.
+    """
+
+    lost: float | None
+    lost_limits: tuple[float, float] | None
+    safe: int | None
+    likely: int | None
+    target: float
+    references: int
+    to_deleted: int
+
+    def to_json(self) -> str:
+        """Return every field as one JSON object."""
+        return json.dumps(asdict(self), indent=2)
+
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
+        return Sheet("what that costs", list(self._facts()))
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        if self.lost is not None and self.lost_limits is not None:
+            low, high = self.lost_limits
+            lost = f"about {self.lost:.1%} would find their memory gone"
+            yield "later references", f"{lost}, limits {low:.1%} to {high:.1%}"
+        if self.safe is not None:
+            numbers = f"{self.safe:,} is safe, {self.likely:,} is likely"
+            yield f"to serve {self.target:.0%}", numbers
+        found = counted(self.references, "references")
+        led = f"{self.to_deleted:,} of {found} led to what it deletes"
+        yield "so far", led if self.references else "no reference or read is known"
+
+
+def cost_of(plan: Plan, *, store: SourceLike | None = None) -> Cost:
+    """Say what a plan costs in later references and reads, by the whole past of its store.
+
+    Parameters
+    ----------
+    plan : Plan
+        As :func:`memlab.plan` returns it.
+    store : str, Path, SqliteMemoryStore or Source, optional
+        The store, where it is not to be found by the name in the plan.
+
+    Returns
+    -------
+    Cost
+
+    Raises
+    ------
+    StoreError, ArchiveError, SettingsError
+        When store, archive or a remembered log cannot be read.
+    """
+    expect(plan, Plan, call="memlab.compaction.cost_of", name="plan")
+    settings, past, references = evidence_of(plan.store if store is None else store)
+    gone = {memory.memory_id for memory in plan.memories}
+    to_deleted = int(references[c.TARGET_ID].isin(gone).sum())
+    goal = Goal.of(settings)
+    lost, limits, safe, likely = None, None, None, None
+    name = str(plan.policy.get("policy"))
+    if name in NUMBERS:
+        prepare = prepare_sizing if name == "recent" else prepare_budget
+        sizing = prepare(past, references, confidence=goal.confidence)
+        served, low, high = sizing.served_at(plan.policy[NUMBERS[name]])
+        lost, limits = round(1 - served, 6), (round(1 - high, 6), round(1 - low, 6))
+        choice = sizing.choose(goal.target)
+        if choice.verdict is not Verdict.NOTHING_PRUNABLE:
+            safe, likely = map(sizing.number_for, (choice.keep_recent, choice.likely))
+    return Cost(lost, limits, safe, likely, goal.target, len(references), to_deleted)

@@ -1,0 +1,119 @@
+"""The policy that a store's settings stand for now: its number in time, or found anew."""
+
+from typing import NamedTuple
+
+import pandas as pd
+
+from memlab.columns import LOAD_BEARING
+from memlab.errors import MemlabError
+from memlab.evidence.past import load_past, with_gaps
+from memlab.evidence.references import evidence_of
+from memlab.policies import KeepAll, KeepRecent, Policy
+from memlab.policies.named import policy_in
+from memlab.settings import NUMBERS, Settings
+from memlab.sizing import (
+    Advice,
+    BudgetAdvice,
+    Verdict,
+    advise,
+    advise_budget,
+    prepare_budget,
+    prepare_sizing,
+)
+from memlab.sizing.goal import Goal
+from memlab.sizing.wording import MEANING
+from memlab.sources.base import Source
+from memlab.sources.opening import settings_of
+from memlab.text import command
+
+
+class InForce(NamedTuple):
+    """A policy, and what there is to say of its number; nothing of one that a person typed."""
+
+    policy: Policy | None
+    words: str = ""
+
+
+class Number(NamedTuple):
+    """The cap in force, where it is one, what there is to say of it, and whether it speaks."""
+
+    keep: int | None
+    words: str = ""
+    speaks: bool = True
+
+
+def number_in_force(source: Source) -> Number:
+    """Return the cap in force for whoever only looks: what is wrong with it is in its words."""
+    settings = settings_of(source)
+    if settings.sized is None and not settings.is_auto:
+        return Number(settings.keep_recent)
+    try:
+        policy, words = policy_in_force(source)
+    except MemlabError as error:
+        return Number(settings.keep_recent, str(error), speaks=False)
+    return Number(policy.keep if isinstance(policy, KeepRecent) else None, words)
+
+
+def policy_in_force(source: Source) -> InForce:
+    """Return the policy that a store is kept by; none where none is remembered."""
+    settings = settings_of(source)
+    if settings.is_auto:
+        return _found_now(source)
+    policy, sized = policy_in(settings), settings.sized
+    if policy is None or sized is None:
+        return InForce(policy)
+    past = with_gaps(load_past(source))
+    written = int((~past[LOAD_BEARING]).sum())
+    name = _number_of(settings)
+    found = f"found at {sized.memories:,} memories on {sized.at:%Y-%m-%d}"
+    if written < sized.until:
+        until = f"speaks until {sized.until:,} are written, and {written:,} are"
+        return InForce(policy, f"{name} was {found}; it {until}")
+    raise settings.error(
+        "policy",
+        f"{name} was {found} and spoke until {sized.until:,} were written, and {written:,} are: "
+        f'{_size(source, settings)} finds it again, and "auto" in its place has it found each time',
+    )
+
+
+def _found_now(source: Source) -> InForce:
+    """Size a store by what is remembered of it, and return the policy with the safe number."""
+    settings, past, references = evidence_of(source)
+    advice = _advice(settings, past, references)
+    if advice.verdict is Verdict.NOTHING_PRUNABLE:
+        return InForce(KeepAll(), f"{_number_of(settings)}: {MEANING[advice.verdict]}")
+    verdict = advice.verdict
+    if isinstance(advice, BudgetAdvice) and not advice.is_within:
+        verdict = Verdict.TARGET_EXCEEDS_BUDGET
+    if advice.policy is None:
+        raise settings.error(
+            "policy",
+            f"{_number_of(settings)} finds no number, for {MEANING[verdict]}; "
+            f"{_size(source, settings).removesuffix(' --save')} shows what can be had",
+        )
+    return InForce(policy_in(settings, advice.number), f"{_number_of(settings)}: {advice.numbers}")
+
+
+def _advice(
+    settings: Settings, past: pd.DataFrame, references: pd.DataFrame
+) -> Advice | BudgetAdvice:
+    goal = Goal.of(settings)
+    if (settings.policy or {})["name"] == "tokens":
+        prepared = prepare_budget(past, references, confidence=goal.confidence)
+        return advise_budget(prepared, target=goal.target, token_budget=goal.token_budget)
+    sizing = prepare_sizing(past, references, confidence=goal.confidence)
+    return advise(sizing, target=goal.target, token_budget=goal.token_budget)
+
+
+def _number_of(settings: Settings) -> str:
+    """Return the number as it stands in the settings."""
+    policy = settings.policy or {}
+    name = NUMBERS.get(policy["name"], "")
+    number = policy.get(name)
+    return f'{name} = "{number}"' if isinstance(number, str) else f"{name} = {number:,}"
+
+
+def _size(source: Source, settings: Settings) -> str:
+    """Return the command that finds the number again."""
+    by = ("--by", "tokens") if (settings.policy or {})["name"] == "tokens" else ()
+    return command("size", source.name, *by, "--save")

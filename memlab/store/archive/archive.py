@@ -1,0 +1,697 @@
+"""The archive: every memory that was taken out of a store, as it was.
+
+An archive is an ordinary SQLite file. The view ``archived_memories`` shows each copy with the
+digest of the plan that took it out, when, why and from where, its record, and the columns of
+``memory_items`` that the record has; the table ``applies`` holds the plans. Standard library only,
+and nothing here knows what a plan or a source is: a runtime archives by the same protocol.
+
+The protocol: whoever holds the store's write lock copies (:meth:`Archive.copying`, which checks
+every copy and syncs the file), deletes, commits, and then has the deletion recorded as done
+(:meth:`Archive.finish`). Stopped in between there is a copy too many, never one too few.
+
+What is read is data, whoever wrote it (:mod:`memlab.store.archive.entries`): a wrong part is left
+out and named in :attr:`Archive.faults`, the rest serves.
+"""
+
+import json
+import sqlite3
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+from memlab.errors import (
+    ArchiveError,
+    BadRowError,
+    DamagedArchiveWarning,
+    MemlabError,
+    StoreError,
+    UnfilledArchiveError,
+)
+from memlab.store.archive.entries import (
+    FORMAT,
+    LARGEST,
+    Apply,
+    Archived,
+    Copy,
+    Entry,
+    Key,
+    SampleRow,
+    check_size,
+    copy_of,
+    create_tables,
+    entry_of,
+    is_made_here,
+    moment_in,
+    packed,
+    record_of,
+    text_in,
+    unpacked,
+)
+from memlab.store.archive.location import ArchiveLocation, begun_path, is_begun, touch_like
+from memlab.store.database import (
+    check_encoding,
+    check_side_files,
+    connect_reading,
+    error_in_words,
+    transaction,
+)
+from memlab.store.records import AT_ONCE, fingerprint_of
+from memlab.store.shapes import listed, pair, text, whole
+from memlab.store.snapshot import read_snapshot
+from memlab.text import shortened
+
+MOST_TOLD: Final = 5
+"""Faults that are named; others are counted."""
+_WITNESSES: Final = "witnesses"
+_NOTED: Final = listed(pair(whole(), text), most=500)
+_OF_ONE_ROW: Final = ("SQLITE_CORRUPT", "SQLITE_TOOBIG")
+"""Errors of SQLite that one row of several may be to blame for."""
+
+
+class Records(Protocol):
+    """What a store has at some keys, as :class:`memlab.sources.base.Reader` tells it."""
+
+    def records(self, keys: Iterable[Any]) -> Iterator[tuple[Any, bytes]]:
+        """Yield the records of those that are there."""
+        ...
+
+
+class EntryState(NamedTuple):
+    """What became of a deletion: the keys of its copies, by what the store has there."""
+
+    same: set[Key]
+    """The memory, in all that must be as it was."""
+    changed: set[Key]
+    """A memory with its id."""
+    taken: set[Key]
+    """Another memory."""
+    absent: set[Key]
+    """Nothing."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether not one of the memories is where it was."""
+        return not self.same and not self.changed and bool(self.taken or self.absent)
+
+
+class Archive:
+    """An open archive. :mod:`memlab.store.archive.archive` opens one."""
+
+    def __init__(self, connection: sqlite3.Connection, location: ArchiveLocation) -> None:
+        self.connection: Final = connection
+        self.location: Final = location
+        self.path: Final = location.path
+        self.faults: Final[dict[str, str]] = {}
+        # One wrong byte must not end the reading of a table, and a blob is no text.
+        connection.text_factory = bytearray
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST + 2**16)
+
+    def entries(self) -> list[Entry]:
+        """Return every deletion, oldest first."""
+        with archive_errors(self.path):
+            found = self.connection.execute(
+                "SELECT apply, digest, memories, archived_at, finished_at, count(key), "
+                "count(restored_at), plan_json_zlib IS NOT NULL FROM applies LEFT JOIN archived "
+                "USING (apply) GROUP BY apply"
+            ).fetchall()
+        entries = []
+        for row in found:
+            with self.leaving_out(f"deletion {row[0]}"):
+                entries.append(entry_of(row))
+        for entry in entries:
+            if entry.left != entry.memories:
+                self.faults[f"plan {entry.digest[:12]}"] = (
+                    f"{entry.left:,} of its {entry.memories:,} copies are there"
+                )
+        return entries
+
+    def check_entries(self) -> None:
+        """Check that every deletion can be read, before another one is added."""
+        with archive_errors(self.path):
+            (count,) = self.connection.execute("SELECT count(*) FROM applies").fetchone()
+        if len(self.entries()) != count:
+            raise ArchiveError(
+                f"{self.told()}; nothing was changed: restore a backup of it, or move it away and "
+                "keep it"
+            )
+
+    def told(self) -> str:
+        """Return what was left out, in words."""
+        some = [f"{what} ({why})" for what, why in self.faults.items()]
+        more = f" and {len(some) - MOST_TOLD:,} more" if len(some) > MOST_TOLD else ""
+        return f"{self.path} is damaged: {'; '.join(some[:MOST_TOLD])}{more}"
+
+    def entry(self, digest: str) -> Entry:
+        """Return the deletion whose digest begins with `digest`."""
+        found = [entry for entry in self.entries() if digest and entry.digest.startswith(digest)]
+        if len(found) == 1:
+            return found[0]
+        name = shortened(digest)
+        if not found:
+            if dropped := self._dropped_at(digest):
+                raise ArchiveError(
+                    f"plan {name} was dropped from {self.path} on {dropped:%Y-%m-%d %H:%M} UTC: "
+                    "its words are erased, and nothing restores them"
+                )
+            raise ArchiveError(
+                f"no plan {name} in {self.path}; memlab archive {self.location.store} lists them"
+            )
+        names = ", ".join(entry.digest[:16] for entry in found)
+        raise ArchiveError(f"{name} names several plans in {self.path}: {names}; write more")
+
+    def plan_text(self, entry: Entry) -> bytes:
+        """Return the plan that an entry carried out, as text."""
+        with archive_errors(self.path):
+            (blob,) = self.connection.execute(
+                "SELECT plan_json_zlib FROM applies WHERE apply = ?", (entry.apply,)
+            ).fetchone()
+        if blob is None:
+            raise ArchiveError(
+                f"{entry.digest[:12]} in {self.path} was no plan: a runtime compacted by itself; "
+                "its memories can be restored all the same"
+            )
+        try:
+            return unpacked(blob)
+        except ValueError as error:
+            raise ArchiveError(
+                f"plan {entry.digest[:12]} in {self.path} cannot be read: {error}; its memories "
+                "can be restored all the same"
+            ) from error
+
+    def copies(self, entry: Entry) -> list[Copy]:
+        """Return an entry's copies in the order in which they were made, their records unread."""
+        with archive_errors(self.path):
+            found = self.connection.execute(
+                "SELECT rowid, key, fingerprint, reason, restored_at FROM archived WHERE apply = ? "
+                "ORDER BY rowid",
+                (entry.apply,),
+            )
+            copies = []
+            for rowid, *row in found:
+                with self.leaving_out(_copy_named(entry, rowid, row[0])):
+                    copies.append(copy_of(tuple(row)))
+        return copies
+
+    def batches(self, entry: Entry) -> Iterator[list[tuple[Copy, bytes]]]:
+        """Yield an entry's copies with their records, some at a time, in order."""
+        with archive_errors(self.path):
+            rowids = self.connection.execute(
+                "SELECT rowid FROM archived WHERE apply = ? ORDER BY rowid", (entry.apply,)
+            )
+            while some := [rowid for (rowid,) in rowids.fetchmany(AT_ONCE)]:
+                if sound := self._sound(entry, some):
+                    yield sound
+
+    def records(
+        self, entry: Entry, keys: Iterable[Key] | None = None, *, seen: bool = False
+    ) -> Iterator[tuple[Key, bytes]]:
+        """Yield the records of an entry, or of those of its copies that have these `keys`.
+
+        All of them come in the order in which the copies were made, some in that of `keys`. What
+        was `seen` within the same :meth:`one_moment` is not looked at again.
+        """
+        if keys is None:
+            for copies in self.batches(entry):
+                yield from ((copy.key, record) for copy, record in copies)
+        else:
+            with archive_errors(self.path):
+                yield from self._records_at(entry, keys, seen=seen)
+
+    def state_of(
+        self, reader: Records, entry: Entry, copies: Iterable[Copy] | None = None
+    ) -> EntryState:
+        """Say which copies of a deletion are in the store, as they were or changed, and which not.
+
+        Whoever asks holds the store at one moment; all copies are meant unless some are given.
+        """
+        compared, id_of = self.location.compared, self.location.id_of
+        known = self.copies(entry) if copies is None else copies
+        wanted = {copy.key: copy.fingerprint for copy in known}
+        same: set[Key] = set()
+        others: dict[Key, tuple[bytes, Any]] = {}
+        for key, record in reader.records(wanted):
+            if fingerprint_of(record) == wanted[key]:
+                same.add(key)
+            else:
+                others[key] = compared(record), id_of(record)
+        changed = set(others)  # a copy that cannot be read does not say that another has its place
+        for key, record in self.records(entry, others) if others else ():
+            there, memory_id = others[key]
+            changed.discard(key)
+            if fingerprint_of(compared(record)) == fingerprint_of(there):
+                same.add(key)
+            elif id_of(record) == memory_id:
+                changed.add(key)
+        taken = others.keys() - same - changed
+        return EntryState(same, changed, taken, wanted.keys() - same - others.keys())
+
+    def settle(
+        self,
+        reader: Records,
+        *,
+        at: datetime,
+        is_done: Callable[[Entry], bool] = lambda _: False,
+        forget: bool = True,
+    ) -> tuple[str, ...]:
+        """Note deletions as done whose memories are gone, and forget those that never began.
+
+        Whoever holds the store's write lock knows that nobody is between copies and deletion. What
+        an entry without memories stands for `is_done` says. Returns what was noted.
+        """
+        done = []
+        for entry in self.entries():
+            if entry.finished_at is not None:
+                continue
+            state = self.state_of(reader, entry)
+            if state.is_gone if entry.memories else is_done(entry):
+                self.finish(entry.digest, at)
+                done.append(entry.digest)
+            elif forget and entry.memories and len(state.same) == entry.left > 0:
+                self.forget(entry.digest)
+        return tuple(done)
+
+    @contextmanager
+    def copying(
+        self,
+        apply: Apply,
+        memories: Iterable[Archived],
+        *,
+        at: datetime,
+        staying: Iterable[SampleRow] | None = None,
+    ) -> Iterator[None]:
+        """Copy memories, and check every copy; commit and sync after the block.
+
+        The caller holds the store's write lock, so that nobody changes the memories meanwhile.
+        Copies that an earlier, unfinished attempt at the same deletion left are replaced.
+        """
+        with archive_errors(self.path), transaction(self.connection):
+            self.erase(apply.digest)
+            number = self._begin(apply, at)
+            self._write(number, memories)
+            self._check_copies(number, apply.memories)
+            if staying is not None:
+                self.note_identity_sample(staying)
+            yield
+
+    @contextmanager
+    def deleting(
+        self,
+        apply: Apply,
+        memories: Iterable[Archived],
+        *,
+        at: datetime,
+        staying: Iterable[SampleRow] | None = None,
+        watch: Callable[[str], None] = lambda _: None,
+        is_undone: Callable[[BaseException], bool] = lambda _: True,
+    ) -> Iterator[None]:
+        """Copy memories, commit and sync the copies; then let the block delete them.
+
+        Where the block raises and nothing was deleted, each copy is one too many and is taken out
+        again; where that fails, doctor says so.
+        """
+        with self.copying(apply, memories, at=at, staying=staying):
+            watch("copied")
+        watch("archived")
+        try:
+            yield
+        except BaseException as error:
+            if is_undone(error):
+                with suppress(MemlabError):
+                    self.forget(apply.digest)
+            raise
+
+    def finish(self, digest: str, at: datetime) -> None:
+        """Record that the deletion is done, unless that is recorded."""
+        with archive_errors(self.path), transaction(self.connection):
+            self.connection.execute(
+                "UPDATE applies SET finished_at = ? WHERE digest = ? AND finished_at IS NULL",
+                (_text(at), digest),
+            )
+
+    def forget(self, digest: str) -> None:
+        """Drop an entry and its copies. The caller knows that the memories are in the store."""
+        with archive_errors(self.path), transaction(self.connection):
+            self.erase(digest)
+
+    @contextmanager
+    def marking_restored(self, digest: str, keys: Iterable[Key], at: datetime) -> Iterator[None]:
+        """Record that copies have been put back, once the block has committed that.
+
+        Whoever enters it holds the store's write lock: until the record is there too, nobody drops
+        the copies, or applies a plan of the same name anew.
+        """
+        with archive_errors(self.path), transaction(self.connection):
+            self.connection.executemany(
+                "UPDATE archived SET restored_at = ? WHERE key = ? AND apply = "
+                "(SELECT apply FROM applies WHERE digest = ?)",
+                ((_text(at), key, digest) for key in keys),
+            )
+            yield
+
+    @contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """Let everything read in the block be of one moment: nobody drops what is being read."""
+        with archive_errors(self.path):
+            self.connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self.connection.execute("ROLLBACK")
+
+    def identity_sample(self) -> list[SampleRow]:
+        """Return memories of the store by which it is known again; none where none were noted.
+
+        What was deleted into this archive since does not count: its place may be another's now.
+        """
+        with archive_errors(self.path):
+            found = self.connection.execute(
+                "SELECT value FROM about WHERE name = ?", (_WITNESSES,)
+            ).fetchone()
+            noted = _noted(found)
+            marks = ", ".join("?" * len(noted))
+            gone = self.connection.execute(
+                f"SELECT key FROM archived WHERE key IN ({marks})", list(noted)
+            ).fetchall()
+        return sorted(noted.items() - {(location, noted[location]) for (location,) in gone})
+
+    def note_identity_sample(self, staying: Iterable[SampleRow]) -> None:
+        """Write down memories by which the store is known again, in the caller's transaction."""
+        self.connection.execute(
+            "INSERT OR REPLACE INTO about VALUES (?, ?)", (_WITNESSES, json.dumps(list(staying)))
+        )
+
+    def erase(self, digest: str) -> None:
+        """Delete an entry and its copies, in the caller's transaction."""
+        self.connection.execute(
+            "DELETE FROM archived WHERE apply = (SELECT apply FROM applies WHERE digest = ?)",
+            (digest,),
+        )
+        self.connection.execute("DELETE FROM applies WHERE digest = ?", (digest,))
+
+    def _dropped_at(self, digest: str) -> datetime | None:
+        """Return when the copies of a deletion were erased, where facts of it are kept."""
+        with archive_errors(self.path):
+            if not self.connection.execute(
+                "SELECT 1 FROM sqlite_schema WHERE name = 'dropped'"
+            ).fetchone():
+                return None
+            found = self.connection.execute("SELECT digest, dropped_at FROM dropped").fetchall()
+        for name, at in found:
+            with suppress(ValueError):
+                if digest and text_in(name, "digest").startswith(digest):
+                    return moment_in(at, "dropped_at")
+        return None
+
+    def _records_at(
+        self, entry: Entry, keys: Iterable[Key], *, seen: bool
+    ) -> Iterator[tuple[Key, bytes]]:
+        remaining = iter(keys)
+        while some := list(islice(remaining, AT_ONCE)):
+            rows = self.connection.execute(
+                f"SELECT rowid, key, {'record' if seen else 'NULL'} FROM archived "
+                f"WHERE apply = ? AND key IN ({', '.join('?' * len(some))})",
+                (entry.apply, *some),
+            ).fetchall()
+            if seen:
+                found = {_key(key): bytes(record) for _, key, record in rows}
+            else:
+                sound = self._sound(entry, [rowid for rowid, _, _ in rows])
+                found = {copy.key: record for copy, record in sound}
+            yield from ((key, found[key]) for key in some if key in found)
+
+    def _sound(self, entry: Entry, rowids: Sequence[int]) -> list[tuple[Copy, bytes]]:
+        """Return the copies at some rows that are what was archived."""
+        marks = ", ".join("?" * len(rowids))
+        try:
+            found = self.connection.execute(
+                "SELECT rowid, key, fingerprint, reason, restored_at, record FROM archived "
+                f"WHERE rowid IN ({marks}) ORDER BY rowid",
+                rowids,
+            ).fetchall()
+        except sqlite3.DatabaseError as error:
+            if not getattr(error, "sqlite_errorname", "").startswith(_OF_ONE_ROW):
+                raise
+            if len(rowids) > 1:
+                return [each for rowid in rowids for each in self._sound(entry, [rowid])]
+            self.faults[_copy_named(entry, rowids[0], None)] = str(error)
+            return []
+        sound = []
+        for rowid, *row, record in found:
+            with self.leaving_out(_copy_named(entry, rowid, row[0])):
+                copy = copy_of(tuple(row))
+                sound.append((copy, record_of(record, copy, self.location.check)))
+        return sound
+
+    @contextmanager
+    def leaving_out(self, what: str) -> Iterator[None]:
+        """Leave a part of the archive out that is found to be wrong, and note which."""
+        try:
+            yield
+        except ValueError as error:
+            self.faults[what] = str(error)
+
+    def _begin(self, apply: Apply, at: datetime) -> int:
+        (number,) = self.connection.execute(
+            "INSERT INTO applies (digest, policy, made_at, memories, archived_at, plan_json_zlib) "
+            "VALUES (?, ?, ?, ?, ?, ?) RETURNING apply",
+            (
+                apply.digest,
+                json.dumps(dict(apply.policy)),
+                _text(apply.made_at),
+                apply.memories,
+                _text(at),
+                apply.plan and packed(apply.plan),
+            ),
+        ).fetchone()
+        return int(number)
+
+    def _write(self, number: int, memories: Iterable[Archived]) -> None:
+        def rows() -> Iterator[tuple[Any, ...]]:
+            for memory in memories:
+                try:
+                    check_size(memory.record)
+                except ValueError as error:
+                    raise ArchiveError(
+                        f"memory {memory.key!r:.80} is too large for the archive ({error}); "
+                        "nothing was deleted: shorten it, or keep it"
+                    ) from error
+                record = memory.record.decode()
+                yield number, memory.key, fingerprint_of(memory.record), record, memory.reason
+
+        self.connection.executemany(
+            "INSERT INTO archived (apply, key, fingerprint, record, reason) VALUES (?, ?, ?, ?, ?)",
+            rows(),
+        )
+
+    def _check_copies(self, number: int, memories: int) -> None:
+        """Read every copy again, and compare it with what was planned."""
+        found = self.connection.execute(
+            "SELECT fingerprint, record FROM archived WHERE apply = ?", (number,)
+        )
+        sound = sum(fingerprint_of(record) == planned.decode() for planned, record in found)
+        if sound != memories:
+            raise ArchiveError(
+                f"{self.path} did not keep every memory as it is ({sound:,} of {memories:,}); "
+                "nothing was deleted: check the disk"
+            )
+
+
+def _key(key: int | bytearray) -> Key:
+    return key if isinstance(key, int) else key.decode()
+
+
+def _copy_named(entry: Entry, rowid: int, key: object) -> str:
+    name = f"key {key}" if isinstance(key, int) else f"row {rowid}"
+    if isinstance(key, bytearray):
+        name = f"key {shortened(key[:200].decode(errors='replace'))}"
+    return f"{name} of plan {entry.digest[:12]}"
+
+
+def _noted(found: tuple[Any, ...] | None) -> dict[int, str]:
+    """Return the identity sample that is written down; none of others' making."""
+    try:
+        noted = json.loads(found[0]) if found else []
+        _NOTED(noted)
+    except (TypeError, ValueError, RecursionError):
+        return {}
+    return dict(noted)
+
+
+def _text(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat()
+
+
+Result = TypeVar("Result")
+Changed = TypeVar("Changed")
+
+
+@contextmanager
+def open_archive(location: ArchiveLocation, *, busy_timeout: float = 30.0) -> Iterator[Archive]:
+    """Open an archive for reading and writing."""
+    path = begun_path(location)
+    with _connected(path, busy_timeout) as connection:
+        with archive_errors(path):
+            check_archive(connection, path)
+        yield Archive(connection, location)
+
+
+@contextmanager
+def create_archive(location: ArchiveLocation) -> Iterator[Archive]:
+    """Open an archive for reading and writing, making it where there is none.
+
+    One that was made for a deletion that was refused is removed again. Whoever asks holds the
+    store's write lock.
+    """
+    with _opened_or_made(location) as (archive, remove_needless):
+        try:
+            yield archive
+        except BaseException:
+            remove_needless()
+            raise
+
+
+@dataclass
+class ArchivedChange(Generic[Changed]):
+    """A store that is being changed, and its archive beside it."""
+
+    writer: Changed
+    archive: Archive
+    after_commit: Callable[[], None] = lambda: None
+    """Called when the store has committed and the archive is still open."""
+
+
+@contextmanager
+def archived_change(
+    location: ArchiveLocation, change: AbstractContextManager[Changed]
+) -> Iterator[ArchivedChange[Changed]]:
+    """Open a store for a change and its archive, made where there is none, until that is noted.
+
+    The archive is opened, and removed where it was made for nothing, under the store's write lock:
+    nobody else can be about to write into it.
+    """
+    with ExitStack() as opened:
+        with change as writer:
+            archive, remove_needless = opened.enter_context(_opened_or_made(location))
+            both = ArchivedChange(writer, archive)
+            try:
+                yield both
+            finally:
+                remove_needless()
+        both.after_commit()
+
+
+@contextmanager
+def _opened_or_made(
+    location: ArchiveLocation,
+) -> Iterator[tuple[Archive, Callable[[], None]]]:
+    """Open an archive, made where there is none, and say how to remove it if it is needless."""
+    is_begun(location)
+    is_new = touch_like(location.path, location.like)
+
+    def remove() -> None:
+        if is_new:
+            with suppress(OSError):
+                location.path.unlink(missing_ok=True)
+
+    with ExitStack() as opened:
+        try:
+            connection = opened.enter_context(_connected(location.path, 30.0))
+            with archive_errors(location.path):
+                with transaction(connection):
+                    if not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
+                        create_tables(connection, location.scheme)
+                check_archive(connection, location.path)
+        except BaseException:
+            remove()
+            raise
+        yield Archive(connection, location), lambda: remove() if _is_empty(connection) else None
+
+
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    """Whether an archive holds nothing for sure."""
+    with suppress(sqlite3.Error):
+        return not connection.execute("SELECT 1 FROM applies").fetchone()
+    return False
+
+
+def read_archive(location: ArchiveLocation, read: Callable[[Archive], Result]) -> Result:
+    """Return ``read(archive)`` without leaving a trace beside it, and warn of what it left out."""
+
+    def read_at(uri: str) -> tuple[Result, Archive]:
+        with closing(connect_reading(uri)) as connection:
+            archive = Archive(connection, location)
+            return read(archive), archive
+
+    path = begun_path(location)
+    try:
+        result, archive = read_snapshot(path, read_at, check=check_archive)
+    except (StoreError, BadRowError) as error:
+        cause = error.__cause__
+        if isinstance(cause, sqlite3.Error):
+            raise archive_error(cause, path) from cause
+        raise ArchiveError(f"archive: {error}") from error
+    if archive.faults:
+        words = f"{archive.told()}; that was left out: restore a backup of it to have it again"
+        warnings.warn(words, DamagedArchiveWarning, stacklevel=2)
+    return result
+
+
+def check_archive(connection: sqlite3.Connection, path: Path) -> None:
+    """Check that `connection` holds an archive of a known format."""
+    check_encoding(connection, path)
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table'").fetchone()
+    if version == 0 and not found:
+        raise UnfilledArchiveError(
+            f"{path} was begun and never filled: a plan was cut short before it took anything out; "
+            "apply it again, or delete that file"
+        )
+    if version != FORMAT or not is_made_here(connection):
+        made = "" if version != FORMAT else ", with other tables than memlab makes"
+        raise ArchiveError(
+            f"{path} is no archive of format {FORMAT} (it says {version}{made}); nothing in it is "
+            "lost: move it away and keep it, and the next deletion begins a new archive"
+        )
+
+
+@contextmanager
+def _connected(path: Path, busy_timeout: float) -> Iterator[sqlite3.Connection]:
+    check_side_files(path)
+    with archive_errors(path):
+        connection = sqlite3.connect(
+            f"{path.as_uri()}?mode=rw", uri=True, timeout=busy_timeout, isolation_level=None
+        )
+    with closing(connection):
+        with archive_errors(path):
+            # FULL leaves the end of a commit to chance on a power cut, EXTRA does not.
+            connection.execute("PRAGMA synchronous = EXTRA")
+        yield connection
+
+
+@contextmanager
+def archive_errors(path: Path) -> Iterator[None]:
+    """Raise SQLite's own errors on an archive as an :class:`ArchiveError`."""
+    try:
+        yield
+    except sqlite3.ProgrammingError:
+        raise
+    except sqlite3.Error as error:
+        raise archive_error(error, path) from error
+    except UnicodeDecodeError as error:  # SQLite's message quotes what it found
+        raise ArchiveError(f"{path} is damaged ({error}); move it away") from error
+
+
+def archive_error(error: sqlite3.Error, path: Path) -> ArchiveError:
+    """Return the error to raise for one of SQLite's on an archive."""
+    if getattr(error, "sqlite_errorname", "") == "SQLITE_NOTADB":
+        return ArchiveError(
+            f"{path} is not an archive, though it has an archive's name; move it away"
+        )
+    if str(error).startswith("Could not decode to UTF-8"):
+        return ArchiveError(f"{path} is damaged (text that is no UTF-8); move it away and keep it")
+    return ArchiveError(f"archive: {error_in_words(error, path)}")

@@ -1,0 +1,188 @@
+"""What an archive keeps of memories whose words were erased from it: facts, so that they count on.
+
+A later reference to such a memory is still one, and the past of a store still has it in its place.
+Names (ids, task references) are kept as keyed hashes: whoever has a name can tell that it was
+there, nobody can read a name out of the archive. The key lies in the archive. Standard library
+only.
+"""
+
+import hashlib
+import json
+import re
+import secrets
+import sqlite3
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from memlab import columns as c
+from memlab.clock import moment_of
+from memlab.errors import ArchiveError
+from memlab.items import MemoryKind
+from memlab.store.archive.archive import Archive, archive_errors
+from memlab.store.archive.entries import DROPPED, Entry, digest_in, moment_in, text_in
+from memlab.store.database import transaction
+from memlab.store.shapes import fields, listed, optional, shown, text, truth, whole
+
+_KEY: Final = "facts_key"
+_KEY_BYTES: Final = 32
+
+_HASHED: Final = re.compile("[0-9a-f]{32}")
+_MOST: Final = 2**45
+"""Characters or tokens: all memories of a store together must be a number of 64 bits."""
+
+
+class Dropped(NamedTuple):
+    """A deletion whose words were erased from the archive."""
+
+    apply: int
+    digest: str
+    memories: int
+    deleted_at: datetime
+    dropped_at: datetime
+
+
+def dropped_in(archive: Archive) -> list[Dropped]:
+    """Return every deletion of which facts alone are kept, oldest first."""
+    if not _has_facts(archive.connection):
+        return []
+    with archive_errors(archive.path):
+        found = archive.connection.execute(
+            "SELECT apply, digest, count(*), deleted_at, max(dropped_at) FROM dropped "
+            "GROUP BY apply ORDER BY apply"
+        ).fetchall()
+    dropped = []
+    for number, digest, count, deleted, at in found:
+        with archive.leaving_out(f"drop {number!r:.40}"):
+            whole(1)(number)
+            moments = moment_in(deleted, "deleted_at"), moment_in(at, "dropped_at")
+            dropped.append(Dropped(number, digest_in(digest), count, *moments))
+    return dropped
+
+
+def facts_in(archive: Archive, dropped: Dropped) -> list[dict[str, Any]]:
+    """Return the facts of a deletion, those of each memory."""
+    with archive_errors(archive.path):
+        found = archive.connection.execute(
+            "SELECT rowid, facts FROM dropped WHERE apply = ? ORDER BY rowid", (dropped.apply,)
+        )
+        facts = []
+        for rowid, written in found:
+            with archive.leaving_out(f"facts {rowid} of plan {dropped.digest[:12]}"):
+                facts.append(_read(written))
+    return facts
+
+
+def key_of(archive: Archive) -> bytes | None:
+    """Return the key that an archive's names are hashed with; None where nothing was dropped.
+
+    Where it cannot be read no name is found by it: it is empty.
+    """
+    with archive_errors(archive.path):
+        found = archive.connection.execute(
+            "SELECT value FROM about WHERE name = ?", (_KEY,)
+        ).fetchone()
+    if found is None:
+        return None
+    with archive.leaving_out("the key of the names of what was dropped"):
+        key = bytes.fromhex(text_in(found[0], _KEY))
+        if len(key) != _KEY_BYTES:
+            raise ValueError(f"it has {len(key)} bytes")
+        return key
+    return b""
+
+
+def make_key(archive: Archive) -> bytes:
+    """Return that key, made now where there is none."""
+    with archive_errors(archive.path), transaction(archive.connection):
+        archive.connection.execute(
+            "INSERT OR IGNORE INTO about VALUES (?, ?)", (_KEY, secrets.token_hex(_KEY_BYTES))
+        )
+    key = key_of(archive)
+    if not key:
+        raise ArchiveError(f"{archive.told()}; nothing was dropped: restore a backup of it")
+    return key
+
+
+def hashed(name: str, key: bytes) -> str:
+    """Return what is kept of a name.
+
+    Examples
+    --------
+    >>> hashed("issue:#9", b"one key") == hashed("issue:#9", b"another")
+    False
+    """
+    return hashlib.blake2b(name.encode(errors="surrogatepass"), key=key, digest_size=16).hexdigest()
+
+
+def drop(archive: Archive, entry: Entry, facts: Iterable[str], *, at: datetime) -> None:
+    """Erase an entry's copies and its plan, and keep these facts instead; all of it or nothing."""
+    deleted_at = (entry.finished_at or entry.archived_at).astimezone(UTC).isoformat()
+    with archive_errors(archive.path), transaction(archive.connection):
+        archive.connection.execute(DROPPED)
+        archive.connection.executemany(
+            "INSERT INTO dropped VALUES (?, ?, ?, ?, ?)",
+            (
+                (entry.apply, entry.digest, deleted_at, at.astimezone(UTC).isoformat(), each)
+                for each in facts
+            ),
+        )
+        staying = archive.identity_sample()  # without those that are erased
+        archive.erase(entry.digest)
+        archive.note_identity_sample(staying)
+
+
+def drop_facts(archive: Archive, dropped: Iterable[Dropped]) -> None:
+    """Erase the facts of deletions too: nothing tells any more that they were there."""
+    with archive_errors(archive.path), transaction(archive.connection):
+        archive.connection.executemany(
+            "DELETE FROM dropped WHERE apply = ?", ((each.apply,) for each in dropped)
+        )
+
+
+def _has_facts(connection: sqlite3.Connection) -> bool:
+    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'dropped'").fetchone()
+    return found is not None
+
+
+def _read(written: object) -> dict[str, Any]:
+    try:
+        found = json.loads(text_in(written, "it", most=2**24))
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    _FACTS(found)
+    created = found[c.CREATED_AT]
+    return {**found, c.CREATED_AT: created and moment_of(created).isoformat()}
+
+
+def _hash(value: Any) -> None:
+    text(value)
+    if not _HASHED.fullmatch(value):
+        raise ValueError(f"{shown(value)} is no name's hash")
+
+
+def _kind(value: Any) -> None:
+    text(value)
+    MemoryKind(value)
+
+
+def _moment(value: Any) -> None:
+    text(value)
+    moment_of(value)
+
+
+_FACTS: Final = fields(
+    {
+        c.POSITION: whole(),
+        c.KIND: _kind,
+        c.CHARS: whole(0, _MOST),
+        c.TOKENS: whole(0, _MOST),
+        c.LOAD_BEARING: truth,
+        c.KEY: _hash,
+        c.CREATED_AT: optional(_moment),
+        **dict.fromkeys((c.MEMORY_ID, c.SOURCE_TASK_REF, c.SUPERSEDED_BY), optional(_hash)),
+        **dict.fromkeys((c.SUPERSEDES, c.EVIDENCE_REFS), listed(_hash)),
+    },
+    absent={c.KEY},
+)
+"""What :func:`memlab.evidence.past.facts_of` keeps of a memory."""

@@ -1,0 +1,291 @@
+"""The tables of an archive, and what they hold, taken for data: anybody may have written them.
+
+Every value is looked at here, where it comes in: its size before it is unpacked, its type, its
+range. What is wrong raises :class:`ValueError`; :mod:`memlab.store.archive.archive` leaves that
+part out and says which.
+"""
+
+import json
+import re
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from memlab.clock import moment_of
+from memlab.store.database import COLUMNS
+from memlab.store.records import fingerprint_of
+from memlab.store.shapes import be, shown, whole
+from memlab.store.signals import SIGNALS
+
+Key = int | str
+"""A source's own address of a memory."""
+
+SampleRow = tuple[int, str]
+"""A memory that stayed in a store: its position, and a digest of it."""
+
+
+class Apply(NamedTuple):
+    """A deletion that is about to be archived."""
+
+    digest: str
+    policy: Mapping[str, Any]
+    made_at: datetime
+    memories: int
+    plan: Callable[[], Iterable[str]] | None = None
+    """Yields the text of the plan, where it was one."""
+
+
+class Archived(NamedTuple):
+    """A memory that goes: its record, and why."""
+
+    key: Key
+    record: bytes
+    reason: str
+
+
+class Entry(NamedTuple):
+    """A deletion in an archive."""
+
+    apply: int
+    digest: str
+    memories: int
+    archived_at: datetime
+    finished_at: datetime | None
+    left: int
+    restored: int
+    planned: bool = True
+
+
+class Copy(NamedTuple):
+    """An archived memory, without its record."""
+
+    key: Key
+    fingerprint: str
+    reason: str
+    restored_at: str | None
+
+
+LARGEST: Final = 2**29
+"""Bytes of a record, and of a plan as it is packed."""
+_ROOM: Final = 2**22
+_PACKED: Final = 16
+"""A plan has at most :data:`_ROOM` bytes, or so many times those that it is packed in."""
+_PARTS: Final = 2**23
+"""Values of a record: each may take thirty times its text in memory."""
+_DEEPEST: Final = 16
+
+_COUNT: Final = whole(0, 2**53)
+_NUMBER: Final = whole(1)
+_FINGERPRINT: Final = re.compile("[0-9a-f]{32}")
+_DIGEST: Final = re.compile("[0-9a-f]{64}")
+
+Check = Callable[[Key, bytes, dict[str, Any]], None]
+"""Takes a key, a record and what it says; see :func:`memlab.store.records.check_row`."""
+
+
+def text_in(value: object, what: str, *, most: int = 2**16) -> str:
+    """Return a text that was read as :func:`memlab.store.database.exact` reads it."""
+    raw = _raw(value, what)
+    if len(raw) > most:
+        raise ValueError(f"{what} has {len(raw):,} bytes")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise ValueError(f"{what} is no UTF-8") from None
+
+
+def moment_in(value: object, what: str) -> datetime:
+    """Return a moment."""
+    return moment_of(text_in(value, what))
+
+
+def digest_in(value: object) -> str:
+    """Return the digest of a plan."""
+    return _matching(_DIGEST, value, "its digest")
+
+
+def entry_of(row: tuple[Any, ...]) -> Entry:
+    """Return a deletion: its number, its values, how many copies are left, restored, and a plan."""
+    number, digest, memories, archived_at, finished_at, left, restored, planned = row
+    _NUMBER(number)
+    _COUNT(memories)
+    if left and not memories:
+        raise ValueError(f"it says that it deleted nothing, and has {left:,} copies")
+    return Entry(
+        *(number, digest_in(digest), memories, moment_in(archived_at, "archived_at")),
+        None if finished_at is None else moment_in(finished_at, "finished_at"),
+        *(left, restored, bool(planned)),
+    )
+
+
+def copy_of(row: tuple[Any, ...]) -> Copy:
+    """Return a copy: its key, fingerprint, reason, and when it was put back."""
+    key, fingerprint, reason, restored_at = row
+    return Copy(
+        key if type(key) is int else text_in(key, "its key"),
+        _matching(_FINGERPRINT, fingerprint, "its fingerprint"),
+        text_in(reason, "its reason"),
+        None if restored_at is None else moment_in(restored_at, "restored_at").isoformat(),
+    )
+
+
+def record_of(value: object, copy: Copy, check: Check | None) -> bytes:
+    """Return the record of a copy, as it was archived."""
+    record = bytes(_raw(value, "its record"))
+    if fingerprint_of(record) != copy.fingerprint:
+        raise ValueError("its record is not what was archived")
+    check_size(record)
+    try:
+        said = json.loads(record)
+    except (ValueError, RecursionError):
+        raise ValueError("its record is no JSON") from None
+    be(said, dict, "a JSON object")
+    check_depth(said, _DEEPEST)
+    if check is not None:
+        check(copy.key, record, said)
+    return record
+
+
+def check_size(record: bytes) -> None:
+    """Check that a record is of a size that is read again."""
+    if len(record) <= _PARTS:
+        return
+    parts = sum(map(record.count, (b",", b"[", b"{")))
+    if len(record) > LARGEST or parts > _PARTS:
+        raise ValueError(f"its record has {len(record):,} bytes in up to {parts:,} values")
+
+
+def check_depth(value: Any, deepest: int) -> None:
+    """Check that JSON is not nested so deep that whoever compares or shows it would fail."""
+    level = [value]
+    for _ in range(deepest):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return
+    raise ValueError(f"it is nested deeper than {deepest}")
+
+
+def packed(pieces: Callable[[], Iterable[str]]) -> bytes:
+    """Return a text in as little room as :func:`unpacked` takes it out of again."""
+    for level in (-1, 0):
+        size, packing = 0, zlib.compressobj(level)
+        parts = list[bytes]()
+        for piece in pieces():
+            raw = piece.encode()
+            size += len(raw)
+            parts.append(packing.compress(raw))
+        made = b"".join([*parts, packing.flush()])
+        if size <= _most(made):
+            break
+    return made
+
+
+def unpacked(blob: Any) -> bytes:
+    """Return a text that was packed; one that nobody packed here may unpack to anything."""
+    be(blob, bytes, "a blob")
+    unpacking = zlib.decompressobj()
+    try:
+        found = unpacking.decompress(blob, _most(blob) + 1)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if not unpacking.eof or len(found) > _most(blob):
+        raise ValueError(f"it does not end within {_most(blob):,} bytes")
+    return found
+
+
+def _most(blob: bytes) -> int:
+    return max(_ROOM, _PACKED * len(blob))
+
+
+def _raw(value: object, what: str) -> bytearray:
+    if not isinstance(value, bytearray):  # as texts come, see Archive
+        raise ValueError(f"{what} is {shown(value)}, no text")  # noqa: TRY004 - of a file, no call
+    return value
+
+
+def _matching(pattern: re.Pattern[str], value: object, what: str) -> str:
+    found = text_in(value, what)
+    if not pattern.fullmatch(found):
+        raise ValueError(f"{what} is {shown(found)}")
+    return found
+
+
+FORMAT: Final = 2
+"""``PRAGMA user_version`` of an archive."""
+
+_SHOWN: Final = ", ".join(
+    f"json_extract(record, '$.{name}') AS {name}" for name in (*COLUMNS, SIGNALS)
+)
+_CREATE: Final = (
+    "CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    # A number that was dropped is not given out again.
+    """
+    CREATE TABLE applies (
+        apply INTEGER PRIMARY KEY AUTOINCREMENT, digest TEXT NOT NULL UNIQUE, policy TEXT NOT NULL,
+        made_at TEXT NOT NULL, memories INTEGER NOT NULL, archived_at TEXT NOT NULL,
+        finished_at TEXT, plan_json_zlib BLOB
+    )""",
+    """
+    CREATE TABLE archived (
+        apply INTEGER NOT NULL REFERENCES applies (apply), key NOT NULL, fingerprint TEXT NOT NULL,
+        record TEXT NOT NULL, reason TEXT NOT NULL, restored_at TEXT, PRIMARY KEY (apply, key)
+    )""",
+    f"""
+    CREATE VIEW archived_memories AS
+    SELECT digest, archived_at, finished_at, restored_at, reason, key, {_SHOWN}, record
+    FROM archived JOIN applies USING (apply) ORDER BY archived.rowid""",
+    f"PRAGMA user_version = {FORMAT}",
+)
+
+
+DROPPED: Final = """
+CREATE TABLE IF NOT EXISTS dropped (
+    apply INTEGER NOT NULL, digest TEXT NOT NULL, deleted_at TEXT NOT NULL,
+    dropped_at TEXT NOT NULL, facts TEXT NOT NULL
+)"""
+"""The table that only an archive has from which something was dropped."""
+
+
+def create_tables(connection: sqlite3.Connection, scheme: str) -> None:
+    """Make the tables of an archive, in the caller's transaction."""
+    for statement in _CREATE:
+        connection.execute(statement)
+    connection.execute("INSERT INTO about VALUES ('scheme', ?)", (scheme,))
+
+
+def is_made_here(connection: sqlite3.Connection) -> bool:
+    """Whether the tables of an archive are those that memlab makes, and do nothing by themselves.
+
+    In a file that somebody else made a column may be an expression and a table a view, and a
+    trigger would be set off by whoever adds to it.
+    """
+    made = {_name_of(sql): _plain(sql) for sql in (*_CREATE[:3], DROPPED)}
+    found = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema").fetchall()
+    ours = [
+        (kind, str(name).lower(), sql)
+        for kind, name, of, sql in found
+        if {str(name).lower(), str(of).lower()} & made.keys()
+    ]
+    tables = {name: _plain(sql) for kind, name, sql in ours if kind == "table"}
+    others = [sql for kind, name, sql in ours if kind != "table"]
+    return (
+        tables.keys() >= made.keys() - {"dropped"}
+        and tables.items() <= made.items()
+        and others == [None] * len(others)  # indexes of a key are of no statement
+    )
+
+
+def _plain(sql: object) -> str:
+    """Return a statement as SQLite keeps it, whatever the spaces are."""
+    return " ".join(str(sql).replace("IF NOT EXISTS ", "").split())
+
+
+def _name_of(sql: str) -> str:
+    return _plain(sql).split()[2]

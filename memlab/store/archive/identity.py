@@ -1,0 +1,145 @@
+"""Which store an archive is of.
+
+The tables of a store are its agent's, so nothing is written there that would name it. The archive
+notes a few memories that stayed whenever something was deleted, by digests of position, id and time
+of creation. A store with other memories in their places is another store; one that has them is the
+archive's, whatever its file is called today. Standard library only.
+"""
+
+import hashlib
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing, suppress
+from itertools import islice
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from memlab.errors import ArchiveError, MemlabError, UnfilledArchiveError
+from memlab.store.archive.archive import Archive, read_archive
+from memlab.store.archive.entries import SampleRow
+from memlab.store.archive.location import SUFFIX, ArchiveLocation, is_begun
+from memlab.store.database import connect_reading
+from memlab.store.snapshot import read_snapshot
+
+_EACH: Final = 32
+"""Of the oldest memories that are no episodes, and of the newest."""
+_LOOKED_AT: Final = 2_000
+"""Files of a folder, at most, that are looked at for an archive of another name."""
+
+
+class Match(NamedTuple):
+    """How many memories that an archive noted are in a store, how many others in their stead."""
+
+    found: int
+    other: int
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the archive is another store's."""
+        return self.other > 0 and not self.found
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the archive is this store's for sure."""
+        return self.found > self.other
+
+
+def identity_sample_of(connection: sqlite3.Connection, leaving: str) -> list[SampleRow]:
+    """Return memories by which their store is known again."""
+    staying = f"FROM main.memory_items WHERE ({leaving}) IS NOT TRUE"
+    found: dict[int, str] = {}
+    for rest in ("AND kind <> 'episodic' ORDER BY rowid", "ORDER BY rowid DESC"):
+        found |= _digests(connection, f"{staying} {rest} LIMIT {_EACH}")
+    return sorted(found.items())
+
+
+def match_of(connection: sqlite3.Connection, sample: Iterable[SampleRow]) -> Match:
+    """Return how much of what an archive noted is in a store."""
+    noted = dict(sample)
+    places = ", ".join(map(str, noted))
+    there = _digests(connection, f"FROM main.memory_items WHERE rowid IN ({places})")
+    (last,) = connection.execute("SELECT max(rowid) FROM main.memory_items").fetchone()
+    if last is None:  # an empty store is nobody's
+        return Match(0, 0)
+    found = sum(there.get(location) == digest for location, digest in noted.items())
+    beyond = sum(place not in there and place > last for place in noted)
+    return Match(found, len(there) - found + beyond)
+
+
+def check_is_of(archive: Archive) -> None:
+    """Check that an archive is of the store beside it, as far as anybody can tell."""
+    location = archive.location
+    if location.scheme == "file" and _is_foreign(location, archive.identity_sample()):
+        raise ArchiveError(
+            f"{location.path} is the archive of another store: not one of the memories that stayed "
+            f"when it was written is in {location.store}; nothing was changed: move it away, or "
+            "restore from it into a new file"
+        )
+
+
+def check_archive_of(location: ArchiveLocation) -> None:
+    """Check what lies where the archive of a store would be; nothing may be there."""
+    if location.scheme == "file" and is_begun(location):
+        with suppress(UnfilledArchiveError):
+            read_archive(location, check_is_of)
+    elif renamed := archive_of_other_name(location):
+        raise _renamed(renamed, location)
+
+
+def check_not_renamed(location: ArchiveLocation) -> None:
+    """Check that a store which has no archive did not leave it behind under another name."""
+    if not is_begun(location) and (renamed := archive_of_other_name(location)):
+        raise _renamed(renamed, location)
+
+
+def _renamed(renamed: Path, location: ArchiveLocation) -> ArchiveError:
+    return ArchiveError(
+        f"{renamed} is the archive of this store, which had another name; nothing was changed: "
+        f"rename it to {location.path}"
+    )
+
+
+def archive_of_other_name(location: ArchiveLocation) -> Path | None:
+    """Return the archive of a store that was renamed since, where one lies beside it."""
+    if location.scheme != "file" or location.like is None or not location.like.is_file():
+        return None
+    for path in islice(location.path.parent.glob(f"*{SUFFIX}"), _LOOKED_AT):
+        of = path.with_name(path.name.removesuffix(SUFFIX))
+        if path == location.path or path.is_symlink() or not path.is_file() or of.exists():
+            continue
+        try:
+            sample = read_archive(
+                location._replace(path=path), lambda found: found.identity_sample()
+            )
+            if sample and _compared(location.like, sample).is_own:
+                return path
+        except MemlabError:  # no archive, for all its name
+            continue
+    return None
+
+
+def _is_foreign(location: ArchiveLocation, sample: list[SampleRow]) -> bool:
+    if not sample or location.like is None or not location.like.is_file():
+        return False
+    return _compared(location.like, sample).is_foreign
+
+
+def _compared(store: Path, sample: list[SampleRow]) -> Match:
+    def read(uri: str) -> Match:
+        with closing(connect_reading(uri)) as connection:
+            return match_of(connection, sample)
+
+    return read_snapshot(store, read)
+
+
+def _digests(connection: sqlite3.Connection, rows: str) -> dict[int, str]:
+    """Return the digests of rows by position, whatever their values are."""
+    factory, connection.text_factory = connection.text_factory, bytes
+    try:
+        found = connection.execute(f"SELECT rowid, memory_id, created_at {rows}").fetchall()
+    finally:
+        connection.text_factory = factory
+    return {
+        place: hashlib.blake2b(repr((place, *said)).encode(), digest_size=8).hexdigest()
+        for place, *said in found
+    }

@@ -1,0 +1,189 @@
+"""Where an archive is, whose it is, and who may read it: nobody whom the store shuts out."""
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from os.path import realpath
+from pathlib import Path
+from stat import S_IMODE, S_ISREG
+from typing import Any, Final, NamedTuple
+
+from memlab.errors import ArchiveError
+from memlab.files import Limit
+from memlab.store.archive.entries import Key
+from memlab.store.database import path_named
+from memlab.store.records import check_row
+
+SUFFIX: Final = ".archive.db"
+"""What an archive's name adds to its store's."""
+
+
+def unchanged(record: bytes) -> bytes:
+    """Return a record as it is."""
+    return record
+
+
+def id_in(record: bytes) -> Any:
+    """Return the id that a record of ``memory_items`` says."""
+    return json.loads(record).get("memory_id")
+
+
+class ArchiveLocation(NamedTuple):
+    """Where the archive of a store is, whose it is, and how that store's records are read."""
+
+    path: Path
+    store: str
+    like: Path | None
+    scheme: str = "file"
+    check: Callable[[Key, bytes, dict[str, Any]], None] | None = None
+    compared: Callable[[bytes], bytes] = unchanged
+    """Returns what of a record must be as a plan saw it."""
+    id_of: Callable[[bytes], Any] = id_in
+
+
+def archive_path(store: Path) -> Path:
+    """Return where the memories taken out of a file are kept.
+
+    Examples
+    --------
+    >>> archive_path(Path("/srv/memory.db")).name
+    'memory.db.archive.db'
+    """
+    resolved = Path(realpath(store))
+    return resolved.with_name(f"{resolved.name}{SUFFIX}")
+
+
+def location_beside(store: Path | str) -> ArchiveLocation:
+    """Return where the archive of a ``memory_items`` file is."""
+    path = path_named(store)
+    path = path.resolve()
+    return ArchiveLocation(archive_path(path), str(path), path, check=check_row)
+
+
+def is_begun(location: ArchiveLocation) -> bool:
+    """Whether there is a file with something in it where the archive would be."""
+    try:
+        found = location.path.lstat()
+    except (OSError, ValueError):
+        return False
+    wrong = ""
+    if not S_ISREG(found.st_mode):
+        wrong = "is a link or no ordinary file"
+    elif not _is_trusted(found, location):
+        wrong = f"belongs to user {found.st_uid}, who may not write to the store"
+    if wrong:
+        raise ArchiveError(
+            f"{location.path} has an archive's name and {wrong}; nothing was changed: move it away"
+        )
+    return found.st_size > 0
+
+
+def begun_path(location: ArchiveLocation) -> Path:
+    """Return where an archive is, which must be there."""
+    if not is_begun(location):
+        if location.like is not None and not location.like.exists():
+            raise ArchiveError(
+                f"there is no store {location.store} and no archive {location.path}; check the path"
+            )
+        raise ArchiveError(
+            f"there is no archive {location.path}: no plan has taken anything out of "
+            f"{location.store}"
+        )
+    return location.path
+
+
+def touch_like(path: Path, store: Path | None) -> bool:
+    """Make an empty file with the owner and the permissions of `store`; whether there was none."""
+    try:
+        if store is None:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        like = None if store is None else store.stat()
+        try:
+            _make(path, like)
+        except FileExistsError:
+            _check_ordinary(path, like)
+            return False
+    except OSError as error:
+        raise ArchiveError(
+            f"the archive {path} cannot be made ({error.strerror}); nothing was deleted: check the "
+            "permissions of the folder"
+        ) from error
+    return True
+
+
+def _make(path: Path, like: os.stat_result | None) -> None:
+    """Make an empty file; it must not be there."""
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        if like is not None:
+            _make_like(descriptor, like)
+            _check_for_owner(path, os.fstat(descriptor), like)
+    except BaseException:
+        path.unlink()
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _make_like(descriptor: int, like: os.stat_result) -> None:
+    """Give a file that was just made the owner and the permissions of another."""
+    found = os.fstat(descriptor)
+    if (found.st_uid, found.st_gid) != (like.st_uid, like.st_gid):
+        try:
+            os.fchown(descriptor, like.st_uid, like.st_gid)
+        except PermissionError:  # a member of the group may give a file of his own to the group
+            with suppress(PermissionError):
+                os.fchown(descriptor, -1, like.st_gid)
+    limit = Limit(like.st_mode & 0o666, like.st_gid)
+    os.fchmod(descriptor, limit.of(os.fstat(descriptor).st_gid))
+
+
+def _check_ordinary(path: Path, like: os.stat_result | None) -> None:
+    """Refuse what may be read by more people than the store."""
+    found = path.lstat()
+    allowed = 0o600 if like is None else like.st_mode
+    if S_IMODE(found.st_mode) & ~allowed & 0o777:
+        raise ArchiveError(
+            f"{path} may be read or written by more people than the store; nothing was deleted: "
+            f"run chmod {allowed & 0o777:o} on it first"
+        )
+    if like is not None:
+        _check_for_owner(path, found, like)
+
+
+def _check_for_owner(path: Path, found: os.stat_result, like: os.stat_result) -> None:
+    """Refuse an archive from which the store's owner could restore nothing."""
+    if like.st_uid in (0, found.st_uid):
+        return
+    groups = _groups_of(like.st_uid) or [like.st_gid]
+    allowed = found.st_mode >> 3 if found.st_gid in groups else found.st_mode
+    if allowed & 0o6 != 0o6:
+        raise ArchiveError(
+            f"the owner of the store could not read and write the archive {path}; nothing was "
+            "deleted: let the owner apply the plan, or give the store a group that its owner is "
+            "in, which may read and write it"
+        )
+
+
+def _is_trusted(found: os.stat_result, location: ArchiveLocation) -> bool:
+    """Whether a file's owner may have made the archive of a store: who can write to that can."""
+    user = found.st_uid
+    if user in (0, os.geteuid()) or (location.like is not None and not location.like.exists()):
+        return True
+    if location.like is None:
+        return False
+    like, groups = location.like.stat(), _groups_of(user) or [found.st_gid]
+    allowed = like.st_mode >> 3 if like.st_gid in groups else like.st_mode
+    return user == like.st_uid or allowed & 0o6 == 0o6
+
+
+def _groups_of(user: int) -> list[int]:
+    """Return the groups of a user; none where nobody knows the user."""
+    import pwd  # not on every system, and hardly ever needed
+
+    try:
+        known = pwd.getpwuid(user)
+    except KeyError:
+        return []
+    return os.getgrouplist(known.pw_name, known.pw_gid)

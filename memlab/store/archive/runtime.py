@@ -1,0 +1,140 @@
+"""Archiving what a runtime deletes by itself: the archive's protocol on one open store.
+
+Whoever deletes rows of ``memory_items`` without a plan wraps the deletion::
+
+    with transaction(connection):
+        with archived_first(connection, location, chosen, why, at=now) as digest:
+            delete_rows(connection, chosen, load_bearing, signals=signals)
+    note_deleted(location, digest, at=now)
+
+A plan does the same over any source, in :mod:`memlab.compaction.applier`. Standard library only.
+"""
+
+import hashlib
+import json
+import shlex
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from memlab.errors import ArchiveError
+from memlab.store.archive.archive import create_archive, open_archive
+from memlab.store.archive.entries import Apply, Archived
+from memlab.store.archive.identity import check_archive_of, identity_sample_of
+from memlab.store.archive.location import ArchiveLocation, is_begun
+from memlab.store.records import (
+    Layout,
+    fingerprint_of,
+    layout_of,
+    positions_where,
+    records_at,
+)
+from memlab.store.triggers import check_deletion
+
+
+class Why(NamedTuple):
+    """Why rows are deleted."""
+
+    policy: Mapping[str, Any]
+    reason: str
+
+
+class Compacted(int):
+    """How many rows were deleted."""
+
+    digest: str | None
+    store: Path | None
+
+    def __new__(cls, count: int, *, digest: str | None = None, store: Path | None = None) -> Self:
+        """Return a number that knows how to take the deletion back."""
+        made = super().__new__(cls, count)
+        made.digest, made.store = digest, store
+        return made
+
+    @property
+    def undo(self) -> str | None:
+        """The command that takes it back; None where the deletion is final."""
+        if self.digest is None:
+            return None
+        return shlex.join(["memlab", "restore", str(self.store), self.digest[:12]])
+
+
+@contextmanager
+def archived_first(
+    connection: sqlite3.Connection,
+    location: ArchiveLocation,
+    chosen: str,
+    why: Why,
+    *,
+    at: datetime,
+    settle: bool = True,
+) -> Iterator[str]:
+    """Copy rows into the archive, commit and sync it; then let the block delete them.
+
+    Where the block raises, the copies are one too many and are taken out again.
+    """
+    check_deletion(connection, chosen)
+    if settle:
+        check_archive_of(location)
+    layout = layout_of(connection)
+    digest, count = _named(connection, layout, chosen, why, at)
+    with create_archive(location) as archive:
+        if settle:
+            archive.check_entries()
+            archive.settle(_Rows(connection, layout), at=at)
+        positions = positions_where(connection, chosen)
+        copies = (
+            Archived(position, record, why.reason)
+            for position, record in records_at(connection, layout, positions)
+        )
+        staying = identity_sample_of(connection, chosen) if settle else None
+        named = Apply(digest, why.policy, at, count)
+        with archive.deleting(named, copies, at=at, staying=staying):
+            yield digest
+
+
+def note_deleted(location: ArchiveLocation, digest: str, *, at: datetime) -> None:
+    """Note in the archive that a deletion is done; call it after the store's commit."""
+    try:
+        with open_archive(location) as archive:
+            archive.finish(digest, at)
+    except ArchiveError as error:
+        raise ArchiveError(
+            f"the rows were deleted from {location.store} and are archived; only the archive could "
+            f"not note it ({error.__cause__ or error}): the next deletion notes it"
+        ) from error
+
+
+def note_earlier(
+    connection: sqlite3.Connection, location: ArchiveLocation, *, at: datetime
+) -> None:
+    """Note earlier deletions as done whose note was cut short, in a transaction on the store."""
+    if is_begun(location):
+        with open_archive(location) as archive:
+            archive.check_entries()
+            archive.settle(_Rows(connection, layout_of(connection)), at=at)
+
+
+class _Rows(NamedTuple):
+    """The rows of an open store."""
+
+    connection: sqlite3.Connection
+    layout: Layout
+
+    def records(self, keys: Iterable[Any]) -> Iterator[tuple[Any, bytes]]:
+        return records_at(self.connection, self.layout, keys)
+
+
+def _named(
+    connection: sqlite3.Connection, layout: Layout, chosen: str, why: Why, at: datetime
+) -> tuple[str, int]:
+    """Return a digest over what goes, why and when, and how many rows go."""
+    together = hashlib.sha256(json.dumps([dict(why.policy), at.isoformat()]).encode())
+    count = 0
+    for position, record in records_at(connection, layout, positions_where(connection, chosen)):
+        together.update(f"\n{position} {fingerprint_of(record)}".encode())
+        count += 1
+    return together.hexdigest(), count
