@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from memlab.doctor import diagnose
     from memlab.errors import MemlabError
     from memlab.evidence import AccessLog, find_references, read_access_log
-    from memlab.evidence.elsewhere import law
     from memlab.evidence.past import load_past
+    from memlab.evidence.posterior import law
     from memlab.frame import load
     from memlab.growth import growth_curve, summarize
     from memlab.items import MemoryItem, MemoryKind, MemoryProvenance, is_load_bearing_memory
@@ -79,7 +79,7 @@ _get, __dir__ = lazy_names(
         "doctor": "diagnose",
         "errors": "MemlabError",
         "evidence": "AccessLog find_references read_access_log",
-        "evidence.elsewhere": "law",
+        "evidence.posterior": "law",
         "evidence.past": "load_past",
         "frame": "load",
         "growth": "growth_curve summarize",

@@ -61,7 +61,7 @@ HINTS: Final = {
     ("log", "path"): "read it first: memlab.read_access_log({given})",
     ("references", "Policy"): "find them first: memlab.find_references(frame)",
     ("references", "list"): "find them first: memlab.find_references(frame)",
-    ("references", "path"): "find them first: memlab.find_references(memlab.load({given}))",
+    ("references", "path"): "find them first: memlab.find_references({given})",
     ("store", "DataFrame"): "name the store that the frame was loaded from",
     ("store", "Plan"): "the store that the plan was made from is plan.store",
     ("store", "Receipt"): "the store that was changed is receipt.store",
@@ -117,22 +117,7 @@ def expect_frame(
     what: str = "DataFrame",
     optional: bool = False,
 ) -> None:
-    """Refuse what is no frame, and a frame without one of the `columns`.
-
-    Parameters
-    ----------
-    value, call, name, optional
-        As for :func:`expect`.
-    *columns : str
-        Names that the frame must have.
-    what : str
-        Which of the `WORDS` to use of it.
-
-    Raises
-    ------
-    WrongArgumentError
-        In words.
-    """
+    """Refuse what is no frame, and a frame without one of the `columns`."""
     if optional and value is None:
         return
     pandas: Any = sys.modules.get("pandas")
@@ -147,13 +132,7 @@ def expect_frame(
 
 
 def texts(value: object, *, call: str, name: str) -> list[str]:
-    """Return an iterable of texts as a list, or refuse what is none; a text alone is none.
-
-    Raises
-    ------
-    WrongArgumentError
-        In words.
-    """
+    """Return an iterable of texts as a list, or refuse what is none; a text alone is none."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise refusal(value, "texts", call=call, name=name)
     found = list(value)

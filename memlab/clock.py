@@ -1,17 +1,21 @@
-"""The moment of a call: given, or read from the machine's clock here and nowhere else.
+"""Moments and ages: as texts name them, given with a call, or read from the machine's clock.
 
-The command line reads the clock and hands it down. A library function that was given no moment
-takes it from :func:`moment_or_now`.
+The clock is read here and nowhere else: the command line hands a moment down, and a library
+function that was given none takes it from :func:`moment_or_now`.
 """
 
+import re
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from memlab.arguments import expect
+from memlab.text import shortened
 
 _STEP: Final = 20_000_000
 """Nanoseconds after which a file that is written again has another time for sure."""
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_LEAP: Final = re.compile(r"(.*T\d\d:\d\d):60((?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?)")
 
 
 def now_utc() -> datetime:
@@ -20,26 +24,12 @@ def now_utc() -> datetime:
 
 
 def moment_or_now(now: datetime | None, *, call: str) -> datetime:
-    """Return the moment that a call was given, else the time.
-
-    Raises
-    ------
-    WrongArgumentError, ValueError
-        As :func:`aware`.
-    """
+    """Return the moment that a call was given, else the time."""
     return now_utc() if now is None else aware(now, call=call)
 
 
 def aware(moment: datetime, *, call: str, name: str = "now") -> datetime:
-    """Return a moment that says in which time zone it is.
-
-    Raises
-    ------
-    WrongArgumentError
-        When it is no moment.
-    ValueError
-        When it has no time zone.
-    """
+    """Return a moment that says in which time zone it is."""
     expect(moment, datetime, call=call, name=name)
     if moment.tzinfo is None:
         raise ValueError(f"{name}={moment!r} has no time zone: pass an aware datetime, such as UTC")
@@ -56,12 +46,80 @@ def wait_out(changed: int) -> None:
 
     Times of files move in steps of some milliseconds, so that two looks within a step prove
     nothing.
-
-    Parameters
-    ----------
-    changed : int
-        When the last of some files was written, as :func:`file_clock` counts.
     """
     since = file_clock() - changed
     if 0 <= since < _STEP:
         time.sleep((_STEP - since) / 1e9)
+
+
+def age_of(text: str) -> timedelta:
+    """Return the length of time that a text like ``30d`` names.
+
+    Examples
+    --------
+    >>> age_of("1.5h")
+    datetime.timedelta(seconds=5400)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text)
+    if found is None:
+        raise ValueError(f"{shortened(text)} is not an age like 30d")
+    return timedelta(**{_UNITS[found[2]]: float(found[1])})
+
+
+def age_text(age: timedelta) -> str:
+    """Return a length of time as :func:`age_of` reads it, in the largest unit that is whole.
+
+    Examples
+    --------
+    >>> age_text(timedelta(days=30)), age_text(timedelta(minutes=90))
+    ('30d', '90m')
+    """
+    for unit in ("d", "h", "m"):
+        count = age / timedelta(**{_UNITS[unit]: 1})
+        if count == int(count):
+            return f"{int(count)}{unit}"
+    return f"{age.total_seconds():f}s"
+
+
+def moment_of(text: str) -> datetime:
+    """Return the moment an ISO 8601 text with a time zone names, in UTC.
+
+    Examples
+    --------
+    >>> moment_of("2026-03-01T13:00:00+01:00").isoformat()
+    '2026-03-01T12:00:00+00:00'
+    >>> moment_of("2016-12-31T23:59:60Z").isoformat()
+    '2017-01-01T00:00:00+00:00'
+    """
+    moment, has_zone = moment_and_zone(text)
+    if not has_zone:
+        raise ValueError(f"{shortened(text)} has no time zone")
+    return moment
+
+
+def moment_and_zone(text: str) -> tuple[datetime, bool]:
+    """Return the moment an ISO 8601 text names, in UTC, and whether the text has a time zone.
+
+    One without a zone is in UTC, as SQLite's ``datetime('now')`` is. A second 60, which some clocks
+    show for a leap second, is the first of the next minute.
+
+    Examples
+    --------
+    >>> moment, has_zone = moment_and_zone("2026-03-01 12:00:00")
+    >>> moment.isoformat(), has_zone
+    ('2026-03-01T12:00:00+00:00', False)
+    """
+    leap = _LEAP.fullmatch(text)
+    try:
+        moment = datetime.fromisoformat(f"{leap[1]}:59{leap[2]}" if leap else text)
+        moment += timedelta(seconds=1 if leap else 0)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{shortened(text)} is not a timestamp") from error
+    if moment.tzinfo is None:
+        if text[4:5] != "-":  # thirteen digits are milliseconds, and no day of the year 1712
+            raise ValueError(f"{shortened(text)} is not a timestamp")
+        return moment.replace(tzinfo=UTC), False
+    try:
+        return moment.astimezone(UTC), True
+    except OverflowError as error:
+        raise ValueError(f"{shortened(text)} is not in the years 1 to 9999") from error

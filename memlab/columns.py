@@ -9,7 +9,8 @@ from typing import Final
 POSITION: Final = "position"
 """SQLite's rowid, int64: the order in which memories were first written."""
 KEY: Final = "key"
-"""The source's own address, only where that is not the position."""
+"""The source's own address, in all but ``memory_items``: there it is the position, and a number
+that nobody has was a memory's."""
 MEMORY_ID: Final = "memory_id"
 KIND: Final = "kind"
 TITLE: Final = "title"
@@ -58,8 +59,17 @@ AGENT_SCOPE: Final = (AGENT_ID, THREAD_ID, NAMESPACE)
 TOKEN_RULE: Final = "token_rule"  # noqa: S105 - tokens of text, not a credential
 """Key of ``frame.attrs``: how tokens were counted, in words."""
 
+WITHOUT_ZONE: Final = "without_zone"
+"""Key of the ``attrs`` of a frame and of a log: how many of its times have no time zone and were
+taken as UTC."""
 SOURCE: Final = "source"
 """Key of ``attrs``, of a frame and of what is computed from one: what the source is called."""
+RECALLED: Final = "recalled"
+"""Key of ``attrs``, of a frame and of what is computed from one: whether its store's memories are
+looked up, and none is loaded at start."""
+HAS_PAST: Final = "has_past"
+"""Key of ``frame.attrs``: whether its store's archive keeps deleted memories that it lacks."""
+GOES_BY: Final = "goes_by"
 REFERENCES: Final = "references"
 """Key of ``attrs`` of what is computed from references: how many they are."""
 
@@ -119,9 +129,9 @@ SUPERSEDED: Final = "superseded"
 LOAD_BEARING_TOKENS: Final = "load_bearing_tokens"
 PRUNABLE_TOKENS: Final = "prunable_tokens"
 SUPERSEDED_TOKENS: Final = "superseded_tokens"
-NOISE_SHARE: Final = "noise_share"
+PRUNABLE_SHARE: Final = "prunable_share"
 """Prunable memories over active ones."""
-NOISE_SHARE_TOKENS: Final = "noise_share_tokens"
+PRUNABLE_SHARE_TOKENS: Final = "prunable_share_tokens"
 """Prunable tokens over active tokens."""
 
 GROWTH_DTYPES: Final[dict[str, str]] = {
@@ -131,8 +141,8 @@ GROWTH_DTYPES: Final[dict[str, str]] = {
     LOAD_BEARING_TOKENS: "int64",
     PRUNABLE_TOKENS: "int64",
     SUPERSEDED_TOKENS: "int64",
-    NOISE_SHARE: "float64",
-    NOISE_SHARE_TOKENS: "float64",
+    PRUNABLE_SHARE: "float64",
+    PRUNABLE_SHARE_TOKENS: "float64",
 }
 """Columns of a growth curve, whose index is time: what is there at each instant."""
 

@@ -1,40 +1,96 @@
 """A read-only look at a store's health. A bad store is a result here, never an exception."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
+from dataclasses import dataclass, field
+from enum import StrEnum
 from os import PathLike
+from os.path import lexists
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 
 from memlab import columns as col
 from memlab.arguments import expect, whole_number
-from memlab.compaction.comparing import compared
-from memlab.compaction.locating import some_of
+from memlab.compaction.contents import compared
+from memlab.compaction.in_force import number_in_force
 from memlab.compaction.reclaim import in_bytes, space
-from memlab.compaction.words import command
-from memlab.diagnosis import Check, Diagnosis, Status
-from memlab.errors import MemlabError, SettingsError, UnfilledArchiveError
+from memlab.compaction.wire import some_of
+from memlab.errors import MemlabError, SettingsError, StoreError, UnfilledArchiveError
 from memlab.frame.loading import load
 from memlab.items import REJECTED_PATH_TAG, MemoryKind, resembles
-from memlab.sources.abilities import Examined, Trouble
 from memlab.sources.base import Reader, Source, archive_at, at_one_moment
 from memlab.sources.opening import SourceLike, open_source, settings_of
 from memlab.store import SqliteMemoryStore
-from memlab.store.archive import Archive
-from memlab.store.archive_file import is_begun, read_archive
-from memlab.store.archive_place import archive_path
+from memlab.store.archive.archive import Archive, read_archive
+from memlab.store.archive.identity import archive_of_other_name, check_is_of
+from memlab.store.archive.location import is_begun
 from memlab.store.database import connect_reading, path_named, store_file
-from memlab.store.identity import archive_of_other_name, check_is_of
-from memlab.store.looking import read_store
-from memlab.text import counted
+from memlab.store.snapshot import read_snapshot
+from memlab.text import Sheet, Shown, command, counted
 
 WORTH_RECLAIMING: Final = 1_000_000
 """Bytes of free pages below which rewriting a store is not worth a word."""
+FORGE_LOOPS: Final = 50
+"""Prunable memories above which forge-loop's own doctor warns."""
+_NO_CAP: Final = (
+    "no cap is remembered, so any number is all right here; forge-loop's own doctor warns above "
+    f"{FORGE_LOOPS}, as --threshold {FORGE_LOOPS} does"
+)
 _EMPTY: Final = "empty: no plan has taken anything out"
 _NO_ARCHIVE: Final = "none: no plan has taken anything out"
+
+
+class Status(StrEnum):
+    """How a check ended."""
+
+    OK = "OK"
+    WARN = "WARN"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    status: Status
+    summary: str
+    advice: str = ""
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis(Shown):
+    """What :func:`diagnose` found."""
+
+    store: str
+    checks: tuple[Check, ...]
+
+    @property
+    def status(self) -> Status:
+        """The worst of the checks."""
+        return max((check.status for check in self.checks), key=list(Status).index)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as JSON values."""
+        checks = [vars(check) | {"status": str(check.status)} for check in self.checks]
+        return {"store": self.store, "status": str(self.status), "checks": checks}
+
+    def to_json(self) -> str:
+        """Return all of it as JSON."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
+        facts = []
+        for check in self.checks:
+            facts.append((f"{check.status:<4} {check.name}", check.summary))
+            facts += [("", f"-> {check.advice}")] if check.advice else []
+        return Sheet(f"{self.status}: {self.store}", facts)
 
 
 def diagnose(path: SourceLike, *, threshold: int | None = None) -> Diagnosis:
@@ -69,69 +125,70 @@ def diagnose(path: SourceLike, *, threshold: int | None = None) -> Diagnosis:
     except SettingsError as error:
         advice = "nothing else was checked: mend that line, or move the file away"
         return Diagnosis(str(path), (Check("settings", Status.FAIL, str(error), advice),))
-    threshold = settings.keep_recent if threshold is None else threshold
-    if source.scheme != "file":
-        return Diagnosis(source.name, tuple(_checks_elsewhere(source, threshold)))
-    file = path_named(source.name)
-    if not file.exists():
-        absent = f"there is no store at {path} yet"
-        advice = "check the path; an agent that has remembered nothing has no store"
-        check = Check("memory_integrity", Status.WARN, absent, advice)
+    except StoreError as error:
+        check = Check("memory_integrity", Status.FAIL, str(error), "nothing else was checked")
         return Diagnosis(str(path), (check,))
+    name = str(path) if source.agents_own else source.name
+    checks = list(_checks(source, name, threshold))
+    if settings.not_obeyed:
+        advice = "move it away, or take it over with chown; memlab maintain does nothing until then"
+        checks.append(Check("settings", Status.WARN, settings.not_obeyed, advice))
+    return Diagnosis(name, tuple(checks))
+
+
+def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]:
+    """Look at everything; at a file of memlab's own format also as at a database."""
+    file = path_named(source.name) if source.agents_own else None
+    if file is not None and not file.exists():
+        advice = "check the path; an agent that has remembered nothing has no store"
+        absent = f"there is no store at {name} yet"
+        yield Check("memory_integrity", Status.WARN, absent, advice)
+        return
     try:
-        store_file(file)
-        frame = load(source, on_bad_row="keep")
-    except MemlabError as error:
-        checks = [Check("memory_integrity", Status.FAIL, str(error), "nothing else was checked")]
-        checks += _guarded("sqlite_integrity", lambda: _sqlite_integrity(file))
-        return Diagnosis(str(path), tuple(checks))
-    return Diagnosis(str(path), tuple(_checks(source, file, frame, threshold)))
-
-
-def _checks(
-    source: Source, file: Path, frame: pd.DataFrame, threshold: int | None
-) -> Iterator[Check]:
-    yield _memory_integrity(file, frame, threshold)
-    yield from _guarded("sqlite_integrity", lambda: _sqlite_integrity(file))
-    yield _classification(frame)
-    yield _tags(frame, source.protected)
-    yield from _guarded("supersession", lambda: _supersession(file, frame))
-    yield _insertion_order(frame)
-    yield from _guarded("space", lambda: _space(file))
-    yield from _guarded("archive", lambda: _archive(source))
-
-
-def _checks_elsewhere(source: Source, threshold: int | None) -> Iterator[Check]:
-    """Look at a store that is not a file of ours."""
-    try:
+        if file is not None:
+            store_file(file)
         frame = load(source, on_bad_row="keep")
     except MemlabError as error:
         yield Check("memory_integrity", Status.FAIL, str(error), "nothing else was checked")
+        if file is not None:
+            yield _guarded("sqlite_integrity", lambda: _sqlite_integrity(file))
         return
-    yield _memory_integrity(source.name, frame, threshold)
-    yield _classification(frame, "with the tools of the system that wrote them")
+    number = number_in_force(source)
+    yield _memory_integrity(source, frame, number.keep if threshold is None else threshold)
+    if number.words:
+        yield Check("number", Status.OK if number.speaks else Status.WARN, number.words)
+    if file is not None:
+        yield _guarded("sqlite_integrity", lambda: _sqlite_integrity(file))
+    yield _classification(frame, file)
     yield _tags(frame, source.protected)
+    if file is not None:
+        yield _guarded("supersession", lambda: _supersession(source, frame))
     yield _insertion_order(frame)
-    if isinstance(source, Examined):
-        yield from (_of_trouble(each) for each in source.troubles())
-    yield from _guarded("archive", lambda: _archive(source))
+    for trouble in source.troubles():
+        fault = trouble.summary if trouble.found else ""
+        counts = {"found": trouble.found}
+        yield _warned(trouble.name, trouble.summary, fault, trouble.advice, counts)
+    if file is not None:
+        yield _guarded("space", lambda: _space(file))
+    yield _guarded("archive", lambda: _archive(source))
 
 
-def _of_trouble(trouble: Trouble) -> Check:
-    status = Status.WARN if trouble.found else Status.OK
-    advice = trouble.advice if trouble.found else ""
-    return Check(trouble.name, status, trouble.summary, advice, {"found": trouble.found})
-
-
-def _guarded(name: str, check: Callable[[], Check]) -> list[Check]:
+def _guarded(name: str, check: Callable[[], Check]) -> Check:
     """Make a check that reads files; what goes wrong while it reads is its result."""
     try:
-        return [check()]
+        return check()
     except MemlabError as error:
-        return [Check(name, Status.FAIL, str(error))]
+        return Check(name, Status.FAIL, str(error))
 
 
-def _memory_integrity(file: Path | str, frame: pd.DataFrame, threshold: int | None) -> Check:
+def _warned(name: str, sound: str, fault: str, advice: str, counts: dict[str, int]) -> Check:
+    """Return a check that warns of a fault, where there is one."""
+    if fault:
+        return Check(name, Status.WARN, fault, advice, counts)
+    return Check(name, Status.OK, sound, counts=counts)
+
+
+def _memory_integrity(source: Source, frame: pd.DataFrame, threshold: int | None) -> Check:
     active = frame[frame[col.ACTIVE]]
     kinds = active[col.KIND].astype(str).value_counts()
     counts = {
@@ -142,12 +199,17 @@ def _memory_integrity(file: Path | str, frame: pd.DataFrame, threshold: int | No
         "prunable": int(frame[col.PRUNABLE].sum()),
         "superseded": len(frame) - len(active),
     }
-    summary = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
-    if threshold is None or counts["prunable"] <= threshold:
-        return Check("memory_integrity", Status.OK, summary, counts=counts)
-    shown = command("compact", file, "--keep-recent", str(threshold))
-    advice = f"more than {threshold:,} prunable: {shown} shows what would go"
-    return Check("memory_integrity", Status.WARN, summary, advice, counts)
+    summary = ", ".join(counted(n, name.replace("_", " ")) for name, n in counts.items())
+    status, advice = Status.OK, ""
+    if threshold is not None and counts["prunable"] > threshold:
+        shown = command("compact", source.name, "--keep-recent", threshold)
+        status, advice = (
+            Status.WARN,
+            f"more than {threshold:,} prunable: {shown} shows what would go",
+        )
+    elif threshold is None and source.agents_own and counts["prunable"] > FORGE_LOOPS:
+        advice = _NO_CAP
+    return Check("memory_integrity", status, summary, advice, counts)
 
 
 def _sqlite_integrity(file: Path) -> Check:
@@ -156,36 +218,32 @@ def _sqlite_integrity(file: Path) -> Check:
             connection.text_factory = lambda text: text.decode(errors="replace")
             return [str(line) for (line,) in connection.execute("PRAGMA integrity_check(100)")]
 
-    found = read_store(store_file(file), read)
+    found = read_snapshot(store_file(file), read)
     if found == ["ok"]:
         return Check("sqlite_integrity", Status.OK, "SQLite finds the file sound")
     return Check(
         "sqlite_integrity",
         Status.FAIL,
-        f"SQLite finds {len(found):,} faults: {some_of(found)}",
+        f"SQLite finds {counted(len(found), 'faults')}: {some_of(found)}",
         "restore a backup, or copy what can be read with the sqlite3 shell's .recover",
         {"faults": len(found)},
     )
 
 
-def _classification(frame: pd.DataFrame, how: str = "with the sqlite3 shell") -> Check:
+def _classification(frame: pd.DataFrame, file: Path | None) -> Check:
     bad = frame[frame[col.PROBLEM].notna()]
-    counts = {"unreadable": len(bad)}
-    if bad.empty:
-        return Check("rows", Status.OK, f"all {len(frame):,} can be read", counts=counts)
-    listed = [
-        f"row {position} ({memory_id!r}): {problem}"
-        for position, memory_id, problem in zip(
-            bad[col.POSITION], bad[col.MEMORY_ID], bad[col.PROBLEM], strict=True
-        )
-    ]
-    return Check(
+    zoneless = frame.attrs[col.WITHOUT_ZONE]
+    times = f"; {counted(zoneless, 'times')} without a zone, taken as UTC" if zoneless else ""
+    named = zip(bad[col.POSITION], bad[col.MEMORY_ID], bad[col.PROBLEM], strict=True)
+    listed = [f"row {position} ({name!r}): {problem}" for position, name, problem in named]
+    with_what = "the sqlite3 shell" if file else "the tools of the system that wrote them"
+    return _warned(
         "rows",
-        Status.WARN,
-        f"{len(bad):,} cannot be read: {some_of(listed)}",
-        f"mend them {how}: until then they count as load-bearing, and plans and "
+        f"all {len(frame):,} can be read{times}",
+        f"{len(bad):,} cannot be read: {some_of(listed)}{times}" if listed else "",
+        f"mend them with {with_what}: until then they count as load-bearing, and plans and "
         "compaction may refuse the store",
-        counts,
+        {"unreadable": len(bad)},
     )
 
 
@@ -194,93 +252,81 @@ def _tags(frame: pd.DataFrame, protected: Collection[str]) -> Check:
     tags = Counter(tag for each in frame.loc[frame[col.PRUNABLE], col.TAGS] for tag in set(each))
     wanted = sorted({REJECTED_PATH_TAG, *protected})
     alike = [(tag, real) for tag in tags for real in wanted if resembles(tag, real)]
-    counts = {"alike": sum(tags[tag] for tag, _ in alike)}
-    if not alike:
-        return Check("tags", Status.OK, "none is nearly one that protects", counts=counts)
     said = [f"{tags[tag]:,} tagged {tag!r}, which is not {real!r}" for tag, real in alike]
-    return Check(
+    meant = alike[0][1] if alike else ""
+    return _warned(
         "tags",
-        Status.WARN,
-        f"ordinary episodes, which may be deleted: {some_of(said)}",
-        f"write {alike[0][1]!r} where that is meant, or protect the tag by protected_tags in "
-        "memlab.toml",
-        counts,
+        "none is nearly one that protects",
+        f"ordinary episodes, which may be deleted: {some_of(said)}" if said else "",
+        f"write {meant!r} where that is meant, or protect the tag by protected_tags in memlab.toml",
+        {"alike": sum(tags[tag] for tag, _ in alike)},
     )
 
 
-def _supersession(file: Path, frame: pd.DataFrame) -> Check:
+def _supersession(source: Source, frame: pd.DataFrame) -> Check:
     successor = frame[frame[col.SUPERSEDED_BY].notna()].set_index(col.MEMORY_ID)[col.SUPERSEDED_BY]
     links = dict(zip(successor.index, successor, strict=True))
     known = set(frame[col.MEMORY_ID].dropna())
     dangling = [old for old, new in links.items() if new not in known]
-    archived = _archived_ids(file, {links[old] for old in dangling}) if dangling else set()
+    archived = _archived_ids(source, {links[old] for old in dangling}) if dangling else set()
     lost = [old for old in dangling if links[old] not in archived]
     cyclic = _in_cycles(links)
-    counts = {"dangling": len(lost), "archived": len(dangling) - len(lost), "cyclic": len(cyclic)}
-    faults = (
-        [f"{len(lost):,} replaced by a row that is not there ({some_of(lost)})"] if lost else []
-    )
+    faults = []
+    if lost:
+        faults.append(f"{len(lost):,} replaced by a row that is not there ({some_of(lost)})")
     if cyclic:
         faults.append(f"{len(cyclic):,} replace each other in a circle ({some_of(cyclic)})")
-    if not links:
-        return Check("supersession", Status.OK, "no row was replaced", counts=counts)
-    if not faults:
-        summary = f"all {len(links):,} replaced rows lead to one that is there or archived"
-        return Check("supersession", Status.OK, summary, counts=counts)
-    return Check(
+    sound = f"all {len(links):,} replaced rows lead to one that is there or archived"
+    return _warned(
         "supersession",
-        Status.WARN,
+        sound if links else "no row was replaced",
         "; ".join(faults),
         "an agent loads none of them: set superseded_by to NULL for those it should",
-        counts,
+        {"dangling": len(lost), "archived": len(dangling) - len(lost), "cyclic": len(cyclic)},
     )
 
 
 def _in_cycles(links: dict[str, str]) -> list[str]:
     """Return the ids from which following the links leads back to themselves."""
     walk_of: dict[str, int] = {}
-    found = []
+    found: list[str] = []
     for walk, start in enumerate(links):
         here = start
         while here in links and here not in walk_of:
             walk_of[here] = walk
             here = links[here]
-        if walk_of.get(here) == walk:
-            entry = here
-            while True:
-                found.append(here)
-                here = links[here]
-                if here == entry:
-                    break
+        if walk_of.get(here) != walk:
+            continue
+        entry = here
+        while not found or found[-1] != entry:
+            here = links[here]
+            found.append(here)
     return found
 
 
-def _archived_ids(file: Path, wanted: Collection[str]) -> set[str]:
+def _archived_ids(source: Source, wanted: Collection[str]) -> set[str]:
     """Return which ids are among the archived rows."""
-    if not archive_path(file).exists():
+    place = archive_at(source)
+    if not lexists(place.path):
         return set()
-
-    source = open_source(file)
 
     def read(archive: Archive) -> set[str]:
         records = (record for entry in archive.entries() for _, record in archive.records(entry))
         return {source.facts_of(record).memory_id or "" for record in records} & set(wanted)
 
-    return read_archive(archive_at(source), read)
+    return read_archive(place, read)
 
 
 def _insertion_order(frame: pd.DataFrame) -> Check:
     created = frame[col.CREATED_AT].dropna()
     late = int((created < created.cummax()).sum())
-    counts = {"out_of_order": late}
-    if not late:
-        return Check("insertion_order", Status.OK, "rows were inserted in order of time")
-    return Check(
+    older = f"{late:,} of {len(created):,} rows are older than a row inserted before them"
+    return _warned(
         "insertion_order",
-        Status.WARN,
-        f"{late:,} of {len(created):,} rows are older than a row inserted before them",
+        "rows were inserted in order of time",
+        older if late else "",
         "keep-newest goes by insertion: look at what a plan lists as newest before applying it",
-        counts,
+        {"out_of_order": late},
     )
 
 
@@ -288,15 +334,14 @@ def _space(file: Path) -> Check:
     found = space(file)
     counts = {name: size for name, size in found.to_dict().items() if isinstance(size, int)}
     summary = f"{in_bytes(found.file)}, of which {in_bytes(found.free)} are free pages"
-    if found.free < WORTH_RECLAIMING or found.free < found.live:
-        return Check("space", Status.OK, summary, counts=counts)
-    shown = command("vacuum", file, "--apply")
-    return Check("space", Status.WARN, summary, f"{shown} gives them back", counts)
+    enough = found.free >= max(WORTH_RECLAIMING, found.live)
+    gives = f"{command('vacuum', file, '--apply')} gives them back"
+    return _warned("space", summary, summary if enough else "", gives, counts)
 
 
 def _archive(source: Source) -> Check:
     place = archive_at(source)
-    nothing = Check("archive", Status.OK, _EMPTY if place.path.exists() else _NO_ARCHIVE)
+    nothing = Check("archive", Status.OK, _EMPTY if lexists(place.path) else _NO_ARCHIVE)
     if not is_begun(place):
         if renamed := archive_of_other_name(place):
             return Check(
@@ -319,10 +364,13 @@ def _archive(source: Source) -> Check:
 
 def _against_store(reader: Reader, source: Source, archive: Archive) -> Check:
     check_is_of(archive)
+    archive.check_entries()
     found = compared(reader, source, archive)
     counts = {name: n for name, n in found._asdict().items() if name != "faults"}
-    summary = f"{counted(found.memories, 'memories')} of {counted(found.plans, 'plans')}"
-    if not found.faults:
-        return Check("archive", Status.OK, f"{summary}, matching the store", counts=counts)
-    words, advice = zip(*found.faults, strict=True)
-    return Check("archive", Status.WARN, "; ".join(words), "; ".join(advice), counts)
+    summary = f"{counted(found.memories)} of {counted(found.plans, 'plans')}"
+    faults, advice = (
+        ("; ".join(words) for words in zip(*found.faults, strict=True))
+        if found.faults
+        else ("", "")
+    )
+    return _warned("archive", f"{summary}, matching the store", faults, advice, counts)

@@ -30,13 +30,7 @@ class ChangedWhileReadError(StoreError):
 
 
 class UnsafeDeletionError(MemlabError):
-    """Deleting from this store is not safe here.
-
-    Attributes
-    ----------
-    instead : str
-        What to do instead, such as the store's own setting for a cap.
-    """
+    """Deleting from this store is not safe here."""
 
     def __init__(self, message: str, *, instead: str = "") -> None:
         super().__init__(message)
@@ -44,17 +38,7 @@ class UnsafeDeletionError(MemlabError):
 
 
 class BadRowError(MemlabError):
-    """A row of a store cannot be interpreted.
-
-    Attributes
-    ----------
-    position : int or None
-        The row's rowid.
-    memory_id : str or None
-        The row's id, as text.
-    column : str or None
-        The column at fault.
-    """
+    """A row of a store cannot be interpreted."""
 
     def __init__(
         self,
@@ -75,13 +59,7 @@ class CompactionError(MemlabError):
 
 
 class StalePlanError(MemlabError):
-    """A row that a plan decided on has changed or gone since.
-
-    Attributes
-    ----------
-    memory_ids : tuple of str
-        The rows at fault.
-    """
+    """A row that a plan decided on has changed or gone since."""
 
     def __init__(self, message: str, *, memory_ids: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -106,3 +84,7 @@ class UnfilledArchiveError(ArchiveError):
 
 class MissingExtraError(MemlabError, ImportError):
     """A part of memlab was used whose optional dependencies are not installed."""
+
+
+class DamagedArchiveWarning(UserWarning):
+    """Parts of an archive cannot be read and were left out; the message names them."""

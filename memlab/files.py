@@ -1,5 +1,6 @@
-"""Files written for a user: each appears whole or not at all."""
+"""Files written for a user, each whole or not at all, and files read whoever put them there."""
 
+import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -8,22 +9,15 @@ from fcntl import LOCK_EX, LOCK_NB, flock
 from glob import escape
 from os import PathLike
 from pathlib import Path
-from typing import Final, NamedTuple
+from stat import S_ISREG
+from typing import BinaryIO, Final, NamedTuple
 
 from memlab.arguments import expect
 from memlab.errors import MemlabError
 
 
 class Limit(NamedTuple):
-    """Who may read a new file at most.
-
-    Attributes
-    ----------
-    mode : int
-        Permission bits.
-    group : int or None
-        Whose bits those of the group are; None where that does not matter.
-    """
+    """Who may read a new file at most."""
 
     mode: int
     group: int | None = None
@@ -44,6 +38,26 @@ ALONE: Final = Limit(0o600)
 """For whoever runs memlab alone."""
 
 
+LARGEST: Final = 2**31
+"""Bytes of a file beyond which it is not read, unless its reader says otherwise."""
+_READING: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@contextmanager
+def ordinary_file(
+    path: Path | str, *, most: int = LARGEST, follow_links: bool = True
+) -> Iterator[BinaryIO]:
+    """Open an ordinary file to read it: a pipe would make us wait, and a device never end."""
+    flags = _READING if follow_links else _READING | os.O_NOFOLLOW
+    with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
+        found = os.fstat(file.fileno())
+        if not S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "no ordinary file", str(path))
+        if found.st_size > most:
+            raise OSError(errno.EFBIG, f"larger than {most / 2**20:,.0f} MiB", str(path))
+        yield file
+
+
 def limit_like(path: Path | None) -> Limit:
     """Return who may read what comes from a file or folder; None is a server's, for one alone."""
     try:
@@ -53,27 +67,10 @@ def limit_like(path: Path | None) -> Limit:
     return ALONE if found is None else Limit(found.st_mode & 0o666, found.st_gid)
 
 
-def write_whole(path: Path | str, content: bytes | str, *, limit: Limit = ANYBODY) -> Path:
+def write_whole(
+    path: Path | str, content: bytes | str, *, limit: Limit = ANYBODY, replace: bool = True
+) -> Path:
     """Write `content` so that `path` holds all of it or what it held before.
-
-    Parameters
-    ----------
-    path : Path or str
-        Replaced when it exists, and then keeps its permissions, or has tighter ones.
-    content : bytes or str
-        Text is written as UTF-8.
-    limit : Limit
-        Who may read it at most.
-
-    Returns
-    -------
-    Path
-        The file written.
-
-    Raises
-    ------
-    MemlabError
-        When the file cannot be written; what was there is as it was.
 
     Examples
     --------
@@ -82,25 +79,21 @@ def write_whole(path: Path | str, content: bytes | str, *, limit: Limit = ANYBOD
     ...     write_whole(Path(folder) / "note.txt", "kept").read_text()
     'kept'
     """
-    with whole_file(path, limit=limit) as draft:
+    with whole_file(path, limit=limit, replace=replace) as draft:
         draft.write_bytes(content.encode() if isinstance(content, str) else content)
     return Path(path)
 
 
-def read_whole(path: Path | str) -> bytes:
-    """Return everything in a file that a user named.
-
-    Raises
-    ------
-    MemlabError
-        When it cannot be read.
-    """
+def read_whole(path: Path | str, *, most: int = LARGEST) -> bytes:
+    """Return everything in an ordinary file that a user named."""
     expect(path, str, PathLike, call="memlab", name="file")
     try:
-        return Path(path).read_bytes()
-    except OSError as error:
+        with ordinary_file(path, most=most) as file:
+            return file.read(most)
+    except (OSError, ValueError) as error:
         raise MemlabError(
-            f"{path} cannot be read ({error.strerror or error}); check the path and its permissions"
+            f"{path} cannot be read ({getattr(error, 'strerror', None) or error}); check the path "
+            "and its permissions"
         ) from error
 
 
@@ -109,27 +102,8 @@ def whole_file(path: Path | str, *, limit: Limit = ANYBODY, replace: bool = True
     """Hand out an empty draft beside `path`, then sync it and give it that name.
 
     When the block raises, the draft is removed and `path` is as it was.
-
-    Parameters
-    ----------
-    path : Path or str
-        The file to write. A link is refused: what it points to is somebody's.
-    limit : Limit
-        Who may read it at most; within that, whoever may read the file that is replaced, or whom
-        the umask lets.
-    replace : bool
-        Whether an existing file may be replaced.
-
-    Yields
-    ------
-    Path
-        The draft.
-
-    Raises
-    ------
-    MemlabError
-        When `path` cannot be written, is no ordinary file, or exists and must not be replaced.
     """
+    is_named = False
     try:
         target = Path(path).parent.resolve() / Path(path).name
         draft = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}{DRAFT}")
@@ -141,29 +115,27 @@ def whole_file(path: Path | str, *, limit: Limit = ANYBODY, replace: bool = True
                 yield draft
             finally:
                 os.close(held)
-            _sync(draft)
-            _name(draft, target, replace=replace)
-            sync_folder(target.parent)
+            sync(draft)
+            if replace:
+                draft.replace(target)
+            else:
+                target.hardlink_to(draft)  # unlike a rename, refuses a name taken meanwhile
+            is_named = True
         finally:
-            with suppress(FileNotFoundError):
-                draft.unlink()
+            _discard(draft)
+        sync(target.parent)
     except FileExistsError as error:
         raise MemlabError(f"{path} exists; name a file that does not") from error
     except OSError as error:
+        what = "was written and the disk may not keep it" if is_named else "cannot be written"
         raise MemlabError(
-            f"{path} cannot be written ({error.strerror or error}); check the folder, its "
-            "permissions and the room on the disk"
+            f"{path} {what} ({error.strerror or error}); check the folder, its permissions and the "
+            "room on the disk"
         ) from error
 
 
 def check_writable(path: Path | str, *, replace: bool = True) -> None:
-    """Refuse a file that could not be written, before the work whose result it is to hold.
-
-    Raises
-    ------
-    MemlabError
-        As :func:`whole_file` would. Nothing is left behind.
-    """
+    """Refuse a file that could not be written, before the work whose result it is to hold."""
     with suppress(_TriedError), whole_file(path, replace=replace):
         raise _TriedError
 
@@ -174,13 +146,7 @@ class _TriedError(Exception):
 
 @contextmanager
 def folder_held(folder: Path) -> Iterator[None]:
-    """Let one process at a time read a file of a folder and write it anew; the others wait.
-
-    Raises
-    ------
-    MemlabError
-        When the folder cannot be opened.
-    """
+    """Let one process at a time read a file of a folder and write it anew; the others wait."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
@@ -193,11 +159,6 @@ def folder_held(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in `folder` survive a power cut."""
-    _sync(folder)
 
 
 def _check_target(target: Path, path: Path | str, *, replace: bool) -> None:
@@ -218,9 +179,16 @@ def _remove_left(target: Path) -> None:
             descriptor = os.open(left, os.O_RDONLY | os.O_NOFOLLOW)
             try:
                 flock(descriptor, LOCK_EX | LOCK_NB)
-                left.unlink()
+                _discard(left)
             finally:
                 os.close(descriptor)
+
+
+def _discard(draft: Path) -> None:
+    """Remove a draft and SQLite's journal of it; what cannot go waits for the next writer."""
+    for left in (draft, draft.with_name(f"{draft.name}-journal")):
+        with suppress(OSError):
+            left.unlink()
 
 
 def _make(draft: Path, target: Path, limit: Limit) -> int:
@@ -241,14 +209,8 @@ def _make(draft: Path, target: Path, limit: Limit) -> int:
     return descriptor
 
 
-def _name(draft: Path, target: Path, *, replace: bool) -> None:
-    if replace:
-        draft.replace(target)
-    else:
-        target.hardlink_to(draft)  # unlike a rename, refuses a name taken meanwhile
-
-
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Make a file's bytes, or the names in a folder, survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -4,18 +4,24 @@ import json
 import unicodedata
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from enum import StrEnum
 from typing import Final, NamedTuple, NewType, assert_never
 
 from memlab.arguments import expect, texts
 from memlab.clock import now_utc
+from memlab.text import shortened
 
 EventId = NewType("EventId", str)
 
 REJECTED_PATH_TAG: Final = "rejected-path"
-RESEARCH_TAG: Final = "research"
 """Marks an item that records an approach already tried and turned down."""
+RESEARCH_TAG: Final = "research"
+ZONE_UNSAID: Final = timezone(timedelta(0), "UTC, no zone given")
+"""The zone of a moment that was given without one: UTC, and left out again where it is written.
+
+It goes by its name, which copies keep.
+"""
 
 
 def resembles(tag: str, wanted: str) -> bool:
@@ -70,7 +76,7 @@ class MemoryProvenance:
     confidence : float
         In [0, 1].
     created_at : datetime
-        Now, in UTC, by default. One without a time zone is in UTC.
+        Now, in UTC, by default. One without a time zone is in UTC, and is written without one.
     supersedes : tuple of str
         Ids of the items this one replaces.
     evidence_refs : tuple of str
@@ -100,11 +106,14 @@ class MemoryProvenance:
         if not 0.0 <= self.confidence <= 1.0:
             raise ValueError(f"confidence must lie in [0, 1], not {self.confidence!r}")
         if not self.authored_by.strip():
-            raise ValueError("authored_by must not be blank")
+            raise ValueError("the authored_by of a provenance must not be blank")
         if self.source_event is None and not (self.source_task_ref or "").strip():
-            raise ValueError("source_task_ref must not be blank when there is no source_event")
+            raise ValueError(
+                "a provenance needs a source event or source task: give a source_event, or a "
+                "source_task_ref that is not blank"
+            )
         if self.created_at.tzinfo is None:
-            object.__setattr__(self, "created_at", self.created_at.replace(tzinfo=UTC))
+            object.__setattr__(self, "created_at", self.created_at.replace(tzinfo=ZONE_UNSAID))
         _freeze_strings(self, "supersedes", "evidence_refs")
 
 
@@ -193,11 +202,6 @@ def is_load_bearing_memory(item: MemoryItem, *, protected: Collection[str] = fro
 def strings_of(stored: str) -> tuple[str, ...]:
     """Return the strings of a stored JSON list, as in ``tags_json``.
 
-    Raises
-    ------
-    ValueError
-        When `stored` is not a JSON list of strings.
-
     Examples
     --------
     >>> strings_of('["merged","area:docs"]')
@@ -215,6 +219,22 @@ def strings_of(stored: str) -> tuple[str, ...]:
     return tuple(values)
 
 
+def readable_strings_of(stored: str) -> tuple[str, ...]:
+    r"""Return what :func:`strings_of` does, as texts that can be searched, compared and written.
+
+    JSON can say half a character, which nothing else takes; such a name is nobody's.
+
+    Examples
+    --------
+    >>> readable_strings_of('["m1", "\\ud800"]') == ("m1", "\N{REPLACEMENT CHARACTER}" * 3)
+    True
+    """
+    found = strings_of(stored)
+    if "\\ud" not in stored.lower():
+        return found
+    return tuple(each.encode("utf-8", "surrogatepass").decode(errors="replace") for each in found)
+
+
 def is_load_bearing_stored(
     kind: str, tags_json: str, protected: Collection[str] = frozenset()
 ) -> bool:
@@ -222,11 +242,6 @@ def is_load_bearing_stored(
 
     A store may hold a million items and a dozen distinct pairs of kind and tags: asking once a pair
     answers for all of them.
-
-    Raises
-    ------
-    ValueError
-        When `kind` is unknown, or `tags_json` is not a JSON list of strings.
     """
     if kind not in _KINDS:
         raise ValueError(f"kind {shortened(kind)} is not one of {', '.join(_KINDS)}")
@@ -236,11 +251,6 @@ def is_load_bearing_stored(
         raise ValueError(f"tags_json {error}") from error
     item = MemoryItem("", MemoryKind(kind), "", "", _ANYBODY, tags)
     return is_load_bearing_memory(item, protected=protected)
-
-
-def shortened(text: str) -> str:
-    """Return `text` quoted, and cut when it is long."""
-    return repr(text if len(text) <= 80 else f"{text[:77]}...")
 
 
 def _letters(tag: str) -> str:

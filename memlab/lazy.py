@@ -1,24 +1,25 @@
-"""Packages that import a name when it is first used (PEP 562): importing them costs nothing."""
+"""Imports that wait: a package's public names (PEP 562), and dependencies that are optional."""
 
+import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Final
+
+from memlab.errors import MissingExtraError
+
+_STATED: Final = re.compile(
+    r"(?P<what>[^;]+?)\s*;\s*(?:\((?P<where>.+)\) and )?extra == ['\"](?P<extra>[^'\"]+)['\"]"
+)
+"""A requirement of an extra, as the metadata of a package states it."""
 
 
 def lazy_names(
     package: str, homes: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the ``__getattr__`` and the ``__dir__`` of a package.
-
-    Parameters
-    ----------
-    package : str
-        Its ``__name__``.
-    homes : mapping of str to str
-        Modules below it, and the names that come from each, separated by spaces. Its modules are
-        found by their own names as well.
 
     Examples
     --------
@@ -41,3 +42,42 @@ def lazy_names(
         return value
 
     return get, lambda: sorted(home)
+
+
+def import_extra(module: str, *, extra: str) -> Any:
+    """Return an optional `module`."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise
+        raise missing_extra(error.name, extra) from error
+
+
+def missing_extra(module: str, extra: str) -> MissingExtraError:
+    """Return the error to raise for a module that an extra brings and that is not installed."""
+    return MissingExtraError(
+        f"this needs {module}, which is not installed; run: {install_command(extra)}"
+    )
+
+
+def install_command(extra: str) -> str:
+    """Return the command that adds an extra to a memlab that is installed.
+
+    It names what the extra consists of, and never memlab: of that name an index may have a
+    stranger's package.
+    """
+    from importlib.metadata import PackageNotFoundError, requires  # heavy, for a mistake alone
+
+    try:
+        stated = [_STATED.fullmatch(each) for each in requires("memlab") or ()]
+    except PackageNotFoundError:
+        stated = []
+    needed = [
+        each["what"] + (f"; {each['where']}".replace("'", '"') if each["where"] else "")
+        for each in stated
+        if each is not None and each["extra"] == extra
+    ]
+    if not needed:
+        return f"pip install '.[{extra}]' in a checkout of memlab"
+    return shlex.join([sys.executable, "-m", "pip", "install", *needed])

@@ -11,29 +11,29 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from memlab.arguments import expect
-from memlab.clock import moment_or_now
-from memlab.compaction.applying import apply
-from memlab.compaction.dropping import Drop, drop_archived, what_drops
-from memlab.compaction.planning import plan
+from memlab.clock import age_text, moment_or_now
+from memlab.compaction.applier import apply
+from memlab.compaction.drops import Drop, drop_archived, what_drops
+from memlab.compaction.in_force import policy_in_force
+from memlab.compaction.planner import plan
 from memlab.compaction.plans import Plan
 from memlab.compaction.receipts import Receipt
 from memlab.compaction.reclaim import Vacuumed, checked_for_vacuum, in_bytes, space, vacuum
-from memlab.compaction.words import counted
-from memlab.diagnosis import Diagnosis, Status
-from memlab.doctor import diagnose
+from memlab.compaction.wire import sized
+from memlab.doctor import Diagnosis, Status, diagnose
 from memlab.errors import MemlabError, SettingsError, StalePlanError, StoreError
-from memlab.moments import age_text
-from memlab.policies.remembered import policy_in
-from memlab.settings import Settings
+from memlab.policies.named import policy_in
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, open_source, settings_of
-from memlab.store.archive_file import is_begun
-from memlab.text import Sheet, Shown
+from memlab.store.archive.location import is_begun
+from memlab.text import Sheet, Shown, counted
 
 PLANNED_AT_MOST: Final = 3
 """So many times is a plan made anew when the store has changed before it was applied."""
 
 
+_SHORTEST: Final = timedelta(days=1)
+"""What is kept for less is erased before anybody has looked: that is asked for twice."""
 _DORMANT: Final = timedelta(days=3 * 365)
 """After so long without a write it is likelier that the clock is wrong."""
 
@@ -61,27 +61,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Maintenance(Shown):
-    """What maintenance of a store would do, or has done.
-
-    Parameters
-    ----------
-    store : str
-        The store's name.
-    applied : bool
-        Whether it was done; else nothing was changed.
-    steps : tuple of Step
-        ``doctor``, ``compact``, ``drop`` and ``vacuum``, as far as it came.
-    diagnosis : Diagnosis
-        The store's health before anything was done.
-    plan : Plan, optional
-        What compacting deletes; None where no policy is remembered.
-    receipt : Receipt, optional
-        What compacting did.
-    drop : Drop, optional
-        What is erased from the archive.
-    vacuumed : Vacuumed, optional
-        What rewriting the store gave back.
-    """
+    """What maintenance of a store would do, or has done."""
 
     store: str
     applied: bool
@@ -121,6 +101,10 @@ class Maintenance(Shown):
         """Return the same as JSON."""
         return json.dumps(self.to_dict(), indent=2)
 
+    def next_steps(self) -> list[str]:
+        """Say how what is left to do is done."""
+        return ["nothing was changed; add --apply to do it"] if self.has_work else []
+
     def sheet(self) -> Sheet:
         """Return what is printed."""
         facts = [(f"{step.outcome:<7} {step.name}", step.words) for step in self.steps]
@@ -131,23 +115,20 @@ class Maintenance(Shown):
 
 
 def plan_maintenance(source: SourceLike, *, now: datetime | None = None) -> Maintenance:
-    """Say what :func:`maintain` would do to a store. Reads only.
-
-    Parameters
-    ----------
-    source, now
-        As for :func:`maintain`, which says what is raised.
-    """
-    return _Work.on(source, now, "memlab.maintenance.plan_maintenance", do_it=False).result()
+    """Say what :func:`maintain` would do to a store. Reads only."""
+    moment = moment_or_now(now, call="memlab.maintenance.plan_maintenance")
+    return _Work(open_source(source), moment, do_it=False).result()
 
 
-def maintain(source: SourceLike, *, now: datetime | None = None) -> Maintenance:
+def maintain(source: SourceLike, *, now: datetime | None = None, yes: bool = False) -> Maintenance:
     """Do what a store needs, by what ``memlab.toml`` remembers of it.
 
     In this order: look at its health, and stop where something fails, or where the clock cannot be
-    right; compact it by the remembered policy; drop from its archive what was kept for
-    ``archive_for``; rewrite its file where a share ``vacuum_free`` of it is free. What is not
-    remembered is not done. A step that fails ends it, and what was done before is in the result.
+    right; compact it by the remembered policy, and stop where its number was found for a store of
+    less than half the size it has now (``"auto"`` in its place is found each time); drop from its
+    archive what was kept for ``archive_for``; rewrite its file where a share ``vacuum_free`` of it
+    is free. What is not remembered is not done. A step that fails ends it, and what was done before
+    is in the result.
 
     Parameters
     ----------
@@ -155,6 +136,9 @@ def maintain(source: SourceLike, *, now: datetime | None = None) -> Maintenance:
         The store.
     now : datetime, optional
         The moment; the current one by default.
+    yes : bool
+        Whether an ``archive_for`` of less than a day is meant: what was deleted is then erased for
+        good before anybody has looked.
 
     Returns
     -------
@@ -164,46 +148,31 @@ def maintain(source: SourceLike, *, now: datetime | None = None) -> Maintenance:
     Raises
     ------
     SettingsError
-        When nothing is remembered of the store, or what is cannot be used. Nothing is changed.
+        When nothing is remembered of the store, or what is cannot be used, as the settings of
+        somebody else cannot. Nothing is changed.
     StoreError
         When there is no such store.
     ValueError
         When `now` has no time zone.
     """
-    return _Work.on(source, now, "memlab.maintain", do_it=True).result()
-
-
-def _clock_doubt(source: Source, now: datetime) -> str:
-    """Say why a clock cannot be right that age is reckoned by; nothing where it can."""
-    files = [path for path in (source.like, source.archive) if path is not None and path.exists()]
-    written = max((path.stat().st_mtime for path in files), default=None)
-    if written is None or now.timestamp() - written < _DORMANT.total_seconds():
-        return ""
-    last = datetime.fromtimestamp(written, now.tzinfo)
-    return (
-        f"the clock says {now:%Y-%m-%d} and nothing was written since {last:%Y-%m-%d}; nothing was "
-        "changed: set the clock, or take a store that is used no more out of the schedule"
-    )
+    expect(yes, bool, call="memlab.maintain", name="yes")
+    moment = moment_or_now(now, call="memlab.maintain")
+    return _Work(open_source(source), moment, do_it=True, yes=yes).result()
 
 
 class _Work:
     """The steps on one store, one after the other."""
 
-    def __init__(
-        self, source: Source, settings: Settings, moment: datetime, *, do_it: bool
-    ) -> None:
-        self._source, self._settings, self._now = source, settings, moment
-        self._do_it = do_it
-        self._policy = policy_in(settings)
-        self._steps: list[Step] = []
-        self._found: dict[str, Any] = {}
-
-    @classmethod
-    def on(cls, where: SourceLike, now: datetime | None, call: str, *, do_it: bool) -> "_Work":
-        expect(do_it, bool, call=call, name="do_it")
-        moment = moment_or_now(now, call=call)
-        source = open_source(where)
-        settings = settings_of(source)
+    def __init__(self, source: Source, now: datetime, *, do_it: bool, yes: bool = False) -> None:
+        self._source, self._now, self._do_it = source, now, do_it
+        self._settings = settings = settings_of(source)
+        age = settings.archive_for
+        self._erases_at_once = age is not None and age < _SHORTEST
+        if settings.not_obeyed:
+            raise SettingsError(
+                f"{settings.not_obeyed}; nothing was done to {source.name}: move it away, or take "
+                "it over with chown, and write what you want"
+            )
         if settings.policy is None and settings.archive_for is None and not settings.vacuum_free:
             raise SettingsError(
                 f"nothing is remembered of {source.name}, so there is nothing to do by: write it "
@@ -211,59 +180,76 @@ class _Work:
             )
         if source.like is not None and not source.like.exists():
             raise StoreError(f"there is no store {source.name}; check the path")
-        return cls(source, settings, moment, do_it=do_it)
+        if do_it and not yes and self._erases_at_once:
+            raise settings.error(
+                "archive_for",
+                f"archive_for={age_text(settings.archive_for or timedelta())!r} erases what was "
+                "deleted within a day, for good; nothing was done: keep it longer, or say --yes "
+                "(yes=True) where that is meant",
+            )
+        policy_in(settings, number=0)  # what cannot be used is told before anything is done
+        self._found: dict[str, Any] = {}
 
     def result(self) -> Maintenance:
         """Go through the steps until one fails."""
         diagnosis = diagnose(self._source)
-        if self._healthy(diagnosis):
-            for name, step in (
-                ("compact", self._compact),
-                ("drop", self._drop),
-                ("vacuum", self._vacuum),
-            ):
-                try:
-                    outcome, words = step()
-                except MemlabError as error:
-                    self._steps.append(Step(name, StepOutcome.FAILED, str(error)))
-                    break
-                self._steps.append(Step(name, outcome, words))
-        steps = tuple(self._steps)
-        return Maintenance(self._source.name, self._do_it, steps, diagnosis, **self._found)
+        steps = [self._health(diagnosis)]
+        todo = {"compact": self._compact, "drop": self._drop, "vacuum": self._vacuum}
+        for name, do in todo.items():
+            if steps[-1].outcome is StepOutcome.FAILED:
+                break
+            try:
+                steps.append(Step(name, *do()))
+            except MemlabError as error:
+                steps.append(Step(name, StepOutcome.FAILED, str(error)))
+        return Maintenance(self._source.name, self._do_it, tuple(steps), diagnosis, **self._found)
 
-    def _healthy(self, diagnosis: Diagnosis) -> bool:
-        """Note how the store is; whether anything may be done to it."""
-        if doubt := _clock_doubt(self._source, self._now):
-            self._steps.append(Step("clock", StepOutcome.FAILED, doubt))
-            return False
+    def _health(self, diagnosis: Diagnosis) -> Step:
+        """Say how the store is: where that fails, nothing may be done to it."""
+        if doubt := self._clock_doubt():
+            return Step("clock", StepOutcome.FAILED, doubt)
         worst = [check for check in diagnosis.checks if check.status is diagnosis.status]
-        said = "; ".join(f"{check.name}: {check.summary}" for check in worst)
+        once = {check.summary: check.name for check in reversed(worst)}
+        said = "; ".join(f"{name}: {words}" for words, name in reversed(once.items()))
         if diagnosis.status is Status.FAIL:
             words = f"{said}; nothing was changed: memlab doctor says what to do"
-            self._steps.append(Step("doctor", StepOutcome.FAILED, words))
-            return False
+            return Step("doctor", StepOutcome.FAILED, words)
         words = "all is well" if diagnosis.status is Status.OK else f"warns of {said}"
-        self._steps.append(Step("doctor", StepOutcome.DONE, words))
-        return True
+        return Step("doctor", StepOutcome.DONE, words)
+
+    def _clock_doubt(self) -> str:
+        """Say why a clock cannot be right that age is reckoned by; nothing where it can."""
+        now, near = self._now, (self._source.like, self._source.archive)
+        files = [path for path in near if path is not None and path.exists()]
+        written = max((path.stat().st_mtime for path in files), default=None)
+        if written is None or now.timestamp() - written < _DORMANT.total_seconds():
+            return ""
+        last = datetime.fromtimestamp(written, now.tzinfo)
+        return (
+            f"the clock says {now:%Y-%m-%d} and nothing was written since {last:%Y-%m-%d}; nothing "
+            "was changed: set the clock, or take a store that is used no more out of the schedule"
+        )
 
     def _compact(self) -> tuple[StepOutcome, str]:
-        if self._policy is None:
+        policy, how = policy_in_force(self._source)
+        if policy is None:
             return StepOutcome.OFF, "no policy is remembered"
+        how = f"; {how}" if self._settings.is_auto else ""
         for attempt in range(1, PLANNED_AT_MOST + 1):
-            made = plan(self._source, self._policy, now=self._now)
+            made = plan(self._source, policy, now=self._now)
             self._found["plan"] = made
             if not made.memories:
-                return StepOutcome.NOTHING, "under the remembered policy every memory stays"
-            size = f"{counted(made.deletes.memories)}, {made.deletes.tokens:,} tokens"
+                return StepOutcome.NOTHING, f"under the remembered policy every memory stays{how}"
+            size = sized(made.deletes)
             if not self._do_it:
-                return StepOutcome.WOULD, f"delete {size}; they are archived first"
+                return StepOutcome.WOULD, f"delete {size}; they are archived first{how}"
             try:
                 self._found["receipt"] = apply(made, store=self._source, now=self._now)
             except StalePlanError:
                 if attempt == PLANNED_AT_MOST:
                     raise
             else:
-                return StepOutcome.DONE, f"deleted and archived {size}"
+                return StepOutcome.DONE, f"deleted and archived {size}{how}"
         raise AssertionError("the last attempt returns or raises")
 
     def _drop(self) -> tuple[StepOutcome, str]:
@@ -280,13 +266,16 @@ class _Work:
         if not found.entries:
             return StepOutcome.NOTHING, f"{kept}: none{doubts}"
         words = f"{kept}: {counted(found.memories)}, {found.never_restored:,} never restored"
-        return (StepOutcome.DONE if self._do_it else StepOutcome.WOULD), f"{words}{doubts}"
+        if self._do_it:
+            return StepOutcome.DONE, f"{words}{doubts}"
+        asks = "; --apply asks for --yes" if self._erases_at_once else ""
+        return StepOutcome.WOULD, f"{words}{doubts}{asks}"
 
     def _vacuum(self) -> tuple[StepOutcome, str]:
         share = self._settings.vacuum_free
         if share is None:
             return StepOutcome.OFF, "no share is remembered at which the file is rewritten"
-        if self._source.scheme != "file":
+        if not self._source.agents_own:
             return StepOutcome.NOTHING, "there is no file of memlab's to rewrite"
         found = space(self._source.name)
         free = f"{in_bytes(found.free)} of {in_bytes(found.file)} are free"

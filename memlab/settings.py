@@ -1,67 +1,78 @@
-"""What a person has chosen for a store: ``memlab.toml`` beside it, read with every check.
+"""What a person has chosen for a store: ``memlab.toml`` beside it, read and written with checks.
 
 The file lies in the folder that the store's archive lies in: beside a file or a folder, and for a
 server where its archive is kept on this machine. What stands at its top holds for every store of
 that folder; what stands under ``[store."NAME"]`` for that one, and comes first. `NAME` is the name
 of the file or folder, or a server's URL without its password.
+
+A folder may be anybody's. The file counts only where it belongs to the store's owner, to whoever
+asks or to root; what one of these has left for others to write, or has linked, is refused.
 """
 
+import os
 import re
+import shlex
 import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from stat import S_ISREG
+from stat import S_ISLNK
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from memlab.arguments import confidence, share, whole_number
+from memlab.clock import age_of
 from memlab.errors import SettingsError
-from memlab.items import MemoryKind, shortened
-from memlab.moments import age_of
+from memlab.files import Limit, folder_held, limit_like, ordinary_file, whole_file
+from memlab.items import MemoryKind
+from memlab.text import shortened
 
 FILE: Final = "memlab.toml"
 STORES: Final = "store"
 """The table under which a store has one of its own."""
 
+SIZED: Final = "sized"
+"""The key of a policy under which ``size --save`` notes of its number when it was found, at how
+many memories, and until how many it speaks."""
+AUTO: Final = "auto"
+"""What stands for a number that is to be found anew each time."""
+NUMBERS: Final[Mapping[str, str]] = {"recent": "keep", "tokens": "max_tokens"}
+"""By policy, the setting whose number sizing finds."""
+
+COMMENTS: Final = {
+    "policy": "what memlab compact and maintain delete by",
+    "target": "share of later references that should find their memory",
+    "confidence": "of the limit that meets the target",
+    "token_budget": "tokens that the memories loaded at start may take",
+    "log": "what the agent read; paths from this folder",
+    "protected_tags": "memories with one of these are never deleted",
+    "archive_for": "how long the archive keeps what was deleted",
+    "vacuum_free": "share of the file that must be free before it is rewritten",
+}
+"""What is written behind a setting that is written for the first time."""
+
+_HEAD: Final = (
+    "What memlab remembers of the stores in this folder.",
+    f'What stands above the first [{STORES}."..."] holds for all of them, what is below for one.',
+)
+
 _MOST: Final = 2**20
 """Bytes beyond which a file of settings is none."""
 
 
+class Sized(NamedTuple):
+    """When a number was found, at how many prunable memories written, until how many it speaks."""
+
+    at: datetime
+    memories: int
+    until: int
+
+
 @dataclass(frozen=True)
 class Settings:
-    """What is remembered of a store; None, or nothing, where a thing is not.
-
-    Parameters
-    ----------
-    policy : mapping or None
-        ``name`` and the settings of a policy, as they were written;
-        :func:`memlab.policies.remembered.policy_in` makes the policy.
-    target : float or None
-        Share of later references that should find their memory.
-    confidence : float or None
-        Of the limit that meets the target.
-    token_budget : int or None
-        Tokens that the memories loaded at start may take.
-    log : tuple of Path
-        Access logs.
-    protected_tags : frozenset of str
-        Memories with one of these are load-bearing.
-    archive_for : timedelta or None
-        How long the archive keeps what was deleted; None for ever.
-    vacuum_free : float or None
-        The share of a store's file that must be free before it is rewritten.
-    claude : mapping
-        For a folder of Claude Code's memory: ``lines`` and ``characters``, how much of the index is
-        loaded at start, and ``kinds``, what each type of memory is.
-    file : Path or None
-        Where it was read; None where there is no such file.
-    name : str
-        What the store is called in it.
-    lines : mapping of str to int
-        The line of the file that each setting was read from.
-    """
+    """What is remembered of a store; None, or nothing, where a thing is not."""
 
     policy: Mapping[str, Any] | None = None
     target: float | None = None
@@ -75,6 +86,7 @@ class Settings:
     file: Path | None = None
     name: str = ""
     lines: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    not_obeyed: str = ""
 
     @property
     def keep_recent(self) -> int | None:
@@ -83,6 +95,17 @@ class Settings:
             return None
         keep = self.policy.get("keep")
         return keep if isinstance(keep, int) else None
+
+    @property
+    def sized(self) -> Sized | None:
+        """What ``size --save`` noted of the policy's number; None of one that a person typed."""
+        return None if self.policy is None else self.policy.get(SIZED)
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the policy's number is to be found anew each time."""
+        policy = self.policy or {}
+        return policy.get(NUMBERS.get(policy.get("name", ""), "")) == AUTO
 
     def error(self, setting: str, words: str) -> SettingsError:
         """Return the error for a setting that cannot be used."""
@@ -93,23 +116,13 @@ NOTHING: Final = Settings()
 """What is remembered where nothing is."""
 
 
-def read_settings(folder: Path, name: str) -> Settings:
-    """Return what the file of settings in a folder says of a store.
-
-    Parameters
-    ----------
-    folder : Path
-        Where the store's archive lies, or would.
-    name : str
-        What the store is called in the file.
-
-    Raises
-    ------
-    SettingsError
-        When there is such a file and it cannot be used; the message names the line.
-    """
+def read_settings(folder: Path, name: str, like: Path | None = None) -> Settings:
+    """Return what the file of settings in a folder says of a store."""
     file = folder / FILE
-    text = _text_of(file)
+    try:
+        text = text_of(file, like)
+    except _StrangersError as error:
+        return Settings(file=file, name=name, not_obeyed=str(error))
     if text is None:
         return NOTHING
     try:
@@ -132,6 +145,76 @@ def read_settings(folder: Path, name: str) -> Settings:
     return Settings(**found, file=file, name=name, lines=at)
 
 
+def write_settings(folder: Path, name: str, like: Path | None, chosen: Mapping[str, Any]) -> Path:
+    """Write settings of a store into its file; what else stands there stays, comments too."""
+    found = read_settings(folder, name, like)  # what is wrong is said before the file is touched
+    if found.not_obeyed:
+        raise SettingsError(f"{found.not_obeyed}; nothing was written: move it away first")
+    file = folder / FILE
+    if like is None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    limit = limit_like(like)  # whoever may read the store; its owner alone writes
+    limit = Limit(limit.mode & 0o644 | 0o600, limit.group)
+    with folder_held(folder):
+        before = text_of(file, like)
+        text = with_settings(before or "", name, {k: _stored(v, folder) for k, v in chosen.items()})
+        with whole_file(file, limit=limit) as draft:
+            draft.write_text(text, encoding="utf-8")
+            _give_to_owner(draft, file if before is not None else like)
+            if before is None:  # whoever may read the store needs them, whatever the umask says
+                draft.chmod(limit.of(draft.stat().st_gid))
+    read_settings(folder, name, like)
+    return file
+
+
+def with_settings(text: str, name: str, chosen: Mapping[str, Any]) -> str:
+    """Return the text of a file of settings with those of one store written into it."""
+    import tomlkit  # reading, as a runtime does, needs the standard library alone
+
+    def item(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return tomlkit.item(value)
+        table = tomlkit.inline_table()  # on one line
+        table.update({key: item(each) for key, each in value.items()})
+        return table
+
+    document = tomlkit.parse(text)
+    if not text.strip():
+        for line in _HEAD:
+            document.add(tomlkit.comment(line))
+    stores: Any = document.setdefault(STORES, tomlkit.table(is_super_table=True))
+    if name not in stores:
+        stores.add(name, tomlkit.table())
+    own = stores[name]
+    for key, value in chosen.items():
+        if value is None:
+            own.pop(key, None)
+            continue
+        had = own.item(key).trivia.comment if key in own else f"# {COMMENTS[key]}"
+        own[key] = written = item(value)
+        if had:
+            written.comment(had.removeprefix("#").strip())
+    return tomlkit.dumps(document)
+
+
+def _stored(value: Any, folder: Path) -> Any:
+    """Return a value as TOML has it; a path below the folder from there on."""
+    if not isinstance(value, Path):
+        return value
+    whole = value.expanduser().absolute()
+    return str(whole.relative_to(folder) if whole.is_relative_to(folder) else whole)
+
+
+def _give_to_owner(draft: Path, like: Path | None) -> None:
+    """Let what somebody else wrote for a store belong to whom the store belongs to."""
+    if like is None or not like.exists():
+        return
+    found, own = like.stat(), draft.stat()
+    if (found.st_uid, found.st_gid) != (own.st_uid, own.st_gid):
+        with suppress(PermissionError):
+            os.chown(draft, found.st_uid, found.st_gid, follow_symlinks=False)
+
+
 def _read(key: str, value: Any, file: Path, line: int | None) -> Any:
     """Return what the value of a setting means."""
     if key not in _READ:
@@ -144,27 +227,58 @@ def _read(key: str, value: Any, file: Path, line: int | None) -> Any:
     return tuple(file.parent / each for each in found) if key == "log" else found
 
 
-def _text_of(file: Path) -> str | None:
+class _StrangersError(SettingsError):
+    """The file is somebody else's."""
+
+
+def text_of(file: Path, like: Path | None) -> str | None:
     """Return the text of a file of settings; None where there is no such file."""
     try:
-        found = file.stat()
+        found = file.lstat()
     except (OSError, ValueError):  # a folder that may not be entered: the store itself says so
         return None
-    if not S_ISREG(found.st_mode):
-        raise SettingsError(f"{file} is no ordinary file; memlab keeps its settings there")
+    _check_whose(file, found, like)
     try:
-        with file.open("rb") as opened:
-            raw = opened.read(_MOST + 1)
+        with ordinary_file(file, most=_MOST, follow_links=False) as opened:
+            _check_whose(file, os.fstat(opened.fileno()), like)
+            raw = opened.read(_MOST)
     except OSError as error:
         words = error.strerror or error
-        raise SettingsError(f"{file} cannot be read ({words}); check its permissions") from error
-    if len(raw) > _MOST:
-        raise SettingsError(f"{file} is larger than settings are; move it away")
+        raise SettingsError(f"{file} cannot be read ({words}); check what it is") from error
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise _error(file, line, "it is not UTF-8") from error
+
+
+def _check_whose(file: Path, found: os.stat_result, like: Path | None) -> None:
+    """Refuse a file that others than the store's owner, the caller and root have a hand in."""
+    trusted = {os.geteuid(), 0}
+    with suppress(OSError, ValueError):
+        trusted |= {like.stat().st_uid} if like is not None else set()
+    if found.st_uid not in trusted:
+        raise _StrangersError(
+            f"{file} belongs to {_user(found.st_uid)} and is not obeyed: settings count only from "
+            "a file of the store's owner, of you or of root"
+        )
+    if S_ISLNK(found.st_mode):
+        raise SettingsError(f"{file} is a link, which is not followed; put the file itself there")
+    if found.st_mode & 0o022:
+        raise SettingsError(
+            f"{file} may be written by others than its owner, so that it may say what anybody "
+            f"wants; read it, then run chmod go-w {shlex.quote(str(file))}"
+        )
+
+
+def _user(number: int) -> str:
+    """Return a user's name, or the number of one whom nobody knows."""
+    import pwd  # not on every system, and hardly ever needed
+
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
 
 
 def _error(file: Path, line: int | None, words: str) -> SettingsError:
@@ -187,7 +301,7 @@ def _lines_of(text: str) -> dict[tuple[str, ...], int]:
             continue
         table = path if header else table
         whole = path if header else (*table, *path)
-        for length in range(1, len(whole) + 1):
+        for length in range(1, min(len(whole), 3) + 1):  # nothing deeper is looked up
             lines.setdefault(whole[:length], number)
     return lines
 
@@ -228,15 +342,20 @@ def _texts(value: Any) -> list[str]:
 def _policy(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         raise ValueError(_NO_POLICY)  # noqa: TRY004 - told with its line
-    return MappingProxyType(value)
+    sized = {SIZED: _sized(value[SIZED], value["name"])} if SIZED in value else {}
+    return MappingProxyType(value | sized)
 
 
-def _log(value: Any) -> tuple[Path, ...]:
-    return tuple(Path(each).expanduser() for each in _texts(value))
-
-
-def _protected(value: Any) -> frozenset[str]:
-    return frozenset(_texts(value))
+def _sized(value: Any, policy: str) -> Sized:
+    """Return what ``size --save`` wrote of a policy's number."""
+    known = isinstance(value, dict) and set(value) == set(Sized._fields)
+    if policy not in NUMBERS or not known:
+        raise ValueError(_NOT_SIZED)
+    at = value["at"]
+    if not isinstance(at, datetime):
+        raise ValueError(_NOT_SIZED)  # noqa: TRY004 - told with its line
+    counts = (whole_number(name, value[name], least=1) for name in ("memories", "until"))
+    return Sized(at if at.tzinfo else at.replace(tzinfo=UTC), *counts)
 
 
 def _archive_for(value: Any) -> timedelta | None:
@@ -271,6 +390,10 @@ _KEY: Final = re.compile(r"""\s*(?:[A-Za-z0-9_.\-\s]|"(?:[^"\\]|\\.)*"|'[^']*')+
 _NO_POLICY: Final = (
     'policy must name a policy and its settings, as in { name = "recent", keep = 200 }'
 )
+_NOT_SIZED: Final = (
+    "sized is what memlab size --save notes of a number: at, memories and until; take it out where "
+    "the number is yours"
+)
 _CLAUDE: Final[Mapping[str, Callable[[Any], Any]]] = {
     "lines": lambda value: whole_number("lines", value, least=1),
     "characters": lambda value: whole_number("characters", value, least=1),
@@ -281,8 +404,8 @@ _READ: Final[Mapping[str, Callable[[Any], Any]]] = {
     "target": lambda value: share("target", value),
     "confidence": confidence,
     "token_budget": lambda value: whole_number("token_budget", value),
-    "log": _log,
-    "protected_tags": _protected,
+    "log": lambda value: tuple(Path(each).expanduser() for each in _texts(value)),
+    "protected_tags": lambda value: frozenset(_texts(value)),
     "archive_for": _archive_for,
     "vacuum_free": lambda value: share("vacuum_free", value),
     "claude": _claude,

@@ -6,36 +6,43 @@ form makes it harmless.
 
 import html
 import re
+import shlex
 import unicodedata
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from textwrap import wrap
+from typing import Any, Final, NamedTuple
 
 _CONTROL: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
-_NUMBER: Final = re.compile(r"[-–<>]?\s?[\d.,%]*( to [\d.,%]+)?")
+_JOINER: Final = re.compile(r"(?<=[^\x00-\x7f])([\u200c\u200d])(?=[^\x00-\x7f])")
+"""In an emoji, or in a script that needs it; beside ASCII it could only hide."""
+
+_NUMBER: Final = re.compile(r"[-–<>~]?\s?[\d.,%]*( to [\d.,%]+)?")
+
+_LOGIN: Final = re.compile(
+    r"(?P<user>[A-Za-z][\w+.-]*:/{1,2}(?P<name>[^\s/?#@:]*)):"
+    r"(?:[^\s/?#]*|(?!\d*(?:[\s/?#'\"]|$))\S*)@"
+)
+"""User and password of a URL, and of what a mistake in it leaves of one; a port is no password."""
+_SECRET: Final = re.compile(r"(?P<mark>[?&])(?:ssl)?password=[^\s&#'\"]*(?P<more>&)?")
 
 Cell = str | int
 
 WIDEST: Final = 72
 """Characters of a cell that are shown."""
+NARROWEST: Final = 14
+"""Columns that words in a table are given at least, where they have more."""
+LONGEST_WHOLE: Final = 20
+"""Columns up to which a word in a table is not broken."""
+_COMMAND: Final = re.compile(r"\s*(next: |undo: )?\s*(memlab|pip|log\s=|log\.)\b")
+_NAMED: Final = re.compile(r"(\s*\S+(?: \S+)*\s{2,})\S")
+"""A name, and what is said of it from the same column on."""
+_UNBROKEN: Final[dict[str, Any]] = {"break_long_words": False, "break_on_hyphens": False}
 
 
 class Table(NamedTuple):
-    """Rows under a heading, and a remark below them.
-
-    Attributes
-    ----------
-    heading : str
-        One line; may be empty.
-    header : tuple of str
-        Names of the columns; empty for none.
-    rows : sequence of tuple of str or int
-        Numbers are aligned to the right, integers with thousands separated.
-    remark : str
-        Such as how many rows are not listed.
-    whole : bool
-        Whether long cells are shown whole, such as paths that a person copies.
-    """
+    """Rows under a heading, and a remark below them."""
 
     heading: str
     header: tuple[str, ...]
@@ -64,6 +71,10 @@ class Shown:
         """Return the page."""
         raise NotImplementedError
 
+    def next_steps(self) -> list[str]:
+        """Return lines that say what to run next."""
+        return []
+
     def __repr__(self) -> str:
         return as_text(self.sheet())
 
@@ -75,7 +86,8 @@ def for_terminal(text: str) -> str:
     r"""Return `text` with every character that could steer a terminal written as an escape.
 
     Control characters, ANSI sequences, marks that turn the direction of writing, line separators
-    and lone surrogates become escapes such as ``\x1b``; everything a person reads stays.
+    and lone surrogates become escapes such as ``\x1b``; everything a person reads stays, joiners
+    between the signs of an emoji or of a script too.
 
     Examples
     --------
@@ -83,22 +95,92 @@ def for_terminal(text: str) -> str:
     red \x1b[31m alert\u202e
     """
     return "".join(
-        char.encode("unicode_escape").decode() if unicodedata.category(char) in _CONTROL else char
-        for char in text
+        char
+        if number % 2 or unicodedata.category(char) not in _CONTROL
+        else char.encode("unicode_escape").decode()
+        for number, part in enumerate(_JOINER.split(text))
+        for char in part
     )
 
 
-def as_text(sheet: Sheet) -> str:
-    """Return the sheet for a terminal: columns aligned, nothing in it can steer the terminal."""
-    lines = [_shown(sheet.title, limit=None)] if sheet.title else []
-    width = max((len(name) for name, _ in sheet.facts), default=0)
-    lines += [f"  {name:<{width}}  {_shown(value, limit=None)}" for name, value in sheet.facts]
-    for table in sheet.tables:
-        heading = [_shown(table.heading, limit=None)] if table.heading else []
-        lines += [*([""] if lines else []), *heading, *_aligned(table)]
-        if table.remark:
-            lines.append(f"  {_shown(table.remark, limit=None)}")
-    return "\n".join(lines)
+def shortened(text: str) -> str:
+    """Return `text` quoted, and cut when it is long."""
+    return repr(text if len(text) <= 80 else f"{text[:77]}...")
+
+
+def in_shell(*words: str) -> str:
+    r"""Return words as a person can copy them into a shell, whatever they are made of.
+
+    Examples
+    --------
+    >>> print(in_shell("memlab", "show", "my agent.db", "two\nlines.db"))
+    memlab show 'my agent.db' $'two\nlines.db'
+    """
+    return " ".join(map(_in_shell, words))
+
+
+def _in_shell(word: str) -> str:
+    if for_terminal(word) == word:
+        return shlex.quote(word)
+    return "$'" + "".join(map(_in_dollar_quotes, word)) + "'"
+
+
+def _in_dollar_quotes(char: str) -> str:
+    if char in "\\'":
+        return f"\\{char}"
+    if unicodedata.category(char) not in _CONTROL:
+        return char
+    if "\udc80" <= char <= "\udcff":  # a byte that is no UTF-8
+        return f"\\x{ord(char) & 255:x}"
+    return char.encode("unicode_escape").decode() if char < "\x80" else f"\\U{ord(char):08x}"
+
+
+def without_passwords(text: str) -> str:
+    """Return a text, such as a name or a message that quotes one, without passwords of URLs.
+
+    Examples
+    --------
+    >>> without_passwords("redis://me:secret@host/0?name=n&password=other")
+    'redis://me@host/0?name=n'
+    """
+    named = _LOGIN.sub(lambda found: f"{found['user']}@" if found["name"] else found["user"], text)
+    return _SECRET.sub(lambda found: found["mark"] if found["more"] else "", named)
+
+
+def as_text(sheet: Sheet, width: int | None = None) -> str:
+    """Return the sheet for a terminal: columns aligned, nothing in it can steer the terminal.
+
+    Within a `width`, what fits is as without one; else words are wrapped and a table goes on below
+    with its first column.
+    """
+    text = "\n".join(_lines(sheet, None))
+    if width is None or max(map(len, text.splitlines()), default=0) <= width:
+        return text
+    return "\n".join(_lines(sheet, width))
+
+
+def fitted_line(line: str, width: int) -> list[str]:
+    """Return a line in as many lines as it takes, the later ones standing in.
+
+    A command is never broken, so that it can be copied; what is said of it goes on below.
+
+    Examples
+    --------
+    >>> fitted_line("  rule  the smallest cap whose lower limit meets the target", 40)
+    ['  rule  the smallest cap whose lower', '        limit meets the target']
+    >>> fitted_line("next: memlab size memory.db    which keep_recent", 40)
+    ['next: memlab size memory.db', '          which keep_recent']
+    """
+    if len(line) <= width:
+        return [line]
+    lead = len(line) - len(line.lstrip())
+    if _COMMAND.match(line):
+        command, _, remark = line[lead:].partition("    ")
+        below: dict[str, Any] = {"initial_indent": " " * 10, "subsequent_indent": " " * 10}
+        return [line[:lead] + command, *wrap(remark.strip(), width, **below, **_UNBROKEN)]
+    named = _NAMED.match(line)
+    indent = min(len(named[1]) if named else lead + 2, width // 2)
+    return wrap(line, width, subsequent_indent=" " * indent, **_UNBROKEN)
 
 
 def as_html(sheet: Sheet) -> str:
@@ -117,7 +199,12 @@ def as_html(sheet: Sheet) -> str:
     return f"<div>{''.join(parts)}</div>"
 
 
-def counted(count: float, things: str) -> str:
+def command(name: str, *arguments: object) -> str:
+    """Return a command of memlab's as a person can copy it; no URL in it says its password."""
+    return f"memlab {name} {in_shell(*(without_passwords(str(each)) for each in arguments))}"
+
+
+def counted(count: float, things: str = "memories") -> str:
     """Write a count with its noun, given in the plural.
 
     Examples
@@ -140,30 +227,113 @@ def reads_as_number(cell: Cell) -> bool:
     return isinstance(cell, int) or _NUMBER.fullmatch(cell) is not None
 
 
-def _aligned(table: Table) -> list[str]:
-    limit = None if table.whole else WIDEST
+def numeric_columns(table: Table) -> list[bool]:
+    """Return whether each column holds nothing but numbers."""
+    columns = zip(*table.rows, strict=True)
+    return [all(map(reads_as_number, column)) for column in columns] or [False] * len(table.header)
+
+
+def _lines(sheet: Sheet, width: int | None) -> Iterator[str]:
+    if sheet.title:
+        yield from _beside("", sheet.title, width)
+    names = max((len(for_terminal(name)) for name, _ in sheet.facts), default=0)
+    for name, value in sheet.facts:
+        yield from _beside(f"  {for_terminal(name):<{names}}  ", value, width)
+    for number, table in enumerate(sheet.tables):
+        if number or sheet.title or sheet.facts:
+            yield ""
+        if table.heading:
+            yield from _beside("", table.heading, width)
+        yield from _aligned(table, width)
+        if table.remark:
+            yield from _beside("  ", table.remark, width)
+
+
+def _beside(lead: str, value: str, width: int | None) -> list[str]:
+    """Return words beside what leads them, wrapped; a command is whole, so it can be copied."""
+    words = for_terminal(value)
+    if width is None or not words or _COMMAND.match(words):
+        return [f"{lead}{words}"]
+    width = max(width, len(lead) + NARROWEST)
+    return wrap(words, width, initial_indent=lead, subsequent_indent=" " * len(lead))
+
+
+def _aligned(table: Table, width: int | None) -> Iterator[str]:
+    """Yield the rows of a table, in as many parts as the width takes."""
+    limit = None if table.whole or width is not None else WIDEST
     cells = [[_shown(cell, limit=limit) for cell in row] for row in table.rows]
-    header = [list(table.header)] if table.header else []
-    widths = [max(map(len, column)) for column in zip(*header, *cells, strict=True)]
-    numeric = [all(map(reads_as_number, column)) for column in zip(*table.rows)]  # noqa: B905 - no rows, no columns
-    return [
-        "  "
-        + "  ".join(
-            f"{cell:>{width}}" if right else f"{cell:<{width}}"
-            for cell, width, right in zip(row, widths, numeric, strict=True)
-        ).rstrip()
-        for row in (header + cells if cells else [])
-    ]
+    if not cells:
+        return
+    lines = [*([list(table.header)] if table.header else []), *cells]
+    sides = [">" if right else "<" for right in numeric_columns(table)]
+    wanted = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    parts = [list(enumerate(wanted))] if width is None else _parts(table, cells, wanted, width - 2)
+    for number, part in enumerate(parts):
+        if number:
+            yield ""
+        for line in lines:
+            folded = [
+                [line[at]] if len(line[at]) <= room else wrap(line[at], room) for at, room in part
+            ]
+            for pieces in zip_longest(*folded, fillvalue=""):
+                shown = zip(part, pieces, strict=True)
+                text = "  ".join(f"{piece:{sides[at]}{room}}" for (at, room), piece in shown)
+                yield f"  {text}".rstrip()
+
+
+def _parts(
+    table: Table, cells: Sequence[Sequence[str]], wanted: Sequence[int], width: int
+) -> list[list[tuple[int, int]]]:
+    """Return the columns of each part of a table with their widths; the first is in every part.
+
+    What is to spare goes to the columns that have more to show.
+    """
+    least = [_least(table, cells, at) for at in range(len(wanted))]
+    parts: list[list[int]] = [[0]]
+    for at in range(1, len(wanted)):
+        if len(parts[-1]) > 1 and sum(least[each] + 2 for each in (*parts[-1], at)) - 2 > width:
+            parts.append([0])
+        parts[-1].append(at)
+    return [_widened(part, least, wanted, width) for part in parts]
+
+
+def _widened(
+    part: list[int], least: Sequence[int], wanted: Sequence[int], width: int
+) -> list[tuple[int, int]]:
+    rooms = {at: least[at] for at in part}
+    spare = width - sum(rooms.values()) - 2 * (len(part) - 1)
+    while growing := [at for at in part if rooms[at] < wanted[at]][: max(spare, 0)]:
+        for at in growing:
+            rooms[at] += 1
+        spare -= len(growing)
+    return list(rooms.items())
+
+
+def _least(table: Table, cells: Sequence[Sequence[str]], at: int) -> int:
+    """Return the width a column takes at least: no number is broken, nor a short word or a date."""
+    column = [row[at] for row in cells]
+    words = [word for cell in column for word in cell.split() if len(word) <= LONGEST_WHOLE]
+    header = table.header[at].split() if table.header else []
+    widest = max(map(len, column))
+    if not numeric_columns(table)[at]:
+        widest = min(widest, NARROWEST)
+    return max([widest, *map(len, [*words, *header])])
 
 
 def _html_rows(table: Table) -> str:
-    header = "".join(f"<th>{_escaped(name)}</th>" for name in table.header)
-    rows = [f"<tr>{header}</tr>"] if header else []
-    rows += [
-        "<tr>" + "".join(f"<td>{_escaped(cell)}</td>" for cell in row) + "</tr>"
-        for row in table.rows
-    ]
-    return "".join(rows)
+    """Return rows whose columns say their side: JupyterLab's own is the right for all of them."""
+    styles = [f"text-align:{'right' if right else 'left'}" for right in numeric_columns(table)]
+    rows: list[tuple[str, Sequence[Cell]]] = [("th", table.header)] if table.header else []
+    rows += [("td", row) for row in table.rows]
+    return "".join(
+        "<tr>"
+        + "".join(
+            f"<{tag} style='{style}'>{_escaped(cell)}</{tag}>"
+            for cell, style in zip(row, styles, strict=True)
+        )
+        + "</tr>"
+        for tag, row in rows
+    )
 
 
 def _shown(cell: Cell, *, limit: int | None = WIDEST) -> str:

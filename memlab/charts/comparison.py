@@ -10,29 +10,39 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from memlab import columns as c
-from memlab.charts._style import (
-    EMPTY_HEIGHT,
+from memlab.charts.figure import on_its_own
+from memlab.charts.palette import Palette, Style, style_of
+from memlab.charts.parts import (
     LONGEST_LABEL,
+    NO_REFERENCES,
     SMALL,
     EndLabel,
     Names,
     about,
     axes_for,
+    count_axis,
+    empty,
     heading,
     label_ends,
-    say_empty,
+    log_axis,
+    percent_axis,
     share,
     short,
+    time_axis,
+    without_zone,
+    write,
 )
-from memlab.charts.evidence import NO_REFERENCES
-from memlab.charts.figure import on_its_own
-from memlab.charts.palette import Palette, style_of
-from memlab.charts.scales import count_axis, log_axis, percent_axis, time_axis
 from memlab.text import for_terminal
 
 BEST: Final = "the best that could be done"
 ALL: Final = "all"
+NEWEST: Final = "recent"
+"""The family that the others are measured against."""
+WORTH_NAMING: Final = 0.02
+"""A gain in what is served that is said, where it is two standard errors too."""
 _MOST_ANNOTATED: Final = 16
+
+Families = Sequence[tuple[str, pd.DataFrame, Style]]
 
 
 @on_its_own
@@ -53,45 +63,68 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         all costs, and what no policy of the same size can reach as a shade.
     """
     title = "What each policy serves and costs"
-    unknown = table["served"].isna().all()
-    ax, paint = axes_for(ax, height=EMPTY_HEIGHT if unknown else 5.0)
-    if unknown:
-        heading(ax, title, about(table))
-        say_empty(ax, f"{NO_REFERENCES}: only costs can be compared")
-        return ax
-    drawn = list(table[table["policy"] != ALL].groupby("family", sort=False))
+    ax, paint = axes_for(ax, height=5.0)
+    if table["served"].isna().all():
+        return empty(ax, title, f"{NO_REFERENCES}: only costs can be compared", table)
+    families: pd.Series[str] = table["family"].astype("str")
+    goes_by = table.attrs.get(c.GOES_BY, {})
+    drawn = [
+        (name, path.sort_values("boot_tokens_mean"), style_of(name, goes_by.get(name)))
+        for name, path in table[table["policy"] != ALL].groupby(families, sort=False)
+    ]
     _set_limits(ax, table)
     _draw_bound(ax, table, paint)
     labels = []
     widths = np.linspace(1.5 + 1.1 * (len(drawn) - 1), 1.5, max(1, len(drawn)))
-    for (name, lines), width in zip(drawn, widths, strict=False):
-        style = style_of(str(name))
-        path = lines.sort_values("boot_tokens_mean")
-        ax.plot(
-            path["boot_tokens_mean"],
-            path["served"],
-            marker=style.marker,
-            markersize=4 + width,
-            linewidth=width,
-            markeredgecolor=paint.paper,
-            markeredgewidth=0.6,
-            color=style.of(paint),
-            label=str(name),
-        )
+    for (name, path, style), width in zip(drawn, widths, strict=False):
+        look = style.drawn(paint, width)
+        ax.plot(path["boot_tokens_mean"], path["served"], label=name, **look)
         text = f"{style.glyph} {name}"
-        labels.append(EndLabel(float(path["served"].iloc[-1]), text, style.of(paint)))
+        labels.append(EndLabel(float(path["served"].iloc[-1]), text, look["color"]))
     _name_settings(ax, drawn, paint)
     for cost in table.loc[table["policy"] == ALL, "boot_tokens_mean"]:
         ax.axvline(cost, color=paint.muted, linewidth=1, linestyle=":", label="keep all")
-        _foot(ax, cost, f"keep all: {short(cost)}", paint)
+        foot: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "ha": "right"}
+        write(ax, f"keep all: {short(cost)}", (cost, 0), (-4, 5), **foot)
     label_ends(ax, labels)
     heading(
         ax,
-        title,
+        _gain_title(table, drawn) or title,
         about(table),
         "Up and to the left is better; one mark a setting. Grey: out of reach at that size",
+        key=[
+            (f"goes by {by or 'neither'}", Style("", "", goes_by=by).of(paint), "line")
+            for by in ("age", "use", "")
+            if by in {style.goes_by for _, _, style in drawn}
+        ],
     )
     return ax
+
+
+def _gain_title(table: pd.DataFrame, drawn: Families) -> str:
+    """Say which setting serves most beyond the newest so many for as many tokens."""
+    lines = {name: path for name, path, _ in drawn}
+    newest = lines.pop(NEWEST, None)
+    if newest is None or len(newest) < 2 or not lines:
+        return ""
+    others = pd.concat(lines.values())
+    costs, least, most = others["boot_tokens_mean"], *newest["boot_tokens_mean"].iloc[[0, -1]]
+    others = others[(costs >= least) & (costs <= most)]
+    if others.empty:
+        return ""
+    beside = np.interp(
+        np.log(others["boot_tokens_mean"]), np.log(newest["boot_tokens_mean"]), newest["served"]
+    )
+    gains = others["served"] - beside
+    best = int(np.argmax(gains.to_numpy()))
+    error = np.sqrt(beside[best] * (1 - beside[best]) / max(1, table.attrs.get(c.REFERENCES, 1)))
+    if gains.iloc[best] < max(WORTH_NAMING, 2 * error):
+        return "No policy serves more than the newest so many for as many tokens"
+    served, tokens = others["served"].iloc[best], short(others["boot_tokens_mean"].iloc[best])
+    return (
+        f"{for_terminal(str(others.index[best]))} serves {share(served)} for {tokens} tokens, "
+        f"the newest {share(beside[best])}"
+    )
 
 
 def _set_limits(ax: Axes, table: pd.DataFrame) -> None:
@@ -117,34 +150,19 @@ def _draw_bound(ax: Axes, table: pd.DataFrame, paint: Palette) -> None:
     ax.step(bound.index, best, where="post", color=paint.grey, linewidth=1, label=BEST)
 
 
-def _name_settings(ax: Axes, drawn: Sequence[tuple[Any, pd.DataFrame]], paint: Palette) -> None:
+def _name_settings(ax: Axes, drawn: Families, paint: Palette) -> None:
     """Write the setting beside each mark that has room, the first and last of each line first."""
     names = Names(ax)
     points = []
-    for family, lines in drawn:
-        colour = style_of(str(family)).of(paint)
-        path = lines.sort_values("boot_tokens_mean")
+    for _, path, style in drawn:
         for place, (label, row) in enumerate(path.iterrows()):
             names.keep_clear(row["boot_tokens_mean"], row["served"])
             outer = min(place, len(path) - 1 - place)
-            points.append((outer, row, str(label).removeprefix(str(row["policy"])), colour))
+            setting = str(label).removeprefix(str(row["policy"])).strip()
+            points.append((outer, row, setting, style.of(paint)))
     for _, row, setting, colour in sorted(points, key=lambda point: point[0]):
-        if setting.strip() and len(setting) < 12:
-            names.name(row["boot_tokens_mean"], row["served"], setting.strip(), colour)
-
-
-def _foot(ax: Axes, x: float, text: str, paint: Palette) -> None:
-    """Name an upright line at its foot, on the left of it."""
-    ax.annotate(
-        text,
-        (x, 0),
-        xycoords=("data", "axes fraction"),
-        xytext=(-4, 5),
-        textcoords="offset points",
-        ha="right",
-        color=paint.muted,
-        fontsize=SMALL,
-    )
+        if 0 < len(setting) < 11:
+            names.name(row["boot_tokens_mean"], row["served"], setting, colour)
 
 
 @on_its_own
@@ -178,23 +196,17 @@ def plot_overlap(
     """
     if shares.gt(1).any(axis=None):
         raise ValueError("shares holds counts; make it with memlab.replay.overlap(.., share=True)")
-    empty = shares.empty or shares.isna().all(axis=None)
-    height = EMPTY_HEIGHT if empty else 2.0 + 0.42 * min(len(shares), 14)
-    ax, paint = axes_for(ax, height=height)
+    ax, paint = axes_for(ax, height=2.0 + 0.42 * min(len(shares), 14))
     title = "Who deletes what" if of == "deleted" else "Who loses what"
-    if empty:
-        heading(ax, title, about(shares))
-        say_empty(ax, "Nothing is deleted" if of == "deleted" else "No reference is lost")
-        return ax
+    if shares.empty or shares.isna().all(axis=None):
+        why = "Nothing is deleted" if of == "deleted" else "No reference is lost"
+        return empty(ax, title, why, shares)
     values = shares.to_numpy(dtype=float)
     ax.grid(visible=False)
     ax.spines[:].set_visible(False)
     for (line, column), value in np.ndenumerate(values):
-        face: dict[str, Any] = {
-            "facecolor": paint.blue,
-            "alpha": 0.0 if np.isnan(value) else 0.6 * value,
-        }
-        cell = Rectangle((column - 0.48, line - 0.46), 0.96, 0.92, linewidth=0, **face)
+        cell = Rectangle((column - 0.48, line - 0.46), 0.96, 0.92, linewidth=0)
+        cell.set(facecolor=paint.ink, alpha=0.0 if np.isnan(value) else 0.35 * value)
         ax.add_patch(cell)
         if len(shares) <= _MOST_ANNOTATED:
             text = "–" if np.isnan(value) else f"{100 * value:.0f}"
@@ -204,19 +216,31 @@ def plot_overlap(
     ticks = np.arange(len(shares))
     names = [_numbered(number, str(name)) for number, name in enumerate(shares.index, start=1)]
     ax.set_yticks(ticks, labels=names, parse_math=False)
-    ax.set_xticks(
-        ticks,
-        labels=[str(number) for number in ticks + 1],
-    )
+    ax.set_xticks(ticks, labels=[str(number) for number in ticks + 1])
     ax.tick_params(length=0, labeltop=False)
     what = "memories deleted" if of == "deleted" else "references lost"
     heading(
         ax,
-        title,
+        _overlap_title(shares, of) or title,
         about(shares),
         f"In percent: of the {what} under one policy (left), those that go under another (below)",
     )
     return ax
+
+
+def _overlap_title(shares: pd.DataFrame, of: str) -> str:
+    """Say which two policies are the least alike in what they take, the fewer counted."""
+    values = shares.to_numpy(dtype=float)
+    fewer = np.maximum(values, values.T)
+    np.fill_diagonal(fewer, np.nan)
+    if np.isnan(fewer).all():
+        return ""
+    line, column = map(int, np.unravel_index(np.nanargmin(fewer), fewer.shape))
+    one, other = (for_terminal(str(shares.index[place])) for place in (line, column))
+    taken, least = "deletions" if of == "deleted" else "losses", float(fewer[line, column])
+    if least == 1:
+        return f"Whatever the policy, fewer {taken} are among the more"
+    return f"{one} and {other} share {share(least)} of the fewer {taken}, the least of all"
 
 
 def _numbered(number: int, label: str) -> str:
@@ -240,46 +264,28 @@ def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) 
     matplotlib.axes.Axes
         With one line for each policy, labelled with its label.
     """
-    title = "References whose memory was gone"
     known = {label: regret for label, regret in regrets.items() if len(regret)}
-    ax, paint = axes_for(ax, height=4.2 if known else EMPTY_HEIGHT)
+    ax, paint = axes_for(ax, height=4.2)
     if not known:
-        heading(ax, title, about(*regrets.values()))
-        say_empty(ax, NO_REFERENCES)
-        return ax
+        return empty(ax, "References whose memory was gone", NO_REFERENCES, *regrets.values())
     labels = []
-    widths = np.linspace(1.5 + 0.9 * (len(known) - 1), 1.5, len(known))
+    widths = np.linspace(min(4, 1.5 + 0.9 * (len(known) - 1)), 1.5, len(known))
     for (label, regret), width in zip(known.items(), widths, strict=True):
-        style = style_of(label)
-        colour = style.of(paint)
-        when = pd.DatetimeIndex(regret[c.AT]).tz_localize(None).to_numpy()
-        ax.step(
-            when,
-            regret["lost"],
-            where="post",
-            color=colour,
-            linewidth=width,
-            marker=style.marker,
-            markevery=max(1, len(regret) // 8),
-            markersize=4 + width,
-            markeredgecolor=paint.paper,
-            markeredgewidth=0.6,
-            label=label,
-        )
+        style = style_of(label, regret.attrs.get(c.GOES_BY))
+        when = without_zone(regret[c.AT])
+        look = {**style.drawn(paint, width), "markevery": max(1, len(regret) // 8)}
+        ax.step(when, regret["lost"], where="post", label=label, **look)
         lost = int(regret["lost"].iloc[-1])
-        labels.append(EndLabel(lost, f"{style.glyph} {label}: {lost:,}", colour))
+        labels.append(EndLabel(lost, f"{style.glyph} {label}: {lost:,}", look["color"]))
     ax.margins(x=0.01)
     time_axis(ax, when)
     ax.set_ylim(bottom=0)
     count_axis(ax.yaxis, "references lost so far")
     label_ends(ax, labels)
-    rates = [regret["lost"].iloc[-1] / len(regret) for regret in known.values()]
-    heading(
-        ax,
-        title,
-        about(*known.values()),
-        f"Between {share(min(rates))} and {share(max(rates))} of them were lost"
-        if len(known) > 1
-        else f"{share(rates[0])} of them were lost",
-    )
+    rates = {label: regret["lost"].iloc[-1] / len(regret) for label, regret in known.items()}
+    most, least = max(rates, key=rates.__getitem__), min(rates, key=rates.__getitem__)
+    finding = f"{for_terminal(most)} lost {share(rates[most])} of what was referred to again"
+    if rates[most] > rates[least]:
+        finding += f", {for_terminal(least)} {share(rates[least])}"
+    heading(ax, finding, about(*known.values()), "References whose memory was gone, so far")
     return ax

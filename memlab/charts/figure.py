@@ -1,26 +1,144 @@
-"""The figure that a chart makes for itself: it shows itself in a notebook, in any theme and width.
+"""The figure that a chart makes for itself: it shows itself in any theme and width, as SVG or PNG.
 
-Given axes are drawn on as they are; without, a chart gets a :class:`Chart`.
+Given axes are drawn on as they are; without, a chart gets a :class:`Chart`. An SVG follows the
+reader's theme, its text is text, and it fetches nothing.
 """
 
+import re
 from collections.abc import Callable
 from functools import wraps
-from io import BytesIO
+from html import escape
+from io import BytesIO, StringIO
 from typing import Any, Final, ParamSpec, cast
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure, FigureBase
 from matplotlib.layout_engine import LayoutEngine
 from matplotlib.text import Text
 
-from memlab.charts.palette import LIGHT, Palette
-from memlab.charts.svg import as_html, as_svg
+from memlab.charts.palette import DARK, LIGHT, Palette, roles
+
+NAMESPACE: Final = 'xmlns="http://www.w3.org/2000/svg"'
+_FONTS: Final = "'DejaVu Sans', Verdana, 'Segoe UI', sans-serif"
+_HAIR: Final = 0.3
+"""Points, of which a chart is 576 wide."""
+_NAMES: Final = {
+    colour: name for palette in (DARK, LIGHT) for name, colour in roles(palette).items()
+}
+
+
+def _coloured(palette: Palette, *hosts: str) -> str:
+    """Return the rule that gives charts, below certain hosts or anywhere, a palette's colours."""
+    chosen = ",".join(f"{host}.memlab-chart" for host in hosts or ("",))
+    colours = "".join(f"--chart-{name}:{colour};" for name, colour in roles(palette).items())
+    return f"{chosen}{{{colours}}}"
+
+
+_BY_SYSTEM: Final = (
+    f"{_coloured(LIGHT)}@media screen and (prefers-color-scheme:dark){{{_coloured(DARK)}}}"
+)
+_BY_HOST: Final = _coloured(
+    LIGHT,
+    'body[data-jp-theme-light="true"] ',
+    "body.vscode-light ",
+    '[data-md-color-scheme="default"] ',
+) + _coloured(
+    DARK,
+    'body[data-jp-theme-light="false"] ',
+    "body.vscode-dark ",
+    '[data-md-color-scheme="slate"] ',
+)
+STYLE: Final = (
+    f"{_BY_SYSTEM}@media screen{{{_BY_HOST}}}"
+    ".memlab-chart{container-type:inline-size;margin:0 0 1em;break-inside:avoid}"
+    ".memlab-chart svg{display:block;max-width:100%;height:auto}"
+    ".memlab-chart svg.narrow{display:none;width:100%}"
+    "@container (max-width:580px){.memlab-chart svg.narrow{display:block}"
+    ".memlab-chart svg.narrow~svg.wide{display:none}}"
+)
+"""What a page says once for all its charts: JupyterLab's, VS Code's and the site's own switch of
+theme come before the system's, and paper is light."""
+
+
+def as_svg(figure: Figure, *, title: str, alt: str) -> str:
+    """Return a figure as one SVG element with its colours by name."""
+    body = _drawn(figure)
+    body = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", body, flags=re.DOTALL)
+    body = body[body.index("<svg") :]
+    head, body = body.split(">", 1)
+    body = re.sub(r' d="([ML0-9.\-\s]+z?\s*)"', lambda d: f' d="{_thinned(d[1])}"', body)
+    used = set(re.findall(r'(?:#|href="#)([\w-]+)', body))
+    body = re.sub(r' id="([\w-]+)"', lambda m: m[0] if m[1] in used else "", body)
+    body = re.sub(r"<[^>]+>", lambda tag: re.sub(r"#[0-9a-f]{6}\b", _by_name, tag[0]), body)
+    body = body.replace("'DejaVu Sans'", _FONTS).replace("xlink:href", "href")
+    body = re.sub(r">\s+<", "><", body)
+    size = re.findall(r'(width|height)="([\d.]+)pt"', head)
+    box = " ".join(value for _, value in sorted(size, key=lambda each: each[0], reverse=True))
+    words = f"<title>{_harmless(title)}</title><desc>{_harmless(alt)}</desc>"
+    sizes = " ".join(f'{name}="{value}pt"' for name, value in size)
+    return (
+        f'<svg {NAMESPACE} class="memlab-chart" role="img" {sizes} viewBox="0 0 {box}">'
+        f"{words}<style>{_BY_SYSTEM}</style>{body.strip()}"
+    )
+
+
+def _drawn(figure: Figure) -> str:
+    """Draw a figure once: `Figure.savefig` draws it a first time for a layout that it has."""
+    drawn, canvas, dpi = StringIO(), figure.canvas, figure.dpi
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "memlab"}):
+        figure.dpi = 72
+        try:
+            canvas_of_svg: Any = FigureCanvasSVG(figure)
+            canvas_of_svg.print_svg(drawn, metadata={"Date": None, "Creator": None})
+        finally:
+            figure.set_canvas(canvas)
+            figure.dpi = dpi
+    return drawn.getvalue()
+
+
+def as_html(drawings: dict[str, str]) -> str:
+    """Return drawings of one chart, by the class of their width, as a piece of a page."""
+    parts = [
+        drawing.replace('class="memlab-chart"', f'class="{width}"', 1).replace(
+            f"<style>{_BY_SYSTEM}</style>", "", 1
+        )
+        for width, drawing in sorted(drawings.items())
+    ]
+    return f'<div class="memlab-chart"><style>{STYLE}</style>{"".join(parts)}</div>'
+
+
+def _thinned(path: str) -> str:
+    """Leave out the points of a path that nobody could see: nearer to the last one than a hair."""
+    kept: list[str] = []
+    last = (0.0, 0.0)
+    points = re.findall(r"([ML]) (-?[\d.]+) (-?[\d.]+)", path)
+    for number, (command, across, down) in enumerate(points):
+        x, y = float(across), float(down)
+        moved = max(abs(x - last[0]), abs(y - last[1])) > _HAIR
+        if command == "M" or moved or number == len(points) - 1:
+            kept.append(f"{command}{x:.1f} {y:.1f}")
+            last = (x, y)
+    return "".join(kept) + ("z" if path.rstrip().endswith("z") else "")
+
+
+def _by_name(found: re.Match[str]) -> str:
+    name = _NAMES.get(found[0])
+    return f"var(--chart-{name},{found[0]})" if name else found[0]
+
+
+def _harmless(text: str) -> str:
+    """Escape, and leave out what XML does not allow."""
+    allowed = "".join(char for char in text if char in "\t\n" or ord(char) >= 32)
+    return escape(allowed, quote=False)
+
 
 P = ParamSpec("P")
 
 WIDTH: Final = 8.0
-"""Inches: the width of a notebook's output at 100 %."""
+"""Inches: the width of a notebook's output at 100%."""
 NARROW: Final = 4.0
 """Inches: the width of a telephone, and of a column."""
 DPI: Final = 100
@@ -107,20 +225,7 @@ def _said_around(ax: Axes) -> dict[str, Any]:
 
 
 class Chart(Figure):
-    """A figure with one chart, which can be drawn again on other paper.
-
-    Parameters
-    ----------
-    width : float
-        Inches; the chart chooses its height.
-    palette : Palette
-        Light or dark.
-
-    Attributes
-    ----------
-    again : callable or None
-        Draws the same chart on given axes.
-    """
+    """A figure with one chart, which can be drawn again on other paper."""
 
     def __init__(self, *, width: float = WIDTH, palette: Palette = LIGHT) -> None:
         super().__init__(
@@ -207,6 +312,12 @@ def on_its_own(plot: Callable[P, Axes]) -> Callable[P, Axes]:
 def figure_of(ax: Axes) -> Figure:
     """Return the figure that axes belong to, whatever stands between."""
     return ax.figure.get_figure(root=True)
+
+
+def grow(ax: Axes, inches: float) -> None:
+    """Make a figure of our own so much higher: for words that take more lines than one."""
+    figure = figure_of(ax)
+    set_height(ax, float(figure.get_figheight()) + inches)
 
 
 def set_height(ax: Axes, inches: float) -> None:

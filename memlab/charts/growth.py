@@ -1,41 +1,47 @@
 """Charts of growth, boot context and what a compaction changes."""
 
-from typing import Any, Final, Literal
+from typing import Any, Final, get_args
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.dates import date2num
-from numpy.typing import NDArray
 
 from memlab import columns as c
-from memlab.charts._style import (
-    EMPTY_HEIGHT,
+from memlab.charts.figure import on_its_own
+from memlab.charts.palette import palette_of
+from memlab.charts.parts import (
+    NOTHING_YET,
     PERCENT,
-    SMALL,
     EndLabel,
+    Measure,
     about,
     axes_for,
+    by_start,
+    count_axis,
+    draw_cap,
+    empty,
     footnote,
     heading,
     label_ends,
-    mark_cap,
-    name_across,
-    say_empty,
+    name_axis,
+    shade,
     share,
+    time_axis,
     token_note,
+    without_zone,
+    write,
 )
-from memlab.charts.figure import on_its_own
-from memlab.charts.palette import Palette, palette_of
-from memlab.charts.scales import count_axis, time_axis
 from memlab.text import counted
-
-Measure = Literal["memories", "tokens"]
 
 _LAST_DAY: Final = np.datetime64("9999-12-31T23:59:59")
 """The end of every axis of time."""
-NOTHING_YET: Final = "No memories yet"
-"""What a measure is called on a chart."""
+_IN_TOKENS: Final = {
+    c.PRUNABLE: c.PRUNABLE_TOKENS,
+    c.LOAD_BEARING: c.LOAD_BEARING_TOKENS,
+    c.SUPERSEDED: c.SUPERSEDED_TOKENS,
+}
+"""The columns of a growth curve that hold tokens, by those that count memories."""
 
 
 @on_its_own
@@ -64,44 +70,34 @@ def plot_growth(
     ValueError
         When `measure` is neither.
     """
-    columns = _columns_of(measure)
+    if measure not in get_args(Measure):
+        raise ValueError(f"measure must be 'memories' or 'tokens', not {measure!r}")
+    names = {name: name if measure == "memories" else _IN_TOKENS[name] for name in _IN_TOKENS}
     last = _last(curve)
-    at_once = _one_moment(curve, list(columns.values()))
-    ax, paint = axes_for(ax, height=EMPTY_HEIGHT if curve.empty or at_once else 4.4)
-    title = (
-        f"{last[columns[c.PRUNABLE]]:,.0f} prunable beside "
-        f"{last[columns[c.LOAD_BEARING]]:,.0f} load-bearing {measure}"
-    )
-    if curve.empty or at_once:
-        heading(ax, "Growth of the memory" if curve.empty else title, about(curve))
-        say_empty(ax, at_once or NOTHING_YET)
-        return ax
-    drawn = [
+    ax, paint = axes_for(ax, height=4.4)
+    now = {name: f"{last[column]:,.0f}" for name, column in names.items()}
+    title = f"{now[c.PRUNABLE]} prunable beside {now[c.LOAD_BEARING]} load-bearing {measure}"
+    if curve.empty:
+        return empty(ax, "Growth of the memory", NOTHING_YET, curve)
+    if at_once := _one_moment(curve, list(names.values())):
+        return empty(ax, title, at_once, curve)
+    labels = []
+    for name, words, colour in (
         (c.PRUNABLE, "prunable", paint.prunable),
         (c.LOAD_BEARING, "load-bearing", paint.load_bearing),
-        (c.SUPERSEDED, "superseded", paint.superseded),
-    ]
-    if not curve[columns[c.SUPERSEDED]].any():
-        del drawn[-1]
-    for name, _, colour in drawn:
-        _step(ax, curve[columns[name]], name, colour)
+        (c.SUPERSEDED, "superseded", paint.grey),
+    ):
+        if name != c.SUPERSEDED or curve[names[name]].any():
+            _step(ax, curve[names[name]], name, colour)
+            labels.append(EndLabel(last[names[name]], f"{now[name]} {words}", colour))
     _time_by_count(ax, curve, measure)
-    label_ends(
-        ax,
-        [
-            EndLabel(last[columns[name]], f"{last[columns[name]]:,.0f} {words}", colour)
-            for name, words, colour in drawn
-        ],
+    label_ends(ax, labels)
+    prunable = last[c.PRUNABLE_SHARE if measure == "memories" else c.PRUNABLE_SHARE_TOKENS]
+    part = "" if pd.isna(prunable) else f"; {share(prunable)} of that is prunable"
+    loads = by_start(
+        curve, "An agent loads both at every start", "An agent loads neither at start and looks up"
     )
-    noise = last[c.NOISE_SHARE if measure == "memories" else c.NOISE_SHARE_TOKENS]
-    heading(
-        ax,
-        title,
-        about(curve),
-        "An agent loads both at every start"
-        if pd.isna(noise)
-        else f"An agent loads both at every start; {share(noise)} of that is noise",
-    )
+    heading(ax, title, about(curve), f"{loads}{part}")
     footnote(ax, *_caveats(curve, measure))
     return ax
 
@@ -124,26 +120,25 @@ def plot_backlog(curve: pd.DataFrame, *, cap: int | None = None, ax: Axes | None
     matplotlib.axes.Axes
         With a line labelled ``prunable`` and, for a cap, a horizontal one.
     """
-    at_once = _one_moment(curve, [c.PRUNABLE])
     now = int(_last(curve)[c.PRUNABLE])
-    ax, paint = axes_for(ax, height=EMPTY_HEIGHT if curve.empty or at_once else 4.0)
+    ax, paint = axes_for(ax)
     title = f"{counted(now, 'prunable memories')} now"
     if cap is not None:
         gone = max(0, now - cap)
         title = f"keep_recent = {cap:,} would delete {gone:,} of {counted(now, 'memories')}"
-    if curve.empty or at_once:
-        heading(ax, "Backlog of prunable memories" if curve.empty else title, about(curve))
-        say_empty(ax, at_once or NOTHING_YET)
-        return ax
+    if curve.empty:
+        return empty(ax, "Backlog of prunable memories", NOTHING_YET, curve)
+    if at_once := _one_moment(curve, [c.PRUNABLE]):
+        return empty(ax, title, at_once, curve)
     backlog = curve[c.PRUNABLE]
     _step(ax, backlog, c.PRUNABLE, paint.prunable)
     labels = [EndLabel(now, f"{now:,} prunable", paint.prunable)]
     if cap is not None:
         above = backlog.clip(lower=cap).to_numpy()
-        shade: dict[str, Any] = {"color": paint.prunable, "alpha": 0.2, "linewidth": 0}
-        ax.fill_between(_times(backlog), cap, above, step="post", **shade)
-        mark_cap(ax, cap)
-        labels.append(EndLabel(cap, f"keep_recent = {cap:,}", paint.cap))
+        beyond = shade(paint.prunable, 0.2)
+        ax.fill_between(without_zone(curve.index), cap, above, step="post", **beyond)
+        draw_cap(ax, cap)
+        labels.append(EndLabel(cap, f"keep_recent = {cap:,}", paint.ink))
     _time_by_count(ax, curve, "memories")
     ax.set_ylim(0, max(ax.get_ylim()[1], 1.06 * (cap or 0)))
     label_ends(ax, labels)
@@ -171,29 +166,29 @@ def plot_boot_context(context: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """
     totals = context[[c.MEMORIES, c.TOKENS]].sum()
     parts = context[context[c.MEMORIES] > 0]
-    ax, paint = axes_for(ax, height=0.8 * len(parts) + 1.5 if len(parts) else EMPTY_HEIGHT)
+    ax, paint = axes_for(ax, height=0.8 * len(parts) + 1.5)
     if parts.empty:
-        heading(ax, "Boot context", about(context))
-        say_empty(ax, "No active memories: an agent would start with nothing")
-        return ax
+        nothing = "No active memories: an agent would start with nothing"
+        return empty(ax, "Boot context", nothing, context)
     for place, (_, row) in enumerate(parts.iterrows()):
         colour = paint.load_bearing if row[c.LOAD_BEARING] else paint.prunable
         for measure, offset, alpha in ((c.MEMORIES, -0.2, 1.0), (c.TOKENS, 0.2, 0.5)):
             part = row[measure] / totals[measure] if totals[measure] else 0.0
             ax.barh(place + offset, part, height=0.36, color=colour, alpha=alpha)
             text = f"{counted(row[measure], measure)} · {share(part)}"
-            _beside_bar(ax, place + offset, part, text)
+            at = part, place + offset
+            write(ax, text, at, (5, 0), va="center", annotation_clip=False)
     names = [
         f"{part}\n{'load-bearing' if row[c.LOAD_BEARING] else 'prunable'}"
         for part, row in parts.iterrows()
     ]
     ax.set_yticks(range(len(parts)), names, color=paint.ink)
     ax.invert_yaxis()
-    _share_across(ax, "share of the boot context")
+    _share_across(ax, by_start(context, "share of the boot context", "share of all of them"))
     heading(
         ax,
-        f"An agent starts with {counted(totals[c.MEMORIES], 'memories')} "
-        f"and {counted(totals[c.TOKENS], c.TOKENS)}",
+        f"{by_start(context, 'An agent starts with', 'An agent recalls from')} "
+        f"{counted(totals[c.MEMORIES], 'memories')} and {counted(totals[c.TOKENS], c.TOKENS)}",
         about(context),
         "Of each pair the upper bar counts memories, the lower one tokens",
     )
@@ -222,11 +217,11 @@ def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | N
         prunable, as shares of what there was before.
     """
     totals = before[[c.MEMORIES, c.TOKENS]].sum()
-    ax, paint = axes_for(ax, height=3.4 if totals[c.MEMORIES] else EMPTY_HEIGHT)
+    ax, paint = axes_for(ax, height=3.4)
     if not totals[c.MEMORIES]:
-        heading(ax, "Before and after", about(before))
-        say_empty(ax, "No active memories before: nothing to compact")
-        return ax
+        return empty(
+            ax, "Before and after", "No active memories before: nothing to compact", before
+        )
     names: list[tuple[float, str]] = []
     for measure in (c.MEMORIES, c.TOKENS):
         for moment, context in (("before", before), ("after", after)):
@@ -235,30 +230,17 @@ def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | N
             names.append((place, f"{measure} {moment}"))
     ax.set_yticks([place for place, _ in names], [name for _, name in names], color=paint.ink)
     ax.invert_yaxis()
-    _share_across(ax, "share of the boot context before")
+    _share_across(ax, by_start(before, "share of the boot context before", "share of all before"))
     now = after[[c.MEMORIES, c.TOKENS]].sum()
     heading(
         ax,
         f"{totals[c.MEMORIES]:,} → {counted(now[c.MEMORIES], 'memories')}, "
         f"{totals[c.TOKENS]:,} → {counted(now[c.TOKENS], c.TOKENS)}",
         about(before),
-        "What an agent loads at every start",
+        by_start(before, "What an agent loads at every start", "What an agent recalls from"),
     )
     footnote(ax, token_note(before))
     return ax
-
-
-def _columns_of(measure: str) -> dict[str, str]:
-    """Return which columns of a growth curve hold `measure`, by what they count."""
-    if measure == "memories":
-        return {name: name for name in (c.PRUNABLE, c.LOAD_BEARING, c.SUPERSEDED)}
-    if measure == "tokens":
-        return {
-            c.PRUNABLE: c.PRUNABLE_TOKENS,
-            c.LOAD_BEARING: c.LOAD_BEARING_TOKENS,
-            c.SUPERSEDED: c.SUPERSEDED_TOKENS,
-        }
-    raise ValueError(f"measure must be 'memories' or 'tokens', not {measure!r}")
 
 
 def _last(curve: pd.DataFrame) -> "pd.Series[Any]":
@@ -276,14 +258,9 @@ def _one_moment(curve: pd.DataFrame, columns: list[str]) -> str:
     return f"All of it was written by {curve.index[-1]:%Y-%m-%d %H:%M} UTC: no course to draw yet"
 
 
-def _times(curve: "pd.DataFrame | pd.Series[Any]") -> NDArray[np.datetime64]:
-    """Return the index as matplotlib wants it: UTC without saying so."""
-    return pd.DatetimeIndex(curve.index).tz_localize(None).to_numpy()
-
-
 def _step(ax: Axes, values: "pd.Series[Any]", name: str, colour: str) -> None:
     """Draw a count that holds until it changes, with a dot where it stands now."""
-    times = _times(values)
+    times = without_zone(values.index)
     ax.step(
         times,
         values.to_numpy(),
@@ -299,7 +276,7 @@ def _step(ax: Axes, values: "pd.Series[Any]", name: str, colour: str) -> None:
 def _time_by_count(ax: Axes, curve: pd.DataFrame, name: str) -> None:
     """Set axes of time, which go on a little beyond now, and of a count from zero."""
     ax.margins(x=0.015)
-    times = _times(curve)
+    times = without_zone(curve.index)
     last = date2num(_LAST_DAY)  # type: ignore[no-untyped-call]
     ax.set_xlim(times[0], min(ax.get_xlim()[1], last))
     ax.set_ylim(0, max(1.0, 1.04 * ax.dataLim.ymax))
@@ -312,7 +289,7 @@ def _share_across(ax: Axes, name: str) -> None:
     ax.set_xlim(0, 1)
     ax.set_xticks([0, 0.5, 1])
     ax.xaxis.set_major_formatter(PERCENT)
-    name_across(ax, name)
+    name_axis(ax.xaxis, name)
     ax.grid(visible=False, axis="y")
     ax.tick_params(axis="y", length=0)
 
@@ -325,34 +302,11 @@ def _stack(ax: Axes, place: float, context: pd.DataFrame, measure: str, *, total
     ax.barh(place, protected / total, height=0.72, color=paint.load_bearing)
     ax.barh(place, prunable / total, left=protected / total, height=0.72, color=paint.prunable)
     end = (protected + prunable) / total
-    for words, colour, above in (
-        (f"{protected:,} load-bearing", paint.load_bearing, True),
-        (f"{prunable:,} prunable", paint.prunable, False),
+    for words, colour, up, va in (
+        (f"{protected:,} load-bearing", paint.load_bearing, 1, "bottom"),
+        (f"{prunable:,} prunable", paint.prunable, -1, "top"),
     ):
-        _beside_bar(ax, place, end, words, colour=colour, above=above)
-
-
-def _beside_bar(
-    ax: Axes,
-    place: float,
-    end: float,
-    text: str,
-    *,
-    colour: str | None = None,
-    above: bool | None = None,
-) -> None:
-    """Write to the right of a horizontal bar: at its middle, or above or below that."""
-    paint: Palette = palette_of(ax)
-    ax.annotate(
-        text,
-        (end, place),
-        xytext=(5, 0 if above is None else 1 if above else -1),
-        textcoords="offset points",
-        va="center" if above is None else "bottom" if above else "top",
-        color=paint.muted if colour is None else paint.words(colour),
-        fontsize=SMALL,
-        annotation_clip=False,
-    )
+        write(ax, words, (end, place), (5, up), colour=colour, va=va, annotation_clip=False)
 
 
 def _caveats(curve: pd.DataFrame, measure: str) -> list[str]:

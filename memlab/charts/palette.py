@@ -1,17 +1,21 @@
-"""Colours for light and for dark paper, and what each stands for; one mark and colour a policy.
+"""What each colour stands for, on light and on dark paper; one mark and dash a policy.
 
-The hues were chosen by search, so that no two are mistaken for each other with normal sight or
-with full protanopia, deuteranopia or tritanopia (Machado et al. 2009), least of all those of the
-policies that people compare most. Each has a contrast to its paper of 3 or more, 4.5 as words (WCAG
-2.2). Marks differ too, so that nothing rests on colour alone.
+A colour means one thing in every chart, report, panel and page: :class:`Palette` is the table. The
+hues were chosen by search, so that no two, nor one and the greys, are mistaken for each other with
+normal sight or with full protanopia, deuteranopia or tritanopia (Machado et al. 2009), least of all
+those that stand side by side: likely and safe, by age and by use, load-bearing and prunable. Each
+has a contrast to its paper of 3 or more, 4.5 as words (WCAG 2.2). Marks and dashes differ too, so
+that nothing rests on colour alone.
 """
 
 from dataclasses import dataclass, fields
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
+
+from memlab.policies import NAMED
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,53 +31,18 @@ class Palette:
     muted: str
     grey: str
     hairline: str
-    blue: str
-    rust: str
-    green: str
-    gold: str
-    teal: str
-    purple: str
-    blue_words: str
-    rust_words: str
-    green_words: str
-    gold_words: str
-    teal_words: str
-    purple_words: str
-
-    @property
-    def load_bearing(self) -> str:
-        """Decisions, skills and rejected paths."""
-        return self.blue
-
-    @property
-    def prunable(self) -> str:
-        """Episodes that a cap may delete."""
-        return self.rust
-
-    @property
-    def superseded(self) -> str:
-        """Memories that another one replaced."""
-        return self.grey
-
-    @property
-    def cap(self) -> str:
-        """A cap somebody looks at, and any other line that is set and not measured."""
-        return self.ink
-
-    @property
-    def recommended(self) -> str:
-        """The cap that is recommended."""
-        return self.green
-
-    @property
-    def budget(self) -> str:
-        """A budget of tokens."""
-        return self.purple
-
-    @property
-    def series(self) -> tuple[str, ...]:
-        """Colours for lines without a meaning of their own, in the order to take them."""
-        return (self.blue, self.gold, self.rust, self.teal, self.purple, self.green, self.ink)
+    load_bearing: str
+    prunable: str
+    likely: str
+    safe: str
+    by_age: str
+    by_use: str
+    load_bearing_words: str
+    prunable_words: str
+    likely_words: str
+    safe_words: str
+    by_age_words: str
+    by_use_words: str
 
     def words(self, colour: str) -> str:
         """Return the colour for words about what is drawn in `colour`, dark enough to read."""
@@ -83,7 +52,7 @@ class Palette:
         return str(by_hue.get(colour, colour))
 
 
-HUES: Final = ("blue", "rust", "green", "gold", "teal", "purple")
+HUES: Final = ("load_bearing", "prunable", "likely", "safe", "by_age", "by_use")
 
 LIGHT: Final = Palette(
     paper="#ffffff",
@@ -91,18 +60,18 @@ LIGHT: Final = Palette(
     muted="#5f6368",
     grey="#8a8d91",
     hairline="#e3e5e8",
-    blue="#3188fc",
-    rust="#983c1d",
-    green="#53855a",
-    gold="#c68722",
-    teal="#0a5d66",
-    purple="#985eab",
-    blue_words="#1767cd",
-    rust_words="#983c1e",
-    green_words="#45744c",
-    gold_words="#8f5d0c",
-    teal_words="#0a5d67",
-    purple_words="#8c509f",
+    load_bearing="#1c8ff5",
+    prunable="#a82c10",
+    likely="#b78d29",
+    safe="#036648",
+    by_age="#0d7a8c",
+    by_use="#5e238c",
+    load_bearing_words="#0975d5",
+    prunable_words="#a82c11",
+    likely_words="#876618",
+    safe_words="#036649",
+    by_age_words="#0d7a8d",
+    by_use_words="#5e238d",
 )
 DARK: Final = Palette(
     paper="#15181c",
@@ -110,57 +79,61 @@ DARK: Final = Palette(
     muted="#a8adb4",
     grey="#8a8d92",
     hairline="#33373d",
-    blue="#4c8cf6",
-    rust="#cc6138",
-    green="#86ff8f",
-    gold="#f9b22a",
-    teal="#3ad0d8",
-    purple="#9c77a8",
-    blue_words="#6ea3fa",
-    rust_words="#dd7d59",
-    green_words="#86ff90",
-    gold_words="#f9b22b",
-    teal_words="#3ad0d9",
-    purple_words="#b795c2",
+    load_bearing="#4c8cf6",
+    prunable="#cc6138",
+    likely="#ebae1c",
+    safe="#9dd9ae",
+    by_age="#43bedb",
+    by_use="#a44a9a",
+    load_bearing_words="#6ea3fa",
+    prunable_words="#dd7d59",
+    likely_words="#ebae1d",
+    safe_words="#9dd9af",
+    by_age_words="#43bedc",
+    by_use_words="#c377ba",
 )
 
 
 class Style(NamedTuple):
-    """How a policy is drawn wherever it is drawn.
+    """How a policy is drawn wherever it is drawn."""
 
-    Attributes
-    ----------
-    hue : str
-        A field of :class:`Palette`.
-    marker : str
-        As matplotlib names it.
-    glyph : str
-        The same mark as a character, for labels.
-    """
-
-    hue: str
     marker: str
     glyph: str
+    dashed: bool = False
+    goes_by: str = ""
 
     def of(self, paint: Palette) -> str:
-        """Return the colour on one paper."""
-        return str(getattr(paint, self.hue))
+        """Return the colour on one paper: what the policy goes by."""
+        return {"age": paint.by_age, "use": paint.by_use}.get(self.goes_by, paint.muted)
+
+    def drawn(self, paint: Palette, width: float) -> dict[str, Any]:
+        """Return how its line and its marks are drawn, as matplotlib takes it."""
+        return {
+            "color": self.of(paint),
+            "linewidth": width,
+            "linestyle": (0, (4, 1.5)) if self.dashed else "-",
+            "marker": self.marker,
+            "markersize": 4 + width,
+            "markeredgecolor": paint.paper,
+            "markeredgewidth": 0.6,
+        }
 
 
 POLICY_STYLES: Final = {
-    "recent": Style("blue", "o", "●"),
-    "ttl": Style("gold", "s", "■"),
-    "value": Style("rust", "^", "▲"),
-    "learned": Style("ink", "D", "◆"),
-    "budget": Style("teal", "v", "▼"),
-    "floor": Style("purple", "p", "⬟"),
-    "dedup": Style("green", "<", "◀"),
-    "odek": Style("purple", "P", "✚"),
-    "memforge": Style("teal", "*", "★"),
-    "betterdb": Style("green", "X", "✖"),
-    "purge-superseded": Style("grey", ">", "▶"),
+    "recent": Style("o", "●"),
+    "ttl": Style("s", "■", dashed=True),
+    "tokens": Style("v", "▼", dashed=True),
+    "odek": Style("P", "✚", dashed=True),
+    "value": Style("^", "▲", dashed=True),
+    "learned": Style("D", "◆"),
+    "betterdb": Style("X", "✖", dashed=True),
+    "budget": Style("h", "⬢"),
+    "floor": Style("p", "⬟"),
+    "dedup": Style("<", "◀"),
+    "memforge": Style("*", "★"),
+    "purge-superseded": Style(">", "▶"),
 }
-"""The policies that come with memlab, by their short name."""
+"""Marks of the policies that come with memlab, by their short name."""
 
 _ORDERS: Final = {
     "dedup > ttl > recent": "odek",
@@ -170,19 +143,17 @@ _ORDERS: Final = {
 """Policies in a row that have a name of their own."""
 
 _OTHERS: Final = tuple(
-    Style(hue, marker, glyph)
-    for marker, glyph in (("h", "⬢"), ("H", "⬣"), ("x", "×"))
-    for hue in HUES
+    Style(marker, glyph, dashed=dashed)
+    for marker, glyph in (("H", "⬣"), ("x", "×"), ("d", "♦"), ("+", "+"))
+    for dashed in (False, True)
 )
+"""Marks of those of one's own."""
 
 
-def style_of(policy: str) -> Style:
+def style_of(policy: str, goes_by: str | None = None) -> Style:
     """Return how a policy is drawn: the same for the same name, whatever stands beside it.
 
-    Parameters
-    ----------
-    policy : str
-        Its name, its family or its label: settings make no difference.
+    What it goes by is known of the policies that come with memlab, and said of others.
 
     Examples
     --------
@@ -191,8 +162,11 @@ def style_of(policy: str) -> Style:
     """
     steps = [step.split(" ", 1)[0].rstrip(",") for step in policy.strip().split(" > ")]
     name = " > ".join(steps)
+    name = _ORDERS.get(name, name)
     others = _OTHERS[crc32(name.encode("utf-8", "replace")) % len(_OTHERS)]
-    return POLICY_STYLES.get(_ORDERS.get(name, name), others)
+    if goes_by is None:
+        goes_by = NAMED[name].goes_by if name in NAMED else ""
+    return POLICY_STYLES.get(name, others)._replace(goes_by=goes_by)
 
 
 def palette_of(ax: Axes) -> Palette:

@@ -2,40 +2,69 @@
 
 import os
 import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from importlib import import_module
+from typing import Any, ClassVar, Final
 
 import click
 
-from memlab.cli.lazy_group import LazyGroup
-from memlab.cli.progress import working
-from memlab.errors import AlreadyAppliedError, CompactionError, MemlabError, StalePlanError
-from memlab.text import for_terminal
+from memlab.cli.output import working
+from memlab.errors import (
+    AlreadyAppliedError,
+    CompactionError,
+    DamagedArchiveWarning,
+    MemlabError,
+    StalePlanError,
+)
+from memlab.text import for_terminal, without_passwords
 
 COMMANDS: Final = {
-    "apply": "apply.apply_plan",
+    "apply": "compact.apply_plan",
     "archive": "upkeep.archive",
-    "chart": "chart.chart",
+    "chart": "report.chart",
     "compact": "compact.compact",
     "compare": "compare.compare",
-    "diff": "diff.diff_plans",
-    "doctor": "doctor.doctor",
-    "find": "find.find",
+    "diff": "compact.diff_plans",
+    "doctor": "show.doctor",
+    "find": "show.find",
     "fleet": "fleet.fleet",
-    "finish": "apply.finish_plan",
-    "floor": "floor.floor",
-    "harvest": "harvest.harvest",
-    "lab": "lab.lab",
-    "maintain": "maintain.maintain_store",
+    "finish": "compact.finish_plan",
+    "floor": "show.floor",
+    "harvest": "size.harvest",
+    "lab": "report.lab",
+    "maintain": "upkeep.maintain_store",
     "report": "report.report",
-    "restore": "restore.restore_plan",
+    "restore": "compact.restore_plan",
     "show": "show.show",
     "size": "size.size",
     "space": "upkeep.show_space",
     "vacuum": "upkeep.vacuum_store",
 }
 """Where each command lies; its module is imported when the command is named, or listed."""
+
+_HELP: Final = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""What newer versions of click raise to print the help of a group; not an error."""
+
+
+class LazyGroup(click.Group):
+    """A group of commands whose modules are imported when they are named."""
+
+    commands_at: ClassVar[Mapping[str, str]] = {}
+    """Where each command lies below ``memlab.cli``: a module, a dot and a name in it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Return the names of all commands, in the order of the alphabet."""
+        return sorted(self.commands_at)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Return a command, imported now; None where there is none of the name."""
+        if cmd_name not in self.commands_at:
+            return None
+        module, _, name = self.commands_at[cmd_name].rpartition(".")
+        command: click.Command = getattr(import_module(f"memlab.cli.{module}"), name)
+        return command
 
 
 class Commands(LazyGroup):
@@ -54,27 +83,56 @@ class Commands(LazyGroup):
         The exit code is 1 where a plan was refused, 2 for bad input, 130 after Ctrl-C.
         """
         try:
-            with working("working"), _harmless_errors():
+            with working("working"), _harmless_errors(), _warned_once():
                 return super().invoke(ctx)
         except BrokenPipeError:  # whoever reads the output has seen enough, as head has
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
         except MemlabError as error:
-            click.echo(f"memlab: {for_terminal(str(error))}", err=True)
+            _say(str(error))
             refused = isinstance(error, StalePlanError | AlreadyAppliedError | CompactionError)
             ctx.exit(1 if refused else 2)
+        except OSError as error:  # of a system, not of memlab: there is nothing to trace back
+            what = f"{error.filename}: " if error.filename else ""
+            _say(f"{what}{error.strerror or error}; check the path and its permissions")
+            ctx.exit(2)
         except KeyboardInterrupt:
-            click.echo("memlab: interrupted", err=True)
+            _say("interrupted")
             ctx.exit(130)
+
+
+def _say(words: str) -> None:
+    """Write a line on stderr."""
+    click.echo(f"memlab: {for_terminal(without_passwords(words))}", err=True)
+
+
+@contextmanager
+def _warned_once() -> Iterator[None]:
+    """Let what an archive could not say be a line on stderr."""
+    told = set[str]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DamagedArchiveWarning)
+        others = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if category is not DamagedArchiveWarning:
+                others(message, category, *where, **more)
+            elif str(message) not in told:
+                told.add(str(message))
+                _say(str(message))
+
+        warnings.showwarning = show
+        yield
 
 
 @contextmanager
 def _harmless_errors() -> Iterator[None]:
-    """Let no word of the command line that an error quotes steer the terminal."""
+    """Let no word of the command line that an error quotes steer the terminal, or be a password."""
     try:
         yield
     except click.ClickException as error:
-        vars(error)["message"] = for_terminal(error.message)
+        if not isinstance(error, _HELP):
+            vars(error)["message"] = for_terminal(without_passwords(error.message))
         raise
 
 

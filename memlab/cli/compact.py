@@ -1,30 +1,37 @@
-"""``memlab compact``: what a policy would delete, and with ``--apply`` deleting it."""
+"""Commands that plan a change, carry it out, compare plans, and take a change back."""
 
-import shlex
-from collections.abc import Mapping
+import json
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from memlab.cli.options import FILE, STORE, json_option
-from memlab.cli.output import print_lines, print_text
-from memlab.cli.policy import (
-    Chosen,
-    SettingsCommand,
-    faults_of,
-    policy_of,
-    policy_option,
-    set_option,
+from memlab.cli.options import FILE, STORE, json_option, save_plan_option
+from memlab.cli.output import (
+    APPLYING,
+    PLANNING,
+    RESTORING,
+    doing,
+    print_json,
+    print_lines,
+    print_result,
+    print_text,
+    telling,
 )
-from memlab.cli.progress import APPLYING, PLANNING, telling
-from memlab.text import for_terminal
+from memlab.cli.policy import SettingsCommand, faults_of, policy_of, policy_option, set_option
+from memlab.errors import MemlabError
+from memlab.text import command, counted, for_terminal
 
 if TYPE_CHECKING:
+    from memlab.compaction.effects import Cost
     from memlab.compaction.plans import Plan
     from memlab.policies import Policy
     from memlab.sources.base import Source
+
+_END: Final = "\n}\n"
+"""With what the JSON of a plan ends."""
 
 
 @click.command(cls=SettingsCommand, short_help="Show what a cap would delete; with --apply, do it.")
@@ -32,7 +39,7 @@ if TYPE_CHECKING:
 @policy_option()
 @set_option
 @click.option("--save", is_flag=True, help="Remember the policy in memlab.toml beside the store.")
-@click.option("--save-plan", type=FILE, help="Write the plan to a new file for review.")
+@save_plan_option
 @click.option("--apply", "do_it", is_flag=True, help="Carry the plan out. Without it, only show.")
 @json_option
 def compact(
@@ -56,10 +63,11 @@ def compact(
     memlab compact memory.db --keep-recent 200 --save     remember it
     memlab compact memory.db                              show, by what is remembered
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.compaction.applying import apply
-    from memlab.compaction.planning import plan
+    from memlab.compaction.applier import apply
+    from memlab.compaction.planner import plan
     from memlab.files import check_writable, limit_like, whole_file
-    from memlab.sources.opening import open_source
+    from memlab.policies.named import as_setting
+    from memlab.sources.opening import open_source, remember
 
     source = open_source(store)
     asked = policy_name or given or any(text is not None for text in settings.values())
@@ -68,106 +76,169 @@ def compact(
         raise click.UsageError("--save needs a policy to remember, such as --keep-recent N")
     if save_plan is not None:
         check_writable(save_plan, replace=False)
-    policy = _remembered(source) if chosen is None else chosen.policy
+    policy, number = _remembered(source) if chosen is None else (chosen.policy, "")
     with faults_of([policy]):
-        made = plan(
-            source, policy, now=datetime.now(UTC), watch=telling("reading the store", PLANNING)
-        )
+        watch = telling("reading the store", PLANNING)
+        made = plan(source, policy, now=datetime.now(UTC), watch=watch)
     if save_plan is not None:
+        limit = limit_like(source.like)
         with (
-            whole_file(save_plan, limit=limit_like(source.like), replace=False) as draft,
-            draft.open("w", encoding="utf-8") as file,
+            whole_file(save_plan, limit=limit, replace=False) as draft,
+            draft.open("w", encoding="utf-8") as written,
         ):
-            file.writelines(made.json_pieces())
+            written.writelines(made.json_pieces())
     if save and chosen is not None:
-        _remember(source, chosen)
+        file = remember(source, {"policy": as_setting(chosen.name, chosen.settings)})
+        click.echo(f"{for_terminal(f'remembered in {file}')}\n", err=True)
     told = _protected(source)
     if do_it:
         receipt = apply(made, now=datetime.now(UTC), watch=telling("waiting to write", APPLYING))
         print_text(receipt.to_json()) if as_json else print_lines(*told, made, "", receipt)
     elif as_json:
-        print_text(made.to_json())
+        cost = _cost(source, made)
+        added = json.dumps({"cost": cost if isinstance(cost, str) else asdict(cost)})
+        print_text(f"{made.to_json().removesuffix(_END)},\n{added[1:]}\n")
     else:
-        steps = _next_steps(save_plan, nothing=not made.memories)
-        print_lines(*told, made, "", *_clock_warnings(made), *_warnings(made), *steps)
+        costs = [_cost(source, made), ""] if made.memories else []
+        by_settings = [f"by memlab.toml: {number}"] if number else []
+        after = _after_planning(save_plan, nothing=not made.memories)
+        print_lines(*told, made, "", *costs, *by_settings, *made.doubts(), *after)
 
 
-def _remembered(source: "Source") -> "Policy":
-    """Return the policy that is remembered of a store."""
-    from memlab.policies.remembered import policy_in
+def _cost(source: "Source", made: "Plan") -> "Cost | str":
+    """Return what a plan costs in references, or why that is not known: it is no reason to fail."""
+    from memlab.compaction.effects import cost_of
+
+    doing("looking at what was referred to later")
+    try:
+        return cost_of(made, store=source)
+    except MemlabError as error:
+        return f"what that costs in later references is not known: {error}"
+
+
+def _remembered(source: "Source") -> "tuple[Policy, str]":
+    """Return the policy that is remembered of a store, and what there is to say of its number."""
+    from memlab.compaction.in_force import policy_in_force
     from memlab.sources.opening import settings_of
 
-    policy = policy_in(settings_of(source))
+    settings = settings_of(source)
+    policy, words = policy_in_force(source)
     if policy is None:
+        why = f" ({settings.not_obeyed})" if settings.not_obeyed else ""
         raise click.UsageError(
-            f"no policy is remembered for {source.name}: give a cap with --keep-recent N, or let "
-            f"memlab size {shlex.quote(source.name)} --save find one"
+            f"no policy is remembered for {source.name}{why}: give a cap with --keep-recent N, or "
+            f"let {command('size', source.name)} --save find one"
         )
-    return policy
-
-
-def _remember(source: "Source", chosen: Chosen) -> None:
-    """Write a policy into the settings of a store."""
-    from memlab.policies.remembered import as_setting
-    from memlab.remembering import remember
-
-    file = remember(source, {"policy": as_setting(chosen.name, chosen.settings)})
-    click.echo(for_terminal(f"remembered in {file}\n"), err=True)
+    return policy, words
 
 
 def _protected(source: "Source") -> list[str]:
-    """Say which tags a person has made load-bearing."""
+    """Say which tags a person has made load-bearing, and whose settings do not count."""
+    from memlab.sources.opening import settings_of
+
+    said = [f"settings: {why}"] if (why := settings_of(source).not_obeyed) else []
     if not source.protected:
-        return []
+        return said
     tags = ", ".join(sorted(source.protected))
-    return [f"load-bearing by memlab.toml: what is tagged {tags}"]
+    return [*said, f"load-bearing by memlab.toml: what is tagged {tags}"]
 
 
-def _clock_warnings(made: "Plan") -> list[str]:
-    """Say so when the clock is far from all that is known of the store's time."""
-    written = [m.created_at for m in made.memories if m.created_at]
-    if made.kept or not written:
-        return []
-    newest = datetime.fromisoformat(max(written))
-    years = (made.made_at - newest).days / 365.25
-    if years < 1:
-        return []
-    clock = f"this machine's clock says {made.made_at:%Y-%m-%d}"
-    return [f"the newest memory was written on {newest:%Y-%m-%d} and {clock}: is it right?"]
-
-
-def _warnings(made: "Plan") -> list[str]:
-    """Say so when a policy leaves nothing but the load-bearing memories."""
-    if not made.memories or made.kept or _keeps_none(made.policy):
-        return []
-    lines = ["every prunable memory would go"]
-    if any(step.get("max_items") or step.get("max_tokens") for step in _steps(made.policy)):
-        lines = [
-            f"every prunable memory would go: {made.floor.memories:,} load-bearing ones take up",
-            "room under this policy and stay; a larger number keeps more",
-        ]
-    return lines
-
-
-def _steps(policy: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the policies that a plan was made with, those of a pipeline one by one."""
-    inner = policy.get("policies")
-    if not isinstance(inner, list):
-        return [policy]
-    return [step for one in inner for step in _steps(one)]
-
-
-def _keeps_none(policy: Mapping[str, Any]) -> bool:
-    """Whether a plan was made with a cap of none, which asks for just that."""
-    return any(0 in (step.get("keep"), step.get("max_tokens")) for step in _steps(policy))
-
-
-def _next_steps(save_plan: Path | None, *, nothing: bool) -> list[str]:
+def _after_planning(save_plan: Path | None, *, nothing: bool) -> list[str]:
     if nothing:
         return ["nothing to do: under this policy every memory stays"]
     if save_plan is not None:
-        return [
-            f"nothing was deleted; the plan is in {save_plan}. After review:",
-            f"  memlab apply {shlex.quote(str(save_plan))}",
-        ]
+        reviewed = f"nothing was deleted; the plan is in {save_plan}. After review:"
+        return [reviewed, f"  {command('apply', save_plan)}"]
     return ["nothing was deleted; add --apply to do it, or --save-plan FILE to have it reviewed"]
+
+
+@click.command("apply", short_help="Carry out a plan that was saved and reviewed.")
+@click.argument("plan_file", metavar="PLAN", type=FILE)
+@click.option("--store", type=STORE, help="The store, where it is not the one the plan names.")
+@json_option
+def apply_plan(plan_file: Path, store: Path | None, as_json: bool) -> None:
+    """Carry out a reviewed PLAN, as memlab compact --save-plan wrote it.
+
+    A plan is refused when a memory it decided on has changed since, and when it was applied before.
+    """
+    from memlab.compaction.applier import apply
+
+    doing("reading the plan")
+    made = _plan_in(plan_file)
+    watch = telling("waiting to write", APPLYING)
+    print_result(apply(made, store=store, now=datetime.now(UTC), watch=watch), as_json=as_json)
+
+
+@click.command("finish")
+@click.argument("store", type=STORE)
+@click.argument("digest")
+@json_option
+def finish_plan(store: Path, digest: str, as_json: bool) -> None:
+    """Finish the plan DIGEST that was cut short on STORE.
+
+    memlab doctor STORE says whether there is one.
+    """
+    from memlab.compaction.applier import finish
+
+    watch = telling("reading the plan", APPLYING)
+    print_result(finish(store, digest, now=datetime.now(UTC), watch=watch), as_json=as_json)
+
+
+@click.command("diff", short_help="Show what changed between two plans.")
+@click.argument("before", metavar="PLAN", type=FILE)
+@click.argument("after", metavar="PLAN", type=FILE)
+@json_option
+@click.pass_context
+def diff_plans(ctx: click.Context, before: Path, after: Path, as_json: bool) -> None:
+    """Show what the second PLAN does otherwise than the first, as memlab compact wrote them.
+
+    Ends with 1 where they differ in what they delete or supersede, and with 0 where they do not.
+    """
+    from memlab.compaction.diff import difference_of
+
+    found = difference_of(_plan_in(before), _plan_in(after))
+    print_result(found, as_json=as_json)
+    ctx.exit(1 if found.differs else 0)
+
+
+def _plan_in(file: Path) -> "Plan":
+    from memlab.compaction.plans import Plan
+    from memlab.files import read_whole
+
+    return Plan.from_json(read_whole(file))
+
+
+@click.command("restore", short_help="Put back what a plan deleted.")
+@click.argument("store", type=STORE)
+@click.argument("digest")
+@click.option("--id", "ids", multiple=True, help="Only this memory; may be given several times.")
+@click.option("--into", type=FILE, help="Put the memories into a new file instead.")
+@json_option
+def restore_plan(
+    store: Path, digest: str, ids: tuple[str, ...], into: Path | None, as_json: bool
+) -> None:
+    """Put back into STORE what the plan DIGEST deleted: every byte, at the same position.
+
+    The beginning of the digest will do; memlab archive STORE lists them.
+    """
+    from memlab.compaction.restorer import restore
+
+    watch = telling("reading the archive", RESTORING)
+    count = restore(digest, store=store, ids=ids or None, into=into, watch=watch)
+    target = store if into is None else into
+    if as_json:
+        left = {"left_out": count.left_out, "rows_left_out": dict(count.rows_left_out)}
+        print_json({"restored": count, **left, "into": str(target)})
+        return
+    lines = [f"{counted(count)} restored into {target}"]
+    if not count and not count.left_out:
+        lines.append("what that plan deleted is in the store already, each memory in its place")
+    if count.left_out:
+        left_out = counted(count.left_out)
+        lines.append(f"{left_out} left in the archive, whose own time has passed since")
+    lines += [
+        f"{counted(rows, 'rows')} of {table} left in the archive, since something else referred to "
+        "is not there"
+        for table, rows in count.rows_left_out.items()
+    ]
+    print_lines(*lines)

@@ -3,20 +3,12 @@
 import sys
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from memlab.cli.asking import log_option, reads_of
-from memlab.cli.compared import (
-    compared_sheet,
-    few_references,
-    next_steps,
-    notes_on,
-    nothing_fits,
-)
-from memlab.cli.options import STORE, json_option
-from memlab.cli.output import print_lines, print_text
+from memlab.cli.options import FILE, NUMBER, STORE, json_option, log_option, reads_of
+from memlab.cli.output import print_lines, print_text, quiet, write_picture
 from memlab.cli.policy import (
     PolicyCommand,
     faults_of,
@@ -27,13 +19,10 @@ from memlab.cli.policy import (
     set_option,
     split_setting,
 )
-from memlab.cli.progress import quiet
 from memlab.clock import now_utc
-from memlab.files import Limit, check_writable, limit_like, write_whole
+from memlab.files import check_writable
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from memlab.policies import Policy
     from memlab.policies.named import Named
     from memlab.policies.typed import Setting
@@ -57,20 +46,18 @@ TIMES: Final = 10_000
     f"times.  [default: {', '.join(TRIED)}]",
 )
 @set_option
-@click.option("--cap", "caps", type=click.IntRange(min=0), multiple=True, help="A count to try.")
+@click.option("--cap", "caps", type=NUMBER, multiple=True, help="A count to try.")
 @click.option("--ttl", "ages", metavar="AGE", multiple=True, help="An age to try, like 30d.")
-@click.option(
-    "--tokens", type=click.IntRange(min=0), multiple=True, help="A budget of tokens to try."
-)
+@click.option("--tokens", type=NUMBER, multiple=True, help="A budget of tokens to try.")
 @click.option(
     "--token-budget",
-    type=click.IntRange(min=0),
+    type=NUMBER,
     help="Show only what keeps the boot context's p95 within so many tokens.",
 )
 @log_option
 @click.option(
     "--chart",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     help="Draw references served against boot tokens into an SVG or PNG file.",
 )
 @click.option(
@@ -102,11 +89,13 @@ def compare(
     A setting given twice with --set is tried with both values. What memlab.toml remembers is tried
     too where no policy is named, and its logs are read.
     """
+    from memlab.compaction.in_force import policy_in_force
     from memlab.evidence.past import load_past
     from memlab.evidence.references import find_references
     from memlab.policies import policy_named
-    from memlab.policies.remembered import policy_in
+    from memlab.policies.named import policy_in
     from memlab.replay import compare as compare_policies
+    from memlab.replay.comparison import Comparison
     from memlab.sources.opening import open_source, settings_of
 
     sizes: dict[str, tuple[str, ...]] = {
@@ -119,7 +108,10 @@ def compare(
         check_writable(chart)
     source = open_source(store)
     settings = settings_of(source)
-    remembered = None if policy_names else policy_in(settings)
+    remembered = None
+    if not policy_names:
+        in_time = not settings.is_auto  # whose horizon is no matter here
+        remembered = policy_in(settings) if in_time else policy_in_force(source).policy
     if remembered is not None and remembered not in policies:
         policies.append(remembered)
     log = reads_of(settings, log_file)
@@ -132,22 +124,14 @@ def compare(
             frame, references, policies, every=every, progress=sys.stderr.isatty()
         )
     if chart is not None:
-        _draw(table, chart, limit_like(source.like))
-    fitting = table if token_budget is None else table[table["boot_tokens_p95"] <= token_budget]
+        from memlab.charts import plot_comparison
+
+        write_picture(plot_comparison(table).figure, chart, source)
+    found = Comparison(str(store), table, len(references), every, token_budget)
     if as_json:
-        print_text(fitting.reset_index().to_json(orient="records", indent=2))
-        return
-    if fitting.empty:
-        print_lines(*nothing_fits(table, token_budget or 0), "", *next_steps(store, table))
-        return
-    print_lines(
-        *few_references(len(references)),
-        compared_sheet(fitting, len(references)),
-        "",
-        *notes_on(fitting, len(references), every),
-        "",
-        *next_steps(store, fitting),
-    )
+        print_text(found.fitting.reset_index().to_json(orient="records", indent=2))
+    else:
+        print_lines(*found.lines())
 
 
 def _policies(
@@ -179,12 +163,3 @@ def _varied(named: "Named") -> "Setting | None":
     return min(
         sizes, key=lambda one: (one.default is not REQUIRED, one.size == "age"), default=None
     )
-
-
-def _draw(table: "pd.DataFrame", chart: Path, limit: Limit) -> None:
-    from memlab.charts import plot_comparison
-    from memlab.charts.figure import Chart
-
-    drawn = cast("Chart", plot_comparison(table).figure)
-    picture = drawn.svg().encode() if chart.suffix == ".svg" else drawn.png(dpi=144)
-    write_whole(chart, picture, limit=limit)

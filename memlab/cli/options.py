@@ -1,81 +1,80 @@
-"""What commands take: a store, the clock, ``--json``."""
+"""What commands take: a store, a question, ``--json``; what was not said, ``memlab.toml`` says."""
 
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from memlab.arguments import share
 from memlab.report.bundled import store_path
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from memlab.settings import Settings
+
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+TARGET: Final = 0.9
+"""The share of references to serve where nobody has said one."""
+_REMEMBERED: Final = "what memlab.toml remembers"
 
 
 class Store(click.Path):
-    """A path, or the URL of a server, which is kept out of whatever takes paths apart."""
+    """A path, or the URL of a server, which is kept out of whatever takes paths apart.
+
+    Some commands take a file `only`, some a file or a folder on `disk`. Whether it can be read is
+    for the reader to say, with what to do.
+    """
 
     name = "store"
+
+    def __init__(self, only: str = "") -> None:
+        super().__init__(path_type=Path, readable=False)
+        self._only = only
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return a path, or a source whose text is its name without a password."""
         if isinstance(value, str) and "://" in value and not value.startswith("file:"):
             from memlab.sources.opening import open_source
 
+            if self._only:
+                self._refuse(open_source(value), "on a server", param, ctx)
             return open_source(value)
-        found = super().convert(value, param, ctx)
-        if isinstance(found, Path) and _means_more(found) and found.exists():
-            return found.absolute()  # what SQLite takes for more than a name is one here
+        found = Path(os.fsdecode(super().convert(value, param, ctx)))
+        for_sqlite = str(found) == ":memory:" or str(found).startswith("file:")
+        if (for_sqlite and found.exists()) or (
+            ":" in str(found) and str(value).startswith((".", os.sep))
+        ):
+            found = found.absolute()  # what looks like more than a path is one here
+        if self._only == "file" and names_a_folder(found):
+            self._refuse(found, "a folder", param, ctx)
         return found
 
-
-def _means_more(path: Path) -> bool:
-    """Whether SQLite would take a file's name for something else."""
-    return str(path) == ":memory:" or str(path).startswith("file:")
-
-
-class StoreFile(Store):
-    """A path alone: what a command does is only done to a file."""
-
-    takes_folders = False
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the path; a server or a folder is refused, with what to use instead."""
-        found = super().convert(value, param, ctx)
-        place = "a folder" if isinstance(found, Path) else "on a server"
-        if not isinstance(found, Path) or (names_a_folder(found) and not self.takes_folders):
-            self.fail(
-                f"{found} is {place}, and this is done with one SQLite file: use memlab show, "
-                "size, compare or doctor, or memlab lab",
-                param,
-                ctx,
-            )
-        return found
+    def _refuse(self, found: object, place: str, *where: Any) -> None:
+        self.fail(
+            f"{found} is {place}, and this is done with one SQLite file: use memlab show, "
+            "size, compare or doctor, or memlab lab",
+            *where,
+        )
 
 
 def names_a_folder(path: Path) -> bool:
     """Whether a path, with or without a scheme, names a store that is a folder."""
     if not path.is_dir() and ":" not in str(path):
         return False
-    from memlab.sources.folder_source import FolderSource
     from memlab.sources.opening import open_source
 
-    return isinstance(open_source(path), FolderSource)
+    return open_source(path).is_folder
 
 
-class StoreOnDisk(StoreFile):
-    """A path of a file or a folder."""
-
-    takes_folders = True
-
-
-STORE_ON_DISK = StoreOnDisk(path_type=Path, readable=False)
-STORE_FILE = StoreFile(path_type=Path, readable=False)
-STORE = Store(path_type=Path, readable=False)
-"""Whether it can be read is for the reader to say, with what to do."""
-
-FILE = click.Path(path_type=Path, dir_okay=False)
+STORE: Final = Store()
+STORE_ON_DISK: Final = Store("disk")
+STORE_FILE: Final = Store("file")
+FILE: Final = click.Path(path_type=Path, dir_okay=False)
 """A file that a command writes, or reads."""
 
 
@@ -94,12 +93,63 @@ class Share(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
-SHARE = Share()
+SHARE: Final = Share()
+NUMBER: Final = click.IntRange(min=0)
+
+YES = click.option("--yes", is_flag=True, help="An archive_for of less than a day is meant.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a script.")
+threshold_option = click.option(
+    "--threshold",
+    type=NUMBER,
+    help="The backlog of prunable memories that is still all right.  [default: the cap that "
+    "memlab.toml remembers]",
+)
+save_plan_option = click.option(
+    "--save-plan", type=FILE, help="Write the plan to a new file for review."
+)
+log_option = click.option(
+    "--log",
+    "log_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help=f"An access log: CSV or JSON lines with memory_id and at.  [default: {_REMEMBERED}]",
+)
+_TARGET = click.option(
+    "--target",
+    type=SHARE,
+    help="The share of later references that should find their memory.  [default: "
+    f"{_REMEMBERED}, else {TARGET}]",
+)
+_BUDGET = click.option(
+    "--token-budget",
+    type=NUMBER,
+    metavar="N",
+    help=f"Tokens that the memories loaded at start may take.  [default: {_REMEMBERED}]",
+)
+_CAP = click.option(
+    "--cap",
+    "--keep-recent",
+    "cap",
+    type=NUMBER,
+    help=f"The keep_recent to look at.  [default: {_REMEMBERED}, else the recommended one]",
+)
 
 
-def json_option(command: Command) -> Command:
-    """Add ``--json`` to a command."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON for a script.")(command)
+def sizing_options(command: Command) -> Command:
+    """Add ``--target``, ``--token-budget`` and ``--log`` to a command."""
+    return _TARGET(_BUDGET(log_option(command)))
+
+
+def question_options(command: Command) -> Command:
+    """Add ``--cap``, ``--target``, ``--token-budget`` and ``--log`` to a command."""
+    return _CAP(sizing_options(command))
+
+
+def reads_of(settings: "Settings", log_file: Path | None) -> "pd.DataFrame | None":
+    """Return the reads of a log that was named, else of those that are remembered."""
+    from memlab.evidence.reads import read_access_log, remembered_reads
+
+    return remembered_reads(settings) if log_file is None else read_access_log(log_file)
 
 
 def store_or_bundled(store: Path | None) -> Path:

@@ -1,25 +1,57 @@
-"""How commands print: for the width of a terminal, and plain for a pipe."""
+"""How commands print: as wide as a terminal, plain for a pipe; and what they are at meanwhile."""
 
 import dataclasses
 import json
 import shutil
 import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
-from pathlib import PurePath
-from typing import Any, Final
+from pathlib import Path, PurePath
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from memlab.cli.progress import quiet
 from memlab.items import Size
-from memlab.text import Sheet, Shown, as_text, for_terminal
+from memlab.text import Sheet, Shown, as_text, fitted_line, for_terminal
+
+if TYPE_CHECKING:
+    from memlab.sources.base import Source
 
 NARROWEST: Final = 60
 """Columns down to which output is laid out; what is narrower breaks its lines itself."""
+PATIENCE: Final = 1.0
+"""Seconds before it is said what a command is at."""
+EVERY: Final = 0.5
+
+PLANNING: Final = {"read": "deciding", "decided": "listing what would go"}
+APPLYING: Final = {
+    "locked": "comparing the store with the plan",
+    "checked": "copying into the archive",
+    "archived": "deleting",
+    "deleted": "looking at what was deleted",
+    "verified": "writing to the disk",
+    "committed": "noting it in the archive",
+}
+RESTORING: Final = {
+    "locked": "looking for the places",
+    "checked": "putting memories back",
+    "inserted": "comparing them with the archive",
+    "verified": "writing to the disk",
+    "committed": "noting it in the archive",
+}
+REWRITING: Final = {"checked": "rewriting the file", "rewritten": "giving the room back"}
+"""What comes after each step of a plan, an apply, a restore and a vacuum."""
 
 
 def print_json(value: Any) -> None:
-    """Print a dataclass, a mapping or a list as JSON; times in ISO 8601."""
+    """Print a result, a mapping or a list as JSON; times in ISO 8601."""
+    if hasattr(value, "to_json"):
+        print_text(value.to_json())
+        return
+    value = value.to_dict() if hasattr(value, "to_dict") else value
     print_text(json.dumps(_plain(value), indent=2, allow_nan=False))
 
 
@@ -34,19 +66,28 @@ def print_lines(*parts: str | Sheet | Shown) -> None:
     quiet()
     width = terminal_width()
     for part in parts:
-        if not isinstance(part, str):
-            from memlab.cli.layout import fitted_sheet
+        if isinstance(part, str):
+            line = for_terminal(part)
+            click.echo(line if width is None else "\n".join(fitted_line(line, width)))
+        else:
+            click.echo(as_text(part.sheet() if isinstance(part, Shown) else part, width))
 
-            sheet = part.sheet() if isinstance(part, Shown) else part
-            click.echo(as_text(sheet) if width is None else fitted_sheet(sheet, width))
-            continue
-        line = for_terminal(part)
-        if width is None or len(line) <= width:
-            click.echo(line)
-            continue
-        from memlab.cli.layout import fitted_line
 
-        click.echo("\n".join(fitted_line(line, width)))
+def write_picture(drawn: Any, file: Path, source: "Source") -> None:
+    """Write a chart of a store as SVG where its file ends so, else as PNG."""
+    from memlab.files import limit_like, write_whole
+
+    picture = drawn.svg() if file.suffix == ".svg" else drawn.png(dpi=144)
+    write_whole(file, picture, limit=limit_like(source.like))
+
+
+def print_result(found: Shown, *also: str, as_json: bool) -> None:
+    """Print what a command found, what there is to say besides, and what to run next."""
+    if as_json:
+        print_json(found)
+        return
+    below = [*also, *found.next_steps()]
+    print_lines(found, *([""] if below else []), *below)
 
 
 def terminal_width() -> int | None:
@@ -73,3 +114,70 @@ def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
     return str(value) if isinstance(value, PurePath) else value
+
+
+class Working:
+    """A line that says what is being done, written by a thread of its own."""
+
+    def __init__(self, doing: str) -> None:
+        self.doing = doing
+        self._done = Event()
+        self._thread = Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        """Begin to wait."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take the line away; returns once it is gone."""
+        self._done.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        began, width = time.monotonic(), 0
+        if self._done.wait(PATIENCE):
+            return
+        while True:
+            line = f"{self.doing} … {time.monotonic() - began:.0f} s"
+            sys.stderr.write(f"\r{line:<{width}}")
+            sys.stderr.flush()
+            width = max(width, len(line))
+            if self._done.wait(EVERY):
+                break
+        sys.stderr.write(f"\r{'':<{width}}\r")
+        sys.stderr.flush()
+
+
+_running: list[Working] = []
+"""What works now: one, or none."""
+
+
+@contextmanager
+def working(doing: str) -> Iterator[None]:
+    """Say what is being done while the block takes long; nothing where nobody watches."""
+    if sys.stderr.isatty():
+        _running.append(Working(doing))
+        _running[-1].start()
+    try:
+        yield
+    finally:
+        quiet()
+
+
+def doing(what: str) -> None:
+    """Change what is said."""
+    for one in _running:
+        one.doing = what
+
+
+def telling(first: str, then: Mapping[str, str]) -> Callable[[str], None]:
+    """Say what is done first, and return what says after each step what comes then."""
+    doing(first)
+    return lambda step: doing(then[step]) if step in then else None
+
+
+def quiet() -> None:
+    """Take the line away, because something is printed now."""
+    while _running:
+        _running.pop().stop()

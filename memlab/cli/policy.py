@@ -102,24 +102,7 @@ class Chosen(NamedTuple):
 
 
 def policy_of(name: str, options: Mapping[str, str | None], given: Iterable[str] = ()) -> Chosen:
-    """Return the policy that the command line names.
-
-    Parameters
-    ----------
-    name : str
-        Of a policy, or ``package.module:Class``.
-    options : mapping of str to str or None
-        Settings by name, as text; None where one is not given.
-    given : iterable of str
-        More of them, as ``name=value``.
-
-    Raises
-    ------
-    click.UsageError
-        When a setting is missing, means nothing, or belongs to another policy.
-    PolicyError
-        When there is no such policy.
-    """
+    """Return the policy that the command line names."""
     from memlab.policies import policy_named
 
     named = policy_named(name)
@@ -127,18 +110,17 @@ def policy_of(name: str, options: Mapping[str, str | None], given: Iterable[str]
     texts |= dict(map(split_setting, given))
     if foreign := sorted(texts.keys() - named.settings.keys()):
         raise no_such_setting(foreign, [named])
+    if name == "ttl" and "ttl" not in texts:
+        raise click.UsageError(
+            "the policy 'ttl' needs --ttl, such as 30d; with 0d goes what has run out by an expiry "
+            "of its own"
+        )
     settings = {key: parsed(named.settings[key], text) for key, text in texts.items()}
     return Chosen(made(named, settings), name, settings)
 
 
 def made(named: "Named", settings: Mapping[str, Any]) -> "Policy":
-    """Return a policy with these settings.
-
-    Raises
-    ------
-    click.UsageError
-        When one is missing or has no meaning.
-    """
+    """Return a policy with these settings."""
     from memlab.policies.typed import REQUIRED
 
     missing = [
@@ -155,13 +137,7 @@ def made(named: "Named", settings: Mapping[str, Any]) -> "Policy":
 
 
 def split_setting(text: str) -> tuple[str, str]:
-    """Return name and value of a ``--set``.
-
-    Raises
-    ------
-    click.UsageError
-        When there is no ``=`` in it.
-    """
+    """Return name and value of a ``--set``."""
     name, equals, value = text.partition("=")
     if not equals:
         raise click.UsageError(f"--set {text} has no value; write --set {text}=VALUE")
@@ -169,13 +145,7 @@ def split_setting(text: str) -> tuple[str, str]:
 
 
 def parsed(setting: "Setting", text: str) -> Any:
-    """Return what the text of a setting means.
-
-    Raises
-    ------
-    click.UsageError
-        When it means nothing.
-    """
+    """Return what the text of a setting means."""
     try:
         return setting.parsed(text)
     except (ValueError, TypeError) as error:
@@ -197,13 +167,7 @@ def no_such_setting(names: Collection[str], policies: "Sequence[Named]") -> clic
 
 @contextmanager
 def faults_of(policies: "Iterable[Policy]") -> Iterator[None]:
-    """Say in a sentence what a class of the user's own failed of, and where.
-
-    Raises
-    ------
-    PolicyError
-        When any of the policies is one of their own, and something failed.
-    """
+    """Say in a sentence what a class of the user's own failed of, and where."""
     own = [step.address for policy in policies for step in (policy, *policy.steps)]
     own = [address for address in own if ":" in address]
     try:

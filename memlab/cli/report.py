@@ -1,20 +1,44 @@
-"""``memlab report``: what is in a store and what a cap would do, as one HTML file."""
+"""Commands that show a store in pictures: ``report``, ``chart``, and ``lab`` with the notebooks."""
 
+import signal
+import subprocess
+import sys
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from memlab.cli.asking import examined, question_options
-from memlab.cli.options import FILE, STORE
-from memlab.cli.output import print_lines
-from memlab.cli.progress import doing
+from memlab.cli.options import (
+    FILE,
+    STORE,
+    moment_for,
+    question_options,
+    reads_of,
+    store_or_bundled,
+)
+from memlab.cli.output import doing, print_lines, quiet, write_picture
+from memlab.clock import now_utc
 from memlab.files import Limit, check_writable, limit_like, write_whole
+from memlab.lazy import missing_extra
+from memlab.report.bundled import store_path
+from memlab.report.drawing import CHARTS, draw
+from memlab.store.database import store_file
+from memlab.text import command
 
 if TYPE_CHECKING:
     from memlab.report import Findings
+
+_CHART_HELP: Final = """\
+Draw the chart NAME of STORE: an SVG file that follows the reader's theme, or a PNG file.
+
+\b
+NAME is one of
+{}
+
+Without STORE, of the bundled two years.
+""".format("\n".join(f"  {one.name:<15} {one.shows}" for one in CHARTS.values()))
 
 
 @click.command(short_help="Write one HTML file with charts.")
@@ -38,6 +62,7 @@ def report(store: Path | None, output: Path, record: Path | None, **asked: Any) 
 
     Without STORE, on the bundled two years. The store is only read.
     """
+    from memlab.report.answer import answer_of
     from memlab.report.page import write_report
     from memlab.sources.opening import open_source
 
@@ -48,29 +73,24 @@ def report(store: Path | None, output: Path, record: Path | None, **asked: Any) 
             check_writable(file)
     path, findings = examined(store, **asked)
     limit = limit_like(open_source(path).like)
-    write_report(output, findings, limit=limit, progress=lambda title: doing(f"drawing: {title}"))
-    print_lines(f"report: {output}", *_headline(replace(findings, store=str(path))))
+    write_report(
+        output,
+        findings,
+        limit=limit,
+        made=now_utc(),
+        progress=lambda title: doing(f"drawing: {title}"),
+    )
+    print_lines(f"report: {output}", *answer_of(replace(findings, store=str(path))).lines())
     if record is not None:
         _write_record(record, path, findings, limit)
-
-
-def _headline(findings: "Findings") -> list[str]:
-    """Return the answer in a few lines."""
-    from memlab.report.answer import answer_of
-
-    answer = answer_of(findings)
-    width = max(len(fact.name) for fact in answer.facts)
-    facts = [f"  {fact.name:<{width}}  {fact.figure}  ({fact.remark})" for fact in answer.facts]
-    steps = [f"next: {step.command}" for step in answer.steps[:1]]
-    return [answer.headline, *facts, *steps]
 
 
 def _write_record(record: Path, path: Path, findings: "Findings", limit: Limit) -> None:
     """Write the record, and beside it the plan unless a plan for this cap was applied already."""
     from memlab.compaction.contents import last_applied
-    from memlab.compaction.planning import plan
+    from memlab.compaction.planner import plan
     from memlab.policies import KeepRecent
-    from memlab.report.record import decision_record
+    from memlab.report.answer import decision_record
 
     if findings.cap is None:
         raise click.UsageError("there is no cap to record; name one with --cap")
@@ -86,3 +106,133 @@ def _write_record(record: Path, path: Path, findings: "Findings", limit: Limit) 
     text = decision_record(findings.advice, made, now=now, plan_file=plan_file, receipt=receipt)
     write_whole(record, text, limit=limit)
     print_lines(f"record: {record}")
+
+
+def examined(
+    store: Path | None,
+    *,
+    cap: int | None,
+    target: float | None,
+    token_budget: int | None,
+    log_file: Path | None,
+) -> "tuple[Path, Findings]":
+    """Return the store, the bundled one where none is named, and what is found in it."""
+    from memlab.evidence.cut import cut_losses
+    from memlab.evidence.past import load_past
+    from memlab.frame.fields import arrays_of
+    from memlab.frame.labelling import called
+    from memlab.report.findings import Question, examine
+    from memlab.sizing.goal import Goal
+    from memlab.sources.opening import is_harvestable, open_source, settings_of
+
+    path = store_or_bundled(store)
+    source = open_source(path)
+    settings = settings_of(source)
+    goal = Goal.of(settings, target=target, token_budget=token_budget)
+    log, log_file = reads_of(settings, log_file), log_file or next(iter(settings.log), None)
+    cap = settings.keep_recent if cap is None else cap
+    doing("reading the store")
+    past = load_past(source, log=log)
+    doing("sizing")
+    findings = examine(
+        past,
+        now=moment_for(store, arrays_of(past).last_at),
+        asked=Question(cap, goal.target, goal.token_budget, goal.confidence),
+        log=log,
+        log_name=log_file.name if log_file else "",
+        store=called(str(path)),
+    )
+    if source.cuts_index:
+        findings = replace(findings, cut=cut_losses(source, log))
+    if log_file is None and is_harvestable(source.like or path):
+        output = () if source.like else ("-o", "reads.jsonl")
+        findings = replace(findings, harvest=command("harvest", findings.store, *output))
+    return path, replace(findings, is_setting=not source.deletes)
+
+
+@click.command(help=_CHART_HELP, short_help="Draw one chart as an SVG or PNG file.")
+@click.argument("name", type=click.Choice(sorted(CHARTS)), metavar="NAME")
+@click.argument("store", type=STORE, required=False)
+@click.option("-o", "--output", type=FILE, help="The file to write.  [default: NAME.svg]")
+@click.option("--narrow", is_flag=True, help="Draw it for a narrow column.")
+@question_options
+def chart(name: str, store: Path | None, output: Path | None, narrow: bool, **asked: Any) -> None:
+    """Draw a chart of a store as a file."""
+    from memlab.charts.figure import NARROW
+    from memlab.sources.opening import open_source
+
+    output = output or Path(f"{name}.svg")
+    if output.suffix not in {".svg", ".png"}:
+        raise click.UsageError(f"{output.name} must end in .svg or .png")
+    check_writable(output)
+    path, findings = examined(store, **asked)
+    doing(f"drawing {name}")
+    drawn = draw(name, findings)
+    if narrow:
+        drawn = drawn.at(width=NARROW)
+    write_picture(drawn, output, open_source(path))
+    print_lines(f"chart: {output}", f"  {drawn.title}")
+
+
+@click.command(short_help="Open the notebooks in JupyterLab.")
+@click.argument("store", type=STORE, required=False)
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path),
+    help="Where to put the notebooks; by default a folder of the store's own in memlab-notebooks. "
+    "A notebook that is there already is left as it is.",
+)
+@click.option("--no-browser", is_flag=True, help="Print the address instead of opening it.")
+@click.option("--allow-root", is_flag=True, help="Start even as root, as in a container.")
+@click.option("--port", type=click.IntRange(1, 65535), help="The port to listen on.")
+def lab(
+    store: Path | None, folder: Path | None, no_browser: bool, allow_root: bool, port: int | None
+) -> None:
+    """Open the notebooks in JupyterLab, filled in with STORE.
+
+    Without STORE they open on the bundled stores. The notebooks are copies, yours to change. The
+    one that compacts a copy of a store is left out where STORE is no SQLite file; the one about
+    Claude Code's memory looks at STORE where it is such a folder, and else at the bundled one.
+    """
+    from importlib.util import find_spec
+
+    from memlab.report.bundled import copy_notebooks, folder_for
+    from memlab.sources.opening import open_source
+
+    if find_spec("jupyterlab") is None:
+        raise missing_extra("jupyterlab", "lab")
+    source = open_source(store_path("two_years") if store is None else store)
+    name = str(store_file(source.name).resolve()) if source.agents_own else source.name
+    parameters: dict[str, str] = {}
+    if store is not None:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        parameters = {"store": name, "now": now}
+    if source.cuts_index and source.like is not None:
+        parameters |= {"memory": str(source.like), "projects": str(source.like.parent.parent)}
+    folder = folder or folder_for(name)
+    for path in copy_notebooks(folder, parameters, rehearsing=source.agents_own):
+        print_lines(f"wrote {path}")
+    server = [sys.executable, "-m", "jupyterlab", str(folder)]
+    server += ["--no-browser"] * no_browser + ["--allow-root"] * allow_root
+    server += [f"--port={port}"] if port else []
+    quiet()
+    raise SystemExit(_run_to_its_end(server))
+
+
+def _run_to_its_end(command: list[str]) -> int:
+    """Return the exit code of a server that hears Ctrl-C itself, and asks before it stops.
+
+    It ends when this process is told to.
+    """
+    with subprocess.Popen(command) as server:
+
+        def stop(*_: object) -> None:
+            server.terminate()
+
+        for each in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(each, stop)
+        while True:
+            try:
+                return server.wait()
+            except KeyboardInterrupt:
+                continue

@@ -1,38 +1,24 @@
-"""``memlab size``: which keep_recent, with evidence."""
+"""Commands that find a number: ``size``, and ``harvest``, which gathers what it rests on."""
 
 import json
-import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from memlab.cli.asking import asked_of, sizing_options
-from memlab.cli.options import STORE, json_option, store_or_bundled
-from memlab.cli.output import print_json, print_lines
-from memlab.cli.progress import doing
-from memlab.cli.sized import (
-    cap_sheet,
-    command_for,
-    index_lines,
-    log_lines,
-    next_lines,
-    reference_counts,
-    setting_for,
-    setting_only,
-    track_record,
-)
+from memlab.cli.options import STORE, json_option, reads_of, sizing_options, store_or_bundled
+from memlab.cli.output import doing, print_json, print_lines, print_result
 from memlab.clock import now_utc
-from memlab.text import for_terminal
+from memlab.text import Sheet, command, counted, for_terminal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pandas as pd
 
-    from memlab.sizing import Advice
+    from memlab.sizing import Advice, BudgetAdvice
+    from memlab.sizing.goal import Goal
     from memlab.sources.base import Source
-
-AROUND: Final = (0, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000)
-"""Caps that the table shows beside those of the answer."""
 
 
 @click.command(short_help="Recommend a keep_recent, with evidence.")
@@ -85,12 +71,12 @@ def size(
     memlab size memory.db --log reads.csv
     memlab size memory.db --by tokens --save
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.evidence.chances import reading_chances
-    from memlab.evidence.law import DEFAULT_CONFIDENCE
     from memlab.evidence.past import load_past, present_rows
+    from memlab.evidence.reads import reading_chances
     from memlab.evidence.references import references_and_counts
-    from memlab.sizing import advise, prepare_sizing
-    from memlab.sizing.backtest import backtest_table
+    from memlab.sizing import Advice
+    from memlab.sizing.goal import Goal
+    from memlab.sizing.wording import backtest_in_words
     from memlab.sources.opening import open_source, settings_of
 
     if save and store is None:
@@ -100,117 +86,186 @@ def size(
     settings = settings_of(source)
     if only_log and log_file is None and not settings.log:
         raise click.UsageError("--only-log needs --log FILE")
-    asked = asked_of(settings, target, token_budget, log_file)
+    goal = Goal.of(settings, target=target, confidence=confidence, token_budget=token_budget)
+    log, now = reads_of(settings, log_file), now_utc()
     doing("reading the store and its archive")
-    frame = load_past(source, log=asked.log)
+    past = load_past(source, log=log)
     references, counts = references_and_counts(
-        frame, asked.log, only_log=only_log, now=None if asked.log is None else now_utc()
+        past, log, only_log=only_log, now=None if log is None else now
     )
-    log, chances = asked.log, None
+    chances = None
     if log is not None:
-        ours = log[log["memory_id"].isin(frame["memory_id"]) & (log["at"] <= now_utc())]
-        chances = reading_chances(present_rows(frame), ours)
-    limit = confidence or settings.confidence or DEFAULT_CONFIDENCE
-    given = {"log": log_file, "confidence": confidence}
-    kept = {"target": asked.target, **{key: each for key, each in given.items() if each}}
-    if asked.token_budget is not None:
-        kept["token_budget"] = asked.token_budget
-    if by == "tokens":
-        from memlab.cli.budgeted import budget_found, say_budget
-
-        budget = budget_found(frame, references, asked, confidence=limit)
-        say_budget(path, budget, log_lines(log, counts, chances), as_json=as_json)
-        if save:
-            ctx.exit(_save(source, budget.policy, kept))
-        return
+        ours = log[log["memory_id"].isin(past["memory_id"]) & (log["at"] <= now)]
+        chances = reading_chances(present_rows(past), ours)
     doing("sizing")
-    sizing = prepare_sizing(frame, references, confidence=limit)
-    advice = advise(sizing, target=asked.target, token_budget=asked.token_budget)
-    caps = sizing.at(caps_around(advice, now=cap_now(path)))
-    backtest = backtest_table(sizing.cuts, asked.target)
+    advice, rows, backtest = _advised(source, past, references, goal, by=by)
     if as_json:
-        told = {} if chances is None else {"chances": chances.value_counts(sort=False).to_dict()}
-        print_json(as_object(path, advice, counts, caps, backtest) | told)
+        told = _as_object(path, advice, counts)
+        told["budgets" if by == "tokens" else "caps"] = _records(rows.reset_index())
+        told |= {} if backtest is None else {"backtest": _records(backtest)}
+        told |= {} if chances is None else {"chances": chances.value_counts(sort=False).to_dict()}
+        print_json(told)
     else:
-        by_log = [
-            *log_lines(log, counts, chances),
-            *index_lines(source, present_rows(frame)),
-        ]
-        _print_all(path, advice, counts, caps, backtest, by_log=by_log, log_file=asked.log_file)
-        if explain:
+        lines: list[Any] = [f"{path}:", advice, ""]
+        if advice.verdict != "nothing-prunable":
+            record = [] if backtest is None else backtest_in_words(backtest, advice.track_record)
+            lines += [Sheet("", [], [advice.table(rows)]), "", *record]
+        evidence = _evidence(source, past, log, counts, chances)
+        steps = advice.next_steps(path, log=log_file or next(iter(settings.log), None))
+        print_lines(*lines, *evidence, "", *steps)
+        if explain and isinstance(advice, Advice):
             print_lines("", f"how the number is found: {advice.rule}")
     if save:
-        cap = advice.keep_recent
-        ctx.exit(_save(source, None if cap is None else {"name": "recent", "keep": cap}, kept))
+        given = {"token_budget": goal.token_budget, "log": log_file, "confidence": confidence}
+        kept = {"target": goal.target} | {k: v for k, v in given.items() if v is not None}
+        ctx.exit(_save(source, advice, kept))
 
 
-def _print_all(
-    path: Path,
-    advice: "Advice",
-    counts: "pd.DataFrame",
-    caps: "pd.DataFrame",
-    backtest: "pd.DataFrame",
+def _advised(
+    source: "Source",
+    past: "pd.DataFrame",
+    references: "pd.DataFrame",
+    goal: "Goal",
     *,
-    by_log: list[str],
-    log_file: Path | None,
-) -> None:
-    print_lines(
-        f"{path}:",
-        advice,
-        "",
-        cap_sheet(caps, advice),
-        "",
-        *track_record(backtest),
-        reference_counts(counts),
-        *by_log,
-        "",
-        *next_lines(path, advice, log_file),
-    )
+    by: str,
+) -> "tuple[Advice | BudgetAdvice, pd.DataFrame, pd.DataFrame | None]":
+    """Return the advice, lines of the curve around it, and of caps what earlier ones served."""
+    from memlab import sizing
+    from memlab.sizing.timeline import backtest_table
+
+    target, limit = goal.target, goal.token_budget
+    if by == "tokens":
+        budgets = sizing.prepare_budget(past, references, confidence=goal.confidence)
+        budget = sizing.advise_budget(budgets, target=target, token_budget=limit)
+        return budget, budgets.at(budgets.around(*budget.answers)), None
+    caps = sizing.prepare_sizing(past, references, confidence=goal.confidence)
+    cap = sizing.advise(caps, target=target, token_budget=limit)
+    now = source.cap_now()
+    around = caps.around(*cap.answers, None if now is None else min(now, caps.most))
+    return cap, caps.at(around), backtest_table(caps.cuts, target)
 
 
-def _save(source: "Source", policy: dict[str, Any] | None, kept: dict[str, Any]) -> int:
-    """Remember a recommended policy and what it rests on; return the exit code."""
-    from memlab.remembering import remember
-
-    name = shlex.quote(source.name)
-    if policy is None:
-        click.echo("nothing was remembered: there is no number to remember", err=True)
-        return 1
-    file = remember(source, {"policy": policy, **kept})
-    words = f"remembered in {file}; memlab compact {name} and memlab maintain {name} go by it"
-    click.echo(f"\n{for_terminal(words)}", err=True)
-    return 0
+def _records(table: "pd.DataFrame") -> Any:
+    return json.loads(table.to_json(orient="records"))
 
 
-def as_object(path: Path, advice: "Advice", *frames: "pd.DataFrame") -> dict[str, Any]:
-    """Return everything for a script: the advice's own fields, and what stands around it."""
-    counts, caps, backtest = frames
-    tables = {"caps": caps.reset_index(), "backtest": backtest}
-    left_out = counts.drop(columns="counted").T
+def _as_object(
+    path: Path, advice: "Advice | BudgetAdvice", counts: "pd.DataFrame"
+) -> dict[str, Any]:
+    """Return the advice's own fields for a script, its command, and what was not counted."""
+    from memlab.sizing import Advice
+
+    left_out = counts.drop(columns="counted").T.to_dict().items()
     return {
         **json.loads(advice.to_json()),
         "store": str(path),
-        "command": command_for(path, advice),
-        "setting": setting_for(path, advice),
+        "command": advice.command(path) if advice.policy else None,
+        "setting": advice.setting(path) if isinstance(advice, Advice) else None,
         "not_counted": {
             kind: {reason: count for reason, count in reasons.items() if count}
-            for kind, reasons in left_out.to_dict().items()
+            for kind, reasons in left_out
             if any(reasons.values())
         },
-        **{name: json.loads(table.to_json(orient="records")) for name, table in tables.items()},
     }
 
 
-def cap_now(path: Path) -> int | None:
-    """Return the cap that a system has set today, where it has one; None elsewhere."""
-    source = setting_only(path)
-    return None if source is None else source.cap_now()
+def _evidence(
+    source: "Source",
+    past: "pd.DataFrame",
+    log: "pd.DataFrame | None",
+    counts: "pd.DataFrame",
+    chances: "pd.Series | None",
+) -> "Iterator[str]":
+    """Say what a number rests on: references, times without a zone, a log, a cut index."""
+    from memlab.columns import ACTIVE, LOADED_AT_START, WITHOUT_ZONE
+    from memlab.evidence.past import present_rows
+    from memlab.evidence.reads import describe_chances, describe_log
+    from memlab.evidence.references import counted_in_words, not_counted_in_words
+
+    found = ", ".join(f"{count:,} {name}" for name, _, count in counted_in_words(counts))
+    left_out = ", ".join(f"{count:,} {why}" for why, count in not_counted_in_words(counts))
+    no_later_need = f"; no later need, so not counted: {left_out}" if left_out else ""
+    yield f"references: {found or 'none'}{no_later_need}"
+    if zoneless := past.attrs[WITHOUT_ZONE]:
+        yield f"the store: {counted(zoneless, 'times')} without a zone, taken as UTC"
+    if log is not None and chances is not None:
+        unknown = counts["dangling"]["log"]
+        if unknown and unknown == len(log):
+            yield "the log: not one line names a memory of this store; is it another store's log?"
+        else:
+            yield f"by the log: {describe_chances(chances)}"
+            yield from describe_log(log)
+    present = present_rows(past)
+    if source.cuts_index and LOADED_AT_START in present:
+        named = int(present[ACTIVE].sum())
+        fits = int((present[ACTIVE] & present[LOADED_AT_START]).sum())
+        if fits < named:
+            loads = f"a start loads {fits:,} of the {named:,} files that it names"
+            more = f"a cap that leaves more than {fits:,} memories loads no more"
+            yield f"by the index: {loads}; {more}"
 
 
-def caps_around(advice: "Advice", *, now: int | None = None) -> list[int]:
-    """Return the caps of the answer, today's, and round ones up to the rows there are."""
-    answers = {advice.keep_recent, advice.budget_cap, advice.prunable}
-    answers |= {None if now is None else min(now, advice.prunable)}
-    answers |= {end.keep_recent for end in advice.trade}
-    round_caps = {cap for cap in AROUND if cap < advice.prunable}
-    return sorted(round_caps | {cap for cap in answers if cap is not None})
+def _save(source: "Source", advice: "Advice | BudgetAdvice", kept: dict[str, Any]) -> int:
+    """Remember the safe number, until when it speaks and what it rests on; return the exit code."""
+    from memlab.settings import SIZED, Sized
+    from memlab.sources.opening import remember, settings_of
+
+    policy = advice.policy
+    if policy is None:
+        click.echo("nothing was remembered: there is no number to remember", err=True)
+        return 1
+    sized = Sized(now_utc().replace(microsecond=0), advice.memories, advice.until)
+    settings = settings_of(source)
+    if settings.is_auto and (settings.policy or {})["name"] == policy["name"]:
+        policy, until = dict(settings.policy or {}), 'its number stays "auto", found each time'
+    else:
+        policy[SIZED] = sized._asdict()
+        until = f"until {sized.until:,} memories have been written; {sized.memories:,} have"
+    file = remember(source, {"policy": policy, **kept})
+    by_it = " and ".join(command(name, source.name) for name in ("compact", "maintain"))
+    click.echo(f"\n{for_terminal(f'remembered in {file}; {by_it} go by it, {until}')}", err=True)
+    return 0
+
+
+@click.command(short_help="Gather what an agent read into an access log.")
+@click.argument("source")
+@click.option(
+    "-o",
+    "--output",
+    "log",
+    type=click.Path(path_type=Path),
+    metavar="LOG",
+    help="The access log to append to.  [default: SOURCE.reads.log]",
+)
+@click.option(
+    "--transcripts",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where Claude Code's transcripts or Codex's sessions lie, if not where they usually do.",
+)
+@json_option
+def harvest(source: str, log: Path | None, transcripts: Path | None, as_json: bool) -> None:
+    """Append what agents read from SOURCE to an access log; the source is only read.
+
+    SOURCE is a Claude Code memory folder, the database of claude-mem, mcp-memory-service or
+    LangGraph, Codex's folder, an OpenClaw workspace, or a postgresql:// URL of MemForge or
+    LangGraph. What the log has is not added again and stays when its source has swept it away, so
+    run this as often as the source forgets.
+
+    \b
+    memlab harvest ~/.claude/projects/-work-app/memory
+    memlab harvest ~/.claude-mem/claude-mem.db -o reads.log
+    memlab size memory.db --log reads.log
+    """  # noqa: D301 - \b keeps the lines below it apart
+    from tqdm import tqdm
+
+    from memlab.evidence.harvest import harvest_reads
+
+    with tqdm(desc="harvest", unit="B", unit_scale=True, leave=False, disable=None) as bar:
+
+        def progress(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        gathered = harvest_reads(source, log, transcripts=transcripts, progress=progress)
+    print_result(gathered, as_json=as_json)

@@ -1,26 +1,58 @@
-"""Commands that look after a store: ``archive``, ``space`` and ``vacuum``."""
+"""Commands that look after a store: ``maintain``, ``archive``, ``space`` and ``vacuum``."""
 
 from datetime import UTC, datetime
 from itertools import groupby
+from os.path import lexists
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from memlab.cli.options import STORE, STORE_FILE, STORE_ON_DISK, json_option
-from memlab.cli.output import print_json, print_lines, print_text
-from memlab.cli.progress import REWRITING, telling
+from memlab.cli.options import FILE, STORE, STORE_FILE, STORE_ON_DISK, YES, json_option
+from memlab.cli.output import (
+    REWRITING,
+    doing,
+    print_json,
+    print_lines,
+    print_result,
+    print_text,
+    telling,
+)
 from memlab.text import Sheet, Table, counted
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from memlab.store.archive_entries import Entry
+    from memlab.store.archive.entries import Entry
 
 MOST_LISTED: Final = 5
 """A runtime's deletions one after the other that are listed one by one."""
 
-DAY = click.DateTime(formats=["%Y-%m-%d"])
+DAY: Final = click.DateTime(formats=["%Y-%m-%d"])
+
+
+@click.command("maintain", short_help="Compact, drop and vacuum by what is remembered.")
+@click.argument("store", type=STORE)
+@click.option("--apply", "do_it", is_flag=True, help="Do it. Without it, only show.")
+@YES
+@json_option
+@click.pass_context
+def maintain_store(ctx: click.Context, store: Path, do_it: bool, yes: bool, as_json: bool) -> None:
+    """Look after STORE by what memlab.toml remembers of it: fit for cron.
+
+    Looks at its health and stops where something fails; compacts it by the remembered policy, into
+    the archive; drops what the archive has kept for archive_for; rewrites the file where the share
+    vacuum_free of it is free. What is not remembered is not done.
+
+    Ends with 0 when all went well, 1 when a step failed, 2 when there is nothing to go by.
+    """
+    from memlab.maintenance import maintain, plan_maintenance
+
+    doing("looking after the store")
+    now = datetime.now(UTC)
+    found = maintain(store, now=now, yes=yes) if do_it else plan_maintenance(store, now=now)
+    print_result(found, as_json=as_json)
+    ctx.exit(1 if found.failed else 0)
 
 
 @click.command(short_help="List, search, export or drop what was deleted.")
@@ -28,11 +60,7 @@ DAY = click.DateTime(formats=["%Y-%m-%d"])
 @click.option("--rows", is_flag=True, help="List the archived memories instead of the plans.")
 @click.option("--digest", help="Only what this plan took out; the beginning of a digest will do.")
 @click.option("--search", metavar="TEXT", help="Only memories with TEXT in id, title, body, tags.")
-@click.option(
-    "--export",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the memories to a .jsonl or .parquet file.",
-)
+@click.option("--export", type=FILE, help="Write the memories to a .jsonl or .parquet file.")
 @click.option("--drop-before", type=DAY, help="Erase what was archived before this day.")
 @click.option("--drop", metavar="DIGEST", help="Erase the copies of one plan.")
 @click.option("--facts-too", is_flag=True, help="Forget too that the dropped memories were there.")
@@ -61,54 +89,38 @@ def archive(
     memlab archive memory.db --drop 3fa1c0de9b21 --apply    do it
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.compaction.contents import archived_rows, export_archived
+    from memlab.compaction.drops import drop_archived, what_drops
 
     if drop_before is not None or drop is not None:
         if drop_before is not None and drop is not None:
             raise click.UsageError("give either --drop-before or --drop")
         before = drop_before.replace(tzinfo=UTC) if drop_before else None
-        _drop(store, before, drop, facts_too=facts_too, do_it=do_it, as_json=as_json)
+        act = drop_archived if do_it else what_drops
+        found = act(store, before=before, digest=drop, facts_too=facts_too)
+        if as_json:
+            print_json({"applied": do_it, **found.to_dict()})
+            return
+        after = "nothing to drop"
+        if do_it:
+            after = f"dropped {counted(found.memories)} for good"
+        elif found.entries or found.facts:
+            after = "nothing was dropped; add --apply to do it"
+        print_lines(found, "", after)
     elif facts_too or do_it:
         raise click.UsageError("--apply and --facts-too belong to --drop or --drop-before")
     elif export is not None:
         if export.suffix not in {".jsonl", ".parquet"}:
             raise click.UsageError(f"--export must end in .jsonl or .parquet, not {export.name!r}")
         count = export_archived(store, export, digest=digest, search=search)
-        print_lines(f"{counted(count, 'memories')} written to {export}")
+        print_lines(f"{counted(count)} written to {export}")
     elif rows or digest or search:
-        found = archived_rows(store, digest=digest, search=search)
+        listed = archived_rows(store, digest=digest, search=search)
         if as_json:
-            print_text(found.to_json(orient="records", date_format="iso", indent=2))
+            print_text(listed.to_json(orient="records", date_format="iso", indent=2))
         else:
-            title = f"{counted(len(found), 'memories')} in the archive"
-            print_lines(Sheet(title, [], [_table(found)]))
+            print_lines(Sheet(f"{counted(len(listed))} in the archive", [], [_table(listed)]))
     else:
         _list(store, as_json=as_json)
-
-
-def _drop(
-    store: Path,
-    before: datetime | None,
-    digest: str | None,
-    *,
-    facts_too: bool,
-    do_it: bool,
-    as_json: bool,
-) -> None:
-    """Show what a drop erases, or erase it."""
-    from memlab.compaction.dropping import drop_archived, what_drops
-
-    act = drop_archived if do_it else what_drops
-    found = act(store, before=before, digest=digest, facts_too=facts_too)
-    if as_json:
-        print_json({"applied": do_it, **found.to_dict()})
-        return
-    print_lines(found)
-    if do_it:
-        print_lines("", f"dropped {counted(found.memories, 'memories')} for good")
-    elif found.entries or found.facts:
-        print_lines("", "nothing was dropped; add --apply to do it")
-    else:
-        print_lines("", "nothing to drop")
 
 
 def _list(store: Path, *, as_json: bool) -> None:
@@ -116,11 +128,11 @@ def _list(store: Path, *, as_json: bool) -> None:
     from memlab.compaction.contents import archived_plans, dropped_plans
     from memlab.sources.base import archive_at
     from memlab.sources.opening import open_source
-    from memlab.store.identity import check_not_renamed
+    from memlab.store.archive.identity import check_not_renamed
 
     source = open_source(store)
     there = source.like is None or source.like.exists()
-    if there and not archive_at(source).path.exists():
+    if there and not lexists(archive_at(source).path):
         with source.reading():
             pass  # what is no store at all never had anything taken out of it
         check_not_renamed(archive_at(source))
@@ -137,13 +149,13 @@ def _list(store: Path, *, as_json: bool) -> None:
     for each in dropped:
         print_lines(
             f"{each.digest[:12]}  {each.deleted_at:%Y-%m-%d %H:%M}  dropped  "
-            f"{counted(each.memories, 'memories')}, of which only the facts are kept"
+            f"{counted(each.memories)}, of which only the facts are kept"
         )
 
 
 def _entry_line(entry: "Entry") -> str:
     state = "applied" if entry.finished_at else "CUT SHORT"
-    what = f"{counted(entry.memories, 'memories')}, {entry.restored:,} restored"
+    what = f"{counted(entry.memories)}, {entry.restored:,} restored"
     if not entry.memories:
         what = "superseded memories, deleted none"
     return f"{entry.digest[:12]}  {entry.archived_at:%Y-%m-%d %H:%M}  {state}  {what}"
@@ -155,8 +167,7 @@ def _summed(entries: "list[Entry]") -> str:
     memories, back = sum(e.memories for e in entries), sum(e.restored for e in entries)
     return (
         f"{len(entries):,} deletions of a runtime's own, {first:%Y-%m-%d %H:%M} to "
-        f"{last:%Y-%m-%d %H:%M}  {counted(memories, 'memories')}, {back:,} restored; "
-        "--rows lists them"
+        f"{last:%Y-%m-%d %H:%M}  {counted(memories)}, {back:,} restored; --rows lists them"
     )
 
 
@@ -177,11 +188,7 @@ def show_space(store: Path, as_json: bool) -> None:
     """Show where the bytes of STORE are, and how small vacuum would make it."""
     from memlab.compaction.reclaim import space
 
-    found = space(store)
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        print_lines(found)
+    print_result(space(store), as_json=as_json)
 
 
 @click.command("vacuum", short_help="Give the room of deleted memories back.")
@@ -198,15 +205,12 @@ def vacuum_store(store: Path, do_it: bool, as_json: bool) -> None:
 
     if do_it:
         done = vacuum(store, watch=telling("looking at the file", REWRITING))
-        if as_json:
-            print_json({"applied": True, **done.to_dict()})
-        else:
-            print_lines(done)
+        print_json({"applied": True, **done.to_dict()}) if as_json else print_lines(done)
         return
     found = checked_for_vacuum(store)
+    size = in_bytes(found.file + found.wal - found.after_vacuum)
+    after = f"vacuum would give {size} back; nothing was changed: add --apply to do it"
     if as_json:
         print_json({"applied": False, **found.to_dict()})
     else:
-        size = in_bytes(found.file + found.wal - found.after_vacuum)
-        lines = f"vacuum would give {size} back; nothing was changed: add --apply to do it"
-        print_lines(found, "", lines)
+        print_lines(found, "", after)

@@ -9,11 +9,15 @@ from memlab.lazy import lazy_names
 
 if TYPE_CHECKING:
     from memlab.evidence.access_log import AccessLog
-    from memlab.evidence.chances import describe_chances, reading_chances
     from memlab.evidence.cut import CutLosses, cut_losses
-    from memlab.evidence.elsewhere import law_lines
-    from memlab.evidence.harvest.gather import Harvest, harvest_reads
-    from memlab.evidence.reads import describe_log, read_access_log
+    from memlab.evidence.harvest import Harvest, harvest_reads
+    from memlab.evidence.posterior import law_lines
+    from memlab.evidence.reads import (
+        describe_chances,
+        describe_log,
+        read_access_log,
+        reading_chances,
+    )
     from memlab.evidence.references import count_references, find_references
 
 __all__ = [
@@ -35,11 +39,10 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "access_log": "AccessLog",
-        "chances": "describe_chances reading_chances",
-        "elsewhere": "law_lines",
         "cut": "CutLosses cut_losses",
-        "harvest.gather": "Harvest harvest_reads",
-        "reads": "describe_log read_access_log",
+        "harvest": "Harvest harvest_reads",
+        "posterior": "law_lines",
+        "reads": "describe_chances describe_log read_access_log reading_chances",
         "references": "count_references find_references",
     },
 )

@@ -14,15 +14,15 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import starmap
 from os import PathLike
+from os.path import lexists
 from pathlib import Path
 from stat import S_ISREG
 from types import TracebackType
 from typing import Final, Self
 
 from memlab.arguments import expect, refusal, whole_number
-from memlab.clock import aware, now_utc
+from memlab.clock import aware, moment_of, now_utc
 from memlab.errors import MemlabError
-from memlab.moments import moment_of
 
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """A pipe or a device at the log's name must not make the runtime wait."""
@@ -247,7 +247,7 @@ def log_parts(path: Path) -> list[Path]:
     except OSError:  # a folder that can be passed through and not listed
         matched = []
     closed = sorted((int(match[1]), each) for match, each in matched if match)
-    return [*(part for _, part in closed), *([path] if path.exists() else [])]
+    return [*(part for _, part in closed), *([path] if lexists(path) else [])]
 
 
 def _together(lines: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -1,7 +1,7 @@
 """What the cut of a loaded index loses: later reads of memories whose line was not loaded."""
 
 from bisect import bisect_left, insort
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,12 +9,10 @@ from typing import Final
 
 import pandas as pd
 
+from memlab import columns as c
 from memlab.arguments import expect_frame
-from memlab.columns import AT, MEMORY_ID, TIME
-from memlab.errors import MemlabError
-from memlab.sources.claude_code import ClaudeCode
-from memlab.sources.index_orders import MOST_READ, TODAY, Orders
 from memlab.sources.opening import SourceLike, open_source
+from memlab.systems.claude_code.facts import MOST_READ, TODAY, Orders
 from memlab.text import Sheet, Shown, Table
 
 HOW_JUDGED: Final = (
@@ -81,11 +79,9 @@ class CutLosses(Shown):
 
     def sheet(self) -> Sheet:
         """Return what is printed."""
+        below = f"{self.below:,} of {self.named:,} named files have their line below the cut"
         facts = [
-            (
-                "below",
-                f"{self.below:,} of {self.named:,} named files have their line below the cut",
-            ),
+            ("below", below),
             ("reads", f"{self.reads:,} of files that are there"),
             ("lost", f"{self.lost:,} of memories whose line was cut"),
             ("unnamed", f"{self.unnamed:,} of files that no line names"),
@@ -116,17 +112,13 @@ def cut_losses(source: SourceLike, log: pd.DataFrame | None = None) -> CutLosses
         When `source` is another kind of store.
     """
     if log is None:
-        log = pd.DataFrame({MEMORY_ID: pd.Series(dtype="str"), AT: pd.Series(dtype=TIME)})
+        log = pd.DataFrame({c.MEMORY_ID: pd.Series(dtype="str"), c.AT: pd.Series(dtype=c.TIME)})
     expect_frame(log, call="memlab.evidence.cut_losses", name="log", what="log")
     opened = open_source(source)
-    if not isinstance(opened, ClaudeCode):
-        raise MemlabError(
-            f"{opened.name} has no index that is cut; name a folder of Claude Code's memory"
-        )
-    found = opened.orders(log[MEMORY_ID].value_counts().to_dict())
-    of_files = log.loc[log[MEMORY_ID].isin(found.written.keys())].sort_values(AT, kind="stable")
-    names = of_files[MEMORY_ID].tolist()
-    reads = list(zip(of_files[AT].dt.to_pydatetime(), names, strict=True))
+    found: Orders = opened.orders(Counter(log[c.MEMORY_ID]))
+    of_files = log.loc[log[c.MEMORY_ID].isin(found.written.keys())].sort_values(c.AT, kind="stable")
+    names = of_files[c.MEMORY_ID].tolist()
+    reads = list(zip(of_files[c.AT].dt.to_pydatetime(), names, strict=True))
     named = frozenset(found.lines[TODAY])
     return CutLosses(
         reads=len(reads),

@@ -4,30 +4,33 @@ What was deleted stays part of the history that sizing, growth and comparison lo
 compacting a store never changes what its past says.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
-from typing import Final, NamedTuple
+from os import PathLike
+from typing import Any, Final, NamedTuple, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as c
-from memlab.arguments import expect_frame
-from memlab.evidence.dropped import frame_of_facts, names_by_hash, with_names
+from memlab.arguments import expect_frame, refusal
+from memlab.frame.fields import CountTokens
 from memlab.frame.labelling import OnBadRow
-from memlab.frame.loading import UNSET, frame_of, load
-from memlab.frame.tokens import CountTokens
-from memlab.sources.base import Source, archive_at
+from memlab.frame.loading import UNSET, expect_memories, frame_of, load
+from memlab.sources.base import Rows, Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
-from memlab.store.archive import Archive
-from memlab.store.archive_entries import Entry, Key
-from memlab.store.archive_file import is_begun, read_archive
-from memlab.store.dropped import dropped_in, facts_in, key_of
-from memlab.store.identity import check_archive_of
+from memlab.store import SqliteMemoryStore
+from memlab.store.archive.archive import Archive, read_archive
+from memlab.store.archive.dropped import dropped_in, facts_in, hashed, key_of
+from memlab.store.archive.entries import Entry, Key
+from memlab.store.archive.identity import check_archive_of
+from memlab.store.archive.location import is_begun
 
 Ordinals = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 _WHERE: Final = "_where_from"
 """Which deletion took a memory out, by its number."""
@@ -37,21 +40,12 @@ _SAME: Final = (c.MEMORY_ID, c.POSITION, c.CREATED_AT)
 """What two copies of one memory have in common."""
 
 
-class Deletion(NamedTuple):
-    """Memories that were deleted together.
+Memories = pd.DataFrame | SourceLike
+"""What a function about a store takes: a frame, or what names the store, for its whole past."""
 
-    Attributes
-    ----------
-    at : datetime, or Series of datetime64
-        When, with a time zone; one moment for each memory where they went one after the other.
-    memories : DataFrame
-        As ``memlab.load`` showed them while they were there.
-    key : bytes or None
-        Where their words were erased: what their names are hashed with.
-    apply : int, or Series of int64, or None
-        The deletion's number in the archive; one for each memory where several deletions are
-        looked at together. None for one that is in no archive.
-    """
+
+class Deletion(NamedTuple):
+    """Memories that were deleted together."""
 
     at: "datetime | pd.Series[pd.Timestamp]"
     memories: pd.DataFrame
@@ -110,36 +104,60 @@ def load_past(
     return past_of(present, gone, names=() if log is None else log[c.MEMORY_ID].dropna())
 
 
+def names_a_store(memories: object) -> TypeGuard[SourceLike]:
+    """Whether something is no frame but what :func:`memlab.load` takes."""
+    stores = (str, PathLike, SqliteMemoryStore, Source)
+    return not isinstance(memories, pd.DataFrame) and isinstance(memories, stores)
+
+
+def past_in(
+    memories: Memories, *, call: str, with_body: bool = False, log: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Return a frame as it is, and of a store its whole past, on behalf of a public call."""
+    if names_a_store(memories):
+        return load_past(memories, with_body=with_body, log=log)
+    if not isinstance(memories, pd.DataFrame):
+        raise refusal(memories, "DataFrame", "store", call=call, name="frame")
+    expect_memories(memories, call=call)
+    return memories
+
+
 def deletions_of(
     source: Source, *, with_body: bool = False, count_tokens: CountTokens | str | None = None
 ) -> list[Deletion]:
-    """Return what a source's archive keeps, oldest deletion first; none where there is no archive.
+    """Return what was deleted and kept: by the system itself, then what the archive has.
 
-    Raises
-    ------
-    ArchiveError
-        When there is an archive that cannot be read, or is another store's, or this store's own
-        lies beside it under another name.
+    The oldest deletion of an archive comes first; none where there is no archive.
     """
     if source.name == ":memory:":
         return []
     check_archive_of(archive_at(source))
+    bodies = with_body or count_tokens is not None
+
+    def sound_of(batches: Iterable[Rows], name: str) -> pd.DataFrame:
+        frame = frame_of(
+            batches,
+            name=name,
+            with_body=with_body,
+            on_bad_row="keep",
+            count_tokens=count_tokens,
+            protected=source.protected,
+        )
+        return frame[frame[c.PROBLEM].isna()].drop(columns=c.PROBLEM).reset_index(drop=True)
+
+    own: list[Deletion] = []
+    memories = sound_of(source.moved_away(with_body=bodies), source.name)
+    if len(memories):
+        at = pd.to_datetime(memories.pop(c.DELETED_AT), utc=True).astype(c.TIME)
+        own = [Deletion(at, memories)]
     if not is_begun(archive_at(source)):
-        return []
+        return own
 
     def deleted(archive: Archive) -> list[Deletion]:
         found = {}
         for run in _runs(archive):
             records = chain.from_iterable(archive.records(entry) for entry in run)
-            frame = frame_of(
-                source.rows_of(records, with_body=with_body or count_tokens is not None),
-                name=str(archive.path),
-                with_body=with_body,
-                on_bad_row="keep",
-                count_tokens=count_tokens,
-                protected=source.protected,
-            )
-            sound = frame[frame[c.PROBLEM].isna()].drop(columns=c.PROBLEM).reset_index(drop=True)
+            sound = sound_of(source.rows_of(records, with_body=bodies), str(archive.path))
             at, number = _when(archive, run, sound)
             found[run[0].apply] = Deletion(at, sound, apply=number)
         for dropped in dropped_in(archive):
@@ -148,7 +166,7 @@ def deletions_of(
             found[number] = Deletion(dropped.deleted_at, facts, key, number)
         return [found[number] for number in sorted(found)]
 
-    return read_archive(archive_at(source), deleted)
+    return [*own, *read_archive(archive_at(source), deleted)]
 
 
 def _runs(archive: Archive) -> Iterator[list[Entry]]:
@@ -189,26 +207,7 @@ def _when(
 def past_of(
     present: pd.DataFrame, deletions: Sequence[Deletion], *, names: Iterable[str] = ()
 ) -> pd.DataFrame:
-    """Return present and deleted memories as one frame, in the order in which they were written.
-
-    Parameters
-    ----------
-    present : DataFrame
-        What ``memlab.load`` returns of the store.
-    deletions : sequence of Deletion
-        What was taken out of it and kept, oldest first.
-    names : iterable of str
-        Ids that are known from elsewhere: dropped memories of these ids are called by them.
-
-    Returns
-    -------
-    DataFrame
-        The columns of `present` and ``deleted_at``, which is missing for what is still there. What
-        was deleted is neither active nor prunable now. A memory that was put back is there once,
-        as present; one that was deleted twice is there once, with the later moment. Where a
-        position was given out again, the memory deleted from it comes first, and positions after
-        that are counted on.
-    """
+    """Return present and deleted memories as one frame, in the order in which they were written."""
     return _merged(present, deletions, names).drop(columns=_WHERE)
 
 
@@ -226,20 +225,30 @@ def _merged(
     present: pd.DataFrame, deletions: Sequence[Deletion], names: Iterable[str]
 ) -> pd.DataFrame:
     """Return what :func:`past_of` does, with a column that says which deletion took a memory."""
-    own = _with_moments(present, None)
+    own = present.assign(**{c.DELETED_AT: pd.Series(pd.NaT, present.index, c.TIME)})
     own[_WHERE] = _THERE
     if not deletions:
         return own
-    deletions = _named(present, deletions, names)
-    parts = [_deleted(deletion, number) for number, deletion in enumerate(deletions)]
-    every = pd.concat([part[_shared(part, own)] for part in [*parts, own]], ignore_index=True)
+    parts = [own]
+    for number, deletion in enumerate(_named(present, deletions, names)):
+        gone = deletion.memories.assign(**{c.ACTIVE: False, c.PRUNABLE: False})
+        at, apply = deletion.at, deletion.apply
+        gone[c.DELETED_AT] = at if isinstance(at, pd.Series) else pd.Series(at, gone.index, c.TIME)
+        gone[_WHERE] = number if apply is None else apply
+        parts.insert(-1, gone[[name for name in own if name in gone]])
+    every = pd.concat(parts, ignore_index=True)
     for flag in every.columns.intersection(list(UNSET)):
         every[flag] = every[flag].where(every[flag].notna(), UNSET[flag])
     every = every.drop_duplicates(list(_SAME), keep="last", ignore_index=True)
     every = every.iloc[_in_order_of_writing(every)].reset_index(drop=True)
-    every[c.POSITION] = _counted_on(every[c.POSITION].to_numpy(np.int64))
+    position = every[c.POSITION].to_numpy(np.int64)
+    steps = np.diff(position)  # numbers that begin again go on where those before them ended
+    every[c.POSITION] = np.cumsum(np.append(position[:1], np.where(steps > 0, steps, 1)))
     every.attrs = dict(present.attrs)
-    return every.astype({name: kind for name, kind in present.dtypes.items() if name in every})
+    kinds = {name: kind for name, kind in present.dtypes.items() if name in every}
+    if c.KEY in kinds and every[c.KEY].isna().any():  # facts of what was dropped have no address
+        del kinds[c.KEY]
+    return every.astype(kinds)
 
 
 def present_rows(past: pd.DataFrame) -> pd.DataFrame:
@@ -250,37 +259,37 @@ def present_rows(past: pd.DataFrame) -> pd.DataFrame:
 def _named(
     present: pd.DataFrame, deletions: Sequence[Deletion], names: Iterable[str]
 ) -> Sequence[Deletion]:
-    """Call dropped memories by the names that what is still there has for them."""
+    """Call dropped memories by the names that what is still there has for them.
+
+    A hash that nothing known gives becomes a name of its own, the same everywhere.
+    """
     key = next((each.key for each in deletions if each.key is not None), None)
     if key is None:
         return deletions
-    worded = [each.memories for each in deletions if each.key is None]
-    known = names_by_hash([present, *worded], key, names)
+    known = set(names)
+    for frame in (present, *(each.memories for each in deletions if each.key is None)):
+        for column in _NAMES:
+            known.update(frame[column].dropna())
+        for column in _LISTS:
+            known.update(chain.from_iterable(frame[column]))
+    by_hash = {hashed(name, key): name for name in known}
+
+    def name(kept: str) -> str:
+        return by_hash.get(kept, _UNKNOWN + kept)
+
+    def named(facts: pd.DataFrame) -> pd.DataFrame:
+        worded = facts.copy(deep=False)
+        for column in _NAMES:
+            words = facts[column].map(name, na_action="ignore")
+            worded[column] = words.astype(facts[column].dtype)
+        for column in _LISTS:
+            worded[column] = [tuple(map(name, each)) for each in facts[column]]
+        return worded
+
     return [
-        each if each.key is None else each._replace(memories=with_names(each.memories, known))
+        each if each.key is None else each._replace(memories=named(each.memories))
         for each in deletions
     ]
-
-
-def _deleted(deletion: Deletion, place: int) -> pd.DataFrame:
-    gone = _with_moments(deletion.memories, deletion.at)
-    number = place if deletion.apply is None else deletion.apply
-    gone[c.ACTIVE], gone[c.PRUNABLE], gone[_WHERE] = False, False, number
-    return gone
-
-
-def _with_moments(
-    frame: pd.DataFrame, at: "datetime | pd.Series[pd.Timestamp] | None"
-) -> pd.DataFrame:
-    """Return memories with the moment at which they were deleted; None for what is there."""
-    moments = at
-    if not isinstance(at, pd.Series):
-        moments = pd.Series(pd.NaT if at is None else at, index=frame.index, dtype=c.TIME)
-    return frame.assign(**{c.DELETED_AT: moments})
-
-
-def _shared(part: pd.DataFrame, own: pd.DataFrame) -> list[str]:
-    return [name for name in own.columns if name in part]
 
 
 def _in_order_of_writing(every: pd.DataFrame) -> Ordinals:
@@ -304,7 +313,180 @@ def _in_order_of_writing(every: pd.DataFrame) -> Ordinals:
     return np.concatenate([by_number[:first], by_number[first:][np.argsort(latest, kind="stable")]])
 
 
-def _counted_on(position: Ordinals) -> Ordinals:
-    """Let positions that begin again go on where those before them ended."""
-    steps = np.diff(position)
-    return np.cumsum(np.concatenate([position[:1], np.where(steps > 0, steps, 1)]))
+_UNKNOWN: Final = "dropped:"
+"""Begins the name of a dropped memory that nothing that is still there names."""
+
+_NAMES: Final = (c.MEMORY_ID, c.SOURCE_TASK_REF, c.SUPERSEDED_BY)
+_LISTS: Final = (c.SUPERSEDES, c.EVIDENCE_REFS)
+_PLAIN: Final = (c.POSITION, c.KIND, c.CHARS, c.TOKENS, c.LOAD_BEARING)
+
+
+def facts_of(frame: pd.DataFrame, key: bytes) -> Iterator[str]:
+    """Yield what is kept of memories once their words are erased, one JSON object each.
+
+    Position, time, kind, label, size, and keyed hashes of the names that references go by. No
+    title, text, tag, author or signal.
+    """
+    names = [name for name in (*_PLAIN, c.CREATED_AT, *_NAMES, *_LISTS) if name in frame]
+    for values in frame[names].astype({c.KIND: "str"}).itertuples(index=False, name=None):
+        memory = dict(zip(names, values, strict=True))
+        facts = {name: memory[name] for name in _PLAIN}
+        created = memory[c.CREATED_AT]
+        facts[c.CREATED_AT] = None if pd.isna(created) else created.isoformat()
+        for name in _NAMES:
+            facts[name] = None if pd.isna(memory[name]) else hashed(str(memory[name]), key)
+        for name in _LISTS:
+            facts[name] = [hashed(each, key) for each in memory[name]]
+        yield json.dumps(facts, default=np.generic.item)
+
+
+def frame_of_facts(facts: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return facts as a frame of memories without words, whose names are hashes."""
+    frame = pd.DataFrame(facts, columns=[*_PLAIN, c.CREATED_AT, *_NAMES, *_LISTS])
+    for name in _LISTS:
+        frame[name] = [tuple(each) for each in frame[name]]
+    frame[c.CREATED_AT] = pd.to_datetime(frame[c.CREATED_AT], format="ISO8601", utc=True)
+    frame[c.TITLE] = frame[c.BODY] = frame[c.AUTHORED_BY] = ""
+    frame[c.CONFIDENCE] = np.nan
+    frame[c.TAGS] = [()] * len(frame)
+    frame[c.ACTIVE] = frame[c.SUPERSEDED_BY].isna()
+    frame[c.PRUNABLE] = frame[c.ACTIVE] & ~frame[c.LOAD_BEARING].astype(bool)
+    return frame.astype({n: kind for n, kind in c.DTYPES.items() if n in frame and n != c.KIND})
+
+
+_GAP: Final = "gap"
+"""A column that says which rows of a frame stand for a memory of which nothing is known."""
+_MOST_GAPS: Final = 1_000
+"""So many times more numbers free than taken, and the store does not number one by one."""
+_FIRST, _LAST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+class Gaps(NamedTuple):
+    """Memories that were deleted without an archive."""
+
+    memories: int = 0
+    newest: int = 0
+    cap: int | None = None
+
+
+def gaps_of(past: pd.DataFrame) -> Gaps:
+    """Return how many memories were deleted without being kept, by the numbers they left free.
+
+    Only a store that numbers its memories one by one shows them: where a memory has a ``key`` of
+    another kind, there is no telling, and none is counted.
+    """
+    free = _free_positions(past)
+    if not len(free):
+        return Gaps()
+    capped = free[_may_be_capped(past, free)]
+    cap = None
+    if len(capped):
+        later = past[c.POSITION].to_numpy(np.int64) > capped[-1]
+        prunable = ~past[c.LOAD_BEARING].to_numpy(bool)
+        cap = int((later & prunable).sum() + (free > capped[-1]).sum())
+    return Gaps(len(free), int(free[-1]), cap)
+
+
+def with_gaps(past: pd.DataFrame) -> pd.DataFrame:
+    """Return a past in which a row stands for every memory of which nothing is known.
+
+    Such a row counts as a prunable memory that was deleted: of the time of the one before it, as
+    large as prunable ones are on average, with no reference of its own. A frame that is no past, or
+    has no gaps, is returned as it is.
+    """
+    if c.DELETED_AT not in past or _GAP in past:
+        return past
+    free = _free_positions(past)
+    if not len(free):
+        return past
+    every = pd.concat([past, _unknown(past, free)], ignore_index=True)
+    every = every.sort_values(c.POSITION, kind="stable", ignore_index=True)
+    every[_GAP] = every[_GAP].eq(other=True)
+    every[c.CREATED_AT] = every[c.CREATED_AT].where(~every[_GAP]).ffill().bfill()
+    every.attrs = dict(past.attrs)
+    return every.astype(dict(past.dtypes))
+
+
+def rows_of_gaps(frame: pd.DataFrame) -> Flags:
+    """Return which rows of a frame stand for a memory of which nothing is known."""
+    if _GAP not in frame:
+        return np.zeros(len(frame), bool)
+    return frame[_GAP].to_numpy(bool)
+
+
+def named_in_gaps(gap: Flags, names: npt.NDArray[np.object_], at: Ordinals) -> Ordinals:
+    """Return, for each name that nothing there has, the row it may have been of; -1 for none.
+
+    The newest gap before the mention: the memory was at least as old. No more distinct names than
+    there are gaps can have been memories; the first ones count.
+    """
+    rows = np.flatnonzero(gap)
+    if not len(rows):
+        return np.full(len(names), -1, np.int64)
+    codes, _ = pd.factorize(names)
+    before = np.searchsorted(rows, at)
+    found = rows[np.maximum(before - 1, 0)]
+    return np.where((before > 0) & (codes < len(rows)), found, -1).astype(np.int64)
+
+
+def _free_positions(past: pd.DataFrame) -> Ordinals:
+    """Return the positions that no memory of a past has, below the highest."""
+    positions = np.unique(past[c.POSITION].to_numpy(np.int64))
+    positions = positions[positions > 0]
+    if not len(positions) or c.KEY in past:
+        return np.empty(0, np.int64)
+    missing = int(positions[-1]) - len(positions)
+    if not 0 < missing < _MOST_GAPS * len(positions):
+        return np.empty(0, np.int64)
+    return np.setdiff1d(np.arange(1, positions[-1] + 1), positions, assume_unique=True)
+
+
+def _may_be_capped(past: pd.DataFrame, free: Ordinals) -> Flags:
+    """Return which free positions a cap may have left.
+
+    A cap deletes the oldest. So no older prunable memory is there now, and what a plan deleted of
+    the older ones went before anything that a plan deleted of the newer ones.
+    """
+    position = past[c.POSITION].to_numpy(np.int64)
+    order = np.argsort(position, kind="stable")
+    deleted = np.zeros(len(past), np.int64)
+    if c.DELETED_AT in past:
+        moments = past[c.DELETED_AT].dt.tz_localize(None).to_numpy("datetime64[us]")
+        deleted = np.where(np.isnat(moments), 0, moments.astype(np.int64))
+    there = past[c.PRUNABLE].to_numpy(bool)
+    gone = (deleted != 0) & ~past[c.LOAD_BEARING].to_numpy(bool)
+    last = np.where(there, _LAST, np.where(gone, deleted, _FIRST))[order]
+    first = np.where(gone, deleted, _LAST)[order]
+    last_of_older = np.concatenate([[_FIRST], np.maximum.accumulate(last)])
+    first_of_newer = np.concatenate([np.minimum.accumulate(first[::-1])[::-1], [_LAST]])
+    place = np.searchsorted(position[order], free)
+    capped: Flags = last_of_older[place] < first_of_newer[place]
+    return capped
+
+
+def _unknown(past: pd.DataFrame, free: Ordinals) -> pd.DataFrame:
+    """Return a row for each free position."""
+    prunable = ~past[c.LOAD_BEARING].to_numpy(bool)
+    tokens = past[c.TOKENS].to_numpy(np.int64)[prunable]
+    frame = pd.DataFrame(
+        {
+            c.POSITION: free,
+            c.MEMORY_ID: [f"gap:{position}" for position in free.tolist()],
+            c.KIND: "episodic",
+            c.TOKENS: int(tokens.mean()) if len(tokens) else 0,
+            c.CREATED_AT: pd.NaT,
+            c.SUPERSEDED_BY: None,
+            c.SOURCE_TASK_REF: None,
+            c.ACTIVE: False,
+            c.LOAD_BEARING: False,
+            c.PRUNABLE: False,
+            c.DELETED_AT: pd.Timestamp(0, tz="UTC"),
+            _GAP: True,
+        }
+    )
+    for name in (c.SUPERSEDES, c.EVIDENCE_REFS, c.TAGS):
+        frame[name] = [()] * len(free)
+    missing: dict[str, Any] = dict.fromkeys((c.TITLE, c.BODY, c.AUTHORED_BY), "")
+    missing |= dict.fromkeys((c.CHARS, c.CONFIDENCE), 0)
+    missing |= dict.fromkeys((c.GRADUATED, c.TRUSTED, c.LOADED_AT_START), False)
+    return frame.assign(**{name: value for name, value in missing.items() if name in past})

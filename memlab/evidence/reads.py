@@ -6,50 +6,48 @@ agents write anyway, and a person may write one by hand.
 
 import csv
 import json
+import sys
 from collections import Counter
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
 from io import StringIO
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from memlab import columns as c
 from memlab.arguments import expect
-from memlab.columns import AT, KIND, MEMORY_ID, SESSION
+from memlab.clock import moment_and_zone
 from memlab.errors import MemlabError
 from memlab.evidence.access_log import log_parts
-from memlab.files import read_whole
-from memlab.moments import moment_of
+from memlab.evidence.past import Memories, past_in, present_rows
+from memlab.files import ordinary_file, read_whole
 from memlab.settings import Settings
+from memlab.sources.reads import APART, MAINTENANCE, WRITE
+from memlab.text import counted
 
 PASSED_OVER: Final = "passed_over"
 """Key of a log's ``attrs``: reason -> how many of its lines are no read."""
-WITHOUT_ZONE: Final = "without_zone"
-"""Key of a log's ``attrs``: how many of its times have no zone and were taken as UTC."""
-
-READ: Final = "read"
-MAINTENANCE: Final = "maintenance"
-"""A read that ended in an edit of what was read."""
-OWN_SESSION: Final = "own session"
-"""A read in the session that had written the memory."""
-WRITE: Final = "write"
-"""Not a read: a change of a memory, which a harvest remembers to judge later reads by."""
-APART: Final = {MAINTENANCE: "ended in an edit", OWN_SESSION: "in the session that wrote it"}
-"""Kinds of read that are no later need."""
 
 _WANTED: Final = "a log has a memory_id and an at, such as 2026-06-30T18:00:00+00:00, on every line"
 _ID: Final = "id"
-_FIELDS: Final = (MEMORY_ID, AT, SESSION, KIND, _ID)
-_TEXTS: Final = (MEMORY_ID, SESSION, KIND, _ID)
+_FIELDS: Final = (c.MEMORY_ID, c.AT, c.SESSION, c.KIND, _ID)
+_TEXTS: Final = (c.MEMORY_ID, c.SESSION, c.KIND, _ID)
 _SCHEMA: Final = pa.schema([(name, pa.string()) for name in _FIELDS])
 _MICROSECONDS: Final = pa.timestamp("us", "UTC")
-_TABLE: Final = _SCHEMA.set(1, pa.field(AT, _MICROSECONDS))
+_TABLE: Final = _SCHEMA.set(1, pa.field(c.AT, _MICROSECONDS))
 _LINES_AT_ONCE: Final = 2**24
 """Bytes; no line of a log is longer."""
+_LARGEST_CSV: Final = 2**28
+"""Bytes; all of it is in memory at once."""
+_NO_FILE: Final = "part that is no ordinary file"
 
 
 def read_access_log(path: Path | str, *, maintenance: bool = False) -> pd.DataFrame:
@@ -90,7 +88,7 @@ def read_access_log(path: Path | str, *, maintenance: bool = False) -> pd.DataFr
     log = _Log()
     file = Path(path)
     for part in _parts(file):
-        log.read(part)
+        log.read(part, needed=part == file)
     for part in log_parts(apart_of(file)) if maintenance else ():
         log.read(part)
     if log.first_fault and not sum(table.num_rows for table in log.tables):
@@ -99,13 +97,7 @@ def read_access_log(path: Path | str, *, maintenance: bool = False) -> pd.DataFr
 
 
 def remembered_reads(settings: Settings) -> pd.DataFrame | None:
-    """Return the reads of every access log that is remembered of a store; None without one.
-
-    Raises
-    ------
-    SettingsError
-        When one of them is not there or cannot be read; the message names the line.
-    """
+    """Return the reads of every access log that is remembered of a store; None without one."""
     if not settings.log:
         return None
     try:
@@ -116,8 +108,8 @@ def remembered_reads(settings: Settings) -> pd.DataFrame | None:
     for log in logs:
         passed_over.update(log.attrs.get(PASSED_OVER, {}))
     together = pd.concat(logs, ignore_index=True)
-    without_zone = sum(log.attrs.get(WITHOUT_ZONE, 0) for log in logs)
-    together.attrs = {PASSED_OVER: dict(passed_over), WITHOUT_ZONE: without_zone}
+    without_zone = sum(log.attrs.get(c.WITHOUT_ZONE, 0) for log in logs)
+    together.attrs = {PASSED_OVER: dict(passed_over), c.WITHOUT_ZONE: without_zone}
     return together
 
 
@@ -139,10 +131,10 @@ def describe_log(log: pd.DataFrame) -> list[str]:
     if passed_over:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in passed_over.items())
         said.append(f"the log: lines passed over: {reasons}")
-    if without := log.attrs.get(WITHOUT_ZONE, 0):
-        said.append(f"the log: {without:,} times without a zone, taken as UTC")
+    if without := log.attrs.get(c.WITHOUT_ZONE, 0):
+        said.append(f"the log: {counted(without, 'times')} without a zone, taken as UTC")
     if len(log):
-        most = log[MEMORY_ID].value_counts()
+        most = log[c.MEMORY_ID].value_counts()
         if len(most) > 1 and most.iloc[0] > len(log) / 2 and most.iloc[0] >= 100:
             said.append(
                 f"the log: {most.iloc[0]:,} of {len(log):,} reads are of one memory, "
@@ -160,12 +152,14 @@ class _Log:
         self.without_zone = 0
         self.first_fault: str | None = None
 
-    def read(self, path: Path) -> None:
-        """Take in one file."""
-        if _is_json(path):
+    def read(self, path: Path, *, needed: bool = False) -> None:
+        """Take in one file; what is no file is left out, unless it was asked for by its name."""
+        if not needed and not path.is_file():
+            self.passed_over[_NO_FILE] += 1
+        elif _is_json(path):
             table = _sound_lines(path)
             self.tables.append(self._lines(path) if table is None else table)
-        elif data := read_whole(path):
+        elif data := read_whole(path, most=_LARGEST_CSV):
             self.tables.append(self._rows(path, _decoded(path, data)))
 
     def frame(self, *, maintenance: bool) -> pd.DataFrame:
@@ -174,38 +168,37 @@ class _Log:
         frame = pd.DataFrame(
             {
                 **{name: pd.array(every[name].to_pandas(), dtype="str") for name in _TEXTS},
-                AT: pd.array(every[AT].to_numpy(), dtype="datetime64[us]"),
+                c.AT: pd.array(every[c.AT].to_numpy(), dtype="datetime64[us]"),
             }
         )
-        frame[AT] = frame[AT].dt.tz_localize("UTC")
+        frame[c.AT] = frame[c.AT].dt.tz_localize("UTC")
         again = frame[_ID].notna() & frame[_ID].duplicated(keep="last")
         left_out = {WRITE, *APART} - ({MAINTENANCE} if maintenance else set())
-        reads = frame.loc[~again & ~frame[KIND].isin(left_out), [MEMORY_ID, AT, SESSION]]
+        reads = frame.loc[~again & ~frame[c.KIND].isin(left_out), [c.MEMORY_ID, c.AT, c.SESSION]]
         reads = reads.reset_index(drop=True)
         reads.attrs[PASSED_OVER] = dict(self.passed_over)
-        reads.attrs[WITHOUT_ZONE] = self.without_zone
+        reads.attrs[c.WITHOUT_ZONE] = self.without_zone
         return reads
 
     def _lines(self, path: Path) -> Any:
         """Take in the lines one by one; count those that are no read."""
         rows = []
-        with path.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.isspace():
-                    continue
-                try:
-                    rows.append(self._row(_object(line)))
-                except ValueError as error:
-                    fault, reason = error.args
-                    self.passed_over[reason] += 1
-                    self.first_fault = self.first_fault or f"{path}, line {number}: {fault}"
+        for number, line in enumerate(_lines_of(path), 1):
+            if line.isspace():
+                continue
+            try:
+                rows.append(self._row(_object(line)))
+            except ValueError as error:
+                fault, reason = error.args
+                self.passed_over[reason] += 1
+                self.first_fault = self.first_fault or f"{path}, line {number}: {fault}"
         return _table(rows)
 
     def _rows(self, path: Path, text: str) -> Any:
         """Take in CSV; a row that is no read is an error."""
         rows = csv.DictReader(StringIO(text, newline=""), strict=True)
         try:
-            missing = {MEMORY_ID, AT} - set(rows.fieldnames or ())
+            missing = {c.MEMORY_ID, c.AT} - set(rows.fieldnames or ())
             if missing:
                 names = " and no column ".join(sorted(missing))
                 raise MemlabError(f"{path}, line 1: no column {names}; {_WANTED}")
@@ -218,49 +211,81 @@ class _Log:
 
     def _row(self, fields: dict[str, Any]) -> tuple[Any, ...]:
         """Return a line's fields; raises ValueError with what is wrong and what to count it as."""
-        memory_id, at = fields.get(MEMORY_ID), fields.get(AT)
+        memory_id, at = fields.get(c.MEMORY_ID), fields.get(c.AT)
         if not isinstance(memory_id, str) or not memory_id:
             raise ValueError(f"memory_id must be a text, not {_shown(memory_id)}", "no memory_id")
         if not isinstance(at, str):
             raise ValueError(f"at must be a text, not {_shown(at)}", "no time")  # noqa: TRY004 - one kind of fault
-        others = (fields.get(name) for name in (SESSION, KIND, _ID))
+        others = (fields.get(name) for name in (c.SESSION, c.KIND, _ID))
         texts = (each if isinstance(each, str) and each else None for each in others)
         return _encodable(memory_id), self._moment(at), *map(_encodable, texts)
 
     def _moment(self, at: str) -> datetime:
         try:
-            return moment_of(at)
+            moment, has_zone = moment_and_zone(at)
         except ValueError as error:
-            in_utc = _in_utc(at)
-            if in_utc is None:
-                raise ValueError(f"at {error}", "no time") from error
-        self.without_zone += 1
-        return in_utc
+            raise ValueError(f"at {error}", "no time") from error
+        self.without_zone += not has_zone
+        return moment
 
 
 def _sound_lines(path: Path) -> Any | None:
     """Return all lines at once; None where one of them has to be looked at by itself."""
+    lines = _objects_in(path)
+    if lines is None:
+        return None
     try:
-        texts = pj.read_json(
-            path,
-            pj.ReadOptions(block_size=_LINES_AT_ONCE),
-            pj.ParseOptions(explicit_schema=_SCHEMA, unexpected_field_behavior="ignore"),
-        )
+        with _opened(path) as file:
+            texts = pj.read_json(
+                file,
+                pj.ReadOptions(block_size=_LINES_AT_ONCE),
+                pj.ParseOptions(explicit_schema=_SCHEMA, unexpected_field_behavior="ignore"),
+            )
         texts.validate(full=True)
-        if texts.num_rows != _lines_in(path):  # an object over several lines, or two in one
+        if texts.num_rows != lines:  # an object over several lines, or two in one
             return None
-        if texts[AT].null_count or pc.any(pc.equal(pc.fill_null(texts[MEMORY_ID], ""), "")).as_py():
+        if (
+            texts[c.AT].null_count
+            or pc.any(pc.equal(pc.fill_null(texts[c.MEMORY_ID], ""), "")).as_py()
+        ):
             return None
-        moments = pc.cast(texts[AT], _MICROSECONDS)
-        others = [_unless_empty(texts[name]) for name in (SESSION, KIND, _ID)]
-        return pa.table([texts[MEMORY_ID], moments, *others], schema=_TABLE)
+        moments = pc.cast(texts[c.AT], _MICROSECONDS)
+        others = [_unless_empty(texts[name]) for name in (c.SESSION, c.KIND, _ID)]
+        return pa.table([texts[c.MEMORY_ID], moments, *others], schema=_TABLE)
     except pa.ArrowInvalid:
         return None
 
 
-def _lines_in(path: Path) -> int:
-    with path.open("rb") as lines:
-        return sum(not line.isspace() for line in lines)
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a log, or say in words why it cannot be."""
+    try:
+        with ordinary_file(path) as file:
+            yield file
+    except OSError as error:
+        raise MemlabError(
+            f"{path} cannot be read ({error.strerror or error}); check the path and its permissions"
+        ) from error
+
+
+def _lines_of(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a log; of one that is too long, its beginning."""
+    with _opened(path) as file:
+        while line := file.readline(_LINES_AT_ONCE):
+            yield line
+            while len(line) == _LINES_AT_ONCE and not line.endswith(b"\n"):
+                line = file.readline(_LINES_AT_ONCE)
+
+
+def _objects_in(path: Path) -> int | None:
+    """Count the lines; None where one begins no object: pyarrow dies of a file of ``null``."""
+    count = 0
+    for line in _lines_of(path):
+        if not line.isspace():
+            if not line.startswith(b"{"):
+                return None
+            count += 1
+    return count
 
 
 def _unless_empty(texts: Any) -> Any:
@@ -293,9 +318,9 @@ def _parts(path: Path) -> list[Path]:
 def _is_json(path: Path) -> bool:
     """Whether one of the first lines begins as an object does."""
     try:
-        with path.open("rb") as file:
+        with ordinary_file(path, most=sys.maxsize) as file:
             beginning = file.read(2**16)
-    except OSError:
+    except (OSError, ValueError):
         return False  # what is wrong is said when it is read
     lines = beginning.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     return any(line.lstrip().startswith(b"{") for line in lines)
@@ -310,14 +335,6 @@ def _decoded(path: Path, data: bytes) -> str:
         ) from error
 
 
-def _in_utc(text: str) -> datetime | None:
-    """Return a moment without a zone as one in UTC; None for what is no moment."""
-    try:
-        return datetime.fromisoformat(text).replace(tzinfo=UTC)
-    except ValueError:
-        return None
-
-
 def _encodable(text: str | None) -> str | None:
     """Return a text without lone surrogates, which JSON can hold and no store."""
     return text and text.encode(errors="replace").decode()
@@ -325,3 +342,71 @@ def _encodable(text: str | None) -> str | None:
 
 def _shown(value: Any) -> str:
     return "missing" if value is None else f"{value!r:.60}"
+
+
+CHANCE: Final = "chance"
+CHANCES: Final = {
+    "read": "read",
+    "unread": "never read, though they could have been",
+    "too new": "written after the last read in the log",
+    "not loaded": "below what is loaded at start, and never read",
+}
+"""What a memory's chance was, with the words for it."""
+
+
+def reading_chances(frame: Memories, log: pd.DataFrame) -> pd.Series:
+    """Say of every memory whether it was read, and if not, whether it could have been.
+
+    Parameters
+    ----------
+    frame : DataFrame, path, URL, SqliteMemoryStore or Source
+        What ``memlab.load`` returns, or the store itself, for what is in it now. Where its source
+        says what is loaded at start, and loads anything, a memory that is not had no chance: no
+        agent was told of it.
+    log : DataFrame
+        What `read_access_log` returns: ``memory_id``, ``at`` and, where it is known, ``session``.
+
+    Returns
+    -------
+    Series
+        Named ``chance``, a category of `CHANCES` for each row of the frame. A memory is too new
+        when no other session, or where sessions are not known no other read, came after it was
+        written.
+    """
+    if not isinstance(frame, pd.DataFrame):
+        frame = present_rows(past_in(frame, call="memlab.evidence.reading_chances", log=log))
+    last = _last_beginning(log)
+    read = frame[c.MEMORY_ID].isin(log[c.MEMORY_ID]).to_numpy()
+    too_new = ~(frame[c.CREATED_AT] <= last).to_numpy()  # all of them where the log is empty
+    hidden = np.zeros(len(frame), bool)
+    if c.LOADED_AT_START in frame and frame[c.LOADED_AT_START].any():
+        hidden = ~frame[c.LOADED_AT_START].to_numpy(bool)
+    chance = np.select([read, too_new, hidden], ["read", "too new", "not loaded"], "unread")
+    return pd.Series(
+        pd.Categorical(chance, categories=list(CHANCES)), index=frame.index, name=CHANCE
+    )
+
+
+def describe_chances(chances: pd.Series) -> str:
+    """Say in a sentence how many memories were read, and how many could not have been.
+
+    Parameters
+    ----------
+    chances : Series
+        What `reading_chances` returns.
+    """
+    counts = chances.value_counts(sort=False)
+    parts = [f"{counts[name]:,} {words}" for name, words in CHANCES.items() if counts.get(name)]
+    return f"{counted(len(chances), 'memories')}: {', '.join(parts)}" if parts else "no memories"
+
+
+def _last_beginning(log: pd.DataFrame) -> Any:
+    """Return when the last session's first read was made, NaT for an empty log.
+
+    A read without a session is one of its own.
+    """
+    if c.SESSION not in log:
+        return log[c.AT].max()
+    alone = log.loc[log[c.SESSION].isna(), c.AT]
+    first = log.groupby(c.SESSION, observed=True)[c.AT].min()
+    return pd.concat([alone, first]).max()

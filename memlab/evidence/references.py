@@ -4,55 +4,62 @@ A reference is a later need for an earlier memory. A store holds them in what la
 earlier ones; an access log adds what an agent read without writing it down.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any, Final
+from itertools import chain
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from memlab import columns as c
 from memlab.arguments import expect_frame
-from memlab.clock import aware
-from memlab.columns import (
-    AT,
-    AT_POSITION,
-    CREATED_AT,
-    EVIDENCE_REFS,
-    KIND,
-    MEMORY_ID,
-    REFERENCE_DTYPES,
-    SESSION,
-    SOURCE_TASK_REF,
-    SUPERSEDED_BY,
-    SUPERSEDES,
-    TARGET_ID,
-    TARGET_POSITION,
-    TIME,
+from memlab.clock import aware, now_utc
+from memlab.evidence.past import (
+    Memories,
+    load_past,
+    named_in_gaps,
+    names_a_store,
+    past_in,
+    rows_of_gaps,
+    with_gaps,
 )
-from memlab.evidence.gaps import named_in_gaps, rows_of_gaps, with_gaps
-from memlab.evidence.places import positions_and_next
-from memlab.frame.needed import expect_memories
+from memlab.evidence.reads import remembered_reads
+from memlab.frame.loading import expect_references
+from memlab.settings import Settings
+from memlab.sources.opening import SourceLike, open_source, settings_of
 
-REFERENCE_KINDS: Final = ("evidence", "supersedes", "superseded", "task", "log")
+FOUND: Final = {
+    "evidence": ("named as evidence", "a later memory says that it built on an earlier one"),
+    "supersedes": ("replaced", "a later memory says which earlier one it replaces"),
+    "superseded": ("marked as replaced", "an earlier memory says which later one replaced it"),
+    "task": ("task taken up again", "a task was taken up again after another one"),
+    "log": ("read", "the access log says that the agent read it"),
+}
+"""A kind of reference, short and in a sentence."""
+
+REFERENCE_KINDS: Final = tuple(FOUND)
 """Where a reference was found, in the order in which one found twice is attributed."""
 
 COUNTED: Final = "counted"
 
 REASONS: Final = {
-    "forward": "the target was written later than the mention",
-    "self": "an item names itself",
-    "dangling": "nothing in the store has that id or task reference",
-    "duplicate": "the same reference was found already",
-    "continued": "the task's next item in a row: still the same sitting, not a later need",
-    "undated": "the log entry has no time",
-    "future": "the log entry is later than now: somebody's clock was ahead",
-    "repeated": "the same session read the same memory before",
+    "forward": "of a memory that was written later",
+    "self": "of a memory by itself",
+    "dangling": "of something that was never in the store",
+    "duplicate": "found a second time",
+    "continued": "in the same stretch of work on a task",
+    "undated": "without a time",
+    "future": "with a time after now",
+    "repeated": "read again in the same session",
 }
+"""Why a mention is no later need, to be said after a number."""
 
 Ordinals = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 _NOWHERE: Final = -1
+_MAKE_THEM: Final = "make them with find_references(frame, log)"
 _KIND: Final = pd.CategoricalDtype(list(REFERENCE_KINDS))
 _EVER: Final = datetime.max.replace(tzinfo=UTC)
 
@@ -68,14 +75,10 @@ class _Mentions:
 
     def add(self, kind: str, at: Ordinals, target: Ordinals) -> None:
         """Keep the mentions of an earlier row; count the others by reason."""
-        reasons = {
-            "dangling": target == _NOWHERE,
-            "self": target == at,
-            "forward": target > at,
-        }
-        for reason, found in reasons.items():
-            self.leave_out(kind, reason, int(found.sum()))
-        earlier = (target >= 0) & (target < at)
+        self.leave_out(kind, "dangling", int((target == _NOWHERE).sum()))
+        self.leave_out(kind, "self", int((target == at).sum()))
+        self.leave_out(kind, "forward", int((target > at).sum()))
+        earlier = (target != _NOWHERE) & (target < at)
         self.at.append(at[earlier])
         self.target.append(target[earlier])
         self.kind.append(np.full(int(earlier.sum()), REFERENCE_KINDS.index(kind), np.int64))
@@ -100,7 +103,7 @@ class _Mentions:
 
 
 def find_references(
-    frame: pd.DataFrame,
+    frame: Memories,
     log: pd.DataFrame | None = None,
     *,
     only_log: bool = False,
@@ -123,10 +126,12 @@ def find_references(
 
     Parameters
     ----------
-    frame : DataFrame
-        What ``memlab.load`` returns.
+    frame : DataFrame, path, URL, SqliteMemoryStore or Source
+        What ``memlab.load_past`` or ``memlab.load`` returns, or the store itself, for its whole
+        past.
     log : DataFrame, optional
         An access log: one row per read, with columns ``memory_id`` and ``at`` (times with a zone).
+        Where a store itself is named, the logs that ``memlab.toml`` remembers by default.
         A read falls after as many rows as had been created by then. Where it has a column
         ``session``, further reads of one memory in one session are the same reference.
     only_log : bool
@@ -150,7 +155,7 @@ def find_references(
 
 
 def count_references(
-    frame: pd.DataFrame,
+    frame: Memories,
     log: pd.DataFrame | None = None,
     *,
     only_log: bool = False,
@@ -176,8 +181,30 @@ def count_references(
     return references_and_counts(frame, log, only_log=only_log, now=now)[1]
 
 
+def evidence_of(
+    source: SourceLike, *, with_body: bool = False
+) -> tuple[Settings, pd.DataFrame, pd.DataFrame]:
+    """Return a store's settings, its whole past, and the references in it and in its logs."""
+    opened = open_source(source)
+    settings = settings_of(opened)
+    log = remembered_reads(settings)
+    past = load_past(opened, with_body=with_body, log=log)
+    return settings, past, find_references(past, log, now=None if log is None else now_utc())
+
+
+def with_references(
+    frame: Memories, references: pd.DataFrame | None, *, call: str, with_body: bool = False
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return what a public call is about: memories, and the references to them, given or found."""
+    expect_references(references, call=call, optional=True)
+    if references is None and names_a_store(frame):
+        return evidence_of(frame, with_body=with_body)[1:]
+    past = past_in(frame, call=call, with_body=with_body)
+    return past, find_references(past) if references is None else references
+
+
 def references_and_counts(
-    frame: pd.DataFrame,
+    frame: Memories,
     log: pd.DataFrame | None = None,
     *,
     only_log: bool = False,
@@ -185,61 +212,59 @@ def references_and_counts(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return what `find_references` and `count_references` return, from one look."""
     references, kind, left_out = _found(frame, log, only_log=only_log, now=now)
-    return references, _counts(kind, left_out)
+    table = pd.DataFrame(left_out).T.reindex(index=REFERENCE_KINDS, columns=[COUNTED, *REASONS])
+    table[COUNTED] = np.bincount(kind, minlength=len(REFERENCE_KINDS))
+    return references, table.fillna(0).astype("int64").rename_axis(index=c.KIND)
 
 
 def _found(
-    frame: pd.DataFrame, log: pd.DataFrame | None, *, only_log: bool, now: datetime | None
+    frame: Memories, log: pd.DataFrame | None, *, only_log: bool, now: datetime | None
 ) -> tuple[pd.DataFrame, Ordinals, dict[str, dict[str, int]]]:
     """Return the references, the number of each one's kind, and what was left out and why."""
-    expect_memories(frame, call="memlab.find_references")
     expect_frame(log, call="memlab.find_references", name="log", what="log", optional=True)
-    frame = with_gaps(frame)
+    if log is None and names_a_store(frame):
+        log = remembered_reads(settings_of(open_source(frame)))
+        now = now or (None if log is None else now_utc())
+    frame = with_gaps(past_in(frame, call="memlab.find_references", log=log))
     mentions = _Mentions()
     if not only_log:
         _add_named(mentions, frame)
         _add_returns(mentions, frame)
     at, target, kind = mentions.without_duplicates()
-    when = _utc(frame[CREATED_AT])[at]
+    when = _utc(frame[c.CREATED_AT])[at]
     if log is not None:
         read_at, read_target, read_when = _reads(mentions, frame, log, now)
+        read_kind = np.full(len(read_at), REFERENCE_KINDS.index("log"))
         order = np.argsort(np.concatenate([at, read_at]), kind="stable")
-        kind = np.concatenate([kind, np.full(len(read_at), REFERENCE_KINDS.index("log"))])[order]
-        at = np.concatenate([at, read_at])[order]
-        target = np.concatenate([target, read_target])[order]
+        pairs = ((at, read_at), (target, read_target), (kind, read_kind))
+        at, target, kind = (np.concatenate(pair)[order] for pair in pairs)
         when = np.concatenate([when, read_when])[order]
     positions = positions_and_next(frame)
+    ids = frame[c.MEMORY_ID].array.take(target)
     references = pd.DataFrame(
         {
-            TARGET_ID: frame[MEMORY_ID].array.take(target).astype(REFERENCE_DTYPES[TARGET_ID]),
-            TARGET_POSITION: positions[target],
-            AT_POSITION: positions[at],
-            AT: pd.DatetimeIndex(when).tz_localize("UTC"),
-            KIND: pd.Categorical.from_codes(kind, dtype=_KIND),
+            c.TARGET_ID: ids.astype(c.REFERENCE_DTYPES[c.TARGET_ID]),
+            c.TARGET_POSITION: positions[target],
+            c.AT_POSITION: positions[at],
+            c.AT: pd.DatetimeIndex(when).tz_localize("UTC"),
+            c.KIND: pd.Categorical.from_codes(kind, dtype=_KIND),
         }
     )
     return references, kind, mentions.left_out
 
 
-def _counts(kind: Ordinals, left_out: dict[str, dict[str, int]]) -> pd.DataFrame:
-    """Return the table of `count_references`."""
-    table = pd.DataFrame(left_out).T.reindex(index=REFERENCE_KINDS, columns=[COUNTED, *REASONS])
-    table[COUNTED] = np.bincount(kind, minlength=len(REFERENCE_KINDS))
-    return table.fillna(0).astype("int64").rename_axis(index=KIND)
-
-
 def _add_named(mentions: _Mentions, frame: pd.DataFrame) -> None:
     """Mentions by id or task reference: evidence, supersedes, superseded_by."""
-    ids, gap = pd.Index(frame[MEMORY_ID]), rows_of_gaps(frame)
-    at, names = _unrolled(frame[EVIDENCE_REFS])
+    ids, gap = pd.Index(frame[c.MEMORY_ID]), rows_of_gaps(frame)
+    at, names = _unrolled(frame[c.EVIDENCE_REFS])
     target = _row_named(ids, names, at)
     by_task = target == _NOWHERE
-    target[by_task] = _newest_before(frame[SOURCE_TASK_REF], names[by_task], at[by_task])
+    target[by_task] = _newest_before(frame[c.SOURCE_TASK_REF], names[by_task], at[by_task])
     mentions.add("evidence", at, _or_gap(gap, target, names, at))
-    at, names = _unrolled(frame[SUPERSEDES])
+    at, names = _unrolled(frame[c.SUPERSEDES])
     mentions.add("supersedes", at, _or_gap(gap, _row_named(ids, names, at), names, at))
-    superseded = np.flatnonzero(frame[SUPERSEDED_BY].notna().to_numpy())
-    names = frame[SUPERSEDED_BY].iloc[superseded].to_numpy(dtype=object)
+    superseded = np.flatnonzero(frame[c.SUPERSEDED_BY].notna().to_numpy())
+    names = frame[c.SUPERSEDED_BY].iloc[superseded].to_numpy(dtype=object)
     by = _row_named(ids, names, np.full(len(names), len(frame), np.int64))
     known = by != _NOWHERE
     mentions.add("superseded", by[known], superseded[known])
@@ -255,8 +280,8 @@ def _or_gap(gap: Flags, target: Ordinals, names: npt.NDArray[np.object_], at: Or
 
 def _add_returns(mentions: _Mentions, frame: pd.DataFrame) -> None:
     """Add the newest item of a task taken up again after other tasks' items."""
-    rows = np.flatnonzero(frame[SOURCE_TASK_REF].notna().to_numpy())
-    task = pd.factorize(frame[SOURCE_TASK_REF].iloc[rows])[0]
+    rows = np.flatnonzero(frame[c.SOURCE_TASK_REF].notna().to_numpy())
+    task = pd.factorize(frame[c.SOURCE_TASK_REF].iloc[rows])[0]
     place = np.arange(len(rows))
     order = np.lexsort((place, task))
     again = np.flatnonzero(task[order][1:] == task[order][:-1])
@@ -271,9 +296,9 @@ def _reads(
 ) -> tuple[Ordinals, Ordinals, npt.NDArray[np.datetime64]]:
     """Row numbers about to be written at each read, its target, and its time."""
     once = _distinct_reads(mentions, log, now)
-    when = _utc(once[AT])
-    at = np.searchsorted(np.sort(_utc(frame[CREATED_AT])), when, side="right")
-    target = _row_named(pd.Index(frame[MEMORY_ID]), once[MEMORY_ID].to_numpy(dtype=object), at)
+    when = _utc(once[c.AT])
+    at = np.searchsorted(np.sort(_utc(frame[c.CREATED_AT])), when, side="right")
+    target = _row_named(pd.Index(frame[c.MEMORY_ID]), once[c.MEMORY_ID].to_numpy(dtype=object), at)
     mentions.leave_out("log", "dangling", int((target == _NOWHERE).sum()))
     mentions.leave_out("log", "forward", int((target >= at).sum()))
     served = (target != _NOWHERE) & (target < at)
@@ -282,44 +307,35 @@ def _reads(
 
 def _distinct_reads(mentions: _Mentions, log: pd.DataFrame, now: datetime | None) -> pd.DataFrame:
     """Return a log's reads in order of time, each reference once; count the others by reason."""
-    for name in (MEMORY_ID, AT):
+    for name in (c.MEMORY_ID, c.AT):
         if name not in log:
-            raise ValueError(f"log has no column {name!r}; it needs {MEMORY_ID!r} and {AT!r}")
-    if getattr(log[AT].dtype, "tz", None) is None:
-        raise ValueError(f"log[{AT!r}] must hold times with a zone, not {log[AT].dtype}")
-    names = [name for name in (MEMORY_ID, AT, SESSION) if name in log]
-    undated = log[AT].isna()
-    future = log[AT] > (_EVER if now is None else aware(now, call="find_references"))
-    dated = log.loc[~undated & ~future, names].sort_values(AT, kind="stable")
-    again = dated.duplicated([MEMORY_ID, AT])
-    if SESSION in names:
-        repeated = dated.duplicated([MEMORY_ID, SESSION]) & dated[SESSION].notna() & ~again
-    else:
-        repeated = again & ~again
-    for reason, left_out in {
-        "undated": undated,
-        "future": future,
-        "duplicate": again,
-        "repeated": repeated,
-    }.items():
-        mentions.leave_out("log", reason, int(left_out.sum()))
+            raise ValueError(f"log has no column {name!r}; it needs {c.MEMORY_ID!r} and {c.AT!r}")
+    if getattr(log[c.AT].dtype, "tz", None) is None:
+        raise ValueError(f"log[{c.AT!r}] must hold times with a zone, not {log[c.AT].dtype}")
+    names = [name for name in (c.MEMORY_ID, c.AT, c.SESSION) if name in log]
+    undated = log[c.AT].isna()
+    future = log[c.AT] > (_EVER if now is None else aware(now, call="find_references"))
+    dated = log.loc[~undated & ~future, names].sort_values(c.AT, kind="stable")
+    again = dated.duplicated([c.MEMORY_ID, c.AT])
+    repeated = again & False
+    if c.SESSION in names:
+        repeated = dated.duplicated([c.MEMORY_ID, c.SESSION]) & dated[c.SESSION].notna() & ~again
+    left_out = {"undated": undated, "future": future, "duplicate": again, "repeated": repeated}
+    for reason, rows in left_out.items():
+        mentions.leave_out("log", reason, int(rows.sum()))
     return dated[~again & ~repeated]
 
 
 def _utc(times: pd.Series) -> npt.NDArray[np.datetime64]:
     """Return times as UTC without a zone, which numpy can hold."""
-    return times.astype(TIME).dt.tz_localize(None).to_numpy()
+    return times.astype(c.TIME).dt.tz_localize(None).to_numpy()
 
 
 def _unrolled(cells: pd.Series) -> tuple[Ordinals, npt.NDArray[np.object_]]:
     """Row number and content of every string in a column of tuples."""
     counts = np.fromiter(map(len, cells), np.int64, len(cells))
-    names = np.fromiter(_chain(cells), object, int(counts.sum()))
+    names = np.fromiter(chain.from_iterable(cells), object, int(counts.sum()))
     return np.repeat(np.arange(len(cells)), counts), names
-
-
-def _chain(cells: Iterable[tuple[str, ...]]) -> Iterable[str]:
-    return (name for cell in cells if cell for name in cell)
 
 
 def _row_named(ids: "pd.Index[Any]", names: npt.NDArray[np.object_], at: Ordinals) -> Ordinals:
@@ -348,3 +364,56 @@ def _newest_before(carried: pd.Series, names: npt.NDArray[np.object_], at: Ordin
     found[before] = rows[order][place[before] - 1]
     found[later] = rows[order][place[later]]
     return found
+
+
+class OnRows(NamedTuple):
+    """References that fit a frame, as row numbers, in the order in which they arose."""
+
+    target: Ordinals
+    at: Ordinals
+    place: Ordinals
+
+
+def references_on_rows(frame: pd.DataFrame, references: pd.DataFrame) -> OnRows:
+    """Return the references to a row of the frame that was written before they arose."""
+    for name in (c.TARGET_POSITION, c.AT_POSITION, c.AT):
+        if name not in references:
+            raise ValueError(f"references has no column {name!r}; {_MAKE_THEM}")
+    positions = frame[c.POSITION].to_numpy(dtype=np.int64)
+    target, exact = _row_numbers(positions, references[c.TARGET_POSITION].to_numpy(dtype=np.int64))
+    at, _ = _row_numbers(positions, references[c.AT_POSITION].to_numpy(dtype=np.int64))
+    place = np.flatnonzero(exact & (target < at))
+    if (np.diff(at[place]) < 0).any():
+        place = place[np.argsort(at[place], kind="stable")]
+    return OnRows(target[place], at[place], place)
+
+
+def positions_and_next(frame: pd.DataFrame) -> Ordinals:
+    """Return every row's position, and the one that the next row will get at the earliest."""
+    positions = frame[c.POSITION].to_numpy(dtype=np.int64)
+    return np.append(positions, (positions[-1] if len(positions) else 0) + 1)
+
+
+def _row_numbers(positions: Ordinals, wanted: Ordinals) -> tuple[Ordinals, Flags]:
+    """Return how many rows stand before each position, and whether it is a row's."""
+    n = len(positions)
+    if n and positions[-1] - positions[0] == n - 1:
+        row = wanted - positions[0]
+        return np.clip(row, 0, n), (row >= 0) & (row < n)
+    row = np.searchsorted(positions, wanted)
+    return row, (row < n) & (np.append(positions, -1)[row] == wanted)
+
+
+def counted_in_words(counts: pd.DataFrame) -> list[tuple[str, str, int]]:
+    """Return each kind of reference there is, what it means, and how many there are."""
+    return [
+        (*FOUND[str(kind)], int(count)) for kind, count in counts[COUNTED].items() if int(count)
+    ]
+
+
+def not_counted_in_words(counts: pd.DataFrame) -> Iterator[tuple[str, int]]:
+    """Yield why mentions are no later needs, each with how many they are, the most first."""
+    totals = counts.drop(columns=COUNTED).sum().sort_values(ascending=False, kind="stable")
+    for reason, count in totals.items():
+        if count:
+            yield REASONS[str(reason)], int(count)

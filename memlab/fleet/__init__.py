@@ -10,19 +10,23 @@ from typing import TYPE_CHECKING
 from memlab.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from memlab.fleet.capping import SizedStore, size
-    from memlab.fleet.carrying_out import Applied, apply
-    from memlab.fleet.clusters import Cluster, cluster_at
-    from memlab.fleet.cohort import Cohort, cohort_of
-    from memlab.fleet.deciding import plan
-    from memlab.fleet.fleet_plan import FleetPlan, PlannedStore, Refused
+    from memlab.fleet.change import (
+        Applied,
+        FleetPlan,
+        MaintainedStore,
+        PlannedStore,
+        Refused,
+        apply,
+        maintain,
+        plan,
+        plan_maintenance,
+    )
+    from memlab.fleet.cohort import Cohort, SizedStore, cohort_of, size
     from memlab.fleet.names import Member, Members, expand_names
-    from memlab.fleet.outcomes import Outcome
+    from memlab.fleet.overview import StoreLine, survey
     from memlab.fleet.page import FleetFindings, examine_fleet, write_fleet_report
-    from memlab.fleet.processes import Processes
-    from memlab.fleet.running import Runner, Serial
-    from memlab.fleet.surveying import StoreLine, survey
-    from memlab.fleet.upkeep import MaintainedStore, maintain, plan_maintenance
+    from memlab.fleet.task import Outcome, Runner, Serial
+    from memlab.fleet.workers import Cluster, Processes, cluster_at
 
 __all__ = [
     "Applied",
@@ -57,18 +61,15 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "capping": "SizedStore size",
-        "carrying_out": "Applied apply",
-        "clusters": "Cluster cluster_at",
-        "cohort": "Cohort cohort_of",
-        "deciding": "plan",
-        "fleet_plan": "FleetPlan PlannedStore Refused",
+        "change": (
+            "Applied FleetPlan MaintainedStore PlannedStore Refused "
+            "apply maintain plan plan_maintenance"
+        ),
+        "cohort": "Cohort SizedStore cohort_of size",
         "names": "Member Members expand_names",
-        "outcomes": "Outcome",
+        "overview": "StoreLine survey",
         "page": "FleetFindings examine_fleet write_fleet_report",
-        "processes": "Processes",
-        "running": "Runner Serial",
-        "surveying": "StoreLine survey",
-        "upkeep": "MaintainedStore maintain plan_maintenance",
+        "task": "Outcome Runner Serial",
+        "workers": "Cluster Processes cluster_at",
     },
 )

@@ -1,6 +1,6 @@
-"""What a fleet's stores share: how far back references reach in stores of one kind of agent.
+"""What a fleet's stores share, how far back references reach, and the cap of each by it.
 
-The model is that of the law (:mod:`memlab.evidence.law`), one floor further up. The reach that
+The model is that of the law (:mod:`memlab.evidence.prior`), one floor further up. The reach that
 serves a share of a store's references is
 
     y[store] = fleet + u[store] + sample error
@@ -14,27 +14,26 @@ it is the fleet's own. What a store says itself is weighed when it is sized, so 
 fitted on the others.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from os import PathLike
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from memlab.clock import now_utc
-from memlab.evidence.law import Floats, Law, fitted_law
-from memlab.evidence.past import load_past
-from memlab.evidence.reads import remembered_reads
-from memlab.evidence.references import find_references
+from memlab import arguments
+from memlab.evidence.prior import Floats, Law, fitted_law
+from memlab.evidence.references import evidence_of
 from memlab.fleet.names import Member, Members, Sources, members_of
-from memlab.fleet.running import Progress, Runner, outcomes_of
-from memlab.sizing import prepare_sizing
-from memlab.sources.opening import open_source, settings_of
+from memlab.fleet.sweep import outcomes_of, table_of
+from memlab.fleet.task import FleetTask, Progress, Runner
+from memlab.sizing import advise, prepare_sizing
+from memlab.sizing.goal import Goal
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from memlab.settings import Settings
 
 FEWEST: Final = 8
 """References without which a store has no quantile, as in the fit of the law."""
@@ -42,88 +41,14 @@ STORES: Final = 3
 """Stores with so many references, without which there is no cohort."""
 SAMPLE: Final = 200
 """Stores that are asked for their references: more would hardly change what they share."""
-_TYPE: Final = "<f4"
-
-
-class Evidence(NamedTuple):
-    """What one store says of how far back references reach.
-
-    Attributes
-    ----------
-    sittings : int
-        References that count: those of one task are one.
-    reach, written : bytes
-        Of each reference to a prunable memory its reach, in increasing order, and the memories
-        written by then, as 4-byte floats.
-    """
-
-    sittings: int
-    reach: bytes
-    written: bytes
 
 
 @dataclass(frozen=True)
-class Gathering:
-    """The work of asking stores for their evidence."""
+class Told:
+    """What one store's references say: the reach that serves each of the law's shares."""
 
-    def __call__(self, where: str, given: Any = None) -> Evidence:  # noqa: ARG002 - needs none
-        """Return what one store says."""
-        _, frame, found = lived_through(where)
-        references = prepare_sizing(frame, found).references
-        reach, written = references.reach
-        return Evidence(
-            references.sittings, reach.astype(_TYPE).tobytes(), written.astype(_TYPE).tobytes()
-        )
-
-
-def lived_through(where: str) -> "tuple[Settings, pd.DataFrame, pd.DataFrame]":
-    """Return a store's settings, its whole past, and the references in it and in its logs.
-
-    Parameters
-    ----------
-    where : str
-        The store's path or URL.
-    """
-    source = open_source(where)
-    settings = settings_of(source)
-    log = remembered_reads(settings)
-    frame = load_past(source, log=log)
-    now = None if log is None else now_utc()
-    return settings, frame, find_references(frame, log, now=now)
-
-
-class Told(NamedTuple):
-    """What one store's references say: the reach that serves each of the law's shares.
-
-    Attributes
-    ----------
-    reach : array of float64
-        For each share.
-    references : int
-        How many that rests on.
-    """
-
-    reach: Floats
     references: int
-
-
-class Prior(NamedTuple):
-    """What is known of a store before it says anything itself.
-
-    Attributes
-    ----------
-    law : Law
-        Of the other stores of its fleet and public projects together.
-    weights : tuple of float
-        For each of the law's shares, how much of it is the fleet's: 0 to 1.
-    """
-
-    law: Law
-    weights: tuple[float, ...]
-
-    def weight_at(self, share: float) -> float:
-        """Return how much of what is known of a share is the fleet's, not other projects'."""
-        return float(np.interp(share, self.law.shares, self.weights))
+    reach: Floats
 
 
 @dataclass(frozen=True)
@@ -154,16 +79,20 @@ class Cohort:
     public: Law = field(default_factory=fitted_law, repr=False)
 
     @property
-    def prior(self) -> Prior:
-        """That of a store which is not counted in it."""
-        return Prior(self.law, self.weights)
+    def prior(self) -> "Cohort":
+        """What is known of a store before it says anything itself, without who told it."""
+        return replace(self, told={})
+
+    def weight_at(self, share: float) -> float:
+        """Return how much of what is known of a share is the fleet's, not other projects'."""
+        return float(np.interp(share, self.law.shares, self.weights))
 
     def without(self, store: str) -> "Cohort":
         """Return what the others share: the prior of a store that was counted itself."""
         if store not in self.told:
             return self
         others = {name: told for name, told in self.told.items() if name != store}
-        return _fitted(others, self.public)
+        return fit_cohort(others, self.public)
 
 
 def cohort_of(
@@ -188,39 +117,42 @@ def cohort_of(
     MemlabError
         When no store was named, or nobody is left to do the work.
     """
-    members = Members(tuple(_sample(members_of(sources).stores)))
-    found = outcomes_of(Gathering(), members, runner=runner, progress=progress)
+    members = Members(tuple(sample_of(members_of(sources))))
+    task = FleetTask("references", told_by, Told)
+    found = outcomes_of(task, members, runner=runner, progress=progress)
     return fit_cohort({each.name: each.value for each in found if each.value is not None})
 
 
-def fit_cohort(evidence: Mapping[str, Evidence], law: Law | None = None) -> Cohort:
-    """Fit what stores share, by what each of them says.
+def sample_of(members: Members) -> list[Member]:
+    """Return at most `SAMPLE` stores: those whose names' digests come first."""
+    there = [member for member in members.stores if not member.problem]
+    if len(there) > SAMPLE:
+        there.sort(key=lambda each: blake2b(each.name.encode(), digest_size=8).digest())
+    return there[:SAMPLE]
 
-    Parameters
-    ----------
-    evidence : mapping of str to Evidence
-        By store.
-    law : Law, optional
-        Of public projects.
-    """
+
+def told_by(where: str) -> Told:
+    """Return what one store says; a reference counts as the memories written then."""
+    references = prepare_sizing(where).references
+    if references.sittings < FEWEST:
+        return Told(references.sittings, np.empty(0))
+    reach, written = (each.astype(np.float64) for each in references.reach)
+    upto = np.cumsum(written)
+    wanted = np.array(fitted_law().shares) * upto[-1] * (1 - 1e-9)
+    return Told(references.sittings, reach[np.searchsorted(upto, wanted)])
+
+
+def fit_cohort(said: Mapping[str, Told], law: Law | None = None) -> Cohort:
+    """Fit what stores share, by what each of them says."""
     law = fitted_law() if law is None else law
-    shares = np.array(law.shares)
-    telling = {name: each for name, each in evidence.items() if each.sittings >= FEWEST}
-    return _fitted(
-        {name: Told(_quantiles(each, shares), each.sittings) for name, each in telling.items()}, law
-    )
-
-
-def _fitted(told: Mapping[str, Told], law: Law) -> Cohort:
+    told = {name: each for name, each in said.items() if each.references >= FEWEST}
     if len(told) < STORES:
         return Cohort(law, 0, 0, (0.0,) * len(law.shares), told, law)
-    shares = np.array(law.shares)
     reach = np.array([each.reach for each in told.values()])
     count = np.array([each.references for each in told.values()], dtype=np.float64)
     mean, between, weight = _posterior(reach, count, law)
-    before = np.array(law.between)
-    middle = int(np.searchsorted(shares, 0.9))
-    worth = law.worth * float((before[middle] / between[middle]) ** 2)
+    middle = int(np.searchsorted(law.shares, 0.9))
+    worth = law.worth * float((law.between[middle] / between[middle]) ** 2)
     shared = replace(
         law,
         reach=tuple(np.clip(np.maximum.accumulate(mean), 0, 1).tolist()),
@@ -256,17 +188,162 @@ def _between_by_moments(reach: Floats, error: Floats) -> Floats:
     return found
 
 
-def _quantiles(evidence: Evidence, shares: Floats) -> Floats:
-    """Return the reach that serves each share; a reference counts as the memories written then."""
-    reach = np.frombuffer(evidence.reach, _TYPE).astype(np.float64)
-    upto = np.cumsum(np.frombuffer(evidence.written, _TYPE).astype(np.float64))
-    found: Floats = reach[np.searchsorted(upto, shares * upto[-1] * (1 - 1e-9))]
-    return found
+@dataclass(frozen=True)
+class SizedStore:
+    """The recommendation for one store.
+
+    Attributes
+    ----------
+    keep_recent : int or None
+        The safe cap; None where none meets target and budget, or nothing is prunable.
+    likely : int or None
+        The smallest cap whose estimate meets the target.
+    verdict : str
+        One of :class:`memlab.sizing.Verdict`.
+    low : int or None
+        The lower limit of the cap that the target takes; `keep_recent` is the upper.
+    served, served_low : float or None
+        Share of later references that the cap serves, and its lower limit.
+    fits : int or None
+        The largest cap that fits the token budget; None without one, or where none fits.
+    fits_served : float or None
+        Share of later references that this one serves.
+    references : int
+        The store's own.
+    own, fleet, elsewhere : float
+        How much of the number is owed to the store's own references, to what the stores of the
+        fleet share, and to other projects; together 1.
+    memories : int
+        Prunable memories written so far.
+    prunable, deletes : int
+        Those that are there, and those that the cap would delete today.
+    boot_now, boot_after : int
+        Tokens that an agent loads at start.
+    floor : int
+        Tokens of the load-bearing part of it.
+    """
+
+    keep_recent: int | None
+    likely: int | None
+    verdict: str
+    low: int | None
+    served: float | None
+    served_low: float | None
+    fits: int | None
+    fits_served: float | None
+    references: int
+    own: float
+    fleet: float
+    elsewhere: float
+    memories: int
+    prunable: int
+    deletes: int
+    boot_now: int
+    boot_after: int
+    floor: int
 
 
-def _sample(members: Sequence[Member]) -> list[Member]:
-    """Return at most `SAMPLE` stores: those whose names' digests come first."""
-    there = [member for member in members if not member.problem]
-    if len(there) <= SAMPLE:
-        return there
-    return sorted(there, key=lambda m: blake2b(m.name.encode(), digest_size=8).digest())[:SAMPLE]
+def size(  # noqa: PLR0913 - what is asked, by what, and who does it
+    sources: Sources,
+    *,
+    target: float | None = None,
+    token_budget: int | None = None,
+    cohort: Cohort | None = None,
+    runner: Runner | None = None,
+    progress: Progress | None = None,
+    out: str | PathLike[str] | None = None,
+) -> "pd.DataFrame":
+    """Recommend a cap for every store. Nothing is written.
+
+    Each store's number rests on its own references, on what the stores of the fleet share, and on
+    other projects; ``own``, ``fleet`` and ``elsewhere`` say how much on which.
+
+    Parameters
+    ----------
+    sources, runner, progress, out
+        As for :func:`memlab.fleet.survey`.
+    target : float, optional
+        Share of later references to serve; by default what a store's settings say, else 0.9.
+    token_budget : int, optional
+        Tokens that the boot context may take; by default what a store's settings say.
+    cohort : Cohort, optional
+        What the stores share; found by :func:`memlab.fleet.cohort_of` when not given. A store that
+        was counted in it is sized by what the others share.
+
+    Returns
+    -------
+    DataFrame
+        A row for each store: ``store``, the fields of :class:`SizedStore`, and ``error``, missing
+        where there is none.
+
+    Raises
+    ------
+    ValueError
+        When the target or the budget is out of its range.
+    MemlabError
+        When no store was named, or `out` holds something else.
+    """
+    target = None if target is None else arguments.share("target", target)
+    if token_budget is not None:
+        token_budget = arguments.whole_number("token_budget", token_budget)
+    members = members_of(sources)
+    shared = cohort_of(members, runner=runner) if cohort is None else cohort
+
+    def prior(member: Member) -> Cohort | None:
+        others = shared.without(member.name)
+        return None if others is shared else others.prior
+
+    task = size_task(shared.prior, target=target, token_budget=token_budget)
+    return table_of(task, members, runner=runner, progress=progress, out=out, given=prior)
+
+
+def size_task(
+    prior: Cohort | None = None, *, target: float | None = None, token_budget: int | None = None
+) -> FleetTask[SizedStore]:
+    """Return the task of sizing, with the prior of stores that are not counted in it."""
+    return FleetTask(
+        "size",
+        partial(_sized, prior=prior, target=target, token_budget=token_budget),
+        SizedStore,
+        asked={"target": target, "token_budget": token_budget},
+        rests_on=blake2b(repr(prior).encode(), digest_size=16).hexdigest(),
+    )
+
+
+def _sized(
+    where: str,
+    given: Cohort | None = None,
+    *,
+    prior: Cohort | None,
+    target: float | None,
+    token_budget: int | None,
+) -> SizedStore:
+    """Return the recommendation for one store, by the prior that is given for it alone if any."""
+    prior = given or prior
+    settings, frame, references = evidence_of(where)
+    goal = Goal.of(settings, target=target, token_budget=token_budget)
+    law = None if prior is None else prior.law
+    sizing = prepare_sizing(frame, references, confidence=goal.confidence, law=law)
+    advice = advise(sizing, target=goal.target, token_budget=goal.token_budget)
+    cap, within = advice.keep_recent, advice.within_budget
+    fleet = 0.0 if prior is None else prior.weight_at(goal.target)
+    return SizedStore(
+        keep_recent=cap,
+        likely=advice.likely,
+        verdict=str(advice.verdict),
+        low=advice.interval and advice.interval[0],
+        served=advice.served,
+        served_low=advice.served_limits and advice.served_limits[0],
+        fits=None if within is None else within.keep_recent,
+        fits_served=None if within is None else within.served,
+        references=advice.references,
+        own=advice.weight,
+        fleet=(1 - advice.weight) * fleet,
+        elsewhere=(1 - advice.weight) * (1 - fleet),
+        memories=advice.memories,
+        prunable=advice.prunable,
+        deletes=0 if cap is None else max(0, advice.prunable - cap),
+        boot_now=advice.loaded,
+        boot_after=advice.loaded if advice.boot_tokens is None else advice.boot_tokens,
+        floor=advice.floor.tokens,
+    )

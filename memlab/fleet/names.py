@@ -2,24 +2,23 @@
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from glob import glob, has_magic
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Final
 
-from memlab.arguments import refusal
+from memlab.arguments import expect, refusal
 from memlab.errors import MemlabError, SettingsError
 from memlab.evidence.access_log import log_parts
 from memlab.files import read_whole
 from memlab.settings import FILE as SETTINGS
 from memlab.settings import read_settings
-from memlab.sources.address import address_of
-from memlab.sources.finding import ARCHIVES, find_below
-from memlab.sources.opening import open_source
-from memlab.sources.recognising import recognise
-from memlab.store.archive_place import archive_path
+from memlab.sources.opening import ARCHIVES, find_below, open_source, recognise
+from memlab.store.archive.location import archive_path
 from memlab.store.database import path_named
+from memlab.text import without_passwords
 
 _BESIDE: Final = (ARCHIVES, "-wal", "-shm", "-journal")
 """Ends of the names of files that lie beside stores."""
@@ -46,6 +45,14 @@ class Member:
     size: int = 0
     problem: str = ""
 
+    @classmethod
+    def at(cls, name: str) -> "Member":
+        """Return the store that a path or a URL names, whether or not it is there."""
+        try:
+            return cls(name, name, Path(name).stat().st_size)
+        except (OSError, ValueError):
+            return cls(name, name)
+
     def state(self) -> str:
         """Return what its files are like: another text once they have changed.
 
@@ -56,11 +63,15 @@ class Member:
             return ""
         path = Path(self.where)
         try:
-            own = sorted(path.iterdir()) if path.is_dir() else [path, *_side_files(path)]
-            seen = [*own, *_beside(path.resolve())]
+            own = [path, Path(f"{path}-wal"), Path(f"{path}-journal")]
+            seen = [*(sorted(path.iterdir()) if path.is_dir() else own), *_beside(path.resolve())]
         except (OSError, RuntimeError):
             return ""
-        marks = [mark for file in seen if (mark := _mark(file))]
+        marks = []
+        for file in seen:
+            with suppress(OSError, ValueError):
+                at = file.stat()
+                marks.append(f"{file.name}:{at.st_ino}:{at.st_size}:{at.st_mtime_ns}")
         return ";".join(marks)
 
 
@@ -74,10 +85,13 @@ class Members:
         Each once.
     repeated : int
         How many further names meant a store that was named before.
+    others : tuple of str
+        Databases of something else that lie in the folders that were named.
     """
 
     stores: tuple[Member, ...]
     repeated: int = 0
+    others: tuple[str, ...] = ()
 
 
 Sources = str | PathLike[str] | Iterable[str | PathLike[str]] | Members
@@ -113,9 +127,10 @@ def expand_names(sources: str | PathLike[str] | Iterable[str | PathLike[str]]) -
         When one is neither text nor a path.
     """
     known: dict[object, Member] = {}
+    others: dict[str, None] = {}
     count = 0
     for text in _texts(sources):
-        for member in _meant(text):
+        for member in _meant(text, others):
             count += 1
             known.setdefault(_identity(member), member)
     stores = tuple(known.values())
@@ -123,7 +138,7 @@ def expand_names(sources: str | PathLike[str] | Iterable[str | PathLike[str]]) -
         raise MemlabError("no store was named; name some: paths, patterns, URLs, @FILE of names")
     if all(member.problem for member in stores):
         raise MemlabError("; ".join(member.problem for member in stores[:3]))
-    return Members(stores, count - len(stores))
+    return Members(stores, count - len(stores), tuple(others))
 
 
 def _texts(sources: str | PathLike[str] | Iterable[str | PathLike[str]]) -> Iterator[str]:
@@ -131,108 +146,78 @@ def _texts(sources: str | PathLike[str] | Iterable[str | PathLike[str]]) -> Iter
     if not isinstance(given, Iterable):
         raise refusal(sources, "texts", call="memlab.fleet", name="sources")
     for each in given:
-        if not isinstance(each, str | PathLike):
-            raise refusal(each, "store", call="memlab.fleet", name="one of sources")
+        expect(each, str, PathLike, call="memlab.fleet", name="one of sources")
         text = os.fsdecode(fspath(each))
-        yield from _in_file(text[1:]) if text.startswith("@") else [text]
+        if not text.startswith("@"):
+            yield text
+            continue
+        try:
+            lines = read_whole(Path(text[1:]).expanduser()).decode().splitlines()
+        except UnicodeDecodeError as error:
+            words = f"{text[1:]} is no file of names: it is not text ({error.reason})"
+            raise MemlabError(words) from error
+        yield from (line for line in map(str.strip, lines) if line and not line.startswith("#"))
 
 
-def _in_file(name: str) -> Iterator[str]:
-    try:
-        lines = read_whole(Path(name).expanduser()).decode().splitlines()
-    except UnicodeDecodeError as error:
-        raise MemlabError(f"{name} is no file of names: it is not text ({error.reason})") from error
-    for line in map(str.strip, lines):
-        if line and not line.startswith("#"):
-            yield line
-
-
-def _meant(text: str) -> Iterator[Member]:
-    if text.startswith("file:"):
-        yield from _at(path_named(text))
-        return
-    if "://" in text:
-        yield _server(text)
-        return
+def _meant(text: str, others: dict[str, None]) -> Iterator[Member]:
     path = Path(text).expanduser()
-    if has_magic(text) and not os.path.lexists(path):
+    if text.startswith("file:"):
+        yield from _at(path_named(text), others)
+    elif "://" in text:
+        try:
+            yield Member(open_source(text).name, text)
+        except MemlabError as error:
+            yield _not_there(without_passwords(text), str(error))
+    elif has_magic(text) and not os.path.lexists(path):
         found = sorted(glob(str(path), recursive=True))  # noqa: PTH207 - absolute patterns too
         matches = [name for name in found if not name.endswith(_BESIDE)]
         for match in matches:
-            yield from _at(Path(match))
+            yield from _at(Path(match), others)
         if not matches:
             yield _not_there(text, f"nothing matches {text}; check the pattern")
-        return
-    yield from _at(path)
+    else:
+        yield from _at(path, others)
 
 
-def _server(url: str) -> Member:
-    try:
-        return Member(open_source(url).name, url)
-    except MemlabError as error:
-        return _not_there(_without_password(url), str(error))
-
-
-def _without_password(url: str) -> str:
-    """Return a URL that opens nothing as it may be shown."""
-    try:
-        return address_of(url).without_password()
-    except MemlabError:
-        return url.partition("://")[0] + "://…"
-
-
-def _at(path: Path) -> Iterator[Member]:
+def _at(path: Path, others: dict[str, None]) -> Iterator[Member]:
     name = os.path.abspath(path)  # noqa: PTH100 - a link keeps the name that a person gave it
     try:
-        size = path.stat().st_size
         below = path.is_dir() and recognise(path) is None
     except (OSError, ValueError):
-        size, below = 0, False
+        below = False
     if not below:
-        yield Member(name, name, size)
+        yield Member.at(name)
         return
     found = find_below([Path(name)])
+    others.update(dict.fromkeys(map(str, found.others)))
     for store in found.stores:
-        yield from _at(store.path)
+        yield Member.at(str(store.path))
     for shut in found.shut:
-        yield _not_there(str(shut), f"{shut} cannot be entered; check its permissions")
+        yield Member(
+            str(shut), str(shut), problem=f"{shut} cannot be entered; check its permissions"
+        )
     if not found.stores and not found.shut:
         yield _not_there(name, f"{name} is a folder without a store in it; name a store")
 
 
 def _not_there(name: str, problem: str) -> Member:
-    return Member(name, name, 0, problem)
+    return Member(name, name, problem=problem)
 
 
 def _identity(member: Member) -> object:
     """Return what two names of one store have in common, links and passwords aside."""
-    if "://" not in member.where and not member.problem:
-        try:
-            found = Path(member.where).stat()
-        except (OSError, ValueError):
-            return member.name
+    with suppress(OSError, ValueError):
+        found = Path(member.where).stat()
         return found.st_dev, found.st_ino
     return member.name
-
-
-def _side_files(path: Path) -> list[Path]:
-    return [Path(f"{path}{end}") for end in ("-wal", "-journal")]
 
 
 def _beside(path: Path) -> list[Path]:
     """Return a store's archive, its settings, and the parts of the logs that they remember."""
     archive = archive_path(path)
     try:
-        logs = read_settings(archive.parent, path.name).log
+        logs = read_settings(archive.parent, path.name, path).log
     except SettingsError:
         logs = ()
     parts = [part for log in logs for part in log_parts(log)]
     return [archive, archive.with_name(SETTINGS), *parts]
-
-
-def _mark(file: Path) -> str:
-    try:
-        found = file.stat()
-    except (OSError, ValueError):
-        return ""
-    return f"{file.name}:{found.st_ino}:{found.st_size}:{found.st_mtime_ns}"

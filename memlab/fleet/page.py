@@ -1,33 +1,30 @@
-"""One page on many stores: what they load, where caps help, what to look at."""
+"""What several passes found on many stores, and the one page that shows it.
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+The page is the report's: the same template, sections and tables.
+"""
+
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from importlib.metadata import version
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from memlab.clock import moment_or_now
-from memlab.errors import ArchiveError
-from memlab.evidence.past import load_past
-from memlab.extras import import_extra
 from memlab.files import ALONE, write_whole
-from memlab.fleet.capping import size
-from memlab.fleet.cohort import Cohort, cohort_of
+from memlab.fleet.cohort import Cohort, cohort_of, size
 from memlab.fleet.names import Members, Sources, members_of
-from memlab.fleet.running import Progress, Runner, outcomes_of
-from memlab.fleet.surveying import survey
-from memlab.frame.arrays import Arrays, arrays_of
-from memlab.frame.labelling import read_memories
-from memlab.sources.base import archive_at
+from memlab.fleet.overview import survey
+from memlab.fleet.sweep import outcomes_of
+from memlab.fleet.task import FleetTask, Progress, Runner
+from memlab.growth.summary import past_arrays
 from memlab.sources.opening import open_source
-from memlab.store.archive_file import is_begun
-from memlab.text import counted, for_terminal
+from memlab.text import Table, counted, for_terminal
 
 KEPT_APART: Final = ("survey", "size")
 """Folders of the passes whose results are kept."""
@@ -39,52 +36,6 @@ SHOWN: Final = 10
 
 Telling = Callable[[str], Progress | None]
 """Returns who is told how far a pass is, by what the pass is called."""
-
-
-class Weeks(NamedTuple):
-    """How a store grew.
-
-    Attributes
-    ----------
-    counts : dict of int to (int, int)
-        By the week's number since 1970: how many more memories, and how many more load-bearing
-        ones, there were at its end than before it.
-    """
-
-    counts: dict[int, tuple[int, int]]
-
-
-@dataclass(frozen=True)
-class Dating:
-    """The work of counting memories by week, those among them that the archive keeps."""
-
-    def __call__(self, where: str, given: Any = None) -> Weeks:  # noqa: ARG002 - needs none
-        """Return the weeks of one store; memories without a time are left out."""
-        past = _past_of(where)
-        born = past.created_at
-        ended = np.full_like(born, "NaT") if past.deleted_at is None else past.deleted_at
-        dated, gone = ~np.isnat(born), ~np.isnat(ended)
-        bearing = past.load_bearing & (past.active | gone)
-        went = dated & gone
-        moments = np.concatenate([born[dated], np.maximum(born, ended)[went]])
-        signs = np.repeat([1, -1], [dated.sum(), went.sum()])
-        bears = signs * np.concatenate([bearing[dated], bearing[went]])
-        weeks = moments.astype("datetime64[D]").astype(np.int64) // 7
-        numbers, place = np.unique(weeks, return_inverse=True)
-        more, bearers = (
-            np.bincount(place, each, minlength=len(numbers)).astype(int).tolist()
-            for each in (signs, bears)
-        )
-        return Weeks(dict(zip(numbers.tolist(), zip(more, bearers, strict=True), strict=True)))
-
-
-def _past_of(where: str) -> Arrays:
-    """Return what a store holds and what its archive keeps, as far as that can be read."""
-    source = open_source(where)
-    with suppress(ArchiveError):
-        if is_begun(archive_at(source)):
-            return arrays_of(load_past(source, on_bad_row="keep"))
-    return read_memories(source, on_bad_row="keep", with_words=False).arrays
 
 
 @dataclass(frozen=True)
@@ -113,6 +64,28 @@ class FleetFindings:
     weeks: pd.DataFrame
     cohort: Cohort
     repeated: int
+
+    @property
+    def failed(self) -> int:
+        """How many stores could not be read."""
+        return int(self.stores["error"].notna().sum())
+
+    @cached_property
+    def listed(self) -> pd.DataFrame:
+        """What is known of the stores that load most."""
+        good = self.stores[self.stores["error"].isna()]
+        most = good.sort_values("boot_tokens", ascending=False, kind="stable").head(LISTED)
+        caps = self.sizes[["store", "keep_recent", "likely", "boot_after"]]
+        return most.merge(caps, on="store", how="left", validate="one_to_one")
+
+    @property
+    def space_freed(self) -> float:
+        """About how many bytes the caps would free: what goes, as a share of what is used."""
+        both = self.stores.merge(
+            self.sizes[["store", "deletes"]], on="store", validate="one_to_one"
+        )
+        share = both["deletes"] / both["memories"].where(both["memories"] > 0)
+        return float(((both["bytes"] - both["free_bytes"]) * share).fillna(0).sum())
 
 
 def examine_fleet(
@@ -170,6 +143,47 @@ def examine_fleet(
     return FleetFindings(moment, stores, sizes, weeks, cohort, members.repeated)
 
 
+@dataclass(frozen=True)
+class Weeks:
+    """How many memories, and load-bearing ones, came to a store or left it, by week."""
+
+    week: NDArray[np.int64]
+    memories: NDArray[np.int64]
+    load_bearing: NDArray[np.int64]
+
+
+def _weeks_of(where: str) -> Weeks:
+    """Return the weeks of one store; memories without a time are left out."""
+    past, _ = past_arrays(open_source(where), on_bad_row="keep")
+    born = past.created_at
+    ended = np.full_like(born, "NaT") if past.deleted_at is None else past.deleted_at
+    dated, gone = ~np.isnat(born), ~np.isnat(ended)
+    went = dated & gone
+    bearing = past.load_bearing & (past.active | gone)
+    moments = np.concatenate([born[dated], np.maximum(born, ended)[went]])
+    signs = np.repeat([1, -1], [dated.sum(), went.sum()])
+    bears = signs * np.concatenate([bearing[dated], bearing[went]])
+    weeks, index = np.unique(
+        moments.astype("datetime64[D]").astype(np.int64) // 7, return_inverse=True
+    )
+    counts = (np.bincount(index, each, len(weeks)).astype(np.int64) for each in (signs, bears))
+    return Weeks(weeks, *counts)
+
+
+def _weeks(members: Members, runner: Runner | None, progress: Progress | None) -> pd.DataFrame:
+    task = FleetTask("growth", _weeks_of, Weeks)
+    found = outcomes_of(task, members, runner=runner, progress=progress)
+    nothing = Weeks(*(np.array([], dtype=np.int64) for _ in range(3)))
+    each = [vars(outcome.value or nothing) for outcome in found]
+    weeks = pd.DataFrame({name: np.concatenate([w[name] for w in each]) for name in vars(nothing)})
+    together = weeks.groupby("week").sum()
+    # a week before each as well, so that a line stays level up to there
+    every = together.index.union(together.index[1:] - 1)
+    together = together.reindex(every, fill_value=0).reset_index(names="week")
+    days = (together["week"].to_numpy() * 7).astype("datetime64[D]")
+    return together.assign(week=pd.to_datetime(days).tz_localize("UTC"))
+
+
 def write_fleet_report(output: str | PathLike[str], findings: FleetFindings) -> Path:
     """Write what was found as one self-contained HTML file, readable by you alone.
 
@@ -190,128 +204,93 @@ def write_fleet_report(output: str | PathLike[str], findings: FleetFindings) -> 
 
 def fleet_page(findings: FleetFindings) -> str:
     """Return the report as one HTML page."""
-    jinja2 = import_extra("jinja2", extra="report")
-    from memlab.charts.palette import DARK, LIGHT, roles
+    from memlab.charts import plot_fleet_caps, plot_fleet_growth, plot_fleet_tokens
+    from memlab.report.page import Section, html_of
 
-    here = Path(__file__).parent
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([here, here.parent / "report"]),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.globals["counted"] = counted
-    text: str = environment.get_template("fleet.html.jinja").render(
+    drawn = {
+        "tokens": plot_fleet_tokens(findings.stores),
+        "growth": plot_fleet_growth(findings.weeks),
+        "caps": plot_fleet_caps(findings.sizes),
+    }
+    charts = {anchor: [ax.figure] for anchor, ax in drawn.items()}
+    names = map(for_terminal, findings.listed["store"])
+    return html_of(
+        "fleet.html.jinja",
+        [(Section(*each), charts.get(each[0], [])) for each in _sections(findings)],
         findings=findings,
+        stores=counted(len(findings.stores), "stores"),
+        repeated=counted(findings.repeated, "names"),
         facts=list(_facts(findings)),
-        sections=list(_sections(findings)),
-        lines=_lines(findings),
-        left=max(0, int(findings.stores["error"].isna().sum()) - LISTED),
-        refused=_refused(findings),
-        version=version("memlab"),
-        light=roles(LIGHT),
-        dark=roles(DARK),
+        anchors={name: f"s{number}" for number, name in enumerate(names, start=1)},
     )
-    return text
-
-
-def _weeks(members: Members, runner: Runner | None, progress: Progress | None) -> pd.DataFrame:
-    together: dict[int, list[int]] = {}
-    for outcome in outcomes_of(Dating(), members, runner=runner, progress=progress):
-        for week, counts in (outcome.value.counts if outcome.value else {}).items():
-            sums = together.setdefault(week, [0, 0])
-            together[week] = [total + one for total, one in zip(sums, counts, strict=True)]
-    for week in sorted(together)[1:]:
-        together.setdefault(week - 1, [0, 0])  # so that a line stays level up to there
-    numbers = sorted(together)
-    days = np.array(numbers, dtype=np.int64) * 7
-    columns = {"week": pd.to_datetime(days.astype("datetime64[D]")).tz_localize("UTC")}
-    weeks = pd.DataFrame(columns)
-    weeks["memories"] = np.array([together[week][0] for week in numbers], dtype=np.int64)
-    weeks["load_bearing"] = np.array([together[week][1] for week in numbers], dtype=np.int64)
-    return weeks
 
 
 def _facts(findings: FleetFindings) -> Iterator[tuple[str, str, str]]:
-    stores, sizes = findings.stores, findings.sizes
-    boot, noise = int(stores["boot_tokens"].sum()), int(stores["prunable_tokens"].sum())
+    stores, sizes, failed = findings.stores, findings.sizes, findings.failed
+    boot, prunable = int(stores["boot_tokens"].sum()), int(stores["prunable_tokens"].sum())
     saved = int((sizes["boot_now"] - sizes["boot_after"]).sum())
-    bad = int(stores["error"].notna().sum())
-    yield "stores", f"{len(stores):,}", f"{bad:,} could not be read" if bad else "all were read"
-    share = f"{noise / boot:.0%} of it noise" if boot else "nothing is loaded"
+    remark = f"{failed:,} could not be read" if failed else "all were read"
+    yield "stores", f"{len(stores):,}", remark
+    share = f"{prunable / boot:.0%} of it prunable" if boot else "nothing is loaded"
     yield "tokens at start", f"{boot:,}", f"{share} (characters / 4, an estimate)"
     yield "caps would save", f"{saved:,}", "tokens at start, of all stores together"
     free = float(stores["free_bytes"].sum())
-    back, now = (f"{size / 1e6:,.1f} MB" for size in (free + space_freed(findings), free))
+    back, now = (f"{size / 1e6:,.1f} MB" for size in (free + findings.space_freed, free))
     yield "space to give back", back, f"about, after the caps and a vacuum; {now} are free now"
 
 
-def space_freed(findings: FleetFindings) -> float:
-    """Return about how many bytes the caps would free: what goes, as a share of what is used."""
-    both = findings.stores.merge(
-        findings.sizes[["store", "deletes"]], on="store", validate="one_to_one"
-    )
-    share = both["deletes"] / both["memories"].where(both["memories"] > 0)
-    return float(((both["bytes"] - both["free_bytes"]) * share).fillna(0).sum())
-
-
-def _sections(findings: FleetFindings) -> Iterator[dict[str, Any]]:
-    """Yield the sections: title, words, chart, and stores to look at."""
-    from memlab.charts import plot_fleet_caps, plot_fleet_growth, plot_fleet_tokens
-
-    stores, sizes = findings.stores, findings.sizes
-    good = sizes[sizes["error"].isna()]
+def _sections(findings: FleetFindings) -> Iterator[tuple[str, str, list[str], list[Table]]]:
+    """Yield of each section its anchor, its title, words and tables."""
+    good = findings.sizes[findings.sizes["error"].isna()]
     saved = good.assign(saved=good["boot_now"] - good["boot_after"])
-    most = saved[saved["saved"] > 0].sort_values("saved", ascending=False, kind="stable")
-    floor = saved[saved["floor"] * 2 > saved["boot_now"]]
-    floor = floor.sort_values("floor", ascending=False, kind="stable")
+    heavy = saved[saved["floor"] * 2 > saved["boot_now"]]
     silent = good[good["references"] == 0]
-    yield _section(
-        "tokens", "What each store loads", plot_fleet_tokens(stores).figure, (), findings
-    )
-    yield _section(
-        "growth", "How the fleet grew", plot_fleet_growth(findings.weeks).figure, (), findings
-    )
-    yield _section(
-        "caps",
-        "Where caps help",
-        plot_fleet_caps(sizes).figure,
-        [
-            (row["store"], f"keep_recent = {row['keep_recent']:,}: {row['saved']:,} tokens fewer")
-            for row in most.head(SHOWN).to_dict("records")
-        ],
-        findings,
-    )
-    yield _section(
+    yield "tokens", "What each store loads", [], []
+    yield "growth", "How the fleet grew", [], []
+    helped = _named(saved[saved["saved"] > 0], "saved", _caps_in_words)
+    yield "caps", "Where caps help", [], helped
+    words = "In no store is the floor more than half of what is loaded."
+    if len(heavy):
+        words = (
+            f"In {counted(len(heavy), 'stores')} the floor is more than half of what is loaded; "
+            "memlab floor STORE shows what takes it."
+        )
+    yield (
         "floor",
         "Where the floor is the problem",
-        None,
-        [
-            (row["store"], f"{row['floor']:,} of {row['boot_now']:,} tokens are load-bearing")
-            for row in floor.head(SHOWN).to_dict("records")
-        ],
-        findings,
-        f"In {counted(len(floor), 'stores')} the floor is more than half of what is loaded; memlab "
-        "floor STORE shows what takes it"
-        if len(floor)
-        else "In no store is the floor more than half of what is loaded",
+        [words],
+        _named(heavy, "floor", _floor_in_words),
     )
-    yield _section(
-        "evidence",
-        "Stores without evidence",
-        None,
-        [
-            (row["store"], f"{row['memories']:,} memories written, no reference")
-            for row in silent.head(SHOWN).to_dict("records")
-        ],
-        findings,
-        _evidence_in_words(findings.cohort, len(silent)),
-    )
+    unheard = _named(silent, "", lambda row: f"{counted(row['memories'])} written, no reference")
+    words = _evidence_in_words(findings.cohort, len(silent))
+    yield "evidence", "Stores without evidence", [words], unheard
+    refused = _left_out(findings)
+    yield "refused", "Left out", [] if refused else ["Every store was read."], refused
+    every = _every_store(findings)
+    yield "stores", "The stores that load most" if every.remark else "Every store", [], [every]
+
+
+def _named(sizes: pd.DataFrame, most: str, words: Callable[[dict[Any, Any]], str]) -> list[Table]:
+    """Return the first stores, or those with most of something, and what is said of each."""
+    if most:
+        sizes = sizes.sort_values(most, ascending=False, kind="stable")
+    shown = sizes.head(SHOWN).to_dict("records")
+    rows = [(for_terminal(row["store"]), words(row)) for row in shown]
+    return [Table("", (), rows)] if rows else []
+
+
+def _caps_in_words(row: dict[Any, Any]) -> str:
+    numbers = f"keep_recent = {row['keep_recent']:,} is safe, {row['likely']:,} is likely"
+    return f"{numbers}: {counted(row['saved'], 'tokens')} fewer under the safe one"
+
+
+def _floor_in_words(row: dict[Any, Any]) -> str:
+    return f"{row['floor']:,} of {row['boot_now']:,} tokens are load-bearing"
 
 
 def _evidence_in_words(cohort: Cohort, silent: int) -> str:
     if not silent:
-        return "Every store has references of its own"
+        return "Every store has references of its own."
     fleet = (
         f"{cohort.references:,} references of {cohort.stores:,} other stores of the fleet and by "
         if cohort.stores
@@ -319,52 +298,36 @@ def _evidence_in_words(cohort: Cohort, silent: int) -> str:
     )
     return (
         f"{counted(silent, 'stores')} without a reference of their own: sized by {fleet}other "
-        "projects"
+        "projects."
     )
 
 
-def _section(
-    anchor: str,
-    title: str,
-    chart: Any,
-    named: Sequence[tuple[str, str]],
-    findings: FleetFindings,
-    words: str = "",
-) -> dict[str, Any]:
-    listed = _anchors(findings)
-    return {
-        "anchor": anchor,
-        "title": title,
-        "words": words,
-        "chart": "" if chart is None else chart._repr_html_(),
-        "stores": [(listed.get(name), for_terminal(name), said) for name, said in named],
-    }
-
-
-def _ordered(findings: FleetFindings) -> pd.DataFrame:
-    good = findings.stores[findings.stores["error"].isna()]
-    return good.sort_values("boot_tokens", ascending=False, kind="stable").head(LISTED)
-
-
-def _anchors(findings: FleetFindings) -> dict[str, str]:
-    return {name: f"s{number}" for number, name in enumerate(_ordered(findings)["store"], start=1)}
-
-
-def _lines(findings: FleetFindings) -> list[tuple[str, tuple[str, ...]]]:
-    """Return the stores that load most: an anchor and the cells of each."""
-    sizes = findings.sizes.set_index("store")
-    lines = []
-    for number, row in enumerate(_ordered(findings).to_dict("records"), start=1):
-        one = sizes.loc[row["store"]]
-        numbers = [row[name] for name in ("memories", "boot_tokens", "floor_tokens")]
-        numbers += [one["keep_recent"], one["boot_after"]]
-        cells = ["–" if pd.isna(each) else f"{each:,}" for each in numbers]
-        lines.append((f"s{number}", (for_terminal(row["store"]), *cells)))
-    return lines
-
-
-def _refused(findings: FleetFindings) -> list[tuple[str, str]]:
+def _left_out(findings: FleetFindings) -> list[Table]:
     """Return the stores with an error, of survey or size, each once."""
     both = pd.concat([findings.stores, findings.sizes])[["store", "error"]].dropna()
-    each = both.drop_duplicates("store").itertuples(index=False)
-    return [(for_terminal(store), for_terminal(error)) for store, error in each]
+    refused = both.drop_duplicates("store")
+    rows = [tuple(map(for_terminal, row)) for row in refused.head(LISTED).to_numpy().tolist()]
+    more = len(refused) - len(rows)
+    remark = f"{more:,} more; memlab fleet show --csv lists them." if more else ""
+    return [Table("", (), rows, remark)] if rows else []
+
+
+def _every_store(findings: FleetFindings) -> Table:
+    columns = {
+        "memories": "memories",
+        "tokens at start": "boot_tokens",
+        "floor": "floor_tokens",
+        "safe cap": "keep_recent",
+        "likely cap": "likely",
+        "after": "boot_after",
+    }
+    rows = [
+        (
+            for_terminal(row["store"]),
+            *("–" if pd.isna(row[name]) else int(row[name]) for name in columns.values()),
+        )
+        for row in findings.listed.to_dict("records")
+    ]
+    more = len(findings.stores) - findings.failed - len(rows)
+    remark = f"{more:,} more; memlab fleet show --csv lists them all." if more else ""
+    return Table("", ("store", *columns), rows, remark)

@@ -1,21 +1,26 @@
-"""What a store's texts mean: kinds, tags, references, moments. Each distinct text is read once."""
+"""What a store's texts mean (kinds, tags, moments, tokens), and memories as arrays of that."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memlab.items import MemoryKind, is_load_bearing_stored, strings_of
-from memlab.moments import moment_of
-from memlab.sources.arrow import as_numbers, of_numbers
+from memlab import columns as c
+from memlab.clock import moment_and_zone
+from memlab.items import MemoryKind, is_load_bearing_stored, readable_strings_of
+from memlab.lazy import import_extra
 from memlab.sources.base import Fault
-from memlab.sources.tables import MOMENT
+from memlab.sources.tables import MOMENT, as_numbers, of_numbers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 T = TypeVar("T")
 Meaning = TypeVar("Meaning")
@@ -23,12 +28,13 @@ Integers = npt.NDArray[np.int64]
 
 KINDS: Final = tuple(kind.value for kind in MemoryKind)
 _MISSING: Final = -1
+_WITHOUT_ZONE: Final = pa.timestamp("us")
 _NAT: Final = np.int64(np.iinfo(np.int64).min)
 """What numpy keeps for no moment."""
 _AT_ONCE: Final = 4096
 _verdict: Final = lru_cache(_AT_ONCE)(is_load_bearing_stored)
 """Stores of one agent, or of a fleet, have the same few pairs of kind and tags."""
-_strings: Final = lru_cache(_AT_ONCE)(strings_of)
+_strings: Final = lru_cache(_AT_ONCE)(readable_strings_of)
 _FIRST, _LAST = (
     int(datetime(year, month, day, tzinfo=UTC).timestamp()) * 1_000_000
     for year, month, day in ((1, 1, 1), (9999, 12, 31))
@@ -37,15 +43,7 @@ _FIRST, _LAST = (
 
 @dataclass(frozen=True, slots=True)
 class Coded:
-    """A column as its distinct texts and, for every row, the place of its text among them.
-
-    Parameters
-    ----------
-    distinct : pyarrow.Array of text
-        Without repetition.
-    codes : array of int64
-        One a row; -1 where the text is missing.
-    """
+    """A column as its distinct texts and, for every row, the place of its text among them."""
 
     distinct: Any
     codes: Integers
@@ -85,17 +83,7 @@ class Faults:
 def interpreted(
     parse: Callable[[T], Meaning], values: Iterable[T], otherwise: Meaning
 ) -> tuple[list[Meaning], dict[int, str]]:
-    """Return what each value means, and by place why it means nothing.
-
-    Parameters
-    ----------
-    parse : callable
-        Raises ValueError where a value means nothing.
-    values : iterable
-        What to parse.
-    otherwise : object
-        Stands for a value that means nothing.
-    """
+    """Return what each value means, and by place why it means nothing."""
     meanings: list[Meaning] = []
     wrong: dict[int, str] = {}
     for code, value in enumerate(values):
@@ -163,24 +151,128 @@ def tuples_of(lists: Coded) -> npt.NDArray[np.object_]:
     return meanings[lists.codes]
 
 
-def moments_of(column: str, texts: Any, faults: Faults) -> npt.NDArray[np.datetime64]:
-    """Return Arrow texts as moments in UTC, in microseconds, NaT for what is none."""
-    moments = texts if texts.type == MOMENT else _parsed_by_arrow(texts)
-    if moments is None:
-        coded = Coded.of(texts)
-        distinct, wrong = interpreted(moment_of, coded.texts(), otherwise=None)
-        faults.add(column, coded.codes, {code: f"{column} {text}" for code, text in wrong.items()})
-        places = of_numbers(coded.codes % (len(distinct) + 1))
-        moments = pa.chunked_array([pa.array([*distinct, None], MOMENT).take(places)])
-    return as_numbers(moments, _NAT)
+def moments_of(column: str, texts: Any, faults: Faults) -> tuple[npt.NDArray[np.datetime64], int]:
+    """Return Arrow texts as moments in UTC, in microseconds, NaT for what is none.
+
+    And how many of them have no time zone, which are in UTC.
+    """
+    if texts.type == MOMENT:
+        return as_numbers(texts, _NAT), 0
+    for kind in (MOMENT, _WITHOUT_ZONE):
+        moments = _parsed_by_arrow(texts, kind)
+        if moments is not None:
+            without_zone = 0 if kind == MOMENT else len(moments) - moments.null_count
+            return as_numbers(moments, _NAT), without_zone
+    coded = Coded.of(texts)
+    none: tuple[datetime | None, bool] = (None, True)
+    distinct, wrong = interpreted(moment_and_zone, coded.texts(), none)
+    faults.add(column, coded.codes, {code: f"{column} {text}" for code, text in wrong.items()})
+    places = of_numbers(coded.codes % (len(distinct) + 1))
+    known = pa.array([*(moment for moment, _ in distinct), None], MOMENT)
+    zoneless = [code for code, (_, has_zone) in enumerate(distinct) if not has_zone]
+    moments = pa.chunked_array([known.take(places)])
+    return as_numbers(moments, _NAT), int(np.isin(coded.codes, zoneless).sum())
 
 
-def _parsed_by_arrow(texts: Any) -> Any | None:
-    """Return all as moments at once; None where Arrow and :func:`moment_of` may disagree."""
+def _parsed_by_arrow(texts: Any, kind: Any) -> Any | None:
+    """Return all at once; None where Arrow and :func:`memlab.clock.moment_of` may disagree."""
     try:
-        moments = pc.cast(texts, MOMENT)
+        moments = pc.cast(texts, kind)
     except pa.ArrowInvalid:
         return None
     extremes = pc.min_max(moments.cast(pa.int64())).as_py()
     known = extremes["min"] is None or _FIRST <= extremes["min"] <= extremes["max"] <= _LAST
     return moments if known else None
+
+
+CountTokens = Callable[[str], int]
+
+CHARS_PER_TOKEN = 4
+ESTIMATE_RULE = f"estimate: characters / {CHARS_PER_TOKEN}, rounded up"
+
+
+def token_counter(count_tokens: CountTokens | str) -> tuple[CountTokens, str]:
+    """Return a function that counts the tokens of one text, and the rule it follows in words."""
+    if callable(count_tokens):
+        name = getattr(count_tokens, "__qualname__", type(count_tokens).__qualname__)
+        return count_tokens, f"counted by {name}"
+    openai = import_extra("rs_bpe", extra="tokens").bpe.openai
+    names = [name for name in dir(openai) if name.endswith("_base")]
+    if count_tokens not in names:
+        raise ValueError(
+            f"count_tokens must be a function or one of {', '.join(names)}, not {count_tokens!r}"
+        )
+    return getattr(openai, count_tokens)().count, f"exact: {count_tokens}"
+
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Moments: TypeAlias = npt.NDArray[np.datetime64]
+
+
+class Arrays(NamedTuple):
+    """One value a memory, in order of insertion."""
+
+    kind: npt.NDArray[np.int8]
+    tokens: npt.NDArray[np.int64]
+    created_at: Moments
+    active: Mask
+    load_bearing: Mask
+    prunable: Mask
+    unreadable: Mask
+    memory_id: Any
+    superseded_by: Any
+    at_start: Mask | None = None
+    deleted_at: Moments | None = None
+    namespace: Any | None = None
+    without_zone: int = 0
+
+    @property
+    def last_at(self) -> datetime | None:
+        """When the newest of them was created; None where no time is known."""
+        dated = self.created_at[~np.isnat(self.created_at)]
+        return as_moment(dated.max()) if len(dated) else None
+
+    @property
+    def replaced(self) -> Mask:
+        """Which of them another memory has replaced."""
+        from memlab.sources.tables import as_numbers
+
+        return as_numbers(self.superseded_by.is_valid())
+
+
+def as_moment(instant: np.datetime64) -> datetime:
+    """Return an instant of a frame's clock as a datetime in UTC."""
+    moment: datetime = instant.astype("datetime64[us]").item()
+    return moment.replace(tzinfo=UTC)
+
+
+def as_instant(moment: datetime) -> np.datetime64:
+    """Return a moment with a time zone as an instant of a frame's clock: UTC, in microseconds."""
+    return np.datetime64(moment.astimezone(UTC).replace(tzinfo=None), "us")
+
+
+def arrays_of(frame: "pd.DataFrame") -> Arrays:
+    """Return a frame's columns as arrays; nothing is copied that need not be."""
+    import pyarrow as pa
+
+    kinds = frame[c.KIND].astype("category").cat
+    places = [KINDS.index(kind) if kind in KINDS else -1 for kind in kinds.categories]
+    unreadable = np.zeros(len(frame), dtype=bool)
+    if c.PROBLEM in frame:
+        unreadable = frame[c.PROBLEM].notna().to_numpy()
+    told, gone = c.LOADED_AT_START in frame, c.DELETED_AT in frame
+    return Arrays(
+        kind=np.array([*places, -1], dtype=np.int8)[kinds.codes.to_numpy()],
+        tokens=frame[c.TOKENS].to_numpy(np.int64),
+        created_at=frame[c.CREATED_AT].to_numpy("datetime64[us]"),
+        active=frame[c.ACTIVE].to_numpy(bool),
+        load_bearing=frame[c.LOAD_BEARING].to_numpy(bool),
+        prunable=frame[c.PRUNABLE].to_numpy(bool),
+        unreadable=unreadable,
+        memory_id=pa.array(frame[c.MEMORY_ID]),
+        superseded_by=pa.array(frame[c.SUPERSEDED_BY]),
+        at_start=frame[c.LOADED_AT_START].to_numpy(bool) if told else None,
+        deleted_at=frame[c.DELETED_AT].to_numpy("datetime64[us]") if gone else None,
+        namespace=pa.array(frame[c.NAMESPACE]) if c.NAMESPACE in frame else None,
+        without_zone=int(frame.attrs.get(c.WITHOUT_ZONE, 0)),
+    )

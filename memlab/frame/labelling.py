@@ -13,13 +13,22 @@ import pyarrow.compute as pc
 from memlab import columns as c
 from memlab.arguments import expect, texts
 from memlab.errors import BadRowError
-from memlab.frame.arrays import Arrays
-from memlab.frame.fields import Coded, Faults, check_lists, kinds_of, moments_of, verdicts_of
-from memlab.frame.tokens import CHARS_PER_TOKEN, ESTIMATE_RULE, CountTokens, token_counter
-from memlab.sources.arrow import as_numbers
+from memlab.frame.fields import (
+    CHARS_PER_TOKEN,
+    ESTIMATE_RULE,
+    Arrays,
+    Coded,
+    CountTokens,
+    Faults,
+    check_lists,
+    kinds_of,
+    moments_of,
+    token_counter,
+    verdicts_of,
+)
 from memlab.sources.base import Fault, Reader, Rows, at_one_moment
-from memlab.sources.opening import ADAPTERS, SourceLike, open_source
-from memlab.sources.tables import AT_START, SCHEMA
+from memlab.sources.opening import SourceLike, is_named_by_scheme, open_source
+from memlab.sources.tables import AT_START, SCHEMA, as_numbers
 from memlab.store.database import COLUMNS
 
 OnBadRow = Literal["raise", "keep"]
@@ -30,27 +39,8 @@ _WORDS: Final = (c.TITLE, c.AUTHORED_BY, c.SOURCE_TASK_REF)
 
 
 @dataclass(frozen=True)
-class Memories:
-    """The memories of a source in order of insertion, labelled.
-
-    Attributes
-    ----------
-    rows : pyarrow.Table
-        The texts and signals as the source gave them, bodies only where they were asked for.
-    columns : dict of str to array
-        What was made of them, by the names of :mod:`memlab.columns`: a kind is its place among
-        :data:`memlab.frame.fields.KINDS`, -1 where it is none; a moment is in UTC.
-    lists : dict of str to Coded
-        Tags and references, as the JSON texts that the store has.
-    others : dict of str to list
-        Columns that an agent's own version has added, as they are.
-    problems : dict of int to str, optional
-        By position, why a row cannot be interpreted; None where none was looked for.
-    token_rule : str
-        How tokens were counted, in words.
-    source : str
-        What the source is called, without the folders it lies in.
-    """
+class Labelled:
+    """The memories of a source in order of insertion, labelled."""
 
     rows: Any
     columns: dict[str, npt.NDArray[Any]]
@@ -59,6 +49,7 @@ class Memories:
     problems: dict[int, str] | None = None
     token_rule: str = ESTIMATE_RULE
     source: str = ""
+    without_zone: int = 0
 
     @property
     def arrays(self) -> Arrays:
@@ -75,6 +66,8 @@ class Memories:
             memory_id=self.rows[c.MEMORY_ID],
             superseded_by=self.rows[c.SUPERSEDED_BY],
             at_start=_at_start(self.rows),
+            namespace=self.rows[c.NAMESPACE] if c.NAMESPACE in self.rows.column_names else None,
+            without_zone=self.without_zone,
         )
 
 
@@ -86,16 +79,8 @@ def read_memories(
     on_bad_row: OnBadRow = "raise",
     count_tokens: CountTokens | str | None = None,
     with_words: bool = True,
-) -> Memories:
-    """Read a store of any kind at one moment.
-
-    Parameters
-    ----------
-    source, with_body, columns, on_bad_row, count_tokens
-        As for :func:`memlab.load`, which says what is raised.
-    with_words : bool
-        Whether title, author and task reference are wanted.
-    """
+) -> Labelled:
+    """Read a store of any kind at one moment."""
     columns = texts(columns, call="memlab.load", name="columns")
     expect(on_bad_row, str, call="memlab.load", name="on_bad_row")
     if on_bad_row not in ("raise", "keep"):
@@ -104,7 +89,7 @@ def read_memories(
         token_counter(count_tokens)  # what is wrong with it is said before anything is read
     opened = open_source(source)
 
-    def look(reader: Reader) -> Memories:
+    def look(reader: Reader) -> Labelled:
         batches = reader.batches(
             with_body=with_body or count_tokens is not None, columns=tuple(columns)
         )
@@ -128,40 +113,31 @@ def memories_of(
     on_bad_row: OnBadRow = "raise",
     count_tokens: CountTokens | str | None = None,
     protected: frozenset[str] = frozenset(),
-) -> Memories:
-    """Label rows, from a source that is open or from records in an archive.
-
-    Parameters
-    ----------
-    batches : iterable of Rows
-        With bodies where these are wanted or their tokens counted.
-    name : str
-        Of the source, for messages.
-    with_body, on_bad_row, count_tokens
-        As for :func:`memlab.load`, which says what is raised.
-    protected : frozenset of str
-        Tags that make a memory load-bearing, as the source has them.
-    """
+) -> Labelled:
+    """Label rows, from a source that is open or from records in an archive."""
     counter, rule = (None, ESTIMATE_RULE) if count_tokens is None else token_counter(count_tokens)
     tables: list[Any] = []
     faults: list[Fault] = []
     parts: list[dict[str, npt.NDArray[Any]]] = []
     others: dict[str, list[object]] = {}
+    without_zone = 0
     for rows in batches:
         faults += rows.faults
-        parts.append(_read(rows.table, counter, faults))
+        values, zoneless = _read(rows.table, counter, faults)
+        parts.append(values)
+        without_zone += zoneless
         tables.append(_unread(rows.table, with_body=with_body))
         for column, added in rows.others.items():
             others.setdefault(column, []).extend(added)
     table = _together(tables, with_body=with_body)
-    values = _joined(parts or [_read(SCHEMA.empty_table(), None, faults)])
+    values = _joined(parts or [_read(SCHEMA.empty_table(), None, faults)[0]])
     lists = {each: Coded.of(table[f"{each}_json"]) for each in _LISTS}
     _label(values, Coded.of(table[c.KIND]), lists, faults, protected)
     if faults and on_bad_row == "raise":
         raise _bad_row(table, values[c.POSITION], faults, name)
     problems = _problems(values, faults) if on_bad_row == "keep" else None
     table = table.drop_columns([c.KIND, *(f"{each}_json" for each in _LISTS)])
-    return Memories(table, values, lists, others, problems, rule, _called(name))
+    return Labelled(table, values, lists, others, problems, rule, called(name), without_zone)
 
 
 def _without_words(batches: Iterable[Rows]) -> Iterator[Rows]:
@@ -169,14 +145,18 @@ def _without_words(batches: Iterable[Rows]) -> Iterator[Rows]:
         yield Rows(rows.table.drop_columns(_WORDS), rows.faults, rows.others)
 
 
-def _called(name: str) -> str:
-    """Return what a chart calls a store: a file or folder by its name alone, with its scheme."""
-    scheme, _, path = name.partition(":")
+def called(name: str) -> str:
+    """Return what charts and pages, which are passed on, call a store: nothing of where it lies.
+
+    What the command line takes in the folder that holds the store.
+    """
     if "://" in name:
         return name
-    if scheme not in ADAPTERS:
+    if not is_named_by_scheme(name):
         return PurePath(name).name
-    return f"{scheme}:{PurePath(path).name}"
+    scheme, _, rest = name.partition(":")
+    path, mark, options = rest.partition("?")
+    return f"{scheme}:{PurePath(path).name}{mark}{options}"
 
 
 def _at_start(rows: Any) -> npt.NDArray[np.bool_] | None:
@@ -201,16 +181,19 @@ def _unread(table: Any, *, with_body: bool) -> Any:
 
 def _read(
     table: Any, counter: CountTokens | None, found: list[Fault]
-) -> dict[str, npt.NDArray[Any]]:
-    """Return the numbers and moments of a batch, and add what is wrong with them to `found`."""
+) -> tuple[dict[str, npt.NDArray[Any]], int]:
+    """Return the numbers and moments of a batch, and how many of the latter have no zone.
+
+    What is wrong with them is added to `found`.
+    """
     values = {name: as_numbers(table[name], np.float64("nan")) for name in _NUMBERS}
     faults = Faults(values[c.POSITION], found)
-    values[c.CREATED_AT] = moments_of("created_at", table["created_at"], faults)
+    values[c.CREATED_AT], without_zone = moments_of("created_at", table["created_at"], faults)
     if counter is None:
         values[c.TOKENS] = -(-_chars_at_start(table) // CHARS_PER_TOKEN)
     else:
         values[c.TOKENS] = np.array(_counted(table, counter), dtype=np.int64)
-    return values
+    return values, without_zone
 
 
 def _joined(parts: list[dict[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:

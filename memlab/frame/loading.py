@@ -1,6 +1,7 @@
 """Load a store as one labelled frame."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -9,12 +10,14 @@ import pandas as pd
 import pyarrow as pa
 
 from memlab import columns as c
-from memlab.frame.fields import KINDS, Faults, moments_of, tuples_of
-from memlab.frame.labelling import Memories, OnBadRow, memories_of, read_memories
-from memlab.frame.tokens import CountTokens
-from memlab.sources.base import Rows
-from memlab.sources.opening import SourceLike
+from memlab.arguments import expect_frame
+from memlab.errors import MemlabError
+from memlab.frame.fields import KINDS, CountTokens, Faults, moments_of, tuples_of
+from memlab.frame.labelling import Labelled, OnBadRow, memories_of, read_memories
+from memlab.sources.base import Rows, archive_at
+from memlab.sources.opening import SourceLike, open_source
 from memlab.sources.tables import KEY, MOMENT, SIGNALS, TEXT
+from memlab.store.archive.location import is_begun
 
 STR: Final = pd.StringDtype("pyarrow", na_value=np.nan)
 
@@ -60,7 +63,7 @@ def load(
     pandas.DataFrame
         With the columns and dtypes of :data:`memlab.columns.DTYPES`, and those of
         :data:`memlab.columns.SIGNAL_DTYPES` that the store keeps; ``key``, the source's own
-        address, where that is not the position.
+        address, in all but ``memory_items``.
 
     Raises
     ------
@@ -73,7 +76,7 @@ def load(
     ValueError
         When an argument is none of the above.
     """
-    return frame_from(
+    frame = frame_from(
         read_memories(
             source,
             with_body=with_body,
@@ -82,6 +85,10 @@ def load(
             count_tokens=count_tokens,
         )
     )
+    with suppress(MemlabError):  # what is wrong with an archive is for those to say who read it
+        if is_begun(archive_at(open_source(source))):
+            frame.attrs[c.HAS_PAST] = True
+    return frame
 
 
 def frame_of(
@@ -123,12 +130,12 @@ def latest_written(batches: Iterable[Rows]) -> datetime | None:
     latest = np.datetime64("NaT", "us")
     for rows in batches:
         places = rows.table[c.POSITION].to_numpy()
-        moments = moments_of(c.CREATED_AT, rows.table[c.CREATED_AT], Faults(places, []))
+        moments, _ = moments_of(c.CREATED_AT, rows.table[c.CREATED_AT], Faults(places, []))
         latest = np.fmax.reduce(moments, initial=latest)
     return None if np.isnat(latest) else pd.Timestamp(latest, tz=UTC).to_pydatetime()
 
 
-def frame_from(memories: Memories) -> pd.DataFrame:
+def frame_from(memories: Labelled) -> pd.DataFrame:
     """Return memories that were read as a frame."""
     rows = memories.rows
     names = [name for name in (*_STRINGS, c.BODY) if name in rows.column_names]
@@ -153,6 +160,9 @@ def frame_from(memories: Memories) -> pd.DataFrame:
     frame = pd.DataFrame(ordered, copy=False)
     frame.attrs[c.TOKEN_RULE] = memories.token_rule
     frame.attrs[c.SOURCE] = memories.source
+    told = c.LOADED_AT_START in frame and len(frame)
+    frame.attrs[c.RECALLED] = bool(told and not frame[c.LOADED_AT_START].any())
+    frame.attrs[c.WITHOUT_ZONE] = memories.without_zone
     return frame
 
 
@@ -184,3 +194,27 @@ def _order(values: Iterable[str]) -> list[str]:
     names.insert(names.index(c.TITLE) + 1, c.BODY)
     names.insert(1, KEY)
     return [name for name in names if name in values]
+
+
+NEEDED: Final = (
+    *(c.POSITION, c.MEMORY_ID, c.KIND, c.TOKENS, c.CREATED_AT, c.SOURCE_TASK_REF),
+    *(c.SUPERSEDES, c.EVIDENCE_REFS, c.SUPERSEDED_BY, c.ACTIVE, c.LOAD_BEARING, c.PRUNABLE),
+)
+"""Columns of a frame of memories that some analysis reads."""
+
+
+def expect_memories(frame: object, *, call: str) -> None:
+    """Refuse what is no frame of memories."""
+    expect_frame(frame, *NEEDED, call=call)
+
+
+def expect_references(references: object, *, call: str, optional: bool = False) -> None:
+    """Refuse what is no frame of references."""
+    expect_frame(
+        references,
+        *c.REFERENCE_DTYPES,
+        call=call,
+        name="references",
+        what="references",
+        optional=optional,
+    )

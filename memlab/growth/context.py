@@ -1,17 +1,21 @@
-"""What an agent loads at start, and how much of it is noise."""
+"""What an agent loads at start, now and at each instant of a store's history."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from memlab import columns as c
-from memlab.frame.arrays import Arrays, Mask, arrays_of
-from memlab.frame.fields import KINDS
+from memlab.arguments import expect
+from memlab.frame.fields import KINDS, Arrays, Mask, arrays_of
 from memlab.items import Size
+from memlab.sources.tables import as_numbers, of_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from memlab.evidence.past import Memories
 
 PARTS: Final = ("decisions", "skills", "rejected paths", "unreadable", "episodes")
 """The parts of a boot context. All but the episodes are load-bearing."""
@@ -19,7 +23,7 @@ PARTS: Final = ("decisions", "skills", "rejected paths", "unreadable", "episodes
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """A boot context and its noise.
+    """A boot context and its prunable share.
 
     Attributes
     ----------
@@ -27,7 +31,7 @@ class Boot:
         All that is loaded.
     load_bearing, prunable : Size
         The two kinds of it.
-    noise_by_memories, noise_by_tokens : float or None
+    prunable_by_memories, prunable_by_tokens : float or None
         Prunable over all, in [0, 1]; None where there is nothing to divide by.
     """
 
@@ -35,17 +39,17 @@ class Boot:
     tokens: int
     load_bearing: Size
     prunable: Size
-    noise_by_memories: float | None
-    noise_by_tokens: float | None
+    prunable_by_memories: float | None
+    prunable_by_tokens: float | None
 
 
-def boot_context(frame: "pd.DataFrame") -> "pd.DataFrame":
+def boot_context(frame: "Memories") -> "pd.DataFrame":
     """Return what an agent loads at start, part by part.
 
     Parameters
     ----------
-    frame : pandas.DataFrame
-        As :func:`memlab.load` returns it.
+    frame : DataFrame, path, URL, SqliteMemoryStore or Source
+        As :func:`memlab.load` returns it, or the store itself.
 
     Returns
     -------
@@ -57,6 +61,9 @@ def boot_context(frame: "pd.DataFrame") -> "pd.DataFrame":
     """
     import pandas as pd
 
+    from memlab.evidence.past import past_in
+
+    frame = past_in(frame, call="memlab.growth.boot_context")
     sizes = part_sizes(arrays_of(frame))
     listed = [part for part in PARTS if part != "unreadable" or sizes[part].memories]
     result = pd.DataFrame(
@@ -70,6 +77,7 @@ def boot_context(frame: "pd.DataFrame") -> "pd.DataFrame":
     result.attrs = {
         c.TOKEN_RULE: frame.attrs.get(c.TOKEN_RULE, ""),
         c.SOURCE: frame.attrs.get(c.SOURCE, ""),
+        c.RECALLED: frame.attrs.get(c.RECALLED, False),
     }
     return result
 
@@ -96,21 +104,217 @@ def loaded_at_start(memories: Arrays) -> Mask:
     return memories.active & memories.at_start
 
 
+def starts_of(memories: Arrays) -> list[Size]:
+    """Return what each of the starts loads of which a source tells: one a namespace.
+
+    One where a source tells of none: that loads all that is loaded.
+    """
+    loaded = loaded_at_start(memories)
+    if memories.namespace is None or memories.at_start is None or not memories.at_start.any():
+        return [size_of(memories, loaded)]
+    names = memories.namespace.fill_null("").to_numpy(zero_copy_only=False).astype(str)
+    return [size_of(memories, loaded & (names == each)) for each in np.unique(names[loaded])]
+
+
 def boot_of(memories: Arrays, rows: Mask) -> Boot:
     """Return the boot context that some of the memories make up."""
     loaded = rows & loaded_at_start(memories)
-    prunable = loaded & memories.prunable
-    everything, noise = size_of(memories, loaded), size_of(memories, prunable)
+    everything, prunable = (
+        size_of(memories, each) for each in (loaded, loaded & memories.prunable)
+    )
     return Boot(
         memories=everything.memories,
         tokens=everything.tokens,
-        load_bearing=size_of(memories, loaded & ~prunable),
-        prunable=noise,
-        noise_by_memories=noise.memories / everything.memories if everything.memories else None,
-        noise_by_tokens=noise.tokens / everything.tokens if everything.tokens else None,
+        load_bearing=size_of(memories, loaded & ~memories.prunable),
+        prunable=prunable,
+        prunable_by_memories=_share(prunable.memories, everything.memories),
+        prunable_by_tokens=_share(prunable.tokens, everything.tokens),
     )
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
 
 
 def size_of(memories: Arrays, rows: Mask) -> Size:
     """Return how many `rows` there are and what they hold."""
     return Size(int(rows.sum()), int(memories.tokens[rows].sum()))
+
+
+Int64s: TypeAlias = NDArray[np.int64]
+
+NEVER: Final = np.iinfo(np.int64).max
+"""When a memory was replaced or deleted that never was."""
+
+
+def lifetimes(memories: Arrays) -> tuple[Int64s, Int64s, Int64s]:
+    """Return when each memory was created, replaced and deleted, in microseconds.
+
+    One without a time has that of the one before it; one at the beginning, that of the first with a
+    time.
+    """
+    created = memories.created_at
+    dated = np.flatnonzero(~np.isnat(created))
+    born = np.zeros(len(created), dtype=np.int64)
+    if len(dated):
+        place = np.searchsorted(dated, np.arange(len(created)), side="right") - 1
+        born = created[dated[np.maximum(place, 0)]].astype(np.int64)
+    replaced, successor = successors(memories)
+    known = successor >= 0
+    ended = np.full(len(created), NEVER, dtype=np.int64)
+    ended[replaced] = born[replaced]
+    ended[replaced[known]] = np.maximum(born[replaced[known]], born[successor[known]])
+    return born, ended, np.maximum(born, _deleted(memories))
+
+
+def successors(memories: Arrays) -> tuple[Int64s, Int64s]:
+    """Return the places of superseded memories, and of what replaced them; -1 if not there."""
+    is_replaced = ~memories.active
+    if memories.deleted_at is not None:  # a deleted memory is not active either
+        is_replaced &= np.isnat(memories.deleted_at) | memories.replaced
+    replaced = np.flatnonzero(is_replaced)
+    if not len(replaced):
+        return replaced, replaced
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ids = memories.memory_id.cast(pa.large_string())
+    wanted = memories.superseded_by.take(of_numbers(replaced)).cast(pa.large_string())
+    found = pc.index_in(wanted, value_set=ids, skip_nulls=True).cast(pa.int64())
+    return replaced, as_numbers(found, np.int64(-1))
+
+
+def _deleted(memories: Arrays) -> Int64s:
+    if memories.deleted_at is None:
+        return np.full(len(memories.tokens), NEVER, dtype=np.int64)
+    there = np.isnat(memories.deleted_at)
+    return np.where(there, NEVER, memories.deleted_at.astype("datetime64[us]").astype(np.int64))
+
+
+_MOST_INSTANTS: Final = 100_000
+_LAST_YEAR: Final = 9999  # of Python's calendar, and of every axis
+_STEPS: Final = ("s", "min", "h", "D", "W", "MS", "YS")
+
+
+def growth_curve(frame: "Memories", *, freq: str | None = None) -> "pd.DataFrame":
+    """Return what the store's surviving rows were at evenly spaced instants.
+
+    A row counts from its ``created_at``. A superseded row counts as active until the row that
+    replaced it was created, and as superseded from then on; if that row is not in the frame, as
+    superseded from the start. A row without a usable time is placed with the row inserted before
+    it.
+
+    A frame of a whole past (:func:`memlab.load_past`) shows deletions as steps. Of what was deleted
+    without an archive nothing is known: there the curve is a lower bound, and its caveat says so.
+
+    Parameters
+    ----------
+    frame : DataFrame, path, URL, SqliteMemoryStore or Source
+        As :func:`memlab.load` or :func:`memlab.load_past` returns it, or the store itself, for its
+        whole past.
+    freq : str, optional
+        A pandas frequency such as ``"D"`` or ``"W"``. By default the finest of seconds, minutes,
+        hours, days, weeks, months and years that gives at most 1,000 instants.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns as in :data:`memlab.columns.GROWTH_DTYPES`; the index ``at`` holds instants in UTC,
+        the first before the first row's time, the last at or after the last one's. Prunable
+        shares are NaN while nothing is active. ``attrs`` carries the token rule, what
+        it cannot show in a sentence, and the number of rows without a usable time.
+
+    Raises
+    ------
+    ValueError
+        When `freq` is not a frequency, or would give more than 100,000 instants.
+    """
+    import pandas as pd
+
+    from memlab.evidence.past import past_in
+
+    frame = past_in(frame, call="memlab.growth_curve")
+    expect(freq, str, call="memlab.growth_curve", name="freq", optional=True)
+    born, ended, gone = lifetimes(arrays_of(frame))
+    instants = _instants(np.concatenate([born, gone[gone < NEVER]]), freq)
+    at = instants.as_unit("us").asi8
+    tokens = frame[c.TOKENS].to_numpy(np.int64)
+    protected = frame[c.LOAD_BEARING].to_numpy(bool)
+    curve = pd.DataFrame(index=instants.rename(c.AT))
+    for items, tokens_of_items, rows in (
+        (c.LOAD_BEARING, c.LOAD_BEARING_TOKENS, protected),
+        (c.PRUNABLE, c.PRUNABLE_TOKENS, ~protected),
+    ):
+        left = np.minimum(ended, gone)[rows]
+        alive = _running(born[rows], tokens[rows], at) - _running(left, tokens[rows], at)
+        curve[items], curve[tokens_of_items] = alive.T
+    replaced = _running(ended, tokens, at) - _running(np.maximum(ended, gone), tokens, at)
+    curve[c.SUPERSEDED], curve[c.SUPERSEDED_TOKENS] = replaced.T
+    curve[c.PRUNABLE_SHARE] = curve[c.PRUNABLE] / (curve[c.PRUNABLE] + curve[c.LOAD_BEARING])
+    curve[c.PRUNABLE_SHARE_TOKENS] = curve[c.PRUNABLE_TOKENS] / (
+        curve[c.PRUNABLE_TOKENS] + curve[c.LOAD_BEARING_TOKENS]
+    )
+    curve = curve[list(c.GROWTH_DTYPES)].astype(c.GROWTH_DTYPES)
+    curve.attrs = {
+        c.TOKEN_RULE: frame.attrs.get(c.TOKEN_RULE, ""),
+        c.SOURCE: frame.attrs.get(c.SOURCE, ""),
+        c.RECALLED: frame.attrs.get(c.RECALLED, False),
+        c.CAVEAT: _caveat(frame),
+        c.UNDATED: int(frame[c.CREATED_AT].isna().sum()),
+    }
+    return curve
+
+
+def _caveat(frame: "pd.DataFrame") -> str:
+    """Say what the curve cannot show; nothing where it shows all."""
+    from memlab.evidence.past import gaps_of
+
+    gaps = gaps_of(frame).memories
+    if not gaps:
+        return ""
+    what = f"{gaps:,} memories were" if gaps > 1 else "1 memory was"
+    if c.DELETED_AT in frame:
+        return f"{what} deleted without an archive, and left no trace."
+    return f"{what} deleted earlier: the curve counts those that survive."
+
+
+def _running(times: Int64s, tokens: Int64s, at: Int64s) -> Int64s:
+    """Return how many of `times` are at or before each instant, and the tokens of those."""
+    order = np.argsort(times, kind="stable")
+    totals = np.concatenate([[0], np.cumsum(tokens[order])])
+    items = np.searchsorted(times[order], at, side="right")
+    return np.column_stack([items, totals[items]])
+
+
+def _instants(born: Int64s, freq: str | None) -> "pd.DatetimeIndex":
+    """Return instants from just before the first time to just after the last."""
+    import pandas as pd
+
+    if not len(born):
+        return pd.DatetimeIndex([], dtype=c.TIME)
+    first, last = (pd.Timestamp(int(t), unit="us", tz="UTC") for t in (born.min(), born.max()))
+    steps = {name: _step(name) for name in ([freq] if freq else _STEPS)}
+    for name, step in steps.items():
+        if first + step <= first:
+            raise ValueError(f"freq must go forward in time, not {freq!r}")
+        expected = (last - first) / ((first + step + step) - (first + step))
+        if expected <= (_MOST_INSTANTS if freq else 1_000) or (not freq and name == _STEPS[-1]):
+            start = first.normalize() - step
+            instants = pd.date_range(start, last + step + step, freq=step, unit="us")
+            instants = instants.where(instants.year >= 1, first)
+            instants = instants.where(instants.year <= _LAST_YEAR, last)
+            begin = max(0, int(instants.searchsorted(first, side="left")) - 1)
+            return instants[begin : int(instants.searchsorted(last, side="left")) + 1]
+    raise ValueError(
+        f"freq {freq!r} gives more than {_MOST_INSTANTS:,} instants between {first} and {last}; "
+        "choose a coarser one"
+    )
+
+
+def _step(freq: str) -> Any:
+    from pandas.tseries.frequencies import to_offset
+
+    try:
+        return to_offset(freq)
+    except ValueError as error:
+        raise ValueError(f"freq={freq!r} is no pandas frequency, such as 'D' or 'W'") from error

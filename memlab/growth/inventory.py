@@ -1,9 +1,7 @@
 """Which stores there are below a folder, a line each."""
 
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from os import PathLike
 from pathlib import Path
 
@@ -12,13 +10,11 @@ import pandas as pd
 from memlab import columns as col
 from memlab.arguments import expect
 from memlab.errors import MemlabError, StoreError
+from memlab.frame.fields import arrays_of
 from memlab.frame.loading import load
-from memlab.sources.finding import find_below, usual_places
-from memlab.sources.opening import ADAPTERS, made_by
-from memlab.sources.recognising import Recognised
-from memlab.text import Sheet, Shown, Table
-
-_BESIDE = ("", "-wal")
+from memlab.growth.context import starts_of
+from memlab.sources.opening import Recognised, find_below, made_by, usual_places
+from memlab.text import Sheet, Shown, Table, command, counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +30,10 @@ class Store:
     memories : int or None
         None where it cannot be read.
     tokens_at_start : int or None
-        What an agent loads of it at start.
+        What an agent loads of it at start; where different starts load different memories, the most
+        that one loads.
     last_written : datetime or None
-        The newest time of its files, in UTC.
+        When its newest memory was written, in UTC.
     problem : str
         Why it cannot be read; empty where it can.
     """
@@ -61,11 +58,14 @@ class Inventory(Shown):
         In order of their paths.
     shut : tuple of str
         Folders that could not be entered.
+    others : int
+        How many sound databases of something else there are.
     """
 
     searched: tuple[str, ...]
     stores: tuple[Store, ...]
     shut: tuple[str, ...]
+    others: int = 0
 
     def to_frame(self) -> pd.DataFrame:
         """Return a row for each store, with the fields of :class:`Store`."""
@@ -74,19 +74,26 @@ class Inventory(Shown):
         dtypes = {"memories": "Int64", "tokens_at_start": "Int64", "last_written": col.TIME}
         return pd.DataFrame(rows, columns=names).astype(dtypes)
 
+    def next_steps(self) -> list[str]:
+        """Say what to run next: for the store that costs most, or elsewhere."""
+        readable = [store for store in self.stores if not store.problem]
+        if not readable:
+            return ["next: memlab find FOLDER, to look elsewhere"]
+        name = max(readable, key=lambda store: store.tokens_at_start or 0).where
+        return [f"next: {command('show', name)}"]
+
     def sheet(self) -> Sheet:
         """Return the inventory as a page; paths are whole, for a person copies them."""
         facts = [("searched", ", ".join(self.searched) or "nothing: none of the places is there")]
         if self.shut:
             facts.append(("not entered", ", ".join(self.shut)))
+        if self.others:
+            facts.append(("not listed", f"{counted(self.others, 'databases')} of something else"))
         header = ("what", "memories", "tokens at start", "last written", "where")
         table = Table("", header, [_row(store) for store in self.stores], whole=True)
         problems = [(store.where, store.problem) for store in self.stores if store.problem]
         wrong = Table("cannot be read", (), problems, whole=True)
-        count = len(self.stores)
-        return Sheet(
-            f"{count:,} store{'s' * (count != 1)}", facts, [table] + [wrong] * bool(problems)
-        )
+        return Sheet(counted(len(self.stores), "stores"), facts, [table] + [wrong] * bool(problems))
 
 
 def find_stores(folder: str | PathLike[str] | None = None) -> Inventory:
@@ -115,35 +122,22 @@ def find_stores(folder: str | PathLike[str] | None = None) -> Inventory:
         tuple(map(str, there)),
         tuple(_looked_at(each) for each in search.stores),
         tuple(map(str, search.shut)),
+        len(search.others),
     )
 
 
 def _looked_at(found: Recognised) -> Store:
-    where, written = str(found.path), _written(found.path)
-    if found.scheme not in ADAPTERS:
-        return Store(found.what, where, None, None, written, "memlab does not read it")
+    where = str(found.path)
+    if found.scheme is None:
+        return Store(found.what, where, None, None, None, "memlab does not read it")
     try:
-        frame = load(made_by(str(found.scheme), where), on_bad_row="keep")
+        frame = load(made_by(found.scheme, where), on_bad_row="keep")
     except MemlabError as error:
-        return Store(found.what, where, None, None, written, str(error))
-    at_start = frame[col.ACTIVE]
-    if col.LOADED_AT_START in frame:
-        at_start = at_start & frame[col.LOADED_AT_START]
-    tokens = int(frame.loc[at_start, col.TOKENS].sum())
-    return Store(found.what, where, len(frame), tokens, written, "")
-
-
-def _written(path: Path) -> datetime | None:
-    times = [file.lstat().st_mtime for file in _files(path)]
-    return datetime.fromtimestamp(max(times), UTC) if times else None
-
-
-def _files(path: Path) -> Iterator[Path]:
-    beside = [*path.iterdir()] if path.is_dir() else [Path(f"{path}{each}") for each in _BESIDE]
-    for file in beside:
-        with suppress(OSError):
-            if file.is_file() and not file.is_symlink():
-                yield file
+        return Store(found.what, where, None, None, None, str(error))
+    memories = arrays_of(frame)
+    loads_any = memories.at_start is None or memories.at_start.any()
+    tokens = max((each.tokens for each in starts_of(memories)), default=0) if loads_any else 0
+    return Store(found.what, where, len(frame), tokens, memories.last_at, "")
 
 
 def _row(store: Store) -> tuple[str | int, ...]:

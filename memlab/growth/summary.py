@@ -1,7 +1,8 @@
 """The headline numbers of a store."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -10,21 +11,26 @@ from numpy.typing import NDArray
 from memlab import columns as c
 from memlab.arguments import whole_number
 from memlab.clock import aware
-from memlab.frame.arrays import Arrays, arrays_of, as_moment
-from memlab.frame.needed import expect_memories
+from memlab.errors import ArchiveError
+from memlab.frame.fields import ESTIMATE_RULE, Arrays, arrays_of, as_instant, as_moment
 from memlab.growth.context import (
+    NEVER,
     Boot,
     boot_of,
+    lifetimes,
     loaded_at_start,
     part_sizes,
     size_of,
+    starts_of,
+    successors,
 )
-from memlab.growth.lives import NEVER, lifetimes, successors
 from memlab.items import Size
 from memlab.text import Sheet, Shown, Table, counted
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from memlab.evidence.past import Memories
+    from memlab.frame.labelling import OnBadRow
+    from memlab.sources.base import Source
 
 Rates = NDArray[np.float64]
 
@@ -48,7 +54,9 @@ class Pace:
     last_at : datetime
         When the last of them was written.
     while_active : float
-        Rows a day: the median of windows back from then, whatever came in since.
+        Rows a day: :attr:`per_day` of windows back from then, whatever came in since.
+    mean : float
+        Rows a day over all windows.
     """
 
     median: float
@@ -58,6 +66,12 @@ class Pace:
     window_days: float
     last_at: datetime
     while_active: float
+    mean: float
+
+    @property
+    def per_day(self) -> float:
+        """Rows a day: the median, or the mean where bursts leave most windows empty."""
+        return self.median or self.mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +83,9 @@ class Forecast:
     threshold : int
         The most rows that are still all right.
     passed_at : datetime or None
-        When the backlog first was more, as the surviving rows show it; None when it is not now.
+        Since when the backlog has been more; None when it is not now.
     expected, earliest, latest : datetime or None
-        When it will be, at the median, highest and lowest pace; None when it already is, or when at
+        When it will be, at the usual, highest and lowest pace; None when it already is, or when at
         that pace it never will be.
     """
 
@@ -110,9 +124,13 @@ class StoreSummary(Shown):
     out_of_order : int
         Rows created before a row that was inserted earlier.
     dangling : int
-        Rows whose ``superseded_by`` names no row of the store.
+        Rows whose ``superseded_by`` names no row of the store, nor of its past where that is known.
     undated : int
         Rows without a usable creation time.
+    without_zone : int
+        Rows whose creation time has no time zone, and was taken as UTC.
+    starts : tuple of Size
+        What each start loads, where different ones load different memories: one a project.
     loads_any : bool
         Whether an agent loads any at start by itself; else ``boot`` is what it recalls from.
     token_rule : str
@@ -132,28 +150,47 @@ class StoreSummary(Shown):
     out_of_order: int
     dangling: int
     undated: int
+    without_zone: int
+    starts: tuple[Size, ...]
     loads_any: bool
     token_rule: str
 
     def sheet(self) -> Sheet:
         """Return what is printed."""
-        return summary_sheet(self)
+        boot, span = self.boot, ""
+        if self.first_at and self.last_at:
+            span = f", {self.first_at:%Y-%m-%d} to {self.last_at:%Y-%m-%d}"
+        loaded = (
+            "loaded at every start" if self.loads_any else "none loaded at start, recalled from"
+        )
+        if (starts := len(self.starts)) > 1:
+            most = max(each.memories for each in self.starts)
+            loaded = f"loaded by the starts of {starts:,} projects, one loads {most:,} at most"
+        rows = [(loaded, boot.memories, boot.tokens)]
+        rows += [(f"  {name}", *part) for name, part in self.parts.items()]
+        if self.below.memories:
+            rows.append(("active, not loaded at start", *self.below))
+        rows.append(("superseded, loaded never", *self.superseded))
+        if self.inactive.memories:
+            rows.append(("not active, loaded never", *self.inactive))
+        title = f"{counted(self.rows.memories, 'memories')}{span}"
+        return Sheet(title, list(_facts(self)), [Table("", ("", "memories", "tokens"), rows)])
 
 
-def summarize(
-    frame: "pd.DataFrame", *, now: datetime, threshold: int | None = None
-) -> StoreSummary:
+def summarize(frame: "Memories", *, now: datetime, threshold: int | None = None) -> StoreSummary:
     """Return the headline numbers of a store.
 
     The pace is taken in windows of seven days back from `now`, up to eight of them and none that
-    reaches beyond the oldest surviving prunable row: windows emptied by an earlier compaction say
+    reaches beyond the oldest prunable row: windows that a frame of what is left says nothing of say
     nothing about pace. Less than a week of rows is one window of that length, at least a day. The
     forecast divides the room left, ``threshold + 1 - backlog``, by the pace.
 
     Parameters
     ----------
-    frame : pandas.DataFrame
-        As :func:`memlab.load` returns it. Of a whole past what was deleted is left out.
+    frame : DataFrame, path, URL, SqliteMemoryStore or Source
+        As :func:`memlab.load_past` or :func:`memlab.load` returns it, or the store itself. What was
+        deleted is not counted as there; it counts in the pace, and as what may have replaced
+        others.
     now : datetime
         The present, with a time zone.
     threshold : int, optional
@@ -164,50 +201,68 @@ def summarize(
     ValueError
         When `now` has no time zone, or `threshold` is not a whole number of 0 or more.
     """
-    from memlab.evidence.past import present_rows  # pandas, which ``memlab show`` does without
+    from memlab.evidence.past import past_in  # pandas, which ``memlab show`` does without
 
-    expect_memories(frame, call="memlab.summarize")
+    frame = past_in(frame, call="memlab.summarize")
     return summary_of(
-        arrays_of(present_rows(frame)),
+        arrays_of(frame),
         now=aware(now, call="memlab.summarize"),
         threshold=None if threshold is None else whole_number("threshold", threshold),
         token_rule=str(frame.attrs.get(c.TOKEN_RULE, "")),
     )
 
 
+def past_arrays(source: "Source", *, on_bad_row: "OnBadRow" = "raise") -> tuple[Arrays, str]:
+    """Return the arrays of a store's whole past, and what is wrong with an archive left out of it.
+
+    Without an archive this needs no pandas.
+    """
+    from memlab.frame.labelling import read_memories
+    from memlab.sources.base import has_archive
+
+    problem = ""
+    try:
+        if has_archive(source):
+            from memlab.evidence.past import load_past
+
+            return arrays_of(load_past(source, on_bad_row=on_bad_row)), problem
+    except ArchiveError as error:
+        problem = str(error)
+    return read_memories(source, on_bad_row=on_bad_row, with_words=False).arrays, problem
+
+
 def summary_of(
-    memories: Arrays, *, now: datetime, threshold: int | None, token_rule: str
+    memories: Arrays, *, now: datetime, threshold: int | None, token_rule: str = ESTIMATE_RULE
 ) -> StoreSummary:
     """Return the headline numbers of memories that are no frame; see :func:`summarize`."""
-    everything = np.ones(len(memories.tokens), dtype=bool)
-    active, replaced = memories.active, memories.replaced
-    created = memories.created_at
+    there = np.ones(len(memories.tokens), dtype=bool)
+    if memories.deleted_at is not None:
+        there = np.isnat(memories.deleted_at)
+    inactive, replaced = there & ~memories.active, memories.replaced
+    created = memories.created_at[there]
     dated = created[~np.isnat(created)]
-    pace = _pace(created[memories.prunable], _instant(now))
+    written = memories.prunable | (~there & ~memories.load_bearing & ~replaced)
+    pace = _pace(memories.created_at[written], as_instant(now))
+    superseded, successor = successors(memories)
     return StoreSummary(
-        rows=size_of(memories, everything),
-        boot=boot_of(memories, everything),
-        superseded=size_of(memories, ~active & replaced),
-        below=size_of(memories, active & ~loaded_at_start(memories)),
-        inactive=size_of(memories, ~active & ~replaced),
+        rows=size_of(memories, there),
+        boot=boot_of(memories, there),
+        superseded=size_of(memories, inactive & replaced),
+        below=size_of(memories, memories.active & ~loaded_at_start(memories)),
+        inactive=size_of(memories, inactive & ~replaced),
         parts={part: size for part, size in part_sizes(memories).items() if size.memories},
         pace=pace,
-        forecast=(
-            None if threshold is None else _forecast(memories, pace, now=now, threshold=threshold)
-        ),
+        forecast=_forecast(memories, pace, now=now, threshold=threshold),
         first_at=as_moment(dated.min()) if len(dated) else None,
-        last_at=memories.last_at,
+        last_at=as_moment(dated.max()) if len(dated) else None,
         out_of_order=int((dated < np.maximum.accumulate(dated)).sum()),
-        dangling=int((successors(memories)[1] < 0).sum() - (~active & ~replaced).sum()),
+        dangling=int(((inactive & replaced)[superseded] & (successor < 0)).sum()),
         undated=len(created) - len(dated),
-        loads_any=memories.at_start is None or bool(memories.at_start.any()),
+        without_zone=memories.without_zone,
+        starts=tuple(starts_of(memories)),
+        loads_any=memories.at_start is None or bool(memories.at_start[there].any()),
         token_rule=token_rule,
     )
-
-
-def _instant(moment: datetime) -> np.datetime64:
-    """Return a moment as the clock of a frame's columns has it."""
-    return np.datetime64(moment.astimezone(UTC).replace(tzinfo=None), "us")
 
 
 def _pace(created: NDArray[np.datetime64], now: np.datetime64) -> Pace | None:
@@ -217,6 +272,7 @@ def _pace(created: NDArray[np.datetime64], now: np.datetime64) -> Pace | None:
         return None
     last = written.max()
     rates, days = _rates(written, now)
+    back = rates if rates[-1] else _rates(written, last)[0]
     return Pace(
         median=_middle(rates),
         low=float(rates[0]),
@@ -224,7 +280,8 @@ def _pace(created: NDArray[np.datetime64], now: np.datetime64) -> Pace | None:
         windows=len(rates),
         window_days=days,
         last_at=as_moment(last),
-        while_active=_middle(rates if rates[-1] else _rates(written, last)[0]),
+        while_active=_middle(back) or float(back.mean()),
+        mean=float(rates.mean()),
     )
 
 
@@ -244,107 +301,88 @@ def _middle(rates: Rates) -> float:
     return float(rates[[(len(rates) - 1) // 2, len(rates) // 2]].mean())
 
 
-def _forecast(memories: Arrays, pace: Pace | None, *, now: datetime, threshold: int) -> Forecast:
+def _forecast(
+    memories: Arrays, pace: Pace | None, *, now: datetime, threshold: int | None
+) -> Forecast | None:
+    if threshold is None:
+        return None
     room = threshold + 1 - int(memories.prunable.sum())
     if room <= 0:
         return Forecast(threshold, passed_at=_passed_at(memories, threshold))
     if pace is None:
         return Forecast(threshold)
     expected, earliest, latest = (
-        _after(now, room / rate if rate else np.inf) for rate in (pace.median, pace.high, pace.low)
+        _after(now, room / rate if rate else np.inf) for rate in (pace.per_day, pace.high, pace.low)
     )
     return Forecast(threshold, expected=expected, earliest=earliest, latest=latest)
 
 
 def _passed_at(memories: Arrays, threshold: int) -> datetime:
-    """Return when the backlog first was more than `threshold`, which it is at the end."""
-    episodes = ~memories.load_bearing
-    born, ended, _ = (times[episodes] for times in lifetimes(memories))
+    """Return since when the backlog has been more than `threshold`, which it is at the end."""
+    born, ended, gone = (times[~memories.load_bearing] for times in lifetimes(memories))
+    ended = np.minimum(ended, gone)
     times = np.concatenate([ended[ended < NEVER], born])
     steps = np.repeat([-1, 1], [len(times) - len(born), len(born)])
-    order = np.argsort(times, kind="stable")
-    first = int(np.argmax(np.cumsum(steps[order]) > threshold))
-    return as_moment(times[order][first].astype("datetime64[us]"))
-
-
-def summary_sheet(summary: StoreSummary) -> Sheet:
-    """Lay the headline numbers out for a reader."""
-    boot = summary.boot
-    span = ""
-    if summary.first_at and summary.last_at:
-        span = f", {summary.first_at:%Y-%m-%d} to {summary.last_at:%Y-%m-%d}"
-    loaded = "loaded at every start" if summary.loads_any else "none loaded at start, recalled from"
-    rows = [(loaded, boot.memories, boot.tokens)]
-    rows += [(f"  {name}", *part) for name, part in summary.parts.items()]
-    if summary.below.memories:
-        rows.append(("active, not loaded at start", *summary.below))
-    rows.append(("superseded, loaded never", *summary.superseded))
-    if summary.inactive.memories:
-        rows.append(("not active, loaded never", *summary.inactive))
-    facts = [
-        ("noise share", f"{_shares(boot.prunable, boot)}: what a cap could take away"),
-        ("floor", f"{_shares(boot.load_bearing, boot)}: load-bearing, no cap goes below"),
-        *_floor_facts(boot),
-        *_pace_facts(summary),
-        *_oddities(summary),
-        ("tokens", summary.token_rule),
-    ]
-    title = f"{counted(summary.rows.memories, 'memories')}{span}"
-    return Sheet(title, facts, [Table("", ("", "memories", "tokens"), rows)])
+    moments, place = np.unique(times, return_inverse=True)
+    backlog = np.cumsum(np.bincount(place, weights=steps))
+    below = np.flatnonzero(backlog <= threshold)
+    return as_moment(moments[below[-1] + 1 if len(below) else 0].astype("datetime64[us]"))
 
 
 def _shares(part: Size, boot: Boot) -> str:
     """Return a part's share of a boot context, by items and by tokens."""
     if not boot.memories:
         return "nothing is loaded"
+    memories = f"{part.memories / boot.memories:.1%} of {counted(boot.memories, 'memories')}"
     tokens = f"{part.tokens / boot.tokens:.1%}" if boot.tokens else "none"
-    return f"{part.memories / boot.memories:.1%} of memories, {tokens} of tokens"
+    return f"{memories}, {tokens} of {counted(boot.tokens, 'tokens')}"
 
 
-def _floor_facts(boot: Boot) -> list[tuple[str, str]]:
-    """Say so when a cap on episodes cannot change much."""
-    if not boot.tokens or boot.load_bearing.tokens < boot.tokens / 2:
-        return []
-    words = (
-        f"no cap on episodes can help much: {boot.load_bearing.tokens:,} of {boot.tokens:,} "
-        "tokens are load-bearing; shorten or supersede the largest of those"
-    )
-    return [("", words)]
-
-
-def _pace_facts(summary: StoreSummary) -> list[tuple[str, str]]:
-    facts = []
-    if (pace := summary.pace) and not pace.high:
-        words = (
-            f"{pace.while_active:.1f} episodes a day while it was active, the last on "
-            f"{pace.last_at:%Y-%m-%d}; none in the last {pace.windows * pace.window_days:.0f} days"
-        )
-        facts.append(("pace", words))
-    elif pace:
-        weeks = counted(pace.windows, "windows")
-        windows = f"{weeks} of {pace.window_days:.0f} days"
-        rate = f"{pace.median:.1f} episodes a day ({pace.low:.1f} to {pace.high:.1f}"
-        last = f"the last on {pace.last_at:%Y-%m-%d}"
-        facts.append(("pace", f"{rate} in the last {windows}), {last}"))
+def _facts(summary: StoreSummary) -> Iterator[tuple[str, str]]:
+    boot = summary.boot
+    yield "prunable share", f"{_shares(boot.prunable, boot)}: what a cap could take away"
+    yield "floor", f"{_shares(boot.load_bearing, boot)}: load-bearing, no cap goes below"
+    if boot.tokens and boot.load_bearing.tokens >= boot.tokens / 2:
+        share = f"{boot.load_bearing.tokens:,} of {counted(boot.tokens, 'tokens')}"
+        helps = f"no cap on episodes can help much: {share} are load-bearing"
+        yield "", f"{helps}; shorten or supersede the largest"
+    if summary.pace:
+        yield "pace", _pace_in_words(summary.pace)
     forecast = summary.forecast
-    if forecast is None:
-        return facts
-    if forecast.passed_at:
-        words = f"passed {forecast.threshold:,} on {forecast.passed_at:%Y-%m-%d}"
-        facts.append(("backlog", words))
-    elif forecast.expected:
-        words = f"passes {forecast.threshold:,} about {forecast.expected:%Y-%m-%d}"
-        facts.append(("backlog", words))
-    return facts
-
-
-def _oddities(summary: StoreSummary) -> list[tuple[str, str]]:
+    if forecast and forecast.passed_at:
+        yield "backlog", f"passed {forecast.threshold:,} on {forecast.passed_at:%Y-%m-%d}"
+    elif forecast and forecast.expected:
+        yield "backlog", f"passes {forecast.threshold:,} about {forecast.expected:%Y-%m-%d}"
     counts = {
         "created before a memory that was inserted earlier": summary.out_of_order,
         "superseded by a memory that is not there": summary.dangling,
         "without a usable time": summary.undated,
     }
-    return [("odd", f"{count:,} {what}") for what, count in counts.items() if count]
+    for what, count in counts.items():
+        if count:
+            yield "odd", f"{count:,} {what}"
+    if summary.without_zone:
+        yield "times", f"{summary.without_zone:,} without a zone, taken as UTC"
+    yield "tokens", summary.token_rule
+
+
+def _pace_in_words(pace: Pace) -> str:
+    last = f"the last on {pace.last_at:%Y-%m-%d}"
+    windows = f"{counted(pace.windows, 'windows')} of {pace.window_days:.0f} days"
+    if not pace.high:
+        days = pace.windows * pace.window_days
+        rate = f"{_rate(pace.while_active)} episodes a day while it was active"
+        return f"{rate}, {last}; none in the last {days:.0f} days"
+    if not pace.median:
+        bursts = f"none in most, up to {_rate(pace.high)} a day"
+        return f"{_rate(pace.mean)} episodes a day in the last {windows} ({bursts}), {last}"
+    spread = f"{_rate(pace.low)} to {_rate(pace.high)}"
+    return f"{_rate(pace.median)} episodes a day ({spread} in the last {windows}), {last}"
+
+
+def _rate(a_day: float) -> str:
+    """Write a rate so that none which is more than nothing reads as nothing."""
+    return f"{a_day:.1f}" if a_day >= 0.05 or not a_day else f"{a_day:.2g}"
 
 
 def _after(now: datetime, days: float) -> datetime | None:

@@ -5,13 +5,22 @@ A policy is a frozen dataclass; :func:`decide` applies it to a frame and deletes
 
 from memlab.policies.base import CappedPolicy, DatedPolicy, Policy, decide
 from memlab.policies.duplicates import NearDuplicate, near_duplicates
-from memlab.policies.expiry import PurgeSuperseded, TimeToLive
 from memlab.policies.learned import Learned
 from memlab.policies.named import NAMED, POLICIES, policy_named
 from memlab.policies.pipeline import Pipeline
-from memlab.policies.recent import KeepAll, KeepRecent, TokenBudget
-from memlab.policies.value import ImportanceBudget, ImportanceFloor, ValueCap
-from memlab.scoring import composite_score, recency_decay, value_score
+from memlab.policies.rules import (
+    ImportanceBudget,
+    ImportanceFloor,
+    KeepAll,
+    KeepRecent,
+    PurgeSuperseded,
+    TimeToLive,
+    TokenBudget,
+    ValueCap,
+    composite_score,
+    recency_decay,
+    value_score,
+)
 
 __all__ = [
     "NAMED",

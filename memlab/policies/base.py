@@ -14,17 +14,30 @@ import pandas as pd
 from memlab import columns as col
 from memlab.arguments import expect, expect_frame
 from memlab.clock import aware
-from memlab.frame.arrays import as_instant
-from memlab.policies.scoping import Scope, one_scope
+from memlab.frame.fields import as_instant
 from memlab.policies.typed import check_settings
 
-KEPT: Final = "kept"
-LOAD_BEARING: Final = "load-bearing"
-SUPERSEDED: Final = "superseded"
-STAYS: Final = (KEPT, SUPERSEDED, LOAD_BEARING)
+STAYS: Final = ("kept", "superseded", "load-bearing")
 """Reasons for which a memory stays."""
 
-Runner = Literal["asked", "capped", "ranked", "dated", "learned", "duplicates", "idle", "steps"]
+Runner = Literal["asked", "capped", "ranked", "dated", "learned", "duplicates", "steps"]
+Population = Literal["active", "superseded", "all"]
+GoesBy = Literal["age", "use", ""]
+Rows = Mapping[str, Any] | pd.DataFrame
+Keys = tuple[npt.NDArray[Any], ...]
+
+
+class Scope(NamedTuple):
+    """Rows that share room."""
+
+    members: npt.NDArray[np.int64]
+    owners: npt.NDArray[np.int64]
+
+
+def one_scope(rows: pd.DataFrame) -> list[Scope]:
+    """Return one scope that holds all rows."""
+    every = np.arange(len(rows))
+    return [Scope(every, every)]
 
 
 @dataclass(frozen=True)
@@ -55,14 +68,18 @@ class Policy(ABC):
         Whether it decides by what a store has lived through, and wants that with :meth:`after`.
     runner : str
         How a replay follows it.
+    goes_by : {"age", "use", ""}
+        What says which memories it keeps: how old they are, how they are used, or neither. Charts
+        colour it by that.
     """
 
     name: ClassVar[str]
     origin: ClassVar[str]
-    population: ClassVar[Literal["active", "superseded", "all"]] = "active"
+    population: ClassVar[Population] = "active"
     reads_bodies: ClassVar[bool] = False
     learns: ClassVar[bool] = False
     runner: ClassVar[Runner] = "asked"
+    goes_by: ClassVar[GoesBy] = ""
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
@@ -87,11 +104,7 @@ class Policy(ABC):
         """The policies that run, in order: the policy itself, unless it is made of others."""
         return (self,)
 
-    def after(
-        self,
-        past: pd.DataFrame,  # noqa: ARG002
-        references: pd.DataFrame | None = None,  # noqa: ARG002
-    ) -> "Policy":
+    def after(self, past: pd.DataFrame, references: pd.DataFrame | None = None) -> "Policy":  # noqa: ARG002
         """Return the policy with a past to learn from: itself, unless it learns.
 
         Parameters
@@ -144,9 +157,7 @@ class CappedPolicy(Policy):
         """How much room a scope has, or None where the cap is off."""
 
     @abstractmethod
-    def eviction_keys(
-        self, rows: Mapping[str, Any] | pd.DataFrame, *, now: datetime
-    ) -> tuple[npt.NDArray[Any], ...]:
+    def eviction_keys(self, rows: Rows, *, now: datetime) -> Keys:
         """Return what rows are ranked by: the lowest goes first.
 
         Parameters
@@ -182,7 +193,7 @@ class CappedPolicy(Policy):
         may_go = ~rows[col.LOAD_BEARING].to_numpy(dtype=bool)
         counted = size * (may_go | self.counts_load_bearing)
         here = np.ones(len(rows), dtype=bool)
-        keys: tuple[npt.NDArray[Any], ...] | None = None
+        keys: Keys | None = None
         for scope in sorted(self.scopes(rows), key=lambda one: int(one.owners[-1])):
             members = scope.members[here[scope.members]]
             surplus = int(counted[members].sum()) - self.slots
@@ -218,18 +229,7 @@ class DatedPolicy(Policy):
 def lowest_of(
     keys: Sequence[npt.NDArray[Any]], size: npt.NDArray[np.int64], surplus: int
 ) -> npt.NDArray[np.int64]:
-    """Return the places of the lowest rows, as many as take up the surplus together.
-
-    Parameters
-    ----------
-    keys : sequence of array
-        The most significant first; rows equal in all of them count as lower the earlier they stand.
-        What is no number counts as the highest, what is no time as the oldest.
-    size : array of int64
-        Room that each row takes.
-    surplus : int
-        Above 0.
-    """
+    """Return the places of the lowest rows, as many as take up the surplus together."""
     keys = [_comparable(key) for key in keys]
     lowest = np.arange(len(size))
     for key in keys:
@@ -251,6 +251,26 @@ def _comparable(key: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return key.astype(np.int64) if key.dtype.kind == "M" else key
 
 
+def numbers(rows: Rows, name: str) -> npt.NDArray[np.float64]:
+    """Return a column as floats, NaN throughout where there is no such column."""
+    if name not in rows:
+        return np.full(len(rows[col.POSITION]), np.nan)
+    values = rows[name]
+    if isinstance(values, np.ndarray) and values.dtype == np.float64:
+        return values
+    return np.asarray(pd.Series(values).to_numpy(dtype=np.float64, na_value=np.nan))
+
+
+def times(rows: Rows, name: str) -> npt.NDArray[np.datetime64]:
+    """Return a column of times as UTC in microseconds, NaT throughout where there is none."""
+    if name not in rows:
+        return np.full(len(rows[col.POSITION]), np.datetime64("NaT", "us"))
+    values = rows[name]
+    if isinstance(values, np.ndarray) and values.dtype == np.dtype("datetime64[us]"):
+        return values
+    return np.asarray(pd.Series(values).to_numpy(dtype="datetime64[us]"))
+
+
 def runner_for(policy: Policy) -> Runner:
     """Return the runner that a policy names, ``"asked"`` where it has changed what that stands for.
 
@@ -267,7 +287,7 @@ def runner_for(policy: Policy) -> Runner:
     return lineage[named_by].runner  # type: ignore[attr-defined,no-any-return]
 
 
-_WORDS: Final = {"name", "origin", "reason", "reads_bodies", "_abc_impl"}
+_WORDS: Final = {"name", "origin", "reason", "reads_bodies", "goes_by", "_abc_impl"}
 
 
 def decide(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> pd.DataFrame:
@@ -306,17 +326,7 @@ def decide(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> pd.DataFram
 
 
 class Decision(NamedTuple):
-    """What :func:`decide` says, as arrays: a frame of it takes as long to make as to decide.
-
-    Attributes
-    ----------
-    keep : ndarray of bool, shape (rows,)
-        Whether each row stays.
-    reason : ndarray of int64, shape (rows,)
-        Why, as a place in `reasons`.
-    reasons : list of str
-        Those that there are: for which rows stay, and for which they go, these sorted.
-    """
+    """What :func:`decide` says, as arrays: a frame of it takes as long to make as to decide."""
 
     keep: npt.NDArray[np.bool_]
     reason: npt.NDArray[np.int64]
@@ -330,7 +340,10 @@ def decision_of(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> Decisi
     if (position[1:] < position[:-1]).any():
         order = np.argsort(position, kind="stable")
         rows = frame.iloc[order]
-    named = named_by(policy, _numbered(rows), now=now)
+    numbered = pd.RangeIndex(len(rows))
+    if not rows.index.equals(numbered):  # to set what is so already takes time
+        rows = rows.set_axis(numbered, axis=0)
+    named = named_by(policy, rows, now=now)
     gone = order[named.index.to_numpy(dtype=np.int64)]
     code: npt.NDArray[np.int64] = np.where(frame[col.ACTIVE].to_numpy(dtype=bool), 0, 1)
     code[frame[col.LOAD_BEARING].to_numpy(dtype=bool)] = 2
@@ -344,22 +357,7 @@ def decision_of(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> Decisi
 
 
 def named_by(policy: Policy, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
-    """Return why rows go under a policy: those of its population that are not load-bearing.
-
-    Parameters
-    ----------
-    policy : Policy
-        The rule.
-    rows : DataFrame
-        In order of position, numbered from 0.
-    now : datetime
-        The moment of the decision.
-
-    Raises
-    ------
-    ValueError
-        If the policy names what is no row.
-    """
+    """Return why rows go under a policy: those of its population that are not load-bearing."""
     where = np.arange(len(rows))
     if policy.population != "all":
         active = rows[col.ACTIVE].to_numpy(dtype=bool)
@@ -374,12 +372,6 @@ def named_by(policy: Policy, rows: pd.DataFrame, *, now: datetime) -> "pd.Series
     named = named.set_axis(gone, axis=0)
     named = named if may_go.all() else named[may_go]
     return named if named.dtype == "str" else named.astype("str")
-
-
-def _numbered(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows numbered from 0; as they are where they already were, for that takes time."""
-    numbers = pd.RangeIndex(len(rows))
-    return rows if rows.index.equals(numbers) else rows.set_axis(numbers, axis=0)
 
 
 def _check_named(policy: Policy, named: Any, count: int) -> None:

@@ -1,24 +1,35 @@
 """Near-duplicates: a newer row that says the same replaces the older."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, ClassVar
+from itertools import chain, pairwise
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
-from memlab.extras import import_extra
-from memlab.policies.base import Policy, Runner
-from memlab.policies.optional_columns import times
+from memlab.lazy import import_extra
+from memlab.policies.base import Policy, Runner, times
 
 Vectorise = Callable[[Sequence[str]], Any]
 """Takes n texts, returns n rows of a numpy array or of a scipy sparse matrix."""
 
 FEATURES = 2**20
+_WORD: Final = re.compile(r"[^\W_]+")
 BLOCKS = 64
+"""Of texts that come one by one, until they are put together."""
+BLOCK = 64
+"""Vectors that are compared with all older ones at a time."""
+DECIMALS: Final = {np.dtype(np.float64): 9, np.dtype(np.float32): 6}
+"""Cosines equal to so many decimals are a tie: what differs beyond is the order of summation."""
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -31,12 +42,13 @@ class NearDuplicate(Policy):
     nothing more goes, and deciding again on what is left changes nothing.
 
     Texts are title and body, or the title alone in a frame without bodies (``with_body=True`` loads
-    them). Unless `vectorise` is given they are compared by how often each word occurs, case aside.
+    them). Unless `vectorise` is given they are compared by how often each word occurs, case aside,
+    and how often beside another: a word counts three times, the first and the last of a text twice.
     odek compares the same counts under a random projection to 256 dimensions, which gives this
     cosine ``c`` with a standard error of about ``(1 - c**2) / 16``: 0.01 at the threshold. It
-    leaves out words of one character, which here tell two texts apart. Rows without a word are
-    nobody's duplicates. ``trusted`` is True unless a frame says otherwise; a writer that is neither
-    trusted nor approved by a user or automatically is not.
+    leaves out words of one ASCII character, which here tell two texts apart. Rows without a word
+    are nobody's duplicates. ``trusted`` is True unless a frame says otherwise; a writer that is
+    neither trusted nor approved by a user or automatically is not.
 
     Raises
     ------
@@ -96,10 +108,13 @@ def near_duplicates(rows: pd.DataFrame, policy: NearDuplicate) -> pd.DataFrame:
     """
     prunable = rows[rows[col.ACTIVE] & ~rows[col.LOAD_BEARING]]
     prunable = prunable.iloc[oldest_first(prunable)]
-    if policy.threshold == 0 or len(prunable) < 2:
-        winner = similarity = np.full(len(prunable), -1)
-    else:
-        winner, similarity = _replacements(prunable, policy)
+    winner = similarity = np.full(len(prunable), -1)
+    if policy.threshold and len(prunable) > 1:
+        trust = np.ones(len(prunable), dtype=bool)
+        if col.TRUSTED in prunable:
+            trust = prunable[col.TRUSTED].fillna(value=True).to_numpy(dtype=bool)
+        vectors = vectors_of(texts_of(prunable), policy)
+        winner, similarity = replace_older(vectors, trust, policy.threshold)
     gone = np.flatnonzero(winner >= 0)
     ids = prunable[col.MEMORY_ID].to_numpy()
     return pd.DataFrame(
@@ -130,15 +145,7 @@ def texts_of(rows: pd.DataFrame) -> list[str]:
 
 
 def vectors_of(texts: Sequence[str], policy: NearDuplicate) -> Any:
-    """Return a policy's vectors of texts.
-
-    Raises
-    ------
-    MissingExtraError
-        If scikit-learn is not installed and the policy has no vectors of its own.
-    ValueError
-        If there is not one vector per text.
-    """
+    """Return a policy's vectors of texts."""
     vectors = (policy.vectorise or word_counts)(texts)
     if np.ndim(vectors) != 2 and not hasattr(vectors, "tocsr"):
         raise ValueError(f"vectorise returned {type(vectors).__name__}, not a matrix")
@@ -148,35 +155,104 @@ def vectors_of(texts: Sequence[str], policy: NearDuplicate) -> Any:
 
 
 def word_counts(texts: Sequence[str]) -> Any:
-    """Return a sparse row per text, of unit length: how often each word occurs in it.
-
-    A word is a run of letters and digits.
-
-    Raises
-    ------
-    MissingExtraError
-        If scikit-learn is not installed.
-    """
+    """Return a sparse row per text, of unit length: how often each word is counted in it."""
     text = import_extra("sklearn.feature_extraction.text", extra="models")
-    words = r"(?u)[^\W_]+"  # one-letter words too: only a digit may tell two texts apart
     return text.HashingVectorizer(
-        n_features=FEATURES, alternate_sign=False, token_pattern=words
+        n_features=FEATURES, alternate_sign=False, analyzer=counted_words
     ).transform(texts)
 
 
-def _replacements(
-    rows: pd.DataFrame, policy: NearDuplicate
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Return who replaces each row, -1 where nobody does, and how similar the two are."""
-    # Compiled code and scipy are loaded where they are used: a policy is light to import.
-    from memlab.policies.most_similar import replace_older
+def counted_words(text: str) -> list[str]:
+    """Return a text's words, and those of each pair of neighbours again, as odek counts them.
 
-    vectors = vectors_of(texts_of(rows), policy)
-    if col.TRUSTED in rows:
-        trust = rows[col.TRUSTED].fillna(value=True).to_numpy(dtype=bool)
-    else:
-        trust = np.ones(len(rows), dtype=bool)
-    return replace_older(vectors, trust, policy.threshold)
+    Examples
+    --------
+    >>> counted_words("Retry_the upload")
+    ['retry', 'the', 'upload', 'retry', 'the', 'the', 'upload']
+    """
+    # As Go does: character by character, and only digits are numbers within a word.
+    plain = text.isascii()
+    lower = text.lower() if plain else "".join(each.lower()[0] for each in text)
+    words = _WORD.findall(lower)
+    counted = [*words, *chain.from_iterable(pairwise(words))]
+    if plain:
+        return counted
+    spaced = ("".join(c if c.isalpha() or c.isdecimal() else " " for c in word) for word in counted)
+    return " ".join(spaced).split()
+
+
+def replace_older(vectors: Any, trust: Flags, threshold: float) -> tuple[Ints, Floats]:
+    """Let each vector replace the most similar older one, until nothing more changes.
+
+    Says who replaces each, -1 where nobody does, and how similar the two are.
+    """
+    prepared = unit_rows(vectors)
+    winner = np.full(len(trust), -1, dtype=np.int64)
+    similarity = np.full(len(trust), -1.0)
+    alive = np.arange(len(trust))
+    met = np.ones(len(trust), dtype=bool)
+    while met.any():
+        # A row that met no near-duplicate meets none among fewer rows: only the others ask again.
+        won, cosine, met = _one_pass(prepared[alive], trust[alive], met, threshold - 1e-9)
+        gone = won >= 0
+        winner[alive[gone]] = alive[won[gone]]
+        similarity[alive[gone]] = np.minimum(cosine[gone], 1.0)
+        alive, met = alive[~gone], met[~gone] & gone.any()
+    return winner, similarity
+
+
+def _one_pass(
+    vectors: Any, trust: Flags, asks: Flags, threshold: float
+) -> tuple[Ints, Floats, Flags]:
+    """Compare those that ask, a block at a time, with all that are older and still there.
+
+    What was replaced in one block is not compared in the next, so that a store of one text repeated
+    a hundred thousand times is quicker than one without repeats. Says who replaced each row and at
+    what cosine, and whether it met a duplicate.
+    """
+    won = np.full(len(trust), -1, dtype=np.int64)
+    cosine, met = np.full(len(trust), -1.0), np.zeros(len(trust), dtype=bool)
+    decimals = DECIMALS[vectors.dtype]
+    asking = np.flatnonzero(asks)
+    for start in range(0, len(asking), BLOCK):
+        block = asking[start : start + BLOCK]
+        older = np.flatnonzero(won[: block[-1]] < 0)
+        products = vectors[block] @ vectors[older].T
+        products = products.toarray() if hasattr(products, "toarray") else products
+        products.round(decimals, out=products)
+        for row, line, until in zip(block, products, np.searchsorted(older, block), strict=True):
+            highest = line[:until].max(initial=-2.0)
+            met[row] = highest >= threshold - 10.0**-decimals
+            if met[row]:
+                best = np.flatnonzero(line[:until] == highest)[-1]  # the newest, on a tie
+                if trust[row] >= trust[older[best]]:
+                    won[older[best]], cosine[older[best]] = row, highest
+                    products[:, best] = -2.0  # it is not there any more
+    return won, cosine, met
+
+
+def unit_rows(vectors: Any) -> Any:
+    """Return vectors at unit length, sparse ones in double and dense ones in single precision.
+
+    Of length zero they stay as they are; sparse ones have features in ascending order, none zero.
+    """
+    if not hasattr(vectors, "tocsr"):
+        dense = np.asarray(vectors, dtype=np.float64)
+        _check_finite(dense)
+        length = np.linalg.norm(dense, axis=1, keepdims=True)
+        return (dense / np.where(length == 0, 1.0, length)).astype(np.float32)
+    matrix = vectors.tocsr().astype(np.float64)
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    _check_finite(matrix.data)
+    length = np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=1)).ravel())
+    matrix.data = matrix.data / np.repeat(length, np.diff(matrix.indptr))
+    return matrix
+
+
+def _check_finite(values: npt.NDArray[Any]) -> None:
+    if not np.isfinite(values).all():
+        raise ValueError("a text vector holds NaN or infinity; cosine needs finite numbers")
 
 
 Text = tuple[str, str, str, Any]
@@ -184,15 +260,7 @@ Text = tuple[str, str, str, Any]
 
 
 class TextIndex:
-    """Texts that a new one may repeat, kept as vectors while rows come and go.
-
-    Parameters
-    ----------
-    policy : NearDuplicate
-        Threshold and vectors.
-    rows : sequence of tuple
-        What is there: id, title, body, and what is above that of every older row.
-    """
+    """Texts that a new one may repeat, kept as vectors while rows come and go."""
 
     def __init__(self, policy: NearDuplicate, rows: Sequence[Text]) -> None:
         self._policy = policy
@@ -232,29 +300,22 @@ class TextIndex:
             self._rows.append((order, memory_id))
         self._blocks.append(self._unit([f"{title}\n{body}" for _, title, body, _ in rows]))
         if len(self._blocks) > BLOCKS:
-            self._blocks = [_stacked(self._blocks)[list(self._place.values())]]
+            left = list(self._place.values())
+            if isinstance(self._blocks[0], np.ndarray):
+                self._blocks = [np.vstack(self._blocks)[left]]
+            else:
+                from scipy.sparse import vstack
+
+                self._blocks = [vstack(self._blocks, format="csr")[left]]
             self._rows = [self._rows[place] for place in self._place.values()]
             self._place = {memory_id: place for place, memory_id in enumerate(self._place)}
 
     def _unit(self, texts: Sequence[str]) -> Any:
-        from memlab.policies.most_similar import unit_rows
-
         return unit_rows(vectors_of(texts, self._policy))
 
 
-def _stacked(blocks: Sequence[Any]) -> Any:
-    """Return blocks of one kind as one."""
-    if isinstance(blocks[0], np.ndarray):
-        return np.vstack(blocks)
-    from scipy.sparse import vstack
-
-    return vstack(blocks, format="csr")
-
-
-def _products(block: Any, vector: Any) -> npt.NDArray[np.float64]:
+def _products(block: Any, vector: Any) -> Floats:
     """Return the cosine of every row of a block and one vector, ties told by rounding."""
-    if isinstance(block, np.ndarray):
-        cosines, decimals = block @ vector[0], 6
-    else:
-        cosines, decimals = (block @ vector.T).toarray().ravel(), 9
-    return np.asarray(np.round(cosines.astype(np.float64), decimals), dtype=np.float64)
+    cosines = block @ vector.T
+    cosines = cosines.toarray() if hasattr(cosines, "toarray") else cosines
+    return np.asarray(np.round(cosines.ravel().astype(np.float64), DECIMALS[block.dtype]))

@@ -1,24 +1,35 @@
-"""Policies by name: those of this package, several rules in a row, and classes of one's own."""
+"""Policies by name: as a command asks for them, as memlab.toml keeps them, and in labels."""
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from importlib import import_module
 from operator import attrgetter
+from os import environ
 from pathlib import Path
 from typing import Any, Final
 
+from memlab.clock import age_text
 from memlab.errors import PolicyError
-from memlab.policies.base import Policy
+from memlab.policies.base import GoesBy, Policy, runner_for
 from memlab.policies.duplicates import NearDuplicate
-from memlab.policies.expiry import PurgeSuperseded, TimeToLive
 from memlab.policies.learned import Learned
 from memlab.policies.pipeline import Pipeline
-from memlab.policies.recent import KeepAll, KeepRecent, TokenBudget
-from memlab.policies.typed import Setting, settings_of
-from memlab.policies.value import ImportanceBudget, ImportanceFloor, ValueCap
+from memlab.policies.rules import (
+    ImportanceBudget,
+    ImportanceFloor,
+    KeepAll,
+    KeepRecent,
+    PurgeSuperseded,
+    TimeToLive,
+    TokenBudget,
+    ValueCap,
+)
+from memlab.policies.typed import REQUIRED, Setting, settings_of
+from memlab.settings import NUMBERS, SIZED, Settings
+from memlab.text import shortened
 
 POLICIES: Final[dict[str, type[Policy]]] = {
     policy.name: policy
@@ -41,28 +52,17 @@ POLICIES: Final[dict[str, type[Policy]]] = {
 
 @dataclass(frozen=True)
 class Named:
-    """What a name stands for.
-
-    Attributes
-    ----------
-    name : str
-        As on a command line.
-    make : callable
-        Takes the settings, returns the policy.
-    settings : mapping of str to Setting
-        What it takes.
-    origin : str
-        Whose rule it is.
-    """
+    """What a name stands for."""
 
     name: str
     make: Callable[..., Policy]
     settings: Mapping[str, Setting]
     origin: str
+    goes_by: GoesBy
 
 
 def _of_class(name: str, kind: type[Policy]) -> Named:
-    return Named(name, kind, settings_of(kind), kind.origin)
+    return Named(name, kind, settings_of(kind), kind.origin, kind.goes_by)
 
 
 def _of_steps(name: str, make: Callable[..., Policy], origin: str, *steps: type[Policy]) -> Named:
@@ -74,7 +74,7 @@ def _of_steps(name: str, make: Callable[..., Policy], origin: str, *steps: type[
         )
         for own in settings_of(make).values()
     }
-    return Named(name, make, settings, origin)
+    return Named(name, make, settings, origin, steps[-1].goes_by)
 
 
 NAMED: Final = {
@@ -163,16 +163,11 @@ def _is_policy(value: Any, module: str | None = None) -> bool:
 
 
 def _imported(name: str) -> Any:
-    """Return a module of the user's.
-
-    Raises
-    ------
-    PolicyError
-        When it is not there, or its own code fails.
-    """
+    """Return a module of the user's: the working folder first, and last for other processes."""
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
     try:
-        with _working_folder_first():
-            return import_module(name)
+        return import_module(name)
     except Exception as error:
         missing = getattr(error, "name", None) if isinstance(error, ImportError) else None
         if missing and (name == missing or name.startswith(f"{missing}.")):
@@ -183,16 +178,164 @@ def _imported(name: str) -> Any:
         raise PolicyError(
             f"the module {name!r} cannot be imported: {type(error).__name__}: {error}"
         ) from error
-
-
-@contextmanager
-def _working_folder_first() -> Iterator[None]:
-    """Look in the working folder first, and last from then on: other processes look as this one."""
-    folder = str(Path.cwd())
-    sys.path.insert(0, folder)
-    try:
-        yield
     finally:
         sys.path.remove(folder)
         if folder not in sys.path:
             sys.path.append(folder)
+
+
+TRUSTED: Final = "MEMLAB_POLICY_MODULES"
+"""The environment variable that lists modules whose policies ``memlab.toml`` may name."""
+
+
+def policy_in(settings: Settings, number: int | None = None) -> Policy | None:
+    """Return the policy that is remembered of a store; None where none is.
+
+    `number` is what to take where that is to be found anew.
+    """
+    if settings.policy is None:
+        return None
+    given = {key: value for key, value in settings.policy.items() if key != SIZED}
+    if settings.is_auto and number is not None:
+        given[NUMBERS[given["name"]]] = number
+    try:
+        name = given.pop("name")
+        _check_trusted(name)
+        return _made(policy_named(name), given)
+    except (PolicyError, ValueError, TypeError) as error:
+        raise settings.error("policy", f"policy: {error}") from error
+
+
+def as_setting(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a policy's name and settings as a file of settings holds them.
+
+    Examples
+    --------
+    >>> as_setting("ttl", {"ttl": timedelta(days=30)})
+    {'name': 'ttl', 'ttl': '30d'}
+    """
+    return {"name": name, **{key: _written(value) for key, value in values.items()}}
+
+
+def _check_trusted(name: str) -> None:
+    """Refuse to import what a file beside a store asks for, unless a person said so elsewhere."""
+    module, colon, _ = name.partition(":")
+    if name in NAMED or not colon:
+        return
+    if module not in environ.get(TRUSTED, "").replace(",", " ").split():
+        raise PolicyError(
+            f"{shortened(name)} is a class of one's own, and a file beside a store may not have "
+            f"code run: put {shortened(module)} into the environment variable {TRUSTED} where you "
+            "trust it, or name the policy on the command line with --policy"
+        )
+
+
+def _written(value: Any) -> Any:
+    """Return a value as TOML has it, which knows no length of time and no nothing."""
+    if value is None:
+        return "none"
+    if isinstance(value, timedelta):
+        return age_text(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _made(named: Named, given: Mapping[str, Any]) -> Policy:
+    if foreign := [name for name in given if name not in named.settings]:
+        known = ", ".join(named.settings) or "no settings"
+        raise PolicyError(f"{foreign[0]!r} is no setting of {named.name!r}, which takes {known}")
+    for name, setting in named.settings.items():
+        if setting.default is REQUIRED and name not in given:
+            raise PolicyError(f"the policy {named.name!r} needs {name}")
+    meant = {}
+    for name, value in given.items():
+        setting = named.settings[name]
+        meant[name] = setting.parsed(value) if isinstance(value, str) else setting.checked(value)
+    return named.make(**meant)
+
+
+ORDERS: Final = ("odek", "memforge", "betterdb")
+"""Names of several policies in a row."""
+
+
+def family_of(policy: Policy) -> str:
+    """Name a policy with those of its settings, its size aside, that are not the defaults.
+
+    Examples
+    --------
+    >>> from memlab.policies import KeepRecent, ValueCap
+    >>> family_of(KeepRecent(50)), family_of(ValueCap(200, half_life=timedelta(days=1)))
+    ('recent', 'value, half_life')
+    """
+    if (known := _known_as(policy)) is None:
+        return " > ".join(family_of(step) for step in policy.steps)
+    name, settings, values = known
+    return ", ".join([name, *(key for key in values if key != _first_size(settings))])
+
+
+def label_of(policy: Policy) -> str:
+    """Name a policy with the settings that are not its defaults.
+
+    Examples
+    --------
+    >>> from memlab.policies import KeepRecent, Pipeline, ValueCap
+    >>> label_of(KeepRecent(50)), label_of(ValueCap(200, half_life=timedelta(days=1)))
+    ('recent 50', 'value 200, half_life=1 d')
+    >>> label_of(Pipeline.odek(keep=200))
+    'odek 200'
+    """
+    if (known := _known_as(policy)) is None:
+        return " > ".join(label_of(step) for step in policy.steps)
+    name, settings, values = known
+    alone = {key for key in values if settings[key].default is REQUIRED} | {_first_size(settings)}
+    said = [_short(one) if key in alone else f"{key}={_short(one)}" for key, one in values.items()]
+    return f"{name} {', '.join(said)}".strip()
+
+
+def _known_as(policy: Policy) -> tuple[str, Mapping[str, Setting], dict[str, Any]] | None:
+    """Return the name that a policy is asked for by, its settings, and those not at their defaults.
+
+    What was asked for as ``odek`` is called so wherever it is shown; policies in a row that have no
+    name of their own are None.
+    """
+    if runner_for(policy) != "steps":
+        settings = settings_of(type(policy))
+        return policy.name, settings, _set_apart(settings, vars(policy))
+    for named in (NAMED[name] for name in ORDERS):
+        given = {
+            name: getattr(step, name)
+            for name in named.settings
+            for step in reversed(policy.steps)
+            if hasattr(step, name)
+        }
+        try:
+            same = named.make(**given) == policy
+        except (TypeError, ValueError):  # the settings of other policies mean nothing to these
+            continue
+        if same:
+            return named.name, named.settings, _set_apart(named.settings, given)
+    return None
+
+
+def _set_apart(settings: Mapping[str, Setting], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that have to be said: of what has no default, or is not at it."""
+    known = {name: values[name] for name in settings if name in values}
+    return {
+        name: value
+        for name, value in known.items()
+        if settings[name].default is REQUIRED or value != settings[name].default
+    }
+
+
+def _first_size(settings: Mapping[str, Setting]) -> str | None:
+    """Return the setting that needs no name beside the policy's: its first size, an age last."""
+    sizes = [one for one in settings.values() if one.size]
+    return min(sizes, key=lambda one: one.size == "age").name if sizes else None
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, timedelta):
+        days = value / timedelta(days=1)
+        return f"{days:.3g} d" if days >= 1 else f"{24 * days:.3g} h"
+    if isinstance(value, tuple):
+        return "+".join(map(str, value)) or "none"
+    return getattr(value, "__name__", str(value))

@@ -3,18 +3,22 @@
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import pandas as pd
 
 from memlab import columns as col
 from memlab.arguments import expect
-from memlab.policies.base import Policy, Runner, named_by, runner_for
+from memlab.policies.base import Policy, Population, Runner, named_by, runner_for
 from memlab.policies.duplicates import NearDuplicate
-from memlab.policies.expiry import TimeToLive
-from memlab.policies.recent import KeepRecent
-from memlab.policies.value import ImportanceBudget, ImportanceFloor, ValueCap
+from memlab.policies.rules import (
+    ImportanceBudget,
+    ImportanceFloor,
+    KeepRecent,
+    TimeToLive,
+    ValueCap,
+)
 
 
 @dataclass(frozen=True, init=False)
@@ -33,17 +37,19 @@ class Pipeline(Policy):
 
     name: ClassVar[str] = "pipeline"
     origin: ClassVar[str] = "odek, MemForge: several rules in order"
-    population: ClassVar[Literal["active", "superseded", "all"]] = "all"
+    population: ClassVar[Population] = "all"
     runner: ClassVar[Runner] = "steps"
 
     def __init__(self, *policies: Policy) -> None:
         for policy in policies:
             expect(policy, Policy, call="Pipeline", name="policies")
-        wants = {
-            name: any(getattr(step, name) for step in policies)
-            for name in ("reads_bodies", "learns")
+        said = {
+            "policies": policies,
+            "reads_bodies": any(step.reads_bodies for step in policies),
+            "learns": any(step.learns for step in policies),
+            "goes_by": policies[-1].goes_by if policies else "",
         }
-        for name, value in {"policies": policies, **wants}.items():
+        for name, value in said.items():
             object.__setattr__(self, name, value)
 
     @classmethod

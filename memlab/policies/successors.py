@@ -9,6 +9,7 @@ import pandas as pd
 from memlab import columns as col
 from memlab.evidence.references import find_references
 from memlab.policies.duplicates import NearDuplicate, near_duplicates
+from memlab.text import counted
 
 WHY: Final = "why"
 """In words: what speaks for it."""
@@ -34,38 +35,19 @@ def supersedable(
     references: pd.DataFrame | None = None,
     *,
     policy: NearDuplicate | None = None,
+    by_likeness: bool = True,
 ) -> pd.DataFrame:
     """Return active load-bearing memories that a newer one could stand for.
 
     No policy deletes such a memory. To supersede it by the newer one takes it out of what an agent
     loads at start, and it stays in the store. Whether it should be is for a person to say.
-
-    Parameters
-    ----------
-    frame : DataFrame
-        What ``memlab.load(store, with_body=True)`` returns; without bodies titles are compared.
-    references : DataFrame, optional
-        What ``find_references`` returns; found in the frame when not given.
-    policy : NearDuplicate, optional
-        From which similarity on two memories are near-duplicates, and by what vectors.
-
-    Returns
-    -------
-    DataFrame
-        One row per memory, the costliest first: ``memory_id``, ``kind``, ``title``, ``tokens``,
-        ``superseded_by`` (the newer one; at the end of a chain of such, the newest), ``reason``
-        (see `REASONS`) and ``why``, in words.
-
-    Raises
-    ------
-    MissingExtraError
-        When scikit-learn is not installed and the policy has no vectors of its own.
     """
     rows = frame.reset_index(drop=True)
     if references is None:
         references = find_references(rows)
     floor: list[int] = np.flatnonzero(rows[col.ACTIVE] & rows[col.LOAD_BEARING]).tolist()
-    said = *_repeated(rows.iloc[floor], policy or NearDuplicate()), *_said(rows, floor, references)
+    alike = _repeated(rows.iloc[floor], policy or NearDuplicate()) if by_likeness else ()
+    said = *alike, *_said(rows, floor, references)
     follows: dict[int, tuple[int, str, str]] = {}
     for older, newer, reason, why in said:
         follows.setdefault(older, (newer, reason, why))
@@ -106,7 +88,7 @@ def _said(rows: pd.DataFrame, floor: list[int], references: pd.DataFrame) -> Ite
     for row in floor:
         named = [every.get(each, -1) for each in names[row]]
         if refers[row] and min(named) > row:
-            count = "1 reference" if len(named) == 1 else f"{len(named):,} references"
+            count = counted(len(named), "references")
             yield row, max(refers[row]), PASSED_ON, f"{count}, each to a newer one"
     yield from _overtaken(rows, refers, references)
 
@@ -123,7 +105,7 @@ def _overtaken(
         count = int((since == positions[newer]).sum())
         for older in refers[newer] if count else ():
             if older < newer and kinds[older] == kinds[newer] and positions[older] not in since:
-                words = "1 reference" if count == 1 else f"{count:,} references"
+                words = counted(count, "references")
                 yield older, newer, OVERTAKEN, f"{words} since, to the newer one alone"
 
 

@@ -9,8 +9,10 @@ from numbers import Real
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from memlab.arguments import refusal, whole_number
-from memlab.moments import age_of
+from memlab.clock import age_of
 
 REQUIRED: Final = inspect.Parameter.empty
 """Stands for the default of a setting that has none."""
@@ -21,26 +23,7 @@ _FLAGS: Final = {"yes": True, "true": True, "no": False, "false": False}
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of a policy.
-
-    Attributes
-    ----------
-    owner, name : str
-        The class or function it belongs to, and the name of the field or argument.
-    type : type
-        What it takes: int, float, bool, str, timedelta, a Literal, a tuple of one of these, or None
-        beside one. Anything else is taken as it is, and cannot be given as text.
-    default : object
-        `REQUIRED` where there is none.
-    help : str
-        What it means.
-    option : str
-        What it is called on a command line.
-    least : int, optional
-        The least whole number it takes.
-    size : str
-        ``"count"``, ``"age"`` or ``"tokens"`` where it puts settings of one policy in order.
-    """
+    """One setting of a policy."""
 
     owner: str
     name: str
@@ -51,24 +34,16 @@ class Setting:
     least: int | None = None
     size: str = ""
 
-    def checked(self, value: Any) -> Any:
-        """Return `value` as its type has it; numpy's numbers become Python's.
+    def __post_init__(self) -> None:
+        """Call the option as the setting is called."""
+        object.__setattr__(self, "option", self.option or f"--{self.name.replace('_', '-')}")
 
-        Raises
-        ------
-        WrongArgumentError, ValueError
-            Naming the setting, when it is of another type.
-        """
+    def checked(self, value: Any) -> Any:
+        """Return `value` as its type has it; numpy's numbers become Python's."""
         return self._checked(self.type, value)
 
     def parsed(self, text: str) -> Any:
-        """Return what a text means: ``50``, ``0.5``, ``yes``, ``30d``, ``none``, ``a,b``.
-
-        Raises
-        ------
-        WrongArgumentError, ValueError
-            Naming the setting, when it means nothing of its type.
-        """
+        """Return what a text means: ``50``, ``0.5``, ``yes``, ``30d``, ``none``, ``a,b``."""
         return self.checked(self._parsed(self.type, text.strip()))
 
     def _checked(self, kind: Any, value: Any) -> Any:
@@ -89,9 +64,9 @@ class Setting:
             return whole_number(self.name, value, least=self.least)
         if (known := _KINDS.get(first)) is None:
             return value
-        if not known.accepts(value):
+        if not isinstance(value, known.accepts) or isinstance(value, bool) > (first is bool):
             raise refusal(value, first.__name__, call=self.owner, name=self.name)
-        return known.as_python(value)
+        return value if first is timedelta else first(value)
 
     def _parsed(self, kind: Any, text: str) -> Any:
         first, *others = _alternatives(kind)
@@ -113,13 +88,7 @@ class Setting:
 
 
 def check_settings(policy: Any) -> None:
-    """Hold the fields of a policy to their types; numpy's numbers become Python's.
-
-    Raises
-    ------
-    WrongArgumentError, ValueError
-        Naming the first field that is of another type.
-    """
+    """Hold the fields of a policy to their types; numpy's numbers become Python's."""
     kind: Callable[..., Any] = type(policy)
     for name, setting in settings_of(kind).items():
         object.__setattr__(policy, name, setting.checked(getattr(policy, name)))
@@ -136,7 +105,7 @@ def settings_of(policy: Callable[..., Any]) -> Mapping[str, Setting]:
     if isinstance(policy, type):
         return {f.name: _of_field(owner, f, hints.get(f.name)) for f in fields(policy) if f.init}
     return {
-        name: Setting(owner, name, hints.get(name), argument.default, option=_option(name))
+        name: Setting(owner, name, hints.get(name), argument.default)
         for name, argument in inspect.signature(policy).parameters.items()
     }
 
@@ -145,28 +114,13 @@ def _of_field(owner: str, field: "Field[Any]", kind: Any) -> Setting:
     default = field.default
     if default is MISSING:
         default = REQUIRED if field.default_factory is MISSING else field.default_factory()
-    said = field.metadata
-    return Setting(
-        owner,
-        field.name,
-        kind,
-        default,
-        help=str(said.get("help", "")),
-        option=said.get("option", _option(field.name)),
-        least=said.get("least"),
-        size=_size(said.get("size"), kind),
-    )
-
-
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def _size(said: Any, kind: Any) -> str:
-    """Return the unit of a size, by its type where the field says only that it is one."""
-    if not said:
-        return ""
-    return said if isinstance(said, str) else "age" if timedelta in _alternatives(kind) else "count"
+    said = dict(field.metadata)
+    if said.get("size") is True:  # what unit it has, its type says
+        said["size"] = "age" if timedelta in _alternatives(kind) else "count"
+    known = {
+        key: said[key] for key in ("help", "option", "least", "size") if said.get(key) is not None
+    }
+    return Setting(owner, field.name, kind, default, **known)
 
 
 def _alternatives(kind: Any) -> tuple[Any, ...]:
@@ -177,32 +131,17 @@ def _alternatives(kind: Any) -> tuple[Any, ...]:
 
 
 class _Kind(NamedTuple):
-    """What one type accepts, and how it is read from a text that is written so."""
+    """What one type accepts beside itself, and how it is read from a text that is written so."""
 
-    accepts: Callable[[Any], bool]
-    as_python: Callable[[Any], Any]
+    accepts: Any
     read: Callable[[str], Any]
     written: str
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
 _KINDS: Final[dict[Any, _Kind]] = {
-    int: _Kind(_is_number, int, int, "a whole number"),
-    float: _Kind(_is_number, float, float, "a number"),
-    bool: _Kind(
-        lambda value: type(value).__name__ in {"bool", "bool_"},
-        bool,
-        lambda text: _FLAGS[text.lower()],
-        "yes or no",
-    ),
-    str: _Kind(lambda value: isinstance(value, str), str, str, "text"),
-    timedelta: _Kind(
-        lambda value: isinstance(value, timedelta),
-        lambda value: value,
-        age_of,
-        "an age; write one like 30d, 12h or 2w",
-    ),
+    int: _Kind(Real, int, "a whole number"),
+    float: _Kind(Real, float, "a number"),
+    bool: _Kind((bool, np.bool_), lambda text: _FLAGS[text.lower()], "yes or no"),
+    str: _Kind(str, str, "text"),
+    timedelta: _Kind(timedelta, age_of, "an age; write one like 30d, 12h or 2w"),
 }

@@ -1,34 +1,133 @@
 """Policies side by side on one history, with the best and the worst that could be done."""
 
+import heapq
 import os
 import pickle
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from tqdm.auto import tqdm
 
 from memlab import columns as col
 from memlab.arguments import expect, refusal, whole_number
-from memlab.evidence.references import find_references
-from memlab.frame.needed import expect_memories, expect_references
+from memlab.evidence.past import Memories
+from memlab.evidence.references import with_references
 from memlab.policies import KeepAll, Policy
-from memlab.replay.bound import bound_of
-from memlab.replay.labels import family_of, label_of
+from memlab.policies.named import family_of, label_of
 from memlab.replay.life import Flags, Ints, Life, life_of
-from memlab.replay.tables import BOOT_MEMORIES, BOOT_TOKENS, KEPT, Replay
-from memlab.replay.walk import walk_through
+from memlab.replay.walk import BOOT_MEMORIES, BOOT_TOKENS, KEPT, Replay, walk_through
 from memlab.sizing.history import mean_p95_max
+from memlab.text import Cell, Sheet, Shown, Table, command, counted
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What no policy with so many slots can do better.
+
+    Attributes
+    ----------
+    slots : int
+        Prunable memories that may be held at a time.
+    kept : array of bool, one per reference that fits the frame, in the order they arose
+        Which are served.
+    held : array of int64, one per row
+        Prunable memories held for a reference to come, after each was written.
+    """
+
+    slots: int
+    kept: npt.NDArray[np.bool_]
+    held: Ints
+
+    @property
+    def served(self) -> float:
+        """Share of references that are served; NaN without any."""
+        return float(self.kept.mean()) if len(self.kept) else float("nan")
+
+
+def oracle(frame: Memories, references: pd.DataFrame | None, slots: int) -> Bound:
+    """Return the most that any policy with so many slots could have served.
+
+    It knows what will be referred to, so it bounds a replay and cannot decide about a store.
+
+    Parameters
+    ----------
+    frame, references : DataFrame
+        As for :func:`memlab.replay.replay`.
+    slots : int
+        Prunable memories that may be held at a time.
+
+    Raises
+    ------
+    ValueError
+        If `slots` is not a whole number of 0 or more, or `references` lacks a column.
+    """
+    slots = whole_number("slots", slots)
+    past, found = with_references(frame, references, call="memlab.replay.oracle")
+    return bound_of(life_of(past, found), slots)
+
+
+def bound_of(life: Life, slots: int) -> Bound:
+    """Return the bound of a history that has been prepared; see :func:`oracle`.
+
+    To serve a reference is to hold its target from the reference before, or from its writing, until
+    then: an interval. Which intervals fit into `slots` at a time, as many as possible, is the
+    largest `slots`-colourable subgraph of an interval graph, which one pass finds: take intervals
+    as they begin, and when there are too many at once, drop the one that ends last (Faigle and
+    Nawijn, 1995). A memory that was dropped may return once it is referred to, so no policy can
+    serve more.
+
+    Load-bearing rows and superseded ones take no slot.
+    """
+    start, stop = _intervals(life)
+    kept = np.ones(len(start), dtype=bool)
+    ending: list[tuple[int, int]] = []
+    latest: list[tuple[int, int]] = []
+    held = 0
+    for reference in np.argsort(start, kind="stable").tolist():
+        if stop[reference] <= start[reference]:
+            continue
+        while ending and ending[0][0] <= start[reference]:
+            held -= kept[heapq.heappop(ending)[1]]
+        heapq.heappush(ending, (int(stop[reference]), reference))
+        heapq.heappush(latest, (-int(stop[reference]), reference))
+        held += 1
+        if held > slots:
+            kept[heapq.heappop(latest)[1]] = False
+            held -= 1
+    taken = np.flatnonzero(kept & (stop > start))
+    change = np.zeros(len(life) + 1, dtype=np.int64)
+    np.add.at(change, start[taken], 1)
+    np.add.at(change, stop[taken], -1)
+    return Bound(slots, kept, np.cumsum(change)[:-1])
+
+
+def _intervals(life: Life) -> tuple[Ints, Ints]:
+    """First moment after which each reference's target must be held, and the first it need not."""
+    order = np.lexsort((life.at, life.target))
+    target, at = life.target[order], np.take(life.at, order)
+    start, stop = np.empty_like(at), np.empty_like(at)
+    again = np.zeros(len(at), dtype=bool)
+    again[1:] = target[1:] == target[:-1]
+    start[order] = np.where(again, np.append(0, at[:-1])[: len(at)], target)
+    stop[order] = np.minimum(at, life.history.end[target])
+    free = ~life.history.ever_prunable[life.target]
+    stop[free] = start[free]
+    return start, stop
+
 
 SMALL: Final = 100_000
 """Rows times policies below which starting processes takes longer than it saves."""
 
 
 def replay_each(
-    frame: pd.DataFrame,
-    references: pd.DataFrame,
+    frame: Memories,
+    references: pd.DataFrame | None,
     policies: Iterable[Policy],
     *,
     every: int = 1,
@@ -59,21 +158,29 @@ def replay_each(
     ValueError
         If `every` or `workers` is below 1, or `references` lacks a column.
     """
-    expect_memories(frame, call="memlab.compare")
-    expect_references(references, call="memlab.compare")
     every = whole_number("every", every, least=1)
     given = _policies_of(policies)
-    life = life_of(frame, references)
+    life = life_of(*_of_history(frame, references, given))
     if workers is None:
         little = len(given) < 2 or len(life) * len(given) < SMALL
         workers = 1 if little or not _travels(given) else os.cpu_count() or 1
     workers = whole_number("workers", workers, least=1)
-    with tqdm(
-        total=len(given), desc="replays", unit="policy", disable=not progress, leave=False
-    ) as bar:
-        if workers == 1:
-            return [_advance(bar, walk_through(life, policy, every=every)) for policy in given]
-        return _in_processes(life, given, every, min(workers, len(given)), bar)
+    bar = partial(
+        tqdm, total=len(given), desc="replays", unit="policy", disable=not progress, leave=False
+    )
+    if workers == 1:
+        return [walk_through(life, policy, every=every) for policy in bar(given)]
+    processes = min(workers, len(given))
+    with ProcessPoolExecutor(processes, initializer=_Worker.start, initargs=(life, every)) as pool:
+        return list(bar(pool.map(_Worker.run, given)))
+
+
+def _of_history(
+    frame: Memories, references: pd.DataFrame | None, policies: Iterable[Policy]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the memories that policies are replayed on, and the references to them."""
+    with_body = any(step.reads_bodies for policy in policies for step in policy.steps)
+    return with_references(frame, references, call="memlab.compare", with_body=with_body)
 
 
 def _policies_of(policies: object) -> list[Policy]:
@@ -95,41 +202,23 @@ def _travels(policies: list[Policy]) -> bool:
     return True
 
 
-def _advance(bar: Any, done: Replay) -> Replay:
-    bar.update()
-    return done
-
-
-def _in_processes(
-    life: Life, policies: list[Policy], every: int, workers: int, bar: Any
-) -> list[Replay]:
-    done: dict[int, Replay] = {}
-    with ProcessPoolExecutor(workers, initializer=_Worker.start, initargs=(life,)) as pool:
-        tasks = {
-            pool.submit(_Worker.run, policy, every): number
-            for number, policy in enumerate(policies)
-        }
-        for task in as_completed(tasks):
-            done[tasks[task]] = _advance(bar, task.result())
-    return [done[number] for number in range(len(policies))]
-
-
 class _Worker:
     """A process's own copy of the history, so that it crosses once."""
 
     life: Life
+    every: int
 
     @classmethod
-    def start(cls, life: Life) -> None:
-        cls.life = life
+    def start(cls, life: Life, every: int) -> None:
+        cls.life, cls.every = life, every
 
     @classmethod
-    def run(cls, policy: Policy, every: int) -> Replay:
-        return walk_through(cls.life, policy, every=every)
+    def run(cls, policy: Policy) -> Replay:
+        return walk_through(cls.life, policy, every=cls.every)
 
 
 def compare(
-    frame: pd.DataFrame,
+    frame: Memories,
     references: pd.DataFrame | None = None,
     policies: Iterable[Policy] = (),
     *,
@@ -144,7 +233,8 @@ def compare(
     frame, every, workers, progress
         As for :func:`replay_each`.
     references : DataFrame, optional
-        As :func:`memlab.find_references` returns them; those of the store itself by default.
+        As :func:`memlab.find_references` returns them; found in the frame, or in the store and the
+        logs that ``memlab.toml`` remembers, when not given.
     policies : iterable of Policy
         One for each setting to try; without any, what keeping all costs.
 
@@ -158,10 +248,8 @@ def compare(
     ValueError
         If `every` or `workers` is below 1, or `references` lacks a column.
     """
-    expect_memories(frame, call="memlab.compare")
-    if references is None:
-        references = find_references(frame)
     given = [one for one in _policies_of(policies) if not isinstance(one, KeepAll)]
+    frame, references = _of_history(frame, references, given)
     replays = replay_each(
         frame, references, [*given, KeepAll()], every=every, workers=workers, progress=progress
     )
@@ -191,7 +279,7 @@ def summarise(
         ``served``, ``lost``      share of references served, references whose target was gone
         ``oracle``                the share that could have been served with ``most_held`` slots
         ``boot_memories_mean``    over the moments of the history, as all that follow
-        ``boot_tokens_mean``,     (the p95 is the smallest value that 95 % of them do not pass)
+        ``boot_tokens_mean``,     (the p95 is the smallest value that 95% of them do not pass)
         ``boot_tokens_p95``
         ``most_held``             the most prunable rows held at once
         ``deleted``               rows that went
@@ -202,7 +290,7 @@ def summarise(
         ========================  =============================================================
     """
     life = life_of(frame, references)
-    gone = _gone(replays)[1]
+    gone = _gone(replays)
     alone = gone[gone.sum(axis=1) == 1].sum(axis=0)
     floor_memories, floor_tokens = (
         int(line[-1]) if len(life) else 0 for line in life.history.floor
@@ -213,6 +301,7 @@ def summarise(
     for number, one in enumerate(replays):
         if one.most_held not in bounds:
             bounds[one.most_held] = bound_of(life, one.most_held).served
+        tokens = one.boot[BOOT_TOKENS].to_numpy()
         rows.append(
             {
                 "label": label_of(one.policy),
@@ -223,7 +312,7 @@ def summarise(
                 "oracle": bounds[one.most_held],
                 "boot_memories_mean": float(one.boot[BOOT_MEMORIES].mean()),
                 "boot_tokens_mean": float(one.boot[BOOT_TOKENS].mean()),
-                "boot_tokens_p95": _p95(one.boot[BOOT_TOKENS]),
+                "boot_tokens_p95": float(mean_p95_max(tokens)[1]) if len(tokens) else np.nan,
                 "most_held": one.most_held,
                 "deleted": len(one.deleted),
                 "only_here": int(alone[number]),
@@ -236,12 +325,9 @@ def summarise(
     table.attrs = {
         col.SOURCE: frame.attrs.get(col.SOURCE, ""),
         col.REFERENCES: len(life.references),
+        col.GOES_BY: {family_of(one.policy): one.policy.goes_by for one in replays},
     }
     return table
-
-
-def _p95(values: "pd.Series[Any]") -> float:
-    return float(mean_p95_max(values.to_numpy())[1]) if len(values) else float("nan")
 
 
 def overlap(
@@ -273,7 +359,7 @@ def overlap(
     """
     if of not in {"deleted", "lost"}:
         raise ValueError(f"of={of!r} is neither 'deleted' nor 'lost'")
-    gone = _gone(replays)[1] if of == "deleted" else _missed(replays)
+    gone = _gone(replays) if of == "deleted" else _missed(replays)
     both: np.typing.NDArray[Any] = gone.T.astype(np.int64) @ gone.astype(np.int64)
     if share:
         own = np.diag(both).astype(np.float64)
@@ -285,19 +371,14 @@ def overlap(
     return table
 
 
-def _gone(replays: Sequence[Replay]) -> tuple[Ints, Flags]:
-    """Return the positions of rows that went, and which went under which policy, a line a row."""
+def _gone(replays: Sequence[Replay]) -> Flags:
+    """Return which row went under which policy, a line for each row that went under any."""
     went = [one.deleted[col.POSITION].to_numpy() for one in replays]
     positions = np.unique(np.concatenate([np.empty(0, np.int64), *went]))
     gone = np.zeros((len(positions), len(replays)), dtype=bool)
-    for line, one in zip(gone.T, replays, strict=True):
-        line[_places(positions, one)] = True
-    return positions, gone
-
-
-def _places(positions: Ints, one: Replay) -> Ints:
-    """Return where the rows that went under a policy stand among all that went."""
-    return np.searchsorted(positions, one.deleted[col.POSITION].to_numpy())
+    for line, own in zip(gone.T, went, strict=True):
+        line[np.searchsorted(positions, own)] = True
+    return gone
 
 
 def _missed(replays: Sequence[Replay]) -> Flags:
@@ -305,3 +386,112 @@ def _missed(replays: Sequence[Replay]) -> Flags:
     if not replays:
         return np.empty((0, 0), dtype=bool)
     return ~np.column_stack([one.references[KEPT].to_numpy(dtype=bool) for one in replays])
+
+
+FEW: Final = 30
+"""References below which shares of them tell no two policies apart."""
+GOOD: Final = 0.9
+"""The share of references that a cap to look at next serves."""
+
+_LEGEND: Final = {
+    "served": (
+        "references in this past that found their memory, as they were; memlab size estimates "
+        "those to come, which reach further back"
+    ),
+    "at best": "the most that any policy with as many slots could have served",
+    "tokens": "loaded at start: the mean of this past, and what 95% of starts did not pass",
+    "only here": "memories that this line alone would have deleted",
+}
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison(Shown):
+    """What :func:`compare` returned for a store, as people read it.
+
+    Each policy was applied after `every` so many memories; what passes `token_budget` is left out.
+    """
+
+    store: str
+    table: pd.DataFrame
+    references: int
+    every: int = 1
+    token_budget: int | None = None
+
+    @property
+    def fitting(self) -> pd.DataFrame:
+        """What stays within the budget."""
+        if self.token_budget is None:
+            return self.table
+        return self.table[self.table["boot_tokens_p95"] <= self.token_budget]
+
+    def sheet(self) -> Sheet:
+        """Return policies side by side; shares as exact as the references allow."""
+        header = ("policy", "served", "at best", "tokens", "95%", "deleted", "only here")
+        rows: list[tuple[Cell, ...]] = [
+            (
+                str(label),
+                self._share(row["served"]),
+                self._share(row["oracle"]),
+                _whole(row["boot_tokens_mean"]),
+                _whole(row["boot_tokens_p95"]),
+                int(row["deleted"]),
+                int(row["only_here"]),
+            )
+            for label, row in self.fitting.iterrows()
+        ]
+        return Sheet("", [], [Table("", header, rows, whole=True)])
+
+    def lines(self) -> list[str | Sheet]:
+        """Return all of it: what to doubt, the table, how to read it, and what to run next."""
+        if self.fitting.empty:
+            least = f"the least is {self.table['boot_tokens_p95'].min():,.0f}"
+            return [
+                f"nothing that was tried stays within {self.token_budget:,} tokens: {least}",
+                f"load-bearing memories alone take {self.table['floor_tokens'].iloc[0]:,} now",
+                "",
+                *self.next_steps(),
+            ]
+        known = counted(self.references, "references") if self.references else "no reference"
+        few = (
+            f"{known} in this store: too few to tell policies apart by what they serve, so compare "
+            "what they cost; memlab harvest adds what the agent read"
+        )
+        doubt = [few, ""] if self.references < FEW else []
+        return [*doubt, self.sheet(), "", *self._notes(), "", *self.next_steps()]
+
+    def next_steps(self) -> list[str]:
+        """Say what to run for a number, and to see what the cheapest good cap would delete."""
+        lines = [f"next: {command('size', self.store)}    which keep_recent, with evidence"]
+        table = self.table if self.fitting.empty else self.fitting
+        caps = table[(table["family"] == "recent") & (table["served"] >= GOOD)]
+        if len(caps):
+            cap = str(caps["boot_tokens_mean"].idxmin()).removeprefix("recent ")
+            shows = "what that would delete; deletes nothing yet"
+            lines.append(f"      {command('compact', self.store, '--keep-recent', cap)}    {shows}")
+        return lines
+
+    def _notes(self) -> list[str]:
+        memories, tokens = (self.table[f"floor_{each}"].iloc[0] for each in ("memories", "tokens"))
+        floor = f"{counted(memories)}, {counted(tokens, 'tokens')}"
+        lines = [f"{counted(self.references, 'references')}; the load-bearing floor is {floor}"]
+        if self.every > 1:
+            lines.append(
+                f"each policy was applied after every {self.every:,} memories, to save time; "
+                "--every 1 applies it after each"
+            )
+        if self.references:
+            width = max(map(len, _LEGEND))
+            lines += ["", *(f"{name:<{width}}  {words}" for name, words in _LEGEND.items())]
+        return lines
+
+    def _share(self, share: Any) -> str:
+        """Write a share as exactly as so many references allow: as a count of few."""
+        if not self.references:
+            return "–"
+        if self.references < FEW:
+            return f"{round(share * self.references)} of {self.references}"
+        return f"{share:.1%}" if self.references >= 10 * FEW else f"{share:.0%}"
+
+
+def _whole(value: float) -> Cell:
+    return "–" if value != value else round(value)  # noqa: PLR0124 - not a number

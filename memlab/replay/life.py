@@ -11,9 +11,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
-from memlab.evidence.places import positions_and_next, references_on_rows
-from memlab.policies.learned.expectation import Expectation
-from memlab.policies.learned.experience import experience_of
+from memlab.evidence.references import positions_and_next, references_on_rows
+from memlab.policies.expectation import Expectation, experience_of
 from memlab.sizing.history import History, history_of
 
 Ints = npt.NDArray[np.int64]
@@ -29,17 +28,6 @@ class Life:
 
     Moment ``m`` is row ``m`` written and what it replaced superseded. A reference at ``m`` arises
     just before that.
-
-    Attributes
-    ----------
-    frame : DataFrame
-        The rows, numbered from 0.
-    references : DataFrame
-        The references that fit the frame, in the order they arose.
-    target, at : arrays of int64, one per reference
-        Row numbers.
-    history : History
-        Which rows are load-bearing, and the moment each is superseded.
     """
 
     frame: pd.DataFrame
@@ -89,11 +77,6 @@ def life_of(frame: pd.DataFrame, references: pd.DataFrame) -> Life:
     """Return a frame and its references as a history to walk through.
 
     References that do not fit are left out: no such row, or one written later.
-
-    Raises
-    ------
-    ValueError
-        When `references` lacks a column.
     """
     rows = frame.sort_values(col.POSITION, kind="stable").reset_index(drop=True)
     target, at, place = references_on_rows(rows, references)

@@ -13,10 +13,10 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from memlab.frame.arrays import as_instant
+from memlab.frame.fields import as_instant
 from memlab.policies import CappedPolicy, DatedPolicy, Learned, NearDuplicate, Policy
 from memlab.policies.base import lowest_of, named_by, runner_for
-from memlab.policies.duplicates import oldest_first, texts_of, word_counts
+from memlab.policies.duplicates import oldest_first, texts_of, unit_rows, word_counts
 from memlab.replay.life import Flags, Ints, Life, Signals
 
 Gone = Iterable[tuple[int, str]]
@@ -36,26 +36,6 @@ class Runner(Protocol):
 
     def gone(self, moment: int, now: datetime) -> Gone:
         """Name the rows that go at a moment, load-bearing ones left out, and why."""
-
-
-class Idle:
-    """Nothing goes."""
-
-    def __init__(self, policy: Policy, life: Life, signals: Signals) -> None:
-        """Take no note."""
-
-    def enter(self, row: int) -> None:
-        """Take no note."""
-
-    def supersede(self, row: int) -> None:
-        """Take no note."""
-
-    def remove(self, row: int) -> None:
-        """Take no note."""
-
-    def gone(self, moment: int, now: datetime) -> Gone:  # noqa: ARG002
-        """Name no row."""
-        return ()
 
 
 class Asked:
@@ -128,7 +108,7 @@ class Capped:
 
     def __init__(self, policy: CappedPolicy, life: Life, signals: Signals) -> None:
         self.policy, self.life, self.signals = policy, life, signals
-        self._may_go = life.history.counted
+        self._may_go = life.history.ever_prunable
         self._here = np.zeros(len(life), dtype=bool)
         self._changed: set[int] = set()
         size = policy.sizes(life.frame) if len(life) else np.empty(0, dtype=np.int64)
@@ -215,7 +195,7 @@ class Learning(Capped):
 
     def keys(self, rows: Ints, moment: int, now: datetime) -> tuple[npt.NDArray[Any], ...]:  # noqa: ARG002
         """Return scores at a moment."""
-        number = self.life.history.counted_before
+        number = self.life.history.prunable_before
         written = int(number[min(moment + 1, len(number) - 1)])
         tokens = self.life.history.tokens[rows]
         return (self._learned.ranking(self.life.expectation, number[rows], written, tokens),)
@@ -227,7 +207,7 @@ class Dated:
     def __init__(self, policy: DatedPolicy, life: Life, signals: Signals) -> None:  # noqa: ARG002
         self.policy = policy
         self._due = policy.deadlines(life.frame)
-        self._due[~life.history.counted] = np.datetime64("NaT", "us")
+        self._due[~life.history.ever_prunable] = np.datetime64("NaT", "us")
         self._here: set[int] = set()
 
     def enter(self, row: int) -> None:
@@ -266,18 +246,11 @@ class Repeating(Asked):
         texts = texts_of(life.frame)
         self._threshold = policy.threshold
         self._vectors: Any = (policy.vectorise or word_counts)(texts) if texts else None
-        self._norms = self._lengths()
+        self._unit: Any = unit_rows(self._vectors) if texts else None
         self._found = False
         self._by_age = oldest_first(life.frame)
         cached = replace(policy, vectorise=lambda _: self._vectors[self._compared_by_age()])
         super().__init__(cached, life, signals)
-
-    def _lengths(self) -> npt.NDArray[np.float64]:
-        if self._vectors is None:
-            return np.empty(0)
-        squares = self._vectors.power(2) if hasattr(self._vectors, "power") else self._vectors**2
-        lengths = np.sqrt(np.asarray(squares.sum(axis=1), dtype=np.float64)).ravel()
-        return np.where(lengths > 0, lengths, np.inf)
 
     def _compared_by_age(self) -> Ints:
         """Return the rows that the policy compares, in the order in which it does."""
@@ -286,15 +259,14 @@ class Repeating(Asked):
     @property
     def _compared(self) -> Flags:
         """Rows that the policy compares: prunable ones."""
-        return self._here & self._active & self.life.history.counted
+        return self._here & self._active & self.life.history.ever_prunable
 
     def enter(self, row: int) -> None:
         """See whether a row repeats one that is there."""
-        if self.life.history.counted[row] and self._threshold and not self._found:
+        if self.life.history.ever_prunable[row] and self._threshold and not self._found:
             others = np.flatnonzero(self._compared)
-            product = self._vectors[others] @ self._vectors[[row]].T
-            dot = np.asarray(product.todense() if hasattr(product, "todense") else product).ravel()
-            cosine = dot / (self._norms[others] * self._norms[row])
+            cosine = self._unit[others] @ self._unit[[row]].T
+            cosine = cosine.toarray() if hasattr(cosine, "toarray") else cosine
             self._found = bool((cosine >= self._threshold - 1e-4).any())
         super().enter(row)
 
@@ -309,7 +281,6 @@ class Repeating(Asked):
 RUNNERS: Final[dict[str, Callable[[Any, Life, Signals], Runner]]] = {
     "asked": Asked,
     "steps": Asked,
-    "idle": Idle,
     "capped": Capped,
     "ranked": Ranked,
     "learned": Learning,
@@ -320,13 +291,7 @@ RUNNERS: Final[dict[str, Callable[[Any, Life, Signals], Runner]]] = {
 
 
 def runner_of(policy: Policy, life: Life, signals: Signals) -> Runner:
-    """Return the runner for a policy of one step.
-
-    Raises
-    ------
-    ValueError
-        If the policy names a runner that there is not.
-    """
+    """Return the runner for a policy of one step."""
     name = runner_for(policy)
     if name not in RUNNERS:
         raise ValueError(

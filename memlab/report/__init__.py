@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from memlab.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from memlab.report.answer import decision_record
     from memlab.report.bundled import store_names, store_path
     from memlab.report.findings import Findings, Question, examine
     from memlab.report.page import write_report
     from memlab.report.panel import SizingPanel, explore
-    from memlab.report.record import decision_record
 
 __all__ = [
     "Findings",
@@ -29,10 +29,10 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "answer": "decision_record",
         "bundled": "store_names store_path",
         "findings": "Findings Question examine",
         "page": "write_report",
         "panel": "SizingPanel explore",
-        "record": "decision_record",
     },
 )

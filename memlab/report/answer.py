@@ -1,14 +1,21 @@
-"""The answer that a report begins with: the number or what is missing, and what to do next."""
+"""The answer that a report begins with, and the record of a decision for whoever reviews it."""
 
-import shlex
 from collections.abc import Iterator
-from typing import NamedTuple
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from memlab.evidence.elsewhere import in_words
-from memlab.report.commands import preview_command
+from memlab.evidence.posterior import in_words
 from memlab.report.findings import Findings
 from memlab.sizing import Advice, Verdict
 from memlab.sizing.wording import MEANING
+from memlab.sources.opening import start_words
+from memlab.text import command, counted, for_terminal
+
+if TYPE_CHECKING:
+    from memlab.compaction.plans import Plan
+    from memlab.compaction.receipts import Receipt
+    from memlab.items import Size
 
 
 class Fact(NamedTuple):
@@ -27,22 +34,18 @@ class Step(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a reader wants to know first.
-
-    Attributes
-    ----------
-    headline : str
-    because : list of str
-        What stands behind it, in sentences.
-    facts : list of Fact
-    steps : list of Step
-        What to do next: there is always something.
-    """
+    """What a reader wants to know first."""
 
     headline: str
     because: list[str]
     facts: list[Fact]
     steps: list[Step]
+
+    def lines(self) -> list[str]:
+        """Return the answer in a few lines, with the first of the steps."""
+        width = max(len(fact.name) for fact in self.facts)
+        facts = [f"  {fact.name:<{width}}  {fact.figure}  ({fact.remark})" for fact in self.facts]
+        return [self.headline, *facts, *(f"next: {step.command}" for step in self.steps[:1])]
 
 
 def answer_of(findings: Findings) -> Answer:
@@ -69,8 +72,8 @@ def _headline(findings: Findings) -> str:
     if advice.keep_recent is None:
         return f"No number: {MEANING[advice.verdict]}"
     if _nothing_goes(advice):
-        return f"Keep everything for now: keep_recent = {advice.keep_recent:,}"
-    return f"Keep the newest {advice.keep_recent:,}: keep_recent = {advice.keep_recent:,}"
+        return f"Keep everything for now: {advice.numbers}"
+    return f"Keep the newest {advice.keep_recent:,}: {advice.numbers}"
 
 
 def _because(findings: Findings) -> Iterator[str]:
@@ -78,13 +81,17 @@ def _because(findings: Findings) -> Iterator[str]:
     advice = findings.advice
     if advice.keep_recent is not None:
         yield (
-            f"The smallest cap that serves {advice.target:.0%} of later references with "
-            f"{advice.confidence:.0%} confidence, until the store has doubled."
+            f"Safe serves {advice.target:.0%} of later references with {advice.confidence:.0%} "
+            "confidence until the store has doubled, likely with even odds."
         )
     if advice.verdict is not Verdict.OK:
         yield _sentence(MEANING[advice.verdict])
     if _nothing_goes(advice):
-        yield f"The store holds {advice.prunable:,} prunable memories, so that cap deletes nothing."
+        goes = max(0, advice.prunable - (advice.likely or 0))
+        yield (
+            f"The store holds {advice.prunable:,} prunable memories: the safe cap deletes none of "
+            f"them today, the likely one {f'{goes:,}' if goes else 'none'}."
+        )
     if advice.poor_record:
         yield _sentence(advice.poor_record.removeprefix("but "))
     for end, what in zip(advice.trade, ("The target", "The budget"), strict=False):
@@ -103,7 +110,7 @@ def _facts(findings: Findings) -> Iterator[Fact]:
         row = findings.sizing.at([findings.cap]).iloc[0]
         limits = f"limits {row['low']:.1%} to {row['high']:.1%}"
         yield Fact("references served", f"{row['served']:.1%}", limits)
-    own = "1 reference" if advice.references == 1 else f"{advice.references:,} references"
+    own = counted(advice.references, "references")
     others = f"{own}; the rest of the weight is {in_words(advice.projects)} other projects'"
     yield Fact("this store's own evidence", f"{advice.weight:.0%}", others)
     if effect is None:
@@ -115,15 +122,15 @@ def _facts(findings: Findings) -> Iterator[Fact]:
         yield Fact(
             _tokens_of(findings),
             f"{before.tokens:,} → {after.tokens:,}",
-            f"{before.memories:,} → {after.memories:,} memories; {advice.token_rule}",
+            f"{before.memories:,} → {counted(after.memories, 'memories')}; {advice.token_rule}",
         )
         share = effect.deleted.memories / before.memories if before.memories else 0
-        remark = f"{share:.1%} of what is loaded; archived first, and can be put back"
-        yield Fact("memories deleted", f"{effect.deleted.memories:,}", remark)
-    if advice.measured:
-        met = advice.measured - advice.missed
-        remark = "earlier moments at which such a number met the target afterwards"
-        yield Fact("track record", f"{met} of {advice.measured}", remark)
+        what = "loaded" if findings.summary.loads_any else "there"
+        remark = f"{share:.1%} of what is {what}; archived first, and can be put back"
+        yield Fact("would be deleted", f"{effect.deleted.memories:,}", remark)
+    if advice.track_record:
+        met, _, times = advice.track_record.partition(", ")
+        yield Fact("track record", met, f"{times}, at earlier moments of its history")
 
 
 def _tokens_of(findings: Findings) -> str:
@@ -133,21 +140,28 @@ def _tokens_of(findings: Findings) -> str:
 
 def _steps(findings: Findings) -> Iterator[Step]:
     """Say what to run next, and what would make the number the store's own."""
-    advice, store = findings.advice, shlex.quote(findings.store)
-    if findings.cap is not None and findings.cap < advice.prunable:
+    advice, store = findings.advice, findings.store
+    if findings.is_setting:
+        yield Step(command("size", store), "says where the cap belongs in its own settings")
+    elif findings.cap is not None and findings.cap < advice.prunable:
         shows = f"shows what keep_recent = {findings.cap:,} would delete, and deletes nothing"
-        yield Step(preview_command(findings.store, findings.cap), shows)
+        yield Step(command("compact", store, "--keep-recent", findings.cap), shows)
+    elif advice.likely is not None and advice.likely < advice.prunable:
+        shows = "shows what the likely number would delete, and deletes nothing"
+        yield Step(command("compact", store, "--keep-recent", advice.likely), shows)
     elif advice.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
-        yield Step(f"memlab floor {store}", "shows which load-bearing memories cost most")
+        yield Step(command("floor", store), "shows which load-bearing memories cost most")
     else:
-        yield Step(f"memlab size {store}", "asks again, as the store grows")
+        yield Step(command("size", store), "asks again, as the store grows")
     if advice.weight < 0.5:
         missing = "1 more reference" if advice.missing == 1 else f"{advice.missing:,} more"
-        yield Step(
-            "memlab harvest SOURCE",
-            f"reads from what agents already write what they looked up: {missing}, and this "
-            "store's own count as much as other projects'",
-        )
+        own = f"{missing}, and this store's own count as much as other projects'"
+        if findings.harvest:
+            reads = "reads from what agents already write what they looked up"
+            yield Step(findings.harvest, f"{reads}: {own}")
+        else:
+            writes = "in the agent's runtime, writes down each memory that it reads"
+            yield Step("memlab.AccessLog('reads.jsonl').add(memory_id)", f"{writes}: {own}")
 
 
 def _nothing_goes(advice: Advice) -> bool:
@@ -157,3 +171,89 @@ def _nothing_goes(advice: Advice) -> bool:
 
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def decision_record(
+    advice: Advice,
+    plan: "Plan",
+    *,
+    now: datetime,
+    plan_file: Path | None = None,
+    receipt: "Receipt | None" = None,
+) -> str:
+    """Return a record of a sizing decision, ready for a pull request.
+
+    Parameters
+    ----------
+    advice : Advice
+        What the evidence said.
+    plan : Plan
+        What was decided.
+    now : datetime
+        The moment of the record.
+    plan_file : Path, optional
+        Where the plan lies for whoever reviews it.
+    receipt : Receipt, optional
+        What applying the plan did; without one the record says that it was not applied.
+
+    Returns
+    -------
+    str
+        Markdown. What comes from the store stands in code fences, where nothing in it is markup.
+    """
+    cap = plan.policy.get("keep")
+    names = {advice.likely: "the likely one", advice.keep_recent: "the safe one"}
+    chosen = names.get(cap, "chosen by hand")
+    facts = {
+        "store": f"`{_inline(_name(plan.store))}`",
+        "date": f"{now:%Y-%m-%d}",
+        "cap": f"`keep_recent = {cap}`, {chosen}",
+        "by the evidence": advice.numbers or "no number",
+        "track record": advice.track_record or "none",
+        "verdict of the evidence": f"`{advice.verdict}`",
+        "deletes": f"{plan.deletes.memories:,} of {counted(plan.total.memories, 'memories')}",
+        start_words(plan.store): f"{_size(plan.boot_before)} → {_size(plan.boot_after)}",
+        "floor": f"{plan.floor.memories:,} load-bearing memories, all of which stay",
+        "plan digest": f"`{plan.digest}`",
+        "receipt": _receipt_in_words(receipt, plan_file),
+    }
+    rows = "\n".join(f"| {name} | {value} |" for name, value in facts.items())
+    return (
+        f"# Decision record: keep_recent = {cap}\n\n"
+        f"| | |\n|---|---|\n{rows}\n\n"
+        f"## Evidence\n\n{_fenced(str(advice))}\n\n"
+        f"## Plan\n\n{_fenced(str(plan))}\n"
+    )
+
+
+def _receipt_in_words(receipt: "Receipt | None", plan_file: Path | None) -> str:
+    if receipt is not None:
+        return (
+            f"applied {receipt.applied_at:%Y-%m-%d %H:%M} UTC, "
+            f"{counted(receipt.deleted, 'memories')} deleted and archived; "
+            f"undo: `{_inline(receipt.undo)}`"
+        )
+    if plan_file is not None:
+        return f"not applied; after review: `memlab apply {_inline(plan_file.name)}`"
+    return "not applied: it deletes nothing"
+
+
+def _name(store: str) -> str:
+    """Return a file's name, and the whole name of what is on a server."""
+    return store if "://" in store else Path(store).name
+
+
+def _size(size: "Size") -> str:
+    return f"{counted(size.memories, 'memories')}, {counted(size.tokens, 'tokens')}"
+
+
+def _inline(text: str) -> str:
+    return for_terminal(text).replace("`", "'").replace("|", "\\|")
+
+
+def _fenced(text: str) -> str:
+    """Return `text` in a code fence that no run of backticks in it can close."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}text\n{text}\n{fence}"

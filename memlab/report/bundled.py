@@ -1,14 +1,37 @@
-"""Stores and notebooks that come with memlab, wherever it is installed.
+"""Stores and notebooks that come with memlab, and copies of the notebooks for a store.
 
 In an installed package they lie inside it; in a checkout they lie beside it. Either way they are to
 be read, not written: copy a store before opening it with something that writes.
 """
 
+import ast
+import hashlib
+import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from memlab.arguments import expect
+from memlab.errors import MemlabError
+from memlab.files import write_whole
+from memlab.lazy import import_extra
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
 
 _PACKAGE = Path(__file__).resolve().parent.parent
+PARAMETERS_TAG: Final = "parameters"
+"""Marks the cell of a notebook that states its parameters."""
+
+DATA: Final = "../data/"
+"""How a notebook names what lies in the bundled folder beside it."""
+
+REHEARSAL: Final = "02_compact.ipynb"
+"""The notebook that compacts a copy of a store."""
+
+MISSING: Final = object()
+WHOSE: Final = "store.txt"
+"""The file beside the notebooks that says whose they are."""
 
 
 def store_names() -> tuple[str, ...]:
@@ -17,9 +40,9 @@ def store_names() -> tuple[str, ...]:
     Examples
     --------
     >>> store_names()
-    ('three_hundred_issues', 'two_years')
+    ('looked_up', 'three_hundred_issues', 'two_years')
     """
-    return tuple(sorted(path.stem for path in _folder("data").glob("*.db")))
+    return tuple(sorted(path.stem for path in folder_of("data").glob("*.db")))
 
 
 def store_path(name: str) -> Path:
@@ -47,42 +70,126 @@ def store_path(name: str) -> Path:
     """
     expect(name, str, call="memlab.store_path", name="name")
     # A name is looked up, never read as a path.
-    paths = {path.stem: path for path in _folder("data").glob("*.db")}
+    paths = {path.stem: path for path in folder_of("data").glob("*.db")}
     if name not in paths:
         raise ValueError(f"name must be one of {', '.join(sorted(paths))}, not {name!r}")
     return paths[name]
 
 
-def example_of_odek() -> dict[str, str]:
-    """Return where a small folder of odek's episodes lies, and the log of what was read of it.
-
-    Examples
-    --------
-    >>> sorted(example_of_odek())
-    ['episodes', 'reads']
-    """
-    folder = _folder("data")
-    return {"episodes": str(folder / "odek"), "reads": str(folder / "odek.reads.jsonl")}
-
-
-def example_of_claude() -> dict[str, str]:
-    """Return where a small folder of Claude Code's memory lies, and the one of all its projects.
-
-    Examples
-    --------
-    >>> sorted(example_of_claude())
-    ['memory', 'projects']
-    """
-    projects = _folder("data") / "claude" / "projects"
-    return {"projects": str(projects), "memory": str(projects / "-home-mara-harbor" / "memory")}
-
-
 def notebook_paths() -> tuple[Path, ...]:
     """Return where the notebooks lie, in reading order."""
-    return tuple(sorted(_folder("notebooks").glob("[0-9]*.ipynb")))
+    return tuple(sorted(folder_of("notebooks").glob("[0-9]*.ipynb")))
 
 
-def _folder(name: str) -> Path:
-    """Return the bundled folder: inside an installed package, beside a checkout's."""
+def folder_of(name: str) -> Path:
+    """Return a bundled folder: inside an installed package, beside a checkout's."""
     installed = _PACKAGE / "_bundled" / name
     return installed if installed.is_dir() else _PACKAGE.parent / name
+
+
+def folder_for(store: str) -> Path:
+    """Return the name of a store's own folder of notebooks: the same for the same store.
+
+    Examples
+    --------
+    >>> folder_for("/agents/one/memory.db") == folder_for("/agents/two/memory.db")
+    False
+    >>> folder_for("redis://localhost:6379/0").name.rpartition("-")[0]
+    'redis-localhost-6379-0'
+    """
+    digest = hashlib.sha256(store.encode()).hexdigest()
+    own = store.partition("?")[0] if ":" in store else Path(store).stem
+    named = re.sub(r"[^.\w]+", "-", own)
+    return Path("memlab-notebooks") / f"{named}-{digest[:6]}"
+
+
+def fill_in_parameters(notebook: "NotebookNode", parameters: Mapping[str, Any]) -> None:
+    """Put `parameters` into the cell tagged ``parameters``, in place of the values it states.
+
+    A parameter that the notebook does not state is left out: notebooks state different ones. What
+    is stated of the bundled data stays, by its full path.
+    """
+    for cell in notebook.cells:
+        if PARAMETERS_TAG in cell.metadata.get("tags", ()):
+            cell.source = _with_values(cell.source, parameters)
+
+
+def copy_notebooks(
+    folder: Path, parameters: Mapping[str, Any], *, rehearsing: bool = True
+) -> list[Path]:
+    """Copy the bundled notebooks into `folder`, without outputs and with `parameters` filled in."""
+    nbformat = import_extra("nbformat", extra="lab")
+    store = str(parameters.get("store", store_path("two_years")))
+    if "store" in parameters:
+        parameters = {"reads": None, **parameters}  # the bundled log is of a bundled store
+    other = store_of(folder)
+    if other not in {None, store}:
+        raise MemlabError(
+            f"the notebooks in {folder} are for {other}; name another folder with --folder"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / WHOSE, f"{store}\n".encode())
+    written = []
+    for path in notebook_paths():
+        copy = folder / path.name
+        if copy.exists() or (path.name == REHEARSAL and not rehearsing):
+            continue
+        notebook = nbformat.read(path, as_version=4)
+        fill_in_parameters(notebook, parameters)
+        for cell in notebook.cells:
+            if cell.cell_type == "code":
+                cell.outputs, cell.execution_count = [], None
+        write_whole(copy, nbformat.writes(notebook).encode())
+        written.append(copy)
+    return written
+
+
+def store_of(folder: Path) -> str | None:
+    """Return the store that the notebooks in a folder are for; None where there are none."""
+    if (folder / WHOSE).is_file():
+        return (folder / WHOSE).read_text(encoding="utf-8").strip()
+    nbformat = import_extra("nbformat", extra="lab")
+    for path in (folder / path.name for path in notebook_paths()):
+        if path.is_file():
+            try:
+                cells = nbformat.read(path, as_version=4).cells
+            except (OSError, ValueError, nbformat.ValidationError):
+                continue
+            return next(filter(None, map(_store_stated, cells)), None)
+    return None
+
+
+def _store_stated(cell: "NotebookNode") -> str | None:
+    """Return the store that a cell of parameters names last."""
+    if PARAMETERS_TAG not in cell.metadata.get("tags", ()):
+        return None
+    try:
+        stated = dict(_assignments(cell.source))
+        return str(ast.literal_eval(stated["store"].value)) if "store" in stated else None
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _with_values(source: str, parameters: Mapping[str, Any]) -> str:
+    """Return code with the values of the names that it assigns, each assigned once."""
+    lines = source.splitlines()
+    for name, stated in reversed(_assignments(source)):
+        value = parameters.get(name, MISSING)
+        said = getattr(stated.value, "value", None)
+        if value is MISSING and isinstance(said, str) and said.startswith(DATA):
+            value = str(folder_of("data") / said.removeprefix(DATA))
+        if value is not MISSING:
+            last = stated.end_lineno or stated.lineno
+            lines[stated.lineno - 1 : last] = [f"{name} = {value!r}"]
+    return "\n".join(lines)
+
+
+def _assignments(source: str) -> list[tuple[str, ast.Assign]]:
+    """Return the names that code assigns, each with its statement, from the first line on."""
+    return [
+        (target.id, node)
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    ]

@@ -38,19 +38,7 @@ function named(el, model, kind) {
 
 
 class Slider(anywidget.AnyWidget):
-    """A slider over values that people ask for; it says the one it stands at.
-
-    Attributes
-    ----------
-    name : str
-        What it is called, on the screen and by a screen reader.
-    values : list
-        What it can stand at, in order.
-    texts : list of str
-        How each is said.
-    value : float or int
-        The one it stands at.
-    """
+    """A slider over values that people ask for; it says the one it stands at."""
 
     _esm = (
         _NAMED
@@ -77,7 +65,7 @@ export default { render({ model, el }) {
     model.set("value", model.get("values")[input.value]);
     model.save_changes();
   });
-  model.on("change:value", show);
+  model.on("change:value change:values", show);
   show();
 } };
 """
@@ -88,6 +76,15 @@ export default { render({ model, el }) {
     texts: Any = traitlets.List().tag(sync=True)
     value = traitlets.Any().tag(sync=True)
 
+    def stand_at(self, number: int) -> None:
+        """Stand at a number, which becomes one of the values where it was none."""
+        if number not in self.values:
+            values = sorted([*self.values, number])
+            with self.hold_sync():
+                self.values, self.texts = values, [f"{each:,}" for each in values]
+                self.value = number
+        self.value = number
+
     @traitlets.validate("value")
     def _one_of_them(self, proposal: Any) -> Any:
         """Take the nearest of the values."""
@@ -95,18 +92,7 @@ export default { render({ model, el }) {
 
 
 class NumberBox(anywidget.AnyWidget):
-    """A box for a whole number: what is typed in it is taken, and what cannot be is said.
-
-    Attributes
-    ----------
-    name : str
-        What it is called, on the screen and by a screen reader.
-    nothing : str
-        What stands in it where there is no number; empty where there has to be one.
-    least, most : int
-        What it takes.
-    value : int or None
-    """
+    """A box for a whole number: what is typed in it is taken, and what cannot be is said."""
 
     _esm = (
         _NAMED

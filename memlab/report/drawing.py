@@ -1,114 +1,167 @@
-"""Every chart by its name, drawn of a store."""
+"""The one table of charts that are drawn of a store: the command, its help and the report read it.
 
-from collections.abc import Callable, Mapping
+Light to import, for a line of help: what draws is loaded when something is drawn.
+"""
+
+from collections.abc import Callable, Iterator
 from datetime import timedelta
-from functools import partial
-from typing import Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from matplotlib.axes import Axes
-
-from memlab import charts
-from memlab.charts.figure import Chart
 from memlab.errors import MemlabError
-from memlab.evidence.elsewhere import law_lines
-from memlab.policies import KeepRecent, Policy, TimeToLive, ValueCap
-from memlab.replay import Replay, overlap, replay_each, summarise
-from memlab.replay.labels import label_of
-from memlab.report.findings import Findings
-from memlab.sizing import caps_along
 
-COMPARED: Final[tuple[Policy, ...]] = (
-    *map(KeepRecent, (50, 200, 500)),
-    *(TimeToLive(timedelta(days=days)) for days in (30, 90, 180)),
-    *map(ValueCap, (50, 200, 500)),
-)
-"""Policies of the charts that compare some."""
+if TYPE_CHECKING:
+    from memlab.charts.figure import Chart
+    from memlab.replay import Replay
+    from memlab.report.findings import Findings
 
 
-def draw(name: str, findings: Findings) -> Chart:
-    """Return one of the charts of :data:`CHARTS`.
+class Drawing(NamedTuple):
+    """A chart of a store: its name, what it shows, how `memlab.charts` draws it of findings."""
 
-    Parameters
-    ----------
-    name : str
-        A key of :data:`CHARTS`.
-    findings : Findings
-        As :func:`memlab.report.examine` returns it.
+    name: str
+    shows: str
+    draw: "Callable[[Any, Findings], Any]"
+    section: str = ""
+    """Where the report has it."""
 
-    Raises
-    ------
-    MemlabError
-        When there is no such chart, or it needs a cap and there is none.
-    """
+
+def draw(name: str, findings: "Findings") -> "Chart":
+    """Return one of the charts of :data:`CHARTS`."""
+    from memlab import charts
+
     if name not in CHARTS:
-        raise MemlabError(f"there is no chart {name!r}; there are {', '.join(CHARTS)}")
-    return cast("Chart", CHARTS[name](findings).figure)
+        raise MemlabError(f"there is no chart {name!r}; there are {', '.join(sorted(CHARTS))}")
+    figure: Chart = CHARTS[name].draw(charts, findings).figure
+    return figure
 
 
-def _before_after(findings: Findings) -> Axes:
-    if findings.cap is None:
+def draw_section(section: str, findings: "Findings") -> "Iterator[Chart]":
+    """Yield the charts that a section of the report shows."""
+    return (draw(one.name, findings) for one in CHARTS.values() if one.section == section)
+
+
+def other_cap(findings: "Findings") -> int | None:
+    """Return the cap to mark beside the recommended one: another one that is looked at."""
+    return None if findings.cap == findings.advice.keep_recent else findings.cap
+
+
+def _before_after(charts: Any, findings: "Findings") -> Any:
+    if findings.cap is None and findings.asked.token_budget is not None:
         raise MemlabError("no cap fits the budget, so that there is no after; name one with --cap")
     return charts.plot_before_after(findings.context, findings.context_after)
 
 
-def _cap_curve(findings: Findings) -> Axes:
-    asked = findings.asked.cap
-    return charts.plot_cap_curve(findings.sizing.curve, advice=findings.advice, cap=asked)
+def _law(charts: Any, findings: "Findings") -> Any:
+    from memlab.evidence.posterior import law_lines
+    from memlab.sizing import caps_along
 
-
-def _trade_off(findings: Findings) -> Axes:
-    asked = findings.asked.cap
-    return charts.plot_trade_off(findings.sizing.curve, advice=findings.advice, cap=asked)
-
-
-def _law(findings: Findings) -> Axes:
     target = findings.asked.target
     along = caps_along(findings.past, findings.references, share=target)
     return charts.plot_law(law_lines(target), store=along)
 
 
-def _comparison(findings: Findings) -> Axes:
-    return charts.plot_comparison(summarise(findings.past, findings.references, _replays(findings)))
+def _comparison(charts: Any, findings: "Findings") -> Any:
+    from memlab.replay import summarise
+
+    compared = summarise(findings.past, findings.references, _replays(findings))
+    return charts.plot_comparison(compared)
 
 
-def _overlap(findings: Findings) -> Axes:
+def _overlap(charts: Any, findings: "Findings") -> Any:
+    from memlab.replay import overlap
+
     return charts.plot_overlap(overlap(_replays(findings), share=True))
 
 
-def _regret(findings: Findings) -> Axes:
-    return charts.plot_regret(
-        {label_of(one.policy): one.regret_over_time for one in _replays(findings)}
+def _regret(charts: Any, findings: "Findings") -> Any:
+    from memlab.replay import label_of
+
+    regrets = {label_of(one.policy): one.regret_over_time for one in _replays(findings)}
+    return charts.plot_regret(regrets)
+
+
+def _replays(findings: "Findings") -> "list[Replay]":
+    """Replay the policies of the charts that compare some."""
+    from memlab.policies import KeepRecent, TimeToLive, ValueCap
+    from memlab.replay import replay_each
+
+    compared = (
+        *map(KeepRecent, (50, 200, 500)),
+        *(TimeToLive(timedelta(days=days)) for days in (30, 90, 180)),
+        *map(ValueCap, (50, 200, 500)),
     )
+    return replay_each(findings.past, findings.references, compared)
 
 
-def _replays(findings: Findings) -> list[Replay]:
-    return replay_each(findings.past, findings.references, COMPARED)
-
-
-def _growth(findings: Findings, measure: str) -> Axes:
-    return charts.plot_growth(
-        findings.growth, measure="tokens" if measure == "tokens" else "memories"
+CHARTS: Final = {
+    one.name: one
+    for one in (
+        Drawing(
+            "boot-context",
+            "what an agent loads at every start",
+            lambda charts, found: charts.plot_boot_context(found.context),
+            "loaded",
+        ),
+        Drawing(
+            "growth",
+            "how prunable and load-bearing memories grew",
+            lambda charts, found: charts.plot_growth(found.growth),
+            "grown",
+        ),
+        Drawing(
+            "growth-tokens",
+            "how their tokens did",
+            lambda charts, found: charts.plot_growth(found.growth, measure="tokens"),
+            "grown",
+        ),
+        Drawing(
+            "backlog",
+            "what lies beyond a cap",
+            lambda charts, found: charts.plot_backlog(found.growth, cap=found.cap),
+        ),
+        Drawing("before-after", "what a cap would change today", _before_after, "effect"),
+        Drawing(
+            "age-ranks",
+            "how far back references reach",
+            lambda charts, found: charts.plot_age_ranks(
+                found.ranks, quantiles=found.quantiles, advice=found.advice, cap=other_cap(found)
+            ),
+            "references",
+        ),
+        Drawing(
+            "cap-curve",
+            "what share of references each cap serves",
+            lambda charts, found: charts.plot_cap_curve(
+                found.sizing.curve, advice=found.advice, cap=other_cap(found)
+            ),
+            "served",
+        ),
+        Drawing(
+            "trade-off",
+            "that share against its cost in tokens",
+            lambda charts, found: charts.plot_trade_off(
+                found.sizing.curve, advice=found.advice, cap=other_cap(found)
+            ),
+            "costs",
+        ),
+        Drawing(
+            "boot-over-time",
+            "what would have been loaded under a few caps",
+            lambda charts, found: charts.plot_boot_over_time(
+                found.timeline, budget=found.asked.token_budget, advice=found.advice
+            ),
+            "costs",
+        ),
+        Drawing(
+            "backtest",
+            "caps chosen earlier, beside those that it took",
+            lambda charts, found: charts.plot_backtest(found.backtest),
+            "record",
+        ),
+        Drawing("law", "how the cap grows with a store, in public projects and in this one", _law),
+        Drawing("comparison", "what policies serve and cost", _comparison),
+        Drawing("overlap", "how much of what one deletes another does too", _overlap),
+        Drawing("regret", "what they lose as time goes by", _regret),
     )
-
-
-CHARTS: Final[Mapping[str, Callable[[Findings], Axes]]] = {
-    "age-ranks": lambda found: charts.plot_age_ranks(
-        found.ranks, quantiles=found.quantiles, cap=found.cap
-    ),
-    "backlog": lambda found: charts.plot_backlog(found.growth, cap=found.cap),
-    "backtest": lambda found: charts.plot_backtest(found.backtest),
-    "before-after": _before_after,
-    "boot-context": lambda found: charts.plot_boot_context(found.context),
-    "boot-over-time": lambda found: charts.plot_boot_over_time(
-        found.timeline, budget=found.asked.token_budget
-    ),
-    "cap-curve": _cap_curve,
-    "comparison": _comparison,
-    "growth": partial(_growth, measure="memories"),
-    "growth-tokens": partial(_growth, measure="tokens"),
-    "law": _law,
-    "overlap": _overlap,
-    "regret": _regret,
-    "trade-off": _trade_off,
 }
-"""What each chart is drawn of, by the name that the command takes."""
+"""In the order in which help lists them."""

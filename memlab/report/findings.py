@@ -8,11 +8,12 @@ import numpy as np
 import pandas as pd
 
 from memlab.columns import ACTIVE, LOADED_AT_START, SOURCE
-from memlab.compaction.preview import CapEffect, cap_effect, survivors
+from memlab.compaction.effects import CapEffect, cap_effect, survivors
 from memlab.evidence.cut import CutLosses
-from memlab.evidence.past import present_rows
+from memlab.evidence.past import Memories, past_in, present_rows
+from memlab.evidence.prior import DEFAULT_CONFIDENCE
 from memlab.evidence.references import references_and_counts
-from memlab.frame.arrays import arrays_of
+from memlab.frame.fields import arrays_of
 from memlab.growth import StoreSummary, boot_context, growth_curve, summarize
 from memlab.growth.context import boot_of
 from memlab.sizing import (
@@ -24,8 +25,8 @@ from memlab.sizing import (
     boot_over_time,
     prepare_sizing,
 )
-from memlab.sizing.backtest import backtest_table
-from memlab.sources.index_orders import TODAY
+from memlab.sizing.timeline import backtest_table
+from memlab.systems.claude_code.facts import TODAY
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,14 @@ class Question:
         The share of later references that should find their memory.
     token_budget : int, optional
         Tokens that the memories loaded at start may take.
+    confidence : float
+        Of the limit that meets the target.
     """
 
     cap: int | None = None
     target: float = 0.9
     token_budget: int | None = None
+    confidence: float = DEFAULT_CONFIDENCE
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,10 @@ class Findings:
     summary : StoreSummary
     cut : CutLosses or None
         What the cut of an index loses, where the store has one.
+    harvest : str
+        The command that harvests the store's reads; empty where there is none.
+    is_setting : bool
+        Whether the cap belongs into settings of the system's own, for memlab deletes nothing there.
     """
 
     store: str
@@ -84,6 +92,8 @@ class Findings:
     advice: Advice
     summary: StoreSummary
     cut: CutLosses | None = None
+    harvest: str = ""
+    is_setting: bool = False
 
     @cached_property
     def present(self) -> pd.DataFrame:
@@ -146,7 +156,7 @@ class Findings:
     @cached_property
     def timeline(self) -> pd.DataFrame:
         """What would have been loaded at start under a few caps."""
-        around = {50, 200, self.advice.keep_recent, self.cap}
+        around = {self.advice.likely, self.advice.keep_recent, self.cap}
         return boot_over_time(self.past, sorted(cap for cap in around if cap is not None))
 
     @cached_property
@@ -158,7 +168,7 @@ class Findings:
 
 
 def examine(
-    past: pd.DataFrame,
+    past: Memories,
     *,
     now: datetime,
     asked: Question | None = None,
@@ -170,8 +180,8 @@ def examine(
 
     Parameters
     ----------
-    past : pandas.DataFrame
-        As :func:`memlab.load_past` returns it: all that the store has held.
+    past : DataFrame, path, URL, SqliteMemoryStore or Source
+        As :func:`memlab.load_past` returns it, or the store itself: all that it has held.
     now : datetime
         The present, with a time zone.
     asked : Question, optional
@@ -189,8 +199,9 @@ def examine(
         When what is asked is out of its range.
     """
     asked = asked or Question()
+    past = past_in(past, call="memlab.report.examine", log=log)
     references, counts = references_and_counts(past, log, now=None if log is None else now)
-    sizing = prepare_sizing(past, references)
+    sizing = prepare_sizing(past, references, confidence=asked.confidence)
     advice = advise(sizing, target=asked.target, token_budget=asked.token_budget)
     return Findings(
         store=store or str(past.attrs.get(SOURCE, "")),
@@ -203,5 +214,5 @@ def examine(
         counts=counts,
         sizing=sizing,
         advice=advice,
-        summary=summarize(present_rows(past), now=now),
+        summary=summarize(past, now=now),
     )

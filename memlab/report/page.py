@@ -1,21 +1,40 @@
-"""A report as one HTML file: the answer, where it comes from, and the evidence."""
+"""A report as one HTML file: the answer, then the evidence section by section."""
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from memlab.charts.figure import Chart
+import pandas as pd
+
 from memlab.charts.palette import DARK, LIGHT, roles
-from memlab.extras import import_extra
+from memlab.compaction.effects import CapEffect
+from memlab.evidence.cut import CutLosses
+from memlab.evidence.reads import describe_log
+from memlab.evidence.references import counted_in_words, not_counted_in_words
 from memlab.files import ANYBODY, Limit, write_whole
+from memlab.lazy import import_extra
 from memlab.report.answer import answer_of
+from memlab.report.drawing import draw_section
 from memlab.report.findings import Findings
-from memlab.report.sections import Section, sections_of
-from memlab.text import Table, for_terminal, reads_as_number
+from memlab.systems.claude_code.facts import TODAY
+from memlab.text import Table, for_terminal, numeric_columns
 
 Progress = Callable[[str], None]
 """Called with what is written now."""
+
+
+@dataclass
+class Section:
+    """A part of the report."""
+
+    anchor: str
+    title: str
+    words: list[str] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
 
 
 def write_report(
@@ -23,6 +42,7 @@ def write_report(
     findings: Findings,
     *,
     limit: Limit = ANYBODY,
+    made: datetime | None = None,
     progress: Progress | None = None,
 ) -> None:
     """Write what was found as one self-contained HTML file.
@@ -38,6 +58,8 @@ def write_report(
         As :func:`memlab.report.examine` returns it.
     limit : Limit
         Who may read the file at most, such as ``memlab.files.limit_like(store)``.
+    made : datetime, optional
+        When it is written, in UTC, where that is not the moment that the store was looked at as of.
     progress : callable, optional
         Called with the title of each section before it is drawn.
 
@@ -46,54 +68,312 @@ def write_report(
     MissingExtraError
         When the ``report`` extra is not installed.
     """
-    write_whole(output, page_of(findings, progress=progress).encode(), limit=limit)
+    write_whole(output, page_of(findings, made=made, progress=progress).encode(), limit=limit)
 
 
-def page_of(findings: Findings, *, progress: Progress | None = None) -> str:
+def page_of(
+    findings: Findings, *, made: datetime | None = None, progress: Progress | None = None
+) -> str:
     """Return the report as one HTML page."""
+
+    def drawn() -> Iterator[tuple[Section, Iterable[Any]]]:
+        for section in sections_of(findings):
+            if progress is not None:
+                progress(section.title)
+            yield section, draw_section(section.anchor, findings)
+
+    return html_of(
+        "page.html.jinja",
+        drawn(),
+        findings=findings,
+        made=made or findings.now,
+        store=for_terminal(findings.store),
+        answer=answer_of(findings),
+    )
+
+
+def html_of(template: str, sections: Iterable[tuple[Section, Iterable[Any]]], **values: Any) -> str:
+    """Return a template of the package as one HTML page: sections with charts, and other values."""
     jinja2 = import_extra("jinja2", extra="report")
+    package = Path(__file__).parent.parent
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        loader=jinja2.FileSystemLoader([package / "report", package / "fleet"]),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    sections = []
-    for section in sections_of(findings):
-        if progress is not None:
-            progress(section.title)
-        sections.append(_shown(section))
-    text: str = environment.get_template("page.html.jinja").render(
-        findings=findings,
-        store=for_terminal(findings.store),
-        answer=answer_of(findings),
-        sections=sections,
+    text: str = environment.get_template(template).render(
+        sections=[_shown(section, drawn) for section, drawn in sections],
         version=version("memlab"),
         light=roles(LIGHT),
         dark=roles(DARK),
+        **values,
     )
     return text
 
 
-def _shown(section: Section) -> dict[str, Any]:
-    """Return a section as the template takes it."""
-    drawn = [ax.figure for ax in section.charts]
+def _shown(section: Section, drawn: Iterable[Any]) -> dict[str, Any]:
+    """Return a section, with its charts, as the template takes it."""
     return {
         "anchor": section.anchor,
         "title": section.title,
         "words": section.words,
-        "charts": [chart._repr_html_() for chart in drawn if isinstance(chart, Chart)],
+        "charts": [chart._repr_html_() for chart in drawn],
         "tables": [_columns(table) for table in section.tables],
     }
 
 
 def _columns(table: Table) -> dict[str, Any]:
     """Return a table's cells with the side each column is aligned to."""
-    columns: Iterator[tuple[Any, ...]] = zip(*table.rows, strict=True)
-    right = [all(reads_as_number(cell) for cell in column) for column in columns]
+    right = numeric_columns(table)
     return {
         "heading": table.heading,
         "header": list(zip(table.header, right, strict=False)),
         "rows": [list(zip(row, right, strict=True)) for row in table.rows],
         "remark": table.remark,
     }
+
+
+def sections_of(findings: Findings) -> Iterator[Section]:
+    """Yield the sections in reading order."""
+    yield _loaded(findings)
+    if findings.cut is not None:
+        yield _cut(findings, findings.cut)
+    yield _grown(findings)
+    if findings.effect is not None:
+        yield _effect(findings, findings.effect)
+    yield _references(findings)
+    yield _served(findings)
+    yield _record(findings)
+    yield _costs(findings)
+    yield _found(findings)
+
+
+def _loaded(findings: Findings) -> Section:
+    context = findings.context
+    rows: list[tuple[str | int, ...]] = [
+        (
+            str(part),
+            "load-bearing" if row["load_bearing"] else "prunable",
+            int(row["memories"]),
+            int(row["tokens"]),
+        )
+        for part, row in context.iterrows()
+    ]
+    boot, tokens = findings.summary.boot, f"Tokens: {findings.summary.token_rule}."
+    rows.append(("all of it", "", boot.memories, boot.tokens))
+    return Section(
+        "loaded",
+        _by_start(findings, "What an agent loads at every start", "What an agent recalls from"),
+        [
+            (
+                "Decisions, skills and rejected paths are load-bearing: they are never deleted, "
+                "and no cap goes below them. The other episodes are prunable."
+            )
+        ],
+        [Table("", ("part", "kind", "memories", "tokens"), rows, tokens), *_floor(findings)],
+    )
+
+
+def _floor(findings: Findings) -> Iterator[Table]:
+    """Yield the load-bearing memories that cost most, where there are any."""
+    floor = findings.advice.floor
+    if floor.largest:
+        costliest = [(row.memory_id, row.kind, row.tokens, row.title) for row in floor.largest]
+        after = (
+            f"{floor.memories:,} load-bearing memories take {floor.tokens:,} tokens. memlab floor "
+            "shows those for which a newer one could stand."
+        )
+        header = ("memory", "kind", "tokens", "title")
+        yield Table("The costliest load-bearing memories", header, costliest, after)
+
+
+def _cut(findings: Findings, cut: CutLosses) -> Section:
+    today = f"The lines of {cut.below:,} of the {cut.named:,} files that the index names are cut: "
+    words = [f"{today}they are not loaded at start." if cut.below else "Every line is loaded."]
+    if cut.reads:
+        words.append(
+            f"{cut.lost:,} of {cut.reads:,} reads were of a memory whose line was cut at that "
+            f"moment, {cut.unnamed:,} of a file that no line names."
+        )
+    else:
+        words.append(
+            "Which memories are read, transcripts say: memlab harvest with this folder writes a "
+            "log, and --log shows here what the cut loses."
+        )
+    if cut.below and findings.effect is not None:
+        left = cut.named - findings.effect.deleted.memories
+        fits = cut.files[TODAY]
+        words.append(
+            f"keep_recent = {findings.effect.keep_recent:,} leaves {left:,} of them; "
+            f"{'all fit' if left <= fits else f'{fits:,} fit'}."
+        )
+    return Section("cut", "What the cut of the index loses", words, [cut.table()])
+
+
+def _grown(findings: Findings) -> Section:
+    facts = [(name, value) for name, value in findings.summary.sheet().facts if name != "tokens"]
+    return Section(
+        "grown",
+        "How it grew",
+        ["What was deleted with memlab is in the archive, and in these charts."],
+        [Table("", (), [(name, value) for name, value in facts if value], whole=True)],
+    )
+
+
+def _by_start(findings: Findings, loaded: str, recalled: str) -> str:
+    """Return the words for what an agent loads, or those for what it looks things up in."""
+    return loaded if findings.summary.loads_any else recalled
+
+
+def _effect(findings: Findings, effect: CapEffect) -> Section:
+    rows: list[tuple[str | int, ...]] = [
+        (name, boot.memories, boot.tokens, _share(boot.prunable_by_memories))
+        for name, boot in (("before", effect.before), ("after", effect.after))
+    ]
+    rows.append(("deleted", effect.deleted.memories, effect.deleted.tokens, ""))
+    dates = [
+        f"{name} {moment:%Y-%m-%d}"
+        for name, moment in (
+            ("The last episode to go is of", effect.newest_deleted),
+            ("the first to stay of", effect.oldest_kept),
+        )
+        if moment
+    ]
+    loaded = _by_start(findings, "loaded at start", "recalled from")
+    header = (loaded, "memories", "tokens", "prunable share")
+    prunable = f"Prunable share: prunable memories among all that are {loaded.split()[0]}."
+    return Section(
+        "effect",
+        f"What keep_recent = {effect.keep_recent:,} would do today",
+        [f"{', '.join(dates)}."] if dates else [],
+        [Table("", header, rows, prunable)],
+    )
+
+
+def _references(findings: Findings) -> Section:
+    found = counted_in_words(findings.counts)
+    left_out = [(f"{why}", count) for why, count in not_counted_in_words(findings.counts)]
+    tables = []
+    if found:
+        rows = [(name, meaning, count) for name, meaning, count in found]
+        tables.append(Table("", ("reference", "how it shows", "how many"), rows, whole=True))
+    if left_out:
+        tables.append(Table("Not counted as a later need", ("mention", "how many"), left_out))
+    words = [
+        (
+            "A reference is a later need for an earlier memory. A store holds them without being "
+            "asked; an access log adds what an agent read without writing it down."
+        )
+    ]
+    if not found:
+        words.append("This store holds none, so that the numbers below are other projects'.")
+    if findings.log is not None:
+        words += [f"Reads come from {findings.log_name}.", *describe_log(findings.log)]
+    words.append(
+        "The age rank of a memory is how many prunable memories, itself included, one had to keep "
+        "to still have it: 1 is the newest. A cap serves a reference whose age rank it reaches."
+    )
+    return Section("references", "What was needed again", words, tables)
+
+
+def _served(findings: Findings) -> Section:
+    advice, sizing = findings.advice, findings.sizing
+    marks = {sizing.most: "everything", findings.cap: "looked at"}
+    marks |= {advice.likely: "likely", advice.keep_recent: "safe"}
+    rows = [
+        (
+            int(cap),
+            _share(row["served"]),
+            f"{_share(row['low'])} to {_share(row['high'])}",
+            _share(row["served_own"]),
+            _share(row["served_elsewhere"]),
+            int(row["boot_memories"]),
+            int(row["boot_tokens"]),
+            f"{row['days']:,.0f}",
+            marks.get(cap, ""),
+        )
+        for cap, row in _rows(sizing.at(sizing.around(*advice.answers, findings.cap)))
+    ]
+    there = _by_start(findings, "at start", "left")
+    header = (
+        *("keep_recent", "served", "limits", "this store alone", "other projects alone"),
+        *(f"memories {there}", f"tokens {there}", "days of memory", ""),
+    )
+    words = (
+        "Estimated for what comes, until the store has doubled, by this store's references and "
+        f"other projects' together: {advice.evidence}."
+    )
+    remark = f"{there.capitalize()}: were the store compacted to that cap today."
+    table = Table("", header, rows, remark)
+    return Section("served", "What each cap serves", [words], [table])
+
+
+def _record(findings: Findings) -> Section:
+    backtest = findings.backtest
+    rows = [
+        (
+            f"first {row['cut']:.0%}",
+            _number(row["keep_recent"]),
+            _number(row["needed"]),
+            _share(row["achieved"]),
+            int(row["references"]),
+            "–" if pd.isna(row["reached"]) else "yes" if row["reached"] else "no",
+        )
+        for _, row in _rows(backtest)
+    ]
+    header = ("history", "chosen", "needed", "served", "references", "target met")
+    return Section(
+        "record",
+        "Would it have been right before?",
+        [
+            (
+                "At each cut of the history a cap is chosen on what came before it, and measured "
+                "on the fifth that follows. Needed is the smallest cap that would have met the "
+                "target there, which is known only afterwards."
+            ),
+            *([_sentence(findings.advice.track_record)] if findings.advice.track_record else []),
+        ],
+        [Table("", header, rows)],
+    )
+
+
+def _costs(findings: Findings) -> Section:
+    starts = _by_start(findings, "starts", "moments")
+    return Section(
+        "costs",
+        "What it costs",
+        [
+            (
+                f"{_by_start(findings, 'What a start costs', 'How much there is')} changes over "
+                "the history. These charts speak of a cap held from the first memory on: the "
+                f"first of what 95 in 100 {starts} do not pass, the "
+                "second of every moment. The figures above are for today."
+            )
+        ],
+    )
+
+
+def _found(findings: Findings) -> Section:
+    advice = findings.advice
+    return Section(
+        "found",
+        "How the number was found",
+        [_sentence(advice.rule), *(_sentence(text) for text in advice.would_change)],
+    )
+
+
+def _rows(frame: pd.DataFrame) -> "Iterator[tuple[Any, pd.Series[Any]]]":
+    yield from frame.astype(object).iterrows()
+
+
+def _share(value: Any) -> str:
+    return "–" if value is None or pd.isna(value) or math.isnan(value) else f"{value:.1%}"
+
+
+def _number(value: Any) -> int | str:
+    return "–" if pd.isna(value) else int(value)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."

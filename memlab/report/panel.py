@@ -20,20 +20,13 @@ from matplotlib.image import imsave
 
 from memlab.arguments import share
 from memlab.charts import mark_cap_curve, mark_trade_off, plot_cap_curve, plot_trade_off
-from memlab.clock import now_utc
-from memlab.evidence.law import DEFAULT_CONFIDENCE
-from memlab.evidence.past import load_past
-from memlab.evidence.reads import remembered_reads
-from memlab.evidence.references import find_references
-from memlab.extras import import_extra
-from memlab.report.commands import preview_command
+from memlab.lazy import import_extra
 from memlab.settings import NOTHING
 from memlab.sizing import Advice, Sizing, Verdict, advise, prepare_sizing
+from memlab.sizing.goal import Goal
 from memlab.sizing.wording import MEANING
 from memlab.sources.opening import SourceLike, open_source, settings_of
-
-TARGET: Final = 0.9
-"""The share of references to serve where nobody has said one."""
+from memlab.text import command, counted
 
 NO_BUDGET: Final = "no budget"
 """Stands in the box for the budget where there is none."""
@@ -59,15 +52,7 @@ Facts = list[tuple[str, str]]
 
 
 class Picture:
-    """A chart drawn once, and a copy of it with the marks of the moment.
-
-    Parameters
-    ----------
-    plot, mark : callable
-        From :mod:`memlab.charts`: what to draw once, and what to draw on top.
-    curve : pandas.DataFrame
-        What both draw.
-    """
+    """A chart drawn once, and a copy of it with the marks of the moment."""
 
     size: Final = (5.4, 3.7)
     """Inches, at 100 pixels each."""
@@ -165,7 +150,7 @@ class SizingPanel:
     @property
     def command_line(self) -> str:
         """The command that shows what the cap would delete; empty where all speaks against it."""
-        return "" if self.against else preview_command(self._store, self.cap)
+        return "" if self.against else command("compact", self._store, "--keep-recent", self.cap)
 
     @property
     def against(self) -> str:
@@ -176,7 +161,7 @@ class SizingPanel:
         if cap >= self._sizing.present.prunable:
             return "no command: that cap deletes nothing today"
         if budget is not None and not self._sizing.fits(cap, budget):
-            return f"no command: that cap takes more than {budget:,} tokens at start"
+            return f"no command: that cap takes more than {counted(budget, 'tokens')} at start"
         return ""
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
@@ -191,7 +176,7 @@ class SizingPanel:
 
         most = max(1, self._sizing.present.prunable)
         cap = min(most, most if self.advice.keep_recent is None else self.advice.keep_recent)
-        steps = cap_steps(most).tolist()
+        steps = sorted({*cap_steps(most).tolist(), cap})
         self.slider = Slider(
             name="keep_recent", values=steps, texts=[f"{step:,}" for step in steps], value=cap
         )
@@ -200,7 +185,7 @@ class SizingPanel:
         self.target = Slider(
             name="target",
             values=targets,
-            texts=[f"{100 * each:.4g} %" for each in targets],
+            texts=[f"{100 * each:.4g}%" for each in targets],
             value=target,
         )
         self.token_budget = NumberBox(
@@ -228,14 +213,14 @@ class SizingPanel:
         self.widget.add_class("memlab-sizing")
 
     def _slider_moved(self, change: Any) -> None:
-        if self._nearest_step(self.cap) != change["new"]:
+        if self.cap != change["new"]:
             self.keep_recent.value = change["new"]
 
     def _cap_changed(self, change: Any) -> None:
         if change["new"] is None:
             self.keep_recent.value = change["old"]
             return
-        self.slider.value = change["new"]
+        self.slider.stand_at(change["new"])
         self._show()
 
     def _question_changed(self, _: Any) -> None:
@@ -247,9 +232,6 @@ class SizingPanel:
     def _recommended_asked(self, _: Any) -> None:
         if self.advice.keep_recent is not None:
             self.keep_recent.value = self.advice.keep_recent
-
-    def _nearest_step(self, cap: int) -> int:
-        return int(min(self.slider.values, key=lambda step: abs(step - cap)))
 
     def _show(self) -> None:
         """Bring pictures and texts up to date."""
@@ -271,13 +253,12 @@ class SizingPanel:
     def _alt(self, picture: Picture) -> str:
         """Say what is to be seen on a picture."""
         facts = dict(self._facts())
-        recommended = self.advice.keep_recent
         said = [
             picture.title,
             f"keep_recent = {facts['keep_recent']} serves {facts['references served']}",
             f"at start {facts['over the history']}",
-            f"target {100 * self.advice.target:.4g} %",
-            "" if recommended is None else f"recommended {recommended:,}",
+            f"target {100 * self.advice.target:.4g}%",
+            self.advice.numbers,
         ]
         return "; ".join(part for part in said if part)
 
@@ -290,6 +271,7 @@ class SizingPanel:
         return [
             f"For a target of {100 * self.advice.target:.4g}%: {title}",
             self.advice.evidence,
+            *filter(None, [self.advice.track_record]),
             *self.advice.would_change[:1],
         ]
 
@@ -334,18 +316,14 @@ def explore(
     settings = NOTHING
     if not isinstance(source, pd.DataFrame):
         settings = settings_of(open_source(source))
+    goal = Goal.of(settings, token_budget=token_budget)
     if target is None:
-        target = min(max(settings.target or TARGET, 0.5), 0.99)  # as far as the slider goes
-    token_budget = settings.token_budget if token_budget is None else token_budget
+        target = min(max(goal.target, 0.5), 0.99)  # as far as the slider goes
     if not 0.5 <= share("target", target) <= 0.99:
         raise ValueError(f"target must lie between 0.5 and 0.99, not {target!r}")
-    log = remembered_reads(settings) if references is None else None
-    frame = source if isinstance(source, pd.DataFrame) else load_past(source, log=log)
     store = fspath(source) if isinstance(source, str | PathLike) else ANY_STORE
-    if log is not None:
-        references = find_references(frame, log, now=now_utc())
-    sizing = prepare_sizing(frame, references, confidence=settings.confidence or DEFAULT_CONFIDENCE)
-    return SizingPanel(sizing, store=store, target=target, token_budget=token_budget)
+    sizing = prepare_sizing(source, references, confidence=goal.confidence)
+    return SizingPanel(sizing, store=store, target=target, token_budget=goal.token_budget)
 
 
 def cap_steps(most: int) -> "np.ndarray[Any, np.dtype[np.int64]]":
@@ -370,14 +348,12 @@ def _facts_of(sizing: Sizing, cap: int) -> Iterator[tuple[str, str]]:
     if not pd.isna(row["served_own"]):
         yield "this store alone", f"{row['served_own']:.1%}"
         yield "in the past", f"{row['served_observed']:.1%}"
-    yield (
-        "boot context",
-        f"{row['boot_memories']:,.0f} memories, {row['boot_tokens']:,.0f} tokens now",
-    )
+    under = f"{row['boot_memories']:,.0f} memories, {row['boot_tokens']:,.0f} tokens under that cap"
+    yield "boot context", f"{under}, {sizing.present.tokens:,} now"
     yield "over the history", f"{row['boot_tokens_p95']:,.0f} tokens in 95% of starts at most"
     yield (
-        "noise",
-        f"{row['noise_share']:.1%} of memories, {row['noise_share_tokens']:.1%} of tokens",
+        "prunable share",
+        f"{row['prunable_share']:.1%} of memories, {row['prunable_share_tokens']:.1%} of tokens",
     )
     yield "would go now", f"{row['pruned']:,.0f} of {sizing.present.prunable:,} prunable memories"
     yield "memory kept", f"{row['days']:,.1f} days"

@@ -1,20 +1,24 @@
 """Sizing a cap with evidence: exact curve, posterior, recommendation, track record."""
 
-from memlab.sizing.advice import Advice, TradeEnd
-from memlab.sizing.backtest import backtest_cap
-from memlab.sizing.budget import (
-    BudgetAdvice,
+from memlab.sizing.advice import Advice, BudgetAdvice, TradeEnd
+from memlab.sizing.curve import (
     BudgetSizing,
-    advise_budget,
+    Sizing,
     budget_curve,
+    cap_curve,
     prepare_budget,
-    recommend_budget,
+    prepare_sizing,
 )
-from memlab.sizing.choice import Verdict
-from memlab.sizing.curve import Sizing, cap_curve, prepare_sizing
-from memlab.sizing.floor import Floor
-from memlab.sizing.recommending import advise, recommend_cap
-from memlab.sizing.timeline import age_rank_quantiles, age_ranks, boot_over_time, caps_along
+from memlab.sizing.goal import advise, advise_budget, recommend_budget, recommend_cap
+from memlab.sizing.history import Floor
+from memlab.sizing.record import Verdict
+from memlab.sizing.timeline import (
+    age_rank_quantiles,
+    age_ranks,
+    backtest_cap,
+    boot_over_time,
+    caps_along,
+)
 
 __all__ = [
     "Advice",

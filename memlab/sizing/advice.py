@@ -1,15 +1,30 @@
-"""A recommendation: the cap with the evidence it rests on, and how it shows itself."""
+"""A recommended cap or budget with the evidence it rests on, in words too."""
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
 
-from memlab.sizing.choice import Verdict
-from memlab.sizing.floor import Floor
-from memlab.sizing.record import Record
-from memlab.sizing.wording import MEANING, evidence_in_words, poor_in_words, rule_in_short
-from memlab.sources.opening import start_words
-from memlab.text import Sheet, Shown, Table
+import pandas as pd
+
+from memlab.settings import NUMBERS
+from memlab.sizing.curve import KEEP_RECENT, MAX_TOKENS
+from memlab.sizing.history import Floor
+from memlab.sizing.record import Record, Verdict
+from memlab.sizing.wording import (
+    MEANING,
+    MEANING_OF_BUDGETS,
+    evidence_in_words,
+    poor_in_words,
+    record_in_words,
+    rule_in_short,
+    to_know_more,
+)
+from memlab.sources.base import Source
+from memlab.sources.opening import open_source, start_words
+from memlab.text import Sheet, Shown, Table, command, counted
 
 
 @dataclass(frozen=True)
@@ -38,96 +53,57 @@ class TradeEnd:
     days: float
 
 
-@dataclass(frozen=True, repr=False)
-class Advice(Shown):
-    """A cap with its evidence, or a verdict that says why no cap meets what was asked.
-
-    Attributes
-    ----------
-    verdict : Verdict
-    keep_recent : int or None
-        The smallest cap whose lower limit meets the target; None where a token budget forbids it.
-    interval : tuple of int or None
-        Limits of the cap that serves the target until the store has doubled.
-    served : float or None
-        Estimated share of references that `keep_recent` serves.
-    served_limits : tuple of float or None
-    references : int
-        References of the store's own; `sittings` of them are independent and could be lost to a
-        cap.
-    sittings : int
-    weight : float
-        How much of the number comes from them, from 0 to 1; the rest comes from other projects.
-    projects : int
-        How many those are.
-    missing : int
-        References or reads until the store's own weigh as much as other projects'.
-    measured : int
-        Earlier cuts of the history at which such a number was measured, `missed` of which served
-        fewer than the target.
-    missed : int
-    widened : float
-        Factor on the limits' distance by what followed those cuts; 1.0 where nothing surprised.
-    memories : int
-        Prunable memories written so far.
-    boot_tokens : int or None
-        Boot context now, were the store compacted to `keep_recent`; `boot_tokens_p95` over the
-        history under continuous compaction.
-    boot_tokens_p95 : int or None
-    days : float or None
-        Days of memory that the cap buys now.
-    prunable : int
-        Prunable rows now.
-    target, confidence : float
-    token_budget : int or None
-    within_budget : TradeEnd or None
-        The largest cap whose boot context fits the budget, now and at its p95, and what it serves.
-    trade : tuple of TradeEnd
-        Where target and budget conflict: the cap that the target takes, then the one that fits.
-    floor : Floor
-    rule : str
-        How the number was found, in words.
-    would_change : tuple of str
-        What would change the answer.
-    token_rule : str
-        How tokens were counted.
-    source : str
-        What the store is called, where that is known.
-    """
+@dataclass(frozen=True, repr=False, kw_only=True)
+class _Advice(Shown):
+    """A number with its evidence, in whatever unit."""
 
     verdict: Verdict
-    keep_recent: int | None
+    likely: int | None
     interval: tuple[int, int] | None
     served: float | None
     served_limits: tuple[float, float] | None
     references: int
-    sittings: int
     weight: float
     projects: int
     missing: int
     measured: int
     missed: int
-    widened: float
+    waste: float | None
     memories: int
-    boot_tokens: int | None
-    boot_tokens_p95: int | None
+    until: int
     days: float | None
-    prunable: int
+    loaded: int
     target: float
     confidence: float
     token_budget: int | None
-    within_budget: TradeEnd | None
-    trade: tuple[TradeEnd, ...]
-    floor: Floor
-    rule: str
-    would_change: tuple[str, ...]
     token_rule: str
     source: str = ""
 
+    NUMBER: ClassVar[str]
+    """The field that holds the safe number, and its name in words."""
+    WORD: ClassVar[str]
+    POLICY: ClassVar[str]
+    OPTIONS: ClassVar[tuple[str, ...]]
+    """Those of ``memlab compact`` that the number follows."""
+    BY: ClassVar[tuple[str, ...]] = ()
+    """Those of ``memlab size`` that find it."""
+    SHARES: ClassVar[dict[str, str]]
+    LEFT: ClassVar[dict[str, str]]
+    """Columns of a table for people, and those of the curve that they show."""
+    MEANING: ClassVar[dict[Verdict, str]] = MEANING
+
     @property
-    def budget_cap(self) -> int | None:
-        """The largest cap that fits the budget; None without a budget, or where none fits."""
-        return None if self.within_budget is None else self.within_budget.keep_recent
+    def number(self) -> int | None:
+        """The safe number."""
+        number: int | None = getattr(self, self.NUMBER)
+        return number
+
+    @property
+    def numbers(self) -> str:
+        """Both numbers in words; nothing where there is none."""
+        if self.number is None:
+            return ""
+        return f"{self.NUMBER} = {self.number:,} is safe, {self.likely:,} is likely"
 
     @property
     def evidence(self) -> str:
@@ -139,56 +115,392 @@ class Advice(Shown):
         """What to say beside the number where too many earlier ones missed; else nothing."""
         return poor_in_words(Record(self.measured, self.missed))
 
-    def sheet(self) -> Sheet:
-        """Return what is printed."""
-        title = f"{self.verdict}: {MEANING[self.verdict]}"
-        if self.keep_recent is not None:
-            number = f"keep_recent = {self.keep_recent:,}"
-            title = f"{', '.join(filter(None, (number, self.poor_record)))} ({title})"
-        tables = [_trade_table(self.trade)] if self.trade else []
-        if self.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
-            tables += _floor_tables(self.floor)
-        return Sheet(title, list(_facts(self)), tables)
+    @property
+    def track_record(self) -> str:
+        """How often such numbers met the target, and at how many times the need; else nothing."""
+        return record_in_words(Record(self.measured, self.missed, self.waste))
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the target is met within the tokens that may be spent."""
+        return not self._ends
+
+    @property
+    def policy(self) -> dict[str, Any] | None:
+        """The policy to remember; None without a number, or where it takes more than allowed."""
+        if self.number is None or not self.is_within:
+            return None
+        return {"name": self.POLICY, NUMBERS[self.POLICY]: self.number}
+
+    @property
+    def _ends(self) -> tuple[int, ...]:
+        """Where target and token budget conflict: what the target takes, then what fits."""
+        raise NotImplementedError
+
+    @property
+    def _most(self) -> int:
+        """The number that keeps all that is there."""
+        raise NotImplementedError
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        raise NotImplementedError
+
+    @property
+    def answers(self) -> tuple[int | None, ...]:
+        """The numbers that a table around the answer shows."""
+        return (self.number, self.likely)
 
     def to_json(self) -> str:
         """Return every field as one JSON object."""
         return json.dumps(asdict(self), indent=2)
 
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
+        title = f"{self.verdict}: {self.MEANING[self.verdict]}"
+        if self.numbers:
+            title = f"{', '.join(filter(None, (self.numbers, self.poor_record)))} ({title})"
+        return Sheet(title, list(self._facts()), self._tables())
 
-def _facts(advice: Advice) -> Iterator[tuple[str, str]]:
-    yield (
-        "target",
-        f"{advice.target:.1%} of references served, with {advice.confidence:.0%} confidence",
-    )
-    yield "evidence", advice.evidence
-    if advice.interval is not None:
-        low, high = advice.interval
-        yield "cap needed", f"{low:,} to {high:,} until the store has doubled"
-    if advice.served is not None and advice.served_limits is not None:
-        yield "served", _share_in_words(advice.served, advice.served_limits)
-    if advice.measured:
-        met = advice.measured - advice.missed
-        yield "track record", f"met at {met} of {advice.measured} earlier cuts"
-    if advice.boot_tokens is not None:
-        boot = (
-            f"{advice.boot_tokens:,} tokens now, {advice.boot_tokens_p95:,} at most in 95% of "
-            f"starts ({advice.token_rule})"
-        )
-        yield start_words(advice.source), boot
-        yield "memory kept", f"{advice.days:,.1f} days"
-    if advice.token_budget is not None:
-        yield "token budget", _budget_in_words(advice.token_budget, advice.within_budget)
-    yield "prunable now", f"{advice.prunable:,} of {advice.memories:,} written"
-    yield "rule", rule_in_short(advice.target, advice.confidence)
-    for text in advice.would_change:
-        yield "note", text
+    def _tables(self) -> list[Table]:
+        return []
+
+    def table(self, rows: pd.DataFrame) -> Table:
+        """Return lines of the curve for people; the safe and the likely number are marked."""
+        marks = {self.likely: "~ ", self.number: "> "}
+        lines = [
+            (
+                f"{marks.get(number, '')}{number:,}",
+                _share(row["served"]),
+                f"{_share(row['low'])} to {_share(row['high'])}",
+                *(_share(row[name]) for name in self.SHARES.values()),
+                *(round(row[name]) for name in self.LEFT.values()),
+            )
+            for number, row in zip(rows.index.tolist(), rows.to_dict("records"), strict=True)
+        ]
+        header = (self.NUMBER, "served", "limits", *self.SHARES, *self.LEFT)
+        return Table("", header, lines, self._remark(rows))
+
+    def command(self, store: Path | str = "") -> str | None:
+        """Return the command that applies the number; None where it would delete nothing."""
+        deletes = self.number is not None and self.number < self._most
+        if not deletes or (store and not open_source(store).deletes):
+            return None
+        return f"{self._compact(str(store) or self.source, self.number)} --apply"
+
+    def _compact(self, store: str, number: int | None) -> str:
+        return command("compact", store, *self.OPTIONS, number)
+
+    def _remark(self, rows: pd.DataFrame) -> str:  # noqa: ARG002 - a budget's
+        return "> safe, ~ likely"
+
+    def next_steps(self, store: Path | str = "", *, log: Path | None = None) -> list[str]:
+        """Return lines that say what to run next: there is always something.
+
+        Parameters
+        ----------
+        store : Path or str, optional
+            The store as a command takes it; by default its short name, as in its own folder.
+        log : Path, optional
+            The access log that its reads are written into.
+        """
+        name, source = str(store) or self.source, open_source(store) if store else None
+        parts = [[*self._to_act_on(name, source)]]
+        if self.weight < 0.5 and self.interval is not None:
+            parts.append([*to_know_more(name, source, self.missing, by=self.BY, log=log)])
+        parts.append(self._in_settings(source))
+        return "\n\n".join("\n".join(part) for part in parts if part).split("\n")
+
+    def _to_act_on(self, name: str, source: Source | None) -> Iterator[str]:  # noqa: ARG002 - a cap's
+        if self._ends:
+            for number, end in zip(self._ends, ("target", "budget"), strict=True):
+                lead = "next:" if end == "target" else "     "
+                does = " --apply" if self.NUMBER == KEEP_RECENT else ""
+                yield f"{lead} {self._compact(name, number)}{does}    for the {end}"
+            return
+        if self.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
+            yield f"next: {command('floor', name)}    what the load-bearing memories cost"
+            return
+        if self.number is None:
+            yield f"next: {command('size', name, *self.BY)}    again, once it holds episodes"
+            return
+        dry_run = self._compact(name, self.number)
+        if self.number < self._most:
+            yield f"next: {dry_run}    shows what would go"
+            yield from self._also(dry_run)
+            yield f"      {dry_run} --apply    does it"
+        else:
+            yield f"next: {dry_run}    deletes nothing yet; safe to repeat as the store grows"
+        likely = self.likely or 0
+        if likely < min(self.number, self._most):
+            serves = f"the likely number: even odds that it serves {self.target:.0%}"
+            yield f"      {self._compact(name, likely)}    {serves}"
+
+    def _also(self, dry_run: str) -> Iterator[str]:  # noqa: ARG002 - a budget's
+        """Yield other commands that the number is for."""
+        yield from ()
+
+    def _in_settings(self, source: Source | None) -> list[str]:  # noqa: ARG002 - a cap's
+        """Return lines that say where the number belongs in a system's own settings."""
+        return []
+
+    def _first_facts(self, unit: str = "") -> Iterator[tuple[str, str]]:
+        share = f"{self.target:.1%} of references served"
+        yield "target", f"{share}, with {self.confidence:.0%} confidence"
+        if self.verdict is not Verdict.NOTHING_PRUNABLE:
+            yield "evidence", self.evidence
+        if self.interval is not None:
+            low, high = self.interval
+            needed = f"{self.likely:,}{unit} likely, {low:,} to {high:,}"
+            yield f"{self.WORD} needed", f"{needed} until the store has doubled"
+        if self.served is not None and self.served_limits is not None:
+            yield "served", _share_in_words(self.served, self.served_limits)
+        if self.track_record:
+            yield "track record", f"{self.track_record}, at earlier cuts of its history"
 
 
-def _budget_in_words(budget: int, end: TradeEnd | None) -> str:
-    if end is None:
-        return f"{budget:,}; no cap fits"
-    served = _share_in_words(end.served, end.served_limits)
-    return f"{budget:,}; caps up to {end.keep_recent:,} fit, which serves {served}"
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Advice(_Advice):
+    """A cap with its evidence, or a verdict that says why no cap meets what was asked.
+
+    Attributes
+    ----------
+    verdict : Verdict
+    keep_recent, likely : int or None
+        The safe cap, the smallest whose lower limit meets the target, and the smallest whose
+        estimate does: even odds. None where a token budget forbids one, or where nothing that a
+        cap could delete was written yet.
+    interval : tuple of int or None
+        Limits of the cap that serves the target until the store has doubled.
+    served, served_limits : float, tuple of float or None
+        Estimated share of references that `keep_recent` serves.
+    references, sittings : int
+        References of the store's own, and how many of them are independent and could be lost.
+    weight, projects : float, int
+        How much of the number comes from them, from 0 to 1; the rest is from so many others.
+    missing : int
+        References or reads until the store's own weigh as much as other projects'.
+    measured, missed, waste : int, int, float or None
+        Earlier cuts of the history at which such a number was measured, how many of them served
+        fewer than the target, and how many times the need it was, in the middle.
+    widened : float
+        Factor on the limits' distance by what followed those cuts; 1.0 where nothing surprised.
+    memories, until : int
+        Prunable memories written so far, and until how many, when the store has doubled, the
+        numbers speak.
+    boot_tokens, boot_tokens_p95 : int or None
+        Boot context under `keep_recent`: now, and over the history under continuous compaction.
+    days : float or None
+        Days of memory that the cap buys now.
+    loaded, prunable : int
+        Boot context now, as it is, and prunable rows.
+    target, confidence, token_budget : float, float, int or None
+    within_budget : TradeEnd or None
+        The largest cap whose boot context fits the budget, now and at its p95, and what it serves.
+    trade : tuple of TradeEnd
+        Where target and budget conflict: the cap that the target takes, then the one that fits.
+    floor : Floor
+    rule, would_change : str, tuple of str
+        How the number was found, and what would change the answer.
+    token_rule, source : str
+        How tokens were counted, and what the store is called, where that is known.
+    """
+
+    keep_recent: int | None
+    sittings: int
+    widened: float
+    boot_tokens: int | None
+    boot_tokens_p95: int | None
+    prunable: int
+    within_budget: TradeEnd | None
+    trade: tuple[TradeEnd, ...]
+    floor: Floor
+    rule: str
+    would_change: tuple[str, ...]
+
+    NUMBER, WORD, POLICY = KEEP_RECENT, "cap", "recent"
+    OPTIONS = ("--keep-recent",)
+    SHARES: ClassVar = {"own": "served_own", "others": "served_elsewhere"}
+    LEFT: ClassVar = {
+        "memories": "boot_memories",
+        "tokens": "boot_tokens",
+        "tokens at 95%": "boot_tokens_p95",
+        "would go": "pruned",
+        "days": "days",
+    }
+
+    @property
+    def budget_cap(self) -> int | None:
+        """The largest cap that fits the budget; None without a budget, or where none fits."""
+        return None if self.within_budget is None else self.within_budget.keep_recent
+
+    @property
+    def answers(self) -> tuple[int | None, ...]:
+        """The numbers that a table around the answer shows."""
+        return (self.keep_recent, self.likely, self.budget_cap, *self._ends)
+
+    def setting(self, store: Path | str) -> str | None:
+        """Return the cap as a setting of a system that evicts by itself; None of any other."""
+        source = open_source(store)
+        if self.keep_recent is None or source.agents_own:
+            return None
+        return source.cap_setting(self.keep_recent)
+
+    def _in_settings(self, source: Source | None) -> list[str]:
+        if source is None or self.keep_recent is None:
+            return []
+        if not source.deletes:
+            return source.instead(self.keep_recent)
+        setting = self.setting(source.name)
+        by_its_rule = "a cap of that size in its own settings, by its own rule"
+        return [] if setting is None else [f"      {setting}    {by_its_rule}"]
+
+    def _to_act_on(self, name: str, source: Source | None) -> Iterator[str]:
+        if source is None or source.deletes:
+            yield from super()._to_act_on(name, source)
+        else:
+            for cap in self._ends:
+                yield f"either {source.instead(cap)[-1].strip()}"
+
+    def _tables(self) -> list[Table]:
+        tables = [_trade_table(self.trade)] if self.trade else []
+        if self.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
+            tables += _floor_tables(self.floor)
+        return tables
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        yield from self._first_facts()
+        if self.boot_tokens is not None:
+            boot = (
+                f"{self.boot_tokens:,} tokens under the safe cap, {self.loaded:,} now; at most "
+                f"{self.boot_tokens_p95:,} in 95% of starts held to it ({self.token_rule})"
+            )
+            yield start_words(self.source), boot
+            yield "memory kept", f"{self.days:,.1f} days"
+        if self.token_budget is not None:
+            fits = "no cap fits"
+            if end := self.within_budget:
+                served = _share_in_words(end.served, end.served_limits)
+                fits = f"caps up to {end.keep_recent:,} fit, which serves {served}"
+            yield "token budget", f"{self.token_budget:,}; {fits}"
+        yield "prunable now", f"{self.prunable:,} of {self.memories:,} written"
+        if self.verdict is not Verdict.NOTHING_PRUNABLE:
+            yield "rule", rule_in_short(self.WORD, self.target, self.confidence)
+        for text in self.would_change:
+            yield "note", text
+
+    @property
+    def _ends(self) -> tuple[int, ...]:
+        return tuple(end.keep_recent for end in self.trade)
+
+    @property
+    def _most(self) -> int:
+        return self.prunable
+
+    def _remark(self, rows: pd.DataFrame) -> str:
+        whose = "own, others: by this store's references alone, by other projects' alone"
+        when = "at start, were the store compacted to that cap now, and in 95% of starts held to it"
+        return f"{super()._remark(rows)}; {whose}; memories and tokens: {when} at most"
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class BudgetAdvice(_Advice):
+    """A budget in tokens with its evidence: what `Advice` says of a cap, and of its own.
+
+    Attributes
+    ----------
+    max_tokens : int or None
+        The safe budget: the smallest whose lower limit meets the target. None where nothing that a
+        budget could delete was written yet.
+    served_observed : float or None
+        The share of the store's own references so far that it would have served, exactly.
+    notes : tuple of str
+        What the number lacks.
+    floor : int
+        Tokens that load-bearing memories take now.
+    kept, pruned : int
+        Prunable memories that it would keep and delete now.
+    mean : float
+        Tokens of a prunable memory on average.
+    """
+
+    max_tokens: int | None
+    served_observed: float | None
+    notes: tuple[str, ...]
+    floor: int
+    kept: int
+    pruned: int
+    mean: float
+
+    NUMBER, WORD, POLICY = MAX_TOKENS, "budget", "tokens"
+    OPTIONS = ("--policy", "tokens", "--max-tokens")
+    BY = ("--by", "tokens")
+    SHARES: ClassVar = {"so far": "served_observed"}
+    LEFT: ClassVar = {"kept": "kept", "would go": "pruned", "days": "days"}
+    MEANING = MEANING_OF_BUDGETS
+
+    @property
+    def answers(self) -> tuple[int | None, ...]:
+        """The numbers that a table around the answer shows."""
+        return (self.max_tokens, self.likely, self.token_budget)
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        yield from self._first_facts(" tokens")
+        if self.served_observed is not None:
+            yield "so far", f"{self.served_observed:.1%} of {self.references:,} references"
+        if self.max_tokens is None:
+            return
+        yield "floor", f"{counted(self.floor, 'tokens')} of load-bearing memories are in it"
+        yield "loaded now", f"{counted(self.loaded, 'tokens')} ({self.token_rule})"
+        memories = counted(self.kept, "prunable memories")
+        yield "keeps now", f"{memories}, {self.days:,.1f} days; {self.pruned:,} would go"
+        for text in self.notes:
+            yield "note", text
+        rule = rule_in_short(self.WORD, self.target, self.confidence)
+        yield "rule", f"{rule}; a memory counts as the mean, {counted(self.mean, 'tokens')}"
+
+    @property
+    def _ends(self) -> tuple[int, ...]:
+        if self.token_budget is None or (self.max_tokens or 0) <= self.token_budget:
+            return ()
+        return (self.max_tokens or 0, self.token_budget)
+
+    @property
+    def _most(self) -> int:
+        return self.loaded
+
+    def _also(self, dry_run: str) -> Iterator[str]:
+        learned = dry_run.replace("--policy tokens", "--policy learned")
+        yield f"      {learned}    keeps what is expected to be needed, in as many"
+
+    def _remark(self, rows: pd.DataFrame) -> str:
+        marks = super()._remark(rows)
+        if self.token_budget is None:
+            return marks
+        (within,) = rows.loc[[self.token_budget]].to_dict("records")
+        served = _share_in_words(within["served"], (within["low"], within["high"]))
+        ends = "the target is met within it" if self.is_within else "the target takes more"
+        budget = f"{self.token_budget:,} tokens serve {served}: {ends}"
+        return f"{marks}; token budget: {budget}"
+
+
+def _trade_table(trade: tuple[TradeEnd, ...]) -> Table:
+    header = ("choose", "keep_recent", "served", "limits", "boot tokens", "p95", "days")
+    rows = []
+    for name, end in zip(("the target", "the budget"), trade, strict=True):
+        served = (f"{end.served:.1%}", "{:.1%} to {:.1%}".format(*end.served_limits))
+        boot = (end.boot_tokens, end.boot_tokens_p95)
+        rows.append((name, end.keep_recent, *served, *boot, f"{end.days:,.1f}"))
+    return Table("Both ends of the trade", header, rows)
+
+
+def _floor_tables(floor: Floor) -> list[Table]:
+    title = f"Load-bearing: {counted(floor.memories, 'memories')}, {floor.tokens:,} tokens"
+    header = ("memory_id", "kind", "tokens", "title")
+    largest = [(row.memory_id, row.kind, row.tokens, row.title) for row in floor.largest]
+    return [
+        Table(title, ("kind", "memories", "tokens"), floor.by_kind),
+        Table("The largest of them", header, largest),
+    ]
 
 
 def _share_in_words(share: float, limits: tuple[float, float]) -> str:
@@ -196,37 +508,5 @@ def _share_in_words(share: float, limits: tuple[float, float]) -> str:
     return f"{share:.1%} of references, limits {low:.1%} to {high:.1%}"
 
 
-def _trade_table(trade: tuple[TradeEnd, ...]) -> Table:
-    def line(name: str, end: TradeEnd) -> tuple[str | int, ...]:
-        low, high = end.served_limits
-        return (
-            name,
-            end.keep_recent,
-            f"{end.served:.1%}",
-            f"{low:.1%} to {high:.1%}",
-            end.boot_tokens,
-            end.boot_tokens_p95,
-            f"{end.days:,.1f}",
-        )
-
-    meets_target, fits_budget = trade
-    return Table(
-        "Both ends of the trade",
-        ("choose", "keep_recent", "served", "limits", "boot tokens", "p95", "days"),
-        [line("the target", meets_target), line("the budget", fits_budget)],
-    )
-
-
-def _floor_tables(floor: Floor) -> list[Table]:
-    return [
-        Table(
-            f"Load-bearing: {floor.memories:,} memories, {floor.tokens:,} tokens",
-            ("kind", "memories", "tokens"),
-            floor.by_kind,
-        ),
-        Table(
-            "The largest of them",
-            ("memory_id", "kind", "tokens", "title"),
-            [(row.memory_id, row.kind, row.tokens, row.title) for row in floor.largest],
-        ),
-    ]
+def _share(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.1%}"

@@ -1,7 +1,7 @@
-"""The cap curve: for every cap, what it serves and what it costs."""
+"""What every cap, and every budget in tokens, serves and costs."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -10,13 +10,11 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import arguments
-from memlab.columns import DELETED_AT, REFERENCES, SOURCE, TOKEN_RULE
-from memlab.evidence.ahead import Ahead
-from memlab.evidence.gaps import Gaps, gaps_of, rows_of_gaps, with_gaps
-from memlab.evidence.law import DEFAULT_CONFIDENCE, Law, fitted_law
-from memlab.evidence.places import OnRows
-from memlab.evidence.references import find_references
-from memlab.frame.needed import expect_memories, expect_references
+from memlab import columns as c
+from memlab.evidence.past import Gaps, Memories, gaps_of, rows_of_gaps, with_gaps
+from memlab.evidence.posterior import Posterior
+from memlab.evidence.prior import DEFAULT_CONFIDENCE, Law, fitted_law
+from memlab.evidence.references import OnRows, with_references
 from memlab.sizing.history import (
     Flags,
     History,
@@ -28,10 +26,27 @@ from memlab.sizing.history import (
     present_of,
     ranked,
 )
-from memlab.sizing.record import CUTS, Cut, ahead_of, cuts_of, widening
+from memlab.sizing.record import (
+    CUTS,
+    Choice,
+    Cut,
+    above_gaps,
+    choose_cap,
+    cuts_of,
+    posterior_of,
+    widening,
+)
+
+Columns = dict[str, npt.NDArray[Any]]
 
 KEEP_RECENT: Final = "keep_recent"
 """Name of the curve's index."""
+
+MAX_TOKENS: Final = "max_tokens"
+"""Name of the index of a curve of budgets."""
+
+SPREAD: Final = 200
+"""Budgets in a curve, with none at all and those at which what it served changes."""
 
 EXACT_AT: Final = "boot_history_exact_at"
 """Key of ``curve.attrs``: the caps at which the statistics over history were computed."""
@@ -42,6 +57,9 @@ EVERY_CAP: Final = 4096
 ROUND_CAPS: Final = np.array([step * 10**zeros for zeros in range(9) for step in (1, 2, 5)])
 """Caps that people ask for: they have a line of their own in every curve that reaches them."""
 
+AROUND: Final = (0, *ROUND_CAPS[3:15].tolist())
+"""Those of them that a table shows beside an answer."""
+
 MOMENTS: Final = 30_000_000
 """Moments that the statistics over history walk in one curve, about a second: caps times rows."""
 
@@ -50,7 +68,101 @@ FEWEST_EXACT: Final = 24
 
 
 @dataclass(frozen=True)
-class Sizing:
+class Prepared:
+    """A store prepared for sizing, whatever a memory weighs: one each, or its tokens."""
+
+    history: History
+    present: Present
+    references: Ranked
+    misfits: int = 0
+    confidence: float = DEFAULT_CONFIDENCE
+    law: Law = field(default_factory=fitted_law)
+    source: str = ""
+    gaps: Gaps = field(default_factory=Gaps)
+    lost: int = 0
+    lacks_past: bool = False
+
+    @cached_property
+    def cuts(self) -> list[Cut]:
+        """The store as it was at earlier moments, and what was referred to afterwards."""
+        return cuts_of(self.history, self.references, self.law, self.confidence, CUTS)
+
+    @cached_property
+    def ahead(self) -> Posterior:
+        """The cap for each share in the next stretch, with limits that its record widens."""
+        plain = posterior_of(self.history, self.references, self.law, self.confidence)
+        return replace(plain, widened=widening(self.cuts))
+
+    def choose(self, target: float) -> Choice:
+        """Choose by all evidence, not below what deletions without an archive removed of it."""
+        choice = choose_cap(
+            self.ahead,
+            target=target,
+            prunable=self._prunable,
+            far_share=self.references.far_share,
+        )
+        return above_gaps(
+            choice,
+            self.gaps,
+            target=target,
+            written=len(self.history),
+            lost=self.lost / max(len(self.references), 1),
+        )
+
+    def number_for(self, cap: int) -> int:
+        """Return the number that keeps so many memories: the cap, or a budget."""
+        return cap
+
+    def around(self, *numbers: int | None) -> list[int]:
+        """Return the numbers given, those that keep round numbers of memories, and all there is."""
+        round_ones = {self.number_for(cap) for cap in AROUND}
+        wanted = {each for each in round_ones if each < self.most} | {self.most}
+        return sorted(wanted | {each for each in numbers if each is not None})
+
+    @property
+    def most(self) -> int:
+        """The number that keeps all that is there now."""
+        return self.present.prunable
+
+    @property
+    def _prunable(self) -> int:
+        """How many memories there are to prune, as :meth:`number_for` counts them."""
+        return self.present.prunable
+
+    @property
+    def _attrs(self) -> dict[Hashable, Any]:
+        return {
+            c.TOKEN_RULE: self.present.token_rule,
+            c.SOURCE: self.source,
+            c.REFERENCES: len(self.references),
+        }
+
+    def served_at(self, number: int) -> tuple[float, float, float]:
+        """Return the share that a number serves, estimated, and its limits."""
+        shares = self._served(self._in_memories(np.array([number])))
+        served, low, high = (float(share[0]) for share in shares.values())
+        return served, low, high
+
+    def _in_memories(self, numbers: Ints) -> Ints:
+        """Return how many memories of mean length numbers have room for."""
+        return numbers
+
+    def _served(self, caps: Ints) -> Columns:
+        """Return the share that each cap serves, estimated, and its limits."""
+        low, high = self.ahead.limits_at(caps)
+        return {"served": self.ahead.share_at(caps), "low": low, "high": high}
+
+    def _kept(self, kept: Ints) -> Columns:
+        """Return what the store is once so many prunable memories are left of it."""
+        return {
+            "boot_tokens": self.present.floor.tokens + self.present.tokens_newest[kept],
+            "pruned": self.present.prunable - kept,
+            "days": self.present.days_newest[kept],
+        }
+
+
+@dataclass(frozen=True)
+class Sizing(Prepared):
     """A store prepared for sizing: after this, a look-up at any cap or target is cheap.
 
     Attributes
@@ -69,28 +181,9 @@ class Sizing:
         Memories that were deleted without an archive.
     lost : int
         References to these.
+    lacks_past : bool
+        Whether the frame lacks what the store's archive keeps.
     """
-
-    history: History
-    present: Present
-    references: Ranked
-    misfits: int = 0
-    confidence: float = DEFAULT_CONFIDENCE
-    law: Law = field(default_factory=fitted_law)
-    source: str = ""
-    gaps: Gaps = field(default_factory=Gaps)
-    lost: int = 0
-
-    @cached_property
-    def cuts(self) -> list[Cut]:
-        """The store as it was at earlier moments, and what was referred to afterwards."""
-        return cuts_of(self.history, self.references, self.law, self.confidence, CUTS)
-
-    @cached_property
-    def ahead(self) -> Ahead:
-        """The cap for each share in the next stretch, with limits that its record widens."""
-        plain = ahead_of(self.history, self.references, self.law, self.confidence)
-        return replace(plain, widened=widening(self.cuts))
 
     @cached_property
     def curve(self) -> pd.DataFrame:
@@ -101,17 +194,11 @@ class Sizing:
             exact = _spread(every[-1], max(MOMENTS // len(self.history), FEWEST_EXACT))
         caps = every if len(every) <= EVERY_CAP else np.union1d(exact, self._changes())
         over_history = self.history.boot_at(exact)
-        columns = self._now(caps)
-        columns |= {name: np.interp(caps, exact, known) for name, known in over_history.items()}
-        curve = _lines(caps, columns)
+        between = {name: np.interp(caps, exact, known) for name, known in over_history.items()}
+        curve = _curve(KEEP_RECENT, caps, self._columns(caps, between))
         # a range where it can be: pandas copies attrs at every step
         exact_at = range(len(every)) if exact is every else exact.tolist()
-        curve.attrs = {
-            EXACT_AT: exact_at,
-            TOKEN_RULE: self.present.token_rule,
-            SOURCE: self.source,
-            REFERENCES: len(self.references),
-        }
+        curve.attrs = {EXACT_AT: exact_at, **self._attrs}
         return curve
 
     def at(self, caps: Iterable[int]) -> pd.DataFrame:
@@ -123,13 +210,13 @@ class Sizing:
             When a cap is no whole number of 0 or more.
         """
         wanted = np.array([arguments.whole_number("cap", cap) for cap in caps], dtype=np.int64)
-        return _lines(wanted, self.columns_at(wanted))
+        return _curve(KEEP_RECENT, wanted, self.columns_at(wanted))
 
-    def columns_at(self, caps: Ints) -> dict[str, npt.NDArray[Any]]:
+    def columns_at(self, caps: Ints) -> Columns:
         """Return the columns of the curve at these caps, each computed exactly."""
         once, place = np.unique(caps, return_inverse=True)
         over_history = self.history.boot_at(once)
-        return self._now(caps) | {name: known[place] for name, known in over_history.items()}
+        return self._columns(caps, {name: known[place] for name, known in over_history.items()})
 
     def largest_within(self, token_budget: int) -> int | None:
         """Return the largest cap that :meth:`fits` a budget; None when not even 0 does.
@@ -160,47 +247,114 @@ class Sizing:
         wanted = np.concatenate([_spread(most, EVERY_CAP // 8), ROUND_CAPS, changes])
         return np.unique(wanted[wanted <= most])
 
-    def _now(self, caps: Ints) -> dict[str, npt.NDArray[Any]]:
-        """Shares served, and what the caps would leave of the store as it is now."""
-        low, high = self.ahead.limits_at(caps)
-        kept = np.minimum(caps, self.present.prunable)
-        memories = self.present.floor.memories + kept
-        tokens = self.present.floor.tokens + self.present.tokens_newest[kept]
+    def _columns(self, caps: Ints, over_history: Columns) -> Columns:
+        """Return the shares served, and what the caps would leave of the store."""
+        present = self.present
+        kept = np.minimum(caps, present.prunable)
+        memories = present.floor.memories + kept
+        left = self._kept(kept)
+        tokens = left.pop("boot_tokens")
         return {
-            "served": self.ahead.share_at(caps),
-            "low": low,
-            "high": high,
+            **self._served(caps),
             "served_own": self.ahead.own_share_at(caps),
             "served_elsewhere": self.ahead.law_share_at(caps),
             "served_observed": self.references.share_at(caps),
             "boot_memories": memories,
             "boot_tokens": tokens,
-            "noise_share": kept / np.maximum(memories, 1),
-            "noise_share_tokens": self.present.tokens_newest[kept] / np.maximum(tokens, 1),
-            "pruned": self.present.prunable - kept,
-            "days": self.present.days_newest[kept],
+            **over_history,
+            "prunable_share": kept / np.maximum(memories, 1),
+            "prunable_share_tokens": present.tokens_newest[kept] / np.maximum(tokens, 1),
+            **left,
         }
 
 
-_COLUMNS: Final = [
-    "served",
-    "low",
-    "high",
-    "served_own",
-    "served_elsewhere",
-    "served_observed",
-    "boot_memories",
-    "boot_tokens",
-    *(f"boot_{of}_{what}" for of in ("memories", "tokens") for what in ("mean", "p95", "max")),
-    "noise_share",
-    "noise_share_tokens",
-    "pruned",
-    "days",
-]
+@dataclass(frozen=True)
+class BudgetSizing(Prepared):
+    """A store prepared for sizing a budget in tokens.
+
+    Under `TokenBudget` a memory stays as long as it, all that is newer and the floor fit. So its
+    age rank in tokens is how many these take, budgets keep nested sets as caps do, and one pass
+    over the history gives every budget. How far back the next references will reach is known in
+    memories, by the store's own and by other projects'; one of mean length stands for so many
+    tokens.
+
+    Attributes
+    ----------
+    history, present, references, misfits, confidence, law, source, gaps, lost, lacks_past
+        As of a `Sizing`, age ranks and the gaps' cap in memories of mean length.
+    took : array of int64
+        The budget that each reference took, floor included; 0 for one to a load-bearing memory. Of
+        one to what was deleted without an archive, what the law expects.
+    mean : float
+        Tokens of a memory of mean length.
+    """
+
+    took: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    mean: float = 1.0
+
+    @property
+    def sizing(self) -> "BudgetSizing":
+        """The store, in memories of mean length."""
+        return self
+
+    @property
+    def floor(self) -> int:
+        """What the load-bearing memories take now."""
+        return self.present.floor.tokens
+
+    @property
+    def most(self) -> int:
+        """What all that is loaded now takes."""
+        return self.present.tokens
+
+    @cached_property
+    def curve(self) -> pd.DataFrame:
+        """The curve, as `budget_curve` returns it."""
+        most = max(self.most, int(self.took.max(initial=0)))
+        spread = np.linspace(self.floor, most, SPREAD).round().astype(np.int64)
+        curve = self.at(np.unique(np.concatenate([[0], spread, self.took])))
+        curve.attrs = self._attrs
+        return curve
+
+    def budget_of(self, memories: float) -> int:
+        """Return the budget that has room for so many memories of mean length."""
+        return self.floor + int(np.ceil(memories * self.mean))
+
+    def number_for(self, cap: int) -> int:
+        """Return the budget that keeps so many memories of mean length."""
+        return self.budget_of(cap)
+
+    def at(self, budgets: Iterable[int]) -> pd.DataFrame:
+        """Return the curve at these budgets.
+
+        Raises
+        ------
+        ValueError
+            When one is no whole number of 0 or more.
+        """
+        wanted = np.array([arguments.whole_number(MAX_TOKENS, each) for each in budgets], np.int64)
+        room = np.maximum(wanted - self.floor, 0)
+        kept = np.searchsorted(self.present.tokens_newest, room, side="right") - 1
+        observed = np.searchsorted(np.sort(self.took), wanted, side="right")
+        columns: Columns = {
+            **self._served(self._in_memories(wanted)),
+            "served_observed": observed / (len(self.took) or np.nan),
+            "kept": kept,
+            **self._kept(kept),
+        }
+        return _curve(MAX_TOKENS, wanted, columns)
+
+    def _in_memories(self, budgets: Ints) -> Ints:
+        room = np.maximum(budgets - self.floor, 0)
+        return np.floor(room / self.mean + 1e-9).astype(np.int64)
+
+    @property
+    def _prunable(self) -> int:
+        return int(np.ceil((self.most - self.floor) / self.mean))
 
 
 def prepare_sizing(
-    frame: pd.DataFrame,
+    frame: Memories,
     references: pd.DataFrame | None = None,
     *,
     confidence: float = DEFAULT_CONFIDENCE,
@@ -210,11 +364,13 @@ def prepare_sizing(
 
     Parameters
     ----------
-    frame : DataFrame
-        What ``memlab.load`` returns. Where it has a column ``deleted_at``, memories with a time in
-        it are those that were deleted since: they count as in the past, and not as in the store.
+    frame : DataFrame, path, URL, SqliteMemoryStore or Source
+        What ``memlab.load_past`` returns, or the store itself, for its whole past. In a frame with
+        a column ``deleted_at``, memories with a time in it are those that were deleted since: they
+        count as in the past, and not as in the store.
     references : DataFrame, optional
-        What ``find_references`` returns; found in the frame when not given.
+        What ``find_references`` returns; found in the frame, or in the store and the logs that
+        ``memlab.toml`` remembers, when not given.
     confidence : float
         Of each limit on its own, above 0.5 and below 1.
     law : Law, optional
@@ -224,31 +380,58 @@ def prepare_sizing(
     -------
     Sizing
         With ``curve``, ``at(caps)``, ``largest_within(token_budget)`` and ``ahead``.
-
-    Raises
-    ------
-    ValueError
-        When an argument is out of its range, or `references` lacks a column.
-    WrongArgumentError
-        When `frame` is no frame, or not one of a store.
     """
-    return prepared(frame, references, confidence, law, call="memlab.prepare_sizing")
+    sizing, _, _ = _looked_at(frame, references, confidence, law, call="memlab.prepare_sizing")
+    return sizing
+
+
+def prepare_budget(
+    frame: Memories,
+    references: pd.DataFrame | None = None,
+    *,
+    confidence: float = DEFAULT_CONFIDENCE,
+) -> BudgetSizing:
+    """Prepare a frame for look-ups at many budgets in tokens.
+
+    Parameters
+    ----------
+    frame, references, confidence
+        As for :func:`memlab.prepare_sizing`.
+
+    Returns
+    -------
+    BudgetSizing
+        With ``at(budgets)`` and ``budget_of(memories)``.
+    """
+    call = "memlab.sizing.prepare_budget"
+    sizing, (target, at, _), lost = _looked_at(frame, references, confidence, call=call)
+    history = sizing.history
+    alone = history.largest_sums(target, at, with_floor=False)
+    took = history.largest_sums(target, at, with_floor=True)
+    lengths = history.tokens[history.ever_prunable]
+    mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
+    ranks = np.where(history.ever_prunable[target], np.ceil(alone / mean), 0).astype(np.int64)
+    in_means = beyond_gaps(replace(sizing.references, rank=ranks), lost, sizing.law)
+    further = np.ceil((in_means.rank - ranks) * mean).astype(np.int64)
+    gaps = sizing.gaps
+    if gaps.cap is not None:
+        since = lengths[len(lengths) - gaps.cap :].sum()
+        gaps = gaps._replace(cap=int(np.ceil(since / mean)))
+    seen = {each.name: getattr(sizing, each.name) for each in fields(sizing)}
+    return BudgetSizing(
+        **{**seen, "references": in_means, "gaps": gaps}, took=took + further, mean=mean
+    )
 
 
 def prepared(
-    frame: pd.DataFrame,
-    references: pd.DataFrame | None,
-    confidence: float,
-    law: Law | None = None,
-    *,
-    call: str,
+    frame: Memories, references: pd.DataFrame | None, confidence: float, *, call: str
 ) -> Sizing:
     """Prepare a frame on behalf of a public call."""
-    return prepared_on_rows(frame, references, confidence, law, call=call)[0]
+    return _looked_at(frame, references, confidence, call=call)[0]
 
 
-def prepared_on_rows(
-    frame: pd.DataFrame,
+def _looked_at(
+    frame: Memories,
     references: pd.DataFrame | None,
     confidence: float,
     law: Law | None = None,
@@ -259,13 +442,11 @@ def prepared_on_rows(
 
     A reference is lost where it names what was deleted without an archive.
     """
-    expect_memories(frame, call=call)
-    expect_references(references, call=call, optional=True)
     confidence = arguments.confidence(confidence)
-    gaps = gaps_of(frame) if DELETED_AT in frame else Gaps()
+    frame, references = with_references(frame, references, call=call)
+    gaps = gaps_of(frame) if c.DELETED_AT in frame else Gaps()
+    lacks_past = c.DELETED_AT not in frame and bool(frame.attrs.get(c.HAS_PAST))
     frame = with_gaps(frame)
-    if references is None:
-        references = find_references(frame)
     history = history_of(frame)
     fitting, on_rows = ranked(frame, history, references)
     law = fitted_law() if law is None else law
@@ -277,15 +458,16 @@ def prepared_on_rows(
         len(references) - len(on_rows.place),
         confidence,
         law,
-        source=str(frame.attrs.get(SOURCE, "")),
+        source=str(frame.attrs.get(c.SOURCE, "")),
         gaps=gaps,
         lost=int(lost.sum()),
+        lacks_past=lacks_past,
     )
     return sizing, on_rows, lost
 
 
 def cap_curve(
-    frame: pd.DataFrame,
+    frame: Memories,
     references: pd.DataFrame | None = None,
     *,
     confidence: float = DEFAULT_CONFIDENCE,
@@ -295,14 +477,12 @@ def cap_curve(
     What a cap would have served in the past is exact, under supersession too: a reference counts as
     served iff its target would still be in a store that was compacted to that cap after every row
     written and whatever it replaced. What it will serve until the store has doubled is estimated
-    from those references and from other projects', weighed by how many there are (see `Ahead`).
+    from those references and from other projects', weighed by how many there are (see `Posterior`).
 
     Parameters
     ----------
-    frame : DataFrame
-        What ``memlab.load`` returns.
-    references : DataFrame, optional
-        What ``find_references`` returns; found in the frame when not given.
+    frame, references
+        As for :func:`memlab.recommend_cap`.
     confidence : float
         Of each limit on its own.
 
@@ -324,28 +504,47 @@ def cap_curve(
         ``boot_*_mean, _p95, _max`` the same over the history under continuous compaction, one
                                     value for each row written; caps at which they were computed
                                     are in ``attrs``, between those they are interpolated
-        ``noise_share``,            prunable share of the boot context now, by number and by tokens
-        ``noise_share_tokens``
+        ``prunable_share``,         prunable share of the boot context now, by number and by tokens
+        ``prunable_share_tokens``
         ``pruned``                  rows that would go now
         ``days``                    from the newest row back to the oldest prunable one kept
         ==========================  ==========================================================
 
         ``served_own`` and ``served_observed`` are NaN without a reference.
-
-    Raises
-    ------
-    ValueError
-        When an argument is out of its range, or `references` lacks a column.
-    WrongArgumentError
-        When `frame` is no frame, or not one of a store.
     """
     return prepared(frame, references, confidence, call="memlab.sizing.cap_curve").curve
 
 
-def _lines(caps: Ints, columns: dict[str, npt.NDArray[Any]]) -> pd.DataFrame:
-    """Return a line of the curve for each cap."""
-    index = pd.Index(caps, name=KEEP_RECENT)
-    return pd.DataFrame({name: columns[name] for name in _COLUMNS}, index=index)
+def budget_curve(
+    frame: Memories,
+    references: pd.DataFrame | None = None,
+    *,
+    confidence: float = DEFAULT_CONFIDENCE,
+) -> pd.DataFrame:
+    """Compute what every budget in tokens serves, and what it keeps.
+
+    What one would have served in the past is exact, under supersession and a growing floor too; one
+    pass over the history gives it for every budget. What it will serve until the store has doubled
+    is estimated as for a cap.
+
+    Parameters
+    ----------
+    frame, references, confidence
+        As for :func:`memlab.sizing.cap_curve`.
+
+    Returns
+    -------
+    DataFrame
+        Indexed by ``max_tokens`` from the floor of now to what is loaded now, and further as long
+        as references reached so far: all budgets at which what was served changes, and a spread of
+        others. ``served``, ``low``, ``high``, ``served_observed`` (NaN without a reference),
+        ``kept``, ``pruned``, ``boot_tokens`` and ``days``, as for a cap.
+    """
+    return prepare_budget(frame, references, confidence=confidence).curve
+
+
+def _curve(name: str, numbers: Ints, columns: Columns) -> pd.DataFrame:
+    return pd.DataFrame(columns, index=pd.Index(numbers, name=name))
 
 
 def _spread(most: int, count: int) -> Ints:

@@ -1,6 +1,6 @@
 """A store's life as arrays: what was active when, and how far back references reached in ranks."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -9,57 +9,101 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from memlab.columns import (
-    ACTIVE,
-    CREATED_AT,
-    DELETED_AT,
-    KIND,
-    LOAD_BEARING,
-    MEMORY_ID,
-    PRUNABLE,
-    SOURCE_TASK_REF,
-    SUPERSEDED_BY,
-    TITLE,
-    TOKEN_RULE,
-    TOKENS,
-)
-from memlab.evidence.ahead import LEVELS
-from memlab.evidence.law import Law, rank_at, reach_of
-from memlab.evidence.places import OnRows, references_on_rows
-from memlab.sizing.floor import Floor, floor_of
-from memlab.sizing.table import SHORT, RankTable
+from memlab import columns as c
+from memlab.evidence.posterior import LEVELS
+from memlab.evidence.prior import Law, rank_at, reach_of
+from memlab.evidence.references import OnRows, references_on_rows
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 _MEASURES: Final = ("mean", "p95", "max")
-_PRESENT: Final = (MEMORY_ID, KIND, TITLE, TOKENS, CREATED_AT, ACTIVE, LOAD_BEARING, PRUNABLE)
+_PRESENT: Final = (
+    c.MEMORY_ID,
+    c.KIND,
+    c.TITLE,
+    c.TOKENS,
+    c.CREATED_AT,
+    c.ACTIVE,
+    c.LOAD_BEARING,
+    c.PRUNABLE,
+)
 """Columns that say what a store holds now."""
+
+
+SHORT: Final = 2_048
+"""Rows up to which nothing compiled is used: loading numba takes a second."""
+
+FEW: Final = 12
+"""Caps below which ranks are compared with each; more of them are read off sums over ranks."""
+
+
+LARGEST_SHOWN: Final = 5
+
+
+@dataclass(frozen=True)
+class LargeRow:
+    """A load-bearing row that costs much; its text comes from an agent and is not to be trusted."""
+
+    memory_id: str
+    kind: str
+    title: str
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The load-bearing active rows.
+
+    Attributes
+    ----------
+    memories, tokens : int
+    by_kind : tuple of (str, int, int)
+        Kind, rows, tokens; the costliest first.
+    largest : tuple of LargeRow
+        The costliest rows.
+    """
+
+    memories: int
+    tokens: int
+    by_kind: tuple[tuple[str, int, int], ...]
+    largest: tuple[LargeRow, ...]
+
+
+def floor_of(frame: pd.DataFrame) -> Floor:
+    """Return what the frame's load-bearing active rows cost, by kind and the largest of them."""
+    labels = (frame[name].to_numpy(dtype=bool) for name in (c.ACTIVE, c.LOAD_BEARING))
+    rows = np.flatnonzero(np.logical_and(*labels))
+    tokens = frame[c.TOKENS].to_numpy(dtype=np.int64)[rows]
+    codes, kinds = pd.factorize(frame[c.KIND].array.take(rows))
+    named = codes >= 0
+    sizes = np.bincount(codes[named], minlength=len(kinds))
+    costs = np.bincount(codes[named], tokens[named], minlength=len(kinds)).astype(np.int64)
+    by_kind = zip(map(str, kinds), sizes.tolist(), costs.tolist(), strict=True)
+    largest = np.argsort(-tokens, kind="stable")[:LARGEST_SHOWN]
+    names = (frame[name].array.take(rows[largest]) for name in (c.MEMORY_ID, c.KIND, c.TITLE))
+    shown = zip(*names, strict=True)
+    return Floor(
+        len(rows),
+        int(tokens.sum()),
+        tuple(sorted(by_kind, key=lambda kind: (-kind[2], kind[0]))),
+        tuple(
+            LargeRow(str(name), str(kind), str(title), cost)
+            for (name, kind, title), cost in zip(shown, tokens[largest].tolist(), strict=True)
+        ),
+    )
 
 
 @dataclass(frozen=True)
 class History:
-    """Rows in the order they were written; a moment is one row written and what it replaced gone.
+    """Rows in the order written; a moment is one row written and what it replaced gone."""
 
-    Attributes
-    ----------
-    counted : array of bool, one per row
-        Not load-bearing: compaction chooses among these while they are active.
-    end : array of int64, one per row
-        The moment from which the row is superseded: its replacement's row number. The number of
-        rows for a row that never is, or whose replacement is not in the store or stands before it.
-        Such a row counts as active to the last moment, which can only make ranks larger.
-    tokens : array of int64, one per row
-    unknown_ends : int
-        Superseded rows whose moment is not known.
-    """
-
-    counted: Flags
+    ever_prunable: Flags
     end: Ints
     tokens: Ints
     unknown_ends: int = 0
 
     def __len__(self) -> int:
-        return len(self.counted)
+        return len(self.ever_prunable)
 
     @cached_property
     def superseded(self) -> bool:
@@ -68,26 +112,26 @@ class History:
 
     @cached_property
     def prunable(self) -> int:
-        """How many counted rows there would be now, had none been deleted."""
-        return int((self.counted & (self.end == len(self))).sum())
+        """How many prunable rows there would be now, had none been deleted."""
+        return int((self.ever_prunable & (self.end == len(self))).sum())
 
     @cached_property
-    def counted_before(self) -> Ints:
-        """Counted rows before each row, and before the next one to come."""
-        return np.concatenate([[0], np.cumsum(self.counted, dtype=np.int64)])
+    def prunable_before(self) -> Ints:
+        """Ever prunable rows before each row, and before the next one to come."""
+        return np.concatenate([[0], np.cumsum(self.ever_prunable, dtype=np.int64)])
 
     @cached_property
     def active_before(self) -> Ints:
         """Those of them that are not superseded then."""
-        gone = np.bincount(self.end[self.counted], minlength=len(self) + 1)
-        before: Ints = self.counted_before - np.append(0, np.cumsum(gone)[:-1])
+        gone = np.bincount(self.end[self.ever_prunable], minlength=len(self) + 1)
+        before: Ints = self.prunable_before - np.append(0, np.cumsum(gone)[:-1])
         return before
 
     @cached_property
     def floor(self) -> tuple[Ints, Ints]:
         """Load-bearing memories and tokens active after every moment."""
         n = len(self)
-        rows = np.flatnonzero(~self.counted)
+        rows = np.flatnonzero(~self.ever_prunable)
         change = np.zeros((2, n + 1), np.int64)
         for line, amount in zip(
             change, (np.ones(len(rows), np.int64), self.tokens[rows]), strict=True
@@ -101,7 +145,7 @@ class History:
         """Return the history as it was before `moment`."""
         return replace(
             self,
-            counted=self.counted[:moment],
+            ever_prunable=self.ever_prunable[:moment],
             end=np.minimum(self.end[:moment], moment),
             tokens=self.tokens[:moment],
         )
@@ -111,79 +155,90 @@ class History:
 
         A cap of `k`, held continuously, still has the target then iff this is at most `k`. It is 0
         for a load-bearing target. A superseded row is no longer pruned: its rank stays as it was.
-
-        Parameters
-        ----------
-        target, at : arrays of int64
-            Row numbers, with ``target < at <= len(history)``.
         """
-        if not self.superseded:
-            rank = self.counted_before[at] - self.counted_before[target]
-        elif len(self) <= SHORT:
-            rank = self._table.largest_ranks(target, np.minimum(at, self.end[target]))
-        else:
-            from memlab.sizing.kernels import largest_ranks_under_supersession
-
-            return largest_ranks_under_supersession(self.counted, self.end, target, at)
-        return np.where(self.counted[target], rank, 0)
+        return self._largest(self.ever_prunable.astype(np.int64), None, target, at)
 
     def largest_sums(self, target: Ints, at: Ints, *, with_floor: bool) -> Ints:
         """Return what each target's age rank is in tokens: the largest one before `at`.
 
         A budget of `k` tokens, held continuously, still has the target then iff this is at most
         `k`: it counts what is at least as new as the target, and with the floor what is loaded
-        beside it. It is 0 for a load-bearing target.
-
-        Parameters
-        ----------
-        target, at : arrays of int64
-            As for :meth:`largest_ranks`.
-        with_floor : bool
-            Whether to add the load-bearing tokens of each moment.
+        with it. It is 0 for a load-bearing target.
         """
-        weight = np.where(self.counted, self.tokens, 0)
-        beside = self.floor[1] if with_floor else np.zeros(len(self), np.int64)
-        if len(self) > SHORT:
+        weight = np.where(self.ever_prunable, self.tokens, 0)
+        return self._largest(weight, self.floor[1] if with_floor else None, target, at)
+
+    def _largest(self, weight: Ints, floor: Ints | None, target: Ints, at: Ints) -> Ints:
+        """Return the largest sum, before `at`, of what is at least as new as each target.
+
+        A row weighs from its own moment up to its end; the floor is added at each moment.
+        """
+        floor = np.zeros(len(self), np.int64) if floor is None else floor
+        if not self.superseded:  # then sums only grow: the last one is the largest
+            before = np.append(0, np.cumsum(weight))
+            sums = before[at] - before[target] + floor[np.maximum(at - 1, 0)]
+        elif len(self) <= SHORT:
+            sums = _largest_sums(weight, self.end, floor, target, at)
+        else:
             from memlab.sizing.kernels import largest_sums
 
-            found = largest_sums(weight, self.end, beside, target, at)
-        else:
-            found = np.zeros(len(target), np.int64)
-            sums, order, place = beside.copy(), np.argsort(-target, kind="stable"), 0
-            for row in range(len(self) - 1, -1, -1):
-                sums[row : self.end[row]] += weight[row]
-                while place < len(order) and target[order[place]] == row:
-                    pair = order[place]
-                    found[pair] = sums[row : min(at[pair], self.end[row])].max()
-                    place += 1
-        return np.where(self.counted[target], found, 0)
+            sums = largest_sums(weight, self.end, floor, *_groups(target, len(self)), at)
+        return np.where(self.ever_prunable[target], sums, 0)
 
     def kept_over_time(self, caps: Iterable[int]) -> Iterator[tuple[Ints, Ints]]:
         """Yield for each cap how many prunable rows it leaves after every moment, and tokens."""
         if not self.superseded:
-            there, upto = self.counted_before[1:], np.cumsum(self.tokens[self.counted])
+            there, upto = self.prunable_before[1:], np.cumsum(self.tokens[self.ever_prunable])
             upto = np.append(0, upto)
             for cap in caps:
                 kept = np.minimum(there, cap)
                 yield kept, upto[there] - upto[there - kept]
             return
         if len(self) <= SHORT:
-            yield from self._table.kept_over_time([*caps], self.tokens)
+            yield from self._kept_by_ranks([*caps])
             return
-        from memlab.sizing.kernels import group_by, kept_over_time
+        from memlab.sizing.kernels import kept_over_time
 
-        ends = group_by(self.end, len(self) + 1)
         for cap in caps:
-            yield kept_over_time(cap, self.counted, self.tokens, self.end, ends)
+            yield kept_over_time(cap, self.ever_prunable, self.tokens, self.end, *self._ends)
 
     @cached_property
-    def _table(self) -> RankTable:
-        return RankTable.of(self.counted, self.end)
+    def _ends(self) -> tuple[Ints, Ints]:
+        """The rows grouped by their end."""
+        return _groups(self.end, len(self) + 1)
+
+    @cached_property
+    def _ranks(self) -> tuple[Flags, npt.NDArray[np.int16]]:
+        """Whether each prunable row is there at each moment, and its largest age rank by then."""
+        moments = np.arange(len(self))
+        written = moments >= moments[:, None]
+        active = written & self.ever_prunable[:, None] & (moments < self.end[:, None])
+        ranks = np.cumsum(active[::-1], axis=0, dtype=np.int16)[::-1]
+        return active, np.maximum.accumulate(ranks * written, axis=1)
+
+    def _kept_by_ranks(self, caps: Sequence[int]) -> Iterator[tuple[Ints, Ints]]:
+        """Yield what `kept_over_time` does for a short history, from a table of all its ranks."""
+        active, largest = self._ranks
+        if len(caps) < FEW:
+            for cap in caps:
+                kept = active & (largest <= cap)
+                yield kept.sum(axis=0), self.tokens @ kept
+            return
+        n = len(self)
+        row, moment = np.nonzero(active)
+        cell = largest[row, moment].astype(np.int64) * n + moment
+        sums = []
+        for weights in (None, self.tokens[row]):  # below 2 ** 53: a double holds them
+            by_rank = np.bincount(cell, weights, (n + 1) * n).astype(np.int64)
+            sums.append(np.cumsum(by_rank.reshape(n + 1, n), axis=0))
+        for cap in caps:
+            count, cost = (upto[min(cap, n)] for upto in sums)
+            yield count, cost
 
     def boot_at(self, caps: Ints) -> dict[str, npt.NDArray[Any]]:
         """Return mean, p95 and max of boot items and tokens under continuous compaction, by name.
 
-        Over the moments after each row written; the p95 is the smallest value that 95 % of them do
+        Over the moments after each row written; the p95 is the smallest value that 95% of them do
         not pass.
         """
         measured = np.zeros((6, len(caps)))
@@ -202,27 +257,13 @@ class History:
 
 @dataclass(frozen=True)
 class Ranked:
-    """References as arrays, in the order in which they arose.
-
-    Attributes
-    ----------
-    rank : array of int64
-        Largest age rank of the target so far; 0 for a load-bearing one.
-    written : array of int64
-        Prunable memories written by then, whether they were still there or not.
-    active : array of int64
-        Those of them that were active then, had none been deleted.
-    at : array of int64
-        The row about to be written when the reference arose.
-    sitting : array of int64
-        References with the same number arose in one task, or in one pause between two writes.
-    """
+    """References as arrays, in the order in which they arose."""
 
     rank: Ints
     written: Ints
     active: Ints
     at: Ints
-    sitting: Ints
+    cluster: Ints
 
     def __len__(self) -> int:
         return len(self.rank)
@@ -231,7 +272,7 @@ class Ranked:
         """Return the references that arose from moment `first` up to and without `last`."""
         low, high = np.searchsorted(self.at, [first, last])
         part = slice(low, high)
-        columns = (self.rank, self.written, self.active, self.at, self.sitting)
+        columns = (self.rank, self.written, self.active, self.at, self.cluster)
         return Ranked(*(column[part] for column in columns))
 
     @cached_property
@@ -243,7 +284,7 @@ class Ranked:
     def reach(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """How far each of those reached, in increasing order, and the memories written then.
 
-        See `memlab.evidence.law`.
+        See `memlab.evidence.prior`.
         """
         reach = reach_of(self.rank[self.losable], self.written[self.losable])
         order = np.argsort(reach, kind="stable")
@@ -251,8 +292,8 @@ class Ranked:
 
     @cached_property
     def sittings(self) -> int:
-        """In how many sittings those arose: references of one task come together."""
-        return len(np.unique(self.sitting[self.losable]))
+        """In how many sittings those arose: references of one task come in a cluster."""
+        return len(np.unique(self.cluster[self.losable]))
 
     def share_at(self, caps: Ints) -> npt.NDArray[np.float64]:
         """Return the plain share of references that each cap would have served; NaN for none."""
@@ -277,19 +318,7 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Present:
-    """What the store holds now.
-
-    Attributes
-    ----------
-    tokens_newest : array of int64
-        Tokens of the newest 0, 1, ... prunable rows together.
-    days_newest : array of float64
-        Days from the newest row back to the oldest of the newest 0, 1, ... prunable rows.
-    floor : Floor
-        The load-bearing active rows.
-    token_rule : str
-        How tokens were counted.
-    """
+    """What the store holds now."""
 
     tokens_newest: Ints
     days_newest: npt.NDArray[np.float64]
@@ -301,66 +330,65 @@ class Present:
         """How many active rows compaction chooses among."""
         return len(self.tokens_newest) - 1
 
+    @property
+    def tokens(self) -> int:
+        """What an agent loads now, or recalls from."""
+        return self.floor.tokens + int(self.tokens_newest[-1])
+
 
 def history_of(frame: pd.DataFrame) -> History:
     """Return the frame's rows as a history."""
     n = len(frame)
     end = np.full(n, n, np.int64)
-    rows = np.flatnonzero(frame[SUPERSEDED_BY].notna().to_numpy())
+    rows = np.flatnonzero(frame[c.SUPERSEDED_BY].notna().to_numpy())
     by = np.empty(0, np.int64)
     if len(rows):
-        ids = frame[MEMORY_ID]
+        ids = frame[c.MEMORY_ID]
         newest = np.flatnonzero(~ids.duplicated(keep="last").to_numpy())
-        place = pd.Index(ids.iloc[newest]).get_indexer(frame[SUPERSEDED_BY].iloc[rows])
+        place = pd.Index(ids.iloc[newest]).get_indexer(frame[c.SUPERSEDED_BY].iloc[rows])
         by = np.where(place < 0, place, newest[place])
     known = by > rows
     end[rows[known]] = by[known]
-    counted = ~frame[LOAD_BEARING].to_numpy(dtype=bool)
-    tokens = frame[TOKENS].to_numpy(dtype=np.int64)
-    return History(counted, end, tokens, int((~known).sum()))
+    ever_prunable = ~frame[c.LOAD_BEARING].to_numpy(dtype=bool)
+    tokens = frame[c.TOKENS].to_numpy(dtype=np.int64)
+    return History(ever_prunable, end, tokens, int((~known).sum()))
 
 
 def present_of(frame: pd.DataFrame) -> Present:
     """Return what the frame's store holds now."""
-    if DELETED_AT in frame and (gone := frame[DELETED_AT].notna().to_numpy()).any():
+    if c.DELETED_AT in frame and (gone := frame[c.DELETED_AT].notna().to_numpy()).any():
         frame = frame.loc[~gone, list(_PRESENT)]
-    newest_first = np.flatnonzero(frame[PRUNABLE].to_numpy(dtype=bool))[::-1]
-    created = frame[CREATED_AT].to_numpy("datetime64[us]")
+    newest_first = np.flatnonzero(frame[c.PRUNABLE].to_numpy(dtype=bool))[::-1]
+    created = frame[c.CREATED_AT].to_numpy("datetime64[us]")
     newest = np.fmax.reduce(created, initial=np.datetime64("NaT"))
     age = newest - created[newest_first]
-    tokens = frame[TOKENS].to_numpy(dtype=np.int64)[newest_first]
+    tokens = frame[c.TOKENS].to_numpy(dtype=np.int64)[newest_first]
     return Present(
         np.append(0, tokens.cumsum()),
         np.append(0.0, np.fmax.accumulate(age / np.timedelta64(1, "D"))),
         floor_of(frame),
-        str(frame.attrs.get(TOKEN_RULE, "not said")),
+        str(frame.attrs.get(c.TOKEN_RULE, "not said")),
     )
 
 
 def ranked(
     frame: pd.DataFrame, history: History, references: pd.DataFrame
 ) -> tuple[Ranked, OnRows]:
-    """Return the references that fit the frame as arrays, and the rows that they name.
-
-    Raises
-    ------
-    ValueError
-        When `references` lacks a column.
-    """
+    """Return the references that fit the frame as arrays, and the rows that they name."""
     on_rows = references_on_rows(frame, references)
-    if KIND not in references:
+    if c.KIND not in references:
         raise ValueError(
-            f"references has no column {KIND!r}; make them with find_references(frame, log)"
+            f"references has no column {c.KIND!r}; make them with find_references(frame, log)"
         )
     at = on_rows.at
-    logged = (references[KIND] == "log").to_numpy(dtype=bool)[on_rows.place]
+    logged = (references[c.KIND] == "log").to_numpy(dtype=bool)[on_rows.place]
     rank = history.largest_ranks(on_rows.target, at)
     found = Ranked(
         rank,
-        history.counted_before[at],
+        history.prunable_before[at],
         history.active_before[at],
         at,
-        _sittings(frame, at, logged),
+        _clusters(frame, at, logged),
     )
     return found, on_rows
 
@@ -381,18 +409,41 @@ def beyond_gaps(references: Ranked, lost: Flags, law: Law) -> Ranked:
     return replace(references, rank=rank)
 
 
+def _largest_sums(weight: Ints, end: Ints, floor: Ints, target: Ints, at: Ints) -> Ints:
+    """Return what the compiled loop of that name does, for a short history.
+
+    Going back through the rows, each adds its weight to the moments at which it is there.
+    """
+    largest = np.zeros(len(target), np.int64)
+    start, member = _groups(target, len(weight))
+    sums = floor.copy()
+    for row in range(len(weight) - 1, -1, -1):
+        sums[row : end[row]] += weight[row]
+        pairs = member[start[row] : start[row + 1]]
+        if len(pairs):
+            upto = np.maximum.accumulate(sums[row : end[row]])
+            largest[pairs] = upto[np.minimum(at[pairs], end[row]) - row - 1]
+    return largest
+
+
+def _groups(key: Ints, groups: int) -> tuple[Ints, Ints]:
+    """Return where each group begins, and the members of all groups in order."""
+    start = np.append(0, np.cumsum(np.bincount(key, minlength=groups)))
+    return start, np.argsort(key, kind="stable")
+
+
 def mean_p95_max(values: Ints) -> tuple[float, int, int]:
     """Return the mean, the nearest-rank 95th percentile and the maximum of one value or more."""
     nearest = -(-95 * len(values) // 100) - 1
     return values.mean(), np.partition(values, nearest)[nearest], values.max()
 
 
-def _sittings(frame: pd.DataFrame, at: Ints, logged: Flags) -> Ints:
+def _clusters(frame: pd.DataFrame, at: Ints, logged: Flags) -> Ints:
     """Return a number for the task that each reference arose in; for one without, its moment's."""
     own = len(frame) + np.arange(len(frame) + 1)
     by_row = own.copy()
-    rows = np.flatnonzero(frame[SOURCE_TASK_REF].notna().to_numpy())
-    by_row[rows] = pd.factorize(frame[SOURCE_TASK_REF].iloc[rows])[0]
-    sitting = by_row[at]
-    sitting[logged] = own[at[logged]]
-    return sitting
+    rows = np.flatnonzero(frame[c.SOURCE_TASK_REF].notna().to_numpy())
+    by_row[rows] = pd.factorize(frame[c.SOURCE_TASK_REF].iloc[rows])[0]
+    cluster = by_row[at]
+    cluster[logged] = own[at[logged]]
+    return cluster

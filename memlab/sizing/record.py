@@ -3,14 +3,16 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cached_property
-from statistics import NormalDist
+from statistics import NormalDist, median
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from memlab.evidence.ahead import Ahead
-from memlab.evidence.law import MIDDLE, Law, reach_of
+from memlab.evidence.past import Gaps
+from memlab.evidence.posterior import Posterior
+from memlab.evidence.prior import MIDDLE, Law, reach_of
 from memlab.sizing.history import History, Ints, Ranked
 
 CUTS: Final = (0.5, 0.6, 0.7, 0.8)
@@ -33,16 +35,11 @@ PRIOR: Final = 4.0
 
 
 class Record(NamedTuple):
-    """How often a number would have met a target.
-
-    Attributes
-    ----------
-    measured, missed : int
-        Cuts that references followed, and those of them where too few found their memory.
-    """
+    """How often a number would have met a target."""
 
     measured: int
     missed: int
+    waste: float | None = None
 
     @property
     def poor(self) -> bool:
@@ -52,28 +49,16 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class Cut:
-    """A store as it was, and what was referred to in the fifth that followed.
-
-    Attributes
-    ----------
-    share : float
-        Of the rows written.
-    history, references
-        The store then.
-    plain : Ahead
-        What was known then, its limits not widened by what was a surprise before.
-    after : array of int64
-        Age ranks of the references that followed, in increasing order.
-    """
+    """A store as it was, and what was referred to in the fifth that followed."""
 
     share: float
     history: History
     references: Ranked
-    plain: Ahead
+    plain: Posterior
     after: Ints
 
     @cached_property
-    def ahead(self) -> Ahead:
+    def posterior(self) -> Posterior:
         """What would have been said then."""
         law, confidence = self.plain.law, self.plain.confidence
         earlier = cuts_of(self.history, self.references, law, confidence, CUTS)
@@ -103,11 +88,11 @@ class Cut:
         return min(max(surprise, 0.0), MOST_SURPRISING)
 
 
-def ahead_of(history: History, references: Ranked, law: Law, confidence: float) -> Ahead:
+def posterior_of(history: History, references: Ranked, law: Law, confidence: float) -> Posterior:
     """Return what the next stretch of a history will take, by what is known at its end."""
-    return Ahead(
+    return Posterior(
         law,
-        int(history.counted_before[-1]),
+        int(history.prunable_before[-1]),
         *references.reach,
         references.sittings,
         confidence,
@@ -125,16 +110,19 @@ def cuts_of(
         first, last = round(share * n), round((share + AFTER) * n)
         before, seen = history.until(first), references.between(0, first)
         after = references.between(first, last if last < n else n + 1)
-        plain = ahead_of(before, seen, law, confidence)
+        plain = posterior_of(before, seen, law, confidence)
         cuts.append(Cut(share, before, seen, plain, np.sort(after.rank)))
     return cuts
 
 
 def record_of(cuts: Sequence[Cut], target: float) -> Record:
     """Return how often a number for this target would have met it."""
-    measured = [cut for cut in cuts if len(cut.after)]
-    missed = [cut for cut in measured if cut.needed(target) > cut.ahead.cap_for(target)[2]]
-    return Record(len(measured), len(missed))
+    numbers = [
+        (cut.posterior.cap_for(target)[2], cut.needed(target)) for cut in cuts if len(cut.after)
+    ]
+    missed = sum(chosen < needed for chosen, needed in numbers)
+    times = [chosen / max(needed, 1) for chosen, needed in numbers]
+    return Record(len(numbers), missed, median(times) if times else None)
 
 
 def widening(cuts: Sequence[Cut]) -> float:
@@ -149,3 +137,88 @@ def widening(cuts: Sequence[Cut]) -> float:
         squares = [cut.surprise(target) ** 2 for cut in telling]
         scales.append(math.sqrt((PRIOR + sum(squares)) / (PRIOR + len(squares))))
     return max(scales)
+
+
+class Verdict(StrEnum):
+    """What the evidence allows to say. Every verdict but three comes with a cap."""
+
+    OK = "ok"
+    NOTHING_PRUNABLE = "nothing-prunable"
+    """No memory that a cap could take was ever written: there is no number yet."""
+    FROM_OTHER_PROJECTS = "from-other-projects"
+    """Most of what the number rests on are other projects' references."""
+    CAP_HAS_NO_EFFECT = "cap-has-no-effect"
+    """The cap that the target takes is not below the prunable rows there are: nothing would go."""
+    FLOOR_EXCEEDS_BUDGET = "floor-exceeds-budget"
+    """Load-bearing rows alone pass the token budget; no cap can help."""
+    TARGET_EXCEEDS_BUDGET = "target-exceeds-budget"
+    """The target takes a cap that the token budget does not allow; both ends are given."""
+    HORIZON_TOO_SHORT = "horizon-too-short"
+    """References keep reaching the far end of what the history can show: the cap will grow."""
+    TARGET_BEYOND_HORIZON = "target-beyond-horizon"
+    """No evidence is fine enough for so high a target: neither this store's nor other projects'."""
+    HISTORY_INCOMPLETE = "history-incomplete"
+    """Memories were deleted without an archive, and with them what the number would rest on."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A cap for a target."""
+
+    verdict: Verdict
+    keep_recent: int
+    interval: tuple[int, int]
+    likely: int
+
+
+def sittings_needed(target: float, confidence: float) -> int:
+    """Return how many independent references can show so high a target.
+
+    The largest of `m` values is an upper limit of their `target` quantile with confidence
+    ``1 - target ** m`` (Wilks 1941), whatever their distribution: with fewer, no sample can show
+    the target at all.
+
+    Examples
+    --------
+    >>> sittings_needed(0.9, 0.9), sittings_needed(0.99, 0.9), sittings_needed(0.999, 0.9)
+    (22, 230, 2302)
+    """
+    return math.ceil(math.log(1 - confidence) / math.log(target))
+
+
+def choose_cap(posterior: Posterior, *, target: float, prunable: int, far_share: float) -> Choice:
+    """Choose the smallest cap whose lower limit meets the target."""
+    likely, low, cap = posterior.cap_for(target)
+    return Choice(_verdict(posterior, cap, target, prunable, far_share), cap, (low, cap), likely)
+
+
+def above_gaps(choice: Choice, gaps: Gaps, *, target: float, written: int, lost: float) -> Choice:
+    """Return a choice that does not go below the cap whose deletions removed its evidence.
+
+    Without that, a store that is sized and compacted without an archive would be given a smaller
+    number each time.
+    """
+    if gaps.cap is not None:
+        cap, likely = max(choice.keep_recent, gaps.cap), max(choice.likely, gaps.cap)
+        return Choice(Verdict.HISTORY_INCOMPLETE, cap, (choice.interval[0], cap), likely)
+    spare = 1 - target
+    if 2 * lost > spare or gaps.memories > spare * written:
+        return replace(choice, verdict=Verdict.HISTORY_INCOMPLETE)
+    return choice
+
+
+def _verdict(
+    posterior: Posterior, cap: int, target: float, prunable: int, far_share: float
+) -> Verdict:
+    if not posterior.memories:
+        return Verdict.NOTHING_PRUNABLE
+    fine_enough = posterior.sittings >= sittings_needed(target, posterior.confidence)
+    if target > posterior.law.shares[-1] and not fine_enough:
+        return Verdict.TARGET_BEYOND_HORIZON
+    if not posterior.sittings:
+        return Verdict.FROM_OTHER_PROJECTS
+    if cap >= prunable:
+        return Verdict.CAP_HAS_NO_EFFECT
+    if posterior.weight < 0.5:
+        return Verdict.FROM_OTHER_PROJECTS
+    return Verdict.HORIZON_TOO_SHORT if far_share > 1 - target else Verdict.OK

@@ -1,37 +1,26 @@
 """Along a history: what an agent would have loaded under a cap, how far back references reached."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
 from memlab import arguments
-from memlab.columns import (
-    AT,
-    CREATED_AT,
-    MEMORIES,
-    REFERENCES,
-    SOURCE,
-    TIME,
-    TOKEN_RULE,
-    TOKENS,
-)
-from memlab.evidence.elsewhere import CAP
-from memlab.evidence.gaps import with_gaps
-from memlab.evidence.law import DEFAULT_CONFIDENCE, FEWEST_AHEAD, MIDDLE, rank_at, reach_of
-from memlab.frame.needed import expect_memories
+from memlab import columns as c
+from memlab.evidence.past import Memories, past_in, with_gaps
+from memlab.evidence.posterior import CAP
+from memlab.evidence.prior import DEFAULT_CONFIDENCE, FEWEST_AHEAD, MIDDLE, rank_at, reach_of
 from memlab.sizing.curve import KEEP_RECENT, Sizing, prepared
-from memlab.sizing.history import Ints, history_of
+from memlab.sizing.history import history_of
+from memlab.sizing.record import CUTS, Cut, choose_cap, cuts_of
 
 WRITTEN: Final = "written"
 """Rows that had been written by a moment: a clock that no wrong time can disturb."""
 AGE_RANK: Final = "age_rank"
 
 
-def boot_over_time(
-    frame: pd.DataFrame, caps: Iterable[int], *, moments: int = 1_000
-) -> pd.DataFrame:
+def boot_over_time(frame: Memories, caps: Iterable[int], *, moments: int = 1_000) -> pd.DataFrame:
     """Return the boot context along the history under continuous compaction, and under none.
 
     Parameters
@@ -57,39 +46,39 @@ def boot_over_time(
     ValueError
         When a cap is negative, or `moments` is less than 2.
     """
-    expect_memories(frame, call="memlab.sizing.boot_over_time")
-    frame = with_gaps(frame)
+    frame = with_gaps(past_in(frame, call="memlab.sizing.boot_over_time"))
     wanted = list(dict.fromkeys(arguments.whole_number("cap", cap) for cap in caps))
     moments = arguments.whole_number("moments", moments, least=2)
     n = len(frame)
     seen = np.unique(np.linspace(0, n - 1, min(n, moments)).round().astype(np.int64))
-    when = frame[CREATED_AT].ffill().bfill().sort_values().iloc[seen].reset_index(drop=True)
-    parts = [
-        pd.DataFrame(
-            {
-                KEEP_RECENT: pd.array([cap] * len(seen), dtype="Int64"),
-                WRITTEN: seen + 1,
-                AT: when.astype(TIME),
-                MEMORIES: memories,
-                TOKENS: tokens,
-            }
-        )
-        for cap, (memories, tokens) in _boots(frame, [None, *wanted], seen)
-    ]
+    when = frame[c.CREATED_AT].ffill().bfill().sort_values().iloc[seen].reset_index(drop=True)
+    history = history_of(frame)
+    caps_held = [None, *wanted]
+    boots = history.kept_over_time([n, *wanted]) if n else [(seen, seen)] * len(caps_held)
+    parts = []
+    for cap, kept in zip(caps_held, boots, strict=True):
+        memories, tokens = (part + floor for part, floor in zip(kept, history.floor, strict=True))
+        columns = {
+            KEEP_RECENT: pd.array([cap] * len(seen), dtype="Int64"),
+            WRITTEN: seen + 1,
+            c.AT: when.astype(c.TIME),
+            c.MEMORIES: memories[seen],
+            c.TOKENS: tokens[seen],
+        }
+        parts.append(pd.DataFrame(columns))
     timeline = pd.concat(parts, ignore_index=True)
-    timeline.attrs = {name: frame.attrs.get(name, "") for name in (TOKEN_RULE, SOURCE)}
+    known = (c.TOKEN_RULE, c.SOURCE, c.RECALLED)
+    timeline.attrs = {name: frame.attrs.get(name, "") for name in known}
     return timeline
 
 
-def age_ranks(frame: pd.DataFrame, references: pd.DataFrame | None = None) -> pd.DataFrame:
+def age_ranks(frame: Memories, references: pd.DataFrame | None = None) -> pd.DataFrame:
     """Return how far back each reference reached.
 
     Parameters
     ----------
-    frame : DataFrame
-        What ``memlab.load`` returns.
-    references : DataFrame, optional
-        What ``find_references`` returns; found in the frame when not given.
+    frame, references
+        As for :func:`memlab.recommend_cap`.
 
     Returns
     -------
@@ -98,17 +87,12 @@ def age_ranks(frame: pd.DataFrame, references: pd.DataFrame | None = None) -> pd
         then; ``age_rank``, the smallest cap that would have served it (1 for the newest row, 0 for
         a load-bearing one, which every cap serves). Of a reference to what was deleted without an
         archive it is the rank that sizing counts: what the law expects.
-
-    Raises
-    ------
-    ValueError
-        When `references` lacks a column.
     """
     return _ranks(prepared(frame, references, DEFAULT_CONFIDENCE, call="memlab.sizing.age_ranks"))
 
 
 def age_rank_quantiles(
-    frame: pd.DataFrame, references: pd.DataFrame | None = None, *, parts: int = 5
+    frame: Memories, references: pd.DataFrame | None = None, *, parts: int = 5
 ) -> pd.DataFrame:
     """Return the median and the 90th percentile of age ranks in each part of the history.
 
@@ -153,7 +137,7 @@ def age_rank_quantiles(
 
 
 def caps_along(
-    frame: pd.DataFrame, references: pd.DataFrame | None = None, *, share: float = 0.9
+    frame: Memories, references: pd.DataFrame | None = None, *, share: float = 0.9
 ) -> pd.DataFrame:
     """Return the caps that serve a share of references as a store grew, and the one from now on.
 
@@ -162,10 +146,8 @@ def caps_along(
 
     Parameters
     ----------
-    frame : DataFrame
-        What ``memlab.load`` returns.
-    references : DataFrame, optional
-        What ``find_references`` returns; found in the frame when not given.
+    frame, references
+        As for :func:`memlab.recommend_cap`.
     share : float
         Of references, above 0 and below 1.
 
@@ -193,30 +175,77 @@ def caps_along(
             middle = np.quantile(reach, share, method="inverted_cdf")
             rows.append((int(first), float(rank_at(middle, MIDDLE * first))))
     rows.append((now, float(sizing.ahead.cap_for(share)[0])))
-    return pd.DataFrame(rows, columns=[MEMORIES, CAP]).astype({MEMORIES: "int64", CAP: "float64"})
+    return pd.DataFrame(rows, columns=[c.MEMORIES, CAP]).astype(
+        {c.MEMORIES: "int64", CAP: "float64"}
+    )
 
 
 def _ranks(sizing: Sizing) -> pd.DataFrame:
     """Return what `age_ranks` returns."""
     found = sizing.references
     ranks = pd.DataFrame({WRITTEN: found.at, AGE_RANK: found.rank})
-    ranks.attrs = {SOURCE: sizing.source, REFERENCES: len(ranks)}
+    ranks.attrs = {c.SOURCE: sizing.source, c.REFERENCES: len(ranks)}
     return ranks
 
 
-def _boots(
-    frame: pd.DataFrame, caps: list[int | None], seen: Ints
-) -> list[tuple[int | None, tuple[Ints, Ints]]]:
-    """Walk the history once for each cap; return memories and tokens at the moments `seen`."""
-    history = history_of(frame)
-    n = len(history)
-    if not n:
-        return [(cap, (seen, seen)) for cap in caps]
-    limits = [n if cap is None else cap for cap in caps]
-    boots: list[tuple[int | None, tuple[Ints, Ints]]] = []
-    for cap, kept in zip(caps, history.kept_over_time(limits), strict=True):
-        memories, tokens = (
-            part[seen] + floor[seen] for part, floor in zip(kept, history.floor, strict=True)
-        )
-        boots.append((cap, (memories, tokens)))
-    return boots
+_DTYPES: Final = {
+    "cut": "float64",
+    "verdict": "str",
+    KEEP_RECENT: "Int64",
+    "target": "float64",
+    "achieved": "Float64",
+    "reached": "boolean",
+    "references": "int64",
+    "needed": "Int64",
+}
+
+
+def backtest_cap(
+    frame: Memories,
+    references: pd.DataFrame | None = None,
+    *,
+    target: float = 0.9,
+    confidence: float = DEFAULT_CONFIDENCE,
+    cuts: Sequence[float] = CUTS,
+) -> pd.DataFrame:
+    """Choose a cap on the history before each cut; measure it on the next fifth of the history.
+
+    Parameters
+    ----------
+    frame, references
+        As for :func:`memlab.recommend_cap`.
+    target, confidence : float
+        As for `recommend_cap`.
+    cuts : sequence of float
+        Shares of the rows written, each above 0 and below 1.
+
+    Returns
+    -------
+    DataFrame
+        One row per cut: ``cut``; ``verdict`` on the evidence before it; ``keep_recent``, chosen by
+        that evidence alone; ``target``; ``achieved``, the share of references in the next fifth
+        that this cap would have served; ``reached``, whether that meets the target; ``references``
+        in that fifth; ``needed``, the smallest cap that would have met the target there.
+    """
+    target = arguments.share("target", target)
+    shares = [arguments.share("cut", cut) for cut in cuts]
+    sizing = prepared(frame, references, confidence, call="memlab.sizing.backtest_cap")
+    found = cuts_of(sizing.history, sizing.references, sizing.law, sizing.confidence, shares)
+    table = backtest_table(found, target)
+    table.attrs = {c.SOURCE: sizing.source, c.REFERENCES: len(sizing.references)}
+    return table
+
+
+def backtest_table(cuts: Sequence[Cut], target: float) -> pd.DataFrame:
+    """Return the table of `backtest_cap`."""
+    rows = []
+    for cut in cuts:
+        far = cut.references.far_share
+        choice = choose_cap(cut.posterior, target=target, prunable=cut.prunable, far_share=far)
+        after = len(cut.after)
+        achieved = cut.achieved(choice.keep_recent) if after else None
+        reached = None if achieved is None else achieved >= target - 1e-9
+        needed = cut.needed(target) if after else None
+        chosen = (cut.share, str(choice.verdict), choice.keep_recent, target)
+        rows.append((*chosen, achieved, reached, after, needed))
+    return pd.DataFrame(rows, columns=list(_DTYPES)).astype(_DTYPES)

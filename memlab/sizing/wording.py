@@ -1,17 +1,23 @@
 """Sizing in words: what a verdict means, what a number rests on, what would change it."""
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
-from memlab.evidence.elsewhere import in_words
-from memlab.evidence.law import SEEN, doublings_beyond
-from memlab.sizing.choice import Affordable, Verdict, sittings_needed
-from memlab.sizing.curve import Sizing
-from memlab.sizing.record import Record
-from memlab.text import counted
+from memlab.evidence.posterior import in_words
+from memlab.evidence.prior import SEEN, doublings_beyond
+from memlab.sizing.curve import Prepared, Sizing
+from memlab.sizing.record import Record, Verdict, sittings_needed
+from memlab.sources.base import Source
+from memlab.sources.opening import is_harvestable, is_named_by_scheme
+from memlab.text import command, counted
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MEANING: Final = {
     Verdict.OK: "the target is met by a cap, and the evidence reaches that far",
+    Verdict.NOTHING_PRUNABLE: "no memory that a cap could delete was written yet",
     Verdict.FROM_OTHER_PROJECTS: "most of what this rests on are other projects' references",
     Verdict.CAP_HAS_NO_EFFECT: (
         "the target takes at least as many as there are prunable: keep all for now"
@@ -32,29 +38,49 @@ MEANING: Final = {
 }
 
 
-def rule_in_short(target: float, confidence: float) -> str:
-    """Say how the number is found, in a few words."""
-    return f"the smallest cap that serves {target:.0%}, with {confidence:.0%} confidence"
+MEANING_OF_BUDGETS: Final = MEANING | {
+    Verdict.OK: "the target is met by a budget, and the evidence reaches that far",
+    Verdict.CAP_HAS_NO_EFFECT: "all that is loaded today fits: keep all for now",
+    Verdict.HORIZON_TOO_SHORT: (
+        "references keep reaching the far end of this history: the budget will grow with the store"
+    ),
+}
+
+
+def rule_in_short(what: str, target: float, confidence: float) -> str:
+    """Say how a number is found, in a few words."""
+    return (
+        f"safe: the smallest {what} that serves {target:.0%} with {confidence:.0%} confidence; "
+        "likely: with even odds"
+    )
 
 
 def rule_in_words(target: float, confidence: float) -> str:
-    """Say how the number is found."""
+    """Say how a cap is found."""
     return (
-        f"the smallest cap whose lower {confidence:.0%} limit serves {target:.0%} of references "
-        "until the store has doubled; how far back its own references reach and those of other "
-        "projects, weighed by how many it has"
+        f"safe is the smallest cap whose lower {confidence:.0%} limit serves {target:.0%} of "
+        "references until the store has doubled, likely the smallest whose estimate does; how far "
+        "back its own references reach and those of other projects, weighed by how many it has"
     )
 
 
 def evidence_in_words(weight: float, references: int, projects: int) -> str:
     """Say how much of a number is whose."""
     others = f"{in_words(projects)} other projects"
-    own = "1 reference" if references == 1 else f"{references:,} references"
+    own = counted(references, "references")
     if not weight:
         return (
             f"all from {others}; {own} of this store's own" if references else f"all from {others}"
         )
     return f"{weight:.0%} from this store ({own}), {1 - weight:.0%} from {others}"
+
+
+def record_in_words(record: Record) -> str:
+    """Say how often numbers met their target and how much larger than needed; nothing of none."""
+    if record.waste is None:
+        return ""
+    met = f"met {record.measured - record.missed} of {record.measured}"
+    return f"{met}, at {record.waste:.1f} times the need (median)"
 
 
 def poor_in_words(record: Record) -> str:
@@ -64,19 +90,49 @@ def poor_in_words(record: Record) -> str:
     return f"but at {record.missed} of {record.measured} earlier cuts such a number missed"
 
 
+def backtest_in_words(backtest: "pd.DataFrame", track_record: str) -> list[str]:
+    """Say how caps chosen on the past would have done afterwards."""
+    measured = backtest[backtest["reached"].notna()]
+    if measured.empty:
+        return ["track record: none; no reference followed an earlier cut of this history"]
+    return [
+        f"track record: of caps chosen at a cut, in the fifth after it: {track_record}",
+        *(
+            f"  at {row['cut']:.0%}: chose {row['keep_recent']:,}, needed {row['needed']:,}, "
+            f"served {row['achieved']:.1%} of {row['references']:,}"
+            for _, row in measured.iterrows()
+        ),
+    ]
+
+
+def what_is_missing(sizing: Prepared) -> Iterator[str]:
+    """Say what of its past a store is sized without."""
+    gaps = sizing.gaps
+    if sizing.lacks_past:
+        yield (
+            f"this frame holds what is left: what was deleted from {sizing.source} is in its "
+            "archive; give the store's path in place of the frame, and the whole past counts"
+        )
+    if gaps.memories:
+        were = "was" if gaps.memories == 1 else "were"
+        newest = f"the newest of them at position {gaps.newest:,}"
+        yield f"{counted(gaps.memories)} {were} deleted without an archive, {newest}"
+
+
 def what_would_change(
-    sizing: Sizing, found: Affordable, target: float, token_budget: int | None
+    sizing: Sizing, verdict: Verdict, cap: int | None, target: float, token_budget: int | None
 ) -> Iterator[str]:
     """Say what would lead to another answer, the most telling first."""
+    yield from what_is_missing(sizing)
     yield from _by_gaps(sizing)
-    yield from _by_verdict(sizing, found, target, token_budget)
-    missing = missing_references(sizing)
-    if missing:
-        yield (
-            f"with {counted(missing, 'more references')} or reads, this store's own would weigh as "
-            "much as other projects'"
-        )
-    yield from _on_the_limits(sizing)
+    yield from _by_verdict(sizing, verdict, cap, target, token_budget)
+    if verdict is not Verdict.NOTHING_PRUNABLE:
+        if missing := missing_references(sizing):
+            yield (
+                f"with {counted(missing, 'more references')} or reads, this store's own would "
+                "weigh as much as other projects'"
+            )
+        yield from _on_the_limits(sizing)
     served = len(sizing.references) - int(sizing.references.losable.sum())
     if served:
         yield f"{counted(served, 'references')} to load-bearing memories, which every cap serves"
@@ -91,33 +147,50 @@ def what_would_change(
         )
 
 
-def missing_references(sizing: Sizing) -> int:
+def missing_references(sizing: Prepared) -> int:
     """Return how many references there would have to be more for the store's own to weigh half."""
     return max(0, round(sizing.law.worth) - sizing.references.sittings)
 
 
-def without_archive(memories: int) -> str:
-    """Say how many memories were deleted without an archive."""
-    were = "was" if memories == 1 else "were"
-    return f"{counted(memories, 'memories')} {were} deleted without an archive"
+def to_know_more(
+    store: str, source: Source | None, missing: int, *, by: Sequence[str], log: Path | None
+) -> Iterator[str]:
+    """Say how a store comes to a number of its own; `log` is one that it has already."""
+    yield (
+        f"for a number of its own, this store needs {missing:,} more references or reads "
+        "of its memories:"
+    )
+    named_by_kind = is_named_by_scheme(store)
+    harvested = source.like or store if source is not None and named_by_kind else store
+    reads = Path("reads.jsonl")
+    if "://" not in store:
+        reads = Path(harvested).with_suffix(".reads.jsonl")
+    if log is not None:
+        reads = reads if log.suffix == ".csv" else log
+        yield "  let the runtime go on writing them down, each time it reads a memory:"
+    else:
+        if source is not None and is_harvestable(harvested):
+            harvest = command("harvest", harvested, "-o", reads)
+            yield f"  {harvest}    reads in what agents already write"
+        yield f"  {command('size', store, *by, '--log', reads)}    with what was read"
+        yield "  or let the runtime write it, each time it reads a memory:"
+    yield f"    log = memlab.AccessLog({str(reads)!r})"
+    yield "    log.add(memory_id)"
 
 
 def _by_gaps(sizing: Sizing) -> Iterator[str]:
-    """Say what was deleted without an archive, and which bound on the number was taken for it."""
-    gaps = sizing.gaps
-    if not gaps.memories:
-        return
-    yield f"{without_archive(gaps.memories)}, the newest of them at position {gaps.newest:,}"
+    """Say which bound on the number was taken for what was deleted without an archive."""
     if sizing.lost:
         yield (
             f"{sizing.lost:,} references name nothing that is known: they count as misses, to "
             "memories at least as old as the newest of these"
         )
-    if gaps.cap is not None:
+    if sizing.gaps.cap is not None:
         yield (
-            f"the number is no smaller than {gaps.cap:,}, all prunable memories written since: the "
-            "cap that deleted those memories was no larger, and what it lost would ask for more; "
-            "memlab compact, and SqliteMemoryStore(path, archive=True), keep what they delete"
+            f"the number is no smaller than {sizing.gaps.cap:,}, all prunable memories written "
+            "since: the cap that deleted those memories was no larger, and what it lost would ask "
+            "for more; memlab compact, and SqliteMemoryStore(path, archive=True), keep what they "
+            "delete"
         )
 
 
@@ -130,25 +203,23 @@ def _on_the_limits(sizing: Sizing) -> Iterator[str]:
     if doublings_beyond(sizing.ahead.memories):
         fewest, most = SEEN
         yield (
-            f"other projects were seen at {fewest:,} to {most:,} memories, not at "
+            f"other projects were seen at {fewest:,} to {counted(most, 'memories')}, not at "
             f"{sizing.ahead.memories:,}: limits are wider for it"
         )
 
 
 def _by_verdict(
-    sizing: Sizing, found: Affordable, target: float, token_budget: int | None
+    sizing: Sizing, verdict: Verdict, cap: int | None, target: float, token_budget: int | None
 ) -> Iterator[str]:
-    match found.verdict:
-        case Verdict.CAP_HAS_NO_EFFECT if found.keep_recent == sizing.ahead.everything:
+    match verdict:
+        case Verdict.CAP_HAS_NO_EFFECT if cap == sizing.ahead.everything:
             yield "nothing less than all is known to serve so many; a lower target takes fewer"
         case Verdict.CAP_HAS_NO_EFFECT:
-            yield (
-                f"ask again when the store holds more than {found.keep_recent:,} prunable memories"
-            )
+            yield (f"ask again when the store holds more than {cap:,} prunable memories")
         case Verdict.FLOOR_EXCEEDS_BUDGET:
             floor = sizing.present.floor.tokens
             yield (
-                f"load-bearing memories take {floor:,} tokens now, "
+                f"load-bearing memories take {counted(floor, 'tokens')} now, "
                 f"{max(floor - (token_budget or 0), 0):,} over the budget: supersede or shorten "
                 "decisions and skills, or raise the budget"
             )
@@ -163,12 +234,12 @@ def _by_verdict(
         case Verdict.TARGET_BEYOND_HORIZON:
             needed = sittings_needed(target, sizing.confidence)
             yield (
-                f"{needed:,} references of its own can show a target of {target:.4g}; "
+                f"{counted(needed, 'references')} of its own can show a target of {target:.4g}; "
                 f"{sizing.references.sittings:,} are known"
             )
-        case Verdict.HISTORY_INCOMPLETE:
+        case Verdict.HISTORY_INCOMPLETE | Verdict.NOTHING_PRUNABLE:
             pass  # said already
         case _:
             yield f"a lower target than {target:.0%} takes a smaller cap, a higher one a larger"
-    if found.keep_recent is not None and found.keep_recent >= sizing.present.prunable > 0:
+    if cap is not None and cap >= sizing.present.prunable > 0:
         yield "a cap of that many would delete nothing today"

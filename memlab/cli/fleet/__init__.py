@@ -4,15 +4,15 @@ from typing import Final
 
 import click
 
-from memlab.cli.lazy_group import LazyGroup
+from memlab.cli import LazyGroup
 
 COMMANDS: Final = {
     "apply": "fleet.change.apply_fleet",
-    "maintain": "fleet.maintain.maintain_fleet",
+    "maintain": "fleet.change.maintain_fleet",
     "plan": "fleet.change.plan_fleet",
-    "report": "fleet.report.report_fleet",
-    "show": "fleet.show.show_fleet",
-    "size": "fleet.size.size_fleet",
+    "report": "fleet.look.report_fleet",
+    "show": "fleet.look.show_fleet",
+    "size": "fleet.look.size_fleet",
 }
 
 

@@ -1,19 +1,31 @@
-"""What the commands on many stores take."""
+"""What the commands on many stores take, who does the work, and how they print."""
 
-from collections.abc import Callable, Iterator
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from memlab.cli.options import FILE
-from memlab.cli.progress import quiet
+from memlab.cli.output import print_lines, print_text, quiet
+from memlab.text import Cell, Sheet, Table, as_text, for_terminal
 
 if TYPE_CHECKING:
-    from memlab.fleet.running import Progress, Runner
+    import pandas as pd
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+    from memlab.fleet.task import Progress, Runner
+
+Command = Callable[..., Any]
+Columns = Mapping[str, Callable[[Any], Cell]]
+"""The cell of each column for a row of a table, by what the column is headed."""
+
+NARROWEST: Final = 16
+"""Characters of a store's name that are shown however narrow the terminal is."""
 
 NAMES = click.argument("names", nargs=-1, required=True, metavar="NAMES...")
 TOKEN_BUDGET = click.option(
@@ -22,109 +34,163 @@ TOKEN_BUDGET = click.option(
     metavar="N",
     help="Tokens that the memories loaded at start may take, of each store.",
 )
+_KEPT: Final = (
+    click.option(
+        "--out",
+        type=click.Path(path_type=Path, file_okay=False),
+        metavar="FOLDER",
+        help="Keep results as they come; the same command again does what is missing.",
+    ),
+    click.option("--fresh", is_flag=True, help="Throw away what FOLDER holds, and begin anew."),
+)
+_WHO: Final = (
+    click.option(
+        "--processes",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Processes on this machine; by default one for each processor.",
+    ),
+    click.option(
+        "--scheduler", metavar="ADDRESS", help="A Dask scheduler, such as tcp://HOST:8786."
+    ),
+    click.option(
+        "--scheduler-file", type=FILE, help="The file that dask scheduler wrote, instead."
+    ),
+)
+_PRINTED: Final = (
+    click.option(
+        "--limit",
+        type=click.IntRange(min=0),
+        default=20,
+        show_default=True,
+        metavar="N",
+        help="Stores that the table lists.",
+    ),
+    click.option("--csv", "as_csv", is_flag=True, help="Print every store as CSV."),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON for a script."),
+)
 
 
-def table_options(command: Command) -> Command:
-    """Add ``--json``, ``--csv`` and ``--limit`` to a command that prints a table."""
-    options = (
-        click.option("--json", "as_json", is_flag=True, help="Print JSON for a script."),
-        click.option("--csv", "as_csv", is_flag=True, help="Print every store as CSV."),
-        click.option(
-            "--limit",
-            type=click.IntRange(min=0),
-            default=20,
-            show_default=True,
-            metavar="N",
-            help="Stores that the table lists.",
-        ),
-    )
-    for option in options:
-        command = option(command)
-    return command
+@dataclass
+class Job:
+    """Who is to do the work of a command, where results are kept, and how they are printed."""
+
+    processes: int | None
+    scheduler: str | None
+    scheduler_file: Path | None
+    out: Path | None = None
+    fresh: bool = False
+    limit: int = 20
+    as_csv: bool = False
+    as_json: bool = False
+
+    @contextmanager
+    def runner(self) -> Iterator["Runner | None"]:
+        """Hand out who does the work; None where nobody was asked for."""
+        from memlab.fleet import Processes, Serial, cluster_at
+
+        asked = ("processes", "scheduler", "scheduler_file")
+        given = [f"--{n.replace('_', '-')}" for n in asked if getattr(self, n) is not None]
+        if len(given) > 1:
+            raise click.UsageError(f"{' and '.join(given)} exclude each other; give one")
+        if self.processes is not None:
+            yield Serial() if self.processes == 1 else Processes(self.processes)
+        elif given:
+            with cluster_at(self.scheduler, scheduler_file=self.scheduler_file) as cluster:
+                yield cluster
+        else:
+            yield None
+
+    @contextmanager
+    def working(self) -> Iterator[Callable[..., Any]]:
+        """Hand out what makes a call: by those who do the work, with a bar that has a name."""
+        with self.runner() as runner:
+
+            def work(what: str, call: Callable[..., Any], *given: Any, **settings: Any) -> Any:
+                with bar(what) as progress:
+                    return call(*given, runner=runner, progress=progress, **settings)
+
+            yield work
+
+    def kept(self, *below: str, option: str = "--out FOLDER") -> Path | None:
+        """Return the folder of results; where that was asked for it is emptied, or those in it."""
+        if self.fresh and self.out is None:
+            raise click.UsageError(f"--fresh needs {option}")
+        if self.fresh and self.out is not None:
+            from memlab.fleet.parts import start_over
+
+            for folder in [self.out / each for each in below] or [self.out]:
+                start_over(folder)
+        return self.out
+
+    def show(
+        self, table: "pd.DataFrame", page: Callable[["pd.DataFrame"], Sequence[str | Sheet]]
+    ) -> None:
+        """Print a table whole for a script, where that was asked for, else as a page of lines."""
+        if self.as_json:
+            print_text(table.to_json(orient="records", date_format="iso", indent=1))
+        elif self.as_csv:
+            print_text(table.to_csv(index=False))
+        else:
+            print_lines(*page(table))
+
+    def sheet(
+        self,
+        title: str,
+        table: "pd.DataFrame",
+        columns: Columns,
+        *,
+        most: str,
+        facts: Sequence[tuple[str, str]] = (),
+    ) -> Sheet:
+        """Return the stores that have most of something, and those that have an error."""
+        below = common_folder(table["store"].tolist())
+        table = table.sort_values(most, ascending=False, kind="stable")
+        good, bad = table[table["error"].isna()], table[table["error"].notna()]
+        listed, left_out = good.head(self.limit), bad.head(self.limit)
+        cells = [tuple(cell(row) for cell in columns.values()) for row in listed.itertuples()]
+        beside = as_text(Sheet("", (), [Table("", tuple(columns), cells)])).splitlines()
+        taken = max(map(len, beside), default=0)
+        width = max(NARROWEST, shutil.get_terminal_size().columns - taken - 2)
+        named, unread = (
+            [in_width(name.removeprefix(below), width) for name in each["store"]]
+            for each in (listed, left_out)
+        )
+        more = len(good) - len(listed)
+        remark = f"{more:,} more; --limit, --csv or --json shows them" if more else ""
+        rows = [(*each, name) for each, name in zip(cells, named, strict=True)]
+        tables = [Table("", (*columns, "store"), rows, remark, whole=True)]
+        if len(bad):
+            more = len(bad) - len(left_out)
+            wrong = list(zip(unread, left_out["error"], strict=True))
+            tables.append(
+                Table("left out", (), wrong, f"{more:,} more" if more else "", whole=True)
+            )
+        where = [("below", below)] if below else []
+        return Sheet(title, [*where, *facts], tables)
 
 
-def out_options(command: Command) -> Command:
-    """Add what keeps results as they come."""
-    options = (
-        click.option(
-            "--out",
-            type=click.Path(path_type=Path, file_okay=False),
-            metavar="FOLDER",
-            help="Keep results as they come; the same command again does what is missing.",
-        ),
-        click.option("--fresh", is_flag=True, help="Throw away what FOLDER holds, and begin anew."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+def job_options(*, keeps: bool = True, prints: bool = True) -> Callable[[Command], Command]:
+    """Return what adds the options of a job to a command, which is given it as its ``job``."""
+    options = [*(_KEPT if keeps else ()), *_WHO, *(_PRINTED if prints else ())]
+
+    def add(command: Command) -> Command:
+        @wraps(command)
+        def with_job(**given: Any) -> Any:
+            names = [each.name for each in fields(Job) if each.name in given]
+            return command(job=Job(**{name: given.pop(name) for name in names}), **given)
+
+        for option in reversed(options):
+            with_job = option(with_job)
+        return with_job
+
+    return add
 
 
-def begun(out: Path | None, *, fresh: bool) -> Path | None:
-    """Return the folder of results, emptied where that was asked for.
-
-    Raises
-    ------
-    click.UsageError
-        When something is to be thrown away and no folder was named.
-    """
-    if fresh and out is None:
-        raise click.UsageError("--fresh needs --out FOLDER")
-    if fresh and out is not None:
-        from memlab.fleet.parts import start_over
-
-        start_over(out)
-    return out
-
-
-def runner_options(command: Command) -> Command:
-    """Add what says who does the work."""
-    options = (
-        click.option(
-            "--processes",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help="Processes on this machine; by default one for each processor.",
-        ),
-        click.option(
-            "--scheduler", metavar="ADDRESS", help="A Dask scheduler, such as tcp://HOST:8786."
-        ),
-        click.option(
-            "--scheduler-file", type=FILE, help="The file that dask scheduler wrote, instead."
-        ),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-@contextmanager
-def runner_of(
-    processes: int | None, scheduler: str | None, scheduler_file: Path | None
-) -> Iterator["Runner | None"]:
-    """Hand out who does the work; None where nobody was asked for.
-
-    Raises
-    ------
-    click.UsageError
-        When more than one was.
-    """
-    asked = {
-        "--processes": processes,
-        "--scheduler": scheduler,
-        "--scheduler-file": scheduler_file,
-    }
-    given = [name for name, value in asked.items() if value is not None]
-    if len(given) > 1:
-        raise click.UsageError(f"{' and '.join(given)} exclude each other; give one")
-    if scheduler is None and scheduler_file is None:
-        from memlab.fleet import Processes, Serial
-
-        yield None if processes is None else Serial() if processes == 1 else Processes(processes)
-        return
-    from memlab.fleet import cluster_at
-
-    with cluster_at(scheduler, scheduler_file=scheduler_file) as cluster:
-        yield cluster
+def fail_if(found: bool) -> None:
+    """End the command with the exit code of a finding, where there is one."""
+    if found:
+        click.get_current_context().exit(1)
 
 
 @contextmanager
@@ -140,3 +206,32 @@ def bar(what: str) -> Iterator["Progress"]:
             shown.update(done - shown.n)
 
         yield progress
+
+
+def common_folder(names: Sequence[str]) -> str:
+    """Return the folder that all names begin with, its slash included; empty where there is none.
+
+    Examples
+    --------
+    >>> common_folder(["/srv/a/memory.db", "/srv/b/memory.db"])
+    '/srv/'
+    """
+    if len(names) < 2 or not all(name.startswith("/") for name in names):
+        return ""
+    folder = os.path.commonpath([os.path.dirname(name) for name in names])  # noqa: PTH120 - text
+    return "" if folder == "/" else f"{folder}/"
+
+
+def in_width(name: str, width: int) -> str:
+    """Return a name cut in its middle, for both ends tell stores apart.
+
+    Examples
+    --------
+    >>> in_width("tenants/00017/agents/a/memory.db", 20)
+    'tenants/0…/memory.db'
+    """
+    name = for_terminal(name)
+    if len(name) <= width:
+        return name
+    head = (width - 1) // 2
+    return f"{name[:head]}…{name[-(width - 1 - head) :]}"

@@ -1,0 +1,321 @@
+"""Charts of caps: what each serves, and what it costs."""
+
+from typing import Any, Final
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from memlab.charts.figure import on_its_own
+from memlab.charts.palette import Palette, palette_of
+from memlab.charts.parts import (
+    DASHES,
+    Kind,
+    MarkedCap,
+    Names,
+    about,
+    axes_for,
+    caps_to_mark,
+    count_axis,
+    draw_cap,
+    empty,
+    footnote,
+    heading,
+    in_axes,
+    log_axis,
+    name_axis,
+    on_paper,
+    percent_axis,
+    percent_of,
+    shade,
+    share,
+    short,
+    token_note,
+    write,
+)
+from memlab.sizing import Advice, Verdict
+from memlab.text import counted
+
+_ROUND: Final = [step * 10**zeros for zeros in range(8) for step in (1, 2, 5)]
+"""Caps that are named along a line."""
+_WIDE_RANGE: Final = 20
+"""From how many times its least the cost of a trade-off is drawn on a logarithmic axis."""
+_NOTHING: Final = "No prunable memory yet: nothing that a cap could keep or delete"
+
+
+@on_its_own
+def plot_cap_curve(
+    curve: pd.DataFrame,
+    *,
+    advice: Advice | None = None,
+    cap: int | None = None,
+    bare: bool = False,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw what share of references every cap serves, with limits, and the two parts of it.
+
+    Parameters
+    ----------
+    curve : pandas.DataFrame
+        As :func:`memlab.sizing.cap_curve` returns it.
+    advice : Advice, optional
+        As :func:`memlab.recommend_cap` returns it: its target and its cap are drawn.
+    cap : int, optional
+        A cap to look at; the title then speaks of it.
+    bare : bool
+        Leave out what :func:`mark_cap_curve` marks, and the note below.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With lines ``estimated``, ``lower limit``, ``this store`` where it has references and
+        ``other projects``, and the limits as a shade.
+    """
+    ax, paint = axes_for(ax, height=4.5)
+    if len(curve) < 2:
+        return empty(ax, "What each cap serves", _NOTHING, curve)
+    caps = curve.index.to_numpy()
+    ax.fill_between(caps, curve["low"], curve["high"], step="post", **shade(paint.likely))
+    limits = "limits" if advice is None else f"limits of {percent_of(advice.confidence)}"
+    key: list[Any] = _estimate_key(paint, limits)
+    if curve["served_own"].notna().any():
+        key.append(("this store alone", paint.ink, "dashed"))
+    key.append(("other projects alone", paint.grey, "dotted"))
+    for column, name, colour, width, dashes in (
+        ("served_elsewhere", "other projects", paint.grey, 1.4, ":"),
+        ("served_own", "this store", paint.ink, 1.4, (0, (5, 3))),
+        ("low", "lower limit", paint.safe, 1.4, "-"),
+        ("served", "estimated", paint.likely, 2.4, "-"),
+    ):
+        if curve[column].notna().any():
+            look: dict[str, Any] = {"color": colour, "linewidth": width, "linestyle": dashes}
+            ax.step(caps, curve[column], where="post", label=name, **look)
+    _caps_across(ax, max(1, int(caps[-1]), cap or 0, (advice and advice.keep_recent) or 0))
+    ax.set_ylim(0, 1.03)
+    percent_axis(ax.yaxis, "share of references served")
+    heading(ax, _curve_title(curve, advice, cap), about(curve), key=key)
+    if not bare:
+        mark_cap_curve(ax, curve, advice=advice, cap=cap)
+        footnote(ax, _curve_note(advice))
+    return ax
+
+
+def mark_cap_curve(
+    ax: Axes, curve: pd.DataFrame, *, advice: Advice | None = None, cap: int | None = None
+) -> None:
+    """Mark on a cap curve what :func:`plot_cap_curve` marks: target, budget and caps.
+
+    For a picture that is drawn once and marked again and again. What lies outside the axes is left
+    out.
+    """
+    if len(curve) < 2:
+        return
+    paint = palette_of(ax)
+    if advice is not None:
+        draw_cap(ax, advice.target, f"target {percent_of(advice.target)}")
+        if advice.budget_cap is not None and advice.budget_cap < curve.index[-1]:
+            ax.axvspan(advice.budget_cap, ax.get_xlim()[1], **shade(paint.ink, 0.08))
+            _stand(ax, advice.budget_cap, f"budget allows {advice.budget_cap:,}", paint.ink, row=3)
+    for row, marked in enumerate(reversed(caps_to_mark(paint, advice, cap))):
+        _stand(ax, marked.value, marked.name, marked.colour, row=row)
+        if marked.value > curve.index[-1]:
+            continue  # of what will be written: the curve does not go so far yet
+        dot: dict[str, Any] = {"color": marked.colour, "label": "_chosen", "zorder": 3}
+        ax.plot(marked.value, _served(curve, marked, paint), "o", **dot)
+
+
+@on_its_own
+def plot_trade_off(
+    curve: pd.DataFrame,
+    *,
+    advice: Advice | None = None,
+    cap: int | None = None,
+    bare: bool = False,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the share of references served against the boot tokens it costs: what people choose on.
+
+    Parameters
+    ----------
+    curve : pandas.DataFrame
+        As :func:`memlab.sizing.cap_curve` returns it.
+    advice : Advice, optional
+        As :func:`memlab.recommend_cap` returns it: its target, budget and cap are drawn.
+    cap : int, optional
+        A cap to look at.
+    bare : bool
+        Leave out what :func:`mark_trade_off` marks, and the note below.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With lines ``estimated`` and ``lower limit`` of the share against the 95th percentile of
+        boot tokens, on a logarithmic axis where the costliest cap costs twenty times the cheapest.
+    """
+    ax, paint = axes_for(ax, height=4.6)
+    if len(curve) < 2:
+        return empty(ax, "What a share of references costs at every start", _NOTHING, curve)
+    tokens = curve["boot_tokens_p95"]
+    key: list[Any] = _estimate_key(paint, "its limits")
+    ax.fill_between(tokens, curve["low"], curve["high"], **shade(paint.likely))
+    ax.plot(tokens, curve["low"], color=paint.safe, linewidth=1.4, label="lower limit")
+    ax.plot(tokens, curve["served"], color=paint.likely, linewidth=1.8, label="estimated")
+    budget = None if advice is None else advice.token_budget
+    name = "boot context in tokens (only 5% of the moments had more)"
+    _tokens_across(ax, tokens, budget, name)
+    ax.set_ylim(0, 1.03)
+    if tokens.iloc[0] > ax.get_xlim()[0]:
+        key.append(("load-bearing: no cap goes below", paint.load_bearing, "shade"))
+        ends = ax.get_xlim()[0], float(tokens.iloc[0])
+        ax.axvspan(*ends, zorder=0, **shade(paint.load_bearing))
+    percent_axis(ax.yaxis, "share of references served")
+    heading(ax, _trade_title(curve, advice, cap), about(curve), key=key)
+    if not bare:
+        mark_trade_off(ax, curve, advice=advice, cap=cap)
+        footnote(ax, "Numbers along the line are caps.", token_note(curve))
+    return ax
+
+
+def mark_trade_off(
+    ax: Axes, curve: pd.DataFrame, *, advice: Advice | None = None, cap: int | None = None
+) -> None:
+    """Mark on a trade-off what :func:`plot_trade_off` marks: target, budget, caps by name."""
+    if len(curve) < 2:
+        return
+    paint, names = palette_of(ax), Names(ax)
+    if advice is not None:
+        draw_cap(ax, advice.target, f"target {percent_of(advice.target)}")
+        if advice.token_budget is not None:
+            budget = f"budget {short(advice.token_budget)}"
+            _stand(ax, advice.token_budget, budget, paint.ink)
+    for marked in caps_to_mark(paint, advice, cap):
+        if marked.value <= curve.index[-1]:
+            _dot(ax, names, curve, marked)
+    for round_cap in curve.index.intersection(_ROUND):
+        row = _row(curve, int(round_cap))
+        place = float(row["boot_tokens_p95"]), float(row["served"])
+        if names.name(*place, f"{round_cap:,}", paint.muted) is not None:
+            ax.plot(*place, "o", color=paint.likely, markersize=4, label="_named")
+
+
+def _estimate_key(paint: Palette, limits: str) -> list[tuple[str, str, Kind]]:
+    return [
+        ("estimated", paint.likely, "line"),
+        (limits, paint.likely, "shade"),
+        ("lower limit", paint.safe, "line"),
+    ]
+
+
+def _row(curve: pd.DataFrame, cap: int) -> "pd.Series[float]":
+    """Return the line of the curve that holds at `cap`: the nearest at or below it."""
+    return curve.iloc[int(curve.index.searchsorted(cap, side="right")) - 1]
+
+
+def _served(curve: pd.DataFrame, marked: MarkedCap, paint: Palette) -> float:
+    """Return how high a cap is marked: the safe one on the lower limit, others on the estimate."""
+    return float(_row(curve, marked.value)["low" if marked.colour == paint.safe else "served"])
+
+
+def _caps_across(ax: Axes, most: int) -> None:
+    """Set a logarithmic axis of caps that begins at 0."""
+    ax.set_xscale("symlog", linthresh=1)
+    ax.set_xlim(0, most)
+    ticks = [0, *(10**zeros for zeros in range(9) if 10**zeros <= most)]
+    ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    ax.set_xticks([], minor=True)
+    name_axis(ax.xaxis, "keep_recent: how many of the newest prunable memories stay")
+
+
+def _tokens_across(ax: Axes, tokens: "pd.Series[float]", budget: int | None, name: str) -> None:
+    """Set an axis of tokens from zero, or a logarithmic one where they range widely."""
+    most = max(1.0, float(tokens.iloc[-1]), budget or 0)
+    least = float(tokens[tokens > 0].min()) if (tokens > 0).any() else most
+    if most < _WIDE_RANGE * least:
+        room = 1.02 * most
+        # Where the floor is most of it, the caps would be squeezed into what is left.
+        ax.set_xlim(0 if least < most / 2 else least - 0.15 * (room - least), room)
+        count_axis(ax.xaxis, name)
+        return
+    ax.set_xscale("log")
+    ax.set_xlim(0.7 * min(least, budget or least), 1.25 * most)
+    log_axis(ax.xaxis, f"{name}, log scale")
+
+
+def _stand(ax: Axes, x: float, text: str, colour: str, *, row: int = 0) -> None:
+    """Draw a line up from `x` and name it at its foot, on the side where there is room."""
+    if not ax.get_xlim()[0] <= x <= ax.get_xlim()[1]:
+        return
+    paint = palette_of(ax)
+    ax.axvline(x, color=colour, linewidth=1.2, linestyle=DASHES, label="_cap")
+    left = in_axes(ax, x, 0)[0] > 0.6
+    side: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "bbox": on_paper(paint)}
+    side["ha"] = "right" if left else "left"
+    write(ax, text, (x, 0), (-4 if left else 4, 5 + 14 * row), colour=colour, **side)
+
+
+def _dot(ax: Axes, names: Names, curve: pd.DataFrame, marked: MarkedCap) -> None:
+    """Mark a cap on a line of a trade-off, and name it."""
+    paint = palette_of(ax)
+    across = float(_row(curve, marked.value)["boot_tokens_p95"])
+    place = across, _served(curve, marked, paint)
+    ax.plot(*place, "o", color=marked.colour, markersize=7, label="_cap", zorder=3)
+    note = names.name(*place, marked.name, marked.colour, above=marked.colour == paint.likely)
+    if note is not None:
+        note.set_fontweight("bold")
+
+
+def _curve_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) -> str:
+    if cap is not None:
+        row = _row(curve, cap)
+        low, high = (f"{100 * row[limit]:.0f}" for limit in ("low", "high"))
+        served = f"{share(float(row['served']))} of references (limits {low} to {high}%)"
+        return f"keep_recent = {cap:,} serves an estimated {served}"
+    if advice is None:
+        return "What each cap serves"
+    target = percent_of(advice.target)
+    needs = f"{target} of references {advice.numbers}"
+    return {
+        Verdict.OK: f"For {needs}",
+        Verdict.NOTHING_PRUNABLE: "No memory that a cap could delete was written yet",
+        Verdict.FROM_OTHER_PROJECTS: f"By other projects, for {needs}",
+        Verdict.CAP_HAS_NO_EFFECT: f"{target} of references take all there is: keep all for now",
+        Verdict.FLOOR_EXCEEDS_BUDGET: "Load-bearing memories alone pass the token budget",
+        Verdict.TARGET_EXCEEDS_BUDGET: f"No cap meets {target} within the token budget",
+        Verdict.HORIZON_TOO_SHORT: "References reach as far back as this history can show",
+        Verdict.TARGET_BEYOND_HORIZON: f"No evidence is fine enough for a target of {target}",
+        Verdict.HISTORY_INCOMPLETE: "Memories were deleted that a number would rest on",
+    }[advice.verdict]
+
+
+def _curve_note(advice: Advice | None) -> str:
+    """Say how to read the lines and the shade."""
+    ahead = "Limits are for the next stretch, until the store has doubled."
+    if advice is None:
+        return ahead
+    own = f"{advice.weight:.0%} from this store, {1 - advice.weight:.0%} from other projects"
+    return f"Estimated: {own}. {ahead}"
+
+
+def _trade_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) -> str:
+    """Say what is bought and what it costs, as far as it is known."""
+    tokens = curve["boot_tokens_p95"]
+    budget = f"the budget is {short((advice and advice.token_budget) or 0)}"
+    if advice is not None and advice.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
+        return f"Load-bearing memories cost {short(advice.floor.tokens)} tokens, {budget}"
+    if cap is not None:
+        row = _row(curve, cap)
+        price = f"at most {counted(row['boot_tokens_p95'], 'tokens')} at 95% of starts"
+        return f"{share(float(row['served']))} of references for {price}"
+    if advice is None or not (advice.trade or advice.keep_recent is not None):
+        return "What a share of references costs at every start"
+    target = f"{percent_of(advice.target)} of references"
+    if advice.trade:
+        return f"{target} cost {short(advice.trade[0].boot_tokens_p95)} tokens, {budget}"
+    if (advice.keep_recent or 0) > curve.index[-1]:
+        return f"{target} take all there is: {short(float(tokens.iloc[-1]))} tokens"
+    likely = short(_row(curve, advice.likely or 0)["boot_tokens_p95"])
+    safe = short(advice.boot_tokens_p95 or 0)  # the curve need not list the safe cap itself
+    return f"{target} cost {likely} tokens likely, {safe} to be safe"

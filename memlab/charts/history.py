@@ -1,0 +1,400 @@
+"""Charts of a history: how far back references reach, what caps would have cost, the law."""
+
+from typing import Any, Final, get_args
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.patheffects import AbstractPathEffect, withStroke
+
+from memlab import columns as c
+from memlab.charts.figure import on_its_own
+from memlab.charts.palette import palette_of
+from memlab.charts.parts import (
+    NO_REFERENCES,
+    NOTHING_YET,
+    SMALL,
+    EndLabel,
+    MarkedCap,
+    Measure,
+    about,
+    axes_for,
+    by_start,
+    caps_to_mark,
+    count_axis,
+    draw_cap,
+    draw_counted,
+    empty,
+    footnote,
+    heading,
+    in_axes,
+    is_narrow,
+    label_ends,
+    log_axis,
+    on_paper,
+    percent_of,
+    shade,
+    share,
+    short,
+    spread,
+    time_axis,
+    token_note,
+    without_zone,
+    write,
+)
+from memlab.sizing import Advice
+from memlab.text import counted
+
+_DASHES: Final = ("-", (0, (6, 1.5)), (0, (3, 1.2)), (0, (6, 1.5, 1, 1.5)), (0, (1, 1)))
+
+
+_TINY: Final = SMALL - 1.5
+"""Points: the names of projects, of which there are many."""
+
+
+@on_its_own
+def plot_age_ranks(
+    ranks: pd.DataFrame,
+    *,
+    quantiles: pd.DataFrame | None = None,
+    advice: Advice | None = None,
+    cap: int | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw how far back each reference reached, along the history, on a logarithmic scale.
+
+    Parameters
+    ----------
+    ranks : pandas.DataFrame
+        As :func:`memlab.sizing.age_ranks` returns it.
+    quantiles : pandas.DataFrame, optional
+        As :func:`memlab.sizing.age_rank_quantiles` returns it.
+    advice : Advice, optional
+        As :func:`memlab.recommend_cap` returns it: its caps are drawn.
+    cap : int, optional
+        A cap to look at: the references above it would not have been served.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With dots ``references``, each as large as the references it stands for are many, and for
+        each part of the history its ``p50`` and ``p90``.
+    """
+    bound = ranks[ranks["age_rank"] > 0]
+    ax, paint = axes_for(ax, height=4.6)
+    if bound.empty:
+        why = NO_REFERENCES if ranks.empty else "Every reference is to a load-bearing memory"
+        return empty(ax, "How far back references reach", why, ranks)
+    ends = _draw_quantiles(ax, quantiles) if quantiles is not None else []
+    caps = caps_to_mark(paint, advice, cap)
+    for marked in caps:
+        draw_cap(ax, marked.value, colour=marked.colour)
+        ends.append(EndLabel(marked.value, marked.name, marked.colour))
+    written = bound["written"].max()
+    ax.set_xlim(0, written if quantiles is None else max(written, quantiles["last"].max()))
+    ax.set_yscale("log")
+    furthest = max([bound["age_rank"].max(), *(marked.value for marked in caps)])
+    ax.set_ylim(0.7, 1.4 * furthest)
+    log_axis(ax.yaxis, "age rank of the memory (1 = newest)")
+    count_axis(ax.xaxis, "memories written when the reference was made")
+    dots = bound[["written", "age_rank"]].to_numpy(dtype=float)
+    most = draw_counted(
+        ax, dots, among=len(dots), color=paint.muted, marker="o", label="references"
+    )
+    label_ends(ax, ends)
+    half, nine = np.quantile(dots[:, 1], [0.5, 0.9], method="inverted_cdf")
+    heading(
+        ax,
+        f"Half of the references reach back at most {half:,.0f} memories, nine in ten {nine:,.0f}",
+        about(ranks),
+        "A dot is a later reference to a prunable memory"
+        + (f", a larger one up to {most:,} that coincide" if most > 1 else ""),
+        "Bars: median and 90th percentile of each stretch" if quantiles is not None else "",
+    )
+    free = len(ranks) - len(bound)
+    footnote(
+        ax,
+        "A young history can only show short distances.",
+        f"Not drawn: {counted(free, 'references')} to load-bearing memories." if free else "",
+    )
+    return ax
+
+
+@on_its_own
+def plot_boot_over_time(
+    timeline: pd.DataFrame,
+    *,
+    measure: Measure = "tokens",
+    budget: int | None = None,
+    advice: Advice | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw the boot context along the history, had each cap been held, and with none.
+
+    Parameters
+    ----------
+    timeline : pandas.DataFrame
+        As :func:`memlab.sizing.boot_over_time` returns it.
+    measure : {"memories", "tokens"}
+        What to count.
+    budget : int, optional
+        A limit to draw, in the same measure.
+    advice : Advice, optional
+        As :func:`memlab.recommend_cap` returns it: its caps are told apart from others.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With one line a cap, labelled such as ``keep 1,000`` or ``likely 445``, and one labelled
+        ``no cap``. Each
+        says what it ends at and, where it was once more by a tenth, its most.
+
+    Raises
+    ------
+    ValueError
+        When `measure` is neither.
+    """
+    if measure not in get_args(Measure):
+        raise ValueError(f"measure must be 'memories' or 'tokens', not {measure!r}")
+    title = by_start(
+        timeline,
+        "What an agent would have loaded at every start",
+        "What an agent would have recalled from",
+    )
+    ax, paint = axes_for(ax, height=4.4)
+    if timeline[c.AT].nunique() < 2:
+        why = NOTHING_YET if timeline.empty else "One moment only: no course to draw yet"
+        return empty(ax, title, why, timeline)
+    lines = list(timeline.groupby("keep_recent", sort=False, dropna=False))
+    known: dict[Any, MarkedCap] = {m.value: m for m in caps_to_mark(paint, advice, None)}
+    widths = np.linspace(1.4 + 0.7 * (len(lines) - 1), 1.4, len(lines))
+    ends = []
+    for number, (cap, held) in enumerate(lines):
+        free = pd.isna(cap)
+        name, colour = ("no cap", paint.grey) if free else (f"keep {cap:,}", paint.ink)
+        if not free and cap in known:
+            name, colour = known[cap].name, known[cap].colour
+        when = without_zone(held[c.AT])
+        ax.step(
+            when,
+            held[measure],
+            where="post",
+            color=colour,
+            linewidth=widths[number],
+            linestyle="-" if free else _DASHES[(number - 1) % len(_DASHES)],
+            label=name,
+        )
+        ends.append(EndLabel(held[measure].iloc[-1], _ends_at(name, held[measure]), colour))
+    if budget is not None:
+        draw_cap(ax, budget)
+        ends.append(EndLabel(budget, f"budget: {short(budget)}", paint.ink))
+    ax.margins(x=0)
+    ax.set_ylim(0, 1.04 * max(1.0, timeline[measure].max(), budget or 0))
+    time_axis(ax, when)
+    count_axis(ax.yaxis, measure)
+    label_ends(ax, ends)
+    heading(
+        ax,
+        _held_title(timeline, measure, advice) or title,
+        about(timeline),
+        "Each line: that keep_recent held from the first memory on. Named: the last value",
+    )
+    footnote(
+        ax,
+        str(timeline.attrs.get(c.CAVEAT, "")),
+        token_note(timeline) if measure == "tokens" else "",
+    )
+    return ax
+
+
+@on_its_own
+def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
+    """Draw caps chosen at cuts of the history beside the caps that the next fifth took.
+
+    Parameters
+    ----------
+    backtest : pandas.DataFrame
+        As :func:`memlab.sizing.backtest_cap` returns it.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With a line ``chosen`` and a line ``needed`` of marks, one place a cut, each with its cap.
+    """
+    measured = backtest[backtest["needed"].notna()]
+    ax, paint = axes_for(ax, height=0.62 * len(backtest) + 1.9)
+    if measured.empty:
+        title = "No cut of the history could be measured"
+        return empty(ax, title, "No reference followed any cut", backtest)
+    places = np.arange(len(backtest))
+    ax.set_yticks(places, [f"first {cut:.0%}" for cut in backtest["cut"]], color=paint.ink)
+    ax.set_ylim(len(backtest) - 0.4, -0.6)
+    ax.grid(visible=False, axis="y")
+    ax.tick_params(axis="y", length=0)
+    both = measured[["keep_recent", "needed"]].to_numpy(dtype=float)
+    ax.set_xscale("log")
+    low, high = max(1.0, both.min()), max(1.0, both.max())
+    side = 0.3 if is_narrow(ax.xaxis) else 0.1  # room for a number on both sides
+    beyond = max(2.3, (high / low) ** (side / (1 - 2 * side)))
+    ax.set_xlim(max(0.7, low / beyond), high * beyond)
+    log_axis(ax.xaxis, "keep_recent", most=6)
+    for place, row in zip(places, backtest.itertuples(), strict=True):
+        _dumbbell(ax, float(place), row)
+    reached = int(measured["reached"].sum())
+    target = percent_of(measured["target"].iloc[0])
+    waste = np.median(both[:, 0] / np.maximum(both[:, 1], 1))
+    heading(
+        ax,
+        f"The target of {target} was met at {reached} of {counted(len(measured), 'cuts')}, at "
+        f"{waste:.1f} times the need",
+        about(backtest),
+        "Filled: the safe cap before the cut (● met the target, ✖ missed it). "
+        "Hollow: the cap it took. Times the need: their median",
+    )
+    footnote(ax, "Chosen on the history before the cut, measured on the fifth that follows it.")
+    return ax
+
+
+@on_its_own
+def plot_law(
+    lines: pd.DataFrame, *, store: pd.DataFrame | None = None, ax: Axes | None = None
+) -> Axes:
+    """Draw how the cap that serves a share of references grows with a store.
+
+    Parameters
+    ----------
+    lines : pandas.DataFrame
+        As :func:`memlab.evidence.law_lines` returns it.
+    store : pandas.DataFrame, optional
+        A store beside them: columns ``memories`` and ``cap``, a row for each moment to draw; one
+        row is a point.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With a line ``law``, its limits as a shade, a thin line for each project by its name, and a
+        line ``this store`` where one is given.
+    """
+    ax, paint = axes_for(ax, height=5.0)
+    law = lines[lines["project"].isna()]
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.fill_between(law["memories"], law["low"], law["high"], zorder=0, **shade(paint.likely))
+    projects = lines[lines["project"].notna()].groupby("project", sort=False)
+    for name, course in projects:
+        ax.plot(course["memories"], course["cap"], color=paint.grey, linewidth=0.8, label=str(name))
+    ax.plot(law["memories"], law["cap"], color=paint.likely, linewidth=2.2, label="law")
+    ax.plot(law["memories"], law["high"], color=paint.safe, linewidth=1.4, label="safe")
+    drawn = [lines] if store is None else [lines, store]
+    sizes = pd.concat([part["memories"] for part in drawn])
+    caps = pd.concat([lines["high"], lines["low"], *(part["cap"] for part in drawn)])
+    ax.set_xlim(0.9 * max(sizes.min(), 1), 1.02 * sizes.max())
+    ax.set_ylim(max(0.8 * caps.min(), 0.8), 1.25 * caps.max())  # a cap below one is drawn at one
+    _name_projects(ax, projects.last().reset_index())
+    ends = [
+        EndLabel(float(law[name].iloc[-1]), words, colour)
+        for name, words, colour in (
+            ("high", "safe: the upper limit", paint.safe),
+            ("cap", "likely", paint.likely),
+            ("low", "lower limit", paint.likely),
+        )
+    ]
+    if store is not None and len(store):
+        ax.plot(store["memories"], store["cap"], color=paint.ink, linewidth=1.6, label="this store")
+        last = float(store["memories"].iloc[-1]), float(store["cap"].iloc[-1])
+        ax.plot(*last, "o", color=paint.ink, markersize=8, label="_now")
+        bold: dict[str, Any] = {"colour": paint.ink, "fontweight": "bold", "bbox": on_paper(paint)}
+        write(ax, f"this store: {last[1]:,.0f}", last, (-6, 8), ha="right", **bold)
+    label_ends(ax, ends)
+    served = percent_of(law["share"].iloc[0])
+    log_axis(ax.xaxis, "memories written")
+    log_axis(ax.yaxis, f"cap that serves {served} of references", most=9)
+    grown = np.diff(np.log2(law[["memories", "cap"]].iloc[[0, -1]].to_numpy(dtype=float)), axis=0)
+    times = 2 ** (grown[0, 1] / grown[0, 0])
+    heading(
+        ax,
+        f"For {served}, a store twice as large takes a cap {times:.2g} times as large",
+        f"Thin: {counted(len(projects), 'public projects')}, each from stretch to stretch in which "
+        "it doubled. Shade: limits for the next stretch of a store of which nothing is known.",
+    )
+    footnote(ax, "Pull requests that a later one names; a small stretch has few, and jumps.")
+    return ax
+
+
+def _name_projects(ax: Axes, last: pd.DataFrame) -> None:
+    """Name each project where its line ends, moved apart from the others that end there."""
+    tiny: dict[str, Any] = {"xycoords": "axes fraction", "va": "center", "fontsize": _TINY}
+    for _, ending in last.groupby("memories"):
+        ends = zip(ending["memories"], ending["cap"], strict=True)
+        places = np.array([in_axes(ax, *end) for end in ends])
+        apart = spread(places[:, 1], [_TINY / 200] * len(places)).tolist()
+        for name, place in zip(ending["project"], apart, strict=True):
+            write(ax, str(name), (float(places[0, 0]), place), (3, 0), **tiny)
+
+
+def _held_title(timeline: pd.DataFrame, measure: Measure, advice: Advice | None) -> str:
+    """Say what a start takes in the end, without a cap and with the one that is recommended."""
+    last = timeline.groupby("keep_recent", dropna=False)[measure].last()
+    free, capped = last[last.index.isna()], last[last.index.notna()]
+    if free.empty or capped.empty:
+        return ""
+    safe: Any = None if advice is None else advice.keep_recent
+    cap = safe if safe in capped.index else capped.index.max()
+    at_first, then = (short(value) for value in (free.iloc[0], capped[cap]))
+    if then == at_first:
+        return f"A start takes {at_first} {measure}, under a cap too"
+    under = "the safe cap" if cap == safe else f"keep_recent = {cap:,}"
+    return f"A start takes {at_first} {measure} without a cap, {then} under {under}"
+
+
+def _ends_at(name: str, values: "pd.Series[Any]") -> str:
+    """Name a line by what it ends at; where that is not its most, by that too."""
+    last, most = values.iloc[-1], values.max()
+    peak = f", at most {short(most)}" if most > 1.1 * last else ""
+    return f"{name}: {short(last)}{peak}"
+
+
+def _draw_quantiles(ax: Axes, quantiles: pd.DataFrame) -> list[EndLabel]:
+    """Draw median and 90th percentile of each part on top; return labels for the last ones."""
+    paint, ends = palette_of(ax), []
+    around: list[AbstractPathEffect] = [withStroke(linewidth=6, foreground=paint.paper)]
+    for name, words, colour, style in (
+        ("p50", "median", paint.ink, "-"),
+        ("p90", "90th percentile", paint.ink, (0, (4, 1))),
+    ):
+        level = quantiles[name].astype("float64")
+        lines = ax.hlines(level, quantiles["first"], quantiles["last"], color=colour, label=name)
+        lines.set(linewidth=3, linestyle=style, zorder=3, path_effects=around)
+        if level.notna().any():
+            ends.append(EndLabel(float(level.dropna().iloc[-1]), words, colour))
+    return ends
+
+
+def _dumbbell(ax: Axes, place: float, row: Any) -> None:
+    """Draw one cut: the chosen cap, the needed one, and what the chosen one reached."""
+    paint, text = palette_of(ax), "no references followed"
+    if not pd.isna(row.needed):
+        served = f"{share(row.achieved)} of {counted(row.references, 'references')}"
+        text = served if row.reached else f"missed: {served}"
+        ax.plot([row.keep_recent, row.needed], [place, place], color=paint.hairline, linewidth=3)
+        hollow: dict[str, Any] = {"markerfacecolor": paint.paper, "label": "needed"}
+        ax.plot(row.needed, place, "o", color=paint.ink, markersize=7, **hollow)
+        mark = "o" if row.reached else "X"
+        ax.plot(row.keep_recent, place, mark, color=paint.safe, markersize=9, label="chosen")
+        outer = 1 if row.keep_recent >= row.needed else -1
+        for cap, side, colour in (
+            (row.keep_recent, outer, paint.safe),
+            (row.needed, -outer, paint.ink),
+        ):
+            ends: dict[str, Any] = {"ha": "left" if side > 0 else "right", "va": "center"}
+            write(ax, f"{cap:,}", (cap, place), (8 * side, 0), colour=colour, **ends)
+    beside: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
+    write(ax, text, (1, place), (6, 0), va="center", **beside)

@@ -1,0 +1,302 @@
+"""Gather what an agent read into an access log, whatever system the agent writes it down in."""
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from os import PathLike
+from pathlib import Path
+from typing import Final
+
+from memlab.arguments import expect
+from memlab.columns import AT, MEMORY_ID, SESSION
+from memlab.errors import MemlabError
+from memlab.evidence.access_log import AccessLog, log_parts
+from memlab.evidence.reads import apart_of, describe_chances, read_access_log, reading_chances
+from memlab.frame import load
+from memlab.sources.opening import is_named_by_scheme, open_source, recognise, ways
+from memlab.sources.postgres import is_server
+from memlab.sources.reads import (
+    APART,
+    READ,
+    Asked,
+    Found,
+    LineReader,
+    Progress,
+    Read,
+    Way,
+    moment,
+    text,
+    unheard,
+)
+from memlab.sources.sqlite_rows import begins_as_sqlite, read_database
+from memlab.text import Sheet, Shown, Table, command, counted, without_passwords
+
+_ANYTHING: Final = "SELECT count(*) FROM sqlite_schema"
+"""Says what is wrong with a database that cannot be read."""
+
+
+@dataclass(frozen=True, repr=False)
+class Harvest(Shown):
+    """What one harvest found and what of it is new.
+
+    Attributes
+    ----------
+    source : str
+        Where it looked; a server without its password.
+    way : str
+        The kind of source, in words.
+    log : Path
+        The access log; :func:`memlab.read_access_log` reads it.
+    reads, new : int
+        How many reads the source shows that are later needs, and how many of them the log did not
+        have.
+    kept : int
+        How many reads of the log its source no longer shows.
+    apart, new_apart : dict
+        Kind -> how many reads are no later need, and how many of them are new.
+    by : dict
+        How memories were read -> how many of `reads`.
+    memories : int
+        How many memories `reads` are of.
+    first, last : datetime or None
+        Of `reads`.
+    left_out : dict
+        Reason -> how many calls, results or lines are no read.
+    store : str or None
+        What ``memlab.load`` takes to show the memories, where the source is such a thing.
+    chances : str
+        Which of these memories the log has reads of, and which could not have been read.
+    notes : tuple of str
+        What to know about such a source.
+    files, bytes : int
+        How much was read.
+    """
+
+    source: str
+    way: str
+    log: Path
+    reads: int
+    new: int
+    kept: int
+    apart: dict[str, int]
+    new_apart: dict[str, int]
+    by: dict[str, int]
+    memories: int
+    first: datetime | None
+    last: datetime | None
+    left_out: dict[str, int]
+    store: str | None = None
+    chances: str = ""
+    notes: tuple[str, ...] = field(default_factory=tuple)
+    files: int = 0
+    bytes: int = 0
+
+    def next_steps(self) -> list[str]:
+        """Say what to run on the log."""
+        if not self.reads and not self.kept:
+            return ["next: nothing to size by yet; harvest again after some sessions"]
+        if self.store is None:
+            frame = f"memlab.read_access_log({str(self.log)!r}) returns the reads as a frame"
+            return [f"next: memlab sizes no store of this kind yet; {frame}"]
+        return [f"next: {command('size', self.store, '--log', self.log)}    sizes a cap by these"]
+
+    def sheet(self) -> Sheet:
+        """Return what is shown of it."""
+        facts = [("reads", self._reads())]
+        if self.by:
+            facts.append(("by", ", ".join(f"{name} {count:,}" for name, count in self.by.items())))
+        for kind, words in APART.items():
+            if self.apart.get(kind):
+                facts.append(("kept apart", f"{self.apart[kind]:,} {words}"))
+        if self.chances:
+            facts.append(("memories", self.chances))
+        facts.append(("log", f"{self.log}: {self._added()}"))
+        looked = f", {counted(self.files, 'files')}, {_megabytes(self.bytes)}"
+        facts += [("" if place else "to know", note) for place, note in enumerate(self.notes)]
+        rows = [(count, why) for why, count in self.left_out.items()]
+        tables = [Table("not counted", (), rows)] if rows else []
+        return Sheet(f"{self.source}: {self.way}{looked if self.files else ''}", facts, tables)
+
+    def _reads(self) -> str:
+        if self.first is None or self.last is None:
+            return "none"
+        return (
+            f"{self.reads:,}, of {counted(self.memories, 'memories')}, "
+            f"{self.first:%Y-%m-%d} to {self.last:%Y-%m-%d}"
+        )
+
+    def _added(self) -> str:
+        new = f"{self.new:,} new" if self.new else "nothing new"
+        kept = f", {self.kept:,} kept that the source no longer shows" if self.kept else ""
+        return new + kept
+
+
+def harvest_reads(
+    source: str | Path,
+    log: Path | str | None = None,
+    *,
+    transcripts: Path | str | None = None,
+    progress: Progress = unheard,
+) -> Harvest:
+    """Append the reads that an agent's system wrote down to an access log.
+
+    The source is only read. What the log has already is not added again, and what it has stays,
+    whether the source still shows it or not: run it as often as the source forgets.
+
+    Parameters
+    ----------
+    source : str or Path
+        A Claude Code memory folder, a claude-mem, mcp-memory-service or LangGraph database, Codex's
+        folder, an OpenClaw workspace, or the URL of a PostgreSQL database of MemForge or LangGraph.
+    log : Path or str, optional
+        The log; :func:`default_log` by default. Reads that are no later need are kept in a file
+        beside it whose name ends in ``.apart``.
+    transcripts : Path or str, optional
+        The folder that Claude Code's transcripts or Codex's sessions lie in, when it is not the
+        usual one.
+    progress : callable
+        Is told how many bytes were read, and how many there are.
+
+    Returns
+    -------
+    Harvest
+        Counts of everything found and left out.
+
+    Raises
+    ------
+    MemlabError
+        When the source is none of these or cannot be read, or the log cannot be written.
+    """
+    call = "memlab.evidence.harvest_reads"
+    expect(source, str, PathLike, call=call, name="source")
+    expect(log, str, PathLike, call=call, name="log", optional=True)
+    expect(transcripts, str, PathLike, call=call, name="transcripts", optional=True)
+    named = _file_of(str(source))
+    asked = Asked(named, None if transcripts is None else Path(transcripts), progress)
+    way = _way_for(asked)
+    path = default_log(asked.source) if log is None else Path(log)
+    for existing in (path, apart_of(path)):
+        if os.path.lexists(existing):
+            AccessLog(existing).close()  # refused now rather than after minutes of reading
+    known = _known(path)
+    known_apart = _known(apart_of(path))
+    found = way.find(replace(asked, before={**known, **known_apart}))
+    reads = {read.id for read in known.values() if read.kind == READ}
+    new = [read for read in found.reads if read.id not in known and read.id not in known_apart]
+    no_longer = [read for read in found.apart if read.id in reads]  # the log says so, too
+    new_apart = [read for read in found.apart if read.id not in known_apart]
+    writes = [write for write in found.writes if write.id not in known_apart]
+    if new_apart or writes:
+        with AccessLog(apart_of(path)) as apart:
+            apart.extend(map(_entry, [*new_apart, *writes]))
+    with AccessLog(path) as opened:
+        opened.extend(map(_entry, [*no_longer, *new]))
+    zone = f"{counted(found.without_zone, 'times')} without a zone, taken as UTC"
+    moments = [read.at for read in found.reads]
+    return Harvest(
+        source=without_passwords(asked.source),
+        way=way.name,
+        log=path,
+        reads=len(found.reads),
+        new=len(new),
+        kept=len(reads - {read.id for read in (*found.reads, *found.apart)}),
+        apart=_counts(read.kind for read in found.apart),
+        new_apart=_counts(read.kind for read in new_apart),
+        by=_counts(read.how for read in found.reads),
+        memories=len({read.memory_id for read in found.reads}),
+        first=min(moments, default=None),
+        last=max(moments, default=None),
+        left_out={why: n for why, n in found.left_out.most_common() if n},
+        store=None if found.store is None else without_passwords(found.store),
+        chances=_chances(found.store, path),
+        notes=(*[zone] * bool(found.without_zone), *found.notes),
+        files=found.files,
+        bytes=found.bytes,
+    )
+
+
+def _file_of(source: str) -> str:
+    """Return the file or folder that a name such as ``mcp-memory:FILE`` means; else the name."""
+    return str(open_source(source).like) if is_named_by_scheme(source) else source
+
+
+def _way_for(asked: Asked) -> Way:
+    """Return how a source is harvested."""
+    named = without_passwords(asked.source)
+    try:
+        for way in ways():
+            if asked.source and way.recognises(asked):
+                return way
+        there = bool(asked.source) and asked.path.exists()
+    except (OSError, ValueError) as error:  # a name that no file can have
+        raise MemlabError(f"{named} cannot be looked at ({error}); check it") from error
+    if is_server(asked.source):
+        raise MemlabError(
+            f"{named} has neither MemForge's retrieval_log nor LangGraph's store; "
+            "check the database and the role"
+        )
+    if "://" in asked.source:
+        raise MemlabError(open_source(asked.source).without_reads())
+    if not there:
+        raise MemlabError(f"there is no {named}; check the path")
+    if (store := recognise(asked.path)) is not None and store.scheme is not None:
+        raise MemlabError(open_source(asked.path).without_reads())
+    if asked.path.is_file() and begins_as_sqlite(asked.path):
+        read_database(asked.path, lambda connection: connection.execute(_ANYTHING).fetchone())
+    kinds = ", ".join(way.name for way in ways())
+    raise MemlabError(f"{named} is none of what can be harvested: {kinds}")
+
+
+def default_log(source: str) -> Path:
+    """Return where a harvest of a source goes: beside it, ``<name>.reads.log``."""
+    if is_server(source):
+        raise MemlabError(
+            f"{without_passwords(source)} is a server; name a file for the reads with -o LOG"
+        )
+    path = Path(source).expanduser().resolve()
+    return path.with_name(f"{path.name}.reads.log")
+
+
+def _known(path: Path) -> dict[str, Read]:
+    """Return every use that a log names, by its id; the last line of an id stands."""
+    known: dict[str, Read] = {}
+    lines = LineReader([], unheard, Counter())
+    nothing = Found()
+    for part in log_parts(path):
+        for line in lines.objects(part, lambda _: True):
+            name, at = text(line.get("id")), moment(line.get(AT), nothing)
+            if name and at is not None:
+                session, kind = text(line.get(SESSION)) or None, text(line.get("kind")) or READ
+                how = text(line.get("how"))
+                known[name] = Read(text(line.get(MEMORY_ID)), at, name, how, session, kind)
+    return known
+
+
+def _entry(read: Read) -> dict[str, str]:
+    entry = {MEMORY_ID: read.memory_id, AT: read.at.isoformat(), "how": read.how, "id": read.id}
+    if read.session is not None:
+        entry[SESSION] = read.session
+    if read.kind != READ:
+        entry["kind"] = read.kind
+    return entry
+
+
+def _counts(words: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(words).most_common())
+
+
+def _chances(store: str | None, log: Path) -> str:
+    """Say which memories of a store were read, where it can be loaded."""
+    if store is None:
+        return ""
+    try:
+        memories = load(store, on_bad_row="keep")
+    except MemlabError:
+        return ""
+    return describe_chances(reading_chances(memories, read_access_log(log)))
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

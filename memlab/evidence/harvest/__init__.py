@@ -1,1 +1,0 @@
-"""Reads that agents write down by themselves: one module a kind of source, one table of them."""

@@ -1,0 +1,309 @@
+"""What the next stretch of a store will take: the law and the store's own references together."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import NormalDist
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from memlab import arguments
+from memlab import columns as c
+from memlab.evidence.prior import (
+    DEFAULT_CONFIDENCE,
+    MIDDLE,
+    SEEN,
+    STRETCH,
+    Floats,
+    Law,
+    fitted_law,
+    limits_of,
+    rank_at,
+)
+from memlab.text import Sheet, Shown, counted
+
+Ints = npt.NDArray[np.int64]
+
+LEVELS: Final = np.arange(1, 1000) / 1000
+"""Shares of references for which a cap is known; for others, that of the next higher. Beyond the
+last it is all that there will be."""
+
+_BLUR: Final = 1e-6
+"""Caps are computed by logarithms: a whole one may come out this much beside itself."""
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """The cap that each share of the next stretch's references takes, with limits.
+
+    The posterior of a normal mean under a normal prior, share by share: the reach of the store's
+    own references and that of the law, weighed by `weight`. The stretch lasts until the store has
+    doubled.
+    """
+
+    law: Law
+    memories: int
+    own: Floats
+    recency: Floats
+    sittings: int
+    confidence: float
+    always: float = 0.0
+    widened: float = 1.0
+
+    @cached_property
+    def weight(self) -> float:
+        """How much of the answer comes from the store's own references, from 0 to 1."""
+        return self.law.weight_of(self.sittings)
+
+    @cached_property
+    def own_caps(self) -> Floats | None:
+        """The cap for each level by the store's own references; None without any."""
+        return self._caps(self._own_reach) if len(self.own) else None
+
+    @cached_property
+    def law_caps(self) -> Floats:
+        """The cap for each level by the law."""
+        return self._caps(self.law.reach_at(LEVELS))
+
+    @cached_property
+    def caps(self) -> Floats:
+        """The cap for each level by both together."""
+        return self._caps(self._reach)
+
+    @cached_property
+    def limits(self) -> tuple[Floats, Floats]:
+        """Lower and upper limits of the cap for each level."""
+        lower, upper = limits_of(
+            LEVELS,
+            self._reach,
+            self.law.spread_at(LEVELS, self.memories, weight=self.weight),
+            quantile=self.widened * NormalDist().inv_cdf(self.confidence),
+            references=self.law.references_ahead(self.memories),
+        )
+        return self._caps(lower), self._caps(upper)
+
+    @property
+    def everything(self) -> int:
+        """The cap that serves every reference until the store has doubled: all there is by then."""
+        return int(STRETCH * max(self.memories, 1))
+
+    def cap_for(self, share: float) -> tuple[int, int, int]:
+        """Return the cap that serves a share, and its lower and upper limit."""
+        losable = (share - self._free) / (1 - self._free)
+        if losable <= 0:
+            return 0, 0, 0
+        place = int(np.searchsorted(LEVELS, losable - 1e-9))
+        lower, upper = self.limits
+        if place == len(LEVELS):
+            return self.everything, int(lower[-1] + _BLUR), self.everything
+        return (
+            int(np.ceil(self.caps[place] - _BLUR)),
+            int(lower[place] + _BLUR),
+            int(np.ceil(upper[place] - _BLUR)),
+        )
+
+    def share_at(self, caps: Ints) -> Floats:
+        """Return the share of references that each cap serves."""
+        return self._served(caps, self.caps, self._free)
+
+    def own_share_at(self, caps: Ints) -> Floats:
+        """Return the same by the store's own references alone; NaN without any."""
+        if self.own_caps is None:
+            return np.full(len(caps), self.always or np.nan)
+        return self._served(caps, self.own_caps, self.always)
+
+    def law_share_at(self, caps: Ints) -> Floats:
+        """Return the same by the law alone."""
+        return self._served(caps, self.law_caps, 0.0)
+
+    def limits_at(self, caps: Ints) -> tuple[Floats, Floats]:
+        """Return the lower and upper limit of the share that each cap serves, around that share.
+
+        Of a handful of memories the share expected can lie beyond the limits drawn for it.
+        """
+        lower, upper = self.limits
+        share = self.share_at(caps)
+        place = np.searchsorted(lower, caps + _BLUR, side="right")
+        high = self._free + (1 - self._free) * np.append(LEVELS, 1.0)[place]
+        low = self._served(caps, upper, self._free)
+        return np.minimum(low, share), np.maximum(high, share)
+
+    @property
+    def _free(self) -> float:
+        """What every cap serves, as far as it is known; the law knows of none."""
+        return self.weight * self.always
+
+    @cached_property
+    def _own_reach(self) -> Floats:
+        upto = np.cumsum(self.recency)
+        reach: Floats = self.own[np.searchsorted(upto, LEVELS * upto[-1] * (1 - 1e-12))]
+        return reach
+
+    @cached_property
+    def _reach(self) -> Floats:
+        law = self.law.reach_at(LEVELS)
+        if not len(self.own):
+            return law
+        return self.weight * self._own_reach + (1 - self.weight) * law
+
+    def _caps(self, reach: Floats) -> Floats:
+        return rank_at(reach, MIDDLE * self.memories)
+
+    def _served(self, caps: Ints, needed: Floats, free: float) -> Floats:
+        """Return the largest level whose cap is there, beside what is free."""
+        needed = np.append(needed, self.everything)
+        level = np.concatenate([[0.0], LEVELS, [1.0]])
+        served = level[np.searchsorted(needed, caps + _BLUR, side="right")]
+        share: Floats = free + (1 - free) * served
+        return share
+
+
+NUMBERS: Final = (
+    *("no", "one", "two", "three", "four", "five"),
+    *("six", "seven", "eight", "nine", "ten"),
+)
+
+PROJECT: Final = "project"
+SHARE: Final = "share"
+CAP: Final = "cap"
+LOW: Final = "low"
+HIGH: Final = "high"
+
+_ALONG: Final = 60
+"""Points of a drawn law."""
+
+
+@dataclass(frozen=True, repr=False)
+class PriorCap(Shown):
+    """The cap that serves a share of references, by what other projects referred to."""
+
+    memories: int
+    share: float
+    cap: int
+    low: int
+    high: int
+    confidence: float
+    seen: bool
+    projects: int
+
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
+        fewest, most = SEEN
+        where = f"{fewest:,} to {counted(most, 'memories')}"
+        unseen = "" if self.seen else "; not seen at this size, so the limits are wider"
+        limits = f"{self.low:,} to {self.high:,}, each at {self.confidence:.0%} confidence"
+        facts = [
+            ("limits", limits),
+            ("to be safe", f"keep_recent = {self.high:,}"),
+            ("holds until", f"{2 * self.memories:,} memories have been written"),
+            ("evidence", f"{in_words(self.projects)} other projects at {where}{unseen}"),
+        ]
+        title = (
+            f"keep_recent = {self.cap:,} serves {100 * self.share:.4g}% of references where "
+            f"{self.memories:,} memories have been written"
+        )
+        return Sheet(title, facts)
+
+
+def law(memories: int, share: float = 0.9, *, confidence: float = DEFAULT_CONFIDENCE) -> PriorCap:
+    """Return the cap that serves a share of references, by other projects alone.
+
+    Parameters
+    ----------
+    memories : int
+        Prunable memories written so far, 0 or more.
+    share : float
+        Share of references to serve until as many have been written again, above 0 and below 1.
+    confidence : float
+        Of each limit on its own, above 0.5 and below 1.
+
+    Returns
+    -------
+    PriorCap
+
+    Raises
+    ------
+    ValueError
+        When an argument is out of its range.
+
+    Examples
+    --------
+    >>> law(1_000, 0.9)
+    keep_recent = 189 serves 90% of references where 1,000 memories have been written
+      limits       65 to 497, each at 90% confidence
+      to be safe   keep_recent = 497
+      holds until  2,000 memories have been written
+      evidence     nine other projects at 250 to 16,000 memories
+    """
+    memories = arguments.whole_number("memories", memories)
+    share = arguments.share("share", share)
+    confidence = arguments.confidence(confidence)
+    cap, low, high = _ahead(fitted_law(), memories, confidence).cap_for(share)
+    fewest, most = SEEN
+    return PriorCap(
+        memories,
+        share,
+        cap,
+        low,
+        high,
+        confidence,
+        fewest <= memories <= most,
+        len(fitted_law().projects),
+    )
+
+
+def law_lines(share: float = 0.9, *, confidence: float = DEFAULT_CONFIDENCE) -> pd.DataFrame:
+    """Return what `memlab.charts.plot_law` draws: the law along a store's size, and each project.
+
+    Parameters
+    ----------
+    share : float
+        Share of references to serve, above 0 and below 1.
+    confidence : float
+        Of each limit on its own, above 0.5 and below 1.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``project`` (missing for the law itself), ``share``, ``memories``, ``cap``, and
+        ``low`` and ``high``, which a project has not.
+
+    Raises
+    ------
+    ValueError
+        When an argument is out of its range.
+    """
+    share = arguments.share("share", share)
+    confidence = arguments.confidence(confidence)
+    fitted = fitted_law()
+    sizes = np.geomspace(*SEEN, _ALONG).round().astype(np.int64)
+    caps = [_ahead(fitted, int(size), confidence).cap_for(share) for size in sizes]
+    itself = pd.DataFrame(caps, columns=[CAP, LOW, HIGH]).assign(
+        **{c.MEMORIES: sizes, PROJECT: None}
+    )
+    lines = pd.concat([itself, *_project_lines(fitted, share)], ignore_index=True)
+    lines[SHARE] = share
+    return lines[[PROJECT, SHARE, c.MEMORIES, CAP, LOW, HIGH]].astype({PROJECT: "str"})
+
+
+def in_words(number: int) -> str:
+    """Return a small number as a word."""
+    return NUMBERS[number] if number < len(NUMBERS) else f"{number:,}"
+
+
+def _ahead(fitted: Law, memories: int, confidence: float) -> Posterior:
+    return Posterior(fitted, memories, np.empty(0), np.empty(0), 0, confidence)
+
+
+def _project_lines(fitted: Law, share: float) -> list[pd.DataFrame]:
+    """Return each project's cap at the beginning of its stretches, between shares by its reach."""
+    lines = []
+    for project in fitted.projects:
+        shares = sorted(map(float, project.reach))
+        by_share = np.array([project.reach[str(each)] for each in shares])
+        reach = [np.interp(share, shares, column) for column in by_share.T]
+        caps = rank_at(reach, MIDDLE * np.array(project.memories))
+        lines.append(pd.DataFrame({PROJECT: project.name, c.MEMORIES: project.memories, CAP: caps}))
+    return lines

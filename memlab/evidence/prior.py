@@ -1,0 +1,159 @@
+"""The law: how far back references reach in public project histories.
+
+Measure how far a reference reaches as the power to which the number of memories written must be
+raised to give the age rank of its target: 0 for the newest memory, 1 for the oldest. In nine
+histories of up to 16,000 memories this *reach* is spread the same way however much has been
+written. Half of the references reach back less than ``N ** 0.37``, nine in ten less than
+``N ** 0.72``: the cap that serves nine in ten grows like that power of the memories written.
+
+The fitted numbers lie in ``law.json``, made by ``data/fit_law.py``.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Numbers = npt.ArrayLike
+
+STRETCH: Final = 2.0
+"""The next stretch of a store lasts until it has written this many times what it has."""
+
+MIDDLE: Final = 4 / np.e
+"""Memories at the middle of that stretch, beside those at its beginning: the logarithm is the mean
+of the logarithm from 1 to 2."""
+
+DEFAULT_TARGET: Final = 0.9
+"""The share of references to serve where nobody has said one."""
+
+DEFAULT_CONFIDENCE: Final = 0.9
+"""Of each limit on its own."""
+
+FEWEST_AHEAD: Final = 5.0
+"""References that the next stretch is taken to bring at least: a share of fewer says little."""
+
+SEEN: Final = (250, 16_000)
+"""Memories written at which the law was seen."""
+
+
+class Project(NamedTuple):
+    """What one project's references took: a thin line in the chart of the law."""
+
+    name: str
+    memories: tuple[int, ...]
+    reach: dict[str, tuple[float, ...]]
+
+
+@dataclass(frozen=True)
+class Law:
+    """The reach that serves a share of references, and how projects differ from it."""
+
+    shares: tuple[float, ...]
+    reach: tuple[float, ...]
+    between: tuple[float, ...]
+    within: tuple[float, ...]
+    noise: tuple[float, ...]
+    worth: float
+    pace: tuple[float, float]
+    projects: tuple[Project, ...] = ()
+    source: str = ""
+
+    def reach_at(self, levels: Floats) -> Floats:
+        """Return the reach that serves each share; no reach serves none, 1 serves all."""
+        found: Floats = np.interp(levels, (0, *self.shares, 1), (0, *self.reach, 1))
+        return found
+
+    def spread_at(self, levels: Floats, memories: float, *, weight: float = 0.0) -> Floats:
+        """Return the standard deviation of a project's next stretch around what is known of it.
+
+        Beyond the memories at which the law was seen, each doubling adds once more what one
+        stretch of a project differs from another.
+        """
+        between, within = (
+            np.interp(levels, (0, *self.shares, 1), (0, *spread, 0))
+            for spread in (self.between, self.within)
+        )
+        beyond = doublings_beyond(memories)
+        found: Floats = np.sqrt((1 - weight) * between**2 + (1 + beyond) * within**2)
+        return found
+
+    def weight_of(self, references: int) -> float:
+        """Return how much a store's own references say of it, beside the law: from 0 to 1."""
+        return references / (references + self.worth)
+
+    def references_ahead(self, memories: float) -> float:
+        """Return about how many references the next stretch brings."""
+        scale, power = self.pace
+        return max(scale * float(memories**power), FEWEST_AHEAD)
+
+    def to_json(self) -> str:
+        """Return every number as JSON, a list a line."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        fields["projects"] = [project._asdict() for project in self.projects]
+        lines = (f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in fields.items())
+        return "{\n" + ",\n".join(lines) + "\n}\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "Law":
+        """Return the law that `to_json` wrote."""
+        fields = {name: _frozen(value) for name, value in json.loads(text).items()}
+        projects = (Project(**_frozen(project)) for project in fields.pop("projects"))
+        return cls(**fields, projects=tuple(projects))
+
+
+@cache
+def fitted_law() -> Law:
+    """Return the law as fitted on the nine histories."""
+    return Law.from_json(files("memlab.evidence").joinpath("law.json").read_text("utf-8"))
+
+
+def reach_of(rank: Numbers, written: Numbers) -> Floats:
+    """Return the power of the memories written that an age rank is: 0 for none, 1 for all."""
+    found: Floats = np.log1p(rank) / np.maximum(np.log1p(written), np.log(2))
+    return found
+
+
+def rank_at(reach: Numbers, written: Numbers) -> Floats:
+    """Return the age rank that a reach is among so many memories written."""
+    found: Floats = np.expm1(np.asarray(reach) * np.log1p(written))
+    return found
+
+
+def limits_of(
+    levels: Floats, reach: Floats, spread: Floats, *, quantile: float, references: float
+) -> tuple[Floats, Floats]:
+    """Return lower and upper limits of the reach that serves each share in a stretch to come.
+
+    Two things keep a stretch from what is expected of it. Projects and stretches differ: normal,
+    with standard deviation `spread`. And it brings only so many references: their share at a fixed
+    reach varies around the expected one with standard deviation ``1 / sqrt(n s (1 - s))`` in its
+    logit, which moves the reach along its own curve. Both are independent.
+    """
+    step = quantile / np.sqrt(references * levels * (1 - levels))
+    logit = np.log(levels / (1 - levels))
+    ends, curve = np.concatenate([[0], levels, [1]]), np.concatenate([[0], reach, [1]])
+    less, more = (np.interp(1 / (1 + np.exp(-logit - s)), ends, curve) for s in (-step, step))
+    lower = reach - np.hypot(quantile * spread, reach - less)
+    upper = reach + np.hypot(quantile * spread, more - reach)
+    return (
+        np.clip(np.maximum.accumulate(lower), 0, 1),
+        np.clip(np.minimum.accumulate(upper[::-1])[::-1], 0, 1),
+    )
+
+
+def doublings_beyond(memories: float) -> float:
+    """Return how many doublings a store is away from those at which the law was seen."""
+    fewest, most = SEEN
+    return float(max(0.0, np.log2(fewest / max(memories, 1.0)), np.log2(memories / most or 1)))
+
+
+def _frozen(value: Any) -> Any:
+    """Return lists as tuples, in dictionaries too."""
+    if isinstance(value, dict):
+        return {name: _frozen(each) for name, each in value.items()}
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

@@ -1,0 +1,659 @@
+"""One review of many stores, then the change: plan, apply, and what each needs from time to time.
+
+A fleet's plan is one file to review, one line a store; the stores' own plans lie in a folder beside
+it. Applying takes saved plans alone, each store for itself.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
+from functools import cached_property, partial
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import pyarrow as pa
+
+from memlab.arguments import expect
+from memlab.clock import moment_or_now
+from memlab.compaction.applier import apply as apply_to_store
+from memlab.compaction.applier import receipt_of
+from memlab.compaction.in_force import policy_in_force
+from memlab.compaction.planner import plan as plan_store
+from memlab.compaction.plans import Plan
+from memlab.compaction.wire import (
+    FORMAT,
+    as_data,
+    field_of,
+    fields_checked,
+    in_words,
+    minute,
+    parsed,
+    tuples_of,
+    when,
+)
+from memlab.errors import AlreadyAppliedError, PlanError, PolicyError
+from memlab.files import ALONE, read_whole, write_whole
+from memlab.fleet.names import Member, Members, Sources
+from memlab.fleet.overview import bytes_of
+from memlab.fleet.sweep import outcomes_of, table_of
+from memlab.fleet.task import FleetTask, Progress, Runner
+from memlab.maintenance import Maintenance, StepOutcome
+from memlab.maintenance import maintain as maintain_store
+from memlab.maintenance import plan_maintenance as plan_store_maintenance
+from memlab.policies import Policy
+from memlab.policies.base import runner_for
+from memlab.sources.base import Watch, unwatched
+from memlab.sources.opening import open_source, settings_of
+from memlab.text import Sheet, Shown, Table, command, counted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LARGEST: Final = 10
+"""Stores that are listed by what goes from them."""
+MARKER: Final = "memlab_fleet_plan"
+
+_CODEC: Final = "zstd"
+_ROOM: Final = 2**24
+_PACKED: Final = 64
+"""A plan has at most :data:`_ROOM` bytes, or so many times those that it is packed in."""
+
+
+@dataclass(frozen=True)
+class PlannedStore:
+    """What a plan does to one store.
+
+    Attributes
+    ----------
+    store : str
+        Its name.
+    digest : str
+        Of its own plan, which says which memories go.
+    memories : int
+        All that it holds.
+    deleted, deleted_tokens : int
+        How many go, and how large they are.
+    deleted_bytes : int or None
+        About what a vacuum would give back: their share of the file. None for a server.
+    boot_before, boot_after : int
+        Tokens that an agent loads at start.
+    floor : int
+        Tokens of the load-bearing part of it.
+    """
+
+    store: str
+    digest: str
+    memories: int
+    deleted: int
+    deleted_tokens: int
+    deleted_bytes: int | None
+    boot_before: int
+    boot_after: int
+    floor: int
+
+
+@dataclass(frozen=True)
+class DecidedStore(PlannedStore):
+    """A store's line, and the whole of its plan as it was packed."""
+
+    plan: bytes
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A store that has no plan.
+
+    Attributes
+    ----------
+    store, kind, error : str
+        Its name, the error's class, and the error in words.
+    """
+
+    store: str
+    kind: str
+    error: str
+
+
+@dataclass(frozen=True, repr=False)
+class FleetPlan(Shown):
+    """What a policy would delete from many stores. Printing it is the dry run.
+
+    Parameters
+    ----------
+    made_at : datetime
+        The moment of the decision, with a time zone.
+    policy : dict
+        As in :class:`memlab.Plan`.
+    stores : tuple of PlannedStore
+        In the order in which they were named.
+    refused : tuple of Refused
+        Stores that could not be planned.
+    folder : Path or None
+        Where the plans of the stores are kept; None where they are in memory.
+    texts : mapping of str to bytes
+        Those in memory, by store.
+    """
+
+    made_at: datetime
+    policy: Mapping[str, Any]
+    stores: tuple[PlannedStore, ...]
+    refused: tuple[Refused, ...]
+    folder: Path | None = None
+    texts: Mapping[str, bytes] = field(default_factory=dict)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of everything that the file says, 64 hexadecimal digits."""
+        text = json.dumps(self._content(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def changed(self) -> tuple[PlannedStore, ...]:
+        """The stores from which something goes."""
+        return tuple(store for store in self.stores if store.deleted)
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """What goes from all of them together."""
+        return {
+            "stores": len(self.stores),
+            "changed": len(self.changed),
+            "refused": len(self.refused),
+            **{
+                each.name: sum(getattr(store, each.name) or 0 for store in self.stores)
+                for each in fields(PlannedStore)[2:]
+            },
+        }
+
+    @property
+    def largest(self) -> list[PlannedStore]:
+        """The ten stores that most goes from."""
+        return sorted(self.changed, key=lambda s: (-s.deleted_tokens, s.store))[:LARGEST]
+
+    def to_json(self) -> str:
+        """Return the plan as text that diffs well: totals, the largest, and one line a store."""
+        content = self._content()
+        said = {MARKER: FORMAT, "digest": self.digest}
+        said |= {name: content.pop(name) for name in ("made_at", "policy")}
+        said["totals"] = self.totals
+        lists = {"largest": [vars(each) for each in self.largest], **content}
+        parts = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in said.items()]
+        parts += [f"{json.dumps(name)}: {_in_lines(rows)}" for name, rows in lists.items()]
+        return "{\n" + ",\n".join(parts) + "\n}\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Return the plan that :meth:`to_json` wrote, without the stores' own plans.
+
+        Raises
+        ------
+        PlanError
+            When the text is no plan of many stores, or was edited.
+        """
+        content = parsed(text, MARKER)
+        with fields_checked("plan of a fleet"):
+            plan = cls(
+                made_at=when(content, "made_at"),
+                policy=field_of(content, "policy", dict),
+                stores=tuples_of(content, "stores", PlannedStore),  # type: ignore[type-var]
+                refused=tuples_of(content, "refused", Refused),  # type: ignore[type-var]
+            )
+        if plan.digest != content.get("digest"):
+            raise PlanError(
+                "the plan was edited after it was made: its digest does not fit; make a new plan, "
+                "of the stores that you want changed"
+            )
+        return plan
+
+    def write(self, file: str | PathLike[str]) -> Path:
+        """Write the plan for review, for you alone; where an old one is, it is replaced."""
+        return write_whole(Path(file), self.to_json(), limit=ALONE)
+
+    @classmethod
+    def read(cls, file: str | PathLike[str]) -> Self:
+        """Return the plan in a file, whose stores' own plans lie in the folder beside it.
+
+        Raises
+        ------
+        PlanError
+            When it is no plan of many stores, was edited, or the folder is missing.
+        """
+        plan = cls.from_json(read_whole(Path(file)))
+        folder = saved_beside(Path(file))
+        if plan.changed and not folder.is_dir():
+            raise PlanError(
+                f"the plans of the stores are missing: {folder} lay beside {file}; keep them "
+                "together, or make a new plan"
+            )
+        return replace(plan, folder=folder)
+
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
+        totals = self.totals
+        facts = [
+            ("policy", in_words(self.policy)),
+            ("decided", minute(self.made_at)),
+            ("deletes", f"{totals['deleted']:,} of {counted(totals['memories'], 'memories')}"),
+            ("tokens", f"{totals['deleted_tokens']:,}"),
+            ("on the disk", f"about {totals['deleted_bytes'] / 1e6:,.1f} MB after a vacuum"),
+            ("at start", f"{totals['boot_before']:,} -> {counted(totals['boot_after'], 'tokens')}"),
+            ("floor", f"{counted(totals['floor'], 'tokens')}; no policy goes below it"),
+        ]
+        changed = f"{totals['changed']:,} of {counted(totals['stores'], 'stores')} change"
+        title = f"plan {self.digest[:12]}: {changed}"
+        return Sheet(title, facts, list(self._tables()))
+
+    def next_steps(self) -> list[str]:
+        """Return lines that say what to run next."""
+        if not self.changed:
+            return ["nothing to do: under this policy every memory stays"]
+        if self.folder is None:
+            return ["nothing was deleted; add --save FILE to have it reviewed and applied"]
+        file = self.folder.with_suffix("")
+        return [
+            f"nothing was deleted; the plan is in {file}. After review:",
+            f"  {command('fleet apply', file)}",
+        ]
+
+    def _tables(self) -> Iterator[Table]:
+        if self.largest:
+            rows = [
+                (each.deleted, each.deleted_tokens, each.boot_before, each.boot_after, each.store)
+                for each in self.largest
+            ]
+            more = len(self.changed) - len(rows)
+            header = ("memories go", "tokens", "at start", "after", "store")
+            remark = f"{more:,} more change" if more else ""
+            yield Table("where most goes", header, rows, remark, whole=True)
+        if self.refused:
+            listed = [(each.store, each.error) for each in self.refused[:LARGEST]]
+            more = len(self.refused) - len(listed)
+            yield Table("refused", (), listed, f"{more:,} more" if more else "", whole=True)
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            "made_at": self.made_at.isoformat(),
+            "policy": dict(self.policy),
+            "refused": [vars(each) for each in self.refused],
+            "stores": [vars(each) for each in self.stores],
+        }
+
+
+def _in_lines(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return a JSON list with one row on each line."""
+    return "[\n " + ",\n ".join(map(json.dumps, rows)) + "\n]" if rows else "[]"
+
+
+def saved_beside(file: Path) -> Path:
+    """Return where the plans of the stores are kept that belong to a fleet plan's file."""
+    return file.with_name(f"{file.name}.plans")
+
+
+def plan(
+    sources: Sources,
+    policy: Policy | None = None,
+    *,
+    now: datetime | None = None,
+    runner: Runner | None = None,
+    progress: Progress | None = None,
+    save: str | PathLike[str] | None = None,
+) -> FleetPlan:
+    """Say what a policy would delete from every store. Reads the stores only.
+
+    Parameters
+    ----------
+    sources, runner, progress
+        As for :func:`memlab.fleet.survey`.
+    policy : Policy, optional
+        The rule, the same for every store; by default that which each store's ``memlab.toml``
+        remembers.
+    now : datetime, optional
+        The moment of the decision, with a time zone.
+    save : str or Path, optional
+        A file to write for review. The plans of the stores are kept in a folder beside it,
+        ``FILE.plans``, as they are made: the same call again goes on where it was.
+
+    Returns
+    -------
+    FleetPlan
+        Print it to see what it would do. A store that cannot be planned is in ``refused``.
+
+    Raises
+    ------
+    MemlabError
+        When no store was named, or the file cannot be written.
+    WrongArgumentError
+        When `policy` is none.
+    """
+    expect(policy, Policy, call="memlab.fleet.plan", name="policy", optional=True)
+    moment = moment_or_now(now, call="memlab.fleet.plan")
+    task = plan_task(policy, moment)
+    folder = None if save is None else saved_beside(Path(save))
+    found = outcomes_of(
+        task,
+        sources,
+        runner=runner,
+        progress=progress,
+        out=folder,
+        given=lambda member: member.name,
+    )
+    decided = [each.value for each in found if each.value is not None]
+    names = [each.name for each in fields(PlannedStore)]
+    made = FleetPlan(
+        made_at=moment,
+        policy=_said(policy),
+        stores=tuple(PlannedStore(*(getattr(each, n) for n in names)) for each in decided),
+        refused=tuple(Refused(each.name, each.kind, each.error) for each in found if each.error),
+        folder=folder,
+        texts={each.store: each.plan for each in decided} if folder is None else {},
+    )
+    if save is not None:
+        made.write(save)
+    return made
+
+
+def plan_task(policy: Policy | None, now: datetime) -> FleetTask[DecidedStore]:
+    """Return the task of planning; a policy that asks for no time decides the same at any."""
+    timeless = policy is not None and all(runner_for(step) == "ranked" for step in policy.steps)
+    return FleetTask(
+        "plan",
+        partial(decide_store, policy=policy, now=now),
+        DecidedStore,
+        asked={"policy": _said(policy)},
+        rests_on="" if timeless else now.isoformat(),
+    )
+
+
+def decide_store(where: str, name: str, *, policy: Policy | None, now: datetime) -> DecidedStore:
+    """Return the plan of one store; its bytes are the deleted tokens' share of the file."""
+    source = open_source(where)
+    if policy is None and (policy := policy_in_force(source).policy) is None:
+        why = settings_of(source).not_obeyed or "memlab.toml beside the store remembers none"
+        raise PolicyError(
+            f"no policy was named, and {why}; name one, or run: memlab size STORE --save"
+        )
+    plan = plan_store(source, policy, now=now)
+    whole = packed(plan)  # before the digest is asked for, which comes with it
+    total, gone, size = plan.total, plan.deletes, bytes_of(where)
+    share = gone.tokens / total.tokens if total.tokens else 0.0
+    return DecidedStore(
+        store=name,
+        digest=plan.digest,
+        memories=total.memories,
+        deleted=gone.memories,
+        deleted_tokens=gone.tokens,
+        deleted_bytes=None if size is None else round(size * share),
+        boot_before=plan.boot_before.tokens,
+        boot_after=plan.boot_after.tokens,
+        floor=plan.floor.tokens,
+        plan=whole,
+    )
+
+
+def _said(policy: Policy | None) -> dict[str, Any]:
+    return {"policy": "remembered"} if policy is None else as_data(policy)
+
+
+def packed(plan: Plan) -> bytes:
+    """Return a plan in a seventh of the room that its text takes."""
+    text = plan.to_json(compact=True).encode()
+    whole: bytes = pa.Codec(_CODEC).compress(text, asbytes=True)
+    return whole
+
+
+def unpacked(text: bytes) -> Plan:
+    """Return the plan.
+
+    Examples
+    --------
+    >>> unpacked(b"not packed")
+    Traceback (most recent call last):
+    memlab.errors.PlanError: its saved plan is damaged; make a new plan
+    """
+    most = max(_ROOM, _PACKED * len(text))
+    try:
+        whole = pa.CompressedInputStream(pa.BufferReader(text), _CODEC).read(most + 1)
+    except OSError:
+        whole = b""
+    if not 0 < len(whole) <= most:
+        raise PlanError("its saved plan is damaged; make a new plan")
+    return Plan.from_json(whole)
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What applying its plan did to a store.
+
+    Attributes
+    ----------
+    digest : str
+        The plan's.
+    status : {"applied", "applied before"}
+        Whether it was done now, or found done by an earlier run.
+    deleted : int
+        How many memories.
+    boot_before, boot_after : int
+        Tokens that an agent loads at start, as the plan saw it.
+    archive : str or None
+        Where the memories are now.
+    undo : str or None
+        The command that takes it back.
+    """
+
+    digest: str
+    status: str
+    deleted: int
+    boot_before: int
+    boot_after: int
+    archive: str | None
+    undo: str | None
+
+
+def apply(
+    plan: FleetPlan | str | PathLike[str],
+    *,
+    now: datetime | None = None,
+    runner: Runner | None = None,
+    progress: Progress | None = None,
+) -> "pd.DataFrame":
+    """Carry out a reviewed plan, each store for itself, and say what became of each.
+
+    What is deleted goes to the store's own archive first. A store that is not as its plan saw it is
+    refused, alone. The same call again finishes what was stopped; nothing is applied twice.
+
+    Parameters
+    ----------
+    plan : FleetPlan, str or Path
+        What :func:`memlab.fleet.plan` returned, or the file that it saved.
+    now : datetime, optional
+        When it is done, with a time zone.
+    runner, progress
+        As for :func:`memlab.fleet.survey`.
+
+    Returns
+    -------
+    DataFrame
+        A row for each store from which something goes: ``store``, the fields of :class:`Applied`,
+        and ``error``, missing where there is none.
+
+    Raises
+    ------
+    PlanError
+        When the file is no plan of many stores.
+    """
+    expect(plan, FleetPlan, str, PathLike, call="memlab.fleet.apply", name="plan")
+    saved = SavedPlans(plan if isinstance(plan, FleetPlan) else FleetPlan.read(plan))
+    work = partial(apply_saved, now=moment_or_now(now, call="memlab.fleet.apply"))
+    task = FleetTask("apply", work, Applied, changes=True)
+    return table_of(task, saved.members, runner=runner, progress=progress, given=saved.of)
+
+
+def apply_saved(
+    where: str, given: tuple[str, bytes | None], *, now: datetime, watch: Watch = unwatched
+) -> Applied:
+    """Apply the plan of one store, which is handed over with the digest that was reviewed."""
+    digest, text = given
+    if text is None:
+        raise PlanError("its plan is not among those saved; make a new plan")
+    plan = unpacked(text)
+    if plan.digest != digest:
+        raise PlanError("its saved plan is not the one that was reviewed; make a new plan")
+    status = "applied"
+    try:
+        apply_to_store(plan, store=where, now=now, watch=watch)
+    except AlreadyAppliedError:
+        status = "applied before"
+    receipt = receipt_of(plan, open_source(where), plan.made_at)
+    return Applied(
+        plan.digest,
+        status,
+        receipt.deleted,
+        receipt.boot_before.tokens,
+        receipt.boot_after.tokens,
+        receipt.archive,
+        receipt.undo,
+    )
+
+
+class SavedPlans:
+    """The stores that a plan changes, and their own plans, read from one part at a time."""
+
+    def __init__(self, plan: FleetPlan) -> None:
+        self._plan = plan
+        self._digests = {each.store: each.digest for each in plan.changed}
+        self.members = Members(tuple(map(Member.at, self._digests)))
+        self._parts: dict[str, Path] = {}
+        self._read: tuple[Path | None, Mapping[str, bytes]] = (None, plan.texts)
+        if plan.folder is not None and self._digests:
+            from memlab.fleet.parts import index_of
+
+            self._parts = index_of(plan.folder)
+
+    def of(self, member: Member) -> tuple[str, bytes | None]:
+        """Return the digest that was reviewed, and the plan; None where it is missing."""
+        part = self._parts.get(member.name)
+        if part != self._read[0]:
+            from memlab.fleet.parts import column_of
+
+            self._read = (part, {} if part is None else column_of(part, "plan"))
+        return self._digests[member.name], self._read[1].get(member.name)
+
+
+@dataclass(frozen=True)
+class MaintainedStore:
+    """What maintenance did to a store, or would do.
+
+    Attributes
+    ----------
+    status : {"done", "would", "nothing", "FAILED"}
+        How it ended.
+    deleted : int
+        Memories that were deleted, or would be.
+    doctor, compact, drop, vacuum : str or None
+        What there is to say of each step; None for one that it did not come to.
+    undo : str or None
+        The command that takes the deletion back.
+    """
+
+    status: str
+    deleted: int
+    doctor: str | None
+    compact: str | None
+    drop: str | None
+    vacuum: str | None
+    undo: str | None
+
+
+def maintain(
+    sources: Sources,
+    *,
+    now: datetime | None = None,
+    runner: Runner | None = None,
+    progress: Progress | None = None,
+    out: str | PathLike[str] | None = None,
+    yes: bool = False,
+) -> "pd.DataFrame":
+    """Do what every store needs, by what its ``memlab.toml`` remembers; see `memlab.maintenance`.
+
+    Parameters
+    ----------
+    sources, now, runner, progress
+        As for :func:`memlab.fleet.survey`.
+    out : str or Path, optional
+        A folder in which results are kept as they come: the same call again goes on where it was.
+        Once every store was looked after, it begins anew.
+    yes : bool
+        Whether an ``archive_for`` of less than a day is meant, wherever it is remembered.
+
+    Returns
+    -------
+    DataFrame
+        A row for each store: ``store``, the fields of :class:`MaintainedStore`, and ``error``,
+        missing where there is none. Of a store of which nothing is remembered that is the error.
+
+    Raises
+    ------
+    MemlabError
+        When no store was named, `out` holds something else, or nobody is left to do the work.
+    ValueError
+        When `now` has no time zone.
+    """
+    moment = moment_or_now(now, call="memlab.fleet.maintain")
+    task = _maintenance(partial(maintain_store, now=moment, yes=yes), changes=True)
+    return table_of(task, sources, runner=runner, progress=progress, out=out)
+
+
+def plan_maintenance(
+    sources: Sources,
+    *,
+    now: datetime | None = None,
+    runner: Runner | None = None,
+    progress: Progress | None = None,
+    out: str | PathLike[str] | None = None,
+) -> "pd.DataFrame":
+    """Say what :func:`maintain` would do. Reads only.
+
+    Parameters
+    ----------
+    sources, now, runner, progress, out
+        As for :func:`maintain`, which says what is returned.
+    """
+    moment = moment_or_now(now, call="memlab.fleet.plan_maintenance")
+    task = _maintenance(partial(plan_store_maintenance, now=moment), changes=False)
+    return table_of(task, sources, runner=runner, progress=progress, out=out)
+
+
+def _maintenance(
+    look_after: Callable[[str], Maintenance], *, changes: bool
+) -> FleetTask[MaintainedStore]:
+    """Return the task of maintenance; the results of a run that finished say nothing now."""
+    return FleetTask(
+        "maintain",
+        partial(_maintained, look_after),
+        MaintainedStore,
+        changes=changes,
+        asked={"applied": changes},
+        rests_on=None,
+    )
+
+
+def _maintained(look_after: Callable[[str], Maintenance], where: str) -> MaintainedStore:
+    found = look_after(where)
+    said = {step.name: step.words for step in found.steps}
+    outcomes = {step.outcome for step in found.steps if step.name != "doctor"}
+    ends = (StepOutcome.WOULD, StepOutcome.DONE)
+    status = next((each for each in ends if each in outcomes), StepOutcome.NOTHING)
+    receipt = found.receipt
+    planned = len(found.plan.memories) if found.plan and not found.applied else 0
+    return MaintainedStore(
+        status=str(StepOutcome.FAILED if found.failed else status),
+        deleted=receipt.deleted if receipt else planned,
+        doctor=said.get("doctor", said.get("clock")),
+        compact=said.get("compact"),
+        drop=said.get("drop"),
+        vacuum=said.get("vacuum"),
+        undo=receipt.undo if receipt and receipt.archive else None,
+    )

@@ -1,0 +1,143 @@
+"""What an agent loads from each store of a fleet: one line a store. Reads only."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from memlab.clock import moment_or_now
+from memlab.compaction.reclaim import free_bytes
+from memlab.fleet.names import Sources
+from memlab.fleet.sweep import table_of
+from memlab.fleet.task import FleetTask, Progress, Runner
+from memlab.growth.summary import past_arrays, summary_of
+from memlab.sources.opening import open_source
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class StoreLine:
+    """What a survey says of one store.
+
+    Attributes
+    ----------
+    scheme : str
+        Its kind, as in :data:`memlab.sources.opening.SYSTEMS`.
+    memories : int
+        All that it holds.
+    boot_memories, boot_tokens : int
+        What an agent loads at start.
+    floor_memories, floor_tokens : int
+        The load-bearing part of it.
+    prunable, prunable_tokens : int
+        The rest of it, which a cap could take away.
+    per_day : float or None
+        Prunable memories a day that come in; None where none has.
+    first_at, last_at : datetime or None
+        The earliest and latest creation time.
+    bytes : int or None
+        Of its file and what lies beside it; None for a server.
+    free_bytes : int or None
+        Those of them in pages that deleted memories left, which a vacuum gives back.
+    unreadable : int
+        Memories that cannot be interpreted; they count as load-bearing.
+    """
+
+    scheme: str
+    memories: int
+    boot_memories: int
+    boot_tokens: int
+    floor_memories: int
+    floor_tokens: int
+    prunable: int
+    prunable_tokens: int
+    per_day: float | None
+    first_at: datetime | None
+    last_at: datetime | None
+    bytes: int | None
+    free_bytes: int | None
+    unreadable: int
+
+
+def survey(
+    sources: Sources,
+    *,
+    now: datetime | None = None,
+    runner: Runner | None = None,
+    progress: Progress | None = None,
+    out: str | PathLike[str] | None = None,
+) -> "pd.DataFrame":
+    """Say of every store what an agent loads of it at start. Nothing is written.
+
+    Parameters
+    ----------
+    sources : str, Path, or iterable of them
+        Paths, patterns, folders, URLs and ``@FILE`` of names; see
+        :func:`memlab.fleet.expand_names`.
+    now : datetime, optional
+        The present, with a time zone.
+    runner : Runner, optional
+        Who does it; by default a process for each processor, and this one alone for a few stores.
+    progress : callable, optional
+        Called with how many stores are done and how many there are.
+    out : str or Path, optional
+        A folder in which results are kept as they come. The same call again does what is missing,
+        what failed, and the stores that have changed.
+
+    Returns
+    -------
+    DataFrame
+        A row for each store, in the order in which they were named: ``store``, the fields of
+        :class:`StoreLine`, and ``error``, missing where there is none. A store that cannot be read
+        is a row with its error.
+
+    Raises
+    ------
+    MemlabError
+        When no store was named, or `out` holds something else.
+    ValueError
+        When `now` has no time zone.
+    """
+    task = survey_task(moment_or_now(now, call="memlab.fleet.survey"))
+    return table_of(task, sources, runner=runner, progress=progress, out=out)
+
+
+def survey_task(now: datetime) -> FleetTask[StoreLine]:
+    """Return the task of a survey."""
+    return FleetTask("survey", partial(_line_of, now=now), StoreLine)
+
+
+def _line_of(where: str, *, now: datetime) -> StoreLine:
+    source = open_source(where)
+    memories, _ = past_arrays(source, on_bad_row="keep")
+    summary = summary_of(memories, now=now, threshold=None)
+    boot = summary.boot
+    return StoreLine(
+        scheme=source.scheme,
+        memories=summary.rows.memories,
+        boot_memories=boot.memories,
+        boot_tokens=boot.tokens,
+        floor_memories=boot.load_bearing.memories,
+        floor_tokens=boot.load_bearing.tokens,
+        prunable=boot.prunable.memories,
+        prunable_tokens=boot.prunable.tokens,
+        per_day=None if summary.pace is None else summary.pace.per_day,
+        first_at=summary.first_at,
+        last_at=summary.last_at,
+        bytes=bytes_of(where),
+        free_bytes=free_bytes(source),
+        unreadable=int(memories.unreadable.sum()),
+    )
+
+
+def bytes_of(where: str) -> int | None:
+    """Return the size of a store's file and of what lies beside it; None for a server."""
+    if "://" in where:
+        return None
+    path = Path(where)
+    files = path.iterdir() if path.is_dir() else [path, Path(f"{path}-wal")]
+    return sum(file.stat().st_size for file in files if file.is_file())

@@ -1,0 +1,153 @@
+"""What is done to each store of a fleet, what becomes of it, and who does it.
+
+A :class:`FleetTask` says what is done to one store and which row it gives. A store that is damaged,
+locked or gone is an :class:`Outcome` with its error, never the end of the run. Who does the work is
+a runner; :class:`Serial` is the reference: whatever another runner returns, put in order, is what
+it returns.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from types import NoneType
+from typing import (
+    Any,
+    Final,
+    Generic,
+    Protocol,
+    TypeVar,
+    get_args,
+    get_type_hints,
+    runtime_checkable,
+)
+
+from memlab.errors import MemlabError
+from memlab.fleet.names import Member
+
+Row = TypeVar("Row")
+
+Given = Callable[[Member], Any]
+"""What belongs to one store alone, fetched when its turn comes."""
+Progress = Callable[[int, int], None]
+"""Called with how many stores are done, and how many there are."""
+
+STORE: Final = "store"
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[Row]):
+    """What became of one store. It pickles, and it is never an exception.
+
+    Attributes
+    ----------
+    name : str
+        The store's, as :class:`memlab.fleet.Member` has it.
+    value : object
+        What was asked for; None where there is an error.
+    error : str
+        What is wrong, in words; empty where nothing is.
+    kind : str
+        The name of the error's class, such as ``StalePlanError``; empty where nothing is wrong.
+    state : str
+        What the store's files were like just before it was read, or just after it was changed;
+        empty where that is not known.
+    """
+
+    name: str
+    value: Row | None = None
+    error: str = ""
+    kind: str = ""
+    state: str = ""
+
+
+def nothing(member: Member) -> None:
+    """Give nothing."""
+
+
+@runtime_checkable
+class Runner(Protocol):
+    """Who does the work."""
+
+    def run(
+        self, task: "FleetTask[Any]", members: Sequence[Member], given: Given = nothing
+    ) -> Iterator[Outcome[Any]]:
+        """Yield an outcome for each of the members, as they come.
+
+        Raises
+        ------
+        MemlabError
+            When nobody is left to do the work.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class FleetTask(Generic[Row]):
+    """What is done to each store. It pickles, for others may do it.
+
+    Parameters
+    ----------
+    name : str
+        What it is called where its results are kept.
+    work : callable
+        Takes what opens a store, and what is given for it alone where anything is; returns its row.
+    row : type
+        The dataclass of a row. A field ``store`` is the name that the outcome has already.
+    changes : bool
+        Whether a store is another one afterwards.
+    asked : mapping
+        What else makes results those of another question.
+    rests_on : str or None
+        What results of a run that has finished hold for beside the stores; None where they say
+        nothing to a later run.
+    """
+
+    name: str
+    work: Callable[..., Row]
+    row: type[Row]
+    changes: bool = False
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    rests_on: str | None = ""
+
+    @property
+    def columns(self) -> dict[str, type]:
+        """The type of each column between the store's name and its error."""
+        types = get_type_hints(self.row)
+        return {
+            each.name: next(
+                kind
+                for kind in (*get_args(types[each.name]), types[each.name])
+                if kind is not NoneType
+            )
+            for each in fields(self.row)  # type: ignore[arg-type]
+            if each.name != STORE
+        }
+
+    def do(self, member: Member, given: Any = None) -> Outcome[Row]:
+        """Do it to one store; whatever goes wrong with it is part of the answer."""
+        if member.problem:
+            return Outcome(member.name, error=member.problem, kind="StoreError")
+        state = member.state()
+        try:
+            value = self.work(member.where, *([] if given is None else [given]))
+            return Outcome(member.name, value, state=member.state() if self.changes else state)
+        except MemlabError as error:
+            words, kind = str(error), type(error).__name__
+        except MemoryError:
+            words = "there is not memory enough for it here; look at it on a larger machine"
+            kind = "MemoryError"
+        except Exception as error:  # noqa: BLE001 - one store must not end the run of all
+            kind = type(error).__name__
+            words = f"memlab failed on it: {kind}: {error}"
+        return Outcome(member.name, error=words, kind=kind, state=state)
+
+
+@dataclass(frozen=True)
+class Serial:
+    """One store after the other, in this process."""
+
+    def run(
+        self, task: FleetTask[Any], members: Sequence[Member], given: Given = nothing
+    ) -> Iterator[Outcome[Any]]:
+        """Yield the outcomes in the order of the members."""
+        for member in members:
+            yield task.do(member, given(member))

@@ -1,0 +1,428 @@
+"""Who works in other processes: a pool on this machine, or the workers of a Dask cluster.
+
+Stores go out together by the dozen, for handing one out costs more than surveying it; a large one
+goes alone, and first, for it would be waited for at the end. No more is handed out than keeps the
+workers busy, so neither a scheduler nor this process ever holds all stores at once.
+
+When a worker dies, every store that it may have been working on is suspect. Suspects are handed
+out again one by one, with nothing beside them: the one that ends its worker again and again is set
+aside, and all others are as if nothing had happened.
+"""
+
+import gc
+import multiprocessing
+import os
+import signal
+import socket
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    CancelledError,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import memlab
+from memlab import arguments
+from memlab.errors import MemlabError
+from memlab.fleet.names import Member
+from memlab.fleet.task import FleetTask, Given, Outcome, nothing
+from memlab.lazy import import_extra
+
+SET_ASIDE: Final = "SetAside"
+"""Kind of the error of a store that ends whatever process works on it."""
+
+TOGETHER: Final = 50
+"""Stores that are handed out at once, at most: the middle of what pays on Dask."""
+LARGE: Final = 16_000_000
+"""Bytes of stores that are handed out at once; a larger one goes alone."""
+AHEAD: Final = 2
+"""Chunks that are handed out for each worker: one to work on and one to follow it."""
+HEARTBEAT: Final = 10.0
+"""Seconds without an answer after which it is asked whether anybody is left to give one."""
+PATIENCE: Final = 30.0
+"""Seconds that a scheduler has to answer, and a first worker to come."""
+LOADED_BEFORE: Final = ("memlab.fleet.workers", "memlab.fleet.overview")
+"""What every process needs, imported once and not in each."""
+
+AnyTask: TypeAlias = FleetTask[Any]
+Chunk: TypeAlias = list[tuple[Member, Any]]
+Answer: TypeAlias = "Future[list[Outcome[Any]]]"
+
+
+class WorkerPool(ABC):
+    """Who works: how many at once, and how often a store is tried that ends its worker."""
+
+    workers: int
+    attempts: int = 1
+    death_errors: tuple[type[BaseException], ...] = ()
+
+    @abstractmethod
+    def submit(self, task: AnyTask, chunk: Chunk) -> Answer:
+        """Hand a chunk out."""
+
+    def affected_by_crash(self, running: Collection[Answer]) -> set[Answer]:  # noqa: ARG002
+        """Return those that a death has ended, all of them answered."""
+        return set()
+
+    def recover(self) -> None:  # noqa: B027 - not every pool has to
+        """Be ready for work again after a worker died."""
+
+    def heartbeat(self) -> None:  # noqa: B027 - not every pool has to
+        """Raise a MemlabError when nobody is left to work."""
+
+
+def schedule(
+    pool: WorkerPool, task: AnyTask, members: Sequence[Member], given: Given
+) -> Iterator[Outcome[Any]]:
+    """Yield an outcome for each member as it comes."""
+
+    def hand_out(chunk: list[Member]) -> Answer:
+        return pool.submit(task, [(member, given(member)) for member in chunk])
+
+    waiting = chunks_of(members, pool.workers)
+    running: dict[Answer, list[Member]] = {}
+    suspects: list[Member] = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < AHEAD * pool.workers:
+                chunk = waiting.popleft()
+                running[hand_out(chunk)] = chunk
+            done = _answered(pool, running)
+            if crashed := any(_is_death(pool, answer) for answer in done):
+                done |= pool.affected_by_crash(running)
+            for answer in done:
+                chunk = running.pop(answer)
+                if _is_death(pool, answer):
+                    suspects += chunk
+                else:
+                    yield from _result(answer)
+            if crashed:
+                pool.recover()
+        for member in suspects:
+            yield _alone(pool, member, hand_out)
+    finally:
+        for answer in running:
+            answer.cancel()
+
+
+def chunks_of(members: Sequence[Member], workers: int) -> deque[list[Member]]:
+    """Return members in chunks: large ones alone and first, small ones in the order given.
+
+    A chunk is at most an even part of a quarter of what is left: the last ones are small, so that
+    no worker has much to do when the others have nothing.
+    """
+    large = sorted((m for m in members if m.size > LARGE), key=lambda m: -m.size)
+    chunks = deque([each] for each in large)
+    small = [member for member in members if member.size <= LARGE]
+    chunk: list[Member] = []
+    size = together = 0
+    for place, member in enumerate(small):
+        if len(chunk) >= together or size + member.size > LARGE:
+            together = max(1, min(TOGETHER, (len(small) - place) // (4 * workers)))
+            chunk, size = [], 0
+            chunks.append(chunk)
+        chunk.append(member)
+        size += member.size
+    return chunks
+
+
+def _answered(pool: WorkerPool, running: Collection[Answer]) -> set[Answer]:
+    while not (done := wait(running, HEARTBEAT, return_when=FIRST_COMPLETED).done):
+        pool.heartbeat()
+    return done
+
+
+def _is_death(pool: WorkerPool, answer: Answer) -> bool:
+    return not answer.cancelled() and isinstance(answer.exception(), pool.death_errors)
+
+
+def _result(answer: Answer) -> list[Outcome[Any]]:
+    try:
+        return answer.result()
+    except CancelledError as error:
+        raise MemlabError(
+            "whoever hands out the work went away; what is done is done: run the same command again"
+        ) from error
+
+
+def _alone(
+    pool: WorkerPool, member: Member, hand_out: Callable[[list[Member]], Answer]
+) -> Outcome[Any]:
+    """Try a store with nothing beside it, so that a death is its own."""
+    for _ in range(pool.attempts):
+        answer = hand_out([member])
+        _answered(pool, [answer])
+        if not _is_death(pool, answer):
+            return _result(answer)[0]
+        pool.recover()
+    words = (
+        "it ended every process that worked on it and was set aside; look at it alone, with more "
+        "memory: memlab show"
+    )
+    return Outcome(member.name, error=words, kind=SET_ASIDE)
+
+
+def _work_through(task: AnyTask, chunk: Chunk) -> list[Outcome[Any]]:
+    """Do the task to each store of a chunk; this is what a process is sent."""
+    return [task.do(member, given) for member, given in chunk]
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Several processes on this machine, each with some stores at a time.
+
+    A script that is run by Python itself begins what it does with
+    ``if __name__ == "__main__":``, for each process imports it again.
+
+    Parameters
+    ----------
+    count : int, optional
+        How many; by default one for each processor that this process may use.
+    """
+
+    count: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.count is not None:
+            arguments.whole_number("count", self.count, least=1)
+
+    def run(
+        self, task: AnyTask, members: Sequence[Member], given: Given = nothing
+    ) -> Iterator[Outcome[Any]]:
+        """Yield an outcome for each of the members, as they come.
+
+        Raises
+        ------
+        MemlabError
+            When no process can be started.
+        """
+        pool = _ProcessPool(self.count or len(os.sched_getaffinity(0)))
+        try:
+            yield from schedule(pool, task, members, given)
+        finally:
+            pool.close()
+
+
+class _ProcessPool(WorkerPool):
+    """Processes that are started anew when one of them died; one that is gone says so by itself."""
+
+    attempts = 3
+    death_errors = (BrokenProcessPool,)
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._executor = self._started()
+        try:
+            self._executor.submit(os.getpid).result()
+        except BrokenProcessPool as error:
+            self.close()
+            raise MemlabError(
+                "no process could be started; begin what your script does with "
+                'if __name__ == "__main__":, or pass runner=memlab.fleet.Serial()'
+            ) from error
+
+    def submit(self, task: AnyTask, chunk: Chunk) -> Answer:
+        try:
+            return self._executor.submit(_work_through, task, chunk)
+        except BrokenProcessPool as error:  # broken since the last answer: an answer like others
+            answer: Answer = Future()
+            answer.set_exception(error)
+            return answer
+
+    def affected_by_crash(self, running: Collection[Answer]) -> set[Answer]:
+        """Return them all: a pool ends with any of its processes."""
+        return wait(running).done
+
+    def recover(self) -> None:
+        self.close()
+        self._executor = self._started()
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+    def _started(self) -> ProcessPoolExecutor:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(list(LOADED_BEFORE))
+        return ProcessPoolExecutor(self.workers, mp_context=context, initializer=_begin)
+
+
+def _begin() -> None:
+    """Leave Ctrl-C to the process that hands out, and end when that one ends."""
+
+    def end_with(parent: BaseProcess) -> None:
+        parent.join()
+        os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.freeze()  # what is imported stays, and is not looked through again and again
+    if (parent := multiprocessing.parent_process()) is not None:
+        threading.Thread(target=end_with, args=(parent,), daemon=True).start()
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The workers that a Dask client reaches, on other machines too.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Connected; it is left open.
+    patience : float
+        Seconds to wait for a first worker.
+    """
+
+    client: Any = field(repr=False)
+    patience: float = PATIENCE
+
+    def run(
+        self, task: AnyTask, members: Sequence[Member], given: Given = nothing
+    ) -> Iterator[Outcome[Any]]:
+        """Yield an outcome for each of the members, as they come.
+
+        Raises
+        ------
+        MemlabError
+            When there is no worker, one runs another memlab than this, or the scheduler goes away.
+        """
+        yield from schedule(_DaskPool(self.client, self.patience), task, members, given)
+
+
+@contextmanager
+def cluster_at(
+    address: str | None = None, *, scheduler_file: Path | None = None, patience: float = PATIENCE
+) -> Iterator[Cluster]:
+    """Connect to a scheduler, and part from it at the end.
+
+    Parameters
+    ----------
+    address : str, optional
+        Such as ``tcp://10.0.0.1:8786``.
+    scheduler_file : Path, optional
+        The file that ``dask scheduler --scheduler-file`` wrote.
+    patience : float
+        Seconds to wait for an answer, and for a first worker.
+
+    Raises
+    ------
+    MemlabError
+        When there is no scheduler.
+    MissingExtraError
+        When Dask is not installed.
+    """
+    distributed = import_extra("distributed", extra="fleet")
+    file = None if scheduler_file is None else str(scheduler_file)
+    if scheduler_file is not None and not scheduler_file.exists():
+        raise MemlabError(f"there is no scheduler file {file}; is the scheduler running?")
+    try:
+        client = distributed.Client(
+            address, scheduler_file=file, timeout=patience, set_as_default=False
+        )
+    except (OSError, TimeoutError, ValueError) as error:
+        raise MemlabError(
+            f"no scheduler answers at {address or file} ({error}); start one with: dask scheduler"
+        ) from error
+    with client:
+        yield Cluster(client, patience)
+
+
+class _DaskPool(WorkerPool):
+    """The workers of a client. Dask tries a chunk on other workers by itself."""
+
+    def __init__(self, client: Any, patience: float) -> None:
+        self.death_errors = (import_extra("distributed", extra="fleet").KilledWorker,)
+        self._client, self._patience = client, patience
+        self._where = str(client.scheduler.address)
+        self._wait_for_one(
+            f"no worker came to {self._where} in {patience:.0f} seconds; start one with: "
+            f"dask worker {self._where}"
+        )
+        self._check_versions()
+        self.workers = max(1, sum(client.nthreads().values()))
+        self._executor = client.get_executor(pure=False)
+
+    def submit(self, task: AnyTask, chunk: Chunk) -> Answer:
+        answer: Answer = self._executor.submit(work_as_version, task, chunk, memlab.__version__)
+        return answer
+
+    def heartbeat(self) -> None:
+        """Wait for a worker, and raise a MemlabError when none comes."""
+        if self._client.status != "running":
+            raise MemlabError(
+                f"the scheduler at {self._where} went away; what is done is done: run the same "
+                "command again"
+            )
+        self._wait_for_one(
+            f"no worker is left at {self._where}; what is done is done: start one and run the "
+            "same command again"
+        )
+
+    def _wait_for_one(self, words: str) -> None:
+        try:
+            self._client.wait_for_workers(1, timeout=self._patience)
+        except TimeoutError as error:
+            raise MemlabError(words) from error
+
+    def _check_versions(self) -> None:
+        """Refuse workers that run another memlab, or none; Dask waits for a frozen one for ever."""
+        answers: Future[Mapping[str, Any]] = Future()
+
+        def ask() -> None:
+            try:
+                answers.set_result(self._client.run(_version, on_error="return"))
+            except Exception as error:  # noqa: BLE001 - raised where it is waited for
+                answers.set_exception(error)
+
+        threading.Thread(target=ask, daemon=True).start()
+        try:
+            found = answers.result(self._patience)
+        except TimeoutError as error:
+            raise MemlabError(
+                f"a worker of {self._where} did not say in {self._patience:.0f} seconds which "
+                "memlab it runs; look for one that hangs, end it and run the same command again"
+            ) from error
+        wrong = [
+            f"{worker} runs memlab {answer}"
+            if isinstance(answer, str)
+            else f"{worker} runs no memlab ({answer})"
+            for worker, answer in sorted(found.items())
+            if answer != memlab.__version__
+        ]
+        if wrong:
+            raise MemlabError(
+                f"this is memlab {memlab.__version__}, and {'; '.join(wrong[:5])}; install the "
+                "same on every worker and start them again"
+            )
+
+
+def _version() -> str:
+    return memlab.__version__
+
+
+def work_as_version(task: AnyTask, chunk: Chunk, version: str) -> list[Outcome[Any]]:
+    """Work through a chunk on a worker; one that came late may run another memlab.
+
+    What has to be installed is said with the machine that lacks it.
+    """
+    host = socket.gethostname()
+    if version != memlab.__version__:
+        words = (
+            f"the worker on {host} runs memlab {memlab.__version__} and the client {version}; "
+            "install the same on both"
+        )
+        return [Outcome(member.name, error=words, kind="MemlabError") for member, _ in chunk]
+    found = _work_through(task, chunk)
+    for place, each in enumerate(found):
+        if each.kind == "MissingExtraError":
+            found[place] = replace(each, error=f"on {host}: {each.error}")
+    return found

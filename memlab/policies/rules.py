@@ -1,0 +1,549 @@
+"""The rules themselves: the newest, expiry, worth; who shares room, and what a memory is worth."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from memlab import columns as col
+from memlab.frame.fields import as_instant
+from memlab.policies.base import (
+    CappedPolicy,
+    DatedPolicy,
+    GoesBy,
+    Keys,
+    Population,
+    Rows,
+    Runner,
+    Scope,
+    numbers,
+    one_scope,
+    times,
+)
+
+HALF_LIFE: Final = timedelta(days=7)
+SIMILARITY_WEIGHT: Final = 0.6
+RECENCY_WEIGHT: Final = 0.25
+IMPORTANCE_WEIGHT: Final = 0.15
+
+_MOST_AHEAD: Final = -1000.0
+"""Half-lives that a clock may be ahead: a power of two of that many still fits a float."""
+
+
+def recency_decay(age: Any, half_life: Any) -> Any:
+    """Return how much of a memory's recency is left: one half per half-life.
+
+    Parameters
+    ----------
+    age : timedelta, float or array
+        In the unit of `half_life`. Below zero, after a clock that was ahead, more than all is left.
+    half_life : timedelta or float
+        Above zero.
+
+    Returns
+    -------
+    float or array
+        ``2 ** (-age / half_life)``, for an age of no less than -1000 half-lives. Source: BetterDB
+        agent-memory, which sets no bound on either side.
+
+    Examples
+    --------
+    >>> recency_decay(timedelta(days=14), timedelta(days=7))
+    0.25
+    """
+    lives = age / half_life
+    bounded = lives * (lives > _MOST_AHEAD) + _MOST_AHEAD * (lives <= _MOST_AHEAD)
+    return 2.0**-bounded
+
+
+def composite_score(
+    similarity: Any, age: Any, importance: Any, *, half_life: Any = HALF_LIFE
+) -> Any:
+    """Return what a recall ranks by: similarity, recency and importance at 0.6, 0.25, 0.15.
+
+    Parameters
+    ----------
+    similarity : float or array
+        Of the memory to the query, in [0, 1].
+    age : timedelta, float or array
+        Since the later of its creation and its last access, in the unit of `half_life`. (What
+        evicts goes by the last access alone.)
+    importance : float or array
+        In [0, 1].
+    half_life : timedelta or float
+        Above zero; seven days by default.
+
+    Returns
+    -------
+    float or array
+        In [0, 1] for an age of 0 or more. Source: BetterDB agent-memory.
+
+    Examples
+    --------
+    >>> round(composite_score(1.0, timedelta(0), 1.0), 12)
+    1.0
+    """
+    return (
+        SIMILARITY_WEIGHT * similarity
+        + RECENCY_WEIGHT * recency_decay(age, half_life)
+        + IMPORTANCE_WEIGHT * importance
+    )
+
+
+def value_score(
+    age: Any,
+    importance: Any,
+    *,
+    half_life: Any = HALF_LIFE,
+    recency_weight: float = RECENCY_WEIGHT,
+    importance_weight: float = IMPORTANCE_WEIGHT,
+) -> Any:
+    """Return what an eviction ranks by: the composite score without similarity, renormalised.
+
+    Parameters
+    ----------
+    age : timedelta, float or array
+        Since the last access, in the unit of `half_life`.
+    importance : float or array
+        In [0, 1].
+    half_life : timedelta or float
+        Above zero; seven days by default.
+    recency_weight, importance_weight : float
+        0 or more.
+
+    Returns
+    -------
+    float or array
+        In [0, 1] for an age of 0 or more; 0 for all when both weights are 0. Source: BetterDB
+        agent-memory.
+
+    Examples
+    --------
+    >>> value_score(timedelta(days=7), 0.5)
+    0.5
+    """
+    total = recency_weight + importance_weight
+    if total == 0:
+        return importance * 0.0
+    return (importance_weight * importance + recency_weight * recency_decay(age, half_life)) / total
+
+
+@dataclass(frozen=True)
+class KeepAll(DatedPolicy):
+    """Nothing goes: the bound on what can be kept, and on what it costs."""
+
+    name: ClassVar[str] = "all"
+    origin: ClassVar[str] = "bound: nothing goes"
+    runner: ClassVar[Runner] = "dated"
+
+    def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
+        """Return for every row that its time never comes."""
+        return np.full(len(rows), np.datetime64("NaT", "us"))
+
+
+@dataclass(frozen=True)
+class KeepRecent(CappedPolicy):
+    """Keep the newest prunable rows, as ``SqliteMemoryStore.compact_episodic`` does.
+
+    Load-bearing rows come on top: with D of them and M prunable rows, D + min(M, `keep`) stay.
+
+    Raises
+    ------
+    ValueError
+        If `keep` is not a whole number of 0 or more, or `by` is no column it can go by.
+    """
+
+    keep: int = field(
+        metadata={
+            "help": "newest prunable memories to keep",
+            "least": 0,
+            "size": True,
+            "option": "--keep-recent",
+        }
+    )
+    by: Literal["position", "created_at"] = field(
+        default="position",
+        metadata={
+            "help": "what newest means: insertion order, or the time a memory says it was made"
+        },
+    )
+
+    name: ClassVar[str] = "recent"
+    origin: ClassVar[str] = "forge-loop: the newest N by insertion order"
+    reason: ClassVar[str] = "beyond-newest"
+    counts_load_bearing: ClassVar[bool] = False
+    runner: ClassVar[Runner] = "ranked"
+    goes_by: ClassVar[GoesBy] = "age"
+
+    @property
+    def slots(self) -> int:
+        """How many prunable rows stay."""
+        return self.keep
+
+    def eviction_keys(self, rows: Rows, *, now: datetime) -> Keys:  # noqa: ARG002
+        """Return the position, or the creation time where that is what newest means."""
+        if self.by == col.POSITION:
+            return (pd.Series(rows[col.POSITION]).to_numpy(),)
+        # A time that is missing ranks as the oldest: nothing says the row is new.
+        return (times(rows, col.CREATED_AT).astype("int64"),)
+
+
+@dataclass(frozen=True)
+class TokenBudget(CappedPolicy):
+    """Keep the newest prunable rows that fit, beside the load-bearing ones, into so many tokens.
+
+    The boot context is never longer than that, unless the load-bearing rows alone are. Rows go
+    oldest first until the rest fits, so a larger budget keeps all that a smaller one does.
+
+    Raises
+    ------
+    ValueError
+        If `max_tokens` is not a whole number of 0 or more.
+    """
+
+    max_tokens: int = field(
+        metadata={"help": "tokens that the boot context may take", "least": 0, "size": "tokens"}
+    )
+
+    name: ClassVar[str] = "tokens"
+    origin: ClassVar[str] = "memlab: the newest that fit into so many tokens at start"
+    reason: ClassVar[str] = "beyond-budget"
+    runner: ClassVar[Runner] = "ranked"
+    goes_by: ClassVar[GoesBy] = "age"
+
+    @property
+    def slots(self) -> int:
+        """How many tokens there is room for."""
+        return self.max_tokens
+
+    def sizes(self, rows: pd.DataFrame) -> npt.NDArray[np.int64]:
+        """Return the tokens of each row."""
+        return rows[col.TOKENS].to_numpy(dtype=np.int64)
+
+    def eviction_keys(self, rows: Rows, *, now: datetime) -> Keys:  # noqa: ARG002
+        """Return the position."""
+        return (pd.Series(rows[col.POSITION]).to_numpy(),)
+
+
+ALWAYS: Final = np.datetime64(-(2**62), "us")
+"""A time before all others."""
+LONGEST: Final = timedelta(days=2_000_000)
+"""Some five thousand years: added to a date, it still fits 64 bits of microseconds."""
+
+
+@dataclass(frozen=True)
+class TimeToLive(DatedPolicy):
+    """Drop what has expired.
+
+    A row with ``expires_at`` goes by that alone; any other goes by its age since ``created_at``.
+    It goes after that moment, not at it. Being referred to extends neither. A row without either
+    time is durable.
+
+    Raises
+    ------
+    ValueError
+        If `ttl` is not a timedelta.
+    """
+
+    ttl: timedelta | None = field(
+        default=None,
+        metadata={
+            "help": "age beyond which a memory goes; none or 0 keeps what has no expiry of its own",
+            "size": True,
+        },
+    )
+
+    name: ClassVar[str] = "ttl"
+    origin: ClassVar[str] = "odek, BetterDB: expiry by age"
+    reason: ClassVar[str] = "expired"
+    runner: ClassVar[Runner] = "dated"
+    goes_by: ClassVar[GoesBy] = "age"
+
+    def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
+        """Return the UTC time after which each row goes, NaT for a durable one."""
+        expires = times(rows, col.EXPIRES_AT)
+        if self.ttl is None or self.ttl <= timedelta(0):
+            return expires
+        due = times(rows, col.CREATED_AT) + np.timedelta64(min(self.ttl, LONGEST))
+        return np.where(np.isnat(expires), due, expires)
+
+
+@dataclass(frozen=True)
+class PurgeSuperseded(DatedPolicy):
+    """Drop superseded rows of an age, which no compaction ever reclaims.
+
+    Load-bearing ones stay: a decision that was replaced is still a decision that was made.
+
+    Raises
+    ------
+    ValueError
+        If `older_than` is negative or not a timedelta.
+    """
+
+    older_than: timedelta = field(
+        metadata={
+            "help": "age since creation beyond which a superseded memory goes",
+            "size": True,
+        }
+    )
+
+    name: ClassVar[str] = "purge-superseded"
+    origin: ClassVar[str] = "memlab: superseded memories, which no compaction reclaims"
+    population: ClassVar[Population] = "superseded"
+    reason: ClassVar[str] = "superseded-long-ago"
+    runner: ClassVar[Runner] = "dated"
+
+    def __post_init__(self) -> None:
+        """Refuse a negative age."""
+        super().__post_init__()
+        if self.older_than < timedelta(0):
+            raise ValueError(f"older_than={self.older_than!r} is negative")
+
+    def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
+        """Return the UTC time after which each row is old enough, NaT for one without a date."""
+        return times(rows, col.CREATED_AT) + np.timedelta64(min(self.older_than, LONGEST))
+
+
+SCOPE_FIELDS: Final = frozenset({*col.AGENT_SCOPE, col.TAGS})
+
+
+@dataclass(frozen=True)
+class ValueCap(CappedPolicy):
+    """Cap a scope by importance and recency of use; the least valuable rows go.
+
+    The score is :func:`memlab.policies.rules.value_score` of the age since the last access,
+    which may lie ahead. Lowest goes first, ties toward the older last access, then toward the older
+    row. A missing or non-finite importance counts as 0, a missing last access as the epoch.
+    Load-bearing rows take up room in their scope and never go.
+
+    A scope is what a row was written with: every field of `scope` that it has, and every tag. What
+    matches all of them counts, so scopes overlap: that of a row with an agent alone holds all
+    threads of the agent. Case makes no difference. A row without any of them is never capped. A
+    frame with no column for an agent, thread or namespace keeps no scopes: the whole of it is one.
+    A decision brings every scope that a row stands for within capacity, while BetterDB looks at the
+    one that it writes to.
+
+    Raises
+    ------
+    ValueError
+        If `max_items` is not a whole number, `half_life` not above zero, a weight not a finite
+        number of 0 or more, or a scope field unknown.
+    """
+
+    max_items: int = field(
+        metadata={"help": "memories a scope may hold; below 0 counts as 0", "size": True}
+    )
+    half_life: timedelta = field(
+        default=HALF_LIFE, metadata={"help": "age of last access at which recency halves"}
+    )
+    recency: float = field(default=RECENCY_WEIGHT, metadata={"help": "weight of recency"})
+    importance: float = field(default=IMPORTANCE_WEIGHT, metadata={"help": "weight of importance"})
+    scope: tuple[str, ...] = field(
+        default=(*col.AGENT_SCOPE, col.TAGS),
+        metadata={
+            "help": "fields that make a scope: agent_id, thread_id, namespace, tags; none: all"
+        },
+    )
+
+    name: ClassVar[str] = "value"
+    origin: ClassVar[str] = "BetterDB agent-memory: importance and recency of use, per scope"
+    reason: ClassVar[str] = "lowest-value"
+    runner: ClassVar[Runner] = "capped"
+    goes_by: ClassVar[GoesBy] = "use"
+
+    def __post_init__(self) -> None:
+        """Refuse settings that rank nothing."""
+        super().__post_init__()
+        if self.half_life <= timedelta(0):
+            raise ValueError(f"half_life={self.half_life!r} is not above zero")
+        for name in ("recency", "importance"):
+            weight = getattr(self, name)
+            if not (math.isfinite(weight) and weight >= 0):
+                raise ValueError(f"{name}={weight!r} is not a finite weight of 0 or more")
+        check_scope(self.scope)
+
+    @property
+    def slots(self) -> int:
+        """How many rows a scope may hold."""
+        return max(0, self.max_items)
+
+    def scopes(self, rows: pd.DataFrame) -> list[Scope]:
+        """Return the scopes that rows were written with; they may overlap."""
+        return scopes_given(rows, self.scope)
+
+    def eviction_keys(self, rows: Rows, *, now: datetime) -> Keys:
+        """Return the score, then the last access in microseconds since the epoch."""
+        accessed = times(rows, col.LAST_ACCESSED_AT)
+        accessed = np.where(np.isnat(accessed), np.datetime64(0, "us"), accessed)
+        importance = numbers(rows, col.IMPORTANCE)
+        score = value_score(
+            as_instant(now) - accessed,
+            np.where(np.isfinite(importance), importance, 0.0),
+            half_life=np.timedelta64(self.half_life),
+            recency_weight=self.recency,
+            importance_weight=self.importance,
+        )
+        return score, accessed.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class ImportanceBudget(CappedPolicy):
+    """Hold a hard budget per agent; the least important rows go until the count equals the cap.
+
+    The count goes across namespaces. Graduated rows are not exempt. Importance is compared in
+    single precision, as it is kept there; what is no number goes last, ties oldest first.
+    Load-bearing rows take up room and never go.
+
+    Raises
+    ------
+    ValueError
+        If `max_items` is not a whole number of 0 or more, or a scope field unknown.
+    """
+
+    max_items: int | None = field(
+        metadata={"help": "memories an agent may hold; 0 or none: off", "least": 0, "size": True}
+    )
+    scope: tuple[str, ...] = field(
+        default=(col.AGENT_ID,),
+        metadata={"help": "fields that hold a budget of their own; none: one for the whole store"},
+    )
+
+    name: ClassVar[str] = "budget"
+    origin: ClassVar[str] = "MemForge: hard budget per agent, least important first"
+    reason: ClassVar[str] = "over-budget"
+    runner: ClassVar[Runner] = "ranked"
+
+    def __post_init__(self) -> None:
+        """Refuse a scope of unknown fields."""
+        super().__post_init__()
+        check_scope(self.scope)
+
+    @property
+    def slots(self) -> int | None:
+        """How many rows an agent may hold, None where the budget is off."""
+        return self.max_items or None
+
+    def scopes(self, rows: pd.DataFrame) -> list[Scope]:
+        """Return the rows of each agent; rows without one share a budget."""
+        return scopes_apart(rows, self.scope)
+
+    def eviction_keys(self, rows: Rows, *, now: datetime) -> Keys:  # noqa: ARG002
+        """Return the importance."""
+        return (single(numbers(rows, col.IMPORTANCE)),)
+
+
+@dataclass(frozen=True)
+class ImportanceFloor(DatedPolicy):
+    """Drop what is less important than a threshold, graduated rows excepted.
+
+    Both are compared in single precision. A row whose importance is no number is not below it.
+
+    Raises
+    ------
+    ValueError
+        If `threshold` is not a number.
+    """
+
+    threshold: float = field(default=0.1, metadata={"help": "importance below which a memory goes"})
+
+    name: ClassVar[str] = "floor"
+    origin: ClassVar[str] = "MemForge: importance floor, graduated rows excepted"
+    reason: ClassVar[str] = "below-floor"
+    runner: ClassVar[Runner] = "dated"
+
+    def __post_init__(self) -> None:
+        """Refuse what is not a number."""
+        super().__post_init__()
+        if math.isnan(self.threshold):
+            raise ValueError(f"threshold={self.threshold!r} is not a number")
+
+    def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
+        """Return the beginning of time for the rows below the threshold, NaT for the others."""
+        below = single(numbers(rows, col.IMPORTANCE)) < np.float32(self.threshold)
+        if col.GRADUATED in rows:
+            below &= ~rows[col.GRADUATED].fillna(value=False).to_numpy(dtype=bool)
+        return np.where(below, ALWAYS, np.datetime64("NaT", "us"))
+
+
+def single(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
+    """Return numbers as a PostgreSQL ``real`` holds them; too large a one is infinite."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32)
+
+
+def check_scope(scope: tuple[str, ...]) -> None:
+    """Raise a ValueError for a field that no scope is made of."""
+    if unknown := sorted(set(scope) - SCOPE_FIELDS):
+        raise ValueError(f"scope={scope!r}: {unknown} is not among {sorted(SCOPE_FIELDS)}")
+
+
+def scopes_apart(rows: pd.DataFrame, fields: Sequence[str]) -> list[Scope]:
+    """Return a scope for each combination of values in the fields that the frame has.
+
+    Rows without a value share one; where the frame has none of the fields, all do.
+    """
+    present = [name for name in fields if name in rows]
+    if not present:
+        return one_scope(rows)
+    labels = rows[present].copy(deep=False)
+    if col.TAGS in present:  # as a set, and none as missing
+        tags = rows[col.TAGS].map(lambda tags: ",".join(sorted(set(tags))) or None)
+        labels[col.TAGS] = tags.astype("str")
+    places = labels.groupby(present, dropna=False, sort=False).indices
+    return [Scope(np.asarray(one), np.asarray(one)) for one in places.values()]
+
+
+def scopes_given(rows: pd.DataFrame, fields: Sequence[str]) -> list[Scope]:
+    """Return the scopes that rows were written with: all that match what each was given.
+
+    A row with an agent and no thread stands for a scope that holds every thread of that agent. Tags
+    match where all of its own are there, case aside. A row that was given none of the fields makes
+    no scope. Where the frame has no column for an agent, thread or namespace and `fields` name one,
+    all rows are one scope.
+
+    Source: BetterDB agent-memory, which filters by each field and tag given with a write.
+    """
+    named = [name for name in fields if name != col.TAGS]
+    present = [name for name in named if name in rows]
+    if (named and not present) or not fields:
+        return one_scope(rows)
+    folded = {name: rows[name].astype("str").str.lower() for name in present}
+    values = pd.DataFrame(folded, index=rows.index)
+    tags = [frozenset[str]()] * len(rows)
+    if col.TAGS in fields:
+        tags = [frozenset(tag.strip().lower() for tag in each) for each in rows[col.TAGS]]
+    return list(_matching(values, tags))
+
+
+def _matching(values: pd.DataFrame, tags: list[frozenset[str]]) -> Iterator[Scope]:
+    """Return a scope for every distinct set of given values and tags, with what matches it."""
+    given = values.notna().to_numpy(dtype=bool)
+    carrying: dict[str, list[int]] = {}
+    for row, each in enumerate(tags):
+        for tag in each:
+            carrying.setdefault(tag, []).append(row)
+    for said in sorted(set(map(tuple, given.tolist()))):
+        shape = np.array(said, dtype=bool)
+        names = values.columns[shape].tolist()
+        fitting = np.flatnonzero(given[:, shape].all(axis=1))
+        groups = [fitting]
+        if names:
+            found = values.iloc[fitting].groupby(names, sort=False).indices
+            groups = [fitting[places] for places in found.values()]
+        exactly = (given == shape).all(axis=1)
+        for members in groups:
+            owners: dict[frozenset[str], list[int]] = {}
+            for row in members[exactly[members]].tolist():
+                owners.setdefault(tags[row], []).append(row)
+            for wanted, own in owners.items():
+                if not names and not wanted:
+                    continue
+                matching = members
+                for tag in wanted:
+                    matching = matching[np.isin(matching, carrying[tag])]
+                yield Scope(matching, np.array(own))
