@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize, minimize_scalar
 
-from memlab.evidence.law import SEEN, STRETCH, Law, Project, reach_of
+from memlab.evidence.prior import SEEN, STRETCH, Law, Project, reach_of
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

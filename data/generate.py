@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Make the bundled stores, row for row the same every time.
 
-    python data/generate.py          write three_hundred_issues.db, two_years.db and the folder odek
-                                     with odek.reads.jsonl beside this file
-    python data/generate.py FOLDER   write them there
+    python data/generate.py                 write three_hundred_issues.db, two_years.db,
+                                            looked_up.db and the folder odek beside this file, the
+                                            last two with a log of what was read of them
+    python data/generate.py FOLDER          write them there
+    python data/generate.py FOLDER AGENTS   write a store for each of so many agents there instead
 
 All are simulated: README.md beside this file says after what. Standard library only. Every draw
 goes through ``random()`` of a seeded generator, the one method whose sequence Python promises to
@@ -40,6 +42,13 @@ P90_DISTANCE = 500
 SIGMA = log(P90_DISTANCE / MEDIAN_DISTANCE) / NormalDist().inv_cdf(0.9)
 NEEDS = (0.905, 0.991)
 """A draw below the first names no earlier issue, below the second one, else two."""
+
+# What sessions look up: what was looked up before, the more lately the likelier; else any memory.
+AGAIN = 0.7
+FADES = timedelta(days=14)
+"""After which time a look-up brings only half as many others."""
+REACH = (0.75, 0.19)
+"""How far back the others lie, as a power of what was written: mean and standard deviation."""
 
 
 class Row(NamedTuple):
@@ -101,6 +110,29 @@ class Dice:
     def distance(self) -> int:
         """Return how far back a reference reaches; 1 is the newest prunable active memory."""
         return max(1, ceil(MEDIAN_DISTANCE * exp(SIGMA * self.normal())))
+
+
+class LookUps:
+    """What sessions read of a memory: the same ones again and again, most of it never."""
+
+    def __init__(self, dice: Dice) -> None:
+        self.dice = dice
+        self.made: list[tuple[datetime, str]] = []
+
+    def read(self, written: Sequence[str], at: datetime) -> None:
+        """Read one of the memories that were written by then."""
+        if self.made and self.dice.chance(AGAIN):
+            lately = [2 ** -((at - before) / FADES) for before, _ in self.made]
+            found = self.made[self.dice.weighted(lately)][1]
+        else:
+            reach = min(1.0, abs(REACH[0] + REACH[1] * self.dice.normal()))
+            found = written[-max(1, int(len(written) ** reach))]
+        self.made.append((at, found))
+
+    def as_log(self) -> bytes:
+        """Return the access log, one line a read."""
+        lines = [{"memory_id": found, "at": at.isoformat()} for at, found in self.made]
+        return "".join(json.dumps(line) + "\n" for line in lines).encode()
 
 
 class Project:
@@ -345,14 +377,54 @@ def two_years() -> list[Row]:
     days = {"first": date(2024, 7, 1), "last": date(2026, 6, 30)}
     moments = working_moments(3200, seed=2024, **days)
     project = Project(seed=2026, moments=iter(moments))
-    choose, numbers = Dice(2025), _issue_numbers(Dice(730))
+    return _worked(project, (Dice(2025), Dice(730)), len(moments))
+
+
+def looked_up() -> list[Row]:
+    """Return a year of an agent that looks up what it wrote: 480 rows, read as in their log."""
+    return _agent(481, 480)
+
+
+def looked_up_reads() -> bytes:
+    """Return the log of what was looked up: once in most sessions, now and then twice."""
+    lookups, written = LookUps(Dice(483)), list[str]()
+    for row in looked_up():
+        at = datetime.fromisoformat(row.created_at) - timedelta(minutes=5)
+        reads = lookups.dice.chance(0.9) + lookups.dice.chance(0.3)
+        for _ in range(reads if len(written) >= 5 else 0):
+            lookups.read(written, at)
+        if row.kind == "episodic" and "rejected-path" not in row.tags_json:
+            written.append(row.memory_id)
+    return lookups.as_log()
+
+
+def fleet_agent(number: int) -> list[Row]:
+    """Return the memory of one of many agents: each larger than the one before, some planners'."""
+    planner = number % 10 == 9
+    return _agent(1_000 + number, int(60 * 1.12**number), decisions=200 if planner else 1.5)
+
+
+def _agent(seed: int, count: int, *, decisions: float = 1.5) -> list[Row]:
+    """Return so many rows of a year of issues as they come."""
+    days = {"first": date(2025, 7, 1), "last": date(2026, 6, 30)}
+    moments = working_moments(count, seed=seed, **days)
+    project = Project(seed=seed + 10_000, moments=iter(moments))
+    dice = Dice(seed + 20_000), Dice(seed + 30_000)
+    return _worked(project, dice, count, decisions=decisions)
+
+
+def _worked(
+    project: Project, dice: tuple[Dice, Dice], count: int, *, decisions: float = 1.5
+) -> list[Row]:
+    """Return so many rows of a project that works on issues as they come."""
+    choose, numbers = dice[0], _issue_numbers(dice[1])
     retries: list[tuple[int, int, str]] = []  # (row at which it is due, issue, the failure)
-    while len(project.rows) < len(moments):
+    while len(project.rows) < count:
         if retries and retries[0][0] <= len(project.rows):
             _, issue, failure = retries.pop(0)
             project.merged(issue, replaces=failure)
             continue
-        _one_outcome(project, choose, next(numbers), retries.append)
+        _one_outcome(project, choose, next(numbers), retries.append, decisions=decisions)
         retries.sort()
     return list(project.rows.values())
 
@@ -362,9 +434,11 @@ def _one_outcome(
     dice: Dice,
     issue: int,
     retry_later: Callable[[tuple[int, int, str]], None],
+    *,
+    decisions: float = 1.5,
 ) -> None:
     """Write what became of one issue."""
-    outcome = dice.weighted((80.0, 6.5, 8.3, 2.2, 1.5, 1.5))
+    outcome = dice.weighted((80.0, 6.5, 8.3, 2.2, decisions, 1.5))
     if outcome == 0:
         project.merged(issue)
     elif outcome == 1:
@@ -403,8 +477,7 @@ def odek_folder() -> dict[str, bytes]:
     """Return the files of a folder of odek's episodes, and of the log of what was read of it.
 
     160 sessions of the first half of 2026. Some repeat what an earlier one said; some had text from
-    elsewhere in them, and of those some were approved. Most sessions read one earlier episode, as
-    far back as references reach.
+    elsewhere in them, and of those some were approved. Most sessions look an earlier episode up.
     """
     days = {"first": date(2026, 1, 5), "last": date(2026, 6, 30)}
     moments = working_moments(160, seed=161, **days)
@@ -412,7 +485,7 @@ def odek_folder() -> dict[str, bytes]:
     for issue in range(1, len(moments) + 1):
         project.merged(issue)
     rows = list(project.rows.values())
-    files, entries, reads = {}, [], []
+    files, entries, lookups = {}, [], LookUps(Dice(164))
     said: list[str] = []
     for number, row in enumerate(rows, start=1):
         session = _session(number)
@@ -422,11 +495,11 @@ def odek_folder() -> dict[str, bytes]:
         said.append(summary)
         files[f"odek/{session}.md"] = summary.encode()
         entries.append(_entry(session, summary, row.created_at, dice))
-        back = dice.distance()
-        if dice.chance(0.8) and back < number:
-            reads.append({"memory_id": _session(number - back), "at": row.created_at})
+        if number > 5 and lookups.dice.chance(0.9):
+            earlier = [_session(before) for before in range(1, number)]
+            lookups.read(earlier, datetime.fromisoformat(row.created_at))
     files["odek/index.json"] = json.dumps(entries, indent=2, ensure_ascii=False).encode()
-    files["odek.reads.jsonl"] = "".join(json.dumps(read) + "\n" for read in reads).encode()
+    files["odek.reads.jsonl"] = lookups.as_log()
     return files
 
 
@@ -451,6 +524,7 @@ def _entry(session: str, summary: str, created_at: str, dice: Dice) -> dict[str,
 
 
 STORES: dict[str, Callable[[], list[Row]]] = {
+    "looked_up": looked_up,
     "three_hundred_issues": three_hundred_issues,
     "two_years": two_years,
 }
@@ -479,12 +553,24 @@ def main(folder: Path) -> None:
         path = folder / f"{name}.db"
         write_store(path, rows())
         print(f"{path}: {path.stat().st_size:,} bytes")
-    for name, content in odek_folder().items():
+    for name, content in {**odek_folder(), "looked_up.reads.jsonl": looked_up_reads()}.items():
         path = folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
     print(f"{folder / 'odek'}: {len(list((folder / 'odek').glob('*.md')))} episodes")
 
 
+def write_fleet(folder: Path, agents: int) -> None:
+    """Write a store for each of so many agents into a folder of its own."""
+    for number in range(agents):
+        path = folder / f"agent-{number:02}" / "memory.db"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_store(path, fleet_agent(number))
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else HERE)
+    given = sys.argv[1:]
+    if len(given) > 1:
+        write_fleet(Path(given[0]), int(given[1]))
+    else:
+        main(Path(given[0]) if given else HERE)

@@ -1,15 +1,17 @@
 """Examples of these pages are run: Python in one namespace a page, console blocks as they stand.
 
-A page works in a folder of its own with the bundled store of 300 issues in it as ``memory.db``.
-Each command must succeed and print what is shown. Where a shown output has a line ``...``, any
-lines may stand; ``...`` within a line is any text. Commands in ``sh`` blocks need a server, a
-cluster or a network: they are parsed, and not run.
+A page works in a folder of its own with the bundled store of 300 issues in it as ``memory.db``; SQL
+writes ``agent.db``. Each command must succeed and print what is shown. Where a shown output has a
+line ``...``, any lines may stand; ``...`` within a line is any text. Commands in ``sh`` blocks need
+a server, a cluster or a network: they are parsed, and not run.
 """
 
 import doctest
 import os
 import re
 import shlex
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -56,6 +58,12 @@ def run_commands(example: Example) -> str | None:
     return None
 
 
+def run_statements(example: Example) -> None:
+    """Write a store with a block of SQL."""
+    with closing(sqlite3.connect("agent.db")) as connection:
+        connection.executescript(example.parsed)
+
+
 def parse_commands(example: Example) -> None:
     """Read memlab's commands in a block as the command line does, and do nothing."""
     for words in re.findall(r"(?:^|[ /])memlab (.*)", example.parsed, re.MULTILINE):
@@ -92,6 +100,7 @@ pytest_collect_file = Sybil(
     parsers=[
         PythonCodeBlockParser(),
         CodeBlockParser("console", run_commands),
+        CodeBlockParser("sql", run_statements),
         CodeBlockParser("sh", parse_commands),
         CodeBlockParser("toml", read_toml),
     ],

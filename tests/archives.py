@@ -5,12 +5,12 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from memlab.compaction.planning import plan
+from memlab.compaction.planner import plan
 from memlab.compaction.plans import Plan
 from memlab.policies import KeepRecent
-from memlab.store.archive_entries import Apply, Archived, packed
-from memlab.store.archive_file import create_archive
-from memlab.store.archive_place import place_beside
+from memlab.store.archive.archive import create_archive
+from memlab.store.archive.entries import Apply, Archived
+from memlab.store.archive.location import location_beside
 from memlab.store.records import layout_of, records_at
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -22,10 +22,10 @@ def planned(store: Path, keep: int = 4) -> Plan:
 
 def leave_unfinished(store: Path, made: Plan) -> None:
     """Leave the archive as a process does that dies between its copies and its deletion."""
-    reasons = {each.key: (each.fingerprint, each.reason) for each in made.memories}
-    named = Apply(made.digest, made.policy, NOON, len(made.memories), packed([made.to_json()]))
+    reasons = {each.key: each.reason for each in made.memories}
+    named = Apply(made.digest, made.policy, NOON, len(made.memories), made.json_pieces)
     with closing(sqlite3.connect(store)) as connection:
         found = records_at(connection, layout_of(connection), [int(key) for key in reasons])
-        copies = [Archived(key, reasons[key][0], record, reasons[key][1]) for key, record in found]
-    with create_archive(place_beside(store)) as archive, archive.copying(named, copies, at=NOON):
+        copies = [Archived(key, record, reasons[key]) for key, record in found]
+    with create_archive(location_beside(store)) as archive, archive.copying(named, copies, at=NOON):
         pass

@@ -7,9 +7,11 @@ import sqlite3
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -55,26 +57,84 @@ wait_by_this_kernels_clock()
 
 LONGEST = (
     "tests/proof/test_hostile_files.py",
+    "tests/sources/test_servers.py",
     "tests/browser/test_sizing_panel.py",
-    "tests/sizing/test_rounds.py",
-    "tests/fleet/test_clusters.py",
+    "tests/sizing/test_never_smaller.py",
+    "tests/fleet/test_workers.py",
     "tests/proof/test_power_cut.py",
     "tests/replay/test_replay.py",
     "tests/browser/test_site.py",
     "tests/policies/test_policies.py",
     "tests/policies/test_learned.py",
     "tests/proof/test_killed.py",
+    "tests/proof/test_racing_servers.py",
     *(f"notebooks/{path.name}" for path in sorted((CHECKOUT / "notebooks").glob("*.ipynb"))),
 )
 """Files that take longest, in this order: one that began last would keep one process waiting."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+LEFT_OUT = {
+    "tests/proof": "processes killed, power cut, disks full, files damaged",
+    "tests/browser": "a browser",
+}
+"""Folders that ``pytest`` by itself leaves out, and what needs them; ``pytest --all`` runs them."""
+SERVERS = frozenset({"one_redis", "one_postgres", "cluster"})
+"""Fixtures that start a server; tests that ask for one are left out likewise."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="run everything: kills, servers, browsers")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Leave out what takes long where neither ``--all`` nor a test's own name was given.
+
+    A worker of xdist is handed its controller's names, so that it cannot tell who named them.
+    """
+    worker = getattr(config, "workerinput", None)
+    by_itself = config.args_source is config.ArgsSource.TESTPATHS
+    config.stash[PARTLY] = worker["partly"] if worker else by_itself and not config.option.all
+
+
+PARTLY = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["partly"] = node.config.stash[PARTLY]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Let the files that take longest begin first; ``--no-loadscope-reorder`` keeps the order."""
     places = {CHECKOUT / name: place for place, name in enumerate(LONGEST)}
     if missing := [str(path) for path in places if not path.is_file()]:
         raise pytest.UsageError(f"LONGEST in tests/conftest.py names {', '.join(missing)}")
     items.sort(key=lambda item: places.get(item.path, len(places)))
+    if config.stash[PARTLY]:
+        left_out = [item for item in items if _takes_long(item)]
+        items[:] = [item for item in items if item not in set(left_out)]
+        config.hook.pytest_deselected(items=left_out)
+
+
+def _takes_long(item: pytest.Item) -> bool:
+    folders = (CHECKOUT / folder for folder in LEFT_OUT)
+    return any(folder in item.path.parents for folder in folders) or not SERVERS.isdisjoint(
+        getattr(item, "fixturenames", ())
+    )
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Say each reason of a skip once, and what was left out."""
+    skipped = Counter(_reason(report) for report in terminalreporter.getreports("skipped"))
+    for reason, count in sorted(skipped.items()):
+        terminalreporter.write_line(f"SKIPPED [{count}] {reason}")
+    if config.stash[PARTLY]:
+        needs = "; ".join((*LEFT_OUT.values(), "servers"))
+        terminalreporter.write_line(f"left out: {needs} (pytest --all runs everything)")
+
+
+def _reason(report: Any) -> str:
+    return report.longrepr[2].removeprefix("Skipped: ") if report.longrepr else "no reason"
 
 
 EXAMPLES = int(os.environ.get("MEMLAB_EXAMPLES", "40"))

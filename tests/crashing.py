@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from memlab.sources import folder_files, folder_swap, folder_undo
+from memlab.sources.folder.files import Folder
 
 CALLS = ("rename", "link", "unlink", "mkdir", "rmdir")
 
@@ -42,15 +42,13 @@ def crashing(at: int | None = None) -> Iterator[Calls]:
     def creates(path: Any, flags: int, *args: Any, **kwargs: Any) -> bool:
         return bool(flags & os.O_CREAT)
 
-    exchange = calls.counted(folder_files.exchange)
     patches = [patch.object(os, name, calls.counted(getattr(os, name))) for name in CALLS]
     patches += [
         patch.object(
             os, "fsync", calls.counted(lambda handle: None)
         ),  # takes long, changes nothing
         patch.object(os, "open", calls.counted(real_open, when=creates)),
-        patch.object(folder_swap, "exchange", exchange),
-        patch.object(folder_undo, "exchange", exchange),
+        patch.object(Folder, "exchange", calls.counted(Folder.exchange)),
     ]
     for each in patches:
         each.start()

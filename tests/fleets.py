@@ -5,19 +5,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from stores import episodes, row, write_rows
 
-from memlab.compaction.applying import apply as apply_one
-from memlab.compaction.plans import Plan
-from memlab.fleet.carrying_out import CarryingOut
-from memlab.fleet.surveying import StoreLine, Surveying
+from memlab.fleet import FleetPlan, Outcome, Runner, StoreLine
+from memlab.fleet.change import Applied, SavedPlans, apply_saved
+from memlab.fleet.overview import survey_task
+from memlab.fleet.sweep import outcomes_of
+from memlab.fleet.task import FleetTask
 
 TESTS = Path(__file__).resolve().parent
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
@@ -43,39 +45,50 @@ def mixed_fleet(folder: Path, count: int = 12) -> list[Path]:
 class Deadly:
     """A survey that kills its worker at some stores: so many times each."""
 
-    now: datetime
     tally: Path
     deadly: frozenset[str]
     times: int
 
-    def __call__(self, where: str, given: Any = None) -> StoreLine:
-        if Path(where).parent.name in self.deadly:
-            note = self.tally / f"{Path(where).parent.name}-{os.getpid()}"
-            if len(list(self.tally.glob(f"{Path(where).parent.name}-*"))) < self.times:
-                note.touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-        return Surveying(self.now)(where)
+    def __call__(self, where: str) -> StoreLine:
+        name = Path(where).parent.name
+        if name in self.deadly and len(list(self.tally.glob(f"{name}-*"))) < self.times:
+            (self.tally / f"{name}-{os.getpid()}").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return survey_task(NOW).work(where)
 
 
 @dataclass(frozen=True)
-class DiesApplying(CarryingOut):
+class DiesApplying:
     """Applies, and kills its worker at a step of one store, once."""
 
-    tally: Path = Path()
-    step: str = ""
+    tally: Path
+    step: str
 
-    def apply(self, made: Plan, where: str) -> None:
+    def __call__(self, where: str, given: Any) -> Applied:
         def watch(step: str) -> None:
             note = self.tally / "died"
             if "agent-7" in where and step == self.step and not note.exists():
                 note.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        apply_one(made, store=where, now=self.now, watch=watch)
+        return apply_saved(where, given, now=NOW, watch=watch)
+
+
+def applied(
+    made: FleetPlan,
+    runner: Runner | None = None,
+    work: Callable[..., Applied] | None = None,
+) -> list[Outcome[Applied]]:
+    """What became of each store that a plan changes."""
+    saved = SavedPlans(made)
+    task = FleetTask("apply", work or partial(apply_saved, now=NOW), Applied, changes=True)
+    return outcomes_of(task, saved.members, runner=runner, given=saved.of)
 
 
 @contextmanager
-def dask_cluster(folder: Path, *, workers: int = 2, preload: Path | None = None) -> Iterator[Path]:
+def dask_cluster(
+    folder: Path, *, workers: int = 2, preload: Path | None = None, python: str = sys.executable
+) -> Iterator[Path]:
     """A scheduler and workers in processes of their own; yields the scheduler's file.
 
     Nobody watches over a worker that is alone, to start it again: that takes a process more.
@@ -85,8 +98,8 @@ def dask_cluster(folder: Path, *, workers: int = 2, preload: Path | None = None)
         "PYTHONPATH": str(TESTS),
         "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1",  # by default 3: as well, but slower
     }
-    loud = [sys.executable, "-m", "distributed.cli.dask_scheduler"]
-    spec = [sys.executable, "-m", "distributed.cli.dask_worker"]
+    loud = [python, "-m", "distributed.cli.dask_scheduler"]
+    spec = [python, "-m", "distributed.cli.dask_worker"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment}
     scheduler = [
         *loud, "--host", "127.0.0.1", "--port", "0", "--scheduler-file", file, "--no-dashboard",

@@ -17,8 +17,8 @@ from memlab.policies import (
     Policy,
     TimeToLive,
 )
-from memlab.policies.base import runner_for
-from memlab.policies.scoping import Scope, scopes_apart
+from memlab.policies.base import Scope, runner_for
+from memlab.policies.rules import scopes_apart
 
 
 @dataclass(frozen=True)

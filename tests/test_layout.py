@@ -19,28 +19,24 @@ ORDER = [
     *(
         "errors",
         "lazy",
+        "text",
         "arguments",
         "clock",
         "items",
-        "moments",
         "columns",
-        "extras",
         "files",
-        "text",
-        "settings",
-        "scoring",
     ),
     "store",
+    "settings",
     "sources",
+    "systems",
     "frame",
     "evidence",
     ("growth", "sizing", "policies"),
     ("replay", "compaction", "lifecycle"),
     "charts",
     "report",
-    "diagnosis",
     "doctor",
-    "remembering",
     "maintenance",
     "fleet",
     "cli",
@@ -112,6 +108,23 @@ def imports_upwards() -> Iterator[str]:
 
 def test_a_module_imports_only_what_stands_on_a_lower_floor() -> None:
     assert list(imports_upwards()) == []
+
+
+def naming_systems() -> Iterator[str]:
+    """Where a system is named but in the table, or by another system."""
+    systems = {path.stem for path in (PACKAGE / "systems").iterdir()} - {"__init__", "__pycache__"}
+    for path in MODULES:
+        part, *below = path.relative_to(PACKAGE).with_suffix("").parts
+        others = systems - set(below) if part == "systems" else systems
+        named = {name.split(".")[2] for name in imported_names(path) if name.count(".") > 1}
+        if part in ("systems", "sources") and (wrong := named & others):
+            yield f"{path.relative_to(PACKAGE)} names {sorted(wrong)}"
+        elif part == "sources" and below != ["opening"] and "memlab.systems" in path.read_text():
+            yield f"{path.relative_to(PACKAGE)} names memlab.systems"
+
+
+def test_no_system_names_another_and_below_them_the_table_alone_does() -> None:
+    assert list(naming_systems()) == []
 
 
 def called(path: Path) -> str:
@@ -237,7 +250,7 @@ def test_the_top_is_small_enough_to_learn() -> None:
 
 
 def test_packages_are_found_below_the_top() -> None:
-    assert "growth.curve" in run_python(
+    assert "growth.context" in run_python(
         "import memlab; print(memlab.growth.growth_curve.__module__)"
     )
 

@@ -1,14 +1,18 @@
 """Maintenance: health, compact, drop, vacuum, by what is remembered of a store."""
 
 import pickle
+import shlex
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from stores import episodes, row, run_sql, write_rows
 
 import memlab
+from memlab.cli import main
 from memlab.errors import MemlabError, SettingsError, StalePlanError, StoreError
 from memlab.maintenance import Maintenance, maintain, plan_maintenance
 from memlab.settings import FILE
@@ -86,6 +90,19 @@ def test_it_drops_what_was_kept_long_enough_and_nothing_younger(store: Path) -> 
     assert [each.left for each in memlab.compaction.archived_plans(store)] == [30]
 
 
+def test_what_would_be_erased_before_anybody_has_looked_is_asked_for_twice(store: Path) -> None:
+    (store.parent / FILE).write_text(ALL.replace("30d", "0d"))
+    before = bytes_in(store.parent)
+    with pytest.raises(SettingsError, match=r"line 2: archive_for='0d' erases .* say --yes"):
+        maintain(store, now=NOW)
+    assert bytes_in(store.parent) == before
+    later = NOW + timedelta(seconds=1)
+    assert outcomes(maintain(store, now=NOW, yes=True))["compact"] == "done"
+    assert "--apply asks for --yes" in words(plan_maintenance(store, now=later), "drop")
+    assert outcomes(maintain(store, now=later, yes=True))["drop"] == "done"
+    assert not memlab.compaction.archived_plans(store)
+
+
 def test_what_was_archived_by_a_wrong_clock_is_not_dropped_by_its_age(store: Path) -> None:
     maintain(store, now=datetime(1971, 1, 1, tzinfo=UTC))
     found = maintain(store, now=NOW)
@@ -123,6 +140,98 @@ def test_a_policy_that_cannot_be_used_is_told_before_anything_is_done(store: Pat
     with pytest.raises(SettingsError, match="line 1: policy: 'newest' is no policy"):
         maintain(store, now=NOW)
     assert bytes_in(store.parent) == before
+
+
+def saved_by_size(store: Path, *words: str) -> None:
+    """Let ``memlab size`` remember its number, and nothing else."""
+    (store.parent / FILE).unlink(missing_ok=True)
+    done = CliRunner().invoke(main, ["size", str(store), "--save", *words], catch_exceptions=False)
+    assert done.exit_code == 0
+
+
+@pytest.fixture
+def young(tmp_path: Path) -> Path:
+    return write_rows(tmp_path / "memory.db", episodes(40))
+
+
+@pytest.mark.parametrize("by", ["number", "tokens"])
+def test_a_number_that_was_found_rules_until_the_store_has_doubled(young: Path, by: str) -> None:
+    saved_by_size(young, "--by", by)
+    write_rows(young, episodes(39, start=41))
+    assert outcomes(maintain(young, now=NOW))["compact"] in {"done", "nothing"}
+    write_rows(young, episodes(401, start=80))
+    before = bytes_in(young.parent)
+    for found in (plan_maintenance(young, now=NOW), maintain(young, now=NOW)):
+        assert outcomes(found) == {"doctor": "done", "compact": "FAILED"}
+        assert "spoke until 80 were written, and 480 are" in words(found, "compact")
+        again = f"memlab size {young}{' --by tokens' if by == 'tokens' else ''} --save"
+        assert again in words(found, "compact")
+        assert "number: " in words(found, "doctor")
+    assert bytes_in(young.parent) == before
+    assert CliRunner().invoke(main, shlex.split(again)[1:]).exit_code == 0
+    assert not maintain(young, now=NOW).failed
+
+
+def test_what_was_deleted_since_counts_for_the_horizon(young: Path) -> None:
+    saved_by_size(young)
+    write_rows(young, episodes(60, start=41))
+    memlab.apply(memlab.plan(young, memlab.KeepRecent(10), now=NOW), now=NOW)
+    assert outcomes(maintain(young, now=NOW))["compact"] == "FAILED"
+
+
+def test_a_number_that_a_person_typed_rules_for_ever(young: Path) -> None:
+    (young.parent / FILE).write_text('policy = { name = "recent", keep = 45 }\n')
+    write_rows(young, episodes(440, start=41))
+    assert outcomes(maintain(young, now=NOW))["compact"] == "done"
+    assert memlab.load(young)["prunable"].sum() == 45
+
+
+@pytest.mark.parametrize(
+    ("policy", "find"),
+    [
+        ('{ name = "recent", keep = "auto" }', lambda at: memlab.recommend_cap(at).keep_recent),
+        (
+            '{ name = "tokens", max_tokens = "auto" }',
+            lambda at: memlab.sizing.recommend_budget(at).max_tokens,
+        ),
+    ],
+)
+def test_auto_is_sized_each_time(young: Path, policy: str, find: Callable[[Path], int]) -> None:
+    (young.parent / FILE).write_text(f"policy = {policy}\n")
+    numbers = []
+    for start in (41, 441, 1_241):
+        write_rows(young, episodes(start - 41 or 1, start=start))
+        safe = find(young)
+        found = maintain(young, now=NOW)
+        assert not found.failed
+        assert found.plan is not None
+        assert safe in found.plan.policy.values()
+        assert (
+            f'"auto": {"keep_recent" if "keep" in policy else "max_tokens"} = {safe:,} is safe'
+            in (words(found, "compact"))
+        )
+        numbers.append(safe)
+    assert numbers == sorted(set(numbers))
+
+
+def test_auto_deletes_nothing_where_nothing_is_prunable(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "memory.db", [row("d", "semantic")])
+    (tmp_path / FILE).write_text('policy = { name = "recent", keep = "auto" }\n')
+    found = maintain(store, now=NOW)
+    assert outcomes(found)["compact"] == "nothing"
+    assert "no memory that a cap could delete" in words(found, "compact")
+
+
+@pytest.mark.parametrize("name", ["recent", "tokens"])
+def test_auto_that_finds_no_number_stops_with_what_to_run(young: Path, name: str) -> None:
+    setting = "keep" if name == "recent" else "max_tokens"
+    (young.parent / FILE).write_text(
+        f'policy = {{ name = "{name}", {setting} = "auto" }}\ntoken_budget = 100\n'
+    )
+    found = maintain(young, now=NOW)
+    assert outcomes(found)["compact"] == "FAILED"
+    assert f"memlab size {young}" in words(found, "compact")
+    assert len(memlab.load(young)) == 40
 
 
 def test_where_the_health_fails_nothing_is_done(store: Path) -> None:

@@ -1,14 +1,19 @@
 """The README says what is so."""
 
 import re
+import shlex
+import sys
+from importlib.metadata import metadata, requires
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from packaging.requirements import Requirement
 
 import memlab
 from memlab.cli import COMMANDS, main
+from memlab.lazy import install_command
 from memlab.policies import NAMED
 from memlab.settings import FILE, read_settings
 
@@ -21,11 +26,11 @@ def blocks(language: str) -> list[str]:
     return [text for name, text in BLOCKS if name == language]
 
 
-def test_ci_runs_the_test_command_as_it_stands() -> None:
+def test_ci_runs_the_test_command_and_leaves_nothing_out() -> None:
     report, tests = (block.strip() for block in blocks("sh"))
     assert report.endswith("memlab report")
     assert tests.endswith("pytest")
-    assert tests in (CHECKOUT / ".ci" / "run").read_text().splitlines()
+    assert f"{tests} --all" in (CHECKOUT / ".ci" / "run").read_text().splitlines()
 
 
 def test_the_table_names_every_command_and_no_other() -> None:
@@ -57,6 +62,46 @@ def test_sample_output_is_what_the_command_prints(
     command, _, expected = block.removeprefix("$ memlab ").partition("\n")
     shown = CliRunner().invoke(main, command.split(), catch_exceptions=False)
     assert [line.rstrip() for line in shown.output.splitlines()] == expected.splitlines()
+
+
+def test_the_store_that_it_speaks_of_is_made_as_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (program,) = re.findall(r'^python -c "(.*)"$', README, re.MULTILINE)
+    exec(program, {})
+    sized = CliRunner().invoke(main, ["size", "memory.db"], catch_exceptions=False).output
+    (quoted,) = re.findall(r'"(\d+% from this store[^"]*)"', README)
+    assert quoted in " ".join(sized.split())
+
+
+INSTALLS = re.compile(r"pip install (?:-\S+ |\[[^\]]*\] )*['\"]?memlab\b(?!-\d)")
+
+
+def test_nobody_is_told_to_install_a_name_that_an_index_may_have_from_somebody_else() -> None:
+    texts = [CHECKOUT / "README.md", *(CHECKOUT / "docs").rglob("*.md")]
+    texts += [*(CHECKOUT / "memlab").rglob("*.py"), *(CHECKOUT / "notebooks").glob("*.ipynb")]
+    told = [path for path in texts if INSTALLS.search(path.read_text())]
+    assert told == []
+    assert INSTALLS.search("pip install --no-deps memlab")
+    assert INSTALLS.search("pip install 'memlab[valkey]'")
+
+
+def test_the_hint_of_a_missing_extra_names_what_it_consists_of_and_never_memlab() -> None:
+    stated = [Requirement(each) for each in requires("memlab") or ()]
+    extras = sorted(metadata("memlab").get_all("Provides-Extra") or ())
+    assert "report" in extras
+    for extra in extras:
+        words = shlex.split(install_command(extra))
+        assert words[:4] == [sys.executable, "-m", "pip", "install"]
+        named = {Requirement(word).name for word in words[4:]}
+        needed = {
+            each.name
+            for each in stated
+            if each.marker is not None and f'extra == "{extra}"' in str(each.marker)
+        }
+        assert named == needed
+        assert "memlab" not in named
 
 
 @pytest.mark.parametrize("block", blocks("python"))

@@ -13,9 +13,8 @@ from stores import episodes, write_rows
 
 import memlab
 from memlab.errors import MemlabError, SettingsError
-from memlab.remembering import COMMENTS, remember, with_settings
-from memlab.settings import _READ, FILE, read_settings
-from memlab.sources.opening import open_source
+from memlab.settings import _READ, COMMENTS, FILE, read_settings, with_settings
+from memlab.sources.opening import open_source, remember
 
 RECENT = {"policy": {"name": "recent", "keep": 546}}
 
@@ -104,7 +103,7 @@ def test_of_many_that_are_written_at_once_each_is_there(tmp_path: Path) -> None:
     for name in names:
         write_rows(tmp_path / name, [])
     program = (
-        "import sys; from memlab.remembering import remember; "
+        "import sys; from memlab.sources.opening import remember; "
         "from memlab.sources.opening import open_source; source = open_source(sys.argv[1]); "
         "sys.stdin.readline(); "
         "[remember(source, {'policy': {'name': 'recent', 'keep': n}}) for n in range(10)]"

@@ -1,9 +1,10 @@
 """``memlab.toml`` beside a store: what it says, and what is wrong with one, by line."""
 
 import os
+import subprocess
 import sys
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from stores import episodes, row, write_rows
 
 import memlab
 from memlab.errors import SettingsError
-from memlab.policies.remembered import as_setting, policy_in
+from memlab.policies.named import as_setting, policy_in
 from memlab.settings import FILE, NOTHING, Settings, read_settings
 from memlab.sources.opening import open_source, settings_of
 
@@ -42,6 +43,9 @@ kinds = { project = "semantic" }
 """
 
 
+SIZED = "{ at = 2026-03-01T12:00:00Z, memories = 40, until = %s }"
+
+
 def settings_in(folder: Path, text: str, name: str = "memory.db") -> Settings:
     (folder / FILE).write_text(text)
     return read_settings(folder, name)
@@ -61,6 +65,27 @@ def test_every_setting_is_read(tmp_path: Path) -> None:
     assert (found.archive_for, found.vacuum_free) == (timedelta(days=365), 0.25)
 
 
+def test_a_number_that_was_found_says_when_at_how_many_and_until_how_many(tmp_path: Path) -> None:
+    for zone in ("Z", "+00:00", ""):
+        sized = (SIZED % 80).replace("Z", zone)
+        text = f'policy = {{ name = "recent", keep = 45, sized = {sized} }}\n'
+        found = settings_in(tmp_path, text)
+        assert found.sized == (datetime(2026, 3, 1, 12, tzinfo=UTC), 40, 80)
+        assert policy_in(found) == memlab.KeepRecent(45)
+    assert settings_in(tmp_path, WHOLE).sized is None
+
+
+def test_a_number_that_is_found_each_time_needs_one_to_be_a_policy(tmp_path: Path) -> None:
+    for name, setting in (("recent", "keep"), ("tokens", "max_tokens")):
+        found = settings_in(tmp_path, f'policy = {{ name = "{name}", {setting} = "auto" }}\n')
+        assert (found.is_auto, found.keep_recent) == (True, None)
+        assert 45 in vars(policy_in(found, 45)).values()
+        with pytest.raises(SettingsError, match="line 1: policy: "):
+            policy_in(found)
+    other = settings_in(tmp_path, 'policy = { name = "ttl", ttl = "auto" }\n')
+    assert not other.is_auto
+
+
 def test_a_stores_own_settings_come_before_those_of_its_folder(tmp_path: Path) -> None:
     assert settings_in(tmp_path, WHOLE).target == 0.95
     assert settings_in(tmp_path, WHOLE, "other.db").target == 0.8
@@ -78,6 +103,11 @@ def test_a_stores_own_settings_come_before_those_of_its_folder(tmp_path: Path) -
         ("log = [1]\n", 1, "is not text"),
         ('archive_for = "a year"\n', 1, "is not an age like"),
         ('policy = "recent"\n', 1, "policy must name a policy and its settings"),
+        ('policy = { name = "recent", keep = 3, sized = 4 }\n', 1, "sized is what memlab size"),
+        (f"policy = {{ name = 'ttl', ttl = '3d', sized = {SIZED % 80} }}\n", 1, "sized is what"),
+        ('\npolicy.name = "recent"\npolicy.sized = { at = 2026-03-01 }\n', 2, "sized is what"),
+        (f"policy = {{ name = 'recent', sized = {SIZED % '0'} }}\n", 1, "until=0 is not a whole"),
+        (f"policy = {{ name = 'recent', sized = {SIZED % '9e9'} }}\n", 1, "until=9000000000.0 is"),
         ('[store."memory.db"]\ntarget = 2\n', 2, "target=2 is not between 0 and 1"),
         ('[store."memory.db"]\n\n["store"."memory.db".policy]\nkeep=3\n', 3, "policy must name"),
         ('store."memory.db".target = 2\n', 1, "target=2"),
@@ -101,7 +131,7 @@ def test_what_is_wrong_is_told_with_its_line(
         (b"target = 0.9\ntarget = 0.8\n", "is not TOML"),
         (b"[store.\n", "line 1"),
         (b"target = 0.9\n# \xff\n", "line 2: it is not UTF-8"),
-        (b"#" * 2**21, "larger than settings are"),
+        (b"#" * 2**21, "larger than 1 MiB"),
         (b"x = " + b"[" * 100_000, "is not TOML"),
     ],
 )
@@ -118,6 +148,28 @@ def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / FILE)
     with pytest.raises(SettingsError, match="no ordinary file"):
         read_settings(tmp_path, "memory.db")
+
+
+@pytest.mark.parametrize("mode", [0o664, 0o646, 0o666, 0o620])
+def test_settings_that_others_may_write_are_refused_with_what_mends_it(
+    store: Path, mode: int
+) -> None:
+    file = store.parent / FILE
+    file.write_text('protected_tags = ["pinned"]\n')
+    file.chmod(mode)
+    with pytest.raises(
+        SettingsError, match=r"written by others .* run chmod go-w \S+\.toml$"
+    ) as no:
+        memlab.load(store)
+    subprocess.run(str(no.value).partition("then run ")[2], shell=True, check=True)
+    assert memlab.load(store)["load_bearing"].sum() == 1
+
+
+def test_a_link_to_settings_is_not_followed(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_text('protected_tags = ["pinned"]\n')
+    (store.parent / FILE).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SettingsError, match="is a link, which is not followed"):
+        memlab.load(store)
 
 
 @given(st.binary(max_size=60), st.sampled_from([b"", b"[store.'m']\n", b"policy = ", b"log = "]))

@@ -1,19 +1,26 @@
 """What shows itself does so the same way in a REPL, printed and in a notebook."""
 
 import pkgutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 
 import pytest
 
 import memlab
-from memlab.text import Sheet, Shown, Table
+from memlab.text import Sheet, Shown, Table, for_terminal
 
 for each in pkgutil.walk_packages(memlab.__path__, "memlab."):
     if not each.name.endswith("__main__"):
         import_module(each.name)
 
-SHOWN = {each for each in Shown.__subclasses__() if each.__module__.startswith("memlab.")}
+
+def below(kind: type) -> Iterator[type]:
+    for each in kind.__subclasses__():
+        yield from (each, *below(each))
+
+
+SHOWN = {each for each in below(Shown) if each.__module__.startswith("memlab.")}
 
 
 @dataclass(frozen=True, repr=False)
@@ -26,11 +33,13 @@ class Page(Shown):
 
 
 def test_every_answer_shows_itself() -> None:
-    assert {each.__name__ for each in SHOWN} == {
+    assert {each.__name__ for each in SHOWN if not each.__name__.startswith("_")} == {
         "Advice",
         "BudgetAdvice",
         "CapEffect",
-        "CapElsewhere",
+        "PriorCap",
+        "Comparison",
+        "Cost",
         "CutLosses",
         "Diagnosis",
         "Difference",
@@ -76,3 +85,18 @@ def test_a_notebook_sees_text_as_text() -> None:
     assert "&lt;b&gt;somebody&lt;/b&gt;" in page
     assert "1,200" in page
     assert "\x1b" not in page
+
+
+def test_joiners_stay_where_a_person_reads_them_and_nowhere_else() -> None:
+    for text in ("a family \U0001f468\u200d\U0001f469\u200d\U0001f467", "\u0645\u06cc\u200c\u062e"):
+        assert for_terminal(text) == text
+    assert for_terminal("rejected\u200d-path\u200b \u202e\u200dx") == (
+        "rejected\\u200d-path\\u200b \\u202e\\u200dx"
+    )
+
+
+def test_a_notebook_sees_words_at_the_left_and_numbers_at_the_right() -> None:
+    page = Page("one")._repr_html_()
+    for tag, left, right in (("th", "name", "n"), ("td", "a\\x1b[31m", "1,200")):
+        assert f"<{tag} style='text-align:left'>{left}</{tag}>" in page
+        assert f"<{tag} style='text-align:right'>{right}</{tag}>" in page

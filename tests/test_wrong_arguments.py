@@ -195,15 +195,12 @@ MEANT: dict[str, tuple[Callable[[SimpleNamespace], object], str]] = {
         lambda at: memlab.load(at.frame),
         "name the store that the frame was loaded from",
     ),
-    "a path to size": (lambda at: memlab.recommend_cap(at.path), "memlab.load('{path}')"),
-    "a path to prepare": (lambda at: memlab.prepare_sizing(at.path), "memlab.load('{path}')"),
-    "a path to sum up": (lambda at: memlab.summarize(at.path, now=NOW), "memlab.load('{path}')"),
-    "a path to compare on": (
-        lambda at: memlab.compare(at.path, at.references, []),
-        "memlab.load('{path}')",
+    "a number to size": (
+        lambda at: memlab.recommend_cap(3),  # type: ignore[arg-type]
+        "a frame, as memlab.load returns it or a store: its path, its URL",
     ),
-    "a path and policies to compare": (
-        lambda at: memlab.compare(at.path, [memlab.KeepRecent(3)]),  # type: ignore[arg-type]
+    "a path to decide on": (
+        lambda at: memlab.decide(at.path, memlab.KeepRecent(3), now=NOW),
         "memlab.load('{path}')",
     ),
     "policies for references": (
@@ -212,7 +209,7 @@ MEANT: dict[str, tuple[Callable[[SimpleNamespace], object], str]] = {
     ),
     "a path for references": (
         lambda at: memlab.compare(at.frame, at.path, []),
-        "memlab.find_references(memlab.load('{path}'))",
+        "memlab.find_references('{path}')",
     ),
     "one policy to compare": (
         lambda at: memlab.compare(at.frame, at.references, memlab.KeepRecent(3)),

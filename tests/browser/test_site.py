@@ -4,7 +4,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from playwright.sync_api import Browser
@@ -62,6 +64,47 @@ def asked(browser: Browser, site: Path) -> Iterator[list[str]]:
 def test_a_page_asks_for_nothing_from_elsewhere(asked: list[str]) -> None:
     assert asked
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+
+
+class Links(HTMLParser):
+    """Where a page leads, and the places in it that a link can lead to."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.leads, self.places = set[str](), set[str]()
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name in {"href", "src"} and value and not urlsplit(value).scheme:
+                self.leads.add(value)
+            elif name == "id" and value:
+                self.places.add(value)
+
+
+def test_no_link_leads_nowhere(site: Path) -> None:
+    pages = {path: Links(path) for path in site.rglob("*.html") if path.name != "404.html"}
+    assert site / "notebooks" / "01_growth.html" in pages
+    dead = []
+    for path, page in pages.items():
+        for link in page.leads:
+            where = urlsplit(link)
+            target = (path.parent / unquote(where.path)).resolve() if where.path else path
+            target = target / "index.html" if target.is_dir() else target
+            there = pages[target].places if target in pages else {""}
+            if not target.is_file() or (where.fragment and unquote(where.fragment) not in there):
+                dead.append(f"{path.relative_to(site)}: {link}")
+    assert dead == []
+
+
+def test_the_first_commands_are_seen_whole(browser: Browser, site: Path) -> None:
+    for width in (420, 1280):
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        page.goto((site / "index.html").as_uri())
+        code = page.locator(".language-sh code").first
+        assert code.inner_text().splitlines()[-1].endswith("memlab report")
+        assert code.evaluate("code => code.scrollWidth <= code.clientWidth"), width
+        page.close()
 
 
 def test_the_reference_has_every_public_name(site: Path) -> None:

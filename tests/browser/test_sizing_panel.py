@@ -41,7 +41,8 @@ def expect_cap(panel: Locator, curve: pd.DataFrame, cap: int) -> None:
         "references served": f"{row['served']:.1%} (limits {row['low']:.1%} to {row['high']:.1%})",
         "this store alone": f"{row['served_own']:.1%}",
         "boot context": (
-            f"{row['boot_memories']:,.0f} memories, {row['boot_tokens']:,.0f} tokens now"
+            f"{row['boot_memories']:,.0f} memories, {row['boot_tokens']:,.0f} tokens "
+            f"under that cap, {curve['boot_tokens'].iloc[-1]:,.0f} now"
         ),
         "over the history": f"{row['boot_tokens_p95']:,.0f} tokens in 95% of starts at most",
         "memory kept": f"{row['days']:,.1f} days",
@@ -108,7 +109,7 @@ def test_the_panel_takes_the_keyboard_and_agrees_with_the_curve(
     box(panel, "token budget").fill("60,000")
     box(panel, "token budget").press("Enter")
     slider(panel, "target").press("ArrowRight")
-    expect(slider(panel, "target")).to_have_attribute("aria-valuetext", "91 %")
+    expect(slider(panel, "target")).to_have_attribute("aria-valuetext", "91%")
     advice = memlab.recommend_cap(two_years, target=0.91, token_budget=60_000)
     expect(panel).to_contain_text(f"For a target of 91%: {str(advice).splitlines()[0]}")
 

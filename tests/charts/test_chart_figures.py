@@ -18,7 +18,6 @@ from memlab.charts import (
     plot_growth,
     plot_overlap,
 )
-from memlab.charts.evidence import MOST_DOTS
 from memlab.charts.figure import NARROW, WIDTH, Chart
 from memlab.charts.palette import DARK, LIGHT, roles
 from memlab.growth import boot_context
@@ -55,7 +54,7 @@ def test_a_chart_says_what_is_seen(chart: Chart) -> None:
     for words in (chart.alt, repr(chart)):
         assert "30 prunable; 1 load-bearing" in words
         assert "3 memories were deleted without an archive." in words
-        assert "96.8 % of that is noise" in words
+        assert "96.8% of that is prunable" in words
 
 
 def test_the_store_and_its_references_are_named() -> None:
@@ -93,7 +92,7 @@ def test_every_colour_of_an_svg_follows_the_theme(chart: Chart) -> None:
     body = svg[svg.index("</style>") :]
     plain = set(re.findall(r"(?<!,)#[0-9a-f]{6}\b", body))
     assert plain <= {"#000000"}  # what clips is black, and never seen
-    assert "var(--chart-rust,#983c1d)" in body
+    assert f"var(--chart-prunable,{LIGHT.prunable})" in body
     for name, colour in roles(DARK).items():
         assert f"--chart-{name}:{colour}" in svg
 
@@ -154,22 +153,27 @@ def test_a_png_is_a_png(chart: Chart) -> None:
     assert chart.png().startswith(b"\x89PNG")
 
 
-def test_of_very_many_references_a_sample_is_drawn_below_the_levels_of_all() -> None:
+def test_very_many_references_are_few_dots_below_the_levels_of_all() -> None:
     frame = make_episodes(100_000)
     at = range(1_000, 100_000)
     references = make_references(frame, at, (1 + n % 900 for n in at))
     ranks = age_ranks(frame, references)
     quantiles = age_rank_quantiles(frame, references)
     ax = plot_age_ranks(ranks, quantiles=quantiles)
-    (dots,) = (line for line in ax.lines if line.get_label() == "references")
-    assert len(dots.get_xdata()) == MOST_DOTS
-    assert set(dots.get_ydata()) <= set(ranks["age_rank"])
-    assert "A sample of 1,000 of 99,000 references is drawn." in chart_of(ax).alt
-    levels = {line.get_label(): line for line in ax.collections}
-    assert [s[0][1] for s in levels["p50"].get_segments()] == quantiles["p50"].tolist()
-    assert all(level.get_zorder() > dots.get_zorder() for level in levels.values())
-    again = plot_age_ranks(ranks).lines[0]
-    assert again.get_ydata().tolist() == dots.get_ydata().tolist()
+    dots = [line for line in ax.lines if line.get_label() == "references"]
+    assert 50 < sum(len(line.get_xdata()) for line in dots) <= 600
+    drawn = {each.get_label(): each for each in ax.collections}
+    assert [s[0][1] for s in drawn["p50"].get_segments()] == quantiles["p50"].tolist()
+    assert all(level.get_zorder() > dots[0].get_zorder() for level in drawn.values())
+
+
+def test_references_that_coincide_are_one_dot_as_large_as_they_are_many() -> None:
+    ranks = pd.DataFrame({"written": [40] * 16 + [10], "age_rank": [4] * 16 + [1]})
+    ax = plot_age_ranks(ranks)
+    sizes = {tuple(line.get_xydata()[0].round()): line.get_markersize() for line in ax.lines}
+    assert sizes[40, 4] == pytest.approx(4 * sizes[10, 1], rel=0.1)
+    assert "16" in {text.get_text() for text in ax.texts}
+    assert "a larger one up to 16 that coincide" in chart_of(ax).alt
 
 
 def test_a_long_curve_is_a_small_svg() -> None:

@@ -1,20 +1,28 @@
 """Charts of comparisons show the numbers they are given, and stay charts without any."""
 
+from dataclasses import dataclass
 from datetime import timedelta
 
 import numpy as np
 import pandas as pd
 import pytest
-from frames import make_episodes
 from histories import simulate_history
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from reading import drawn
 
 from memlab.charts.comparison import BEST, plot_comparison, plot_overlap, plot_regret
-from memlab.evidence.references import find_references
-from memlab.policies import KeepRecent, Policy, TimeToLive, ValueCap
-from memlab.replay import Replay, compare, label_of, overlap, replay_each, summarise
+from memlab.charts.palette import LIGHT
+from memlab.policies import KeepRecent, Pipeline, Policy, TimeToLive, ValueCap
+from memlab.replay import (
+    Replay,
+    compare,
+    family_of,
+    label_of,
+    overlap,
+    replay,
+    replay_each,
+    summarise,
+)
 
 POLICIES: list[Policy] = [
     *(KeepRecent(cap) for cap in (20, 80, 300)),
@@ -36,14 +44,6 @@ def replays(history: tuple[pd.DataFrame, pd.DataFrame]) -> list[Replay]:
 def line(ax: Axes, label: str) -> tuple[list[float], list[float]]:
     (found,) = [one for one in ax.lines if one.get_label() == label]
     return list(found.get_xdata()), list(found.get_ydata())
-
-
-def drawn(ax: Axes) -> Axes:
-    """The axes, after their figure has been rendered."""
-    figure = ax.figure
-    assert isinstance(figure, Figure)
-    FigureCanvasAgg(figure).draw()
-    return ax
 
 
 def test_each_policy_is_one_line_of_its_settings(
@@ -68,7 +68,6 @@ def test_what_keeping_all_costs_is_marked(history: tuple[pd.DataFrame, pd.DataFr
 def test_overlap_is_written_into_its_cells(replays: list[Replay]) -> None:
     shares = overlap(replays, of="lost", share=True)
     ax = drawn(plot_overlap(shares, of="lost"))
-    assert ax.get_title(loc="left") == "Who loses what"
     cells = np.array([patch.get_alpha() for patch in ax.patches]).reshape(shares.shape)
     np.testing.assert_allclose(cells / cells.max(), shares.fillna(0) / np.max(shares))
     assert [text.get_text() for text in ax.texts[: len(shares)]] == [
@@ -81,30 +80,27 @@ def test_overlap_is_written_into_its_cells(replays: list[Replay]) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("shares", "said"),
+    [
+        ([[1, 0.5, 1], [0.4, 1, 1], [0.3, 0.7, 1]], "a and b share 50% of the fewer losses"),
+        ([[1, 1, 0.2], [0.1, 1, 0.2], [1, 1, 1]], "fewer losses are among the more"),
+        ([[1, np.nan], [np.nan, np.nan]], "Who loses what"),
+    ],
+)
+def test_the_title_of_an_overlap_names_the_two_that_are_least_alike(
+    shares: list[list[float]], said: str
+) -> None:
+    names = list("abc"[: len(shares)])
+    ax = plot_overlap(pd.DataFrame(shares, index=names, columns=names), of="lost")
+    assert said in ax.get_title(loc="left")
+
+
 def test_regret_grows_to_what_was_lost(replays: list[Replay]) -> None:
     regrets = {label_of(one.policy): one.regret_over_time for one in replays[:3]}
     ax = drawn(plot_regret(regrets))
     for one in replays[:3]:
         assert line(ax, label_of(one.policy))[1][-1] == one.lost
-
-
-def test_charts_without_references_say_so() -> None:
-    frame = make_episodes(5)
-    none = find_references(frame)
-    replays = replay_each(frame, none, [KeepRecent(9)])
-    charts = (
-        plot_comparison(summarise(frame, none, replays)),
-        plot_overlap(overlap(replays, share=True)),
-        plot_regret({"recent": replays[0].regret_over_time}),
-        plot_regret({}),
-    )
-    for ax in map(drawn, charts):
-        assert any("No" in text.get_text() for text in ax.texts)
-
-
-def test_a_given_axes_is_drawn_on(replays: list[Replay]) -> None:
-    ax = Figure().add_subplot()
-    assert plot_overlap(overlap(replays, share=True), ax=ax) is ax
 
 
 def test_counts_are_no_shares(replays: list[Replay]) -> None:
@@ -165,3 +161,26 @@ def test_policies_on_one_line_are_all_to_be_seen(
     )
     assert under.get_linewidth() > over.get_linewidth() + 1
     assert under.get_markersize() > over.get_markersize()
+
+
+@dataclass(frozen=True)
+class Chosen(KeepRecent):
+    """A policy of one's own that says what it goes by."""
+
+    name = "chosen"
+
+    goes_by = "use"
+
+
+def test_a_policy_of_ones_own_has_the_colour_of_what_it_goes_by(
+    history: tuple[pd.DataFrame, pd.DataFrame],
+) -> None:
+    policies = [KeepRecent(80), Chosen(80), Pipeline(TimeToLive(), ValueCap(80))]
+    policies.append(Pipeline(KeepRecent(90), ValueCap(80)))
+    colours = [LIGHT.by_age, LIGHT.by_use, LIGHT.by_use, LIGHT.by_use]
+    replays = [replay(*history, policy) for policy in policies]
+    compared = plot_comparison(summarise(*history, replays))
+    lost = plot_regret({label_of(one.policy): one.regret_over_time for one in replays})
+    for ax, name_of in ((compared, family_of), (lost, label_of)):
+        drawn = {line.get_label(): line.get_color() for line in ax.lines}
+        assert [drawn[name_of(one)] for one in policies] == colours

@@ -6,11 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from reading import drawn
 
 from memlab.charts import plot_law
-from memlab.evidence.elsewhere import law_lines
+from memlab.evidence.posterior import law_lines
 
 
 @pytest.fixture(scope="module")
@@ -22,17 +21,11 @@ def by_name(ax: Axes) -> dict[str, np.ndarray]:
     return {str(line.get_label()): line.get_xydata() for line in ax.get_lines()}
 
 
-def drawn(ax: Axes) -> Axes:
-    figure = ax.figure
-    assert isinstance(figure, Figure)
-    FigureCanvasAgg(figure).draw()
-    return ax
-
-
 def test_every_line_is_there_with_its_numbers(lines: pd.DataFrame) -> None:
     found = by_name(drawn(plot_law(lines)))
     law = lines[lines["project"].isna()]
-    assert np.array_equal(found.pop("law"), law[["memories", "cap"]].to_numpy(dtype=float))
+    for name, column in (("law", "cap"), ("safe", "high")):
+        assert np.array_equal(found.pop(name), law[["memories", column]].to_numpy(dtype=float))
     for name, course in lines.dropna(subset="project").groupby("project"):
         assert np.array_equal(found.pop(str(name)), course[["memories", "cap"]].to_numpy())
     assert not found
@@ -56,14 +49,17 @@ def test_a_store_is_a_line_with_a_dot_that_says_its_cap(lines: pd.DataFrame) -> 
     assert ax.get_ylim()[1] > 9_000
 
 
-def test_a_store_of_no_memories_is_drawn_too(lines: pd.DataFrame) -> None:
-    drawn(plot_law(lines, store=pd.DataFrame({"memories": [1], "cap": [0]})))
-    drawn(plot_law(lines, store=pd.DataFrame({"memories": [], "cap": []})))
-
-
 def test_the_title_names_the_share(lines: pd.DataFrame) -> None:
-    assert "90 %" in plot_law(lines).get_title(loc="left")
-    assert "97.5 %" in plot_law(law_lines(0.975)).get_title(loc="left")
+    assert "90%" in plot_law(lines).get_title(loc="left")
+    assert "97.5%" in plot_law(law_lines(0.975)).get_title(loc="left")
+
+
+def test_the_title_says_by_how_much_a_cap_grows_when_a_store_doubles() -> None:
+    lines = pd.DataFrame(
+        {"memories": [100, 400], "cap": [10.0, 90.0], "project": None, "share": 0.9}
+    )
+    lines = lines.assign(low=lines["cap"] / 2, high=lines["cap"] * 2)
+    assert "a cap 3 times as large" in plot_law(lines).get_title(loc="left")
 
 
 def test_names_of_projects_that_end_together_do_not_lie_on_each_other(lines: pd.DataFrame) -> None:

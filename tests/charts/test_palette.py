@@ -6,6 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont
+from matplotlib.ft2font import FT2Font
 
 from memlab.charts.palette import (
     DARK,
@@ -88,16 +90,27 @@ def contrast(one: str, other: str) -> float:
 
 @BOTH
 def test_policies_compared_by_default_stay_far_apart_for_every_sight(paint: Palette) -> None:
-    drawn = [POLICY_STYLES[name].of(paint) for name in ("recent", "ttl", "value", "learned")]
-    for one, other in itertools.combinations(drawn, 2):
-        assert apart(one, other) > 0.15, (one, other)
+    for one, other in itertools.combinations(("recent", "ttl", "value", "learned"), 2):
+        styles = style_of(one), style_of(other)
+        if styles[0].goes_by == styles[1].goes_by:
+            assert styles[0].dashed != styles[1].dashed
+        else:
+            assert apart(*(style.of(paint) for style in styles)) > 0.15, (one, other)
+
+
+@BOTH
+def test_what_stands_side_by_side_stays_far_apart_for_every_sight(paint: Palette) -> None:
+    assert apart(paint.likely, paint.safe) > 0.12
+    assert apart(paint.load_bearing, paint.prunable) > 0.15
 
 
 @BOTH
 def test_hues_stay_apart_for_every_sight(paint: Palette) -> None:
-    hues = [*(getattr(paint, hue) for hue in HUES), paint.ink]
-    for one, other in itertools.combinations(hues, 2):
+    hues = [*(getattr(paint, hue) for hue in HUES), paint.ink, paint.grey]
+    for one, other in itertools.combinations(hues[:-2], 2):
         assert apart(one, other) > 0.08, (one, other)
+    for hue, neutral in itertools.product(hues[:-2], hues[-2:]):
+        assert apart(hue, neutral) > 0.08, (hue, neutral)
 
 
 def test_a_pair_that_some_confuse_would_be_seen() -> None:
@@ -120,7 +133,7 @@ def test_every_colour_of_a_palette_says_what_it_stands_for(paint: Palette) -> No
 
 
 def test_no_two_policies_share_colour_and_mark() -> None:
-    looks = [(style.hue, style.marker) for style in POLICY_STYLES.values()]
+    looks = [(style.goes_by, style.marker) for style in POLICY_STYLES.values()]
     assert len(set(looks)) == len(looks)
     assert len({style.glyph for style in POLICY_STYLES.values()}) == len(looks)
 
@@ -137,6 +150,14 @@ def test_no_two_policies_share_colour_and_mark() -> None:
 )
 def test_settings_make_no_difference_to_a_style(one: str, other: str) -> None:
     assert style_of(one) == style_of(other)
+
+
+def test_every_mark_has_a_glyph_in_the_font_of_the_charts() -> None:
+    known = FT2Font(findfont("DejaVu Sans")).get_charmap()
+    drawn = [*POLICY_STYLES, *(f"mine{number}" for number in range(100))]
+    assert {
+        style_of(name).glyph for name in drawn if ord(style_of(name).glyph) not in known
+    } == set()
 
 
 def test_colours_follow_the_paper() -> None:

@@ -6,8 +6,10 @@ look at every one that changed.
 """
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,8 @@ import pandas as pd
 import pytest
 from frames import make_episodes, make_frame, row
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.lines import Line2D
 from matplotlib.testing.compare import compare_images
 from PIL import Image
 from PIL.ImageOps import posterize
@@ -25,8 +29,8 @@ import memlab
 from memlab import charts
 from memlab import columns as c
 from memlab.charts.figure import NARROW, Chart
-from memlab.charts.palette import DARK
-from memlab.compaction.preview import survivors
+from memlab.charts.palette import DARK, LIGHT
+from memlab.compaction.effects import survivors
 from memlab.growth import boot_context
 from memlab.sizing import Advice, Verdict
 from memlab.sizing.advice import TradeEnd
@@ -59,7 +63,7 @@ def before_after() -> Axes:
     return charts.plot_before_after(boot_context(frame), boot_context(survivors(frame, 3)))
 
 
-def age_ranks(count: int, cap: int | None = None) -> Axes:
+def age_ranks(count: int, *, advice: Advice | None = None) -> Axes:
     """References at even times, most of them near and some far."""
     written = np.linspace(1, 3 * count, count).astype(np.int64)
     far = 1 + (np.random.default_rng(0).pareto(0.7, count) * 8).astype(np.int64)
@@ -67,7 +71,7 @@ def age_ranks(count: int, cap: int | None = None) -> Axes:
     edges = np.linspace(0, 3 * count, 6).astype(int)
     levels = {"first": edges[:-1], "last": edges[1:], "p50": [4, 9, 12, 11, 14]}
     quantiles = pd.DataFrame({**levels, "p90": [60, 110, 160, 200, 320]})
-    return charts.plot_age_ranks(ranks, quantiles=quantiles, cap=cap)
+    return charts.plot_age_ranks(ranks, quantiles=quantiles, advice=advice)
 
 
 def curve(most: int, floor: int) -> pd.DataFrame:
@@ -84,7 +88,7 @@ def curve(most: int, floor: int) -> pd.DataFrame:
 
 def advised(**fields: Any) -> Advice:
     made = memlab.recommend_cap(make_episodes(40))
-    known = {"verdict": Verdict.OK, "keep_recent": 357, "weight": 0.6, "served": 0.938}
+    known = {"verdict": Verdict.OK, "keep_recent": 357, "likely": 190, "weight": 0.6}
     return replace(made, **{**known, "boot_tokens_p95": 26_261, "trade": (), **fields})
 
 
@@ -107,7 +111,7 @@ def boot_over_time() -> Axes:
     ]
     whole = pd.concat([part.astype({"keep_recent": "Int64"}) for part in parts], ignore_index=True)
     whole[c.MEMORIES] = whole[c.TOKENS] // 70
-    return charts.plot_boot_over_time(told(whole), budget=10_000)
+    return charts.plot_boot_over_time(told(whole), budget=10_000, advice=advised(keep_recent=120))
 
 
 def track_record() -> Axes:
@@ -154,10 +158,14 @@ def fleet_tokens(count: int) -> Axes:
 
 
 def fleet_caps() -> Axes:
-    sizes = {"boot_now": [9_000, 900, 4_000], "boot_after": [2_000, 900, 3_900]}
-    return charts.plot_fleet_caps(
-        pd.DataFrame({**sizes, "floor": [800, 100, 3_000], "error": [None] * 3})
-    )
+    """Stores of every kind, some of which coincide."""
+    sizes = {"boot_now": [9_000] * 12 + [900, 2_000, 4_000], "likely": 20}
+    sizes |= {
+        "boot_after": [2_000] * 12 + [900, 2_000, 3_900],
+        "floor": [800] * 12 + [100, 90, 3_000],
+    }
+    sizes |= {"prunable": [90] * 13 + [9, 90], "error": [None] * 15}
+    return charts.plot_fleet_caps(pd.DataFrame(sizes))
 
 
 def regret() -> Axes:
@@ -179,7 +187,7 @@ DRAWN: dict[str, Callable[[], Axes]] = {
     "backlog": lambda: charts.plot_backlog(memlab.growth_curve(mixed(60)), cap=25),
     "boot-context": lambda: charts.plot_boot_context(boot_context(mixed(10))),
     "before-after": before_after,
-    "age-ranks": lambda: age_ranks(500, cap=300),
+    "age-ranks": lambda: age_ranks(500, advice=advised()),
     "age-ranks-100000": lambda: age_ranks(100_000),
     "boot-over-time": boot_over_time,
     "track-record": track_record,
@@ -199,7 +207,9 @@ DARK_TOO = ("growth-10", "age-ranks", "cap-curve", "trade-off", "comparison", "o
 NARROW_TOO = ("boot-context", "trade-off", "comparison", "track-record")
 
 
+@cache
 def chart_named(name: str) -> Chart:
+    """A picture's chart, drawn once for all tests; nobody changes it."""
     figure = DRAWN[name.removesuffix("-dark").removesuffix("-narrow")]().figure
     assert isinstance(figure, Chart)
     if name.endswith("-dark"):
@@ -231,10 +241,38 @@ def test_a_chart_looks_as_it_did(name: str, tmp_path: Path) -> None:
     assert found is None, found
 
 
+MEANS = {
+    "load_bearing": "load.bearing|floor",
+    "prunable": "prunable",
+    "likely": "likely|estimated|limits|law|^[0-9,]+$",
+    "safe": "safe|lower limit|chosen|^[0-9,]+$",
+    "by_age": "age|recent|ttl|^[0-9,]+( d)?$",
+    "by_use": "use|value|learned|^[0-9,]+$",
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_colour_means_one_thing_in_every_chart(name: str) -> None:
+    ax = chart_named(name).axes[0]
+    legend = ax.get_legend()
+    keys = zip(legend.get_texts(), legend.legend_handles, strict=True) if legend else ()
+    said = [(text.get_text(), text.get_color()) for text in ax.texts]
+    said += [(str(line.get_label()), line.get_color()) for line in ax.lines]
+    said += [(str(each.get_label()), colour) for each in ax.collections for colour in each.get_fc()]
+    said += [
+        (text.get_text(), handle.get_color()) for text, handle in keys if isinstance(handle, Line2D)
+    ]
+    for words, colour in said:
+        for role, means in MEANS.items():
+            hues = {getattr(LIGHT, role), getattr(LIGHT, f"{role}_words")}
+            if to_hex(colour) in hues and not words.startswith("_"):
+                assert re.search(means, words), f"{words} is drawn as {role}"
+
+
 def test_another_colour_would_be_seen(tmp_path: Path) -> None:
-    figure = chart_named("growth-10")
+    figure = chart_named("growth-10").at()
     for line in figure.axes[0].lines:
-        line.set_color(DARK.gold)
+        line.set_color(DARK.safe)
     other = tmp_path / "growth-10.png"
     draw(figure, other)
     assert compare_images(str(PICTURES / "growth-10.png"), str(other), tol=TOLERANCE) is not None

@@ -6,14 +6,8 @@ from pathlib import Path
 
 import pytest
 from claude_store import as_found, at, memory, project_folder, write_index, write_memory
-from click.testing import CliRunner, Result
 from odek_store import write_odek
-
-from memlab.cli import main
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+from shell import run
 
 
 @pytest.fixture

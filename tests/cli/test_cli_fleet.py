@@ -228,7 +228,8 @@ def test_a_budget_below_the_target_is_told_with_what_fits_and_the_command(agents
     assert len(tight) > 0
     shown = run("fleet", "size", names, "--token-budget", 400).output
     for line in tight.itertuples():
-        assert f"–  {line.fits:,} ({line.fits_served:.0%})" in shown
+        fits = f"{line.fits:,} ({line.fits_served:.0%})"
+        assert re.search(rf"–  +{line.likely:,}  +{re.escape(fits)}", shown)
     command = f"memlab fleet plan '{names}' --policy tokens --max-tokens 400"
     assert command in shown
     assert run(*shlex.split(command)[1:]).exit_code == 0
@@ -240,7 +241,7 @@ def test_a_store_without_a_cap_is_a_line_like_any(agents: Path) -> None:
     assert shown.exit_code == 1
     assert "a cap for 0 of 3 stores" in shown.output
     listed = [line.split() for line in shown.output.splitlines() if line.endswith("/memory.db")]
-    assert [line[0] for line in listed] == ["–"] * 3
+    assert [line[:2] for line in listed] == [["–", "–"]] * 3
 
 
 def test_one_is_written_as_one(tmp_path: Path) -> None:

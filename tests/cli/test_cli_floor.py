@@ -6,20 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from shell import run
 from stores import Row, episodes, row, write_rows
 
 import memlab
-from memlab.cli import main
 from memlab.policies.successors import supersedable
 
 pytest.importorskip("sklearn")
 
 TEXT = "the build cache lives beside the lock file and is never shared between two machines"
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
 
 
 @pytest.fixture
@@ -139,12 +134,6 @@ def test_a_mistake_is_said(store: Path, words: tuple[str, ...], fault: str) -> N
     assert fault in done.stderr
 
 
-def test_looking_changes_nothing(store: Path) -> None:
-    before = store.read_bytes()
-    run("floor", store)
-    assert store.read_bytes() == before
-
-
 @pytest.mark.parametrize("count", [0, 1])
 def test_a_store_without_a_floor_says_what_is_next(tmp_path: Path, count: int) -> None:
     shown = run("floor", write_rows(tmp_path / "memory.db", episodes(count)))
@@ -155,3 +144,17 @@ def test_a_store_without_a_floor_says_what_is_next(tmp_path: Path, count: int) -
 
 def test_a_real_agents_store_has_a_floor(real_store: Callable[[str], Path]) -> None:
     assert "590 memories" in run("floor", real_store("agent-store1")).output
+
+
+def test_without_scikit_learn_all_but_near_duplicates_is_shown_and_that_is_said(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_installed(module: str) -> None:
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module.partition(".")[0])
+
+    monkeypatch.setattr("memlab.lazy.import_module", not_installed)
+    shown = run("floor", store)
+    assert shown.exit_code == 0, shown.output
+    assert "The costliest" in shown.output
+    assert "near-duplicates were not looked for: this needs sklearn, " in shown.output
+    assert run("floor", store, "--save-plan", store.with_name("plan.json")).exit_code == 2

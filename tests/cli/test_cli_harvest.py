@@ -1,21 +1,18 @@
 """``memlab harvest`` as a person types it, and ``memlab size`` on what it wrote."""
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from odek_store import write_odek
+from shell import run
 from stores import episodes, row, write_rows
 from transcripts import World
 
 import memlab
-from memlab.cli import main
 from memlab.evidence.access_log import AccessLog
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +71,16 @@ class TestHarvest:
         assert fault.format(tmp_path) in result.stderr
         assert "secret" not in result.stderr
 
+    def test_of_a_store_that_memlab_does_not_load_it_says_what_works(self, tmp_path: Path) -> None:
+        events = tmp_path / "memory" / ".dreams" / "events.jsonl"
+        events.parent.mkdir(parents=True)
+        event = {"type": "memory.recall.recorded", "timestamp": "2026-05-01T00:00:00Z"}
+        events.write_text(json.dumps(event | {"query": "q", "results": [{"path": "memory/a.md"}]}))
+        said = run("harvest", tmp_path, "-o", tmp_path / "reads.log").output.splitlines()[-1]
+        assert "memlab size " not in said
+        (call,) = re.findall(r"memlab\.read_access_log\(.*\)", said)
+        assert eval(call, {"memlab": memlab})["memory_id"].tolist() == ["memory/a.md"]
+
 
 class TestSize:
     @pytest.fixture
@@ -94,6 +101,13 @@ class TestSize:
             said = run("size", source).output
             assert "memlab.AccessLog" in said
             assert ("memlab harvest" in said) == named
+
+    def test_the_log_that_it_names_lies_beside_a_store_that_is_named_by_its_kind(
+        self, tmp_path: Path
+    ) -> None:
+        write_odek(tmp_path / "d", ["one", "two"])
+        said = run("size", f"odek:{tmp_path}/d").output
+        assert f"memlab size odek:{tmp_path}/d --log {tmp_path}/d.reads.jsonl" in said
 
     def test_a_log_of_another_store_is_said(self, store: Path, tmp_path: Path) -> None:
         log = self.log(tmp_path, ("zz", datetime(2026, 6, 1, tzinfo=UTC)))
@@ -125,6 +139,6 @@ class TestSize:
         done = run("size", store, "--log", log)
         assert done.exit_code == 0
         assert "1 cut short, or no JSON object" in done.output
-        assert "1 times without a zone, taken as UTC" in done.output
+        assert "1 time without a zone, taken as UTC" in done.output
         assert "1 with a time after now" in done.output
         assert "2 of something that was never in the store" in done.output

@@ -8,21 +8,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from shell import run
 from stores import episodes, row, run_sql, write_rows
 
 import memlab
-from memlab.cli import main
 from memlab.settings import FILE
 
 CHECKOUT = Path(__file__).parents[2]
 README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
 GUIDE = (CHECKOUT / "docs" / "guides" / "nightly.md").read_text(encoding="utf-8")
 MEMLAB = Path(sys.executable).with_name("memlab")
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
 
 
 @pytest.fixture

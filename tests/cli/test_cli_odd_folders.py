@@ -57,6 +57,12 @@ def links_and_devices(folder: Path) -> None:
     write_index(folder, ["- [L](link.md)", "- [R](round.md)", "- [P](pipe.md)", "- [a](a.md)"])
 
 
+def beyond_all_bounds(folder: Path) -> None:
+    write_memory(folder, "endless.md", memory("endless"), at(0))
+    os.truncate(folder / "endless.md", 2**26 + 1)
+    write_index(folder, ["- [E](endless.md)", "- [a](a.md)"])
+
+
 def cycles(folder: Path) -> None:
     for one, other in (("x", "y"), ("y", "z"), ("z", "x"), ("own", "own")):
         write_memory(folder, f"{one}.md", memory(one, body=f"[[{other}]] [[{one}]]"), at(1))
@@ -109,6 +115,7 @@ def all_at_once(folder: Path) -> None:
 ODD = (
     five_megabytes,
     links_and_devices,
+    beyond_all_bounds,
     cycles,
     odd_names,
     broken_heads,

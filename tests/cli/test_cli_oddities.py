@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,17 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
+from shell import run
 from stores import episodes, row, run_sql, write_rows
 
 import memlab
 from memlab.cli import main
 
 MEMLAB = Path(sys.executable).with_name("memlab")
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
 
 
 @pytest.fixture
@@ -48,13 +46,18 @@ def test_a_file_whose_name_sqlite_takes_for_more_is_a_file(
     assert sorted(each.name for each in tmp_path.iterdir()) == [name, f"{name}.archive.db"]
 
 
-def test_a_path_that_is_not_utf_8_works(store: Path) -> None:
-    odd = Path(os.fsdecode(os.fsencode(store.parent) + b"/caf\xe9.db"))
-    store.rename(odd)
-    for words in (("show",), ("doctor",), ("compact", "--keep-recent", 4, "--apply"), ("archive",)):
-        command, *rest = words
-        assert run(command, odd, *rest).exit_code == 0
-    assert len(memlab.load(odd)) == 4
+@pytest.mark.parametrize(
+    "name", ["redis:x.db", "claude:x.db", "two\nlines.db", "it's \x07 \udcff.db"]
+)
+def test_what_takes_a_deletion_back_can_be_copied_into_a_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_rows(tmp_path / "memory.db", episodes(30)).rename(tmp_path / name)
+    done = run("compact", f"./{name}", "--keep-recent", 10, "--apply")
+    (undo,) = re.findall(r"undo +memlab (.*)", done.stdout)
+    back = subprocess.run(["bash", "-c", f"{MEMLAB} {undo}"], capture_output=True, check=True)
+    assert back.stdout.startswith(b"20 memories restored")
 
 
 def test_a_collation_of_the_agents_own_is_told_in_words(store: Path) -> None:
@@ -162,7 +165,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(tmp_path: Path) -> None:
 def test_who_ends_the_lab_ends_its_server(tmp_path: Path) -> None:
     server = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(60)"
     program = (
-        "import sys; from memlab.cli.lab import _run_to_its_end as run; "
+        "import sys; from memlab.cli.report import _run_to_its_end as run; "
         "sys.exit(run([sys.executable, '-c', *sys.argv[1:]]))"
     )
     command = [sys.executable, "-c", program, server, str(tmp_path / "pid")]
@@ -174,3 +177,58 @@ def test_who_ends_the_lab_ends_its_server(tmp_path: Path) -> None:
         assert lab.wait(timeout=30) != 0
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+@pytest.mark.parametrize("words", [[], ["fleet"]])
+def test_without_a_command_the_help_is_shown_line_by_line(words: list[str]) -> None:
+    shown = CliRunner().invoke(main, words).output
+    assert shown.splitlines() == CliRunner().invoke(main, [*words, "--help"]).output.splitlines()
+
+
+SEVERAL = re.compile(
+    r"(?<![\d,.:#-])1 (?:(?:more|load-bearing|prunable|rejected) )?"
+    r"(?:memories|tokens|episodes|decisions|skills|paths|places|stores|files|plans|references|reads|times|windows"
+    r"|lines|links|copies|faults|rows|databases)\b"
+)
+
+
+def test_of_one_thing_no_command_speaks_as_of_several(tmp_path: Path) -> None:
+    decision = row("d", "semantic", body="", title="d", created_at="2026-03-01T10:00:00")
+    store = write_rows(tmp_path / "memory.db", [decision, row("e", body="", title="e")])
+    plan = tmp_path / "plan.json"
+    said = [
+        run(*words)
+        for words in (
+            *(("show", store), ("size", store), ("floor", store), ("doctor", store)),
+            *(("find", tmp_path), ("size", store, "--by", "tokens"), ("compare", store)),
+            ("compact", store, "--keep-recent", 0, "--save-plan", plan),
+            *(("apply", plan), ("archive", store), ("doctor", store), ("show", store)),
+            ("archive", store, "--drop-before", "2100-01-01"),
+            *(("fleet", "show", tmp_path), ("fleet", "size", tmp_path)),
+            ("fleet", "plan", tmp_path, "--keep-recent", 0),
+            ("report", store, "-o", tmp_path / "r.html"),
+        )
+    ]
+    digest = said[9].output.split()[0]
+    write_rows(store, [row("later", rowid=2)])
+    said += [run("restore", store, digest)]
+    found = [line for each in said for line in each.output.splitlines() if SEVERAL.search(line)]
+    assert "\n".join(found) == ""
+
+
+@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
+def test_a_file_system_that_is_mounted_read_only_is_told(tmp_path: Path, mode: str) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(9))
+    run_sql(store, f"PRAGMA journal_mode = {mode}")
+    mounted = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && exec "$@"'
+    words = ("compact", store, "--keep-recent", 3, "--apply")
+    unshare = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mounted, "sh"]
+    memlab = [sys.executable, "-m", "memlab", *map(str, words)]
+    done = subprocess.run(
+        [*unshare, str(tmp_path), *memlab], check=False, capture_output=True, text=True
+    )
+    if done.returncode == 1 and "memlab" not in done.stderr:
+        pytest.skip(f"no mounts here: {done.stderr.strip()}")
+    assert done.returncode == 2, done.stderr
+    assert f"{store} cannot be written: its file system is mounted read-only" in done.stderr
+    assert "exists" not in done.stderr

@@ -3,15 +3,10 @@
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from shell import run
 from stores import episodes, write_rows
 
 import memlab
-from memlab.cli import main
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
 
 
 @pytest.fixture

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 from invariants import rows_of
+from shell import run
 from stores import episodes, write_rows
 
 import memlab
-from memlab.cli import main
 from memlab.policies import NAMED
 
 RULES = '''
@@ -83,10 +82,6 @@ class inner:
     class Nested(KeepRecent):
         pass
 '''
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
 
 
 @pytest.fixture
@@ -248,6 +243,13 @@ def test_a_wrong_setting_is_explained(
     refused = run("compact", store, *words)
     assert refused.exit_code == 2
     assert expected in refused.stderr
+
+
+def test_expiry_by_age_asks_for_an_age(store: Path) -> None:
+    refused = run("compact", store, "--policy", "ttl")
+    assert refused.exit_code == 2
+    assert "the policy 'ttl' needs --ttl, such as 30d" in refused.output
+    assert run("compact", store, "--policy", "ttl", "--ttl", "0d").exit_code == 0
 
 
 def test_any_setting_may_be_given_by_its_name(store: Path) -> None:

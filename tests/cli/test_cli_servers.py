@@ -4,18 +4,15 @@ from pathlib import Path
 
 import pytest
 from betterdb_store import Betterdb
-from click.testing import CliRunner, Result
 from servers import redis_server
+from shell import run
 
-from memlab.cli import main
+from memlab.cli import COMMANDS
+from memlab.cli.fleet import COMMANDS as FLEET
 
 pytest.importorskip("betterdb_agent_memory")
 
 SECRET = "s3cret"
-
-
-def run(*arguments: str) -> Result:
-    return CliRunner().invoke(main, arguments, catch_exceptions=False)
 
 
 def test_a_store_on_a_server_is_sized_compacted_and_taken_back(
@@ -39,7 +36,7 @@ def test_a_store_on_a_server_is_sized_compacted_and_taken_back(
         ]
         monkeypatch.setenv("VALKEYCLI_AUTH", SECRET)  # a plan knows no password
         steps.append(run("apply", plan))
-        assert made.everything()["list"].total == 5
+        assert len(made.ids()) == 5
         steps += [run("doctor", url), run("archive", url)]
         digest = steps[-1].output.split()[0]
         steps.append(run("restore", url, digest))
@@ -50,7 +47,7 @@ def test_a_store_on_a_server_is_sized_compacted_and_taken_back(
     for step in steps:
         assert step.exit_code == 0, step.output
         assert SECRET not in step.output
-    assert "maxItemsPerScope" in steps[1].output
+    assert "max_items_per_scope=" in steps[1].output
     for file in tmp_path.rglob("*"):
         if file.is_file() and "appendonly" not in str(file):
             assert SECRET.encode() not in file.read_bytes()
@@ -85,7 +82,7 @@ def test_what_looks_through_folders_sends_a_store_to_show(tmp_path: Path) -> Non
 def test_notebooks_open_on_a_server_and_on_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memlab.cli.lab._run_to_its_end", lambda _: 0)
+    monkeypatch.setattr("memlab.cli.report._run_to_its_end", lambda _: 0)
     (tmp_path / "odek").mkdir()
     (tmp_path / "odek" / "index.json").write_text("[]")
     for number, url in enumerate((f"redis://:{SECRET}@localhost/0", f"odek:{tmp_path}/odek")):
@@ -105,3 +102,37 @@ def test_a_server_that_is_not_there_is_one_sentence() -> None:
         assert refused.exit_code == 2
         assert "does not answer" in refused.output
         assert SECRET not in refused.output
+
+
+WRONG_URLS = (
+    f"redis://me:{SECRET}@127.0.0.1:1/0?name=n&password={SECRET}",
+    f"redis://:{SECRET}@[::1/0",
+    f"redis://me:a/{SECRET}@127.0.0.1:1/0",
+    f"nosuch://me:{SECRET}@host/db",
+)
+
+
+@pytest.mark.parametrize(
+    "command", [*COMMANDS, *(f"fleet {name}" for name in FLEET), "", "nosuch", "size --by"]
+)
+def test_no_command_repeats_a_password(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr("memlab.cli.report._run_to_its_end", lambda _: 1)
+    monkeypatch.chdir(tmp_path)
+    options = ("--keep-recent", "3") if command in ("compact", "fleet plan") else ()
+    more = {"diff": ("plan",), "finish": ("DIGEST",), "restore": ("DIGEST",)}.get(command, ())
+    for url in WRONG_URLS:
+        for words in ((url, *more, *options), (url, "too", "many", url)):
+            refused = run(*command.split(), *words)
+            assert refused.exit_code != 0
+            assert SECRET not in refused.output
+
+
+def test_what_to_run_next_names_a_server_without_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    shown = run("fleet", "show", f"redis://me:{SECRET}@127.0.0.1:1/0?name=n&sslpassword={SECRET}")
+    assert "next: memlab fleet size 'redis://me@127.0.0.1:1/0?name=n'" in shown.output

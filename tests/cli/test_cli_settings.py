@@ -1,19 +1,16 @@
 """Commands that remember a choice in ``memlab.toml``, and go by it."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from shell import run
 from stores import episodes, write_rows
 
 import memlab
-from memlab.cli import main
+from memlab import fleet
 from memlab.settings import FILE, read_settings
-
-
-def run(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +35,9 @@ def test_the_number_that_size_saved_is_what_everything_goes_by(two_years: Path) 
     advice = memlab.recommend_cap(memlab.load(two_years), target=0.85, token_budget=500_000)
     found = remembered(two_years)
     assert (found.keep_recent, found.target) == (advice.keep_recent, 0.85)
+    assert found.sized is not None
+    assert found.sized[1:] == (advice.memories, 2 * advice.memories)
+    assert abs(datetime.now(UTC) - found.sized.at) < timedelta(minutes=5)
     again = json.loads(run("size", two_years, "--json").output)
     assert (again["target"], again["token_budget"]) == (0.85, 500_000)
     assert run("compact", two_years).output.splitlines()[1].split() == [
@@ -45,10 +45,60 @@ def test_the_number_that_size_saved_is_what_everything_goes_by(two_years: Path) 
         f"recent(keep={advice.keep_recent},",
         "by='position')",
     ]
-    assert f"backlog      passed {advice.keep_recent:,} on" in run("show", two_years).output
+    assert f"backlog         passed {advice.keep_recent:,} on" in run("show", two_years).output
     assert run("compact", two_years, "--apply").exit_code == 0
     assert memlab.load(two_years)["prunable"].sum() == advice.keep_recent
     assert run("doctor", two_years, "--strict").output.count("prunable:") == 0
+
+
+def test_a_number_past_its_horizon_is_told_and_not_gone_by(store: Path) -> None:
+    assert run("size", store, "--save").exit_code == 0
+    in_time = "found at 80 memories on"
+    for words in (("show", store), ("doctor", store, "--strict"), ("compact", store)):
+        shown = run(*words)
+        assert (shown.exit_code, in_time in shown.output) == (0, True)
+    write_rows(store, episodes(80, start=81))
+    past = "spoke until 160 were written, and 160 are"
+    for words in (("compact", store), ("compact", store, "--apply")):
+        refused = run(*words)
+        assert refused.exit_code == 2
+        assert past in refused.stderr
+        assert f"memlab size {store} --save" in refused.stderr
+    assert past in run("show", store).output
+    assert past in json.loads(run("show", store, "--json").output)["number"]
+    assert run("doctor", store).exit_code == 0
+    assert run("doctor", store, "--strict").exit_code == 1
+    (refused,) = fleet.plan(store).refused
+    assert past in refused.error
+    assert run("compare", store).exit_code == 0
+    assert run("compact", store, "--keep-recent", 90, "--save", "--apply").exit_code == 0
+    assert remembered(store).sized is None
+    write_rows(store, episodes(500, start=200))
+    assert run("compact", store).exit_code == 0
+
+
+def test_auto_is_what_everything_goes_by_and_stays_when_a_target_is_saved(store: Path) -> None:
+    file = store.parent / FILE
+    file.write_text('[store."memory.db"]\npolicy = { name = "recent", keep = "auto" }\n')
+    saved = run("size", store, "--target", 0.5, "--save")
+    assert 'its number stays "auto"' in saved.stderr
+    assert remembered(store).is_auto
+    advice = memlab.recommend_cap(store, target=0.5)
+    assert advice.keep_recent < 80
+    assert json.loads(run("compact", store, "--json").output)["policy"]["keep"] == (
+        advice.keep_recent
+    )
+    assert f'keep = "auto": {advice.numbers}' in run("compact", store).output
+    assert f"backlog         passed {advice.keep_recent} on" in run("show", store).output
+    doctor = run("doctor", store, "--strict")
+    assert (doctor.exit_code, f"more than {advice.keep_recent} prunable" in doctor.output) == (
+        1,
+        True,
+    )
+    assert [each.deleted for each in fleet.plan(store).stores] == [80 - advice.keep_recent]
+    assert f'"recent {advice.keep_recent}"' in run("compare", store, "--json").output
+    assert run("size", store, "--by", "tokens", "--save").exit_code == 0
+    assert not remembered(store).is_auto
 
 
 def test_without_settings_nothing_suggests_a_number(store: Path) -> None:
@@ -72,6 +122,7 @@ def test_a_backlog_above_the_remembered_cap_is_a_warning(store: Path) -> None:
 def test_compact_remembers_any_policy_and_its_settings(store: Path) -> None:
     shown = run("compact", store, "--policy", "ttl", "--ttl", "30d", "--save")
     assert shown.exit_code == 0
+    assert shown.stderr == f"remembered in {store.parent / FILE}\n\n"
     assert remembered(store).policy == {"name": "ttl", "ttl": "30d"}
     assert len(memlab.load(store)) == 80
     again = run("compact", store, "--json")
@@ -120,18 +171,6 @@ def test_the_log_that_was_given_is_remembered_with_the_number(store: Path) -> No
     assert remembered(store).log == (store.parent / "reads.jsonl",)
 
 
-@pytest.mark.parametrize(
-    "command", [("show",), ("size",), ("compact",), ("compare",), ("doctor",), ("archive",)]
-)
-def test_a_mistake_in_the_settings_is_told_with_its_line(
-    store: Path, command: tuple[str, ...]
-) -> None:
-    (store.parent / FILE).write_text("\n\nkeep = 50\n")
-    refused = run(*command, store)
-    assert refused.exit_code == (1 if command == ("doctor",) else 2)
-    assert "memlab.toml, line 3: there is no setting 'keep'" in refused.output + refused.stderr
-
-
 def test_the_bundled_store_remembers_nothing() -> None:
     refused = run("size", "--save")
     assert refused.exit_code == 2
@@ -175,4 +214,9 @@ def test_how_sure_a_number_is_to_be_can_be_said_and_remembered(two_years: Path) 
     assert (
         json.loads(run("size", two_years, "--json").output)["keep_recent"] == (surer["keep_recent"])
     )
+    page = two_years.with_name("report.html")
+    assert f"keep_recent = {surer['keep_recent']:,} is safe" in (
+        run("report", two_years, "-o", page).output
+    )
+    page.unlink()
     (two_years.parent / FILE).unlink()

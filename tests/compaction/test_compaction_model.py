@@ -17,12 +17,12 @@ from invariants import (
 )
 from stores import row, write_rows
 
-from memlab.compaction.applying import ApplyStep, apply
+from memlab.compaction.applier import ApplyStep, apply
 from memlab.compaction.contents import archived_plans
-from memlab.compaction.planning import plan
+from memlab.compaction.planner import plan
 from memlab.compaction.plans import Plan
 from memlab.compaction.reclaim import vacuum
-from memlab.compaction.restoring import RestoreStep, restore
+from memlab.compaction.restorer import RestoreStep, restore
 from memlab.errors import AlreadyAppliedError, ArchiveError, StalePlanError
 from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore

@@ -10,20 +10,20 @@ import pytest
 from invariants import assert_nothing_lost, copies_of, rows_of
 from stores import RawText, episodes, row, write_rows, write_signals
 
-from memlab.compaction.applying import ApplyStep, apply
+from memlab.compaction.applier import ApplyStep, apply
 from memlab.compaction.contents import (
     archived_plans,
     archived_rows,
     export_archived,
     last_applied,
 )
-from memlab.compaction.dropping import drop_archived
-from memlab.compaction.planning import plan
+from memlab.compaction.drops import drop_archived
+from memlab.compaction.planner import plan
 from memlab.compaction.receipts import Receipt
-from memlab.compaction.restoring import restore
+from memlab.compaction.restorer import restore
 from memlab.errors import ArchiveError
 from memlab.policies import KeepRecent
-from memlab.store.archive_place import archive_path
+from memlab.store.archive.location import archive_path
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -16,7 +16,7 @@ from memlab.compaction.receipts import Receipt
 from memlab.errors import ArchiveError
 from memlab.files import whole_file
 from memlab.policies import KeepRecent
-from memlab.store.archive_place import archive_path
+from memlab.store.archive.location import archive_path
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -33,7 +33,7 @@ def compact(store: Path, keep: int) -> Receipt:
 def killed_after_its_commit(store: Path, keep: int) -> None:
     program = (
         "import os, sys\n"
-        "from memlab.store.archive import Archive\n"
+        "from memlab.store.archive.archive import Archive\n"
         "Archive.finish = lambda *_: os._exit(9)\n"
         "from memlab.cli import main\n"
         f"main(['compact', sys.argv[1], '--keep-recent', '{keep}', '--apply'])\n"
@@ -94,13 +94,14 @@ class TestRestoringIntoAFile:
     ) -> None:
         from memlab import files
 
-        name = files._name
+        sync = files.sync
 
-        def naming(draft: Path, target: Path, *, replace: bool) -> None:
-            run_sql(draft, "DELETE FROM memory_items WHERE memory_id = 'e1'")
-            name(draft, target, replace=replace)
+        def syncing(path: Path) -> None:
+            if path.suffix == files.DRAFT:
+                run_sql(path, "DELETE FROM memory_items WHERE memory_id = 'e1'")
+            sync(path)
 
-        monkeypatch.setattr(files, "_name", naming)
+        monkeypatch.setattr(files, "sync", syncing)
         digest = compact(store, 3).digest
         with pytest.raises(ArchiveError, match="made of 5 memories and 4 are in it"):
             restore(digest, store=store, into=tmp_path / "back.db")
@@ -112,7 +113,7 @@ class TestRestoringIntoAFile:
         program = (
             "import os, sys\n"
             "from memlab import files\n"
-            "files._name = lambda *_, **__: os._exit(9)\n"
+            "files.sync = lambda _: os._exit(9)\n"
             "from memlab.compaction import restore\n"
             "restore(sys.argv[2], store=sys.argv[1], into=sys.argv[3])\n"
         )
@@ -136,7 +137,7 @@ class TestRestoringIntoAFile:
 class TestDropBesideRestore:
     def test_a_drop_waits_until_what_is_restored_is_noted(self, store: Path) -> None:
         """Else the note would be made of whatever plan has that name by then."""
-        from memlab.compaction.restoring import RestoreStep
+        from memlab.compaction.restorer import RestoreStep
 
         digest = compact(store, 3).digest
         seen = []
@@ -145,9 +146,9 @@ class TestDropBesideRestore:
             if step == RestoreStep.COMMITTED:
                 program = (
                     "import sys\n"
-                    "from memlab.store.archive_file import open_archive\n"
-                    "from memlab.store.archive_place import place_beside\n"
-                    "with open_archive(place_beside(sys.argv[1]), busy_timeout=0) as archive:\n"
+                    "from memlab.store.archive.archive import open_archive\n"
+                    "from memlab.store.archive.location import location_beside\n"
+                    "with open_archive(location_beside(sys.argv[1]), busy_timeout=0) as archive:\n"
                     "    archive.forget(sys.argv[2])\n"
                 )
                 run = run_program(program, store, digest)

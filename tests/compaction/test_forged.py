@@ -1,25 +1,30 @@
 """A plan file is anybody's: what it says of a store is held against the store."""
 
+import hashlib
+import json
+import os
+import random
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from archives import planned
-from invariants import archive_of, rows_of
+from forging import changed
+from invariants import archive_of, assert_load_bearing_rows_stay, rows_of
 from stores import run_sql
 
-from memlab.compaction.applying import apply
-from memlab.compaction.planned import Group
-from memlab.compaction.plans import Plan
+from memlab.compaction import restore
+from memlab.compaction.applier import apply
+from memlab.compaction.diff import difference_of
+from memlab.compaction.plans import Group, Plan
+from memlab.compaction.receipts import Receipt
+from memlab.compaction.wire import canonical
 from memlab.errors import CompactionError, MemlabError, PlanError
-
-
-def forged(store: Path, **fields: Any) -> Plan:
-    """The plan of a store, with something else said of the first memory that it deletes."""
-    made = planned(store)
-    first, *others = made.memories
-    return replace(made, memories=(first._replace(**fields), *others))
+from memlab.store.records import fingerprint_of, layout_of, records_at
 
 
 def refused(store: Path, plan: Plan, words: str, error: type[MemlabError] = PlanError) -> None:
@@ -28,22 +33,6 @@ def refused(store: Path, plan: Plan, words: str, error: type[MemlabError] = Plan
         apply(Plan.from_json(plan.to_json()))
     assert rows_of(store) == before
     assert not archive_of(store).exists()
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "words"),
-    [
-        ("memory_id", "d1", "by the name of 'd1'"),
-        ("title", "harmless", "'e1' is 'title of e1' .* calls it 'harmless'"),
-        ("kind", "semantic", "by the name of 'e1', semantic"),
-        ("position", 7, "position 7"),
-    ],
-)
-def test_what_a_plan_says_of_a_memory_is_compared(
-    store: Path, field: str, value: object, words: str
-) -> None:
-    error = CompactionError
-    refused(store, adding_up(forged(store, **{field: value})), words, error)
 
 
 def adding_up(plan: Plan) -> Plan:
@@ -57,49 +46,157 @@ def adding_up(plan: Plan) -> Plan:
     return replace(plan, groups=tuple(groups))
 
 
+def regrouped(made: Plan, **fields: Any) -> Plan:
+    """The plan with something else said of the group that goes."""
+    groups = (each._replace(**fields) if each.deleted else each for each in made.groups)
+    return replace(made, groups=tuple(groups))
+
+
+def first_of(memories: Any, **fields: Any) -> Any:
+    first, *others = memories
+    return (first._replace(**fields), *others)
+
+
+def deleting(made: Plan, **fields: Any) -> Plan:
+    return adding_up(replace(made, memories=first_of(made.memories, **fields)))
+
+
+FORGED: dict[str, tuple[Callable[[Plan], Plan], str, type[MemlabError]]] = {
+    "another's id": (lambda p: deleting(p, memory_id="d1"), "name of 'd1'", CompactionError),
+    "another title": (
+        lambda p: deleting(p, title="harmless"),
+        "'e1' is 'title of e1' .* calls it 'harmless'",
+        CompactionError,
+    ),
+    "another kind": (
+        lambda p: deleting(p, kind="semantic"),
+        "by the name of 'e1', semantic",
+        CompactionError,
+    ),
+    "another position": (lambda p: deleting(p, position=7), "position 7", CompactionError),
+    "a memory twice": (
+        lambda p: adding_up(replace(p, memories=(*p.memories, p.memories[0]))),
+        "names a memory twice",
+        PlanError,
+    ),
+    "another's id for what is kept": (
+        lambda p: replace(p, kept=first_of(p.kept, memory_id="somebody")),
+        "by the name of 'somebody'",
+        CompactionError,
+    ),
+    "fewer memories": (lambda p: regrouped(p, memories=1), "do not add up", PlanError),
+    "fewer tokens": (lambda p: regrouped(p, tokens=1), "do not add up", PlanError),
+    "another label": (lambda p: regrouped(p, label="load-bearing"), "do not add up", PlanError),
+    "nothing that goes": (
+        lambda p: replace(p, groups=tuple(each for each in p.groups if not each.deleted)),
+        "do not add up",
+        PlanError,
+    ),
+    "more that stay": (
+        lambda p: replace(
+            p, groups=(*p.groups, Group(False, "prunable", "episodic", "kept", 3, 3))
+        ),
+        "do not add up",
+        PlanError,
+    ),
+}
+"""What a plan says that is not so, and why it is refused."""
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_a_plan_that_says_what_is_not_so_is_refused(store: Path, what: str) -> None:
+    forge, words, error = FORGED[what]
+    refused(store, forge(planned(store)), words, error)
+
+
 def test_a_title_is_compared_as_far_as_a_plan_has_it(store: Path) -> None:
     run_sql(store, f"UPDATE memory_items SET title = '{'long ' * 40}' WHERE memory_id = 'e1'")
     assert apply(planned(store)).deleted == 6
 
 
-@pytest.mark.parametrize("change", ["fewer", "tokens", "none", "load-bearing", "kept"])
-def test_groups_that_do_not_add_up_are_refused(store: Path, change: str) -> None:
-    made = planned(store)
-    gone = next(group for group in made.groups if group.deleted)
-    stays = [group for group in made.groups if not group.deleted]
-    groups = {
-        "fewer": (*stays, gone._replace(memories=1)),
-        "tokens": (*stays, gone._replace(tokens=1)),
-        "none": tuple(stays),
-        "load-bearing": (*stays, gone._replace(label="load-bearing")),
-        "kept": (*stays, gone, Group(False, "prunable", "episodic", "kept", 3, 3)),
-    }
-    refused(store, replace(made, groups=groups[change]), "do not add up")
-
-
-def test_a_memory_named_twice_is_refused(store: Path) -> None:
-    made = planned(store)
-    twice = replace(made, memories=(*made.memories, made.memories[0]))
-    refused(store, adding_up(twice), "names a memory twice")
-
-
-def test_a_kept_memory_under_another_name_is_refused(store: Path) -> None:
-    made = planned(store)
-    first, *others = made.kept
-    kept = (first._replace(memory_id="somebody"), *others)
-    refused(store, replace(made, kept=kept), "by the name of 'somebody'", CompactionError)
-
-
 def test_a_load_bearing_memory_is_refused_for_what_it_is(store: Path) -> None:
     """Even where the plan says that it is an episode, and its groups count it as one."""
     run_sql(store, "UPDATE memory_items SET kind = 'episodic' WHERE memory_id = 'd1'")
-    made = planned(store, 0)
+    (decision,) = [each for each in planned(store, 0).memories if each.memory_id == "d1"]
     run_sql(store, "UPDATE memory_items SET kind = 'semantic' WHERE memory_id = 'd1'")
-    (decision,) = [memory for memory in made.memories if memory.memory_id == "d1"]
+    with closing(sqlite3.connect(store)) as connection:
+        found = records_at(connection, layout_of(connection), [decision.position])
+        as_it_is = fingerprint_of(dict(found)[decision.position])
     now = planned(store)
-    from test_applying import fingerprints_at
-
-    (as_it_is,) = fingerprints_at(store, decision.position)
     named = (decision._replace(fingerprint=as_it_is), *now.memories)
-    plan = adding_up(replace(now, memories=named))
-    refused(store, plan, "'d1', which is load-bearing", CompactionError)
+    refused(store, adding_up(replace(now, memories=named)), "which is load-be", CompactionError)
+
+
+# Plans and receipts of which anything was changed
+
+EXAMPLES = int(os.environ.get("MEMLAB_HOSTILE_FILES", "60"))
+
+
+def signed(content: dict[str, Any]) -> str:
+    """A plan's text whose digest fits what it says, as far as anybody can make it fit."""
+    named = {
+        name: value for name, value in content.items() if name not in ("memlab_plan", "digest")
+    }
+    return json.dumps(content | {"digest": hashlib.sha256(canonical(named).encode()).hexdigest()})
+
+
+def forged_text(text: str, rng: random.Random) -> str:
+    content = json.loads(text)
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        content = changed(content, rng)
+    if isinstance(content, dict) and rng.random() < 0.9:
+        return signed(content)
+    made = json.dumps(content)
+    return made if rng.random() < 0.5 else made.replace("1", "[" * rng.choice((2, 9000)), 1)
+
+
+def result_of(use: Callable[[], Any]) -> Any:
+    """A result; None where an error of memlab says why there is none."""
+    try:
+        return use()
+    except MemlabError:
+        return None
+
+
+def test_a_plan_of_which_anything_was_changed_is_refused_or_deletes_no_more_than_it_says(
+    store: Path, tmp_path: Path
+) -> None:
+    text, whole = planned(store).to_json(), store.read_bytes()
+    before, other = rows_of(store), planned(store)
+    for seed in range(EXAMPLES):
+        made = result_of(lambda s=seed: Plan.from_json(forged_text(text, random.Random(s))))
+        if made is None:
+            continue
+        assert Plan.from_json(made.to_json()) == made
+        assert Plan.from_json(made.to_json(compact=True)) == made
+        str(made), made._repr_html_(), made.fingerprint, str(difference_of(other, made))
+        copy = tmp_path / f"{seed}.db"
+        copy.write_bytes(whole)
+        receipt = result_of(lambda made=made, copy=copy: apply(made, store=copy))
+        after = rows_of(copy)
+        assert_load_bearing_rows_stay(before, after)
+        if receipt is None:
+            assert after == before, seed
+            assert not archive_of(copy).exists()
+        else:
+            assert before.keys() - after.keys() <= {memory.key for memory in made.memories}
+            str(receipt)
+            assert restore(Receipt.from_json(receipt.to_json())) == receipt.deleted
+            assert rows_of(copy) == before
+
+
+def test_a_receipt_of_which_anything_was_changed_restores_what_it_names_or_nothing(
+    store: Path,
+) -> None:
+    before = rows_of(store)
+    text = apply(planned(store)).to_json()
+    archive, after, left = archive_of(store).read_bytes(), store.read_bytes(), rows_of(store)
+    for seed in range(EXAMPLES):
+        store.write_bytes(after)
+        archive_of(store).write_bytes(archive)
+        made = result_of(lambda s=seed: Receipt.from_json(forged_text(text, random.Random(s))))
+        if made is None:
+            continue
+        str(made), made._repr_html_(), made.undo
+        back = result_of(lambda made=made: restore(made, store=store))
+        assert rows_of(store) == (before if back else left)

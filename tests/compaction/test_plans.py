@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlab.compaction.planned import Group, KeptMemory, PlannedMemory
-from memlab.compaction.plans import Plan
-from memlab.compaction.wire import as_data
-from memlab.compaction.words import in_words
+from memlab.compaction.plans import Group, KeptMemory, Plan, PlannedMemory
+from memlab.compaction.wire import as_data, in_words
 from memlab.errors import PlanError
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -162,10 +160,10 @@ class TestReadingBadFiles:
             (b"\xff\xfe\xfa", "this is not a plan: it is not JSON"),
             ("[]", "this is not a plan: it has no 'memlab_plan'"),
             ('{"memlab_receipt": 1}', "this is not a plan: it has no 'memlab_plan'"),
-            ('{"memlab_plan": 3}', "this plan has format 3 and this memlab reads 1 and 2"),
+            ('{"memlab_plan": 3}', "this plan has format 3 and this memlab reads 2; make"),
             ('{"memlab_plan": 2}', "this is not a whole plan: 'store'; make a new one"),
-            ('{"memlab_plan": 1}', "this is not a whole plan: 'groups'; make a new one"),
-            ('{"memlab_plan": 1, "groups": [1]}', "this is not a whole plan:"),
+            ('{"memlab_plan": 1}', "this plan has format 1 and this memlab reads 2; make"),
+            ('{"memlab_plan": 2, "groups": [1]}', "this is not a whole plan:"),
         ],
     )
     def test_what_is_no_plan_is_refused_in_words(self, text: str | bytes, words: str) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
 from memlab import columns as c
-from memlab.compaction.preview import cap_effect, survivors
+from memlab.compaction.effects import cap_effect, survivors
 from memlab.frame.loading import load
 from memlab.growth import boot_context, summarize
 from memlab.items import EventId, EventRef, MemoryItem, MemoryKind, MemoryProvenance, Size
@@ -32,7 +32,7 @@ def test_a_cap_deletes_the_oldest_and_says_where_it_cuts() -> None:
     assert effect.deleted == Size(2, 20)
     assert (effect.before.memories, effect.after.memories) == (5, 3)
     assert effect.after.load_bearing == Size(1, 10)
-    assert effect.after.noise_by_memories == 2 / 3
+    assert effect.after.prunable_by_memories == 2 / 3
     assert effect.newest_deleted == created[2]
     assert (effect.oldest_kept, effect.newest_kept) == (created[3], created[4])
 
@@ -46,7 +46,7 @@ def test_a_cap_above_the_backlog_changes_nothing() -> None:
 
 def test_a_cap_of_zero_leaves_no_noise() -> None:
     effect = cap_effect(mixed_frame(), 0)
-    assert effect.after.noise_by_memories == 0
+    assert effect.after.prunable_by_memories == 0
     assert (effect.oldest_kept, effect.newest_kept) == (None, None)
 
 

@@ -19,8 +19,8 @@ from invariants import archive_of, assert_sound, rows_of
 from stores import Row, episodes, row, row_lists, run_sql, write_rows
 
 from memlab.compaction import reclaim
-from memlab.compaction.applying import apply
-from memlab.compaction.planning import plan
+from memlab.compaction.applier import apply
+from memlab.compaction.planner import plan
 from memlab.compaction.reclaim import (
     VacuumStep,
     checked_for_vacuum,
@@ -28,11 +28,11 @@ from memlab.compaction.reclaim import (
     space,
     vacuum,
 )
-from memlab.compaction.restoring import restore
+from memlab.compaction.restorer import restore
 from memlab.errors import StoreError
 from memlab.policies import KeepRecent
-from memlab.sources import memory_items
 from memlab.store import SqliteMemoryStore
+from memlab.systems.memory_items import source as memory_items
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -15,12 +15,11 @@ from transcripts import SLUG, START, Session, World, read, write
 
 from memlab import columns as c
 from memlab.errors import MemlabError
-from memlab.evidence.harvest import claude_code
-from memlab.evidence.harvest.found import Asked
-from memlab.evidence.harvest.gather import Harvest, harvest_reads
-from memlab.evidence.harvest.lines import ANOTHER_FORMAT, BROKEN, LONGEST, UNREADABLE
-from memlab.evidence.harvest.transcripts import COPIES, FAILED, WITHOUT_RESULT
+from memlab.evidence.harvest import Harvest, harvest_reads
 from memlab.evidence.reads import apart_of, read_access_log
+from memlab.sources.reads import ANOTHER_FORMAT, LONGEST, UNREADABLE, Asked
+from memlab.sources.transcripts import COPIES, FAILED, WITHOUT_RESULT
+from memlab.systems.claude_code import reads as claude_code
 
 Reads = set[tuple[str, datetime]]
 
@@ -87,16 +86,6 @@ def test_transcripts_from_another_place_name_the_folder_otherwise(seed: int) -> 
         world = World(Path(home), seed, called=called)
         world.run(8)
         assert logged(harvest(world).log) == exactly(world.counted())
-
-
-def test_a_big_folder(tmp_path: Path) -> None:
-    world = World(tmp_path, 7, memories=500)
-    world.run(200, actions=40)
-    found = harvest(world)
-    assert len(world.counted()) > 500
-    assert logged(found.log) == exactly(world.counted())
-    assert found.left_out[COPIES] > 0
-    assert found.left_out[BROKEN] > 0
 
 
 class Desk:
@@ -175,23 +164,18 @@ def branched(desk: Desk) -> dict[str, Session]:
     return {"s1": first, "s2": second}
 
 
-def test_the_oldest_is_known_by_its_lines_where_files_are_as_old_as_they(desk: Desk) -> None:
-    for name, session in branched(desk).items():
-        desk.world._save(session)
-        last = datetime.fromisoformat(session.lines[-1]["timestamp"]).timestamp()
-        os.utime(desk.world.projects / SLUG / f"{name}.jsonl", (last, last))
-    assert harvest(desk.world).apart == {}
-    assert sorted(desk.logged) == ["m1.md", "m2.md", "m3.md"]
-
-
-@pytest.mark.parametrize(("older", "own"), [("s1", {}), ("s2", {"own session": 1})])
-def test_else_files_are_as_old_as_the_file_system_says(
-    desk: Desk, older: str, own: dict[str, int]
+@pytest.mark.parametrize(
+    ("changed", "own"),
+    [({}, {}), ({"s1": 1e9, "s2": 2e9}, {}), ({"s1": 2e9, "s2": 1e9}, {"own session": 1})],
+)
+def test_the_oldest_is_known_by_its_lines_where_files_are_as_old_as_they_else_by_their_times(
+    desk: Desk, changed: dict[str, float], own: dict[str, int]
 ) -> None:
     for name, session in branched(desk).items():
         desk.world._save(session)
-        changed = 1e9 if name == older else 2e9
-        os.utime(desk.world.projects / SLUG / f"{name}.jsonl", (changed, changed))
+        last = datetime.fromisoformat(session.lines[-1]["timestamp"]).timestamp()
+        times = (changed.get(name, last),) * 2
+        os.utime(desk.world.projects / SLUG / f"{name}.jsonl", times)
     assert harvest(desk.world).apart == own
 
 
@@ -230,24 +214,21 @@ def test_several_results_in_one_line_are_told_apart(desk: Desk) -> None:
     assert found.left_out == {FAILED: 1}
 
 
-def odd(line: dict[str, Any], **changed: Any) -> dict[str, Any]:
-    return {**line, **changed}
+def content(*blocks: Any) -> dict[str, Any]:
+    return {"message": {"content": list(blocks)}}
+
+
+CALL = {"type": "tool_use", "id": "x"}
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"message": None},
-        {"message": []},
-        {"message": {"content": None}},
-        {"message": {"content": [None, 7, "tool_use", []]}},
-        {"message": {"content": [{"type": "tool_use", "name": "Read", "input": None, "id": "x"}]}},
-        {"message": {"content": [{"type": "tool_use", "name": "Read", "input": {"file_path": 7}}]}},
-        {
-            "message": {
-                "content": [{"type": "tool_use", "name": ["Bash"], "input": {"command": []}}]
-            }
-        },
+        *({"message": None}, {"message": []}, {"message": {"content": None}}),
+        content(None, 7, "tool_use", []),
+        content({**CALL, "name": "Read", "input": None}),
+        content({"type": "tool_use", "name": "Read", "input": {"file_path": 7}}),
+        content({**CALL, "name": ["Bash"], "input": {"command": []}}),
         {"attachment": {"type": "relevant_memories", "memories": {"path": "memory/m1.md"}}},
         {"attachment": {"type": "relevant_memories", "memories": [None, {"path": None}]}},
         {"attachment": ["memory"]},
@@ -256,7 +237,8 @@ def odd(line: dict[str, Any], **changed: Any) -> dict[str, Any]:
 def test_fields_of_another_kind_are_passed_over(desk: Desk, change: dict[str, Any]) -> None:
     session = desk.session("s1")
     read(session, "m1.md")
-    session.lines.insert(0, odd(session.lines[0], uuid="o", note='memory "tool_use"', **change))
+    strange = {"uuid": "o", "note": 'memory "tool_use"', **change}
+    session.lines.insert(0, {**session.lines[0], **strange})
     desk.save(session)
     assert desk.logged == ["m1.md"]
 
@@ -272,7 +254,7 @@ def test_calls_without_time_or_id_are_said(desk: Desk) -> None:
     found = desk.save(session)
     assert desk.logged == ["m2.md"]
     assert found.left_out == {"calls without a time": 1, WITHOUT_RESULT: 1}
-    assert found.notes[0] == "1 times without a zone were taken as UTC"
+    assert found.notes[0] == "1 time without a zone, taken as UTC"
 
 
 def test_files_of_another_kind_cost_nothing_else(desk: Desk) -> None:
@@ -376,10 +358,11 @@ class TestFolder:
         assert harvest_reads(folder, transcripts=world.projects).reads == 1
 
     def test_a_windows_path_is_one(self) -> None:
-        folder = claude_code._Folder(Path("/h/.claude/projects/-w/memory"))
-        place = folder.place("C:\\Users\\x\\.claude\\projects\\-w\\memory\\a.md")
-        assert place is not None
-        assert place.name == "a.md"
+        look = claude_code._Look(Path("/h/.claude/projects/-w/memory"))
+        memory = "C:\\Users\\x\\.claude\\projects\\-w\\memory"
+        given = {"type": "tool_use", "name": "Read", "input": {"file_path": f"{memory}\\a.md"}}
+        (touch,) = look.touches({"message": {"content": [given]}})
+        assert touch.memory_id == "a.md"
 
 
 def test_memories_below_the_cut_had_no_chance(desk: Desk) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from memlab import columns as c
 from memlab.errors import MemlabError
-from memlab.evidence.harvest.codex import COPIES, WITHOUT_THREAD, WITHOUT_TIME
-from memlab.evidence.harvest.gather import harvest_reads
+from memlab.evidence.harvest import harvest_reads
 from memlab.evidence.reads import read_access_log
+from memlab.systems.codex import COPIES, WITHOUT_THREAD, WITHOUT_TIME
 
 THREADS = [f"0199{n}000-0000-7000-8000-00000000000{n}" for n in range(10)]
 AT = "2026-08-01T09:00:00.000Z"

@@ -1,4 +1,4 @@
-"""Reads that other systems keep in SQLite files.
+"""Reads that other systems keep in SQLite files and on PostgreSQL.
 
 The tables are made after the systems' own statements; LangGraph's own code writes its store where
 it is installed. Databases that claude-mem and mcp-memory-service wrote are read in
@@ -6,23 +6,33 @@ it is installed. Databases that claude-mem and mcp-memory-service wrote are read
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from sqlite3 import Connection, connect
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from memforge_store import add_memory, create_tables
+from servers import PostgresServer, postgres_server
 
 from memlab import columns as c
-from memlab.errors import MemlabError
-from memlab.evidence.harvest import langgraph, mcp_memory
-from memlab.evidence.harvest.gather import harvest_reads
-from memlab.evidence.harvest.transcripts import COPIES, FAILED
+from memlab.errors import MemlabError, StoreError
+from memlab.evidence.harvest import harvest_reads
 from memlab.evidence.reads import read_access_log
+from memlab.sources.transcripts import COPIES, FAILED
+from memlab.systems import langgraph
+from memlab.systems.mcp_memory import source as mcp_memory
 
 NOON = datetime(2026, 8, 1, 12, tzinfo=UTC)
+
+
+class Postgres(NamedTuple):
+    """A database of the test's own."""
+
+    url: str
+    connection: Any
 
 
 def database(
@@ -91,6 +101,12 @@ class TestClaudeMem:
         assert untouched(source.parent) == before
         assert harvest_reads(source.parent, found.log).new == 0
 
+    @pytest.mark.parametrize("ids", ["[5,6]", "5,6", " 5 , 6 ", '["5", 6]'])
+    def test_ids_may_come_as_one_text(self, source: Path, ids: str) -> None:
+        """claude-mem takes them so, and answers."""
+        self.write(source, self.call(1, ids), self.call(2, "7"))
+        assert [memory for memory, _ in logged(harvest_reads(source).log)] == ["5", "6", "7"]
+
     def test_a_fetch_in_the_session_that_wrote_it_is_no_later_need(self, source: Path) -> None:
         self.write(source, self.call(1, [1, 5], session="content-1"), self.call(2, [1]))
         found = harvest_reads(source)
@@ -104,8 +120,9 @@ class TestClaudeMem:
             source,
             failed,
             self.call(2, [5], tool="mcp__x__timeline"),
-            self.call(3, "5"),
-            self.call(4, [None, {}, "x", -1, 2.5]),
+            self.call(3, "five,-5,,5.5"),
+            self.call(4, [None, {}, "x", -1, 2.5, "9" * 5_000]),
+            self.call(6, "[" * 9_000),
             self.call(5, [5], tool="my_get_observations"),
         )
         found = harvest_reads(source)
@@ -162,6 +179,12 @@ class TestMcpMemory:
             for memory, hour in (("a", 0), ("b", 1), ("a", 2))
         ]
         assert not any("last 10" in note for note in found.notes)
+
+    def test_a_name_that_show_takes_is_harvested_too(self, tmp_path: Path) -> None:
+        source = self.make(tmp_path, a=self.queries(0))
+        found = harvest_reads(f"mcp-memory:{source}")
+        assert (found.source, found.reads) == (str(source), 1)
+        assert found.log == source.with_name("sqlite_vec.db.reads.log")
 
     def test_that_ten_are_kept_is_said_and_harvests_keep_more(self, tmp_path: Path) -> None:
         source = self.make(tmp_path, a=self.queries(*range(10)))
@@ -244,3 +267,112 @@ class TestLangGraph:
 
     def opened(self, path: Path) -> Connection:
         return connect(path, check_same_thread=False, isolation_level=None)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with postgres_server() as started:
+        yield started
+
+
+@pytest.fixture
+def postgres(server: PostgresServer) -> Iterator[Postgres]:
+    name = server.new_database()
+    with server.connect(name) as connection:
+        yield Postgres(server.url(name), connection)
+    server.drop(name)
+
+
+class TestMemForge:
+    LOGGED = (
+        "INSERT INTO retrieval_log (agent_id, warm_tier_id, query_text, created_at) "
+        "VALUES (%s, %s, 'q', %s)"
+    )
+
+    @pytest.fixture
+    def memforge(self, postgres: Postgres) -> Postgres:
+        create_tables(postgres.connection)
+        return postgres
+
+    def retrieve(self, memforge: Postgres, agent: str, memory: int, day: int) -> None:
+        at = f"2026-08-{day:02}T00:00:00+02:00"
+        memforge.connection.execute(self.LOGGED, (agent, memory, at))
+
+    def test_every_retrieval_is_a_read(self, memforge: Postgres, tmp_path: Path) -> None:
+        one, other = (add_memory(memforge.connection, agent) for agent in "ab")
+        for day, (agent, memory) in enumerate((("a", one), ("b", other), ("a", one)), 1):
+            self.retrieve(memforge, agent, memory, day)
+        log = tmp_path / "reads.log"
+        found = harvest_reads(memforge.url, log)
+        assert found.way == "a MemForge database"
+        assert [memory for memory, _ in logged(log)] == ["1", "2", "1"]
+        memforge.connection.execute("DELETE FROM warm_tier WHERE id = 1")
+        self.retrieve(memforge, "b", other, 4)
+        again = harvest_reads(memforge.url, log)
+        assert (again.reads, again.new, again.kept) == (2, 1, 2)
+        assert harvest_reads(memforge.url, log).new == 0
+
+    def test_a_url_may_name_one_agent(self, memforge: Postgres, tmp_path: Path) -> None:
+        for agent in "ab":
+            self.retrieve(memforge, agent, add_memory(memforge.connection, agent), 1)
+        one = harvest_reads(f"{memforge.url}&agent=b", tmp_path / "b.log")
+        assert [memory for memory, _ in logged(one.log)] == ["2"]
+        assert one.chances.startswith("1 memory: 1 read")
+        assert harvest_reads(memforge.url, tmp_path / "all.log").reads == 2
+
+    def test_rows_that_a_role_may_not_see_are_said(
+        self, memforge: Postgres, tmp_path: Path
+    ) -> None:
+        self.retrieve(memforge, "a", add_memory(memforge.connection), 1)
+        memforge.connection.execute(
+            "CREATE ROLE reader LOGIN; GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader"
+        )
+        url = memforge.url.replace("postgres:@", "reader:@")
+        try:
+            found = harvest_reads(url, tmp_path / "reads.log")
+        finally:
+            memforge.connection.execute("DROP OWNED BY reader; DROP ROLE reader")
+        assert found.reads == 0
+        assert "row level security hides other agents' rows" in found.notes[0]
+
+
+class TestLangGraphOnPostgres:
+    STORE = """
+    CREATE TABLE store (
+        prefix text NOT NULL, key text NOT NULL, value jsonb NOT NULL,
+        created_at TIMESTAMPTZ DEFAULT CURRENT_TIMESTAMP,
+        updated_at TIMESTAMPTZ DEFAULT CURRENT_TIMESTAMP, expires_at TIMESTAMPTZ, ttl_minutes INT,
+        PRIMARY KEY (prefix, key)
+    )"""
+    """As LangGraph's migrations make it."""
+    PUT = (
+        "INSERT INTO store (prefix, key, value, expires_at, ttl_minutes) "
+        "VALUES ('users.1', %s, '{}', NOW() + %s * interval '1 minute', %s)"
+    )
+    READ = (
+        "UPDATE store SET expires_at = NOW() + (ttl_minutes || ' minutes')::interval "
+        "+ interval '1 hour' WHERE key = %s"
+    )
+
+    def test_an_expiry_that_was_put_off_is_a_read(self, postgres: Postgres, tmp_path: Path) -> None:
+        postgres.connection.execute(self.STORE)
+        for key, minutes in (("a", 60), ("b", 60), ("c", None)):
+            postgres.connection.execute(self.PUT, (key, minutes, minutes))
+        postgres.connection.execute(self.READ, ("a",))
+        found = harvest_reads(postgres.url, tmp_path / "reads.log")
+        assert found.way == "a LangGraph store"
+        assert [memory for memory, _ in logged(found.log)] == ["users.1/a"]
+        assert found.left_out == {langgraph.NOT_READ: 1, langgraph.WITHOUT_EXPIRY: 1}
+
+
+def test_a_database_of_something_else_is_said(postgres: Postgres, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="has neither MemForge's retrieval_log nor LangGraph's"):
+        harvest_reads(postgres.url, tmp_path / "reads.log")
+
+
+def test_a_server_that_is_not_there_is_said_without_its_password(tmp_path: Path) -> None:
+    url = "postgresql://me:secret@127.0.0.1:1/memories"
+    with pytest.raises(StoreError, match=r"127\.0\.0\.1:1/memories does not answer") as caught:
+        harvest_reads(url, tmp_path / "reads.log")
+    assert "secret" not in str(caught.value)
+    assert not list(tmp_path.iterdir())

@@ -8,12 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from odek_store import write_odek
 from stores import episodes, write_rows
 
 from memlab import columns as c
 from memlab.errors import MemlabError
 from memlab.evidence.access_log import AccessLog
-from memlab.evidence.harvest.gather import default_log, harvest_reads
+from memlab.evidence.harvest import default_log, harvest_reads
 from memlab.evidence.reads import read_access_log
 
 AT = datetime(2026, 8, 1, tzinfo=UTC)
@@ -76,7 +77,7 @@ def test_half_a_line_in_the_log_costs_that_line_alone(tmp_path: Path) -> None:
 
 HARVESTS = """
 import sys
-from memlab.evidence.harvest.gather import harvest_reads
+from memlab.evidence.harvest import harvest_reads
 print("ready", flush=True)
 sys.stdin.readline()
 harvest_reads(sys.argv[1], sys.argv[2])
@@ -133,15 +134,24 @@ def empty_folder(folder: Path) -> Path:
     return folder / "empty"
 
 
+def odek(folder: Path) -> Path:
+    return write_odek(folder / "odek", ["one"])
+
+
 @pytest.mark.parametrize(
     ("make", "fault"),
     [
         (lambda folder: folder / "nothing", "there is no .*nothing; check the path"),
-        (text_file, "is none of what can be harvested: a MemForge database, a LangGraph store"),
+        (
+            text_file,
+            "is none of what can be harvested: a claude-mem database, an mcp-memory-service",
+        ),
         (empty_folder, "is none of what can be harvested"),
         (own_store, "writes down no reads; give it a log: SqliteMemoryStore"),
+        (odek, "odek writes down no reads; give its agent a log: memlab.AccessLog"),
+        (lambda _: "redis://localhost/0", "redis://localhost/0 writes down no reads; give its"),
     ],
-    ids=["nothing", "text", "empty folder", "own store"],
+    ids=["nothing", "text", "empty folder", "own store", "odek", "a server"],
 )
 def test_what_cannot_be_harvested_is_said_and_leaves_no_file(
     tmp_path: Path, make: object, fault: str

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from memlab import columns as c
-from memlab.evidence.harvest.gather import harvest_reads
-from memlab.evidence.harvest.lines import BROKEN
-from memlab.evidence.harvest.openclaw import SKIPPED, SWEEPS, WITHOUT_PATH, WITHOUT_TIME
+from memlab.evidence.harvest import harvest_reads
 from memlab.evidence.reads import read_access_log
+from memlab.sources.reads import BROKEN
+from memlab.systems.openclaw import SKIPPED, SWEEPS, WITHOUT_PATH, WITHOUT_TIME
 
 
 def recall(second: int, *paths: str, query: str = "where is it", **changed: Any) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def test_what_is_no_read_is_counted(tmp_path: Path, old_log: Path) -> None:
     found = harvest_reads(tmp_path / "w")
     assert ids(found.log) == ["a.md"]
     assert found.left_out == {SWEEPS: 1, SKIPPED: 1, WITHOUT_TIME: 1, WITHOUT_PATH: 1, BROKEN: 1}
-    assert found.notes[0] == "1 times without a zone were taken as UTC"
+    assert found.notes[0] == "1 time without a zone, taken as UTC"
 
 
 def test_an_event_that_was_exported_is_the_same_read(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memlab.evidence.harvest.shell import file_uses
+from memlab.systems.claude_code.shell import file_uses
 
 
 def uses(command: str, verb: str, cwd: str | None = "/w") -> list[str]:
@@ -29,6 +29,7 @@ def uses(command: str, verb: str, cwd: str | None = "/w") -> list[str]:
         ("cd '/m/x y'; cat \"a b.md\" c\\ d.md", ["/m/x y/a b.md", "/m/x y/c d.md"]),
         ('cat "$HOME/a.md" ${HOME}/b.md ~/c.md', ["~/a.md", "~/b.md", "~/c.md"]),
         ("cat 'it'\"'\"'s.md'", ["/w/it's.md"]),
+        ("cat né.md \"北 $HOME 京\".md 'Å'🦀.md", ["/w/né.md", "/w/北 ~ 京.md", "/w/Å🦀.md"]),
         ("cat ../w/./a.md", ["/w/a.md"]),
         ("head -n 5 a.md; head -5 a.md; head -n5 a.md; head --lines=5 a.md", ["/w/a.md"] * 4),
         ("head --lines 5 a.md; tail -c 10 a.md; tail -f a.md", ["/w/a.md"] * 3),
@@ -127,6 +128,8 @@ def test_any_text_is_read_to_its_end(text: str, command: str) -> None:
         "a;" * 9999,
         "<<E " * 999,
         "a && " * 9999,
+        "a=(" * 999,
+        "\x13RO{\U000def9f",  # at which the grammar itself crashes
     ],
 )
 def test_a_hostile_script_is_read_to_its_end(text: str) -> None:

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlab.evidence.ahead import LEVELS
-from memlab.evidence.law import (
+from memlab.evidence.posterior import LEVELS
+from memlab.evidence.prior import (
     SEEN,
     Law,
     doublings_beyond,

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memlab import columns as c
-from memlab.evidence.gaps import gaps_of
-from memlab.evidence.past import Deletion, past_of, present_rows
+from memlab.evidence.past import Deletion, gaps_of, past_of, present_rows
 from memlab.evidence.references import find_references
 from memlab.growth import growth_curve
 

@@ -1,12 +1,14 @@
 """Access logs: what counts as one, and what is said about a file that is none."""
 
 import json
+import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from frames import make_frame
+from frames import START, make_frame
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,14 +16,16 @@ from memlab import columns as c
 from memlab.errors import MemlabError
 from memlab.evidence.access_log import AccessLog
 from memlab.evidence.reads import (
-    MAINTENANCE,
-    OWN_SESSION,
+    CHANCES,
     PASSED_OVER,
     apart_of,
+    describe_chances,
     describe_log,
     read_access_log,
+    reading_chances,
 )
 from memlab.evidence.references import find_references
+from memlab.sources.reads import MAINTENANCE, OWN_SESSION
 
 JSON_LINES = """
 {"memory_id": "a", "at": "2025-01-01T02:30:00Z"}
@@ -144,7 +148,7 @@ def test_an_empty_id_or_session_is_none(tmp_path: Path) -> None:
 def test_a_time_without_a_zone_is_taken_as_utc_and_counted(tmp_path: Path, content: str) -> None:
     log = read_access_log(written(tmp_path, content))
     assert log[c.AT].tolist() == [pd.Timestamp("2025-01-01T02:30", tz="UTC")]
-    assert describe_log(log) == ["the log: 1 times without a zone, taken as UTC"]
+    assert describe_log(log) == ["the log: 1 time without a zone, taken as UTC"]
 
 
 def test_of_several_lines_with_one_id_the_last_stands(tmp_path: Path) -> None:
@@ -180,6 +184,27 @@ def test_parts_are_read_where_the_log_was_just_closed(tmp_path: Path) -> None:
         log.add("a")
     log.path.rename(tmp_path / "reads.log.1")
     assert read_access_log(log.path)[c.MEMORY_ID].tolist() == ["a"]
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path, put: Callable[[Path], None]) -> None:
+    put(tmp_path / "reads.log")
+    with pytest.raises(MemlabError, match=r"reads\.log cannot be read \((no ordinary|Is a dir)"):
+        read_access_log(tmp_path / "reads.log")
+    put(tmp_path / "other.log.1")
+    (tmp_path / "other.log").write_text(JSON_LINES)
+    log = read_access_log(tmp_path / "other.log")
+    assert log["memory_id"].tolist() == ["a", "b"]
+    assert describe_log(log)[0].endswith("passed over: 1 part that is no ordinary file")
+
+
+def test_a_line_without_end_is_passed_over_piece_by_piece(tmp_path: Path) -> None:
+    path = written(tmp_path, JSON_LINES + '{"memory_id": "')
+    os.truncate(path, 2**27)
+    assert read_access_log(path)["memory_id"].tolist() == ["a", "b"]
+    os.truncate(path, 2**40)
+    with pytest.raises(MemlabError, match=r"cannot be read \(larger than 2,048 MiB\)"):
+        read_access_log(path)
 
 
 def test_a_million_reads_of_one_memory_are_said(tmp_path: Path) -> None:
@@ -238,3 +263,58 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
 def test_no_such_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(MemlabError, match=r"nothing\.csv cannot be read"):
         read_access_log(tmp_path / "nothing.csv")
+
+
+def log_of(*reads: tuple[str, float, str | None]) -> pd.DataFrame:
+    """Reads as (memory, hours after the first row, session)."""
+    return pd.DataFrame(
+        {
+            c.MEMORY_ID: pd.array([memory for memory, _, _ in reads], dtype="str"),
+            c.AT: pd.array([START + pd.Timedelta(hours=at) for _, at, _ in reads], dtype=c.TIME),
+            c.SESSION: pd.array([session for *_, session in reads], dtype="str"),
+        }
+    )
+
+
+LATE = log_of(("a", 2.5, None))
+
+
+@pytest.mark.parametrize(
+    ("loaded", "log", "chances"),
+    [
+        (None, LATE, ["read", "unread", "unread", "too new"]),
+        (None, LATE.drop(columns=c.SESSION), ["read", "unread", "unread", "too new"]),
+        # what came after a session had begun had no chance in it
+        (None, log_of(("a", 0.5, "s"), ("a", 9.0, "s")), ["read", *["too new"] * 3]),
+        (None, log_of(("a", 0.5, "s"), ("a", 9.0, "t")), ["read", *["unread"] * 3]),
+        # nor had what no agent is told of; where nothing is loaded, everything is searched
+        ([False, True, False, False], LATE, ["read", "unread", "not loaded", "too new"]),
+        ([False] * 4, LATE, ["read", "unread", "unread", "too new"]),
+        (None, log_of(), ["too new"] * 4),
+    ],
+)
+def test_who_was_never_read_had_a_chance_or_none(
+    loaded: list[bool] | None, log: pd.DataFrame, chances: list[str]
+) -> None:
+    frame = make_frame("a", "b", "c", "d")
+    if loaded is not None:
+        frame[c.LOADED_AT_START] = loaded
+    assert reading_chances(frame, log).tolist() == chances
+    assert reading_chances(frame.iloc[:0], log).empty
+
+
+@pytest.mark.parametrize(
+    ("count", "log", "words"),
+    [
+        (3, log_of(), "3 memories: 3 written after the last read in the log"),
+        (
+            3,
+            log_of(("a", 1.5, None), ("zz", 1.6, None)),
+            f"3 memories: 1 read, 1 {CHANCES['unread']}, 1 {CHANCES['too new']}",
+        ),
+        (0, log_of(), "no memories"),
+    ],
+)
+def test_the_sentence_counts_every_memory_once(count: int, log: pd.DataFrame, words: str) -> None:
+    frame = make_frame("a", "b", "c").iloc[:count]
+    assert describe_chances(reading_chances(frame, log)) == words

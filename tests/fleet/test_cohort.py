@@ -6,17 +6,23 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from fleets import mixed_fleet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stores import row, write_rows
 
 import memlab
-from memlab.evidence.law import fitted_law
-from memlab.fleet import Processes, Serial, cohort_of, size
-from memlab.fleet.capping import Capping
-from memlab.fleet.cohort import SAMPLE, Evidence, Gathering, Prior, _sample, fit_cohort
-from memlab.fleet.names import Member
+from memlab.evidence.prior import fitted_law
+from memlab.fleet import Serial, cohort_of, size
+from memlab.fleet.cohort import (
+    SAMPLE,
+    Cohort,
+    Told,
+    fit_cohort,
+    sample_of,
+    size_task,
+    told_by,
+)
+from memlab.fleet.names import Member, Members
 
 LAW = fitted_law()
 AT = int(np.searchsorted(LAW.shares, 0.9))
@@ -24,23 +30,22 @@ AT = int(np.searchsorted(LAW.shares, 0.9))
 
 def simulated(
     stores: int, *, away: float = 0.0, spread: float = 0.04, references: int = 60, seed: int = 0
-) -> dict[str, Evidence]:
+) -> dict[str, Told]:
     """Stores whose references reach as the law says, `away` further, and differ by `spread`."""
     rng = np.random.default_rng(seed)
     found = {}
     for number in range(stores):
         moved = away + spread * rng.standard_normal()
-        reach = LAW.reach_at(rng.random(references)) + moved
-        reach = np.sort(np.clip(reach, 0.01, 1)).astype("<f4")
-        written = np.full(references, 900, "<f4")
-        found[f"store-{number}"] = Evidence(references, reach.tobytes(), written.tobytes())
+        reach = np.sort(np.clip(LAW.reach_at(rng.random(references)) + moved, 0.01, 1))
+        served = np.searchsorted(np.arange(1, references + 1), np.array(LAW.shares) * references)
+        found[f"store-{number}"] = Told(references, reach[served])
     return found
 
 
 def test_without_stores_that_have_references_the_public_law_stands() -> None:
-    few = {f"silent-{n}": Evidence(3, b"", b"") for n in range(50)} | simulated(2)
+    few = {f"silent-{n}": Told(3, np.empty(0)) for n in range(50)} | simulated(2)
     found = fit_cohort(few)
-    assert (found.law, found.stores, found.prior.weight_at(0.9)) == (LAW, 0, 0.0)
+    assert (found.law, found.stores, found.weight_at(0.9)) == (LAW, 0, 0.0)
 
 
 @pytest.mark.parametrize("away", [-0.15, 0.1, 0.2])
@@ -48,11 +53,11 @@ def test_many_stores_that_reach_elsewhere_move_the_law_to_where_they_reach(away:
     found = fit_cohort(simulated(80, away=away))
     expected = min(LAW.reach[AT] + away, 1.0)
     assert found.law.reach[AT] == pytest.approx(expected, abs=0.04)
-    assert found.prior.weight_at(0.9) > 0.9
+    assert found.weight_at(0.9) > 0.9
 
 
 def test_more_stores_weigh_more() -> None:
-    weights = [fit_cohort(simulated(n, away=0.1)).prior.weight_at(0.9) for n in (3, 10, 80)]
+    weights = [fit_cohort(simulated(n, away=0.1)).weight_at(0.9) for n in (3, 10, 80)]
     assert weights == sorted(weights)
     assert weights[0] < 0.9 < weights[2]
 
@@ -92,8 +97,8 @@ def test_without_a_store_a_cohort_is_that_of_the_others(stores: int, seed: int) 
 
 def test_the_sample_is_the_same_every_time_whatever_the_order() -> None:
     members = [Member(f"/srv/{n}", f"/srv/{n}") for n in range(3 * SAMPLE)]
-    first = _sample(members)
-    assert first == _sample(members[::-1])
+    first = sample_of(Members(tuple(members)))
+    assert first == sample_of(Members(tuple(members[::-1])))
     assert len(first) == SAMPLE
 
 
@@ -149,14 +154,6 @@ def test_sizing_says_of_a_store_what_its_own_advice_says(tmp_path: Path) -> None
     assert line["fits_served"] == advice.within_budget.served
 
 
-def test_two_processes_size_as_one_does(tmp_path: Path) -> None:
-    names = [*mixed_fleet(tmp_path), follower(tmp_path / "f.db", 120, 2)]
-    one, two = (size(names, runner=each) for each in (Serial(), Processes(2)))
-    pd.testing.assert_frame_equal(one, two)
-    assert one["error"].notna().sum() == 2
-    assert cohort_of(names).stores == 0
-
-
 def test_sizing_again_is_sizing_anew_where_evidence_was_added(tmp_path: Path) -> None:
     path, out = follower(tmp_path / "one.db", 200, 3), tmp_path / "out"
     (tmp_path / "memlab.toml").write_text('log = ["reads.jsonl"]\n')
@@ -183,16 +180,16 @@ def test_a_read_that_is_still_to_come_is_evidence_for_nobody(tmp_path: Path) -> 
     log = memlab.AccessLog(tmp_path / "reads.jsonl")
     for n in range(50):
         log.add(f"e{n}", datetime(2100, 1, 1, n % 24, n, tzinfo=UTC), f"s{n}")
-    assert Gathering()(str(path)).sittings == Capping()(str(path)).references == 39
+    assert told_by(str(path)).references == size_task().work(str(path)).references == 39
 
 
 def test_the_share_of_the_fleet_is_that_at_each_stores_own_target(tmp_path: Path) -> None:
     law = fit_cohort(simulated(10, away=0.1)).law
-    prior = Prior(law, tuple(np.linspace(1, 0, len(law.shares)).tolist()))
+    prior = Cohort(law, 10, 600, tuple(np.linspace(1, 0, len(law.shares)).tolist()))
     path = follower(tmp_path / "silent.db", 100, 100)
     for share in (0.5, 0.95):
         (tmp_path / "memlab.toml").write_text(f"target = {share}\n")
-        line = Capping(prior=prior)(str(path))
+        line = size_task(prior).work(str(path))
         assert line.fleet == pytest.approx((1 - line.own) * prior.weight_at(share))
         assert line.fleet + line.elsewhere + line.own == pytest.approx(1)
 

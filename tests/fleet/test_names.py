@@ -1,6 +1,7 @@
 """Which stores some names mean: each once, and what means none is said."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,21 @@ from memlab.fleet import Members, expand_names
 
 @pytest.fixture
 def agents(tmp_path: Path) -> Path:
+    """A folder of three stores, with links and other names of them beside it."""
+    folder = tmp_path / "agents"
     for name in "abc":
-        (tmp_path / name).mkdir()
-        write_rows(tmp_path / name / "memory.db", episodes(3))
-    return tmp_path
+        (folder / name).mkdir(parents=True)
+        write_rows(folder / name / "memory.db", episodes(3))
+    for end in ("-wal", ".archive.db"):
+        (folder / "a" / f"memory.db{end}").touch()
+    (tmp_path / "soft.db").symlink_to(folder / "a" / "memory.db")
+    (tmp_path / "hard.db").hardlink_to(folder / "a" / "memory.db")
+    (tmp_path / "linked").symlink_to(folder / "b")
+    (tmp_path / "empty").mkdir()
+    write_rows(tmp_path / "agent[1].db", episodes(1))
+    listed = f"# the agents\n\n{folder}/a/memory.db\n {folder}/[bc]/memory.db \n"
+    (tmp_path / "names.txt").write_text(listed)
+    return folder
 
 
 def names(found: Members) -> list[str]:
@@ -26,35 +38,44 @@ def problems(found: Members) -> list[str]:
     return [member.problem for member in found.stores if member.problem]
 
 
-def test_a_pattern_means_what_it_matches_in_order_and_no_file_beside_a_store(agents: Path) -> None:
-    (agents / "a" / "memory.db-wal").touch()
-    (agents / "a" / "memory.db.archive.db").touch()
-    found = expand_names(f"{agents}/*/memory.db*")
-    assert names(found) == [f"{agents}/{name}/memory.db" for name in "abc"]
+A, B, C = (f"agents/{name}/memory.db" for name in "abc")
+LINKS = ("soft.db", "hard.db", "agents/b/./memory.db", "linked/memory.db")
+MEANT = {
+    "a pattern: no file beside a store": (("agents/*/memory.db*",), (A, B, C), 0),
+    "links and other spellings": ((A, *LINKS), (A, B), 3),
+    "a path and its URLs": ((A, f"file:{A}", f"file:{A}?mode=ro"), (A,), 2),
+    "a file of names": (("@names.txt",), (A, B, C), 0),
+    "a folder: the stores below it": (("agents",), (A, B, C), 0),
+    "what cannot be seen from here": (("agents/elsewhere.db",), ("agents/elsewhere.db",), 0),
+    "the signs of a pattern in a path": (("agent[1].db",), ("agent[1].db",), 0),
+}
+"""What names mean, each store once, and how many meant one that was named before."""
 
 
-def test_a_store_that_is_named_twice_counts_once_through_links_too(agents: Path) -> None:
-    (agents / "soft.db").symlink_to(agents / "a" / "memory.db")
-    (agents / "hard.db").hardlink_to(agents / "a" / "memory.db")
-    (agents / "folder").symlink_to(agents / "b")
-    given = [
-        agents / "a" / "memory.db",
-        agents / "soft.db",
-        agents / "hard.db",
-        agents / "b" / "." / "memory.db",
-        agents / "folder" / "memory.db",
+@pytest.mark.parametrize(("given", "meant", "repeated"), MEANT.values(), ids=MEANT)
+def test_names_mean_stores_in_order_and_each_once(
+    agents: Path, given: tuple[str, ...], meant: tuple[str, ...], repeated: int
+) -> None:
+    top = agents.parent
+    full = [re.sub(r"^(file:|@)?", rf"\g<0>{top}/", name) for name in given]
+    found = expand_names(full)
+    assert names(found) == [str(top / name) for name in meant]
+    assert (found.repeated, problems(found)) == (repeated, [])
+
+
+def test_what_means_no_store_is_said_beside_the_stores(agents: Path) -> None:
+    found = expand_names([agents, agents.parent / "empty", f"{agents}/*/none.db"])
+    assert names(found) == [str(agents.parent / each) for each in (A, B, C)]
+    assert problems(found) == [
+        f"{agents.parent}/empty is a folder without a store in it; name a store",
+        f"nothing matches {agents}/*/none.db; check the pattern",
     ]
-    found = expand_names(given)
-    assert names(found) == [f"{agents}/a/memory.db", f"{agents}/b/memory.db"]
-    assert found.repeated == 3
 
 
-def test_a_store_that_is_named_by_path_and_url_counts_once(agents: Path) -> None:
+def test_a_url_of_a_file_is_its_path(agents: Path) -> None:
     store = agents / "a" / "memory.db"
-    found = expand_names([store, store.as_uri(), f"{store.as_uri()}?mode=ro"])
-    assert (names(found), found.repeated) == ([str(store)], 2)
-    (alone,) = expand_names(store.as_uri()).stores
-    assert (alone.size, alone.state()) == (store.stat().st_size, found.stores[0].state())
+    (by_url,), (by_path,) = (expand_names(each).stores for each in (store.as_uri(), store))
+    assert (by_url.size, by_url.state()) == (store.stat().st_size, by_path.state())
 
 
 def test_a_server_that_is_named_with_and_without_its_password_counts_once() -> None:
@@ -69,39 +90,11 @@ def test_every_url_that_opens_nothing_is_said(agents: Path) -> None:
     assert "secret" not in repr(found)
 
 
-def test_a_file_of_names_means_the_names_in_it(agents: Path) -> None:
-    listed = agents / "names.txt"
-    listed.write_text(f"# the agents\n\n{agents}/a/memory.db\n {agents}/[bc]/memory.db \n")
-    assert len(names(expand_names(f"@{listed}"))) == 3
-
-
-def test_a_folder_means_the_stores_below_it(agents: Path) -> None:
-    (agents / "empty").mkdir()
-    found = expand_names([agents, agents / "empty"])
-    assert names(found) == [f"{agents}/{name}/memory.db" for name in "abc"]
-    assert problems(found) == [f"{agents}/empty is a folder without a store in it; name a store"]
-
-
-def test_a_path_that_cannot_be_seen_is_kept_for_who_is_to_read_it(agents: Path) -> None:
-    assert names(expand_names(agents / "elsewhere.db")) == [f"{agents}/elsewhere.db"]
-
-
-def test_a_path_with_the_signs_of_a_pattern_is_a_path_where_it_is_there(tmp_path: Path) -> None:
-    store = write_rows(tmp_path / "agent[1].db", episodes(1))
-    assert names(expand_names(store)) == [str(store)]
-
-
 def test_a_url_is_called_without_its_password() -> None:
     (member,) = expand_names("redis://:secret@localhost:6379/0?name=mem").stores
     assert "secret" not in member.name
     assert "secret" not in repr(member)
     assert "secret" in member.where
-
-
-def test_a_pattern_that_matches_nothing_is_said_beside_the_stores(agents: Path) -> None:
-    found = expand_names([agents / "a" / "memory.db", f"{agents}/*/none.db"])
-    assert len(names(found)) == 1
-    assert problems(found) == [f"nothing matches {agents}/*/none.db; check the pattern"]
 
 
 @pytest.mark.parametrize("given", [[], "@{}/empty.txt"])
@@ -143,9 +136,8 @@ def test_the_state_of_a_store_is_another_once_it_was_written(agents: Path) -> No
 def test_the_state_of_a_store_is_another_once_something_beside_it_was_written(
     agents: Path,
 ) -> None:
-    (agents / "soft.db").symlink_to(agents / "a" / "memory.db")
     log = agents / "a" / "reads.jsonl"
-    (member,) = expand_names(agents / "soft.db").stores
+    (member,) = expand_names(agents.parent / "soft.db").stores
     states = [member.state()]
     for file, text in (
         (agents / "a" / "memory.db.archive.db", "an archive"),

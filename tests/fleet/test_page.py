@@ -13,12 +13,19 @@ from stores import row, write_rows
 import memlab
 from memlab.charts import plot_fleet_caps, plot_fleet_growth, plot_fleet_tokens
 from memlab.compaction.reclaim import space
-from memlab.fleet import FleetFindings, Serial, examine_fleet, write_fleet_report
-from memlab.fleet.capping import SIZE_DTYPES
+from memlab.fleet import (
+    FleetFindings,
+    Serial,
+    SizedStore,
+    StoreLine,
+    examine_fleet,
+    write_fleet_report,
+)
 from memlab.fleet.cohort import fit_cohort
-from memlab.fleet.page import LISTED, fleet_page, space_freed
-from memlab.fleet.surveying import SURVEY_DTYPES
-from memlab.store.archive_place import archive_path
+from memlab.fleet.page import LISTED, fleet_page
+from memlab.fleet.sweep import DTYPES
+from memlab.fleet.task import FleetTask
+from memlab.store.archive.location import archive_path
 
 
 class Seen(HTMLParser):
@@ -51,22 +58,23 @@ def invented(count: int) -> FleetFindings:
         "memories": boot // 50 + 1, "boot_memories": boot // 50 + 1, "boot_tokens": boot,
         "floor_tokens": floor, "prunable_tokens": boot - floor, "bytes": boot * 8,
         "free_bytes": boot,
-        "keep_recent": boot // 90, "boot_now": boot, "boot_after": np.maximum(floor, boot // 2),
+        "keep_recent": boot // 90, "likely": boot // 99, "boot_now": boot,
+        "boot_after": np.maximum(floor, boot // 2),
         "floor": floor, "deletes": boot // 99, "references": rng.integers(0, 3, count),
     }  # fmt: skip
 
-    def table(dtypes: dict[str, str]) -> pd.DataFrame:
+    def table(row: type) -> pd.DataFrame:
         columns = {"store": names}
-        for name, dtype in dtypes.items():
+        for name, kind in FleetTask("", row, row).columns.items():
             series = pd.Series(values.get(name, [None] * count), dtype="object")
-            columns[name] = series.where(error.isna(), None).astype(dtype)  # type: ignore[call-overload]
+            columns[name] = series.where(error.isna(), None).astype(DTYPES[kind])
         return pd.DataFrame({**columns, "error": error})
 
     weeks = pd.DataFrame(
         {"week": pd.date_range("2025-01-06", periods=60, freq="7D", tz="UTC"), "memories": 500}
     ).assign(load_bearing=50)
     return FleetFindings(
-        NOW, table(SURVEY_DTYPES), table(SIZE_DTYPES), weeks, fit_cohort({}), repeated=0
+        NOW, table(StoreLine), table(SizedStore), weeks, fit_cohort({}), repeated=0
     )
 
 
@@ -74,6 +82,7 @@ def invented(count: int) -> FleetFindings:
 def test_a_page_stays_small_and_says_what_it_leaves_out(count: int) -> None:
     page = fleet_page(invented(count))
     assert len(page) < 1_000_000
+    assert re.search(r"keep_recent = [\d,]+ is safe, [\d,]+ is likely: [\d,]+ tokens fewer", page)
     seen = Seen(page)
     listed = min(LISTED, count - -(-count // 50))
     assert len([each for each in seen.anchors if re.fullmatch(r"s\d+", each)]) == listed
@@ -134,9 +143,9 @@ def test_a_page_counts_the_room_that_is_free_and_that_which_caps_would_free(
     (sized,) = found.sizes.to_dict("records")
     used = space(store).live + space(store).wal
     assert sized["deletes"] > 0
-    assert space_freed(found) == pytest.approx(used * sized["deletes"] / 501)
+    assert found.space_freed == pytest.approx(used * sized["deletes"] / 501)
     free = space(store).free / 1e6
-    assert f"{free + space_freed(found) / 1e6:,.1f} MB" in fleet_page(found)
+    assert f"{free + found.space_freed / 1e6:,.1f} MB" in fleet_page(found)
     assert f"{free:,.1f} MB are free now" in fleet_page(found)
 
 
@@ -151,20 +160,29 @@ def test_the_chart_of_tokens_orders_stores_and_draws_at_most_some() -> None:
     assert (np.asarray(by_name["floor"].get_ydata(), dtype=float) <= tokens).all()
 
 
-def test_the_chart_of_caps_tells_three_kinds_of_stores_apart() -> None:
+def test_the_chart_of_caps_tells_kinds_of_stores_apart_and_counts_those_that_coincide() -> None:
     sizes = pd.DataFrame(
         {
-            "boot_now": [1_000, 1_000, 1_000],
-            "boot_after": [200, 1_000, 900],
-            "floor": [100, 100, 800],
-            "error": [None] * 3,
+            "boot_now": [1_000] * 7,
+            "boot_after": [200, 200, 200, 200, 1_000, 1_000, 900],
+            "floor": [100] * 6 + [800],
+            "likely": [9, 9, 9, 9, 30, 9, 9],
+            "prunable": 30,
+            "error": [None] * 7,
         }
     )
     ax = plot_fleet_caps(sizes)
-    points = {line.get_label(): list(line.get_xydata()) for line in ax.lines}
-    assert [tuple(each) for each in points["a cap helps"]] == [(100, 900)]
-    assert [tuple(each) for each in points["no cap below what is there"]] == [(100, 900)]
-    assert [tuple(each) for each in points["the floor is the problem"]] == [(800, 200)]
+    dots = {x.get_label(): x for x in ax.lines if not x.get_label().startswith("_")}
+    found = {name: tuple(line.get_xydata()[0].round()) for name, line in dots.items()}
+    assert found == {
+        "the safe cap helps": (100, 900),
+        "only the likely cap helps": (100, 900),
+        "no cap helps yet": (100, 900),
+        "the floor is the problem": (800, 200),
+    }
+    sizes_of = {name: line.get_markersize() for name, line in dots.items()}
+    assert sizes_of["the safe cap helps"] == 2 * sizes_of["only the likely cap helps"]
+    assert ax.get_title(loc="left") == "The safe cap helps in 4 of 7 stores, the likely one in 5"
 
 
 def test_a_chart_says_that_nothing_is_drawn_as_1_where_it_is() -> None:

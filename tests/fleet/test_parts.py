@@ -1,5 +1,6 @@
 """Results on the disk as they come: a run goes on where it was, and asks what has changed."""
 
+from dataclasses import make_dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -9,21 +10,22 @@ from stores import episodes, write_rows
 
 from memlab.errors import MemlabError
 from memlab.fleet import Serial, survey
+from memlab.fleet.overview import survey_task
 from memlab.fleet.parts import Parts, start_over
-from memlab.fleet.surveying import SURVEY_DTYPES, StoreLine, Surveying
+from memlab.sources.base import Source
+from memlab.sources.opening import open_source
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The stores that were really read, in order."""
     seen: list[str] = []
-    real = Surveying.__call__
 
-    def call(self: Surveying, where: str, given: object = None) -> object:
+    def look(where: str) -> Source:
         seen.append(where)
-        return real(self, where, given)
+        return open_source(where)
 
-    monkeypatch.setattr(Surveying, "__call__", call)
+    monkeypatch.setattr("memlab.fleet.overview.open_source", look)
     return seen
 
 
@@ -82,18 +84,26 @@ def test_a_folder_with_other_things_is_refused_and_left_alone(tmp_path: Path) ->
 
 def test_results_of_a_memlab_with_other_columns_are_refused_in_words(tmp_path: Path) -> None:
     store = agent_store(tmp_path / "memory.db", 1)
-    fewer = {name: dtype for name, dtype in SURVEY_DTYPES.items() if name != "free_bytes"}
-    Parts(tmp_path / "out", StoreLine, fewer, question={"asked": "survey"})
+    fewer = make_dataclass("Fewer", [("scheme", str), ("memories", int)])
+    Parts(tmp_path / "out", replace(survey_task(NOW), row=fewer))
     with pytest.raises(MemlabError, match="or those of another memlab; name a new folder"):
         survey(store, now=NOW, out=tmp_path / "out")
     start_over(tmp_path / "out")
     assert survey(store, now=NOW, out=tmp_path / "out")["memories"].tolist() == [2]
 
 
-def test_a_damaged_part_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", ["torn", "store", "error", "none"])
+def test_a_damaged_part_is_named(tmp_path: Path, change: str) -> None:
     store = agent_store(tmp_path / "memory.db", 1)
     survey(store, now=NOW, out=tmp_path / "out")
-    (tmp_path / "out" / "part-000001.parquet").write_bytes(b"torn")
+    part = tmp_path / "out" / "part-000001.parquet"
+    frame = pd.read_parquet(part)
+    if change == "torn":
+        part.write_bytes(b"torn")
+    elif change == "none":
+        frame.drop(columns="error").to_parquet(part)
+    else:
+        frame.assign(**{change: 5}).to_parquet(part)
     with pytest.raises(MemlabError, match=r"part-000001\.parquet cannot be read .*remove it"):
         survey(store, now=NOW, out=tmp_path / "out")
     start_over(tmp_path / "out")

@@ -45,9 +45,9 @@ from memlab.items import (
     MemoryProvenance,
     strings_of,
 )
-from memlab.sources import row_by_row, scan
-from memlab.store import large
 from memlab.store.database import CREATE_TABLE
+from memlab.systems.memory_items import rows as row_by_row
+from memlab.systems.memory_items import scan
 
 EVERY_ROW = (-(2**63), 2**63 - 1)
 
@@ -186,8 +186,8 @@ def test_reading_joined_and_reading_one_by_one_give_the_same(data: st.DataObject
         write_rows(path, rows)
         with closing(sqlite3.connect(path)) as connection:
             connection.text_factory = bytes
-            found = connection.execute(scan.select_joined(), EVERY_ROW).fetchone()
-            joined = scan._apart(connection, EVERY_ROW, scan._Joined.of(found, ()))
+            found = connection.execute(scan.SELECT_JOINED, EVERY_ROW).fetchone()
+            joined = scan._apart(connection, EVERY_ROW, found)
             by_row = row_by_row.one_by_one(connection, EVERY_ROW)
     if joined is None:
         assert by_row.faults or _holds_a_mark(rows)
@@ -259,12 +259,19 @@ def test_characters_are_counted_as_python_counts_them(
         ("2026-03-01T12:00:00.123456789+00:00", "2026-03-01T12:00:00.123456Z"),
         ("20260301T120000Z", "2026-03-01T12:00:00Z"),
         ("2999-12-31T23:59:59.999999-01:00", "3000-01-01T00:59:59.999999Z"),
+        ("2026-03-01 12:00:00", "2026-03-01T12:00:00Z"),  # SQLite's datetime('now')
+        ("2026-03-01T12:00:00.25", "2026-03-01T12:00:00.25Z"),
+        ("2026-03-01", "2026-03-01T00:00:00Z"),
     ],
 )
-def test_timestamps_become_moments_in_utc(tmp_path: Path, stored: str, meant: str) -> None:
-    rows = [row("m1"), row("m2", created_at=stored)]
-    frame = memlab.load(write_rows(tmp_path / "memory.db", rows))
+@pytest.mark.parametrize("beside", ["2026-03-01T12:00:00+00:00", "2026-03-01 12:00:00", "?"])
+def test_timestamps_become_moments_in_utc(
+    tmp_path: Path, stored: str, meant: str, beside: str
+) -> None:
+    rows = [row("m1", created_at=beside), row("m2", created_at=stored)]
+    frame = memlab.load(write_rows(tmp_path / "memory.db", rows), on_bad_row="keep")
     assert frame["created_at"][1] == pd.Timestamp(meant)
+    assert frame["problem"].notna().to_list() == [beside == "?", False]
     assert str(frame["created_at"].dtype) == DTYPES["created_at"]
 
 
@@ -308,7 +315,7 @@ def test_a_missing_tokenizer_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "rs_bpe", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'memlab\[tokens\]'"):
+    with pytest.raises(MissingExtraError, match=r"run: .* -m pip install 'rs-bpe"):
         memlab.load(write_rows(tmp_path / "memory.db", []), count_tokens="o200k_base")
 
 
@@ -372,24 +379,19 @@ def test_rows_far_apart_are_all_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert list(memlab.load(path)["position"]) == rowids
 
 
-@given(
-    data=st.data(),
-    rows=row_lists(max_size=6),
-    encoding=st.sampled_from(["UTF-8", "UTF-16le", "UTF-16be"]),
-)
+@given(data=st.data(), rows=row_lists(max_size=6))
 def test_rows_too_large_to_be_joined_are_loaded_as_others_are(
-    data: st.DataObject, rows: list[Row], encoding: str
+    data: st.DataObject, rows: list[Row]
 ) -> None:
     bodies = st.one_of(ODD_TEXTS, st.text("aé€😀\x00\x1f", max_size=120))
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         path = Path(folder) / "memory.db"
-        table = CREATE_TABLE.replace("NOT NULL", "")
-        run_sql(path, f"PRAGMA encoding = '{encoding}'", table)
+        run_sql(path, CREATE_TABLE.replace("NOT NULL", ""))
         write_rows(path, [each | {"body": data.draw(bodies)} for each in rows])
         with_body = data.draw(st.booleans())
         joined = memlab.load(path, with_body=with_body, on_bad_row="keep")
         patch.setattr(scan, "_MOST_JOINED", 90)
-        patch.setattr(large, "_PIECE", 7)
+        patch.setattr(row_by_row, "_PIECE", 7)
         assert_frame_equal(memlab.load(path, with_body=with_body, on_bad_row="keep"), joined)
 
 
@@ -580,12 +582,3 @@ def test_loading_does_not_drop_the_locks_of_a_store_that_is_open_here(tmp_path: 
         store.put(MemoryItem("late", MemoryKind.EPISODIC, "written last", "", provenance))
         assert list(memlab.load(path)["memory_id"]) == ["e1", "late"]
     assert list(memlab.load(path)["memory_id"]) == ["e1", "late"]
-
-
-def test_importing_the_frame_opens_no_driver() -> None:
-    program = "import sys, memlab.frame; print(*sys.modules)"
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, check=True, text=True
-    )
-    loaded = {name.partition(".")[0] for name in run.stdout.split()}
-    assert not loaded & {"adbc_driver_sqlite", "rs_bpe", "matplotlib", "IPython", "numba"}

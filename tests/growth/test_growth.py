@@ -1,6 +1,5 @@
 """Growth curves, headline numbers and cap previews say what the rows say."""
 
-import pickle
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -78,12 +77,14 @@ def test_the_last_instant_agrees_with_the_labels(rows: list[dict[str, Any]]) -> 
 
 
 @given(rows=ROWS_OF_ANY_KIND)
-def test_noise_share_is_prunable_over_active_or_not_a_number(rows: list[dict[str, Any]]) -> None:
+def test_prunable_share_is_prunable_over_active_or_not_a_number(rows: list[dict[str, Any]]) -> None:
     curve = growth_curve(frame_of(rows))
     active = curve[c.PRUNABLE] + curve[c.LOAD_BEARING]
-    assert (curve[c.NOISE_SHARE].isna() == (active == 0)).all()
-    assert curve[c.NOISE_SHARE].dropna().between(0, 1).all()
-    assert np.allclose((curve[c.NOISE_SHARE] * active)[active > 0], curve[c.PRUNABLE][active > 0])
+    assert (curve[c.PRUNABLE_SHARE].isna() == (active == 0)).all()
+    assert curve[c.PRUNABLE_SHARE].dropna().between(0, 1).all()
+    assert np.allclose(
+        (curve[c.PRUNABLE_SHARE] * active)[active > 0], curve[c.PRUNABLE][active > 0]
+    )
 
 
 def test_a_replaced_row_is_active_until_its_successor_is_created() -> None:
@@ -230,7 +231,7 @@ def test_the_headline_numbers_of_a_small_store() -> None:
     assert summary.boot.load_bearing == Size(3, 7)
     assert summary.boot.prunable == Size(1, 8)
     assert summary.superseded == Size(1, 16)
-    assert (summary.boot.noise_by_memories, summary.boot.noise_by_tokens) == (1 / 4, 8 / 15)
+    assert (summary.boot.prunable_by_memories, summary.boot.prunable_by_tokens) == (1 / 4, 8 / 15)
     assert (summary.first_at, summary.last_at) == (START, START + pd.Timedelta(hours=4))
     assert summary.token_rule == "characters / 4, an estimate"
 
@@ -238,7 +239,7 @@ def test_the_headline_numbers_of_a_small_store() -> None:
 def test_an_empty_store_has_headline_numbers_too() -> None:
     summary = summarize(mixed_frame().iloc[:0], now=NOW)
     assert summary.rows == Size(0, 0)
-    assert (summary.boot.noise_by_memories, summary.boot.noise_by_tokens) == (None, None)
+    assert (summary.boot.prunable_by_memories, summary.boot.prunable_by_tokens) == (None, None)
     assert (summary.pace, summary.first_at, summary.forecast) == (None, None, None)
     assert summary.parts == {}
 
@@ -264,18 +265,28 @@ def episodes_on(*days: float) -> pd.DataFrame:
     )
 
 
-def test_the_pace_is_the_median_week_with_its_range() -> None:
-    pace = summarize(episodes_on(21, *[15] * 6, *[8] * 13, *[1] * 28), now=NOW).pace
+@pytest.mark.parametrize(
+    ("days", "windows", "rates"),
+    [
+        ((21, *[15] * 6, *[8] * 13, *[1] * 28), (3, 7), (1.0, 13 / 7, 4.0)),  # the median week
+        ((300, *[100] * 50, 3), (8, 7), (0, 0, 1 / 7)),  # eight weeks at most
+        ((3, 2, 1, 1), (1, 3), (4 / 3,) * 3),  # younger than a week: one window
+        ((0.0001,), (1, 1), (1,) * 3),  # a row of this minute is not a thousand a day
+    ],
+)
+def test_the_pace_is_the_median_week_with_its_range(
+    days: tuple[float, ...], windows: tuple[int, float], rates: tuple[float, ...]
+) -> None:
+    pace = summarize(episodes_on(*days), now=NOW).pace
     assert pace is not None
-    assert (pace.windows, pace.window_days) == (3, 7)
-    assert (pace.low, pace.median, pace.high) == (1.0, 13 / 7, 4.0)
+    assert (pace.windows, pace.window_days) == windows
+    assert (pace.low, pace.median, pace.high) == rates
 
 
-def test_the_pace_looks_at_eight_weeks_at_most() -> None:
-    pace = summarize(episodes_on(300, *[100] * 50, 3), now=NOW).pace
-    assert pace is not None
-    assert pace.windows == 8
-    assert (pace.low, pace.median, pace.high) == (0, 0, 1 / 7)
+def test_what_is_from_the_future_or_load_bearing_does_not_count_towards_the_pace() -> None:
+    decision = row("d", **{c.KIND: "semantic", c.CREATED_AT: pd.Timestamp(NOW)})
+    for frame in (episodes_on(-1, -30), make_frame(decision)):
+        assert summarize(frame, now=NOW).pace is None
 
 
 def test_weeks_before_the_oldest_surviving_row_do_not_slow_the_pace() -> None:
@@ -285,25 +296,30 @@ def test_weeks_before_the_oldest_surviving_row_do_not_slow_the_pace() -> None:
     assert pace.median == pytest.approx(2.0, abs=0.15)
 
 
-def test_a_store_younger_than_a_week_is_one_window() -> None:
-    pace = summarize(episodes_on(3, 2, 1, 1), now=NOW).pace
-    assert pace is not None
-    assert (pace.windows, pace.window_days, pace.median) == (1, 3, 4 / 3)
+def test_episodes_that_come_in_bursts_are_never_none_a_day() -> None:
+    burst = [float(day) for day in np.linspace(20, 21, 250)]
+    for rest in ([], [1.0], [90.0] * 7):
+        for days in (burst + rest, [day + 70 for day in burst] + rest, [60.0, 3.0]):
+            summary = summarize(episodes_on(*days), now=NOW, threshold=10_000)
+            (words,) = [value for name, value in summary.sheet().facts if name == "pace"]
+            assert float(words.split()[0]) > 0, words
+            assert summary.pace is not None
+            assert (summary.forecast.expected is None) == (summary.pace.high == 0)
 
 
-def test_a_row_of_this_minute_is_not_a_thousand_a_day() -> None:
-    pace = summarize(episodes_on(0.0001), now=NOW).pace
-    assert pace is not None
-    assert pace.median == 1
-
-
-def test_rows_from_the_future_do_not_count_towards_the_pace() -> None:
-    assert summarize(episodes_on(-1, -30), now=NOW).pace is None
-
-
-def test_load_bearing_rows_do_not_count_towards_the_pace() -> None:
-    decision = row("d", **{c.KIND: "semantic", c.CREATED_AT: pd.Timestamp(NOW)})
-    assert summarize(make_frame(decision), now=NOW).pace is None
+def test_what_was_deleted_counts_in_the_pace_and_as_what_replaced_others() -> None:
+    frame = episodes_on(*[15] * 6, *[8] * 13, *[1] * 28)
+    frame.loc[3, [c.SUPERSEDED_BY, c.ACTIVE, c.PRUNABLE]] = ["m9", False, False]
+    before = summarize(frame, now=NOW, threshold=15)
+    frame[c.DELETED_AT] = pd.Series(pd.NaT, index=frame.index, dtype=c.TIME)
+    frame.loc[4:19, c.DELETED_AT] = pd.Timestamp(NOW) - pd.Timedelta(days=1.5)
+    frame.loc[4:19, [c.ACTIVE, c.PRUNABLE]] = False
+    after = summarize(frame, now=NOW, threshold=15)
+    assert after.pace == before.pace
+    assert (after.rows.memories, after.boot.memories) == (47 - 16, 46 - 16)
+    assert (before.dangling, after.dangling) == (0, 0)
+    assert before.forecast.passed_at is not None
+    assert after.forecast.passed_at > before.forecast.passed_at
 
 
 def test_the_forecast_divides_the_room_left_by_the_pace() -> None:
@@ -351,11 +367,6 @@ def test_a_threshold_is_a_count(threshold: Any) -> None:
         summarize(mixed_frame(), now=NOW, threshold=threshold)
 
 
-def test_a_summary_pickles() -> None:
-    summary = summarize(mixed_frame(), now=NOW)
-    assert pickle.loads(pickle.dumps(summary)) == summary
-
-
 def test_nothing_here_changes_the_frame_it_is_given() -> None:
     frame, same = mixed_frame(), mixed_frame()
     growth_curve(frame)
@@ -376,7 +387,7 @@ def test_the_worked_example_has_the_numbers_it_is_known_for() -> None:
     summary = summarize(frame, now=datetime(2026, 7, 1, tzinfo=UTC))
     assert (summary.boot.load_bearing.memories, summary.boot.prunable.memories) == (8, 592)
     assert summary.parts.keys() == {"decisions", "skills", "episodes"}
-    assert summary.boot.noise_by_memories == 592 / 600
+    assert summary.boot.prunable_by_memories == 592 / 600
     assert growth_curve(frame)[[c.PRUNABLE, c.LOAD_BEARING]].iloc[-1].tolist() == [592, 8]
 
 

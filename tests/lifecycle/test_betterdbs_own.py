@@ -1,23 +1,29 @@
-"""The same writes through BetterDB's own package and through a lifecycle store."""
+"""The same writes and recalls through BetterDB's own package and through a lifecycle store."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from betterdb_store import START_MS, Betterdb
+from betterdb_store import Betterdb
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from owners import needs_search
 from servers import RedisServer
 
+import memlab
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.lifecycle import LifecycleStore
 from memlab.policies import ValueCap
+from memlab.policies.rules import composite_score
 
 pytest.importorskip("betterdb_agent_memory")
+pytestmark = needs_search
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EVERY = 50
+"""More memories than a sequence writes."""
 
-writes = st.lists(
+steps = st.lists(
     st.tuples(
         st.sampled_from(["write", "write", "write", "recall"]),
         st.fixed_dictionaries(
@@ -30,7 +36,6 @@ writes = st.lists(
         st.lists(st.sampled_from(["x", "X", "y", "z"]), max_size=3),
         st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]),
         st.sampled_from([0, 3_600_000, 7 * 86_400_000, -40 * 86_400_000]),
-        st.integers(0, 20),
     ),
     max_size=25,
 )
@@ -40,46 +45,91 @@ def moment(milliseconds: int) -> datetime:
     return EPOCH + timedelta(milliseconds=milliseconds)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(writes, st.integers(0, 4))
-def test_any_writes_leave_what_betterdbs_own_code_leaves(
-    one_redis: RedisServer, tmp_path_factory: pytest.TempPathFactory, drawn: list[Any], cap: int
+class Both:
+    """BetterDB on a server and a lifecycle store on a file, told the same."""
+
+    def __init__(self, client: Any, path: Any, cap: int) -> None:
+        self.client = client
+        self.theirs = Betterdb(client, max_items_per_scope=cap)
+        self.path = path
+        self.ours = LifecycleStore(
+            path, capacity=ValueCap(cap), archive=False, clock=lambda: moment(self.theirs.store.now)
+        )
+        self.ours.connection.execute("PRAGMA synchronous = OFF")
+        self.names: dict[str, str] = {}
+        """Of each memory that is there: our name by theirs."""
+        self.given: dict[str, dict[str, Any]] = {}
+
+    def write(self, tags: list[str], importance: float, belongs: dict[str, Any]) -> None:
+        name = f"m{len(self.given)}"
+        made = self.theirs.remember(f"of {name}", tags=tags, importance=importance, **belongs)
+        self.names[made] = name
+        self.given[name] = {"tags": tags, **belongs}
+        written = MemoryProvenance(
+            None, "betterdb", source_task_ref="-", created_at=moment(self.theirs.store.now)
+        )
+        item = MemoryItem(name, MemoryKind.EPISODIC, f"of {name}", "", written, tuple(tags))
+        self.ours.put(item, importance=importance, **belongs)
+        left = set(self.theirs.ids())
+        self.names = {theirs: ours for theirs, ours in self.names.items() if theirs in left}
+        assert {each.memory_id for each in self.ours.list_active()} == set(self.names.values())
+
+    def recall(self, words: str, tags: list[str], belongs: dict[str, Any]) -> None:
+        """Recall all that match, then once more the best of them, which is an access."""
+        from betterdb_agent_memory.composite_score import similarity_from_distance
+
+        def recalled(count: int, *, reinforce: bool) -> list[Any]:
+            found: list[Any] = self.theirs.run(
+                self.theirs.store.recall(
+                    words, k=count, threshold=2, tags=tags, reinforce=reinforce, **belongs
+                )
+            )
+            return found
+
+        hits = recalled(EVERY, reinforce=False)
+        assert {self.names[hit.item.id] for hit in hits} == {
+            name for name in self.names.values() if self._matches(name, tags, belongs)
+        }
+        now = moment(self.theirs.store.now)
+        rows = memlab.load(self.path).set_index("memory_id")
+        for hit in hits:
+            row = rows.loc[self.names[hit.item.id]]
+            ours = composite_score(
+                similarity_from_distance(hit.similarity),
+                now - max(row["created_at"], row["last_accessed_at"]),
+                row["importance"],
+            )
+            assert ours == pytest.approx(hit.score)
+        for hit in recalled(1, reinforce=True):
+            assert self.ours.touch([self.names[hit.item.id]], now=now) == 1
+
+    def _matches(self, name: str, tags: list[str], belongs: dict[str, Any]) -> bool:
+        has = self.given[name]
+        return {tag.lower() for tag in tags} <= {tag.lower() for tag in has["tags"]} and all(
+            wanted is None or (has[field] or "").lower() == wanted.lower()
+            for field, wanted in belongs.items()
+        )
+
+
+@settings(
+    max_examples=2 * settings().max_examples,  # 200 in CI
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(steps, st.integers(0, 4))
+def test_any_writes_and_recalls_leave_and_rank_what_betterdbs_own_code_does(
+    searching: RedisServer, tmp_path_factory: pytest.TempPathFactory, drawn: list[Any], cap: int
 ) -> None:
-    client = one_redis.client()
-    client.flushall()
-    betterdb = Betterdb(client, max_items=cap)
-    path = tmp_path_factory.mktemp("betterdb") / "memory.db"
-    now = START_MS
-    store = LifecycleStore(
-        path, capacity=ValueCap(cap), archive=False, clock=lambda: moment(betterdb.store.now)
-    )
-    store.connection.execute("PRAGMA synchronous = OFF")
-    names: dict[str, str] = {}
-    for number, (action, belongs, tags, importance, later, which) in enumerate(drawn):
-        betterdb.store.now += later + 1000
-        now = betterdb.store.now
-        if action == "recall":
-            live = sorted(names.items(), key=lambda pair: pair[1])
-            if live:
-                theirs, ours = live[which % len(live)]
-                key = f"{betterdb.name}:mem:{theirs}"
-                client.hset(key, "last_accessed_at", str(now))
-                client.hincrby(key, "access_count", 1)
-                assert store.touch([ours], now=moment(now)) == 1
-            continue
-        theirs = betterdb.remember(f"text {number}", tags=tags, importance=importance, **belongs)
-        names[theirs] = f"m{number}"
-        provenance = MemoryProvenance(
-            None, "betterdb", source_task_ref="-", created_at=moment(betterdb.store.now)
-        )
-        written = MemoryItem(
-            f"m{number}", MemoryKind.EPISODIC, f"text {number}", "", provenance, tuple(tags)
-        )
-        store.put(written, importance=importance, **belongs)
-        left = {key.rpartition(b":")[2].decode() for key in client.scan_iter(match="*:mem:*")}
-        names = {theirs: ours for theirs, ours in names.items() if theirs in left}
-        assert {each.memory_id for each in store.list_active()} == set(names.values())
-    assert store.stats().enforcement_failures == 0
-    evicted = client.hget(f"{betterdb.name}:__mem_stats", "evictions")
-    assert store.stats().evicted.get("lowest-value", 0) == int(evicted or 0)
-    store.close()
+    with searching.client() as client:
+        client.flushall()
+        both = Both(client, tmp_path_factory.mktemp("betterdb") / "memory.db", cap)
+        for number, (action, belongs, tags, importance, later) in enumerate(drawn):
+            both.theirs.store.now += later + 1000
+            if action == "recall":
+                both.recall(f"of m{number}", tags[:1], belongs)
+            else:
+                both.write(tags, importance, belongs)
+        told = both.ours.stats()
+        both.ours.close()
+        assert told.enforcement_failures == 0
+        evicted = client.hget(f"{both.theirs.name}:__mem_stats", "evictions")
+        assert told.evicted.get("lowest-value", 0) == int(evicted or 0)

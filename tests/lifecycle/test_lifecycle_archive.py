@@ -1,7 +1,7 @@
 """What a lifecycle store deletes is archived first."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,11 +19,13 @@ from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.lifecycle import LifecycleStore
 from memlab.policies import NearDuplicate, ValueCap
 from memlab.store import SqliteMemoryStore
-from memlab.store.archive_place import archive_path
 from memlab.store.database import connect
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SAME = "the deploy failed because the port was taken"
+
+
+Open = Callable[..., LifecycleStore]
 
 
 def item(memory_id: str, text: str = "", *, at: datetime = START) -> MemoryItem:
@@ -42,24 +44,6 @@ def archive_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.archive.db")
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
-@pytest.fixture
-def open_store(path: Path) -> Iterator[Callable[..., LifecycleStore]]:
-    opened: list[LifecycleStore] = []
-
-    def open_one(**settings: Any) -> LifecycleStore:
-        opened.append(LifecycleStore(path, clock=lambda: START, **settings))
-        return opened[-1]
-
-    yield open_one
-    for store in opened:
-        store.close()
-
-
 def let_go(store: LifecycleStore) -> None:
     """Write so that one memory is replaced, one evicted, and one expires."""
     store.put(item("old", SAME), agent_id="a", importance=0.9)
@@ -70,9 +54,7 @@ def let_go(store: LifecycleStore) -> None:
     store.expire(START + timedelta(hours=1))
 
 
-def test_what_is_evicted_expires_or_is_replaced_is_archived(
-    open_store: Callable[..., LifecycleStore], path: Path
-) -> None:
+def test_what_is_evicted_expires_or_is_replaced_is_archived(open_store: Open, path: Path) -> None:
     let_go(open_store(capacity=ValueCap(2), duplicates=NearDuplicate()))
     found = archived_rows(path)
     assert found["memory_id"].tolist() == ["old", "low", "brief"]
@@ -81,9 +63,7 @@ def test_what_is_evicted_expires_or_is_replaced_is_archived(
     assert memlab.load_past(path)["memory_id"].tolist() == ["old", "new", "low", "high", "brief"]
 
 
-def test_what_was_let_go_comes_back_with_its_signals(
-    open_store: Callable[..., LifecycleStore], path: Path
-) -> None:
+def test_what_was_let_go_comes_back_with_its_signals(open_store: Open, path: Path) -> None:
     store = open_store(capacity=ValueCap(1))
     store.put(item("low"), agent_id="a", importance=0.1, graduated=True)
     before = everything(path)
@@ -96,26 +76,19 @@ def test_what_was_let_go_comes_back_with_its_signals(
     assert everything(path) == before
 
 
-def test_without_an_archive_a_deletion_is_final(
-    open_store: Callable[..., LifecycleStore], path: Path
-) -> None:
+def test_without_an_archive_a_deletion_is_final(open_store: Open, path: Path) -> None:
     store = open_store(capacity=ValueCap(2), duplicates=NearDuplicate(), archive=False)
     let_go(store)
     assert [each.memory_id for each in store.list_active()] == ["new", "high"]
     assert not archive_of(path).exists()
+    with LifecycleStore(":memory:", capacity=ValueCap(1)) as brief:
+        for name, importance in (("low", 0.1), ("high", 0.9)):
+            brief.put(item(name), agent_id="a", importance=importance)
+        assert [each.memory_id for each in brief.list_active()] == ["high"]
+        assert brief.stats().enforcement_failures == 0
 
 
-def test_a_store_in_memory_lets_go_without_an_archive() -> None:
-    with LifecycleStore(":memory:", capacity=ValueCap(1)) as store:
-        store.put(item("low"), agent_id="a", importance=0.1)
-        store.put(item("high"), agent_id="a", importance=0.9)
-        assert [each.memory_id for each in store.list_active()] == ["high"]
-        assert store.stats().enforcement_failures == 0
-
-
-def test_what_cannot_be_archived_stays_and_the_put_too(
-    open_store: Callable[..., LifecycleStore], path: Path
-) -> None:
+def test_what_cannot_be_archived_stays_and_the_put_too(open_store: Open, path: Path) -> None:
     store = open_store(capacity=ValueCap(2), duplicates=NearDuplicate())
     store.put(item("first"), agent_id="a", importance=0.1, ttl=60)
     archive_of(path).mkdir()
@@ -133,29 +106,13 @@ def test_what_cannot_be_archived_stays_and_the_put_too(
     assert archived_rows(path)["memory_id"].tolist() == ["first", "again"]
 
 
-def test_a_rolled_back_deletion_leaves_no_copy_behind(
-    open_store: Callable[..., LifecycleStore], path: Path
-) -> None:
-    store = open_store(capacity=ValueCap(1))
-    store.put(item("low"), agent_id="a", importance=0.1)
-    store.connection.execute(
-        "CREATE TRIGGER keep BEFORE DELETE ON memory_items "
-        "BEGIN SELECT RAISE(ABORT, 'not this'); END"
-    )
-    store.put(item("high"), agent_id="a", importance=0.9)
-    assert not archive_path(path).exists()
-    store.connection.execute("DROP TRIGGER keep")
-    store.put(item("higher"), agent_id="a", importance=1.0)
-    assert archived_rows(path)["memory_id"].tolist() == ["low", "high"]
-
-
 KILLED: dict[str, str] = {
-    "before the deletion": "removing.Removals._delete = stop",
-    "after the deletion": "removing.note_deleted = stop",
+    "before the deletion": "removal.Removals._delete = stop",
+    "after the deletion": "removal.note_deleted = stop",
 }
 _WRITER = """
 import os, signal, sys
-from memlab.lifecycle import LifecycleStore, removing
+from memlab.lifecycle import LifecycleStore, removal
 from memlab.policies import ValueCap
 sys.path.insert(0, {tests!r})
 from lifecycle.test_lifecycle_archive import START, item
@@ -171,7 +128,7 @@ store.put(item("high"), agent_id="a", importance=0.9)
 
 @pytest.mark.parametrize("patch", KILLED.values(), ids=KILLED)
 def test_a_killed_writer_loses_nothing_and_the_next_one_tidies_up(
-    open_store: Callable[..., LifecycleStore], path: Path, patch: str
+    open_store: Open, path: Path, patch: str
 ) -> None:
     open_store(capacity=ValueCap(1)).put(item("low"), agent_id="a", importance=0.1)
     tests = str(Path(__file__).parent.parent)
@@ -189,9 +146,7 @@ def test_a_killed_writer_loses_nothing_and_the_next_one_tidies_up(
     assert all(entry.finished_at for entry in archived_plans(path))
 
 
-def test_a_commit_of_others_between_two_steps_is_seen(
-    open_store: Callable[..., LifecycleStore], path: Path
-) -> None:
+def test_a_commit_of_others_between_two_steps_is_seen(open_store: Open, path: Path) -> None:
     store = open_store(capacity=ValueCap(3))
     other = open_store()
     for number in range(3):
@@ -232,9 +187,7 @@ def test_the_past_knows_when_each_of_many_evictions_was(path: Path) -> None:
     assert list(past.index) == ["m0", "m1", "m2", "m3", "m6", "m7", "m8"]
 
 
-def test_many_evictions_are_one_line_of_the_archives_list(
-    open_store: Callable[..., LifecycleStore], path: Path
-) -> None:
+def test_many_evictions_are_one_line_of_the_archives_list(open_store: Open, path: Path) -> None:
     store = open_store(capacity=ValueCap(1))
     for number in range(8):
         store.put(item(f"m{number}"), agent_id="a")

@@ -1,10 +1,10 @@
 """Writing as odek does: a repeat goes, then what has expired, then the oldest above the cap."""
 
-import re
 import sqlite3
 from collections import Counter
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from math import sqrt
 from typing import Any, NamedTuple
 
@@ -58,10 +58,15 @@ class Odek:
 
 
 def cosine(one: str, other: str) -> float:
-    """Of counts of words; 0 where there are none. Rounded, as equal ones are a tie."""
-    a, b = (Counter(re.findall(r"\w+", text)) for text in (one, other))
+    """Of counts of words, alone and in pairs; 0 where there are none. Equal ones are a tie."""
+    a, b = (Counter(counted(text.split())) for text in (one, other))
     lengths = sqrt(sum(n * n for n in a.values()) * sum(n * n for n in b.values()))
     return round(sum(a[word] * b[word] for word in a) / lengths, 9) if lengths else 0.0
+
+
+def counted(words: list[str]) -> list[str]:
+    pairs = [f"{one}_{two}" for one, two in pairwise(words)]
+    return " ".join(words + pairs).replace("_", " ").split()
 
 
 def item(name: str, text: str, now: datetime) -> MemoryItem:

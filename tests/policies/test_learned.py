@@ -15,9 +15,8 @@ from memlab import columns as c
 from memlab.evidence.references import find_references
 from memlab.frame.loading import load
 from memlab.policies import KeepRecent, TokenBudget, decide
+from memlab.policies.expectation import LIVED, WRITTEN, Expectation, experience_of, fit_choice
 from memlab.policies.learned import Learned
-from memlab.policies.learned.expectation import LIVED, WRITTEN, Expectation, fit_choice
-from memlab.policies.learned.experience import experience_of
 from memlab.replay import replay
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -92,14 +91,17 @@ def test_the_same_history_gives_the_same_decision() -> None:
     pd.testing.assert_frame_equal(first, again)
 
 
-def test_a_store_decided_on_with_its_past_keeps_what_the_replay_keeps() -> None:
+@pytest.mark.parametrize("unit", ["max_items", "max_tokens"])
+def test_a_store_decided_on_with_its_past_keeps_what_the_replay_keeps(unit: str) -> None:
     frame, references = recorded()
-    done = replay(frame, references, Learned(60))
+    room = 60 if unit == "max_items" else 60 * int(frame[c.TOKENS].mean())
+    policy = Learned(**{unit: room})
+    done = replay(frame, references, policy)
     for written in (500, 1100, 1600):
         past = frame.iloc[:written]
         early = done.deleted["deleted_at_position"] < written
         there = past[~past[c.MEMORY_ID].isin(done.deleted.loc[early, c.MEMORY_ID])]
-        kept = decide(there, Learned(60).after(past), now=NOW)[c.KEEP]
+        kept = decide(there, policy.after(past), now=NOW)[c.KEEP]
         went = done.deleted.loc[done.deleted["deleted_at_position"] == written, c.MEMORY_ID]
         assert there.loc[~kept, c.MEMORY_ID].tolist() == went.tolist()
 
@@ -169,29 +171,10 @@ def test_while_age_alone_decides_the_longer_of_two_of_one_age_goes() -> None:
     assert score[0] > score[2]
 
 
-def test_a_store_decided_on_by_tokens_keeps_what_the_replay_keeps() -> None:
-    frame, references = recorded()
-    policy = Learned(max_tokens=60 * int(frame[c.TOKENS].mean()))
-    done = replay(frame, references, policy)
-    for written in (500, 1100, 1600):
-        past = frame.iloc[:written]
-        early = done.deleted["deleted_at_position"] < written
-        there = past[~past[c.MEMORY_ID].isin(done.deleted.loc[early, c.MEMORY_ID])]
-        kept = decide(there, policy.after(past), now=NOW)[c.KEEP]
-        went = done.deleted.loc[done.deleted["deleted_at_position"] == written, c.MEMORY_ID]
-        assert there.loc[~kept, c.MEMORY_ID].tolist() == went.tolist()
-
-
 @pytest.mark.parametrize("room", [{}, {"max_items": 5, "max_tokens": 5}])
 def test_room_is_measured_in_one_way(room: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="give either max_items or max_tokens"):
         Learned(**room)
-
-
-@pytest.mark.parametrize("keep", [-1, 1.5, True])
-def test_what_is_no_count_is_refused(keep: object) -> None:
-    with pytest.raises(ValueError, match="max_items"):
-        Learned(keep)  # type: ignore[arg-type]
 
 
 def test_a_past_is_no_part_of_what_a_policy_is() -> None:

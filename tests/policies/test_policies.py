@@ -233,6 +233,7 @@ def test_a_time_without_zone_is_refused() -> None:
         (lambda: KeepRecent(1.5), "keep=1.5"),
         (lambda: KeepRecent(1, by="title"), "by='title'"),
         (lambda: Learned(-2), "max_items=-2"),
+        (lambda: Learned(True), "max_items=True"),
         (lambda: TokenBudget(-1), "max_tokens=-1"),
         (lambda: EveryOther(-1), "offset=-1"),
         (lambda: Crowded(3, how="all"), "how='all' is not 'oldest' or 'newest'"),
@@ -336,39 +337,6 @@ def test_what_is_left_is_left_alone(drawn: list[dict[str, Any]], some: list[Poli
         assert decide(left, policy, now=NOW)["keep"].all(), policy
 
 
-CAPPED = {
-    "recent": KeepRecent,
-    "value": lambda cap: ValueCap(cap, scope=()),
-    "budget": lambda cap: ImportanceBudget(cap, scope=()),
-}
-
-
-@given(rows, st.integers(0, 14))
-@pytest.mark.parametrize("policy_of", CAPPED.values(), ids=CAPPED)
-def test_the_count_asked_for_is_the_count_kept(
-    policy_of: Callable[[int], Policy], drawn: list[dict[str, Any]], cap: int
-) -> None:
-    frame = memories(drawn)
-    policy = policy_of(cap)
-    left = frame[decide(frame, policy, now=NOW)["keep"]]
-    if policy.name == "recent":
-        assert left["prunable"].sum() == min(frame["prunable"].sum(), cap)
-    elif policy.name == "budget" and cap == 0:
-        assert len(left) == len(frame)
-    else:
-        floor = (frame["active"] & frame["load_bearing"]).sum()
-        assert left["active"].sum() == max(floor, min(frame["active"].sum(), cap))
-
-
-@given(rows, st.integers(1, 13))
-@pytest.mark.parametrize("policy_of", CAPPED.values(), ids=CAPPED)
-def test_what_a_cap_keeps_a_larger_one_keeps_too(
-    policy_of: Callable[[int], Policy], drawn: list[dict[str, Any]], cap: int
-) -> None:
-    frame = memories(drawn)
-    assert set(kept(frame, policy_of(cap))) <= set(kept(frame, policy_of(cap + 1)))
-
-
 @given(rows, st.integers(0, 6))
 def test_every_budget_is_kept_by_itself(drawn: list[dict[str, Any]], cap: int) -> None:
     frame = memories(drawn)
@@ -432,6 +400,15 @@ def test_following_the_ranking_by_hand_gives_the_decision(
         surplus = 0 if policy.slots is None else max(0, len(counted) - policy.slots)
         lowest = ranked[ranked["prunable"]].sort_values("rank").head(surplus)
         assert sorted(went(frame, policy)) == sorted(lowest["memory_id"])
+
+
+@given(rows, st.integers(0, 140), st.integers(1, 60))
+def test_what_a_cap_keeps_a_larger_one_keeps_too(
+    drawn: list[dict[str, Any]], cap: int, more: int
+) -> None:
+    frame = memories(drawn)
+    for policy in (KeepRecent, TokenBudget, lambda cap: ValueCap(cap, scope=()), Learned):
+        assert set(kept(frame, policy(cap))) <= set(kept(frame, policy(cap + more)))
 
 
 def test_arrays_rank_as_a_frame_does() -> None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -16,6 +17,10 @@ from proof.forking import Ended, Task
 
 MEMORY = Path("/dev/shm")
 """A file system on which syncing costs nothing."""
+SOURCES = tuple(
+    f"memlab.systems.{name}" for name in ("memory_items.source", "claude_code.source", "odek")
+)
+"""What children need and would import each for itself."""
 
 
 def _fast_folder() -> Path | None:
@@ -25,7 +30,9 @@ def _fast_folder() -> Path | None:
 def environment() -> dict[str, str]:
     """For a process that imports what lies beside this folder."""
     return os.environ | {
-        "PYTHONPATH": str(Path(__file__).parents[1]),
+        "PYTHONPATH": os.pathsep.join(
+            [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        ),
         "SQLITE_TMPDIR": str(_fast_folder() or tempfile.gettempdir()),
     }
 
@@ -63,18 +70,25 @@ class Children:
         return self._connection.recv()
 
 
-@pytest.fixture(scope="session")
-def children() -> Iterator[Children]:
+@contextmanager
+def forked(*modules: str, **variables: str) -> Iterator[Children]:
+    """Children of a process that has imported modules, with these environment variables."""
     ours, theirs = Pipe()
     with ours, theirs:
         process = subprocess.Popen(
-            [sys.executable, "-m", "proof.forking", str(theirs.fileno())],
+            [sys.executable, "-m", "proof.forking", str(theirs.fileno()), *modules],
             pass_fds=[theirs.fileno()],
-            env=environment(),
+            env=environment() | variables,
         )
         theirs.close()
         yield Children(ours)
     assert process.wait(60) == 0
+
+
+@pytest.fixture(scope="session")
+def children() -> Iterator[Children]:
+    with forked("proof.tasks", *SOURCES) as made:
+        yield made
 
 
 @pytest.fixture

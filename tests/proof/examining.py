@@ -5,7 +5,9 @@ silence are answers too.
 """
 
 import os
+import random
 import shutil
+import stat
 import sys
 import tempfile
 import traceback
@@ -19,10 +21,21 @@ from typing import Any
 from click.testing import CliRunner
 from invariants import Row, assert_load_bearing_rows_stay, copies_of, salvaged_rows_of
 
-from memlab import KeepRecent, MemlabError, Plan, SqliteMemoryStore, apply, load, plan, restore
+from memlab import (
+    KeepRecent,
+    MemlabError,
+    Plan,
+    SqliteMemoryStore,
+    apply,
+    clock,
+    load,
+    plan,
+    restore,
+)
 from memlab.cli import main
 from memlab.doctor import diagnose
 from proof.mutations import mutate
+from proof.readers import READERS, STATE, state_of
 from proof.stores import NOW, copy_aside, files_of, make_store
 
 
@@ -99,6 +112,63 @@ class Examiner:
         assert all(row in copies.get(position, []) for position, row in missing.items())
 
 
+class ReaderExaminer:
+    """Has readers use what somebody else wrote, and looks for what they did beside that.
+
+    Parameters
+    ----------
+    folder : Path
+        Where to work.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        os.umask(0)
+        vars(clock)["_STEP"] = 0  # nobody else writes here
+        self.case, self.outside = folder / "case", folder / "outside"
+        self.outside.mkdir()
+        (self.outside / "canary").write_text("somebody's")
+        self.readers = [reader(self.case) for reader in READERS.values()]
+        for reader in self.readers:
+            self.case.mkdir(mode=0o750)
+            reader.make()
+            for path in self.case.rglob("*"):
+                path.chmod(path.stat().st_mode & 0o750)
+            self.case.rename(folder / reader.name)
+
+    def verdict(self, seed: int) -> str | None:
+        """Return what is wrong about how files of a seed were read, None if nothing is."""
+        reader = self.readers[seed % len(self.readers)]
+        shutil.rmtree(self.case, ignore_errors=True)
+        shutil.copytree(self.case.with_name(reader.name), self.case, symlinks=True)
+        rng, name = random.Random(seed), f"seed {seed}, {reader.name}"
+        try:
+            name += f" ({reader.spoil(self.outside / 'canary', rng)})"
+            for path in self.case.rglob("*"):
+                os.utime(path, (seed, seed), follow_symlinks=False)
+            before, outside = state_of(self.case), state_of(self.outside)
+            if looks := list(reader.looks()):
+                result_of(rng.choice(looks))
+            assert state_of(self.case) == before
+            result_of(rng.choice(list(reader.changes())))
+            reader.check()
+            assert state_of(self.outside) == outside
+            self._check_rights(before, state_of(self.case))
+        except Exception:  # noqa: BLE001 - whatever it is, it is the answer
+            return f"{name}: {traceback.format_exc()}"
+        return None
+
+    def _check_rights(self, before: dict[str, STATE], after: dict[str, STATE]) -> None:
+        """No file that was made has more rights than its folder, or than one that it replaces."""
+        owners = {(os.geteuid(), os.getegid()), *(state[2:4] for state in before.values())}
+        there = {state[0] for state in before.values()}
+        for name, (number, mode, user, group, _) in after.items():
+            if number not in there:
+                replaced = before[name][1] if name in before else 0
+                assert not mode & 0o7000, name
+                assert not stat.S_IMODE(mode) & ~(replaced | 0o750), name
+                assert (user, group) in owners, name
+
+
 def compacted(store: Path) -> int:
     """Compact as an agent's runtime does."""
     with SqliteMemoryStore(store) as opened:
@@ -113,14 +183,20 @@ def result_of(use: Callable[[], Any]) -> Any:
         return None
 
 
-def serve(connection: Connection, scratch: str) -> None:
+def serve(connection: Connection, scratch: str, what: str) -> None:
     """Examine seeds until the other end is closed."""
     with tempfile.TemporaryDirectory(dir=scratch) as folder, suppress(EOFError):
-        examiner = Examiner(Path(folder))
+        examiner = EXAMINERS[what](Path(folder))
         warnings.simplefilter("error")
         while True:
             connection.send(examiner.verdict(connection.recv()))
 
 
+EXAMINERS: dict[str, Callable[[Path], Examiner | ReaderExaminer]] = {
+    "stores": Examiner,
+    "readers": ReaderExaminer,
+}
+
+
 if __name__ == "__main__":
-    serve(Connection(int(sys.argv[1])), sys.argv[2])
+    serve(Connection(int(sys.argv[1])), *sys.argv[2:])

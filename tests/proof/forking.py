@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import IO, Any, NamedTuple
 
@@ -108,7 +109,8 @@ def serve(connection: Connection) -> None:
 
 
 if __name__ == "__main__":
-    from proof import tasks  # noqa: F401 - children find it imported
+    for module in sys.argv[2:]:  # children find them imported
+        import_module(module)
     from proof.forking import serve as serve_commands
 
     serve_commands(Connection(int(sys.argv[1])))

@@ -1,30 +1,52 @@
 """A disk that loses its power: what may be on it, by what a process had written and synced.
 
 What was synced is there. What was written since may be there or not, in any combination, a write in
-part, by sectors. Names are kept in order but only made sure of when their folder is synced. This
-is what POSIX promises; a file system may promise more.
+part, by sectors. A name is given, taken away, moved or exchanged whole or not at all, and made sure
+of when its folder is synced. Until then names are kept up to some moment, or any of them and not
+others; of one name never a later change without an earlier one. This is what POSIX promises; a file
+system may promise more.
 """
 
+import os
 import random
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from proof.recording import Event
 
 SECTOR = 512
-Names = dict[str, int]
-Image = dict[str, bytes]
-"""What each file of the folder holds."""
+ROOT: Final = 0
+Names = dict[int, dict[str, int]]
+"""What the names of each folder stand for, by number."""
+Change = tuple[int, str, int | None]
+"""In a folder a name, and what it stands for from now on."""
+
+
+class Copy(NamedTuple):
+    """A file or a folder of an image; files of one number are one file of several names."""
+
+    number: int
+    content: bytes | None
+    mode: int
+    written: int
+
+
+Image = dict[str, Copy]
+"""What is on the disk, by path below the folder; folders have no content."""
 
 
 @dataclass
-class _File:
-    synced: bytes = b""
+class _Node:
+    mode: int
+    written: int = 0
+    synced: bytes | None = b""
     since: list[Event] = field(default_factory=list)
 
     def content(self, events: Sequence[Event]) -> bytes:
-        content = bytearray(self.synced)
+        content = bytearray(self.synced or b"")
         for event in events:
             if event.what == "truncate":
                 del content[event.at :]
@@ -36,7 +58,7 @@ class _File:
 
 
 class Disk:
-    """A folder's files as a process changes them.
+    """A folder, and all below it, as a process changes it.
 
     Parameters
     ----------
@@ -45,67 +67,154 @@ class Disk:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.files: dict[int, _File] = {}
+        self.root = folder
+        self.nodes: list[_Node] = []
         self.synced_names: Names = {}
-        self.renamings: list[Event | tuple[str, int]] = []
+        self.names: Names = {}
+        self.pending: list[tuple[Change, ...]] = []
         self._number_of_inode: dict[int, int] = {}
-        for path in folder.iterdir():
-            number = self._new_file(path.stat().st_ino)
-            self.files[number].synced = path.read_bytes()
-            self.synced_names[str(path)] = number
-        self.changes: list[Names] = []
+        self._add(folder)
 
-    def _new_file(self, inode: int) -> int:
-        number = len(self.files)
-        self.files[number] = _File()
-        self._number_of_inode[inode] = number
+    def _add(self, path: Path) -> int:
+        """Take a file or a folder as it is, all of it synced."""
+        found = path.stat()
+        number = self._new(found.st_ino, _Node(found.st_mode & 0o7777, found.st_mtime_ns))
+        if path.is_dir():
+            self.nodes[number].synced = None
+            here = {each.name: self._add(each) for each in sorted(path.iterdir())}
+            self.synced_names[number], self.names[number] = here, dict(here)
+        else:
+            self.nodes[number].synced = path.read_bytes()
         return number
 
-    @property
-    def names(self) -> Names:
-        """The names as the process sees them."""
-        return self.changes[-1] if self.changes else self.synced_names
+    def _new(self, inode: int, node: _Node) -> int:
+        number = self._number_of_inode[inode] = len(self.nodes)
+        self.nodes.append(node)
+        if node.synced is None:
+            self.synced_names[number], self.names[number] = {}, {}
+        return number
 
     def see(self, event: Event) -> None:
         """Let one thing happen."""
-        names = dict(self.names)
         match event.what:
             case "create":
-                names[event.path] = self._new_file(event.file)
-            case "unlink":
-                names.pop(event.path)
+                self._change((*self._place(event.path), self._new(event.file, _Node(0o600))))
+            case "make folder":
+                number = self._new(event.file, _Node(event.at, synced=None))
+                self._change((*self._place(event.path), number))
+            case "remove":
+                self._change((*self._place(event.path), None))
             case "rename":
-                names[event.data.decode()] = names.pop(event.path)
+                old, new = self._place(event.path), self._place(os.fsdecode(event.data))
+                self._change((*new, self._at(old)), (*old, None))
+            case "exchange":
+                old, new = self._place(event.path), self._place(os.fsdecode(event.data))
+                self._change((*new, self._at(old)), (*old, self._at(new)))
             case "link":
-                names[event.data.decode()] = names[event.path]
+                old, new = self._place(event.path), self._place(os.fsdecode(event.data))
+                self._change((*new, self._at(old)))
             case "sync folder":
-                self.synced_names, self.changes = names, []
-                return
+                folder = self._number_of_inode[event.file]
+                here = [any(at[0] == folder for at in _places(step)) for step in self.pending]
+                kept = self._closed({n for n, is_here in enumerate(here) if is_here})
+                self.synced_names = self._names_after(kept)
+                self.pending = [s for n, s in enumerate(self.pending) if n not in kept]
             case "sync":
-                file = self.files[self._number_of_inode[event.file]]
-                file.synced, file.since = file.content(file.since), []
-                return
+                node = self.nodes[self._number_of_inode[event.file]]
+                node.synced, node.since = node.content(node.since), []
+                node.mode, node.written = int.from_bytes(event.data, "little") & 0o7777, event.at
             case _:
-                self.files[self._number_of_inode[event.file]].since.append(event)
-                return
-        self.changes.append(names)
+                self.nodes[self._number_of_inode[event.file]].since.append(event)
+
+    def _place(self, path: str) -> tuple[int, str]:
+        """Return the number of a path's folder, and the name in it."""
+        *way, name = Path(path).relative_to(self.root).parts
+        folder = ROOT
+        for part in way:
+            folder = self.names[folder][part]
+        return folder, name
+
+    def _at(self, place: tuple[int, str]) -> int:
+        folder, name = place
+        return self.names[folder][name]
+
+    def _change(self, *step: Change) -> None:
+        """Change names in one step, which is kept whole or not at all."""
+        self.pending.append(step)
+        _apply(self.names, step)
+
+    def _closed(self, wanted: set[int]) -> list[int]:
+        """Return the steps that are kept where some are: with all before them at their names."""
+        kept, places = [], set()
+        for number in reversed(range(len(self.pending))):
+            touched = _places(self.pending[number])
+            if number in wanted or touched & places:
+                kept.append(number)
+                places |= touched
+        return kept[::-1]
+
+    def _names_after(self, steps: Sequence[int]) -> Names:
+        names = {folder: dict(here) for folder, here in self.synced_names.items()}
+        for number in steps:
+            _apply(names, self.pending[number])
+        return names
 
     def images_after_a_cut(self, rng: random.Random) -> Iterator[Image]:
         """Yield what may be on the disk when the power goes now."""
-        everything = {number: file.since for number, file in self.files.items()}
-        nothing: dict[int, list[Event]] = {number: [] for number in self.files}
+        everything = {number: node.since for number, node in enumerate(self.nodes)}
+        nothing: dict[int, list[Event]] = {number: [] for number in everything}
         for names in (self.names, self.synced_names):
             for kept in (everything, nothing):
-                yield self._image(names, kept)
-        names = rng.choice([self.synced_names, *self.changes])
-        yield self._image(names, {n: _some_of(file.since, rng) for n, file in self.files.items()})
+                yield dict(self._image(names, kept))
+        steps = range(len(self.pending))
+        until = rng.randint(0, len(steps))
+        for some in (range(until), self._closed({n for n in steps if rng.random() < 0.3})):
+            parts = {number: _some_of(since, rng) for number, since in everything.items()}
+            yield dict(self._image(self._names_after(some), parts))
 
-    def _image(self, names: Names, kept: dict[int, list[Event]]) -> Image:
-        return {
-            path: self.files[number].content(kept[number])
-            for path, number in names.items()
-            if not path.endswith("-shm")  # shared memory: made anew by whoever opens the store
-        }
+    def _image(
+        self, names: Names, kept: dict[int, list[Event]], folder: int = ROOT, at: str = ""
+    ) -> Iterator[tuple[str, Copy]]:
+        for name, number in names[folder].items():
+            if name.endswith("-shm"):
+                continue  # shared memory: made anew by whoever opens the store
+            node = self.nodes[number]
+            content = None if node.synced is None else node.content(kept[number])
+            yield f"{at}{name}", Copy(number, content, node.mode, node.written)
+            if content is None:
+                yield from self._image(names, kept, number, f"{at}{name}/")
+
+
+def put_on_disk(image: Image, folder: Path) -> None:
+    """Leave nothing in a folder but an image."""
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    first: dict[int, Path] = {}
+    for name, (number, content, mode, written) in sorted(image.items()):
+        path = folder / name
+        if number in first:
+            path.hardlink_to(first[number])
+            continue
+        first[number] = path
+        if content is None:
+            path.mkdir(mode)
+        else:
+            path.write_bytes(content)
+            path.chmod(mode)
+            os.utime(path, ns=(written, written))
+
+
+def _places(step: tuple[Change, ...]) -> set[tuple[int, str]]:
+    """What a step changes: folders, and names in them."""
+    return {(folder, name) for folder, name, _ in step}
+
+
+def _apply(names: Names, step: tuple[Change, ...]) -> None:
+    for folder, name, number in step:
+        if number is None:
+            names[folder].pop(name, None)
+        else:
+            names[folder][name] = number
 
 
 def _some_of(events: list[Event], rng: random.Random) -> list[Event]:

@@ -1,13 +1,17 @@
-/* Preloaded into a process: writes down what it does to the files of one folder, in order.
+/* Preloaded into a process: writes down what it does to the files of one folder, in order, and lets
+   what it does there fail.
 
    Each record is a struct head, a path, and the bytes written. Files are told apart by their inode,
    so that a record stays true when a file gets another name. Built and read by proof.recording. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -37,10 +41,36 @@ __attribute__((constructor)) static void begin(void) {
     if (folder && path) record_to = real_open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 }
 
-static int is_ours(const char *path) {
+static int is_below(const char *path, const char *folder) {
     size_t length = folder ? strlen(folder) : 0;
-    return record_to >= 0 && path && !strncmp(path, folder, length) &&
+    return folder && path && !strncmp(path, folder, length) &&
            (path[length] == '/' || !path[length]);
+}
+
+static int is_ours(const char *path) { return record_to >= 0 && is_below(path, folder); }
+
+/* The path behind a descriptor; its length, 0 where there is none. */
+static size_t path_of(int fd, char *path) {
+    char link[64];
+    strcpy(link, "/proc/self/fd/");
+    char digits[16], *end = digits + sizeof digits;
+    *--end = 0;
+    int number = fd;
+    do *--end = '0' + number % 10; while (number /= 10);
+    strcat(link, end);
+    ssize_t length = readlink(link, path, PATH_MAX - 1);
+    path[length > 0 ? length : 0] = 0;
+    return length > 0 ? length : 0;
+}
+
+/* A path that a call was given together with the descriptor of a folder. */
+static const char *full(int at, const char *path, char *room) {
+    if (!path || *path == '/' || at == AT_FDCWD) return path;
+    size_t length = path_of(at, room);
+    if (!length || length + strlen(path) + 2 > PATH_MAX) return NULL;
+    room[length] = '/';
+    strcpy(room + length + 1, path);
+    return room;
 }
 
 static void put(char what, uint64_t file, int64_t at, const char *path, const void *data, size_t bytes) {
@@ -54,6 +84,30 @@ static void put(char what, uint64_t file, int64_t at, const char *path, const vo
     free(record);
 }
 
+static char failing[PATH_MAX];
+static int fail_from, fail_until, fail_with, changes;
+
+/* Called by proof.failing: let changes in a folder fail, those from one number to another. */
+void fail_changes(const char *where, int from, int until, int error) {
+    strcpy(failing, where);
+    fail_from = from, fail_until = until, fail_with = error, changes = 0;
+}
+
+int changes_tried(void) { return changes; }
+
+static int fails(const char *path) {
+    if (!*failing || !is_below(path, failing)) return 0;
+    changes++;
+    if (changes < fail_from || changes > fail_until) return 0;
+    errno = fail_with;
+    return 1;
+}
+
+static int fails_at(int fd) {
+    char path[PATH_MAX];
+    return *failing && path_of(fd, path) && fails(path);
+}
+
 static uint64_t inode_at(const char *path) {
     struct stat found;
     return lstat(path, &found) ? 0 : found.st_ino;
@@ -61,20 +115,10 @@ static uint64_t inode_at(const char *path) {
 
 /* The inode behind a descriptor of a file in the folder, else 0. */
 static uint64_t inode_of(int fd) {
-    char link[64], path[4096];
-    if (record_to < 0 || fd == record_to) return 0;
-    strcpy(link, "/proc/self/fd/");
-    char digits[16], *end = digits + sizeof digits;
-    *--end = 0;
-    int number = fd;
-    do *--end = '0' + number % 10; while (number /= 10);
-    strcat(link, end);
-    ssize_t length = readlink(link, path, sizeof path - 1);
-    if (length <= 0) return 0;
-    path[length] = 0;
+    char path[PATH_MAX];
     struct stat found;
-    if (!is_ours(path) || fstat(fd, &found)) return 0;
-    return found.st_ino;
+    if (record_to < 0 || fd == record_to || !path_of(fd, path)) return 0;
+    return is_ours(path) && !fstat(fd, &found) ? found.st_ino : 0;
 }
 
 static int opened(int fd, const char *path, int flags, int was_there) {
@@ -84,26 +128,28 @@ static int opened(int fd, const char *path, int flags, int was_there) {
     return fd;
 }
 
+#define OPENING(at, call)                                                      \
+    char room[PATH_MAX];                                                       \
+    va_list rest; va_start(rest, flags);                                       \
+    int mode = (flags & (O_CREAT | O_TMPFILE)) ? va_arg(rest, int) : 0;        \
+    va_end(rest);                                                              \
+    const char *whole = full(at, path, room);                                  \
+    if (flags & (O_WRONLY | O_RDWR | O_CREAT) && fails(whole)) return -1;      \
+    int was_there = !(flags & O_CREAT) || !is_ours(whole) || inode_at(whole);  \
+    return opened(call, whole, flags, was_there);
+
 #define OPEN(name)                                                             \
     int name(const char *path, int flags, ...) {                               \
-        va_list rest; va_start(rest, flags);                                   \
-        int mode = (flags & (O_CREAT | O_TMPFILE)) ? va_arg(rest, int) : 0;    \
-        va_end(rest);                                                          \
-        int was_there = !(flags & O_CREAT) || !is_ours(path) || inode_at(path);\
         int (*call)(const char *, int, ...) = real(#name);                     \
-        return opened(call(path, flags, mode), path, flags, was_there);        \
+        OPENING(AT_FDCWD, call(path, flags, mode))                             \
     }
 OPEN(open)
 OPEN(open64)
 
 #define OPENAT(name)                                                           \
     int name(int at, const char *path, int flags, ...) {                       \
-        va_list rest; va_start(rest, flags);                                   \
-        int mode = (flags & (O_CREAT | O_TMPFILE)) ? va_arg(rest, int) : 0;    \
-        va_end(rest);                                                          \
-        int was_there = !(flags & O_CREAT) || !is_ours(path) || inode_at(path);\
         int (*call)(int, const char *, int, ...) = real(#name);                \
-        return opened(call(at, path, flags, mode), path, flags, was_there);    \
+        OPENING(at, call(at, path, flags, mode))                               \
     }
 OPENAT(openat)
 OPENAT(openat64)
@@ -114,6 +160,7 @@ static void wrote(int fd, uint64_t file, const void *data, ssize_t count, int64_
 }
 
 ssize_t write(int fd, const void *data, size_t size) {
+    if (fails_at(fd)) return -1;
     uint64_t file = inode_of(fd);
     int64_t at = 0;
     if (file) at = lseek(fd, 0, fcntl(fd, F_GETFL) & O_APPEND ? SEEK_END : SEEK_CUR);
@@ -125,6 +172,7 @@ ssize_t write(int fd, const void *data, size_t size) {
 #define PWRITE(name)                                                           \
     ssize_t name(int fd, const void *data, size_t size, off_t at) {            \
         ssize_t (*call)(int, const void *, size_t, off_t) = real(#name);       \
+        if (fails_at(fd)) return -1;                                           \
         ssize_t count = call(fd, data, size, at);                              \
         wrote(fd, inode_of(fd), data, count, at);                              \
         return count;                                                          \
@@ -135,6 +183,7 @@ PWRITE(pwrite64)
 #define TRUNCATE(name)                                                         \
     int name(int fd, off_t size) {                                             \
         int (*call)(int, off_t) = real(#name);                                 \
+        if (fails_at(fd)) return -1;                                           \
         int failed = call(fd, size);                                           \
         uint64_t file = inode_of(fd);                                          \
         if (!failed && file) put('t', file, size, NULL, NULL, 0);              \
@@ -143,65 +192,114 @@ PWRITE(pwrite64)
 TRUNCATE(ftruncate)
 TRUNCATE(ftruncate64)
 
+/* What a sync of a file promises is its mode and time too; both are in the record. */
+static void synced(uint64_t file, int fd) {
+    struct stat found;
+    if (!file || fstat(fd, &found)) return;
+    int64_t written = found.st_mtim.tv_sec * 1000000000LL + found.st_mtim.tv_nsec;
+    uint32_t mode = found.st_mode;
+    put(S_ISDIR(found.st_mode) ? 'd' : 's', file, written, NULL, &mode, sizeof mode);
+}
+
 #define SYNC(name)                                                             \
     int name(int fd) {                                                         \
         int (*call)(int) = real(#name);                                        \
-        struct stat found;                                                     \
+        if (fails_at(fd)) return -1;                                           \
         uint64_t file = inode_of(fd);                                          \
         int failed = call(fd);                                                 \
-        if (!failed && file)                                                   \
-            put(!fstat(fd, &found) && S_ISDIR(found.st_mode) ? 'd' : 's', file, 0, NULL, NULL, 0); \
+        if (!failed) synced(file, fd);                                         \
         return failed;                                                         \
     }
 SYNC(fsync)
 SYNC(fdatasync)
 
-static void unlinked(int failed, const char *path) {
+static int made(int failed, const char *path, mode_t mode) {
+    if (!failed && is_ours(path)) put('m', inode_at(path), mode, path, NULL, 0);
+    return failed;
+}
+
+int mkdir(const char *path, mode_t mode) {
+    int (*call)(const char *, mode_t) = real("mkdir");
+    return fails(path) ? -1 : made(call(path, mode), path, mode);
+}
+
+int mkdirat(int at, const char *path, mode_t mode) {
+    char room[PATH_MAX];
+    const char *whole = full(at, path, room);
+    int (*call)(int, const char *, mode_t) = real("mkdirat");
+    return fails(whole) ? -1 : made(call(at, path, mode), whole, mode);
+}
+
+static int removed(int failed, const char *path) {
     if (!failed && is_ours(path)) put('u', 0, 0, path, NULL, 0);
+    return failed;
 }
 
 int unlink(const char *path) {
     int (*call)(const char *) = real("unlink");
-    int failed = call(path);
-    unlinked(failed, path);
-    return failed;
+    return fails(path) ? -1 : removed(call(path), path);
+}
+
+int rmdir(const char *path) {
+    int (*call)(const char *) = real("rmdir");
+    return fails(path) ? -1 : removed(call(path), path);
 }
 
 int unlinkat(int at, const char *path, int flags) {
+    char room[PATH_MAX];
+    const char *whole = full(at, path, room);
     int (*call)(int, const char *, int) = real("unlinkat");
-    int failed = call(at, path, flags);
-    unlinked(failed, path);
-    return failed;
+    return fails(whole) ? -1 : removed(call(at, path, flags), whole);
 }
 
-static void named(char what, int failed, const char *from, const char *to) {
+static int named(char what, int failed, const char *from, const char *to) {
     if (!failed && is_ours(to)) put(what, inode_at(to), 0, from, to, strlen(to));
+    return failed;
 }
 
 int rename(const char *from, const char *to) {
     int (*call)(const char *, const char *) = real("rename");
-    int failed = call(from, to);
-    named('r', failed, from, to);
-    return failed;
+    return fails(to) ? -1 : named('r', call(from, to), from, to);
 }
 
 int renameat(int at, const char *from, int there, const char *to) {
+    char room[PATH_MAX], other[PATH_MAX];
+    const char *old = full(at, from, room), *new = full(there, to, other);
     int (*call)(int, const char *, int, const char *) = real("renameat");
-    int failed = call(at, from, there, to);
-    named('r', failed, from, to);
-    return failed;
+    return fails(new) ? -1 : named('r', call(at, from, there, to), old, new);
+}
+
+int renameat2(int at, const char *from, int there, const char *to, unsigned int flags) {
+    char room[PATH_MAX], other[PATH_MAX];
+    const char *old = full(at, from, room), *new = full(there, to, other);
+    int (*call)(int, const char *, int, const char *, unsigned int) = real("renameat2");
+    char what = flags & RENAME_EXCHANGE ? 'x' : 'r';
+    return fails(new) ? -1 : named(what, call(at, from, there, to, flags), old, new);
 }
 
 int link(const char *from, const char *to) {
     int (*call)(const char *, const char *) = real("link");
-    int failed = call(from, to);
-    named('l', failed, from, to);
-    return failed;
+    return fails(to) ? -1 : named('l', call(from, to), from, to);
 }
 
 int linkat(int at, const char *from, int there, const char *to, int flags) {
+    char room[PATH_MAX], other[PATH_MAX];
+    const char *old = full(at, from, room), *new = full(there, to, other);
     int (*call)(int, const char *, int, const char *, int) = real("linkat");
-    int failed = call(at, from, there, to, flags);
-    named('l', failed, from, to);
-    return failed;
+    return fails(new) ? -1 : named('l', call(at, from, there, to, flags), old, new);
+}
+
+int fchmod(int fd, mode_t mode) {
+    int (*call)(int, mode_t) = real("fchmod");
+    return fails_at(fd) ? -1 : call(fd, mode);
+}
+
+int fchown(int fd, uid_t user, gid_t group) {
+    int (*call)(int, uid_t, gid_t) = real("fchown");
+    return fails_at(fd) ? -1 : call(fd, user, group);
+}
+
+int futimens(int fd, const struct timespec times[2]) {
+    int (*call)(int, const struct timespec *) = real("futimens");
+    return fails_at(fd) ? -1 : call(fd, times);
 }

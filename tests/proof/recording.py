@@ -24,16 +24,18 @@ class Event:
     Parameters
     ----------
     what : str
-        ``create``, ``write``, ``truncate``, ``sync`` (a file), ``sync folder``, ``unlink``,
-        ``rename`` or ``link``.
+        ``create``, ``make folder``, ``write``, ``truncate``, ``sync`` (a file), ``sync folder``,
+        ``remove`` (a name of a file, or an empty folder), ``rename``, ``exchange`` (two names) or
+        ``link``.
     file : int
         Its inode, which another file may get once it is gone; 0 for one that is not told.
     at : int
-        Where it was written, or the length it was cut to.
+        Where it was written, the length it was cut to, the mode of a new folder, or when a file
+        that was synced was last written.
     path : str
         The name created, removed, or given up for another.
     data : bytes
-        What was written, or the new name.
+        What was written, the other name, or the mode of a file that was synced.
     """
 
     what: str
@@ -45,12 +47,14 @@ class Event:
 
 _WORDS = {
     b"c": "create",
+    b"m": "make folder",
     b"w": "write",
     b"t": "truncate",
     b"s": "sync",
     b"d": "sync folder",
-    b"u": "unlink",
+    b"u": "remove",
     b"r": "rename",
+    b"x": "exchange",
     b"l": "link",
 }
 

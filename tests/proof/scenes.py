@@ -6,8 +6,8 @@ from typing import Any
 
 from invariants import Row, assert_compacted, assert_nothing_lost, rows_of
 
-from memlab.compaction.applying import apply
-from memlab.compaction.planning import plan
+from memlab.compaction.applier import apply
+from memlab.compaction.planner import plan
 from memlab.compaction.plans import Plan
 from memlab.errors import AlreadyAppliedError
 from memlab.policies import KeepRecent
@@ -60,6 +60,10 @@ class Scene:
         assert_nothing_lost(self.kept, store)
         assert rows_of(store) == self.after
         self._check_signals(store, self.after)
+
+    def check_undone(self, store: Path) -> None:
+        """The operation has not happened."""
+        assert rows_of(store) == self.before
 
     def finish(self, children: Children, store: Path) -> None:
         """Carry out the operation again, as it is; only a finished one may be refused."""

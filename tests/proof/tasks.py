@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from memlab.compaction.applying import apply, unwatched
+from memlab.compaction.applier import apply, unwatched
 from memlab.compaction.plans import Plan
 from memlab.compaction.reclaim import vacuum
-from memlab.compaction.restoring import restore
+from memlab.compaction.restorer import restore
 from memlab.files import write_whole
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.store import SqliteMemoryStore

@@ -8,10 +8,10 @@ from pathlib import Path
 from invariants import assert_sound, is_load_bearing_row, is_prunable_row, rows_of
 
 import memlab
-from memlab.compaction.applying import apply
-from memlab.compaction.planning import plan
+from memlab.compaction.applier import apply
+from memlab.compaction.planner import plan
 from memlab.compaction.receipts import Receipt
-from memlab.compaction.restoring import restore
+from memlab.compaction.restorer import restore
 from memlab.errors import AlreadyAppliedError, ArchiveError, StalePlanError
 from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore

@@ -10,10 +10,15 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
+import pytest
+
 from proof.conftest import environment
+from proof.readers import READERS
 
 FILES = int(os.environ.get("MEMLAB_HOSTILE_FILES", "300"))
 """How many mutated stores are used, from seed 0 on: more of them are a night's work."""
+SPOILT = FILES if "MEMLAB_HOSTILE_FILES" in os.environ else 60
+"""How many times files of each reader are spoilt."""
 PROCESSES = 2
 PATIENCE = 60.0
 """Seconds after which a store counts as one that hangs."""
@@ -22,8 +27,8 @@ PATIENCE = 60.0
 class Worker:
     """A process that examines one seed after another, and is replaced when it breaks."""
 
-    def __init__(self, scratch: Path) -> None:
-        self._scratch = scratch
+    def __init__(self, scratch: Path, what: str = "stores") -> None:
+        self._arguments = str(scratch), what
         self._start()
 
     def send(self, seed: int) -> None:
@@ -60,16 +65,16 @@ class Worker:
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-X", "faulthandler", "-m", "proof.examining"),
-                    *(str(theirs.fileno()), str(self._scratch)),
+                    *(str(theirs.fileno()), *self._arguments),
                 ],
                 pass_fds=[theirs.fileno()],
                 env=environment(),
             )
 
 
-def verdicts(seeds: Iterator[int], scratch: Path) -> Iterator[str | None]:
+def verdicts(seeds: Iterator[int], scratch: Path, what: str) -> Iterator[str | None]:
     """Have seeds examined by several processes; yield what is wrong with each."""
-    workers = [Worker(scratch) for _ in range(PROCESSES)]
+    workers = [Worker(scratch, what) for _ in range(PROCESSES)]
     busy: dict[Connection, Worker] = {}
     idle = list(workers)
     while True:
@@ -91,8 +96,24 @@ def verdicts(seeds: Iterator[int], scratch: Path) -> Iterator[str | None]:
 
 
 def test_every_hostile_file_ends_in_a_result_or_an_error(scratch: Path) -> None:
-    found = list(verdicts(iter(range(FILES)), scratch))
+    found = list(verdicts(iter(range(FILES)), scratch, "stores"))
     assert len(found) == FILES
+    assert [each for each in found if each is not None] == []
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_what_nobody_spoilt_is_read_and_changed(reader: str, tmp_path: Path) -> None:
+    made = READERS[reader](tmp_path)
+    made.make()
+    for use in (*made.looks(), *made.changes()):
+        use()
+    made.check()
+
+
+def test_every_spoilt_file_ends_in_a_result_or_an_error(scratch: Path) -> None:
+    count = SPOILT * len(READERS)
+    found = list(verdicts(iter(range(count)), scratch, "readers"))
+    assert len(found) == count
     assert [each for each in found if each is not None] == []
 
 

@@ -12,9 +12,9 @@ import pytest
 from invariants import archive_of, copies_of, rows_of
 
 import memlab
-from memlab.compaction.applying import ApplyStep
+from memlab.compaction.applier import ApplyStep
 from memlab.compaction.reclaim import VacuumStep
-from memlab.compaction.restoring import RestoreStep
+from memlab.compaction.restorer import RestoreStep
 from proof import tasks
 from proof.conftest import Children
 from proof.scenes import (

@@ -12,7 +12,8 @@ import pytest
 from invariants import rows_of
 
 from proof.conftest import Children
-from proof.power import Disk, Image
+from proof.folders import SYSTEMS, scene_of
+from proof.power import Disk, Image, put_on_disk
 from proof.recording import Event, built_recorder, recorded
 from proof.scenes import SCENES, Scene
 from proof.stores import copy_aside, make_store
@@ -32,6 +33,14 @@ with sqlite3.connect(sys.argv[1]) as connection:
     connection.execute("PRAGMA synchronous = OFF")
     connection.execute("UPDATE memory_items SET body = body || 'x'")
 """
+_RENAMES = """
+import os, sys
+from pathlib import Path
+folder = Path(sys.argv[1])
+(folder / "draft").write_text("new")
+os.rename(folder / "draft", folder / "index")
+os.unlink(folder / "old.md")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +59,6 @@ def images_of(disk: Disk, events: list[Event], *, seed: str) -> Iterator[Image]:
             if key not in seen:
                 seen.add(key)
                 yield image
-
-
-def put_on_disk(image: Image, folder: Path) -> None:
-    """Leave nothing in a folder but an image's files."""
-    for path in folder.iterdir():
-        path.unlink()
-    for name, content in image.items():
-        Path(name).write_bytes(content)
 
 
 def _recorded_operation(scene: Scene, scratch: Path, recorder: Path) -> tuple[Disk, list[Event]]:
@@ -94,6 +95,42 @@ def test_what_is_done_stays_done(name: str, journal: str, scratch: Path, recorde
         scene.check_done(scene.store)
 
 
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("operation", ["apply", "again", "restore"])
+def test_the_power_goes_at_any_moment_of_a_folders_change(
+    system: str, operation: str, scratch: Path, children: Children, recorder: Path
+) -> None:
+    scene = scene_of(system, operation, scratch / "whole")
+    if operation == "again":  # and had gone before, amid moving files
+        disk, events = _recorded_operation(scene, scratch, recorder)
+        moves = [number for number, event in enumerate(events) if event.what == "rename"]
+        for event in events[: moves[len(moves) // 2]]:
+            disk.see(event)
+        put_on_disk(next(disk.images_after_a_cut(random.Random(0))), scene.store.parent)
+    disk, events = _recorded_operation(scene, scratch, recorder)
+    images = list(images_of(disk, events, seed=f"{system} {operation}"))
+    wanted = -(-CUTS // (6 * len(SYSTEMS)))
+    chosen = sorted(random.Random(system).sample(range(len(images)), min(wanted, len(images))))
+    for number in chosen:
+        put_on_disk(images[number], scene.store.parent)
+        scene.check(scene.store)
+        (scene.finish if number % 2 else scene.take_back)(children, scene.store)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("operation", ["apply", "restore"])
+def test_what_is_done_to_a_folder_stays_done(
+    system: str, operation: str, scratch: Path, recorder: Path
+) -> None:
+    scene = scene_of(system, operation, scratch / "whole")
+    disk, events = _recorded_operation(scene, scratch, recorder)
+    for event in events:
+        disk.see(event)
+    for image in disk.images_after_a_cut(random.Random(system)):
+        put_on_disk(image, scene.store.parent)
+        scene.check_done(scene.store)
+
+
 def test_the_simulated_disk_finds_what_a_process_did_not_sync(
     scratch: Path, recorder: Path
 ) -> None:
@@ -114,3 +151,22 @@ def test_the_simulated_disk_finds_what_a_process_did_not_sync(
         except sqlite3.DatabaseError:
             broken += 1
     assert broken
+
+
+def test_the_simulated_disk_may_keep_a_later_change_of_names_and_lose_an_earlier_one(
+    scratch: Path, recorder: Path
+) -> None:
+    folder = scratch / "careless"
+    folder.mkdir()
+    for name in ("index", "old.md"):
+        (folder / name).write_text("old")
+    disks = [Disk(folder) for _ in range(20)]
+    events = recorded(_RENAMES, [str(folder)], folder, recorder)
+    found = {
+        tuple((name, copy.content) for name, copy in sorted(image.items()))
+        for seed, disk in enumerate(disks)
+        for image in images_of(disk, events, seed=str(seed))
+    }
+    assert (("index", b"old"),) in found
+    assert (("index", b""), ("old.md", b"old")) in found
+    assert (("index", b"new"),) in found

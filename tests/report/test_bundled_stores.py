@@ -16,22 +16,21 @@ import pytest
 from permissions import as_nobody
 
 import memlab
+from memlab import fleet
 from memlab.evidence import cut_losses
 from memlab.items import is_load_bearing_memory
 from memlab.policies import NearDuplicate, near_duplicates
 from memlab.report.bundled import (
-    example_of_claude,
-    example_of_odek,
     notebook_paths,
     store_names,
     store_path,
 )
-from memlab.sources.claude_code import ClaudeCode
 from memlab.store import SqliteMemoryStore
+from memlab.systems.claude_code.source import ClaudeCode
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DATA = CHECKOUT / "data"
-STORES = ("three_hundred_issues", "two_years")
+STORES = ("looked_up", "three_hundred_issues", "two_years")
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +107,7 @@ def test_the_generator_makes_the_committed_memory_byte_for_byte(
 
 
 def test_the_memory_and_its_transcripts_are_what_their_readme_says(tmp_path: Path) -> None:
-    memory = Path(example_of_claude()["memory"])
+    memory = DATA / "claude" / "projects" / "-home-mara-harbor" / "memory"
     frame, facts = memlab.load(memory), ClaudeCode(memory).about()
     assert (len(frame), len(list(memory.parent.glob("*.jsonl")))) == (280, 140)
     assert (len(facts.unnamed), len(facts.dangling), facts.loaded_lines) == (5, 2, 200)
@@ -124,12 +123,46 @@ def test_the_memory_and_its_transcripts_are_what_their_readme_says(tmp_path: Pat
 
 
 def test_the_folder_of_episodes_is_what_its_readme_says() -> None:
-    example = example_of_odek()
-    frame = memlab.load(f"odek:{example['episodes']}", with_body=True)
-    log = memlab.read_access_log(example["reads"])
-    assert (len(frame), len(log), int((~frame["trusted"]).sum())) == (160, 80, 10)
+    frame = memlab.load(f"odek:{DATA / 'odek'}", with_body=True)
+    log = memlab.read_access_log(DATA / "odek.reads.jsonl")
+    assert (len(frame), len(log), int((~frame["trusted"]).sum())) == (160, 143, 9)
     assert set(log["memory_id"]) <= set(frame["memory_id"])
     assert 0.05 <= len(near_duplicates(frame, NearDuplicate())) / len(frame) <= 0.15
+
+
+def test_what_is_looked_up_is_as_uneven_as_in_the_stores_it_is_simulated_after(
+    generate: ModuleType,
+) -> None:
+    log = DATA / "looked_up.reads.jsonl"
+    assert generate.looked_up_reads() == log.read_bytes()
+    reads = memlab.read_access_log(log)["memory_id"].value_counts()
+    prunable = int(memlab.load(store_path("looked_up"))["prunable"].sum())
+    shares = [float((reads >= times).sum()) / prunable for times in (1, 2, 3)]
+    assert shares == pytest.approx([0.32, 0.16, 0.09], abs=0.05)
+    assert set(reads.index) <= set(memlab.load(store_path("looked_up"))["memory_id"])
+
+
+def test_policies_differ_on_what_is_looked_up() -> None:
+    log = memlab.read_access_log(DATA / "looked_up.reads.jsonl")
+    past = memlab.load_past(store_path("looked_up"))
+    table = memlab.compare(
+        past,
+        memlab.find_references(past, log),
+        [memlab.KeepRecent(100), memlab.policies.ValueCap(100), memlab.Learned(100)],
+    )
+    served = table["served"]
+    assert served["value 100"] > served["learned 100"] > served["recent 100"] + 0.05
+    assert table.loc["value 100", "boot_tokens_mean"] < table.loc["recent 100", "boot_tokens_mean"]
+
+
+def test_the_fleet_has_stores_of_every_kind(generate: ModuleType, tmp_path: Path) -> None:
+    for number in (5, 9, 28):
+        generate.write_store(tmp_path / f"{number:02}.db", generate.fleet_agent(number))
+    sizes = fleet.size(str(tmp_path), runner=fleet.Serial())
+    small, planner, large = (sizes.iloc[place] for place in range(3))
+    assert small["keep_recent"] >= small["prunable"] > small["likely"]
+    assert large["boot_after"] < large["boot_now"]
+    assert planner["floor"] > planner["boot_now"] / 2
 
 
 @pytest.mark.parametrize("name", STORES)
@@ -244,7 +277,7 @@ def test_the_readme_states_the_law_that_came_out() -> None:
     )
     ordered = sorted(ranks)
     stated = re.search(
-        r"([\d]+) references to ([\d.]+) % of the episodes, median (\d+)",
+        r"([\d]+) references to ([\d.]+)% of the episodes, median (\d+)",
         (DATA / "README.md").read_text(),
     )
     assert stated is not None
@@ -254,7 +287,9 @@ def test_the_readme_states_the_law_that_came_out() -> None:
 
 
 def test_an_unknown_store_is_refused_with_the_names_there_are() -> None:
-    with pytest.raises(ValueError, match="three_hundred_issues, two_years, not 'three_years'"):
+    with pytest.raises(
+        ValueError, match="looked_up, three_hundred_issues, two_years, not 'three_years'"
+    ):
         store_path("three_years")
 
 

@@ -77,6 +77,8 @@ def test_memories_of_one_length_are_sized_as_by_number() -> None:
     budget = recommend_budget(frame, references)
     assert cap.keep_recent is not None
     assert budget.max_tokens == budget.floor + 10 * cap.keep_recent
+    assert budget.likely == budget.floor + 10 * cap.likely
+    assert budget.track_record == cap.track_record
     assert budget.verdict == cap.verdict
     assert budget.served == pytest.approx(cap.served)
     assert budget.weight == cap.weight
@@ -106,7 +108,7 @@ def test_a_store_pruned_without_an_archive_is_sized_as_by_number(
     assert budget.max_tokens == budget.floor + 10 * cap.keep_recent
     assert budget.served == pytest.approx(cap.served)
     assert (budget.references, budget.weight) == (cap.references, cap.weight)
-    assert budget.gaps == 700
+    assert [note.partition(" were")[0] for note in budget.notes] == ["700 memories"]
 
 
 def test_a_budget_has_room_for_all_that_was_written_since_a_deletion_without_an_archive(
@@ -137,11 +139,19 @@ def test_what_it_keeps_is_what_the_policy_keeps() -> None:
     assert advice.pruned > 0
 
 
-@pytest.mark.parametrize("rows", [[], [row("m1")], [row("d1", kind="semantic")]])
-def test_a_store_of_nothing_or_one_memory_gets_a_number(rows: list[dict[str, object]]) -> None:
-    advice = recommend_budget(make_frame(*rows))
+def test_a_store_of_one_memory_gets_a_number() -> None:
+    advice = recommend_budget(make_frame(row("m1")))
     assert advice.verdict == "from-other-projects"
-    assert advice.max_tokens >= advice.floor
+    assert advice.floor <= advice.likely <= advice.max_tokens
+
+
+@pytest.mark.parametrize("rows", [[], [row("d1", kind="semantic")]])
+def test_where_nothing_is_prunable_there_is_no_number(rows: list[dict[str, object]]) -> None:
+    advice = recommend_budget(make_frame(*rows))
+    assert advice.verdict == "nothing-prunable"
+    numbers = (advice.max_tokens, advice.likely, advice.interval, advice.served)
+    assert numbers == (None,) * 4
+    assert str(advice).startswith("nothing-prunable: ")
 
 
 def test_on_the_command_line_it_ends_with_what_to_run() -> None:
@@ -149,7 +159,7 @@ def test_on_the_command_line_it_ends_with_what_to_run() -> None:
     shown = CliRunner().invoke(main, ["size", store, "--by", "tokens"], catch_exceptions=False)
     assert shown.output.count("max_tokens = ") == 1
     told = json.loads(CliRunner().invoke(main, ["size", store, "--by", "tokens", "--json"]).output)
-    assert f"> {told['max_tokens']:>11,} " in shown.output
+    assert f"> {told['max_tokens']:,} " in shown.output
     assert f"--policy tokens --max-tokens {told['max_tokens']} " in shown.output
 
 
@@ -163,7 +173,10 @@ def test_a_recommended_budget_is_remembered_and_gone_by(tmp_path: Path) -> None:
     assert saved.exit_code == 0, saved.output
     told = json.loads(invoke("size", store, "--by", "tokens", "--target", 0.8, "--json").output)
     remembered = read_settings(tmp_path, "memory.db")
-    assert remembered.policy == {"name": "tokens", "max_tokens": told["max_tokens"]}
+    assert remembered.policy is not None
+    assert remembered.policy["max_tokens"] == told["max_tokens"]
+    assert remembered.sized is not None
+    assert remembered.sized[1:] == (told["memories"], told["until"])
     made = json.loads(invoke("compact", store, "--json").output)
     assert made["policy"] == {"policy": "tokens", "max_tokens": told["max_tokens"]}
 

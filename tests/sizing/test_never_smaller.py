@@ -4,6 +4,8 @@ import json
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
+from itertools import cycle
 from pathlib import Path
 
 import pandas as pd
@@ -11,15 +13,15 @@ import pytest
 from histories import recorded
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rounds import rounds_of
 from stores import episodes, row, run_sql, write_rows
 
 import memlab
 from memlab import columns as c
 from memlab.compaction import archived_plans, drop_archived
-from memlab.evidence.gaps import gaps_of, with_gaps
-from memlab.evidence.past import load_past
-from memlab.policies import KeepRecent
-from memlab.sizing.choice import Verdict
+from memlab.evidence.past import gaps_of, load_past, with_gaps
+from memlab.policies import KeepRecent, TokenBudget
+from memlab.sizing import Verdict
 from memlab.store import SqliteMemoryStore
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -35,40 +37,54 @@ def number(store: Path) -> int:
     return found
 
 
-def plan_and_apply(store: Path) -> None:
-    memlab.apply(memlab.plan(store, KeepRecent(number(store)), now=NOON), now=NOON)
+def budget(store: Path) -> int:
+    return memlab.sizing.recommend_budget(load_past(store)).max_tokens
 
 
-def compact_for_good(store: Path) -> None:
-    with SqliteMemoryStore(store) as opened:
-        opened.compact_episodic(number(store))
+SIZED: dict[Callable[[Path], int], Callable[[int], memlab.Policy]] = {
+    number: KeepRecent,
+    budget: TokenBudget,
+}
+"""What finds a number, and the policy that goes by it."""
 
 
-def compact_into_the_archive(store: Path) -> None:
-    with SqliteMemoryStore(store, archive=True) as opened:
-        opened.compact_episodic(number(store))
+def planned(store: Path, find: Callable[[Path], int]) -> memlab.Plan:
+    return memlab.plan(store, SIZED[find](find(store)), now=NOON)
 
 
-def drop_oldest(store: Path, *, facts_too: bool = False) -> None:
+def plan_and_apply(store: Path, find: Callable[[Path], int] = number) -> None:
+    memlab.apply(planned(store, find), now=NOON)
+
+
+def compact_for_good(
+    store: Path, find: Callable[[Path], int] = number, *, archive: bool = False
+) -> None:
+    """Keep as many as the number does, as a runtime would that can only count."""
+    kept = number(store) if find is number else len(planned(store, find).kept)
+    with SqliteMemoryStore(store, archive=archive) as opened:
+        opened.compact_episodic(kept)
+
+
+def drop_oldest(store: Path, _: Callable[[Path], int], *, facts_too: bool = False) -> None:
     if store.with_name(f"{store.name}.archive.db").exists() and (entries := archived_plans(store)):
         drop_archived(store, digest=entries[0].digest, facts_too=facts_too, now=NOON)
 
 
-STEPS: dict[str, Callable[[Path], None]] = {
+STEPS: dict[str, Callable[..., None]] = {
     "plan": plan_and_apply,
     "for good": compact_for_good,
-    "archived": compact_into_the_archive,
+    "archived": partial(compact_for_good, archive=True),
     "drop": drop_oldest,
-    "drop facts": lambda store: drop_oldest(store, facts_too=True),
+    "drop facts": partial(drop_oldest, facts_too=True),
 }
 WALKS = st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=6)
 
 
-def walk(store: Path, steps: list[str]) -> None:
-    numbers = [number(store)]
+def walk(store: Path, steps: list[str], find: Callable[[Path], int] = number) -> None:
+    numbers = [find(store)]
     for step in steps:
-        STEPS[step](store)
-        numbers.append(number(store))
+        STEPS[step](store, find)
+        numbers.append(find(store))
     assert numbers == sorted(numbers), steps
 
 
@@ -91,14 +107,20 @@ def stores(draw: st.DrawFn) -> list[dict[str, object]]:
     ]
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(rows=stores(), steps=WALKS)
+@pytest.mark.parametrize("find", [number, budget])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=stores(), steps=WALKS, sizes=st.lists(st.integers(0, 600), min_size=1, max_size=160))
 def test_no_walk_on_a_random_history(
-    tmp_path: Path, rows: list[dict[str, object]], steps: list[str]
+    tmp_path: Path,
+    find: Callable[[Path], int],
+    rows: list[dict[str, object]],
+    sizes: list[int],
+    steps: list[str],
 ) -> None:
     for file in tmp_path.iterdir():
         file.unlink()
-    walk(write_rows(tmp_path / "memory.db", rows), steps)
+    sized = [each | {"body": "x" * size} for each, size in zip(rows, cycle(sizes))]
+    walk(write_rows(tmp_path / "memory.db", sized), steps, find)
 
 
 @pytest.fixture(scope="module")
@@ -207,3 +229,16 @@ def test_what_the_deleted_rows_themselves_referred_to_is_not_forgotten(tmp_path:
     compact_for_good(store)
     assert memlab.prepare_sizing(load_past(store)).ahead.cap_for(0.9)[2] < before
     assert number(store) == before
+
+
+@pytest.mark.parametrize("name", ["history-arrow-rs", "history-deno"])
+def test_ten_rounds_choose_the_caps_of_the_history_that_was_never_compacted(
+    real_store: Callable[[str], Path], tmp_path: Path, name: str
+) -> None:
+    rounds = list(rounds_of(real_store(name), tmp_path))
+    assert len(rounds) == 10
+    assert [one.cap for one in rounds] == [one.uncompacted for one in rounds]
+    assert all(one.cap is not None for one in rounds)
+    assert sum(one.deleted for one in rounds) > rounds[-1].written / 10
+    references = sum(one.references for one in rounds[1:])
+    assert sum(one.missed for one in rounds) < 0.1 * references

@@ -1,8 +1,6 @@
 """Recommendations: every verdict, what is said with it, and what it costs."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -13,10 +11,19 @@ from histories import simulate_history
 import memlab
 from memlab import columns as c
 from memlab.errors import WrongArgumentError
-from memlab.evidence.ahead import Ahead
-from memlab.evidence.law import fitted_law
-from memlab.sizing import Verdict, advise, cap_curve, prepare_sizing, recommend_cap
-from memlab.sizing.choice import choose_cap
+from memlab.evidence.posterior import Posterior
+from memlab.evidence.prior import fitted_law
+from memlab.settings import Settings
+from memlab.sizing import (
+    Verdict,
+    advise,
+    cap_curve,
+    prepare_sizing,
+    recommend_budget,
+    recommend_cap,
+)
+from memlab.sizing.goal import Goal
+from memlab.sizing.record import choose_cap
 from memlab.sizing.wording import MEANING
 
 
@@ -39,6 +46,9 @@ def test_near_references_take_a_small_cap() -> None:
     assert 0.9 <= low <= advice.served <= high
     assert (advice.references, advice.memories, advice.prunable) == (900, 1000, 1000)
     assert advice.boot_tokens == advice.boot_tokens_p95 == 10 * advice.keep_recent
+    under, now = f"{advice.boot_tokens:,} tokens under the safe cap", f"{advice.loaded:,} now"
+    assert advice.loaded == 10_000
+    assert f"{under}, {now}" in str(advice)
     assert advice.days == pytest.approx((advice.keep_recent - 1) / 24)
 
 
@@ -50,6 +60,17 @@ def test_the_cap_is_the_smallest_whose_lower_limit_meets_the_target() -> None:
         assert advice.verdict is Verdict.OK
         below, there = sizing.at([advice.keep_recent - 1, advice.keep_recent])["low"]
         assert below < target <= there + 1e-9
+
+
+def test_the_likely_cap_is_the_smallest_whose_estimate_meets_the_target() -> None:
+    frame, references = simulate_history(14, "steady", rows=3000).as_frames()
+    sizing = prepare_sizing(frame, references)
+    for target in (0.5, 0.75, 0.9):
+        advice = advise(sizing, target=target)
+        assert advice.interval[0] < advice.likely < advice.keep_recent
+        below, there = sizing.at([advice.likely - 1, advice.likely])["served"]
+        assert below < target <= there + 1e-9
+        assert f"{advice.keep_recent:,} is safe, {advice.likely:,} is likely" in str(advice)
 
 
 def test_a_higher_target_or_confidence_takes_no_smaller_cap() -> None:
@@ -117,11 +138,8 @@ def test_references_to_load_bearing_rows_are_no_evidence_for_a_cap() -> None:
     frame[c.LOAD_BEARING] = True
     frame[c.PRUNABLE] = False
     advice = recommend_cap(frame, references)
-    assert (advice.verdict, advice.sittings, advice.memories) == (
-        Verdict.FROM_OTHER_PROJECTS,
-        0,
-        0,
-    )
+    assert (advice.verdict, advice.sittings, advice.memories) == (Verdict.NOTHING_PRUNABLE, 0, 0)
+    assert advice.keep_recent is advice.likely is advice.interval is None
     assert any("200 references to load-bearing memories" in s for s in advice.would_change)
 
 
@@ -162,7 +180,7 @@ def test_a_target_finer_than_all_evidence_is_said_to_be() -> None:
 
 def test_a_target_beyond_the_last_level_takes_all_and_is_not_called_met() -> None:
     reach = np.append(np.full(59_960, 0.1), np.full(40, 0.9))
-    ahead = Ahead(fitted_law(), 10_000, reach, np.ones(60_000), 60_000, 0.9)
+    ahead = Posterior(fitted_law(), 10_000, reach, np.ones(60_000), 60_000, 0.9)
     met = choose_cap(ahead, target=0.999, prunable=9_000, far_share=0.0)
     assert met.verdict is Verdict.OK
     for target in (0.9992, 0.9999):
@@ -209,7 +227,7 @@ def test_a_budget_below_the_target_gives_both_ends_of_the_trade() -> None:
     free = recommend_cap(frame, references)
     advice = recommend_cap(frame, references, token_budget=250)
     assert advice.verdict is Verdict.TARGET_EXCEEDS_BUDGET
-    assert advice.keep_recent is None
+    assert (advice.keep_recent, advice.likely) == (None, free.likely)
     meets_target, fits_budget = advice.trade
     assert meets_target.keep_recent == free.keep_recent
     assert fits_budget == advice.within_budget
@@ -284,18 +302,30 @@ def test_text_from_an_agent_is_harmless_in_every_form() -> None:
     assert "\x1b" not in str(advice)
 
 
-def test_an_advice_is_frozen() -> None:
-    advice = recommend_cap(make_episodes(3))
-    with pytest.raises(AttributeError):
-        advice.keep_recent = 5  # type: ignore[misc]
-
-
-@pytest.mark.parametrize("rows", [0, 1])
-def test_a_store_of_hardly_any_rows_gets_a_number_that_deletes_nothing(rows: int) -> None:
-    advice = recommend_cap(make_episodes(rows), token_budget=10)
-    assert (advice.verdict, advice.memories) == (Verdict.FROM_OTHER_PROJECTS, rows)
-    assert advice.keep_recent >= rows
+def test_a_store_of_one_memory_gets_a_number_that_deletes_nothing() -> None:
+    advice = recommend_cap(make_episodes(1), token_budget=10)
+    assert (advice.verdict, advice.memories) == (Verdict.FROM_OTHER_PROJECTS, 1)
+    assert advice.keep_recent >= advice.likely >= 1
     assert "limits are wider for it" in str(advice)
+
+
+@pytest.mark.parametrize("budget", [None, 10])
+def test_where_nothing_is_prunable_there_is_no_number(budget: int | None) -> None:
+    decisions = make_episodes(40).assign(**{c.LOAD_BEARING: True, c.PRUNABLE: False, c.TOKENS: 0})
+    for frame in (make_episodes(0), decisions):
+        advice = recommend_cap(frame, token_budget=budget)
+        assert advice.verdict is Verdict.NOTHING_PRUNABLE
+        assert (advice.keep_recent, advice.likely, advice.interval, advice.served) == (None,) * 4
+        assert str(advice).startswith("nothing-prunable: ")
+
+
+def test_what_was_compacted_to_nothing_still_gets_the_number_of_its_past() -> None:
+    frame, references = near(references=900)
+    gone = pd.Series(pd.Timestamp("2026-06-01", tz="UTC"), index=frame.index, dtype=c.TIME)
+    past = frame.assign(**{c.ACTIVE: False, c.PRUNABLE: False, c.DELETED_AT: gone})
+    advice = recommend_cap(past, references)
+    assert (advice.prunable, advice.loaded) == (0, 0)
+    assert advice.keep_recent == recommend_cap(frame, references).keep_recent
 
 
 def test_what_cannot_be_counted_on_is_said() -> None:
@@ -322,6 +352,7 @@ def test_every_verdict_is_said_in_words() -> None:
     assert set(MEANING) == set(Verdict)
     assert {str(verdict) for verdict in Verdict} == {
         "ok",
+        "nothing-prunable",
         "from-other-projects",
         "cap-has-no-effect",
         "floor-exceeds-budget",
@@ -330,14 +361,6 @@ def test_every_verdict_is_said_in_words() -> None:
         "target-beyond-horizon",
         "history-incomplete",
     }
-
-
-def test_the_compiled_loops_are_loaded_only_when_needed() -> None:
-    program = "import sys, memlab.sizing; print('numba' in sys.modules)"
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, check=True, text=True
-    )
-    assert run.stdout.strip() == "False"
 
 
 def test_an_agents_store_gets_a_number_and_its_floor_is_said(real_store) -> None:
@@ -351,3 +374,29 @@ def test_an_agents_store_gets_a_number_and_its_floor_is_said(real_store) -> None
     over = recommend_cap(frame, token_budget=50000)
     assert over.verdict is Verdict.FLOOR_EXCEEDS_BUDGET
     assert over.floor.memories == 590
+
+
+@pytest.mark.parametrize("recommend", [recommend_cap, recommend_budget])
+def test_a_result_says_what_to_run_next_by_the_name_of_its_store(recommend) -> None:
+    advice = recommend(memlab.store_path("three_hundred_issues"))
+    first, *others = advice.next_steps()
+    assert first.startswith("next: memlab compact three_hundred_issues.db --")
+    assert first.endswith("    shows what would go")
+    assert f"{advice.command()}    does it" in [line.strip() for line in others]
+    assert f"  memlab size three_hundred_issues.db {' '.join((*advice.BY, '--log'))}" in str(others)
+
+
+def test_what_is_asked_is_what_was_said_else_remembered_else_nine_in_ten() -> None:
+    assert Goal.of(Settings()) == (0.9, 0.9, None)
+    remembered = Settings(target=0.8, confidence=0.7, token_budget=500)
+    assert Goal.of(remembered) == (0.8, 0.7, 500)
+    assert Goal.of(remembered, target=0.6, token_budget=0) == (0.6, 0.7, 0)
+
+
+def test_both_ends_of_a_conflict_can_be_chosen() -> None:
+    frame, references = two_kinds()
+    advice = recommend_cap(frame, references, token_budget=250)
+    steps = advice.next_steps("memory.db")
+    for end, what, line in zip(advice.trade, ("target", "budget"), steps, strict=False):
+        assert line.endswith(f"memory.db --keep-recent {end.keep_recent} --apply    for the {what}")
+    assert advice.policy is advice.command("memory.db") is None

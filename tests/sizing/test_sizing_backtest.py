@@ -7,8 +7,8 @@ from frames import make_episodes, make_frame, make_references
 from histories import DRIFTS, simulate_history
 
 from memlab import columns as c
-from memlab.sizing import Verdict, backtest_cap, prepare_sizing, recommend_cap
-from memlab.sizing.record import Record, ahead_of, record_of, widening
+from memlab.sizing import backtest_cap, prepare_sizing, recommend_cap
+from memlab.sizing.record import Record, posterior_of, record_of, widening
 
 REAL = ("history-uv", "history-bevy", "history-arrow-rs")
 SEEDS = range(100, 107)
@@ -134,10 +134,11 @@ def test_a_poor_record_stands_in_the_headline_and_widens_the_limits() -> None:
     assert advice.missed == (~tests["reached"].astype(bool)).sum() == 2
     headline = str(advice).partition("\n")[0]
     words = "but at 2 of 4 earlier cuts such a number missed"
-    assert headline.startswith(f"keep_recent = {advice.keep_recent:,}, {words} (")
+    numbers = f"keep_recent = {advice.keep_recent:,} is safe, {advice.likely:,} is likely"
+    assert headline.startswith(f"{numbers}, {words} (")
     assert words in advice._repr_html_()
     assert advice.widened > 1.2
-    plain = ahead_of(sizing.history, sizing.references, sizing.law, 0.9)
+    plain = posterior_of(sizing.history, sizing.references, sizing.law, 0.9)
     assert plain.cap_for(0.9)[2] < advice.keep_recent
     widened = f"limits are {advice.widened - 1:.0%} wider"
     assert any(text.startswith(widened) for text in advice.would_change)
@@ -149,7 +150,11 @@ def test_a_good_record_is_not_in_the_headline_and_widens_nothing() -> None:
     assert advice.measured == 4
     assert advice.widened == 1
     assert "missed" not in str(advice).partition("\n")[0]
-    assert "met at 4 of 4 earlier cuts" in str(advice)
+    tests = backtest_cap(*steady())
+    times = (tests["keep_recent"] / tests["needed"]).median()
+    assert times > 1.1
+    assert advice.track_record == f"met 4 of 4, at {times:.1f} times the need (median)"
+    assert advice.track_record in str(advice)
 
 
 def far_after(cut: float, back: int) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -171,15 +176,12 @@ def test_a_record_counts_only_cuts_that_references_followed() -> None:
     frame = make_episodes(100)
     cuts = prepare_sizing(frame, make_references(frame, [20, 30, 85], [1, 2, 85])).cuts
     assert [len(cut.after) for cut in cuts] == [0, 0, 1, 1]
-    missed = sum(cut.ahead.cap_for(0.9)[2] < 85 for cut in cuts[2:])
-    assert record_of(cuts, 0.9) == (2, missed)
+    chosen = [cut.posterior.cap_for(0.9)[2] for cut in cuts[2:]]
+    assert record_of(cuts, 0.9) == (2, sum(cap < 85 for cap in chosen), sum(chosen) / 2 / 85)
+    assert record_of(cuts[:2], 0.9) == (0, 0, None)
     assert widening(cuts) == 1
 
 
 def test_more_than_one_miss_in_four_is_a_poor_record() -> None:
     counts = [(0, 0), (4, 0), (4, 1), (4, 2), (3, 1), (1, 1)]
     assert [Record(*each).poor for each in counts] == [False, False, False, True, True, True]
-
-
-def test_every_verdict_of_a_cut_has_a_name() -> None:
-    assert set(backtest_cap(*steady())["verdict"]) <= set(Verdict)

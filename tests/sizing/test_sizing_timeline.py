@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import memlab
 from memlab import columns as c
-from memlab.evidence.law import MIDDLE
+from memlab.evidence.prior import MIDDLE
 from memlab.frame.loading import load
 from memlab.report.bundled import store_path
 from memlab.sizing import (

@@ -5,9 +5,11 @@ import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from histories import recorded
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,11 +17,13 @@ from stores import Row, row, write_rows
 
 import memlab
 from memlab import columns as c
+from memlab.cli import main
 from memlab.evidence.past import load_past
 from memlab.growth import growth_curve
 from memlab.policies import KeepRecent, TimeToLive
 from memlab.replay import compare
 from memlab.sizing import age_ranks, backtest_cap, cap_curve
+from memlab.sources.opening import open_source
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 ROWS = 700
@@ -130,6 +134,81 @@ def test_the_comparison_is_the_same(whole: Path, compacted: Path) -> None:
         past = load_past(store)
         tables.append(compare(past, memlab.find_references(past), policies, workers=1))
     pd.testing.assert_frame_equal(tables[1], tables[0])
+
+
+ASKED: dict[str, Callable[[Any], Any]] = {
+    "find_references": memlab.find_references,
+    "count_references": memlab.evidence.count_references,
+    "recommend_cap": lambda store: memlab.recommend_cap(store).to_json(),
+    "recommend_budget": lambda store: memlab.sizing.recommend_budget(store).to_json(),
+    "prepare_sizing": lambda store: memlab.prepare_sizing(store).curve,
+    "prepare_budget": lambda store: memlab.sizing.prepare_budget(store).at([0, 500, 5_000]),
+    "cap_curve": cap_curve,
+    "budget_curve": memlab.sizing.budget_curve,
+    "backtest_cap": backtest_cap,
+    "age_ranks": age_ranks,
+    "age_rank_quantiles": memlab.sizing.age_rank_quantiles,
+    "boot_over_time": lambda store: memlab.sizing.boot_over_time(store, [20, 200]),
+    "caps_along": memlab.sizing.caps_along,
+    "growth_curve": growth_curve,
+    "summarize": lambda store: str(memlab.summarize(store, now=NOON)),
+    "boot_context": memlab.growth.boot_context,
+    "cap_effect": lambda store: str(memlab.compaction.cap_effect(store, 30)),
+    "survivors": lambda store: memlab.compaction.survivors(store, 30)[c.MEMORY_ID],
+    "compare": lambda store: compare(store, policies=[KeepRecent(50)], workers=1),
+    "replay": lambda store: memlab.replay.replay(store, None, KeepRecent(50)).references,
+    "oracle": lambda store: memlab.replay.oracle(store, None, 50).served,
+    "examine": lambda store: str(memlab.report.examine(store, now=NOON).advice),
+}
+
+
+@pytest.fixture(scope="module")
+def emptied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return in_steps(tmp_path_factory.mktemp("emptied") / "memory.db", 2, keep(40))
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_function_that_is_given_a_store_looks_at_its_whole_past(name: str, emptied: Path) -> None:
+    found, expected = (ASKED[name](each) for each in (emptied, load_past(emptied)))
+    if isinstance(expected, pd.DataFrame):
+        pd.testing.assert_frame_equal(found, expected)
+    else:
+        assert str(found) == str(expected)
+
+
+def test_a_store_may_be_named_in_every_way_that_it_can_be_loaded(emptied: Path) -> None:
+    expected = memlab.recommend_cap(load_past(emptied))
+    assert memlab.recommend_cap(str(emptied)) == memlab.recommend_cap(emptied) == expected
+    assert memlab.recommend_cap(open_source(emptied)) == expected
+    with memlab.SqliteMemoryStore(emptied) as store:
+        assert memlab.recommend_cap(store) == expected
+
+
+def test_a_store_is_sized_with_the_reads_that_its_settings_remember(
+    whole: Path, tmp_path: Path
+) -> None:
+    store = memlab.copy_store(whole, tmp_path / "memory.db")
+    log = memlab.AccessLog(tmp_path / "reads.jsonl")
+    ids = memlab.load(store)[c.MEMORY_ID]
+    for number in range(0, 300, 3):
+        log.add(ids[number], datetime(2026, 4, 1 + number // 24, number % 24, tzinfo=UTC))
+    plain = memlab.recommend_cap(store)
+    (tmp_path / "memlab.toml").write_text('log = "reads.jsonl"\n')
+    advice = memlab.recommend_cap(store)
+    assert advice.references == plain.references + 100
+    assert advice.keep_recent > plain.keep_recent
+    shown = CliRunner().invoke(main, ["size", str(store), "--json"], catch_exceptions=False)
+    assert json.loads(shown.output)["keep_recent"] == advice.keep_recent
+    assert (memlab.find_references(store)[c.KIND] == "log").sum() == 100
+
+
+def test_a_frame_that_lacks_the_past_of_its_store_is_sized_with_a_warning(
+    emptied: Path, whole: Path
+) -> None:
+    for recommend in (memlab.recommend_cap, memlab.sizing.recommend_budget):
+        assert "give the store's path in place of the frame" in str(recommend(memlab.load(emptied)))
+        for complete in (emptied, load_past(emptied), memlab.load(whole)):
+            assert "in place of the frame" not in str(recommend(complete))
 
 
 def test_growth_was_the_same_until_something_was_deleted(whole: Path, compacted: Path) -> None:

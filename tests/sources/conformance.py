@@ -9,29 +9,47 @@ A lab makes a store of its kind and looks at it without the adapter. Where delet
 """
 
 import json
+import os
+import random
 import signal
 import threading
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 import pyarrow as pa
 import pytest
+from forging import forge
 from programs import run_program
 
 import memlab
-from memlab.compaction.applying import ApplyStep
-from memlab.compaction.restoring import RestoreStep
+from memlab.compaction import finish
+from memlab.compaction.applier import ApplyStep
+from memlab.compaction.contents import (
+    archived_plans,
+    archived_rows,
+    dropped_plans,
+    export_archived,
+    last_applied,
+)
+from memlab.compaction.drops import drop_archived, what_drops
+from memlab.compaction.restorer import RestoreStep
+from memlab.doctor import diagnose
 from memlab.errors import (
     AlreadyAppliedError,
     ArchiveError,
     ChangedWhileReadError,
+    DamagedArchiveWarning,
+    MemlabError,
     StalePlanError,
+    StoreError,
     UnsafeDeletionError,
 )
 from memlab.sources.base import DELETED, INSERTED, Key, Reader, Rows, Source, at_one_moment
-from memlab.sources.opening import ADAPTERS, open_source
+from memlab.sources.opening import open_source, schemes
 from memlab.sources.tables import AT_START, KEY, SCHEMA, SIGNALS
 from memlab.store.records import fingerprint_of
 
@@ -48,10 +66,13 @@ class Lab(Protocol):
         What :func:`memlab.sources.opening.open_source` takes, in another process too.
     deletes : bool
         Whether the source deletes; else it refuses.
+    known_by : str
+        A program that makes another process know the kind, where the table does not.
     """
 
     name: str
     deletes: ClassVar[bool] = True
+    known_by: ClassVar[str] = ""
 
     def __init__(self, folder: Path) -> None: ...
 
@@ -98,7 +119,7 @@ class Conformance:
     def test_it_says_what_it_is(self, lab: Lab) -> None:
         source = open_source(lab.name)
         assert isinstance(source, Source)
-        assert source.scheme in ADAPTERS
+        assert source.scheme in schemes()
         assert isinstance(source.archive, Path)
         assert open_source(source.name).archive == source.archive
         setting = source.cap_setting(50)
@@ -176,6 +197,27 @@ class Conformance:
             for name in back.column_names:
                 assert back[name].to_pylist() == there[name].to_pylist(), name
 
+    def test_a_record_is_held_to_how_records_are_written(self, lab: Lab) -> None:
+        source, ((key, record),) = open_source(lab.name), records_of(lab, keys_of(lab)[1:2])
+        said = json.loads(record)
+        source.check_record(key, record, said)
+        with pytest.raises(ValueError, match=r"."):
+            source.check_record(key, record.replace(b":", b": ", 1), said)
+        with pytest.raises(ValueError, match=r"."):
+            source.check_record("nobody of that name", record, said)
+
+    def test_what_is_not_there_is_said_and_nothing_is_made(self, lab: Lab, tmp_path: Path) -> None:
+        source = open_source(lab.name)
+        with suppress(StoreError):  # a store of any columns has none of this one
+            assert set(memlab.load(lab.name, columns=["colour of it"])["colour of it"]) <= {None}
+        if source.like is None:
+            return
+        before = sorted(tmp_path.iterdir())
+        kind = cast("Callable[[Path], Source]", type(source))
+        with pytest.raises(StoreError, match="nothing"):
+            memlab.load(kind(tmp_path / "nothing"))
+        assert sorted(tmp_path.iterdir()) == before
+
     def test_facts_are_those_of_the_row(self, lab: Lab) -> None:
         source, table = open_source(lab.name), table_of(lab)
         facts = [source.facts_of(record) for _, record in records_of(lab, keys_of(lab))]
@@ -223,13 +265,25 @@ class Conformance:
         assert caught.value.instead
         assert lab.exactly() == before
 
+    def test_a_new_store_is_made_or_refused_with_what_to_do_instead(
+        self, lab: Lab, tmp_path: Path
+    ) -> None:
+        source, made = open_source(lab.name), tmp_path / "made.db"
+        if type(source).make is not Source.make:
+            assert source.make(made, []) == 0
+            return
+        with pytest.raises(UnsafeDeletionError, match=r"made\.db") as caught:
+            source.make(made, [])
+        assert caught.value.instead
+        assert not made.exists()
+
     def test_what_is_deleted_and_put_back_is_the_same_to_the_byte(self, deleting_lab: Lab) -> None:
         lab, before = deleting_lab, deleting_lab.exactly()
         keys = keys_of(lab)[1::2]
         records = records_of(lab, keys)
         steps: list[str] = []
         with open_source(lab.name).changing() as writer:
-            assert writer.delete(prints(records), watch=steps.append) == len(keys)
+            assert writer.delete(prints(records, lab), watch=steps.append) == len(keys)
         assert lab.exactly() == {key: row for key, row in before.items() if key not in keys}
         with open_source(lab.name).changing() as writer:
             assert writer.conflicts(records) == []
@@ -242,7 +296,7 @@ class Conformance:
         keys = keys_of(deleting_lab)
         with open_source(deleting_lab.name).changing() as writer:
             records = list(writer.records(keys[1:3]))
-            writer.delete(prints(records))
+            writer.delete(prints(records, deleting_lab))
             assert list(writer.records(keys[1:3])) == []
             assert len(together(list(writer.batches(with_body=False)))) == COUNT - 2
 
@@ -252,17 +306,17 @@ class Conformance:
         lab.change(keys[2])
         before = lab.exactly()
         with pytest.raises(StalePlanError), open_source(lab.name).changing() as writer:
-            writer.delete(prints(records))
+            writer.delete(prints(records, lab))
         assert lab.exactly() == before
 
     def test_what_is_gone_already_is_not_deleted_twice(self, deleting_lab: Lab) -> None:
         lab, keys = deleting_lab, keys_of(deleting_lab)
         records = records_of(lab, keys[1:4])
         with open_source(lab.name).changing() as writer:
-            writer.delete(prints(records[:1]))
+            writer.delete(prints(records[:1], lab))
         before = lab.exactly()
         with pytest.raises(StalePlanError), open_source(lab.name).changing() as writer:
-            writer.delete(prints(records))
+            writer.delete(prints(records, lab))
         assert lab.exactly() == before
 
     def test_a_change_that_fails_leaves_the_store_as_it_was(self, deleting_lab: Lab) -> None:
@@ -271,7 +325,7 @@ class Conformance:
             pytest.skip("a deletion here is no transaction")
         records = records_of(lab, keys_of(lab)[1:])
         with suppress(ZeroDivisionError), open_source(lab.name).changing() as writer:
-            assert writer.delete(prints(records)) == len(records)
+            assert writer.delete(prints(records, lab)) == len(records)
             raise ZeroDivisionError
         assert lab.exactly() == before
 
@@ -284,12 +338,13 @@ class Compacted(Conformance):
 
     def test_a_plan_is_applied_and_taken_back(self, deleting_lab: Lab) -> None:
         lab, before = deleting_lab, deleting_lab.exactly()
-        made = memlab.plan(lab.name, memlab.KeepRecent(3))
+        made, places = memlab.plan(lab.name, memlab.KeepRecent(3)), places_of(deleting_lab)
         receipt = memlab.apply(made)
         assert receipt.deleted >= COUNT - 1 - 3
         left = lab.exactly()
         assert left == {key: row for key, row in before.items() if key in left}
         assert len(left) == COUNT - receipt.deleted
+        assert places_of(lab).items() <= places.items()
         assert memlab.restore(receipt) == receipt.deleted
         assert lab.exactly() == before
         with pytest.raises(AlreadyAppliedError):
@@ -313,7 +368,7 @@ class Compacted(Conformance):
         lab, before = deleting_lab, deleting_lab.exactly()
         made = memlab.plan(lab.name, memlab.KeepRecent(3))
         (tmp_path / "plan.json").write_text(made.to_json())
-        killed_at(step, APPLY, lab.name, str(tmp_path / "plan.json"))
+        killed_at(step, known_by(lab) + APPLY, lab.name, str(tmp_path / "plan.json"))
         there = lab.exactly()
         assert there == {key: row for key, row in before.items() if key in there}
         if open_source(lab.name).atomic:
@@ -332,7 +387,7 @@ class Compacted(Conformance):
         made = memlab.plan(lab.name, memlab.KeepRecent(3))
         memlab.apply(made)
         after = lab.exactly()
-        killed_at(step, RESTORE, lab.name, made.digest)
+        killed_at(step, known_by(lab) + RESTORE, lab.name, made.digest)
         there = lab.exactly()
         assert there == {key: row for key, row in before.items() if key in there}
         if open_source(lab.name).atomic:
@@ -340,19 +395,115 @@ class Compacted(Conformance):
         memlab.restore(made.digest, store=lab.name)
         assert lab.exactly() == before
 
+    def test_what_was_dropped_from_its_archive_still_counts_in_its_past(
+        self, deleting_lab: Lab, tmp_path: Path
+    ) -> None:
+        source = open_source(deleting_lab.name)
+        for keep in (6, 3):
+            receipt = memlab.apply(memlab.plan(source, memlab.KeepRecent(keep)))
+            _exported(source, tmp_path)
+            drop_archived(source, digest=receipt.digest)
+            assert len(memlab.load_past(source)) == COUNT
+
+    # An archive that somebody else has written
+
+    def test_a_forged_archive_ends_in_a_result_or_an_error_and_nothing_half_done(
+        self, deleting_lab: Lab, tmp_path: Path
+    ) -> None:
+        lab, source = deleting_lab, open_source(deleting_lab.name)
+        dropped = memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(9)))
+        receipts = [memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(n))) for n in (6, 3)]
+        drop_archived(source, digest=dropped.digest)
+        found = archived_rows(source).groupby("digest")["memory_id"]
+        named = {digest: list(ids) for digest, ids in found}
+        (tmp_path / "victim.md").write_text("nobody's business")
+        archive, before = source.archive.read_bytes(), lab.exactly()
+        outside = files_outside(tmp_path, lab)
+        for seed in range(FORGED):
+            rng = random.Random(seed)
+            source.archive.write_bytes(archive)
+            what = f"seed {seed}: {forge(source.archive, rng)}"
+            forged = source.archive.read_bytes()
+            os.utime(source.archive, (0, 0))  # who reads waits for what was just written to settle
+            for look in LOOKS:
+                ended(what, lambda look=look: look(source, tmp_path))
+            assert (lab.exactly(), source.archive.read_bytes()) == (before, forged), what
+            for receipt in receipts:
+                ids = rng.choice((None, rng.sample(named[receipt.digest], 2)))
+                back = ended(what, lambda r=receipt, i=ids: memlab.restore(r, store=source, ids=i))
+                after = lab.exactly()
+                assert {key: row for key, row in after.items() if key in before} == before, what
+                assert len(after) == len(before) + (back or 0), what
+                assert files_outside(tmp_path, lab) == outside, what
+                if came := after.keys() - before.keys():
+                    with source.changing() as writer:
+                        writer.delete(prints(list(writer.records(came)), lab))
+            ended(what, lambda: finish(source, receipts[0].digest))
+            ended(what, lambda: drop_archived(source, digest=receipts[1].digest))
+            assert lab.exactly() == before, what
+
     def test_without_an_archive_there_is_nothing_to_restore(self, lab: Lab) -> None:
         with pytest.raises(ArchiveError):
             memlab.restore("0" * 64, store=lab.name)
 
 
+FORGED = int(os.environ.get("MEMLAB_HOSTILE_FILES", "80")) // 8
+"""Archives of each kind of store: some records are forged, and a table or a plan now and then."""
+
+
+def _exported(source: Source, folder: Path) -> None:
+    for name in ("x.jsonl", "x.parquet"):
+        export_archived(source, folder / name)
+        (folder / name).unlink()
+
+
+def _sized(source: Source) -> None:
+    past = memlab.load_past(source, on_bad_row="keep")
+    memlab.recommend_cap(past, memlab.find_references(past))
+
+
+LOOKS: tuple[Callable[[Source, Path], object], ...] = (
+    lambda source, _: _sized(source),
+    lambda source, _: [archived_plans(source), dropped_plans(source), last_applied(source)],
+    lambda source, _: archived_rows(source, search="2"),
+    _exported,
+    lambda source, _: what_drops(source, before=datetime(2100, 1, 1, tzinfo=UTC), facts_too=True),
+    lambda source, _: str(diagnose(source)),
+)
+"""What looks into an archive and changes nothing."""
+
+
+def ended(what: str, use: Callable[[], Any]) -> Any:
+    """Return a result; None where an error of memlab says why there is none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DamagedArchiveWarning)
+        try:
+            return use()
+        except MemlabError:
+            return None
+        except Exception as error:
+            raise AssertionError(what) from error
+
+
+def files_outside(folder: Path, lab: Lab) -> dict[Path, bytes]:
+    """Every file that is neither the store's nor its archive."""
+    source = open_source(lab.name)
+    own = (str(source.like or source.archive), str(source.archive))
+    return {
+        path: path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not str(path).startswith(own)
+    }
+
+
 APPLY = """
 from pathlib import Path
-from memlab.compaction.applying import apply
+from memlab.compaction.applier import apply
 from memlab.compaction.plans import Plan
 apply(Plan.from_json(Path(what).read_text()), store=name, watch=watch)
 """
 RESTORE = """
-from memlab.compaction.restoring import restore
+from memlab.compaction.restorer import restore
 restore(what, store=name, watch=watch)
 """
 _CHILD = """
@@ -362,6 +513,10 @@ def watch(step):
     if step == last:
         os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+def known_by(lab: Lab) -> str:
+    return getattr(lab, "known_by", "")
 
 
 def killed_at(step: str, program: str, name: str, what: str) -> None:
@@ -428,14 +583,37 @@ def keys_of(lab: Lab) -> list[Key]:
     return found
 
 
+def places_of(lab: Lab) -> dict[Key, int]:
+    """Where each memory stands, whichever others are there."""
+    return dict(zip(keys_of(lab), table_of(lab)["position"].to_pylist(), strict=True))
+
+
 def records_of(lab: Lab, keys: list[Key]) -> list[tuple[Key, bytes]]:
     found: list[tuple[Key, bytes]] = read(lab, lambda reader: list(reader.records(keys)))
     return found
 
 
-def prints(records: list[tuple[Key, bytes]]) -> dict[Key, str]:
-    return {key: fingerprint_of(record) for key, record in records}
+def prints(records: list[tuple[Key, bytes]], lab: Lab) -> dict[Key, str]:
+    """What a plan holds memories to."""
+    source = open_source(lab.name)
+    return {
+        key: fingerprint_of(source.lasting(record) if source.like is None else record)
+        for key, record in records
+    }
 
 
 def deleted_by(plan: Any) -> int:
     return len(plan.memories)
+
+
+def delete_all(lab: Lab, records: list[tuple[Key, bytes]]) -> int:
+    """Delete memories that are as in their records, without an archive."""
+    with open_source(lab.name).changing() as writer:
+        return writer.delete(prints(records, lab))
+
+
+def put_back(lab: Lab, records: list[tuple[Key, bytes]]) -> int:
+    """Put memories back that :func:`delete_all` deleted."""
+    with open_source(lab.name).changing() as writer:
+        assert writer.conflicts(records) == []
+        return writer.insert(records)

@@ -1,16 +1,26 @@
 """Servers that this folder's tests share: one of each a worker, an empty store a test."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from memforge_store import create_tables, empty_tables
-from servers import PostgresServer, RedisServer, postgres_server, redis_server
+from owners import SEARCHING_SERVER
+from servers import REDIS, PostgresServer, RedisServer, postgres_server, redis_server
+
+
+@pytest.fixture(autouse=True)
+def data_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where archives of servers go."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data-home"))
 
 
 @pytest.fixture(scope="session")
 def one_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with redis_server(tmp_path_factory.mktemp("redis")) as server:
+    """One with vector search where there is one, as a BetterDB at work has it."""
+    folder = tmp_path_factory.mktemp("redis")
+    with redis_server(folder, program=SEARCHING_SERVER or REDIS) as server:
         yield server
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from memlab.errors import MemlabError
 from memlab.sources.address import address_of
-from memlab.sources.betterdb import Betterdb
-from memlab.sources.memforge import Memforge
+from memlab.systems.betterdb.source import Betterdb
+from memlab.systems.memforge.source import Memforge
 
 SECRET = "p@ss word/%:#?&="
 WRITTEN = "p%40ss%20word%2F%25%3A%23%3F%26%3D"
@@ -88,9 +88,6 @@ def test_one_store_has_one_archive_however_its_url_is_written(
     spelled = Memforge("postgresql://me@db.example:5432/memories").archive
     assert Memforge("postgres://").archive == spelled
     assert Memforge("postgresql://?agent=a").archive != spelled
-
-
-def test_an_archive_can_be_kept_elsewhere() -> None:
     assert str(Betterdb("redis://localhost?archive=/srv/a.db").archive) == "/srv/a.db"
     assert str(Memforge("postgresql://h/db?archive=/srv/a.db").archive) == "/srv/a.db"
 

@@ -1,5 +1,6 @@
 """Archived records as rows, many at once or one by one."""
 
+import json
 import sqlite3
 import tempfile
 from contextlib import closing
@@ -11,10 +12,10 @@ from hypothesis import strategies as st
 from stores import ANY_VALUE, RawText, episodes, row, row_lists, run_sql, write_rows, write_signals
 
 import memlab
-from memlab.sources import archived
 from memlab.sources.tables import SCHEMA, TEXTS
 from memlab.store.database import CREATE_TABLE
 from memlab.store.records import Record, layout_of, records_at
+from memlab.systems.memory_items import rows as archived
 
 
 def records_of(path: Path) -> list[Record]:
@@ -24,12 +25,17 @@ def records_of(path: Path) -> list[Record]:
         return list(records_at(connection, layout_of(connection), positions))
 
 
+def positions_and_rows(path: Path) -> tuple[list[int], list[Any]]:
+    positions, records = zip(*records_of(path), strict=True)
+    return list(positions), list(map(json.loads, records))
+
+
 def test_records_that_agents_write_are_read_many_at_once(tmp_path: Path) -> None:
     texts = ['a "quoted"\nline', "\0\x1f", "é 🦀 \u2028", ""]
     rows = [row(f"m{n}", title=text, body=text * 3) for n, text in enumerate(texts)]
     rows += [row("replaced", superseded_by="m1", source_task_ref=None, confidence=1.0)]
     path = write_rows(tmp_path / "memory.db", rows)
-    assert archived._at_once(records_of(path)) is not None
+    assert archived._ordinary(*positions_and_rows(path)) is not None
 
 
 @given(data=st.data())
@@ -42,12 +48,11 @@ def test_many_at_once_and_one_by_one_give_the_rows_that_a_scan_gives(data: st.Da
         path = Path(folder) / "memory.db"
         run_sql(path, CREATE_TABLE.replace("NOT NULL", ""))
         write_rows(path, rows)
-        records = records_of(path)
+        if not records_of(path):
+            return
+        known = positions_and_rows(path)
         scanned = memlab.load(path, on_bad_row="keep", with_body=True)
-    if not records:
-        return
-    by_one = archived._one_by_one(records)
-    at_once = archived._at_once(records)
+    by_one, at_once = archived._whatever(*known), archived._ordinary(*known)
     if at_once is None:
         assert by_one.faults or any(stored_oddly(each) for each in rows)
     else:
@@ -79,7 +84,7 @@ def test_signals_come_with_their_rows(tmp_path: Path) -> None:
 
 def test_more_records_than_are_read_at_once_come_in_order(tmp_path: Path) -> None:
     records = records_of(write_rows(tmp_path / "memory.db", episodes(9)))
-    many = [(number, records[number % 9][1]) for number in range(archived._AT_ONCE + 5)]
+    many = [(number, records[number % 9][1]) for number in range(4101)]
     first, second = archived.rows_of_records(many, with_body=True)
-    assert (len(first.table), len(second.table)) == (archived._AT_ONCE, 5)
-    assert second.table["position"].to_pylist() == [n for n, _ in many[archived._AT_ONCE :]]
+    assert (len(first.table), len(second.table)) == (4096, 5)
+    assert second.table["position"].to_pylist() == [n for n, _ in many[4096:]]

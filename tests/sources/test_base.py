@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlab.sources.base import archive_elsewhere, at_one_moment, place_of
-from memlab.sources.tables import rows_from
+from memlab.sources.base import archive_elsewhere, at_one_moment, place_of, rows_from
 
 TIMES = st.integers(0, 2**43 - 1)
 TIES = st.integers(0, 2**20 - 1) | st.text()

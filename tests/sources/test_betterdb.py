@@ -1,31 +1,47 @@
 """BetterDB's memories, written by its own package on a real server."""
 
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
+from datetime import timedelta
 from typing import Any, ClassVar
 
 import pyarrow.compute as pc
 import pytest
-from betterdb_store import NAME, Betterdb, exact
+from betterdb_store import NAME, START_MS, Betterdb, exact
+from click.testing import CliRunner
+from owners import needs_search
 from servers import RedisServer
 
 import memlab
+from memlab.cli import main
 from memlab.errors import (
     ArchiveError,
+    BadRowError,
     ChangedWhileReadError,
     StalePlanError,
     StoreError,
-    UnsafeDeletionError,
 )
-from memlab.sources import betterdb_changes, hashes
-from memlab.sources.base import Key, Reader, at_one_moment
-from memlab.sources.betterdb_changes import BetterdbWriter
+from memlab.sources.base import Reader, at_one_moment
 from memlab.sources.opening import open_source
-from sources.conformance import COUNT, Compacted, keys_of, prints, records_of, together
+from memlab.sources.valkey import Line
+from memlab.systems.betterdb import changes as betterdb_changes
+from memlab.systems.betterdb import reader
+from memlab.systems.betterdb.changes import BetterdbWriter
+from memlab.systems.betterdb.reader import HashReader
+from sources.conformance import (
+    COUNT,
+    Compacted,
+    delete_all,
+    keys_of,
+    put_back,
+    records_of,
+    together,
+)
 
 pytest.importorskip("betterdb_agent_memory")
 
+KEEP_3 = memlab.KeepRecent(3)
 TEXTS = (
     "né à Zürich — 北京 🦀",
     "NUL \0 inside",
@@ -33,13 +49,6 @@ TEXTS = (
     "  ",
     "\nan empty first line",
 )
-
-
-@pytest.fixture(autouse=True)
-def data_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where archives of servers go."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    return tmp_path / "data"
 
 
 class BetterdbLab:
@@ -74,23 +83,35 @@ class BetterdbLab:
         self.betterdb.remember_pair(f"pair {number}")
 
     def change(self, key: Any) -> None:
+        self.client.hset(key, "importance", "0.25")
+
+    def recall(self, key: Any) -> None:
+        """As the package's own recall does to what it found."""
+        self.client.hset(key, "last_accessed_at", "1772366999999")
         self.client.hincrby(key, "access_count", 1)
 
     def exactly(self) -> dict[Any, Any]:
         return {key.decode(): stored for key, stored in exact(self.client).items()}
 
 
+def filled(redis: RedisServer) -> BetterdbLab:
+    made = BetterdbLab(redis)
+    made.fill(COUNT)
+    return made
+
+
+@pytest.fixture
+def lab(redis: RedisServer) -> BetterdbLab:
+    return filled(redis)
+
+
 class TestBetterdb(Compacted):
     @pytest.fixture
     def lab(self, redis: RedisServer) -> BetterdbLab:
-        made = BetterdbLab(redis)
-        made.fill(COUNT)
-        return made
+        return filled(redis)
 
 
-def test_a_reader_sees_one_moment_while_memories_change_in_place(redis: RedisServer) -> None:
-    lab = BetterdbLab(redis)
-    lab.fill(COUNT)
+def test_a_reader_sees_one_moment_while_memories_change_in_place(lab: BetterdbLab) -> None:
     one, other = list(lab.exactly())[:2]
     stop = threading.Event()
 
@@ -116,9 +137,24 @@ def test_a_reader_sees_one_moment_while_memories_change_in_place(redis: RedisSer
     assert set(sums) == {0}
 
 
-def test_a_record_of_another_moment_than_the_rows_is_said(redis: RedisServer) -> None:
-    lab = BetterdbLab(redis)
-    lab.fill(COUNT)
+def test_memories_that_go_between_being_named_and_being_read_are_left_out(
+    lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HashReader, "lot", 2)  # all of a lot are gone
+    named = HashReader._keys
+
+    def gone_once_named(self: HashReader) -> Iterator[bytes]:
+        keys = list(named(self))
+        self.line.ask("DEL", *keys[2:4])
+        return iter(keys)
+
+    monkeypatch.setattr(HashReader, "_keys", gone_once_named)
+    frame = memlab.load(lab.name)
+    assert set(frame["key"]) == set(lab.exactly())
+    assert len(frame) == COUNT - 2
+
+
+def test_a_record_of_another_moment_than_the_rows_is_said(lab: BetterdbLab) -> None:
     key = next(iter(lab.exactly()))
 
     def changed_between() -> None:
@@ -131,25 +167,8 @@ def test_a_record_of_another_moment_than_the_rows_is_said(redis: RedisServer) ->
         changed_between()
 
 
-@pytest.fixture
-def lab(redis: RedisServer) -> BetterdbLab:
-    made = BetterdbLab(redis)
-    made.fill(COUNT)
-    return made
-
-
 def evictions(lab: BetterdbLab) -> int:
-    return int(lab.betterdb.run(lab.betterdb.store.stats()).evictions)
-
-
-def delete(lab: BetterdbLab, records: list[tuple[Key, bytes]]) -> int:
-    with open_source(lab.name).changing() as writer:
-        return writer.delete(prints(records))
-
-
-def insert(lab: BetterdbLab, records: list[tuple[Key, bytes]]) -> int:
-    with open_source(lab.name).changing() as writer:
-        return writer.insert(records)
+    return int(lab.client.hget(f"{NAME}:__mem_stats", "evictions") or 0)
 
 
 def test_deletions_are_counted_as_its_own_evictions_and_the_rest_is_read_as_before(
@@ -157,44 +176,55 @@ def test_deletions_are_counted_as_its_own_evictions_and_the_rest_is_read_as_befo
 ) -> None:
     before, keys = lab.betterdb.everything(), keys_of(lab)
     records = records_of(lab, keys[:5])
-    assert delete(lab, records) == 5
+    assert delete_all(lab, records) == 5
     assert evictions(lab) == 5
-    assert lab.betterdb.everything()["list"].total == COUNT - 5
-    assert insert(lab, records) == 5
+    assert len(lab.betterdb.ids()) == COUNT - 5
+    assert put_back(lab, records) == 5
     assert lab.betterdb.everything() == before
 
 
+@needs_search
 def test_a_vector_is_recalled_after_it_was_put_back(lab: BetterdbLab) -> None:
     content = "the parser fails on tabs"
     lab.betterdb.remember(content, tags=["parser"])
     records = records_of(lab, keys_of(lab)[-1:])
-    delete(lab, records)
+    delete_all(lab, records)
     recall = lab.betterdb.store.recall
     assert lab.betterdb.run(recall(content, tags=["parser"], reinforce=False)) == []
-    insert(lab, records)
+    put_back(lab, records)
     (hit,) = lab.betterdb.run(recall(content, tags=["parser"], reinforce=False))
     assert (hit.item.content, hit.similarity) == (content, pytest.approx(0, abs=1e-6))
 
 
-def test_a_memory_that_changes_while_others_are_deleted_stops_it_and_all_come_back(
-    lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(hashes, "AT_ONCE", 3)
-    records = records_of(lab, keys_of(lab))
-    one_step = BetterdbWriter._delete
+def change(lab: BetterdbLab, key: Any) -> None:
+    lab.change(key)
 
-    def changed_before_the_third(self: BetterdbWriter, some: list[bytes], *rest: Any) -> bool:
-        if some[0].decode() == records[6][0]:
-            lab.change(records[7][0])
+
+def forget(lab: BetterdbLab, key: Any) -> None:
+    lab.client.delete(key)
+
+
+@pytest.mark.parametrize("meanwhile", [change, forget])
+def test_a_memory_that_changes_while_others_are_deleted_stops_it_and_all_come_back(
+    lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch, meanwhile: Any
+) -> None:
+    monkeypatch.setattr(HashReader, "lot", 3)
+    before, made = lab.exactly(), memlab.plan(lab.name, memlab.KeepRecent(0))
+    keys = [memory.key for memory in made.memories]
+    one_step = BetterdbWriter._delete_some
+
+    def before_the_third(self: BetterdbWriter, some: list[bytes], *rest: Any) -> bool:
+        if some[0].decode() == keys[6]:
+            meanwhile(lab, keys[7])
         return one_step(self, some, *rest)
 
-    before = lab.exactly()
-    monkeypatch.setattr(BetterdbWriter, "_delete", changed_before_the_third)
-    with pytest.raises(StalePlanError, match="are gone or changed while they were deleted"):
-        delete(lab, records)
+    monkeypatch.setattr(BetterdbWriter, "_delete_some", before_the_third)
+    with pytest.raises(StalePlanError, match="while they were deleted; those that were gone are"):
+        memlab.apply(made)
     after = lab.exactly()
-    assert {key for key in before if before[key] != after[key]} == {records[7][0]}
+    assert {key for key in before if before[key] != after.get(key)} == {keys[7]}
     assert evictions(lab) == 0
+    assert "cut short" not in CliRunner().invoke(main, ["doctor", lab.name]).output
 
 
 def test_a_memory_written_within_the_step_that_deletes_it_stays(
@@ -210,8 +240,78 @@ def test_a_memory_written_within_the_step_that_deletes_it_stays(
 
     monkeypatch.setattr(BetterdbWriter, "_watch", written_after_the_look)
     with pytest.raises(StalePlanError):
-        delete(lab, records)
+        delete_all(lab, records)
     assert len(lab.exactly()) == COUNT
+
+
+def test_recalls_change_nothing_that_lasts_and_leave_a_plan_fresh(lab: BetterdbLab) -> None:
+    source, keys, made = open_source(lab.name), keys_of(lab), memlab.plan(lab.name, KEEP_3)
+    unused = records_of(lab, keys)
+    for key in keys:
+        lab.recall(key)
+    for (_, then), (_, now) in zip(unused, records_of(lab, keys), strict=True):
+        assert then != now
+        assert source.lasting(then) == source.lasting(now)
+    before = lab.exactly()
+    receipt = memlab.apply(made)
+    assert len(lab.exactly()) == COUNT - receipt.deleted == 4
+    assert memlab.restore(receipt) == receipt.deleted
+    assert lab.exactly() == before
+
+
+def test_recalls_while_a_plan_is_made_and_applied_do_not_stop_it(
+    lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All memories are recalled after every answer, unless it is about deleting one by itself."""
+    ask = Line.ask_all
+
+    def answered_and_recalled(self: Line, commands: Any) -> Any:
+        answers = ask(self, commands)
+        word, *keys = commands[0]
+        if word != "WATCH" or len(keys) > 1:
+            for key in lab.exactly():
+                lab.recall(key)
+        return answers
+
+    with monkeypatch.context() as recalling:
+        recalling.setattr(Line, "ask_all", answered_and_recalled)
+        receipt = memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(0)))
+    assert receipt.deleted == COUNT - 1
+    assert len(lab.exactly()) == 1
+    assert memlab.restore(receipt) == receipt.deleted
+
+
+def test_a_plan_goes_on_where_the_time_of_a_memory_has_passed_and_says_so(
+    lab: BetterdbLab,
+) -> None:
+    keys = keys_of(lab)
+    for key in (keys[2], keys[3], keys[-1]):  # the last is kept
+        lab.client.pexpire(key, 60_000)
+    made = memlab.Plan.from_json(memlab.plan(lab.name, KEEP_3).to_json())
+    lab.client.delete(keys[3], keys[-1])
+    with pytest.raises(StalePlanError, match="2 gone"):  # by somebody, for their time is to come
+        memlab.apply(made)
+    later = made.made_at + timedelta(minutes=2)
+    receipt = memlab.apply(made, now=later)
+    assert (receipt.deleted, receipt.expired) == (len(made.memories) - 1, 1)
+    assert "1 memory since the plan was made" in str(receipt)
+    assert set(lab.exactly()) == {keys[0], *keys[-3:-1]}
+    assert memlab.restore(receipt) == receipt.deleted
+    assert set(lab.exactly()) == set(keys) - {keys[3], keys[-1]}
+    lab.client.pexpire(keys[1], 60_000)
+    made = memlab.plan(lab.name, memlab.KeepRecent(COUNT - 4))  # of it alone
+    lab.client.delete(keys[1])
+    receipt = memlab.apply(made, now=made.made_at + timedelta(minutes=2))
+    assert (receipt.deleted, receipt.expired, receipt.archive) == (0, 1, None)
+
+
+def test_what_a_recall_leaves_of_a_deleted_memory_is_none(lab: BetterdbLab) -> None:
+    before, keys = lab.exactly(), keys_of(lab)
+    receipt = memlab.apply(memlab.plan(lab.name, KEEP_3))
+    lab.recall(keys[3])
+    assert set(memlab.load(lab.name)["key"]) == {keys[0], *keys[-3:]}
+    assert memlab.restore(receipt) == receipt.deleted
+    assert lab.exactly() == before
 
 
 def test_a_memory_whose_time_passed_is_not_put_back_and_the_others_are(
@@ -219,7 +319,7 @@ def test_a_memory_whose_time_passed_is_not_put_back_and_the_others_are(
 ) -> None:
     keys = keys_of(lab)
     lab.client.pexpire(keys[3], 60_000)
-    made = memlab.plan(lab.name, memlab.KeepRecent(3))
+    made = memlab.plan(lab.name, KEEP_3)
     receipt = memlab.apply(made)
     assert keys[3] not in lab.exactly()
     monkeypatch.setattr(betterdb_changes, "_ENDING", 61_000)  # as a minute later
@@ -233,52 +333,142 @@ def test_a_memory_whose_time_passed_is_not_put_back_and_the_others_are(
 def test_a_key_that_is_taken_again_is_left_as_it_is_and_nothing_is_put_back(
     lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hashes, "AT_ONCE", 2)
+    monkeypatch.setattr(HashReader, "lot", 2)
     records = records_of(lab, keys_of(lab))
-    delete(lab, records)
+    delete_all(lab, records)
     lab.client.hset(records[5][0], "content", "written again")
     before = lab.exactly()
     with pytest.raises(ArchiveError, match="is there already; nothing was restored"):
-        insert(lab, records)
+        put_back(lab, records)
     assert lab.exactly() == before
 
 
 def test_a_server_without_room_takes_nothing_back(lab: BetterdbLab) -> None:
     keys = keys_of(lab)
     records = records_of(lab, keys)
-    delete(lab, records)
+    delete_all(lab, records)
     lab.client.config_set("maxmemory", "1")
     try:
         with pytest.raises(StoreError, match="no memory left; raise its maxmemory"):
-            insert(lab, records)
+            put_back(lab, records)
     finally:
         lab.client.config_set("maxmemory", "0")
     assert not lab.exactly()
-    assert insert(lab, records) == len(keys)
+    assert put_back(lab, records) == len(keys)
 
 
-def test_a_recall_changes_a_memory_but_not_what_lasts_of_it(lab: BetterdbLab) -> None:
-    source, key = open_source(lab.name), keys_of(lab)[0]
-    ((_, before),) = records_of(lab, [key])
-    lab.client.hincrby(key, "access_count", 1)
-    lab.client.hset(key, "last_accessed_at", "1772366999999")
-    ((_, recalled),) = records_of(lab, [key])
-    assert before != recalled
-    assert source.lasting(before) == source.lasting(recalled)
-    lab.client.hset(key, "content", "rewritten")
-    ((_, rewritten),) = records_of(lab, [key])
-    assert source.lasting(rewritten) != source.lasting(before)
+def test_a_cap_is_told_as_the_argument_that_a_running_betterdb_goes_by(lab: BetterdbLab) -> None:
+    name, _, cap = open_source(lab.name).cap_setting(7).partition("=")
+    made = Betterdb(lab.client, **{name: int(cap)})
+    assert made.store.current_config().max_items_per_scope == 7
 
 
-def test_a_cap_is_written_as_its_own_setting(lab: BetterdbLab) -> None:
-    setting = open_source(lab.name).cap_setting(7)
-    assert setting is not None
-    lab.client.execute_command(*setting.split())
-    lab.betterdb.run(lab.betterdb.store.refresh_config())
-    assert lab.betterdb.store.current_config().max_items_per_scope == 7
+def test_a_store_that_nobody_wrote_is_named_with_those_that_are_there(client: Any) -> None:
+    made = Betterdb(client, name="notes")
+    made.run(made.store.remember("one"))
+    client.hset("__betterdb:caches", "notes:mem", "{}")
+    url = f"unix://{client.get_connection_kwargs()['path']}?db=0"
+    with pytest.raises(StoreError, match=rf"no BetterDB memory called {NAME!r}.*there are notes"):
+        memlab.load(url)
+    assert len(memlab.load(f"{url}&name=notes")) == 1
+    client.hset(f"{NAME}:__mem_stats", "evictions", "3")
+    assert len(memlab.load(url)) == 0
 
 
-def test_no_file_can_be_made_of_it(lab: BetterdbLab, tmp_path: Path) -> None:
-    with pytest.raises(UnsafeDeletionError, match="live on a server") as caught:
-        open_source(lab.name).make(tmp_path / "new.db", [])
-    assert "--export" in caught.value.instead
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("content", b"\xff", "content is not UTF-8"),
+        ("content", None, "content is missing"),
+        ("created_at", None, "created_at is missing"),
+        ("created_at", b"soon", "created_at b.soon. is not a whole number"),
+        ("created_at", b"99999999999999999", "is not in the years 1 to 9999"),
+        ("importance", b"high", "importance b.high. is not a number"),
+        ("access_count", b"9" * 30, "is too large"),
+        ("tags", b"\xff", "tags is not UTF-8"),
+    ],
+)
+def test_a_field_that_cannot_be_read_is_named_and_its_memory_never_pruned(
+    lab: BetterdbLab, field: str, value: bytes | None, said: str
+) -> None:
+    bad, other = keys_of(lab)[-2:]
+    lab.client.hset(bad, field, value or b"")
+    if value is None:
+        lab.client.hdel(bad, field)
+    lab.client.hdel(other, "importance", "access_count", "last_accessed_at")
+    with pytest.raises(BadRowError, match=said):
+        memlab.load(lab.name)
+    frame = memlab.load(lab.name, on_bad_row="keep").set_index("key")
+    assert frame.index[frame["problem"].notna()].tolist() == [bad]
+    assert frame.loc[bad, "load_bearing"]
+    assert frame.loc[other].isna()[["problem", "importance", "access_count"]].all()
+    assert len(frame) == COUNT
+
+
+def test_fields_of_its_own_can_be_asked_for(lab: BetterdbLab) -> None:
+    frame = memlab.load(lab.name, columns=("source", "vector"))
+    assert frame["source"].tolist() == [None, "summary"] * (COUNT // 2)
+    assert {len(vector) for vector in frame["vector"]} == {32}
+    with pytest.raises(StoreError, match="no field colour"):
+        memlab.load(lab.name, columns=("colour",))
+
+
+def test_a_name_is_no_pattern(redis: RedisServer) -> None:
+    for name in ("a*b", "axb", "a[x]b", "a?b", "a\\b"):
+        Betterdb(redis.client(), name=name).remember(f"of {name}")
+    for name, written in (("a*b", "a%2Ab"), ("a[x]b", "a%5Bx%5Db"), ("a\\b", "a%5Cb")):
+        frame = memlab.load(f"{redis.url}?name={written}")
+        assert frame["title"].tolist() == [f"of {name}"]
+
+
+def test_many_memories_of_one_moment_have_places_of_their_own(client: Any) -> None:
+    count = 3000
+    with client.pipeline(transaction=False) as pipe:
+        for number in range(count):
+            fields = {"content": str(number), "created_at": "1772366400000"}
+            pipe.hset(f"{NAME}:mem:{number:06}", mapping=fields)
+        pipe.execute()
+    url = f"unix://{client.get_connection_kwargs()['path']}?db=0"
+    frame = memlab.load(url)
+    assert frame["position"].is_unique
+    assert frame["position"].is_monotonic_increasing
+    assert len(frame) == count > reader._SCAN_AT_ONCE
+
+
+# What these tests stand on: the package itself writes, evicts and recalls here
+
+
+@needs_search
+def test_its_own_capacity_check_evicts_and_counts(client: Any) -> None:
+    betterdb = Betterdb(client, max_items_per_scope=1)
+    stays = betterdb.remember("worth more", importance=0.9, agent_id="a", thread_id="t1")
+    betterdb.remember("worth less", importance=0.1, agent_id="a", thread_id="t1")
+    betterdb.remember("a write without a scope is never capped")
+    assert stays in betterdb.ids()
+    assert [item.content for item in betterdb.everything()["list"].items] == [
+        "a write without a scope is never capped",
+        "worth more",
+    ]
+    assert betterdb.run(betterdb.store.stats()).evictions == 1
+
+
+@needs_search
+def test_a_scope_counts_what_has_the_fields_given(client: Any) -> None:
+    betterdb = Betterdb(client, max_items_per_scope=1)
+    first = betterdb.remember("first", importance=0.9, agent_id="a", thread_id="t1")
+    betterdb.remember("second", importance=0.8, agent_id="a", thread_id="t2")
+    betterdb.remember("third", importance=0.1, agent_id="a")
+    assert betterdb.ids() == [first]
+
+
+@needs_search
+def test_it_writes_vectors_and_times_to_live(client: Any) -> None:
+    betterdb = Betterdb(client)
+    memory_id = betterdb.remember("short-lived", ttl=3600, tags=["x", "Y"])
+    ((fields, ends),) = exact(client).values()
+    assert len(fields[b"vector"]) == 32
+    assert fields[b"tags"] == b"x,Y"
+    assert fields[b"created_at"] == str(START_MS + 1000).encode()
+    assert ends > 0
+    (hit,) = betterdb.run(betterdb.store.recall("short-lived", tags=["y"]))
+    assert hit.item.id == memory_id

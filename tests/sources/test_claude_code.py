@@ -2,16 +2,18 @@
 
 import json
 import os
-import signal
+import random
+import stat
 import tempfile
 import threading
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pandas as pd
 import pytest
 from claude_store import (
     as_found,
@@ -24,21 +26,18 @@ from claude_store import (
     write_memory,
     write_transcript,
 )
-from crashing import crash_everywhere
+from forging import rewrite
 from permissions import as_nobody
-from programs import run_program
 
 import memlab
-from memlab.errors import AlreadyAppliedError, ArchiveError, StalePlanError, StoreError
+from memlab.errors import ArchiveError, StalePlanError, StoreError
 from memlab.evidence.references import find_references
 from memlab.growth import boot_context
-from memlab.sources import transcript_times
 from memlab.sources.base import Key, Reader, at_one_moment
-from memlab.sources.claude_code import ClaudeCode
-from memlab.sources.folder_change import Step
-from memlab.sources.load_rule import LoadRule
-from memlab.sources.memory_index import MemoryIndex
+from memlab.sources.reads import LineReader, Wanted
 from memlab.store.records import fingerprint_of
+from memlab.systems.claude_code.index import LoadRule
+from memlab.systems.claude_code.source import ClaudeCode
 from sources.conformance import Compacted, Lab, titles, together
 
 
@@ -224,12 +223,14 @@ def test_the_earliest_moment_known_is_taken_and_how_it_is_known_is_said(folder: 
     write_memory(folder, "b.md", memory("b", style="modified", modified=at(6)), at(50))
     write_memory(folder, "c.md", memory("c"), at(50))
     write_memory(folder, "d.md", memory("d"), at(7))
+    write_memory(folder, "e.md", memory("e"), at(8))
     lines = [
         *call("Write", folder / "b.md", at(2), "s", 1),
         *call("Edit", folder / "b.md", at(3), "s", 2),
         *call("Write", folder / "c.md", at(1), "s", 3),
         *call("Write", folder / "a.md", at(9), "s", 4),
         *call("Read", folder / "d.md", at(0), "s", 5, failed=True),
+        *call("Read", folder / "e.md", at(60), "s", 7),  # the first that is left of 30 days
         *call("Write", folder.parent / "elsewhere" / "d.md", at(0), "s", 6),
         '{"type":"assistant","timestamp":"no time","message":{"content":"x"}}',
         '{"broken "name":"Write" memory',
@@ -241,6 +242,7 @@ def test_the_earliest_moment_known_is_taken_and_how_it_is_known_is_said(folder: 
         "b.md": at(2),
         "c.md": at(1),
         "d.md": at(7),
+        "e.md": at(8),
     }
     places = {
         str(key): json.loads(record)["place"] for key, record in records_of(folder, *frame.index)
@@ -250,15 +252,51 @@ def test_the_earliest_moment_known_is_taken_and_how_it_is_known_is_said(folder: 
         "b.md": "transcripts",
         "c.md": "transcripts",
         "d.md": "file time",
+        "e.md": "file time",
     }
 
 
-def test_subagents_tell_of_files_too_and_so_do_other_paths_to_the_project(folder: Path) -> None:
-    write_memory(folder, "a.md", memory("a"), at(50))
-    agents = folder.parent / "s1" / "subagents" / "x"
-    elsewhere = "/home/other/.claude/projects/-home-u-work/memory/a.md"
-    write_transcript(agents, "agent-1", call("Read", elsewhere, at(4), "s1", 1))
-    assert memlab.load(folder)["created_at"].tolist() == [at(4)]
+def test_a_time_that_an_archive_writes_for_none_is_none(folder: Path) -> None:
+    nought = datetime.fromtimestamp(0, UTC)
+    write_memory(folder, "a.md", memory("a", style="modified", modified=at(5)), nought)
+    write_memory(folder, "b.md", memory("b"), nought)
+    assert memlab.load(folder)["created_at"].tolist() == [nought, at(5)]
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_files_of_a_copy_are_as_old_as_their_lines_say(folder: Path, newest_first: bool) -> None:
+    """Which end is the newer one is told by the files whose times are known."""
+    names = [f"{name:02}.md" for name in random.Random(7).sample(range(40), 40)]
+    known, since = names[3:39:7], names[-1]
+    for age, name in enumerate(names):
+        style = "modified" if name in known else "origin"
+        text = memory(name, style=style, modified=at(age))
+        copied = at(900) + timedelta(milliseconds=7 * int(name[:2]))
+        write_memory(folder, name, text, at(901) if name == since else copied)
+    write_index(folder, [f"- [T]({n})" for n in (reversed(names) if newest_first else names)])
+    before = memlab.load(folder)
+    assert before["memory_id"].tolist() == names
+    assert before.set_index("memory_id")["created_at"][known].tolist() == [
+        at(age) for age in range(3, 39, 7)
+    ]
+    assert dict(ClaudeCode(folder).about().dated) == {
+        "front matter": len(known),
+        "file time": 1,
+        "line of MEMORY.md": 39 - len(known),
+    }
+    receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(10)))
+    assert memlab.load(folder)["memory_id"].tolist() == names[-10:]
+    assert memlab.load_past(folder)["memory_id"].tolist() == names
+    memlab.restore(receipt)
+    pd.testing.assert_frame_equal(memlab.load(folder), before)
+
+
+def test_files_of_a_copy_that_no_line_names_keep_their_times(folder: Path) -> None:
+    for number, name in enumerate(("b.md", "a.md", "c.md")):
+        write_memory(folder, name, memory(name), at(0) + timedelta(seconds=number))
+    write_index(folder, ["- [A](a.md)"])
+    assert memlab.load(folder)["memory_id"].tolist() == ["b.md", "a.md", "c.md"]
+    assert dict(ClaudeCode(folder).about().dated) == {"file time": 3}
 
 
 def test_transcripts_of_a_worktree_tell_of_the_memory_of_the_main_checkout(folder: Path) -> None:
@@ -268,7 +306,8 @@ def test_transcripts_of_a_worktree_tell_of_the_memory_of_the_main_checkout(folde
     worktree = folder.parent.with_name(f"{folder.parent.name}--worktrees-fix")
     write_transcript(worktree, "s1", call("Write", folder / "a.md", at(1), "s1", 1))
     agents = worktree / "s1" / "subagents"
-    write_transcript(agents, "agent-1", call("Write", folder / "b.md", at(2), "s1", 2))
+    elsewhere = f"/home/other/.claude/projects/{folder.parent.name}/memory/b.md"
+    write_transcript(agents, "agent-1", call("Write", elsewhere, at(2), "s1", 2))
     namesake = folder.parent.with_name("-home-u-other")
     write_transcript(namesake, "s2", call("Write", namesake / "memory" / "c.md", at(3), "s2", 3))
     (folder.parent.parent / "linked").symlink_to(namesake)
@@ -281,13 +320,13 @@ def test_a_transcript_is_read_once_for_the_memories_of_all_projects(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[Path] = []
-    lines = transcript_times._lines
+    objects = LineReader.objects
 
-    def counted(file: Any) -> Iterator[bytes]:
-        opened.append(Path(file.name))
-        return lines(file)
+    def counted(reader: LineReader, file: Path, wanted: Wanted) -> Iterator[dict[str, Any]]:
+        opened.append(file)
+        return objects(reader, file, wanted)
 
-    monkeypatch.setattr(transcript_times, "_lines", counted)
+    monkeypatch.setattr(LineReader, "objects", counted)
     other = project_folder(folder.parents[3], "-home-u-other")
     for number, each in enumerate((folder, other)):
         write_memory(each, "a.md", memory("a"), at(500))
@@ -345,31 +384,37 @@ def test_links_pipes_folders_and_names_that_are_no_text_are_left_alone(
     assert memlab.load(folder)["memory_id"].tolist() == ["a.md"]
 
 
-def test_a_link_to_the_folder_is_followed_and_an_index_that_is_a_link_is_not(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_link_to_the_folder_is_followed(folder: Path, tmp_path: Path) -> None:
     write_memory(folder, "a.md", memory("a"), at(0))
     write_index(folder, ["- [A](a.md)"])
     (tmp_path / "short").symlink_to(folder)
     assert memlab.load(ClaudeCode(tmp_path / "short"))["active"].tolist() == [True]
-    (folder / "MEMORY.md").rename(tmp_path / "MEMORY.md")
-    (folder / "MEMORY.md").symlink_to(tmp_path / "MEMORY.md")
-    assert memlab.load(ClaudeCode(folder))["active"].tolist() == [False]
-
-
-def test_five_megabytes_in_one_file_are_read(folder: Path) -> None:
-    write_memory(folder, "big.md", memory("big", body="line\n" * 2**20), at(0))
-    write_index(folder, ["- [B](big.md)", "x" * 5 * 2**20])
-    frame = memlab.load(folder)
-    assert frame["chars"][0] > 5 * 2**20
-    assert frame["loaded_at_start"].tolist() == [True]
-    before = files_of(folder)
-    put_back(folder, delete(folder, "big.md"))
-    assert files_of(folder) == before
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"---\n", b"---\nname: [\n---\n", b"\xff\xfe\x00bytes", b"\0" * 9, b"---" * 99]
+    "put",
+    [
+        lambda path: path.symlink_to(path.with_name("a.md")),
+        lambda path: path.symlink_to("/dev/zero"),
+        Path.mkdir,
+        os.mkfifo,
+        lambda path: path.touch() or os.truncate(path, 2**40),
+    ],
+)
+def test_an_index_that_is_no_file_is_refused(folder: Path, put: Callable[[Path], Any]) -> None:
+    write_memory(folder, "a.md", memory("a"), at(0))
+    put(folder / "MEMORY.md")
+    with pytest.raises(StoreError, match=r"MEMORY\.md is no ordinary file .* put the file itself"):
+        memlab.load(ClaudeCode(folder))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b"---\n", b"---\nname: [\n---\n", b"\xff\xfe\x00bytes", b"\0" * 9, b"---" * 99),
+        b"x" * 5 * 2**20,
+    ],
+    ids=lambda data: repr(data[:9]),
 )
 def test_whatever_is_in_a_file_it_is_a_memory(folder: Path, data: bytes) -> None:
     (folder / "a.md").write_bytes(data)
@@ -434,15 +479,6 @@ def test_a_line_changed_since_is_refused_and_a_new_memory_is_no_hindrance(folder
     assert files_of(folder) == before
 
 
-def test_a_file_touched_since_is_refused(folder: Path) -> None:
-    write_memory(folder, "a.md", memory("a"), at(0))
-    write_index(folder, ["- [A](a.md)"])
-    records = records_of(folder, "a.md")
-    os.utime(folder / "a.md")
-    with pytest.raises(StalePlanError), ClaudeCode(folder).changing() as writer:
-        writer.delete({key: fingerprint_of(record) for key, record in records})
-
-
 def test_a_file_that_is_there_again_is_not_overwritten(folder: Path) -> None:
     write_memory(folder, "a.md", memory("a"), at(0))
     write_index(folder, ["- [A](a.md)"])
@@ -454,56 +490,6 @@ def test_a_file_that_is_there_again_is_not_overwritten(folder: Path) -> None:
     with pytest.raises(ArchiveError, match="there again"):
         put_back(folder, records)
     assert files_of(folder) == before
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda row: row["file"].update(name="../a.md"),
-        lambda row: row["file"].update(name="b.md"),
-        lambda row: row.pop("place"),
-        lambda row: row["file"].update(mode="x"),
-        lambda row: row["file"].update(data={"text": "zz"}),
-    ],
-)
-def test_an_archive_that_was_changed_is_refused(
-    folder: Path, spoil: Callable[[dict[str, Any]], Any]
-) -> None:
-    write_memory(folder, "a.md", memory("a"), at(0))
-    ((key, record),) = delete(folder, "a.md")
-    row = json.loads(record)
-    spoil(row)
-    before = files_of(folder)
-    with pytest.raises(ArchiveError, match="archive"):
-        put_back(folder, [(key, json.dumps(row).encode())])
-    assert files_of(folder) == before
-
-
-def test_crashed_anywhere_no_line_names_a_file_that_has_gone(folder: Path) -> None:
-    for number in range(4):
-        write_memory(folder, f"f{number}.md", memory("m"), at(number))
-    write_index(folder, [f"- [T](f{number}.md)" for number in range(4)])
-    before, records = files_of(folder), records_of(folder, "f0.md", "f2.md")
-    prints = {key: fingerprint_of(record) for key, record in records}
-
-    def compact() -> None:
-        with ClaudeCode(folder).changing() as writer:
-            writer.delete(prints)
-
-    for _ in crash_everywhere(compact):
-        named = MemoryIndex((folder / "MEMORY.md").read_bytes()).blocks
-        assert all((folder / block.mentions[0].target).exists() for block in named)
-        frame = memlab.load(folder)
-        assert frame["memory_id"].tolist() in (
-            ["f0.md", "f1.md", "f2.md", "f3.md"],
-            ["f1.md", "f3.md"],
-        )
-        assert frame["active"].all()
-        with ClaudeCode(folder).changing():
-            pass
-        if len(frame) == 2:
-            put_back(folder, records)
-        assert files_of(folder) == before
 
 
 def test_a_folder_that_cannot_be_written_is_read_and_not_changed() -> None:
@@ -526,92 +512,50 @@ def test_a_folder_that_cannot_be_written_is_read_and_not_changed() -> None:
         folder.chmod(0o755)
 
 
-def test_what_is_deleted_and_put_back_keeps_owner_mode_and_time(folder: Path) -> None:
+def called(name: str) -> Callable[[dict[str, Any]], Any]:
+    def rename(row: dict[str, Any]) -> None:
+        row["memory_id"] = row["file"]["name"] = name
+
+    return rename
+
+
+@pytest.mark.parametrize(
+    ("spoil", "key"),
+    [
+        *((called(name), name) for name in ("memlab.toml", "MEMORY.md", ".a.md", "notes.sh")),
+        (lambda row: row["file"].update(name="../a.md"), "a.md"),
+        (lambda row: row["file"].update(name="b.md"), "a.md"),
+        (lambda row: row.pop("place"), "a.md"),
+        (lambda row: row["file"].update(mode="x"), "a.md"),
+        (lambda row: row["file"].update(data={"text": "zz"}), "a.md"),
+    ],
+)
+def test_an_archive_puts_back_nothing_but_memories_as_they_were(
+    folder: Path, spoil: Callable[[dict[str, Any]], Any], key: str
+) -> None:
     write_memory(folder, "a.md", memory("a"), at(0))
     write_index(folder, ["- [A](a.md)"])
-    (folder / "a.md").chmod(0o604)
-    (folder / "MEMORY.md").chmod(0o640)
-    if os.geteuid() == 0:
-        os.chown(folder / "a.md", 1234, 2345)
-        os.chown(folder / "MEMORY.md", 1234, 2345)
-    before = (folder / "a.md").stat()
-    put_back(folder, delete(folder, "a.md"))
-    after = (folder / "a.md").stat()
-    for name in ("st_mode", "st_uid", "st_gid", "st_mtime_ns", "st_size"):
-        assert getattr(after, name) == getattr(before, name)
-    index = (folder / "MEMORY.md").stat()
-    assert (index.st_mode & 0o777, index.st_uid) == (0o640, before.st_uid)
-
-
-def test_five_hundred_memories_of_two_hundred_sessions_are_kept_by_when_they_were_written(
-    folder: Path,
-) -> None:
-    order = [(number * 7) % 500 for number in range(500)]
-    for place, number in enumerate(order):
-        kind = "feedback" if number % 50 == 0 else "project"
-        session = f"s{place * 2 // 5}"
-        write_memory(folder, f"f{number}.md", memory("m", kind, session=session), at(9_000))
-        lines = call("Write", folder / f"f{number}.md", at(place), session, place)
-        write_transcript(folder.parent, session, lines)
-    write_index(folder, [f"- [T](f{number}.md)" for number in range(500)])
-    assert len(list(folder.parent.glob("*.jsonl"))) == 200
-    frame = memlab.load(folder)
-    assert frame["memory_id"].tolist() == [f"f{number}.md" for number in order]
-    assert frame["loaded_at_start"].sum() == 200
+    receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(0)))
     before = files_of(folder)
-    receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(100)))
-    prunable = [number for number in order if number % 50]
-    left = set(prunable[-100:]) | {number for number in order if number % 50 == 0}
-    assert index_lines(folder) == [f"- [T](f{number}.md)" for number in sorted(left)]
-    assert {name for name in files_of(folder) if name != "MEMORY.md"} == {f"f{n}.md" for n in left}
-    assert memlab.restore(receipt) == 390
+    rewrite(Path(str(receipt.archive)), spoil, key=key)
+    with pytest.raises(ArchiveError, match=rf"key '{key}' of plan .*; nothing was restored"):
+        memlab.restore(receipt)
     assert files_of(folder) == before
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from memlab.compaction.applying import apply
-from memlab.compaction.plans import Plan
-from memlab.compaction.restoring import restore
-from memlab.sources.claude_code import ClaudeCode
-from memlab.sources.folder_change import Step
-
-folder, doing, plan, step, times = sys.argv[1:]
-left = int(times)
-
-def watch(done):
-    global left
-    left -= done == step
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-source, made = ClaudeCode(folder, watch=watch), Plan.from_json(Path(plan).read_text())
-apply(made, store=source) if doing == "apply" else restore(made.digest, store=source)
-"""
-
-
-@pytest.mark.parametrize("doing", ["apply", "restore"])
-@pytest.mark.parametrize(("step", "times"), [*((step, 1) for step in Step), (Step.MOVED, 3)])
-def test_a_process_killed_after_any_step_leaves_all_or_nothing_and_is_finished(
-    folder: Path, tmp_path: Path, doing: str, step: Step, times: int
+@pytest.mark.parametrize("around", [0o700, 0o750, 0o755, 0o777])
+def test_an_archive_gives_nobody_a_right_that_the_folder_does_not(
+    folder: Path, around: int
 ) -> None:
-    for number in range(8):
-        write_memory(folder, f"f{number}.md", memory(f"m{number}"), at(number))
-    write_index(folder, ["# Index", *[f"- [T](f{number}.md)" for number in range(8)]])
-    before = files_of(folder)
-    made = memlab.plan(folder, memlab.KeepRecent(3))
-    (tmp_path / "plan.json").write_text(made.to_json())
-    if doing == "restore":
-        memlab.apply(made)
-    words = [str(folder), doing, str(tmp_path / "plan.json"), step, str(times)]
-    run = run_program(KILLED, *words)
-    assert run.returncode == -signal.SIGKILL, run.stderr
-    assert len(memlab.load(folder)) in {8, 3}
-    assert ClaudeCode(folder).about().dangling == ()
-    if doing == "apply":
-        with suppress(AlreadyAppliedError):
-            memlab.apply(made)
-        assert memlab.load(folder)["memory_id"].tolist() == ["f5.md", "f6.md", "f7.md"]
-    memlab.restore(made.digest, store=folder)
-    assert files_of(folder) == before
+    folder.chmod(around)
+    write_memory(folder, "a.md", memory("a"), at(0))
+    ((key, record),) = delete(folder, "a.md")
+    for mode in (0o4755, 0o2775, 0o6777, 0o1666, 0o777, 0o600):
+        for owner in ([os.geteuid(), os.getegid()], [1234, 2345], [os.geteuid(), 2345], [1234, 0]):
+            row = json.loads(record)
+            row["file"] |= {"mode": mode, "owner": owner}
+            put_back(folder, [(key, json.dumps(row).encode())])
+            found = (folder / "a.md").stat()
+            assert stat.S_IMODE(found.st_mode) & ~(mode & around & 0o666) == 0
+            assert (found.st_uid, found.st_gid) == (os.geteuid(), os.getegid())
+            delete(folder, "a.md")

@@ -2,7 +2,6 @@
 
 import json
 import random
-import re
 import shutil
 from collections import Counter
 from datetime import timedelta
@@ -23,15 +22,13 @@ from click.testing import CliRunner
 import memlab
 from memlab.cli import main
 from memlab.compaction.reclaim import space, vacuum
-from memlab.diagnosis import Status
-from memlab.doctor import diagnose
+from memlab.doctor import Status, diagnose
 from memlab.errors import MemlabError, StoreError
 from memlab.evidence.cut import cut_losses
-from memlab.evidence.harvest.gather import harvest_reads
 from memlab.evidence.references import count_references
-from memlab.report.bundled import example_of_claude
+from memlab.report.bundled import store_path
 from memlab.sizing import prepare_sizing
-from memlab.sizing.backtest import backtest_table
+from memlab.sizing.timeline import backtest_table
 
 MEMORIES = 500
 SESSIONS = 200
@@ -83,6 +80,8 @@ def world(home: Path) -> tuple[Path, Counter[int]]:
 def test_five_hundred_memories_and_two_hundred_sessions_give_the_answer_they_were_made_with(
     tmp_path: Path,
 ) -> None:
+    """39 is the past's answer, exact. What is recommended is for a store twice as long, for which
+    other projects speak as well, and is more."""
     folder, ranks = world(tmp_path)
     found = memlab.evidence.harvest_reads(folder, tmp_path / "reads.jsonl")
     assert found.reads == sum(ranks.values()) > 1_500
@@ -99,15 +98,6 @@ def test_five_hundred_memories_and_two_hundred_sessions_give_the_answer_they_wer
     cuts = backtest_table(prepare_sizing(frame, references).cuts, 0.9)
     assert cuts["needed"].tolist() == [39] * len(cuts)
     assert len(cuts) >= 4
-
-
-def test_the_past_gives_the_cap_it_was_made_with_and_a_recommendation_is_never_less(
-    tmp_path: Path,
-) -> None:
-    """39 is the past's answer, exact. What is recommended is for a store twice as long, for which
-    other projects speak as well, and is more."""
-    folder, ranks = world(tmp_path)
-    log = memlab.read_access_log(harvest_reads(folder, tmp_path / "reads.jsonl").log)
     past = memlab.load_past(folder, log=log)
     references = memlab.find_references(past, log)
     curve = memlab.prepare_sizing(past, references).curve
@@ -123,17 +113,6 @@ def test_the_past_gives_the_cap_it_was_made_with_and_a_recommendation_is_never_l
         assert advice.keep_recent is not None
         assert advice.interval[0] <= enough <= advice.keep_recent <= advice.interval[1]
         assert advice.keep_recent < MEMORIES / 2
-
-
-def test_size_of_that_folder_shows_the_cap_that_it_was_made_with(tmp_path: Path) -> None:
-    folder, _ = world(tmp_path)
-    log = str(tmp_path / "reads.jsonl")
-    assert CliRunner().invoke(main, ["harvest", str(folder), "-o", log]).exit_code == 0
-    run = CliRunner().invoke(main, ["size", str(folder), "--log", log, "--target", "0.9"])
-    assert run.exit_code == 0, run.output
-    assert run.output.count("needed 39, served 100.0%") == 4
-    low, high = re.findall(r"cap needed +(\d+) to (\d+)", run.output)[0]
-    assert int(low) <= 39 <= int(high)
 
 
 def test_doctor_names_front_matter_links_and_lines_that_could_be_mended(tmp_path: Path) -> None:
@@ -223,7 +202,9 @@ def test_a_read_is_judged_by_the_lines_that_there_were_at_its_moment(tmp_path: P
 
 
 def test_the_report_says_what_the_cut_loses_and_what_a_cap_brings_back(tmp_path: Path) -> None:
-    projects = shutil.copytree(example_of_claude()["projects"], tmp_path / "projects")
+    projects = shutil.copytree(
+        store_path("two_years").parent / "claude" / "projects", tmp_path / "projects"
+    )
     folder, page = next(projects.glob("*/memory")), tmp_path / "report.html"
     log = str(memlab.evidence.harvest_reads(folder, tmp_path / "reads.jsonl").log)
     words = ["report", str(folder), "-o", str(page), "--cap", "146"]

@@ -16,8 +16,7 @@ from memlab.cli import main
 from memlab.compaction.reclaim import space, vacuum
 from memlab.errors import ChangedWhileReadError, MemlabError, StoreError, UnsafeDeletionError
 from memlab.sources.base import Key
-from memlab.sources.claude_mem import ClaudeMem
-from memlab.sources.claude_mem_settings import SETTING, start_of
+from memlab.systems.claude_mem.source import SETTING, ClaudeMem, start_of
 from sources.conformance import Conformance
 
 pytestmark = needs_claude_mem
@@ -90,11 +89,8 @@ def test_an_observation_is_a_memory_with_its_project_session_type_and_concepts(f
     assert frame["namespace"].tolist() == ["web", "web", "api"]
     assert frame["thread_id"].tolist() == ["s1", "s1", "s2"]
     assert frame["source_task_ref"].isna().all()
-    assert [int(at.timestamp()) * 1000 - START for at in frame["created_at"]] == [
-        0,
-        60_000,
-        300_000,
-    ]
+    minutes = [(at.timestamp() * 1000 - START) / 60_000 for at in frame["created_at"]]
+    assert minutes == [0, 1, 5]
     assert frame["prunable"].all()
 
 
@@ -122,8 +118,7 @@ def test_a_start_loads_the_newest_of_each_project_that_its_mode_knows(file: Path
 
 def test_of_one_millisecond_the_first_are_loaded_as_claude_mem_loads_them(file: Path) -> None:
     batch = session("s1", "web", 4)
-    for each in batch["observations"]:
-        each["at"] = START
+    batch["observations"] = [each | {"at": START} for each in batch["observations"]]
     write_claude_mem(file, [batch])
     (file.parent / "settings.json").write_text(json.dumps({SETTING: 3}))
     frame = memlab.load(file)
@@ -195,6 +190,15 @@ def test_show_says_what_a_start_loads_of_each_project(file: Path) -> None:
     assert run.exit_code == 0, run.output
     assert ["web", "60", "50"] in [line.split() for line in run.output.splitlines()]
     assert ["api", "9", "9"] in [line.split() for line in run.output.splitlines()]
+    assert "loaded by the starts of 2 projects, one loads 50 at most" in run.output
+    assert "every start" not in run.output
+    one = CliRunner().invoke(main, ["show", f"claude-mem:{file}?project=web"]).output
+    assert ["loaded", "at", "every", "start", "50"] in [
+        line.split()[:5] for line in one.splitlines()
+    ]
+    found = memlab.growth.find_stores(file.parent.parent).to_frame()
+    web = memlab.load(f"claude-mem:{file}?project=web").query("loaded_at_start")
+    assert found["tokens_at_start"].tolist() == [web["tokens"].sum()]
     assert sorted(each.name for each in file.parent.iterdir()) == before
 
 
@@ -204,6 +208,7 @@ def test_a_plan_can_be_looked_at_and_not_applied(file: Path) -> None:
     run = CliRunner().invoke(main, ["compact", str(file), "--keep-recent", "3", "--apply"])
     assert run.exit_code == 2
     assert f"nothing was changed: load fewer by {SETTING}=n" in run.output
+    assert "loaded from" in str(memlab.plan(file, memlab.KeepRecent(3)))
     with pytest.raises(UnsafeDeletionError, match="notes each deletion"):
         memlab.apply(memlab.plan(file, memlab.KeepRecent(3)))
     assert file.read_bytes() == before
@@ -254,17 +259,6 @@ def test_another_database_and_a_broken_one_are_refused_in_words(file: Path, tmp_
     file.write_bytes(raw)
     with pytest.raises((StoreError, ChangedWhileReadError), match="damaged"):
         memlab.load(f"claude-mem:{file}")
-
-
-def test_reading_waits_for_nobody_and_stands_in_nobodys_way(file: Path) -> None:
-    write_claude_mem(file, [session("s1", "web", 5)])
-    with closing(sqlite3.connect(file, isolation_level=None)) as owner:
-        owner.execute("PRAGMA journal_mode = WAL")
-        owner.execute("BEGIN IMMEDIATE")
-        owner.execute(INSERT, ("not committed", START * 2))
-        assert len(memlab.load(file)) == 5
-        owner.execute("COMMIT")
-        assert len(memlab.load(file)) == 6
 
 
 def test_space_says_which_tables_take_the_room_and_vacuum_leaves_them_be(file: Path) -> None:

@@ -11,10 +11,10 @@ import pytest
 from crashing import Crashed, crash_everywhere, crashing
 
 from memlab.errors import ArchiveError, ChangedWhileReadError, StalePlanError, StoreError
-from memlab.sources import folder_files, folder_swap
-from memlab.sources.folder import FileCopy, opened_folder
-from memlab.sources.folder_change import Coming, Leaving, Step, changed_folder
-from memlab.sources.folder_moment import moment_of
+from memlab.sources.folder import files as folder_files
+from memlab.sources.folder.change import Parts, Step, changed_folder
+from memlab.sources.folder.files import FileCopy, Folder, opened_folder
+from memlab.sources.folder.moment import moment_of
 
 Files = dict[str, tuple[bytes, int, int]]
 
@@ -22,15 +22,15 @@ Files = dict[str, tuple[bytes, int, int]]
 class Lines:
     """An index with a line for each file, ``name:words``; puts a line back by its number."""
 
-    name = "INDEX"
+    index_name = "INDEX"
 
     def __init__(self, *, first: bool) -> None:
-        self.first = first
+        self.index_first = first
 
-    def without(self, raw: bytes, gone: Mapping[str, Any], there: Collection[str]) -> bytes:
-        return b"".join(line for line in raw.splitlines(True) if _named(line) not in gone)
+    def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
+        return b"".join(line for line in raw.splitlines(True) if _named(line) not in said)
 
-    def with_back(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
+    def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
         assert set(said) - {"gone.md"} <= set(there)
         lines = raw.splitlines(True)
         missing = {k: v for k, v in said.items() if k not in map(_named, lines)}
@@ -82,11 +82,11 @@ def content(folder: Path) -> Files:
     return found
 
 
-def leaving(folder: Path, *names: str) -> dict[str, Leaving]:
+def leaving(folder: Path, *names: str) -> dict[str, Parts]:
     lines = (folder / "INDEX").read_bytes().splitlines(True)
     with opened_folder(folder) as opened:
         return {
-            name: Leaving(
+            name: Parts(
                 opened.read(name),
                 next(
                     [number, line.decode()]
@@ -98,13 +98,9 @@ def leaving(folder: Path, *names: str) -> dict[str, Leaving]:
         }
 
 
-def coming(taken: Mapping[str, Leaving]) -> dict[str, Coming]:
-    return {name: Coming(*each) for name, each in taken.items()}
-
-
 def take(
     folder: Path, index: Lines, *names: str, watch: Callable[[str], None] = lambda step: None
-) -> dict[str, Leaving]:
+) -> dict[str, Parts]:
     going = leaving(folder, *names)
     with changed_folder(folder, index, watch=watch) as change:
         change.take_out(going)
@@ -114,7 +110,7 @@ def take(
 def put(
     folder: Path,
     index: Lines,
-    back: Mapping[str, Coming],
+    back: Mapping[str, Parts],
     watch: Callable[[str], None] = lambda step: None,
 ) -> None:
     with changed_folder(folder, index, watch=watch) as change:
@@ -136,13 +132,13 @@ def test_files_and_lines_go_together_and_come_back_byte_for_byte(
     taken = take(folder, index, "b.md", "c.md", watch=steps.append)
     assert sorted(content(folder)) == ["INDEX", "a.md", "d.md"]
     assert (folder / "INDEX").read_bytes() == b"# head\na.md:x\nd.md:w\n"
-    put(folder, index, coming(taken))
+    put(folder, index, taken)
     assert content(folder) == before
     middle = [Step.SWAPPED, Step.MOVED, Step.MOVED]
     assert steps == [
         Step.LOCKED,
         Step.PREPARED,
-        *(middle if index.first else middle[::-1]),
+        *(middle if index.index_first else middle[::-1]),
         Step.OVER,
     ]
 
@@ -164,16 +160,16 @@ def test_several_operations_are_one_change(folder: Path, index: Lines) -> None:
         a = leaving(folder, "a.md")
         change.take_out(a)
         change.take_out(leaving(folder, "b.md"))
-        change.put_back(coming(a))
+        change.put_back(a)
     assert seen(folder, index) == (["a.md", "c.md", "d.md"], b"# head\na.md:x\nc.md:z\nd.md:w\n")
 
 
 def test_a_memory_without_a_file_is_a_line(folder: Path, index: Lines) -> None:
     (folder / "INDEX").write_bytes(b"a.md:x\ngone.md:y\n")
     with changed_folder(folder, index) as change:
-        change.take_out({"gone.md": Leaving(None, [1, "gone.md:y\n"])})
+        change.take_out({"gone.md": Parts(None, [1, "gone.md:y\n"])})
     assert (folder / "INDEX").read_bytes() == b"a.md:x\n"
-    put(folder, index, {"gone.md": Coming(None, [1, "gone.md:y\n"])})
+    put(folder, index, {"gone.md": Parts(None, [1, "gone.md:y\n"])})
     assert (folder / "INDEX").read_bytes() == b"a.md:x\ngone.md:y\n"
 
 
@@ -186,14 +182,14 @@ def test_an_index_is_made_where_there_is_none_and_taken_away_with_what_made_it(
 
     def fail_at_the_end() -> None:
         with changed_folder(folder, index) as change:
-            change.put_back(coming(taken))
+            change.put_back(taken)
             assert (folder / "INDEX").read_bytes() == b"a.md:x\n"
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         fail_at_the_end()
     assert content(folder) == before
-    put(folder, index, coming(taken))
+    put(folder, index, taken)
     assert (folder / "INDEX").read_bytes() == b"a.md:x\n"
 
 
@@ -231,7 +227,7 @@ def test_what_is_written_through_an_open_file_keeps_everything(folder: Path, ind
 
             def write(step: str) -> None:
                 nonlocal written
-                last = Step.MOVED if index.first else Step.SWAPPED
+                last = Step.MOVED if index.index_first else Step.SWAPPED
                 if step == last and not written:
                     opened.write(b"late")
                     written = True
@@ -258,7 +254,7 @@ def test_an_index_edited_at_the_very_instant_keeps_the_edit(
 ) -> None:
     by_hand = [b"by hand %d\n" % number for number in range(edits)]
     waiting = list(by_hand)
-    exchange = folder_files.exchange
+    exchange = Folder.exchange
 
     def edited_just_before(*args: Any) -> None:
         if waiting:
@@ -267,7 +263,7 @@ def test_an_index_edited_at_the_very_instant_keeps_the_edit(
             new.rename(folder / "INDEX")
         exchange(*args)
 
-    monkeypatch.setattr(folder_swap, "exchange", edited_just_before)
+    monkeypatch.setattr(Folder, "exchange", edited_just_before)
     take(folder, index, "b.md")
     assert b"b.md" not in (folder / "INDEX").read_bytes()
     assert by_hand[-1] in (folder / "INDEX").read_bytes()
@@ -288,7 +284,7 @@ def test_without_an_exchange_in_one_step_the_index_is_never_missing(
     monkeypatch.setattr(os, "rename", watching)
     before = content(folder)
     taken = take(folder, index, "b.md")
-    put(folder, index, coming(taken))
+    put(folder, index, taken)
     assert content(folder) == before
     assert not any(missing)
 
@@ -298,14 +294,14 @@ def test_a_name_taken_meanwhile_keeps_everything(folder: Path, index: Lines) -> 
     (folder / "b.md").write_bytes(b"another")
     before = content(folder)
     with pytest.raises(ArchiveError, match=r"b\.md is there again"):
-        put(folder, index, coming(taken))
+        put(folder, index, taken)
     assert content(folder) == before
 
 
 def test_only_one_changes_a_folder_at_a_time(
     folder: Path, index: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memlab.sources.folder_change._PATIENCE", 0.1)
+    monkeypatch.setattr("memlab.sources.folder.change._PATIENCE", 0.1)
     with (
         changed_folder(folder, index),
         pytest.raises(StoreError, match="another memlab"),
@@ -314,55 +310,44 @@ def test_only_one_changes_a_folder_at_a_time(
         pass
 
 
-def test_crashed_anywhere_a_change_is_seen_and_taken_back_whole(folder: Path, index: Lines) -> None:
-    before, view = content(folder), seen(folder, index)
-    crashes = 0
-    for _ in crash_everywhere(lambda: take(folder, index, "b.md", "d.md")):
-        crashes += 1
-        if index.first:
-            named = {_named(line) for line in (folder / "INDEX").read_bytes().splitlines()[1:]}
-            assert named <= {path.name for path in folder.iterdir()}
-        now = seen(folder, index)
-        with changed_folder(folder, index):
-            pass
-        assert seen(folder, index) == now
-        if now == view:
-            assert content(folder) == before
-        else:
-            assert now == (["a.md", "c.md"], b"# head\na.md:x\nc.md:z\n")
-            put(folder, index, _archived(folder))
-            assert content(folder) == before
-        assert {path.name for path in folder.iterdir()} == set(before)
-    assert crashes > 15
-
-
-def _archived(folder: Path) -> dict[str, Coming]:
+def _archived(folder: Path) -> dict[str, Parts]:
     when = 10**18
     return {
-        "b.md": Coming(FileCopy("b.md", b"text of bb", 0o640, when + 1, (0, 0)), [2, "b.md:y\n"]),
-        "d.md": Coming(FileCopy("d.md", b"text of dddd", 0o640, when + 3, (0, 0)), [4, "d.md:w\n"]),
+        "b.md": Parts(FileCopy("b.md", b"text of bb", 0o640, when + 1, (0, 0)), [2, "b.md:y\n"]),
+        "d.md": Parts(FileCopy("d.md", b"text of dddd", 0o640, when + 3, (0, 0)), [4, "d.md:w\n"]),
     }
 
 
-def test_crashed_anywhere_a_restore_is_seen_and_taken_back_whole(
-    folder: Path, index: Lines
+@pytest.mark.parametrize("putting", [False, True])
+def test_crashed_anywhere_a_change_is_seen_and_taken_back_whole(
+    folder: Path, index: Lines, putting: bool
 ) -> None:
-    whole = content(folder)
-    take(folder, index, "b.md", "d.md")
-    without, view = content(folder), seen(folder, index)
+    steps = [
+        lambda: take(folder, index, "b.md", "d.md"),
+        lambda: put(folder, index, _archived(folder)),
+    ]
+    there = [(content(folder), seen(folder, index))]
+    steps[0]()
+    there.append((content(folder), seen(folder, index)))
+    if not putting:
+        steps[1]()
+    before, after = there[::-1] if putting else there
     crashes = 0
-    for _ in crash_everywhere(lambda: put(folder, index, _archived(folder))):
+    for _ in crash_everywhere(steps[putting]):
         crashes += 1
+        if index.index_first:
+            named = {_named(line) for line in (folder / "INDEX").read_bytes().splitlines()[1:]}
+            assert putting or named <= {path.name for path in folder.iterdir()}
         now = seen(folder, index)
         with changed_folder(folder, index):
             pass
         assert seen(folder, index) == now
-        if now == view:
-            assert content(folder) == without
-        else:
-            assert content(folder) == whole
-            take(folder, index, "b.md", "d.md")
-        assert {path.name for path in folder.iterdir()} == set(without)
+        assert now in (before[1], after[1])
+        if now == after[1]:
+            assert content(folder) == after[0]
+            steps[not putting]()
+        assert content(folder) == before[0]
+        assert {path.name for path in folder.iterdir()} == set(before[0])
     assert crashes > 15
 
 
@@ -387,7 +372,7 @@ def test_after_a_crash_a_hand_edit_of_index_and_file_survives(folder: Path, inde
     before = content(folder)
     with crashing() as calls:
         taken = take(folder, index, "b.md")
-    put(folder, index, coming(taken))
+    put(folder, index, taken)
     for number in range(1, calls.made):
         with pytest.raises(Crashed), crashing(number):
             take(folder, index, "b.md")
@@ -463,9 +448,3 @@ def test_who_reads_while_somebody_writes_sees_one_moment_or_is_told(
     for read in (read_what_is_changed_later, read_what_was_changed):
         with pytest.raises(ChangedWhileReadError):
             read()
-
-
-def test_reading_leaves_no_trace(folder: Path, index: Lines) -> None:
-    before = content(folder), sorted(folder.rglob("*")), folder.stat().st_mtime_ns
-    seen(folder, index)
-    assert (content(folder), sorted(folder.rglob("*")), folder.stat().st_mtime_ns) == before

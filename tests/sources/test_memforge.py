@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -24,10 +23,18 @@ from servers import PostgresServer
 
 import memlab
 from memlab.cli import main
-from memlab.errors import BadRowError, StoreError, UnsafeDeletionError
+from memlab.errors import BadRowError, StoreError
+from memlab.policies import ImportanceBudget
 from memlab.sources.base import Key
 from memlab.sources.opening import open_source
-from sources.conformance import COUNT, Compacted, Conformance, prints, records_of
+from sources.conformance import (
+    COUNT,
+    Compacted,
+    Conformance,
+    delete_all,
+    put_back,
+    records_of,
+)
 
 JSON_VALUES = st.recursive(
     st.none()
@@ -40,13 +47,6 @@ JSON_VALUES = st.recursive(
     ),
     max_leaves=5,
 )
-
-
-@pytest.fixture(autouse=True)
-def data_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where archives of servers go."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    return tmp_path / "data"
 
 
 TEXTS = (
@@ -155,15 +155,8 @@ def empty(one_postgres: PostgresServer, memforge: str) -> Iterator[MemforgeLab]:
 
 def delete(lab: MemforgeLab, *keys: int) -> list[tuple[Key, bytes]]:
     records = records_of(lab, list(keys))
-    with open_source(lab.name).changing() as writer:
-        writer.delete(prints(records))
+    delete_all(lab, records)
     return records
-
-
-def put_back(lab: MemforgeLab, records: list[tuple[Key, bytes]]) -> None:
-    with open_source(lab.name).changing() as writer:
-        assert writer.conflicts(records) == []
-        assert writer.insert(records) == len(records)
 
 
 def rows(lab: MemforgeLab, table: str, columns: str = "*") -> list[Any]:
@@ -201,6 +194,38 @@ def test_cold_tier_gets_what_memforge_itself_would_write(empty: MemforgeLab) -> 
     assert rows(empty, "cold_tier", "agent_id, source_id")[0] == ("deleted", memory)
 
 
+def test_ids_of_other_agents_are_no_deletions(empty: MemforgeLab) -> None:
+    for number in range(40):
+        add_memory(empty.connection, "ab"[number % 2], content=f"note {number}")
+    url = f"{empty.name}&agent=a"
+    sized = CliRunner().invoke(main, ["size", url])
+    assert sized.exit_code == 0
+    assert "history-incomplete" not in sized.output
+    assert "deleted" not in sized.output
+
+
+def test_what_memforge_moved_to_cold_tier_is_part_of_the_past(empty: MemforgeLab) -> None:
+    written = "2026-03-01 12:00:00.5+00"
+    for number in range(6):
+        for agent in "ab":
+            text = f"note {number}\nof {agent}"
+            add_memory(
+                empty.connection, agent, content=text, consolidated_at=written, importance=number
+            )
+    url = f"{empty.name}&agent=a"
+    before = memlab.load(url, with_body=True).set_index("memory_id")
+    evict_as_memforge(empty.connection, "a", 2)
+    evict_as_memforge(empty.connection, "b", 1)
+    memlab.apply(memlab.plan(url, memlab.KeepRecent(3)))
+    past = memlab.load_past(url, with_body=True).set_index("memory_id")
+    told = ["position", "title", "body", "chars", "tokens", "created_at", "agent_id", "namespace"]
+    assert past[told].equals(before[told])
+    assert past["deleted_at"].notna().tolist() == [True] * 3 + [False] * 3
+    assert (past["deleted_at"].dropna() > past["created_at"].iloc[0]).all()
+    assert past["prunable"].tolist() == [False] * 3 + [True] * 3
+    assert memlab.load_past(empty.name)["deleted_at"].notna().sum() == 4
+
+
 def test_an_older_copy_of_another_memory_stays_in_cold_tier(empty: MemforgeLab) -> None:
     for _ in range(2):
         add_memory(empty.connection, importance=0.1)
@@ -212,54 +237,36 @@ def test_an_older_copy_of_another_memory_stays_in_cold_tier(empty: MemforgeLab) 
     assert sorted(rows(empty, "cold_tier", "source_id, 1")) == [(1, 1), (2, 1)]
 
 
-def test_a_memory_that_memforge_restored_itself_is_not_put_back_beside_its_double(
-    empty: MemforgeLab,
-) -> None:
+def test_what_stands_in_the_way_of_an_undo_is_named(empty: MemforgeLab) -> None:
+    """An agent who is gone, and a memory that MemForge itself has brought back."""
     memory = add_memory(empty.connection)
     records = delete(empty, memory)
     cold = str(rows(empty, "cold_tier")[0][0])
     double = add_memory(empty.connection, metadata=json.dumps({"_restored_from_cold_id": cold}))
+    gone = delete(empty, add_memory(empty.connection, "old"))
+    empty.connection.execute("DELETE FROM agents WHERE id = 'old'")
     with open_source(empty.name).changing() as writer:
+        assert writer.conflicts(gone) == ["agent 'old', who is gone"]
         assert writer.conflicts(records) == [
             f"memory {memory}, which MemForge restored as {double}"
         ]
 
 
-def test_an_agent_that_is_gone_is_named(empty: MemforgeLab) -> None:
-    records = delete(empty, add_memory(empty.connection, "old"))
-    empty.connection.execute("DELETE FROM agents WHERE id = 'old'")
-    with open_source(empty.name).changing() as writer:
-        assert writer.conflicts(records) == ["agent 'old', who is gone"]
-
-
-def test_a_row_whose_other_end_is_gone_stays_in_the_archive(empty: MemforgeLab) -> None:
+def test_an_undo_says_which_rows_it_leaves_in_the_archive_if_any(empty: MemforgeLab) -> None:
     memory = add_memory(empty.connection)
     add_history(empty.connection, [memory])
-    records = delete(empty, memory)
-    empty.connection.execute("DELETE FROM entities")
-    put_back(empty, records)
-    assert rows(empty, "warm_tier_entities") == []
-    assert len(rows(empty, "retrieval_log")) == 1
-
-
-def test_an_undo_says_which_rows_it_leaves_in_the_archive(empty: MemforgeLab) -> None:
-    memory = add_memory(empty.connection)
-    add_history(empty.connection, [memory])
+    whole = memlab.restore(memlab.apply(memlab.plan(empty.name, memlab.KeepRecent(0))))
+    assert (whole, whole.rows_left_out) == (1, {})
     receipt = memlab.apply(memlab.plan(empty.name, memlab.KeepRecent(0)))
     empty.connection.execute("DELETE FROM entities")
     restored = CliRunner().invoke(main, ["restore", empty.name, receipt.digest])
     first, second = restored.output.splitlines()
     assert first == f"1 memory restored into {open_source(empty.name).name}"
     assert second.startswith("1 row of warm_tier_entities left in the archive, since")
+    assert rows(empty, "warm_tier_entities") == []
+    assert len(rows(empty, "retrieval_log")) == 1
     again = memlab.restore(receipt)
     assert (again, again.rows_left_out) == (0, {})
-
-
-def test_an_undo_that_leaves_nothing_says_nothing_of_it(empty: MemforgeLab) -> None:
-    memory = add_memory(empty.connection)
-    add_history(empty.connection, [memory])
-    restored = memlab.restore(memlab.apply(memlab.plan(empty.name, memlab.KeepRecent(0))))
-    assert (restored, restored.rows_left_out) == (1, {})
 
 
 def test_a_shared_memory_that_points_elsewhere_by_now_is_left_alone(empty: MemforgeLab) -> None:
@@ -270,6 +277,29 @@ def test_a_shared_memory_that_points_elsewhere_by_now_is_left_alone(empty: Memfo
     empty.connection.execute("UPDATE shared_memories SET source_warm_tier_id = %s", (other,))
     put_back(empty, records)
     assert rows(empty, "shared_memories", "id, source_warm_tier_id") == [(1, other)]
+
+
+def test_a_memory_past_its_validity_counts_and_goes_as_memforge_lets_it(empty: MemforgeLab) -> None:
+    for number in range(50):
+        for agent in ("theirs", "ours"):
+            add_memory(
+                empty.connection,
+                agent,
+                content=str(number),
+                importance=(number * 7 % 50) / 50,
+                valid_until=[None, "2026-03-02+00", "2099-01-01+00"][number % 3],
+            )
+    evict_as_memforge(empty.connection, "theirs", 10)
+    url = f"{empty.name}&agent=ours"
+    memlab.apply(memlab.plan(url, ImportanceBudget(40)))
+    left: dict[str, list[str]] = {"theirs": [], "ours": []}
+    for agent, content in rows(empty, "warm_tier", "agent_id, content"):
+        left[agent].append(content)
+    assert len(left["ours"]) == 40
+    assert left["ours"] == left["theirs"]
+    frame = memlab.load(url)
+    assert frame["active"].all()
+    assert set(frame["expires_at"].dropna().dt.year) == {2026, 2099}
 
 
 def test_an_importance_is_the_float4_that_it_is_stored_as(empty: MemforgeLab) -> None:
@@ -308,9 +338,14 @@ def test_an_older_and_a_newer_memforge_are_read_and_put_back(
     ids = [add_memory(lab.connection, content="x", mood=mood) for mood in ("wild", None, "calm")]
     lab.connection.execute('UPDATE warm_tier SET "odd ""na%me" = \'{1,NULL}\' WHERE id = 2')
     frame = memlab.load(lab.name, columns=("mood", 'odd "na%me'))
+    lab.connection.execute("ALTER TABLE cold_tier RENAME TO away")
+    assert len(memlab.load_past(lab.name)) == 3
+    lab.connection.execute("ALTER TABLE away RENAME TO cold_tier")
     assert frame["mood"].tolist() == ["wild", None, "calm"]
     assert frame['odd "na%me'].tolist() == [None, [1, None], None]
     assert frame["active"].all()
+    with pytest.raises(StoreError, match="warm_tier has no column colour; it has id, agent_id"):
+        memlab.load(lab.name, columns=("colour",))
     before = everything(lab.connection, "warm_tier", "cold_tier")
     put_back(lab, delete(lab, *ids))
     assert everything(lab.connection, "warm_tier", "cold_tier") == before
@@ -322,23 +357,21 @@ def test_an_older_and_a_newer_memforge_are_read_and_put_back(
     lab.connection.close()
 
 
-def test_a_column_that_is_not_there_is_named(empty: MemforgeLab) -> None:
-    add_memory(empty.connection)
-    with pytest.raises(StoreError, match="warm_tier has no column colour; it has id, agent_id"):
-        memlab.load(empty.name, columns=("colour",))
-
-
-def test_a_retrieval_changes_a_memory_but_not_what_lasts_of_it(empty: MemforgeLab) -> None:
-    source, memory = open_source(empty.name), add_memory(empty.connection)
-    ((_, before),) = records_of(empty, [memory])
-    add_history(empty.connection, [memory])
+def test_retrievals_change_nothing_that_lasts_and_leave_a_plan_fresh(empty: MemforgeLab) -> None:
+    source, ids = open_source(empty.name), [add_memory(empty.connection) for _ in range(6)]
+    before, made = records_of(empty, ids), memlab.plan(empty.name, memlab.KeepRecent(2))
+    add_history(empty.connection, ids)
     empty.connection.execute("UPDATE warm_tier SET access_count = 1, last_accessed = now()")
-    ((_, used),) = records_of(empty, [memory])
-    assert before != used
-    assert source.lasting(before) == source.lasting(used)
+    for (_, then), (_, now) in zip(before, records_of(empty, ids), strict=True):
+        assert then != now
+        assert source.lasting(then) == source.lasting(now)
+    there = everything(empty.connection)
+    receipt = memlab.apply(made)
+    assert receipt.deleted == memlab.restore(receipt) == 4
+    assert everything(empty.connection) == there
     empty.connection.execute("UPDATE warm_tier SET content = 'revised'")
-    ((_, revised),) = records_of(empty, [memory])
-    assert source.lasting(revised) != source.lasting(before)
+    ((_, revised),) = records_of(empty, ids[:1])
+    assert source.lasting(revised) != source.lasting(before[0][1])
 
 
 @given(content=st.text().filter(lambda text: "\0" not in text), metadata=JSON_VALUES)
@@ -351,9 +384,3 @@ def test_any_text_and_json_comes_back_to_the_byte(
     before = everything(empty.connection, "warm_tier", "cold_tier")
     put_back(empty, delete(empty, memory))
     assert everything(empty.connection, "warm_tier", "cold_tier") == before
-
-
-def test_no_file_can_be_made_of_it(empty: MemforgeLab, tmp_path: Path) -> None:
-    with pytest.raises(UnsafeDeletionError, match="live on a server") as caught:
-        open_source(empty.name).make(tmp_path / "new.db", [])
-    assert "--export" in caught.value.instead

@@ -1,7 +1,8 @@
-"""Lines of an index: which files they name, and taking a file's lines out byte for byte."""
+"""The index: which files its lines name, what is loaded of it, and lines that go and come back."""
 
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -10,11 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlab.sources.index_links import FileNames, is_local, mentions_in, wikilinks_in
-from memlab.sources.load_rule import State
-from memlab.sources.memory_index import MemoryIndex
+from memlab.errors import StoreError
+from memlab.systems.claude_code.index import (
+    LoadRule,
+    MemoryIndex,
+    State,
+    encoded,
+    entries_of,
+    insert_entries,
+    remove_entries,
+    units_of,
+)
+from memlab.systems.claude_code.links import FileNames, is_local, mentions_in, wikilinks_in
 
 FOLDER = Path("/home/u/.claude/projects/-w/memory")
+FILES = ("a.md", "b.md", "c.md", "d.md")
+HEAD = "---\nname: index\n---\n"
 
 
 def names(*files: str, **aliases: str) -> FileNames:
@@ -88,16 +100,6 @@ def test_links_to_files_that_are_gone_are_told_with_their_lines() -> None:
     assert not is_local("https://x.y/z.md")
 
 
-def test_several_links_a_line_are_all_found() -> None:
-    index = MemoryIndex(b"- [A](a.md), [B](b.md) and [[c]]\n- [A](a.md)\n")
-    named = index.named(names("a.md", "b.md", "c.md", "d.md"))
-    assert {name: [b.number for b in blocks] for name, blocks in named.items()} == {
-        "a.md": [1, 2],
-        "b.md": [1],
-        "c.md": [1],
-    }
-
-
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -113,78 +115,22 @@ def test_several_links_a_line_are_all_found() -> None:
         ("## [A](a.md)\n", "## A\n"),
         ("- [A](a.md)\r\n- [B](b.md)\r\n", "- [B](b.md)\r\n"),
         ("- [B](b.md)\n- [A](a.md)", "- [B](b.md)\n"),
-        ("[[a]] of [x](http://y)\n", " of [x](http://y)\n"),
+        ("[[a]] of [x](http://y)\n", ""),  # the line is there for the file it begins with
+        (
+            f"{HEAD}# M\n<!-- - [A](a.md) -->\n- [A](a.md)\n\nlast",
+            f"{HEAD}# M\n<!-- - [A](a.md) -->\n\nlast",
+        ),
+        ("caf\udce9\n- [A](a.md) \udcff\n- [B](b.md) \udcfe\n", "caf\udce9\n- [B](b.md) \udcfe\n"),
+        ("[a [b](a.md) c](a.md)", ""),
     ],
 )
 def test_a_file_that_goes_takes_its_entry_along_and_nothing_else(before: str, after: str) -> None:
-    found = names("a.md", "b.md")
-    gone = MemoryIndex(before.encode()).without({"a.md"}, found)
-    if "[[a]] of" in before:
-        after = ""  # the line is there for the file it begins with
-    assert gone.decode() == after
-
-
-def test_an_entry_below_front_matter_and_comments_is_taken_out_of_their_midst() -> None:
-    head, tail = b"---\ntitle: x\n---\n# Memory\n<!-- - [A](a.md) -->\n", b"\n<!-- end -->\nlast"
-    raw = head + b"- [A](a.md)\n" + tail
-    assert MemoryIndex(raw).without({"a.md"}, names("a.md")) == head + tail
-
-
-def test_bytes_that_are_not_utf8_stay_as_they_are() -> None:
-    raw = b"caf\xe9\n- [A](a.md) \xff\n- [B](b.md) \xfe\n"
-    assert (
-        MemoryIndex(raw).without({"a.md"}, names("a.md", "b.md")) == b"caf\xe9\n- [B](b.md) \xfe\n"
-    )
+    gone = MemoryIndex(encoded(before)).without({"a.md"}, names("a.md", "b.md"))
+    assert gone == encoded(after)
 
 
 def test_wikilinks_of_a_memory_are_found_once_each() -> None:
     assert wikilinks_in("[[a]] [[b|x]] [[a#part]] [[ c ]] [[]] [d](d.md)") == ["a", "b", "c"]
-
-
-LINES = st.lists(
-    st.sampled_from(
-        [
-            "- [A](a.md) - hook",
-            "- [A](a.md), [B](b.md)",
-            "  - [C](c.md)",
-            "  goes on",
-            "text [B](b.md) text",
-            "- c.md: hook",
-            "[[a]] [[b]]",
-            "- [a.md](a.md) [c.md](c.md)",
-            "- [A](a.md) and [gone](gone.md)",
-            "",
-            "# heading",
-            "<!-- [A](a.md)",
-            "-->",
-            "```",
-            "\udcff [A](a.md)\r",
-            "---",
-        ]
-    ),
-    max_size=12,
-)
-
-
-@given(LINES, st.sets(st.sampled_from(["a.md", "b.md", "c.md"])), st.booleans())
-def test_taken_out_a_file_is_named_no_more_and_the_others_are_named_as_often(
-    lines: list[str], gone: set[str], ends: bool
-) -> None:
-    found = names("a.md", "b.md", "c.md")
-    raw = ("\n".join(lines) + "\n" * ends).encode("utf-8", "surrogateescape")
-    index = MemoryIndex(raw)
-    assert "".join(block.text for block in index.blocks).encode("utf-8", "surrogateescape") == raw
-    left = MemoryIndex(index.without(gone, found))
-    stayed = {name: len(blocks) for name, blocks in index.named(found).items() if name not in gone}
-    assert {name: len(blocks) for name, blocks in left.named(found).items()} == stayed
-    if not gone & set(index.named(found)):
-        assert left.raw == raw
-
-
-def test_links_inside_links_are_taken_out_too() -> None:
-    found = names("a.md", "b.md")
-    for raw in (b"- [[[x](a.md)](a.md)](b.md)", b"[a [b](a.md) c](a.md)", b"[[a]](a.md)"):
-        assert "a.md" not in MemoryIndex(MemoryIndex(raw).without({"a.md"}, found)).named(found)
 
 
 def steps(work: Callable[[], object]) -> int:
@@ -224,10 +170,40 @@ def test_what_a_line_names_is_found_in_work_that_grows_with_its_length(
 
 
 @pytest.mark.parametrize(
-    "text", ["[" * 50_000, "[a](" * 20_000, "[[a|" * 20_000, "[a](b" + "(" * 50_000]
+    "text",
+    [
+        "[" * 50_000,
+        "[a](" * 20_000,
+        "[[a|" * 20_000,
+        "[a](b" + "(" * 50_000,
+        "\\[" * 500_000,
+        "[a\\](" * 160_000,
+        "\\[" * 300_000 + "](" + "x" * 300_000,
+    ],
+    ids=len,
 )
 def test_brackets_that_never_close_name_nothing(text: str) -> None:
     assert mentions_in(text) == ()
+
+
+LINK = re.compile(
+    r"\[(?P<label>(?:[^\[\]\\\n]|\\.|\[[^\[\]\n]*\])*)\]"
+    r"\((?P<target><[^<>\n]*>|[^()\n]*(?:\([^()\n]*\)[^()\n]*)*)\)"
+)
+"""What a link is. Left to itself it takes time that grows with the square of a line."""
+
+
+@given(st.text("[]()\\<>a\n", max_size=30))
+def test_links_are_what_their_grammar_says(text: str) -> None:
+    text = text.replace("[[", "[-[")  # which would be a name in brackets of its own
+    links = [(each["target"], *each.span(), each["label"]) for each in LINK.finditer(text)]
+    assert list(mentions_in(text)) == links
+
+
+def test_links_inside_one_another_beyond_all_bounds_are_left_to_a_person() -> None:
+    index = MemoryIndex(b"read " + b"[" * 10_000 + b"a" + b"](a.md)" * 10_000)
+    with pytest.raises(StoreError, match="more than 20 deep; take that line out by hand"):
+        index.without({"a.md"}, names("a.md"))
 
 
 def test_a_name_may_have_very_many_spaces_in_it() -> None:
@@ -236,9 +212,228 @@ def test_a_name_may_have_very_many_spaces_in_it() -> None:
     assert block.files(names("a.md", "b.md", "c.md")) == ["c.md"]
 
 
-def test_a_line_is_loaded_or_cut_with_the_files_it_names() -> None:
-    raw = "".join(f"- [T{n}](f{n}.md)\n" for n in range(210)).encode()
-    index = MemoryIndex(raw)
-    found = index.named(names(*(f"f{n}.md" for n in range(210))))
-    cut = [name for name, blocks in found.items() if blocks[0].state is State.CUT]
-    assert cut == [f"f{n}.md" for n in range(200, 210)]
+# What is loaded
+
+
+def entries(count: int, width: int = 0) -> str:
+    return "".join(f"- [T{n}](f{n}.md) {'x' * width}\n" for n in range(1, count + 1))
+
+
+def states(text: str, rule: LoadRule | None = None) -> list[State]:
+    return list(MemoryIndex(text.encode(), rule or LoadRule()).states)
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\n\n\n  \n"])
+def test_the_lines_after_them_are_cut_and_blank_ones_at_the_ends_do_not_count(end: str) -> None:
+    text = "\n\n" + entries(201) + end
+    found = states(text)
+    assert found[:202] == [State.LOADED] * 202
+    assert found[202] is State.CUT
+    assert State.CUT not in states("\n\n" + entries(200) + end)
+
+
+def test_front_matter_and_comments_do_not_count() -> None:
+    comment = "<!-- notes\nfor people\n-->\n"
+    found = states(HEAD + entries(100) + comment + entries(100))
+    assert found.count(State.LOADED) == 200
+    assert found.count(State.UNSEEN) == 6
+    assert State.CUT not in found
+    assert states("a\n<!-- b\nc\n") == [State.LOADED, State.UNSEEN, State.UNSEEN]
+    assert set(states("<!-- a\n" + "--><!--" * 150_000)) == {State.UNSEEN}
+
+
+def test_a_comment_inside_a_line_or_inside_code_is_loaded_as_it_stands() -> None:
+    index = MemoryIndex(b"- a <!-- b -->\n```\n<!-- c -->\n```\n<!-- d --> e\n")
+    assert index.loaded == "- a <!-- b -->\n```\n<!-- c -->\n```\n e"
+    assert set(index.states) == {State.LOADED}
+
+
+def test_units_cut_back_to_the_end_of_a_line() -> None:
+    width = 25_000 // 100
+    text = "".join(f"{n:0{width - 1}d}\n" for n in range(100))  # 25,000 with the last newline
+    assert State.CUT not in states(text)
+    assert states(text + "x\n").count(State.CUT) == 1
+    index = MemoryIndex((text[:-1] + "x\n").encode())
+    assert index.states.count(State.CUT) == 0
+    assert len(index.loaded) == 25_000
+    assert MemoryIndex((text[:-1] + "xy\n").encode()).states.count(State.CUT) == 1
+
+
+def test_a_character_outside_the_first_plane_counts_as_two_units() -> None:
+    assert units_of("a😀") == 3
+    rule = LoadRule(units=4)
+    assert states("😀\n😀\n", rule) == [State.LOADED, State.CUT]
+    assert states("é\né\n", rule) == [State.LOADED, State.LOADED]
+
+
+def test_a_first_line_that_is_too_long_is_loaded_in_part_and_counts_as_cut() -> None:
+    index = MemoryIndex(b"x" * 30_000 + b"\nmore\n")
+    assert len(index.loaded) == 25_000
+    assert list(index.states) == [State.CUT, State.CUT]
+
+
+@given(
+    st.lists(st.sampled_from(["", "- [a](a.md)", "x" * 9, "😀", "<!-- c -->", "```", "\r"])),
+    st.integers(0, 12),
+    st.integers(0, 40),
+)
+def test_what_is_loaded_is_a_part_within_the_limits(
+    lines: list[str], most_lines: int, most_units: int
+) -> None:
+    rule = LoadRule(most_lines, most_units)
+    index = MemoryIndex("\n".join(lines).encode(), rule)
+    assert index.loaded.count("\n") < max(most_lines, 1)
+    assert units_of(index.loaded) <= most_units
+    if State.CUT not in index.states:
+        assert index.loaded == MemoryIndex(index.raw, LoadRule(10**6, 10**6)).loaded
+
+
+# Lines that come back
+
+INDEX = b"""# Memory
+- [A](a.md) - first
+- [B](b.md) - second
+  goes on
+
+Read [C](c.md) and [A](a.md) first.
+- [C](c.md), [D](d.md)
+- [D](d.md)"""
+
+
+def said(raw: bytes, back: Collection[str]) -> dict[str, list[dict[str, object]]]:
+    every = entries_of(MemoryIndex(raw), names(*FILES))
+    return {file: every.get(file, []) for file in back}
+
+
+def without(raw: bytes, *gone: str, there: Collection[str] = FILES) -> bytes:
+    return remove_entries(raw, dict.fromkeys(gone, ()), there, FOLDER)
+
+
+def test_one_of_several_comes_back_between_the_lines_it_stood_between() -> None:
+    raw = b"# Memory\n" + b"".join(b"- [%c](%c.md)\n" % (c, c) for c in b"abcd")
+    left = without(raw, "a.md", "b.md", "c.md")
+    there = ["b.md", "d.md"]
+    one = insert_entries(left, said(raw, ["b.md"]), there, FOLDER)
+    assert one == b"# Memory\n- [b](b.md)\n- [d](d.md)\n"
+    two = insert_entries(one, said(raw, ["a.md"]), ["a.md", *there], FOLDER)
+    assert two == b"# Memory\n- [a](a.md)\n- [b](b.md)\n- [d](d.md)\n"
+    assert insert_entries(two, said(raw, ["c.md"]), FILES, FOLDER) == raw
+
+
+def test_a_line_shared_with_a_file_that_stays_away_comes_back_without_its_link() -> None:
+    left = without(INDEX, "c.md", "d.md")
+    back = insert_entries(left, said(INDEX, ["c.md"]), ["a.md", "b.md", "c.md"], FOLDER)
+    assert b"- [C](c.md), D\n" in back
+    assert b"d.md" not in back
+    assert b"Read [C](c.md) and [A](a.md) first." in back
+
+
+def test_edited_meanwhile_the_edit_stays_and_the_line_comes_back_near_its_place() -> None:
+    raw = b"# Memory\n- [A](a.md)\n- [B](b.md)\n- [C](c.md)\n"
+    left = without(raw, "b.md").replace(b"# Memory", b"# My memory") + b"- [D](d.md) new"
+    back = insert_entries(left, said(raw, ["b.md"]), FILES, FOLDER)
+    assert back == b"# My memory\n- [A](a.md)\n- [B](b.md)\n- [C](c.md)\n- [D](d.md) new"
+
+
+def test_what_somebody_wrote_of_a_file_meanwhile_is_left_as_it_is() -> None:
+    left = without(INDEX, "b.md") + b"\n- [B again](b.md)\n"
+    assert insert_entries(left, said(INDEX, ["b.md"]), FILES, FOLDER) == left
+
+
+def test_a_last_line_without_an_end_gets_one_where_others_follow_now() -> None:
+    raw = b"- [A](a.md)\n- [B](b.md)"
+    left = without(raw, "b.md") + b"- [C](c.md)\n"
+    back = insert_entries(left, said(raw, ["b.md"]), FILES, FOLDER)
+    assert back == b"- [A](a.md)\n- [B](b.md)\n- [C](c.md)\n"
+
+
+def test_a_line_that_calls_a_file_by_another_name_goes_and_comes_back_with_it() -> None:
+    raw = b"- [B](b.md)\n- [[deploy window]] hook\n"
+    found = names(*FILES, **{"deploy window": "a.md"})
+    gone = {"a.md": entries_of(MemoryIndex(raw), found)["a.md"]}
+    left = remove_entries(raw, gone, FILES, FOLDER)
+    assert left == b"- [B](b.md)\n"
+    assert insert_entries(left, gone, FILES, FOLDER) == raw
+
+
+def test_a_rule_that_comes_to_stand_first_begins_no_front_matter() -> None:
+    raw = b"- [A](a.md)\n---\n- [B](b.md)\n---\n- [C](c.md)\n"
+    left = without(raw, "a.md")
+    assert left == b"\n---\n- [B](b.md)\n---\n- [C](c.md)\n"
+    assert MemoryIndex(left).loaded == left.decode().strip()
+    assert insert_entries(left, said(raw, ["a.md"]), FILES, FOLDER) == raw
+    assert without(raw, "a.md", "b.md", "c.md") == b"\n---\n---\n"
+
+
+def test_an_index_that_was_emptied_gets_its_lines_in_order() -> None:
+    raw = b"- [A](a.md)\n- [B](b.md)\n"
+    assert insert_entries(b"", said(raw, ["a.md", "b.md"]), FILES, FOLDER) == raw
+    assert insert_entries(b"none", said(raw, ["b.md"]), FILES, FOLDER) == b"none\n- [B](b.md)\n"
+    below = b"- [D](d.md)\n- [A](a.md)\n- [B](b.md)\n"
+    left = without(below, "a.md", "d.md") + b"end"
+    back = insert_entries(left, said(below, ["a.md"]), ["a.md", "b.md"], FOLDER)
+    assert back == b"- [A](a.md)\n- [B](b.md)\nend"
+
+
+LINES = st.lists(
+    st.sampled_from(
+        [
+            "- [A](a.md) - hook",
+            "- [A](a.md), [B](b.md)",
+            "  - [C](c.md)",
+            "  goes on",
+            "text [B](b.md) text",
+            "- c.md: hook",
+            "[[a]] [[b]]",
+            "",
+            "# heading",
+            "<!-- [A](a.md)",
+            "-->",
+            "```",
+            "\udcff [D](d.md)\r",
+            "---",
+            "- [a.md](a.md) [c.md](c.md)",
+            "- [A](a.md) and [gone](gone.md)",
+            "- [D](d.md)",
+            "- [D](d.md)",
+        ]
+    ),
+    max_size=14,
+)
+SOME = st.lists(st.sampled_from(FILES), unique=True)
+
+
+@given(LINES, SOME, st.booleans())
+def test_whatever_the_index_what_goes_is_named_no_more_and_comes_back_byte_for_byte(
+    lines: list[str], gone: list[str], ends: bool
+) -> None:
+    raw = ("\n".join(lines) + "\n" * ends).encode("utf-8", "surrogateescape")
+    index, found = MemoryIndex(raw), names(*FILES)
+    assert encoded("".join(block.text for block in index.blocks)) == raw
+    left = without(raw, *gone)
+    assert insert_entries(left, said(raw, gone), FILES, FOLDER) == raw
+    stayed = {name: len(each) for name, each in index.named(found).items() if name not in gone}
+    named = MemoryIndex(left).named(found)
+    assert {name: len(each) for name, each in named.items()} == stayed
+
+
+PLAIN = LINES.map(
+    lambda lines: [x for x in lines if not x.startswith(("<!--", "-->", "-" * 3, "`"))]
+)
+
+
+@given(PLAIN, SOME, SOME, PLAIN)
+def test_whatever_was_edited_meanwhile_is_all_there_after_some_come_back(
+    lines: list[str], gone: list[str], some: list[str], edits: list[str]
+) -> None:
+    raw = "\n".join(lines).encode("utf-8", "surrogateescape")
+    back = [file for file in some if file in gone]
+    there = [file for file in FILES if file not in gone or file in back]
+    added = [line for line in edits if ".md" not in line]
+    left = without(raw, *gone) + b"\n" + "\n".join(added).encode("utf-8", "surrogateescape")
+    result = insert_entries(left, said(raw, back), there, FOLDER)
+    was, found = MemoryIndex(raw), names(*FILES)
+    for file in back:
+        assert (file in MemoryIndex(result).named(found)) >= (file in was.named(found))
+    for line in added:
+        assert line.encode("utf-8", "surrogateescape") in result

@@ -1,12 +1,22 @@
 """The store of an agent that writes ``memory_items``."""
 
+import re
+import shlex
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pytest
+from click.testing import CliRunner
 from stores import RawText, row, run_sql, write_rows
 
+import memlab
+from memlab.cli import main
+from memlab.errors import BadRowError
+from memlab.items import EventId, EventRef, MemoryItem, MemoryKind, MemoryProvenance
+from memlab.store import SqliteMemoryStore
+from memlab.store.database import CREATE_TABLE
 from memlab.store.signals import SIGNAL_COLUMNS
 from sources.conformance import Compacted
 
@@ -19,14 +29,12 @@ class MemoryItemsLab:
     deletes: ClassVar[bool] = True
     holds_still: ClassVar[bool] = True
     journal_mode: ClassVar[str] = "WAL"
-    encoding: ClassVar[str] = "UTF-8"
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "memory.db"
         self.name = str(self.path)
 
     def fill(self, count: int) -> None:
-        run_sql(self.path, f"PRAGMA encoding = '{self.encoding}'", "CREATE TABLE notes (note)")
         texts = ("né à Zürich — 北京 🦀", "NUL \0 inside", "", 'quoted "text"\nof two lines')
         rows = [
             row(
@@ -50,10 +58,6 @@ class MemoryItemsLab:
             "UPDATE memory_items SET mood = NULL WHERE rowid % 2",
             'UPDATE memory_items SET "odd ""name""" = randomblob(9) WHERE rowid % 4 = 1',
             f"CREATE TABLE memory_signals ({_SIDE})",
-            "CREATE TABLE raw (bytes)",
-            "INSERT INTO raw VALUES (x'00d8ff78')",
-            "UPDATE memory_items SET source_event_id = (SELECT CAST(bytes AS TEXT) FROM raw) "
-            f"WHERE rowid = 7 AND '{self.encoding}' <> 'UTF-8'",
             "INSERT INTO memory_signals (memory_id, position, importance, access_count, trusted, "
             "last_accessed_at, namespace) SELECT memory_id, rowid, rowid / 7.0, rowid, 0, "
             "'2026-03-01T12:00:00+02:00', 'ü' FROM memory_items WHERE rowid % 2",
@@ -83,8 +87,95 @@ class RollbackLab(MemoryItemsLab):
     journal_mode = "DELETE"
 
 
-class Utf16Lab(MemoryItemsLab):
-    encoding = "UTF-16le"
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "table.md").read_text(encoding="utf-8")
+_CELLS = [
+    [cell.strip(" `") for cell in line.split("|")[1:-1]]
+    for line in PAGE.splitlines()
+    if line.startswith("| `")
+]
+SAID = {name: (kind, need == "yes", default) for name, kind, need, _, default, _ in _CELLS}
+"""Of each column of the page's table: its type, whether it is required, and its default."""
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """A store that the statements of the page wrote, long ago."""
+    path = tmp_path / "agent.db"
+    with closing(sqlite3.connect(path)) as connection:
+        for statements in re.findall(r"```sql\n(.*?)```", PAGE, re.DOTALL):
+            connection.executescript(statements.replace("'now'", "'2026-03-01 12:00:00'"))
+    return path
+
+
+def test_the_page_of_the_table_says_what_the_table_is(written: Path) -> None:
+    with closing(sqlite3.connect(written)) as connection:
+        found = connection.execute(
+            "SELECT name, type, \"notnull\" OR pk FROM pragma_table_info('memory_items')"
+        )
+        assert {name: said[:2] for name, said in SAID.items()} == {
+            name: (kind, bool(required)) for name, kind, required in found
+        }
+    defaults = {name: said[2] for name, said in SAID.items() if said[2] not in ("", "now")}
+    origins = (
+        MemoryProvenance(EventRef(EventId("e1"), 1), "agent"),
+        MemoryProvenance(None, "agent", source_task_ref="issue:#1"),
+    )
+    with SqliteMemoryStore(written) as store:
+        for number, origin in enumerate(origins):
+            store.put(MemoryItem(f"new-{number}", MemoryKind.EPISODIC, "title", "body", origin))
+        for name, default in defaults.items():
+            stored = store.connection.execute(
+                f"SELECT quote({name}) FROM memory_items WHERE memory_id LIKE 'new-%'"
+            )
+            assert default in {value.strip("'") for (value,) in stored}, name
+
+
+@pytest.mark.parametrize("name", [name for name, said in SAID.items() if said[1]])
+def test_a_row_without_a_required_column_is_named_and_nothing_is_planned(
+    written: Path, name: str
+) -> None:
+    lax = CREATE_TABLE.replace(" NOT NULL", "").replace("memory_items", "lax")
+    run_sql(
+        written,
+        lax,
+        "INSERT INTO lax SELECT * FROM memory_items",
+        f"UPDATE lax SET {name} = NULL WHERE memory_id = 'episode-1'",
+        "DROP TABLE memory_items",
+        "ALTER TABLE lax RENAME TO memory_items",
+    )
+    with pytest.raises(BadRowError, match=f"row 2 .*{name} is NULL"):
+        memlab.plan(written, memlab.KeepRecent(0))
+    assert f"{name} is NULL" in str(memlab.diagnose(written))
+
+
+def test_what_plain_sql_wrote_goes_from_show_to_restore(written: Path) -> None:
+    """Its times are SQLite's own, without a zone."""
+
+    def run(*words: object) -> str:
+        done = CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    def rows() -> list[tuple[Any, ...]]:
+        with closing(sqlite3.connect(written)) as connection:
+            return connection.execute("SELECT rowid, * FROM memory_items").fetchall()
+
+    before, taken = rows(), "5 times without a zone, taken as UTC"
+    assert "5 memories, 2026-03-01 to 2026-03-01" in run("show", written)
+    assert taken in run("doctor", "--strict", written)
+    assert taken in run("size", written)
+    run("compare", written)
+    assert "2026-03-01" in run("compact", written, "--keep-recent", 1)
+    (undo,) = re.findall(
+        r"memlab (restore .*)", run("compact", written, "--keep-recent=1", "--apply")
+    )
+    assert rows() == [each for each in before if each[1] != "episode-1"]
+    assert "episode-1" in run("archive", written, "--rows")
+    run(*shlex.split(undo))
+    assert rows() == before
+    with SqliteMemoryStore(written, archive=True) as store:
+        assert len(store.list_active()) == 4
+        assert store.compact_episodic(1) == 1
 
 
 class TestMemoryItems(Compacted):
@@ -93,7 +184,3 @@ class TestMemoryItems(Compacted):
 
 class TestMemoryItemsWithARollbackJournal(Compacted):
     lab_type = RollbackLab
-
-
-class TestMemoryItemsInUtf16(Compacted):
-    lab_type = Utf16Lab

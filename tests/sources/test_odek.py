@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from crashing import crash_everywhere
+from click.testing import CliRunner
 from odek_store import (
     DERIVED,
     START,
@@ -18,11 +18,11 @@ from odek_store import (
 )
 
 import memlab
-from memlab.errors import BadRowError, StalePlanError, StoreError
+from memlab.cli import main
+from memlab.errors import BadRowError, StoreError
 from memlab.sources.base import Key
-from memlab.sources.odek import Odek
-from memlab.sources.odek_index import EpisodeIndex
 from memlab.store.records import fingerprint_of
+from memlab.systems.odek import EpisodeIndex, Odek
 from sources.conformance import Compacted
 
 TEXTS = (
@@ -118,16 +118,10 @@ def test_an_episode_is_a_row_with_its_trust(tmp_path: Path) -> None:
     assert frame["title"].tolist() == ["first line", "other"]
     assert frame["body"].tolist() == ["second", ""]
     assert frame["trusted"].tolist() == [True, False]
-    assert frame["loaded_at_start"].tolist() == [True, False]
+    assert not frame["loaded_at_start"].any()
     assert frame["tags"].tolist() == [(), ("untrusted", "web", "mail")]
     assert frame["created_at"][0] >= START
     assert frame["prunable"].all()
-
-
-def test_the_order_is_that_of_the_times_whatever_the_list_says(tmp_path: Path) -> None:
-    write_odek(tmp_path, [f"n{number}" for number in range(20)])
-    write_index(tmp_path, entries_of(tmp_path)[::-1])
-    assert memlab.load(tmp_path)["memory_id"].tolist() == [f"s{n}" for n in range(20)]
 
 
 def test_an_episode_whose_file_is_gone_is_read_from_the_index(tmp_path: Path) -> None:
@@ -152,16 +146,6 @@ def test_an_id_that_leaves_the_folder_never_touches_a_file(tmp_path: Path, sessi
     assert [each["session_id"] for each in entries_of(folder)] == ["s0"]
     assert (tmp_path / "victim.md").read_text() == "not odek's"
     put_back(folder, records)
-    assert files_of(tmp_path) == before
-
-
-def test_an_archive_that_names_another_file_is_refused(tmp_path: Path) -> None:
-    folder = write_odek(tmp_path / "memory", ["one", "two"])
-    ((key, record),) = delete(folder, "s1")
-    evil = record.replace(b'"name":"s1.md"', b'"name":"../s1.md"')
-    before = files_of(tmp_path)
-    with pytest.raises(memlab.MemlabError, match="cannot be"):
-        put_back(folder, [(key, evil)])
     assert files_of(tmp_path) == before
 
 
@@ -211,27 +195,14 @@ def test_files_go_before_the_index_as_odek_has_it(tmp_path: Path) -> None:
     ],
 )
 def test_whatever_the_layout_of_the_list_it_comes_back_byte_for_byte(raw: bytes) -> None:
-    index = EpisodeIndex.read(raw)
+    source, index = Odek("episodes"), EpisodeIndex.read(raw)
     if index.entries:
         assert index.to_bytes() == raw
-    said = index.said()
-    for gone in ({"a"}, {"b"}, {"a", "b"}):
-        left = EpisodeIndex.read(index.without(gone).to_bytes())
-        assert not gone & {each.session_id for each in left.entries}
-        back = left.with_said({key: each for key, each in said.items() if key in gone})
-        if gone & said.keys():
-            assert back.to_bytes() == raw
-
-
-def test_with_new_episodes_meanwhile_one_comes_back_after_the_one_before_it(
-    tmp_path: Path,
-) -> None:
-    write_odek(tmp_path, ["a", "b", "c"])
-    records = delete(tmp_path, "s1")
-    write_odek(tmp_path, ["d"], start=3)
-    put_back(tmp_path, records)
-    assert [each["session_id"] for each in entries_of(tmp_path)] == ["s0", "s1", "s2", "s3"]
-    assert json.loads((tmp_path / "index.json").read_text())[1]["summary"] == "b"
+    for names in ({"a"}, {"b"}, {"a", "b"}):
+        gone = {key: each for key, each in index.said().items() if key in names}
+        left = source.remove_entries(raw, gone, ())
+        assert not names & {each.session_id for each in EpisodeIndex.read(left).entries}
+        assert source.insert_entries(left, gone, ()) == raw
 
 
 @pytest.mark.parametrize("raw", [b"{}", b"[", b"[{}", b"[{},]", b"[] x", b"nonsense", b"[" * 9999])
@@ -249,38 +220,33 @@ def test_an_episode_without_a_time_is_named(tmp_path: Path) -> None:
     assert memlab.load(tmp_path, on_bad_row="keep")["prunable"].tolist() == [False, True]
 
 
-def test_an_episode_written_again_since_is_not_deleted(tmp_path: Path) -> None:
-    write_odek(tmp_path, ["one", "two"])
+def test_a_new_episode_makes_no_plan_stale_and_what_comes_back_stands_before_it(
+    tmp_path: Path,
+) -> None:
+    write_odek(tmp_path, ["a", "b", "c"])
     with Odek(tmp_path).reading() as reader:
-        ((key, record),) = list(reader.records(["s0"]))
-    entries = entries_of(tmp_path)
-    entries[0]["turns"] = 99
-    write_index(tmp_path, entries)
-    before = files_of(tmp_path)
-    with pytest.raises(StalePlanError, match="s0"), Odek(tmp_path).changing() as writer:
-        writer.delete({key: fingerprint_of(record)})
-    assert files_of(tmp_path) == before
-
-
-def test_a_new_episode_makes_no_plan_stale(tmp_path: Path) -> None:
-    write_odek(tmp_path, ["one", "two"])
-    with Odek(tmp_path).reading() as reader:
-        ((key, record),) = list(reader.records(["s0"]))
-    write_odek(tmp_path, ["three"], start=2)
+        ((key, record),) = records = list(reader.records(["s1"]))
+    write_odek(tmp_path, ["d"], start=3)
     with Odek(tmp_path).changing() as writer:
         assert writer.delete({key: fingerprint_of(record)}) == 1
+    put_back(tmp_path, records)
+    assert [each["session_id"] for each in entries_of(tmp_path)] == ["s0", "s1", "s2", "s3"]
+    assert entries_of(tmp_path)[1]["summary"] == "b"
 
 
-def test_crashed_anywhere_an_episode_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
-    folder = write_odek(tmp_path / "memory", ["one", "two", "three"])
-    whole = files_of(folder)
-    for _ in crash_everywhere(lambda: delete(folder, "s0", "s2")):
-        seen = memlab.load(folder)["memory_id"].tolist()
-        assert seen in (["s0", "s1", "s2"], ["s1"])
-        with Odek(folder).changing():
-            pass
-        assert memlab.load(folder)["memory_id"].tolist() == seen
-        if seen == ["s1"]:
-            break
-        assert files_of(folder) == whole
-    assert not list(folder.glob(".memlab*"))
+@pytest.mark.parametrize("name", ["{}", "odek:{}"])
+def test_nothing_is_loaded_at_start_whatever_the_folder_is_called(
+    tmp_path: Path, name: str
+) -> None:
+    """odek recalls at most three summaries a turn."""
+    write_odek(tmp_path, [f"shipped the release of day {number}" for number in range(60)])
+    store = name.format(tmp_path)
+    said = []
+    for words in (["show"], ["size"], ["floor"], ["compact", "--keep-recent", "20"]):
+        done = CliRunner().invoke(main, [words[0], store, *words[1:]], catch_exceptions=False)
+        assert done.exit_code == 0
+        said.append(done.output)
+    assert "none loaded at start, recalled from        60" in said[0]
+    for output in said:
+        assert "recalled from" in output
+        assert "boot context" not in output

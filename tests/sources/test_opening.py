@@ -1,5 +1,6 @@
 """Which kind of store a name means."""
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -9,27 +10,28 @@ from stores import episodes, run_sql, write_rows
 
 from memlab import SqliteMemoryStore
 from memlab.errors import MemlabError
-from memlab.sources.claude_code import ClaudeCode
-from memlab.sources.claude_mem import ClaudeMem
-from memlab.sources.mcp_memory import McpMemory
-from memlab.sources.memory_items import MemoryItems
-from memlab.sources.odek import Odek
-from memlab.sources.opening import ADAPTERS, Adapter, open_source
+from memlab.sources.base import FileSource, Reader
+from memlab.sources.opening import SYSTEMS, System, open_source
+from memlab.systems.claude_code.source import ClaudeCode
+from memlab.systems.claude_mem.source import ClaudeMem
+from memlab.systems.mcp_memory.source import McpMemory
+from memlab.systems.memory_items.source import MemoryItems
+from memlab.systems.odek import Odek
 
 
-class Diary:
+class Diary(FileSource):
     """A kind of store of its own."""
 
-    def __init__(self, where: str | Path) -> None:
-        self.name = str(where)
-        self.archive = Path("diary.archive.db")
-        self.like = None
+    scheme = "diary"
+
+    def reading(self) -> AbstractContextManager[Reader]:
+        raise NotImplementedError
 
 
 @pytest.fixture
 def diaries(monkeypatch: pytest.MonkeyPatch) -> None:
-    diary = Adapter(__name__, "Diary")
-    monkeypatch.setitem(ADAPTERS, "diary", diary)
+    diary = System("diaries", ("diary",), f"{__name__}:Diary")
+    monkeypatch.setattr("memlab.sources.opening.SYSTEMS", (*SYSTEMS, diary))
 
 
 def test_a_path_is_the_store_of_an_agent(tmp_path: Path) -> None:

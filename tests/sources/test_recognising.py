@@ -12,8 +12,7 @@ from odek_store import write_odek
 from stores import episodes, run_sql, write_rows
 
 import memlab
-from memlab.sources.finding import find_below, usual_places
-from memlab.sources.recognising import recognise
+from memlab.sources.opening import find_below, recognise, usual_places
 
 CLAUDE_MEM = (
     "CREATE TABLE observations (id INTEGER PRIMARY KEY, memory_session_id, created_at_epoch)",
@@ -116,13 +115,19 @@ def test_stores_are_found_below_a_folder_and_links_are_not_followed(home: Path) 
         ".claude/projects/-p1/memory",
         ".odek/memory/episodes",
         "agents/memory.db",
+        "agents/notes.db",
         "agents/old.sqlite",
+        "agents/pipe.db",
     ]
     assert where["agents/memory.db"].memories == 3
     assert where["agents/memory.db"].tokens_at_start == 18
     assert where["agents/old.sqlite"].problem == "memlab does not read it"
+    assert "notes.db is not a SQLite database" in where["agents/notes.db"].problem
+    assert "pipe.db is not a file" in where["agents/pipe.db"].problem
     assert where[".odek/memory/episodes"].memories == 2
-    assert all(each.last_written is not None for each in found.stores)
+    newest = memlab.load(home / "agents" / "memory.db")["created_at"].max()
+    assert where["agents/memory.db"].last_written == newest
+    assert where["agents/notes.db"].last_written is None
     frame = found.to_frame()
     assert frame["memories"].sum() == 9 + 9 + 2 + 3
     assert frame["problem"].tolist().count("") == 4

@@ -1,26 +1,31 @@
 """The file of an archive: as SQLite shows it, and when it is not what it should be."""
 
 import json
+import re
 import sqlite3
+import zlib
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from invariants import archive_of
+from click.testing import CliRunner
+from invariants import archive_of, rows_of
 from stores import episodes, row, run_sql, write_rows, write_signals
 
-from memlab.compaction.applying import apply
-from memlab.compaction.contents import archived_plans
-from memlab.compaction.planning import plan
+from memlab.cli import main
+from memlab.compaction import finish, restore
+from memlab.compaction.applier import apply
+from memlab.compaction.contents import archived_plans, last_applied
+from memlab.compaction.planner import plan
 from memlab.compaction.receipts import Receipt
 from memlab.compaction.wire import as_data
-from memlab.diagnosis import Status
-from memlab.doctor import diagnose
-from memlab.errors import ArchiveError, UnfilledArchiveError
+from memlab.doctor import Status, diagnose
+from memlab.errors import ArchiveError, DamagedArchiveWarning, UnfilledArchiveError
+from memlab.evidence.past import load_past
 from memlab.policies import KeepRecent
-from memlab.store.archive_file import open_archive
-from memlab.store.archive_place import place_beside
+from memlab.store.archive.archive import open_archive
+from memlab.store.archive.location import location_beside
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -89,16 +94,22 @@ def test_an_archive_that_another_process_has_locked_is_said_in_words(store: Path
         connection.execute("BEGIN EXCLUSIVE")
         with (
             pytest.raises(ArchiveError, match="locked by another process"),
-            open_archive(place_beside(store), busy_timeout=0.05),
+            open_archive(location_beside(store), busy_timeout=0.05),
         ):
             pytest.fail("it was opened")
 
 
-def test_an_archive_whose_tables_were_changed_by_hand_is_refused(store: Path) -> None:
+def test_a_deletion_that_cannot_be_read_is_named_and_nothing_is_added_to_it(store: Path) -> None:
     compacted(store, 4)
-    run_sql(archive_of(store), "UPDATE applies SET archived_at = 'yesterday'")
-    with pytest.raises(ArchiveError, match="changed by hand"):
-        archived_plans(store)
+    compacted(store, 2, days=1)
+    run_sql(archive_of(store), "UPDATE applies SET archived_at = 'yesterday' WHERE apply = 1")
+    words = r"is damaged: deletion 1 \('yesterday' is not a timestamp\)"
+    with pytest.warns(DamagedArchiveWarning, match=words):
+        assert [entry.memories for entry in archived_plans(store)] == [2]
+    before = rows_of(store)
+    with pytest.raises(ArchiveError, match=f"{words}; nothing was changed: restore a backup"):
+        compacted(store, 1)
+    assert rows_of(store) == before
 
 
 def test_an_archive_that_was_begun_and_never_filled_is_said_to_be_that(store: Path) -> None:
@@ -116,3 +127,117 @@ def test_an_archive_that_was_begun_and_never_filled_is_said_to_be_that(store: Pa
 def test_an_archive_of_a_store_that_is_not_there_sends_to_the_path(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match=r"no store .* and no archive .*; check the path"):
         archived_plans(tmp_path / "memory.db")
+
+
+def flipped(store: Path, change: str) -> str:
+    """Damage the copy of one memory, and return what it is called afterwards."""
+    digest = compacted(store, 4).digest
+    run_sql(archive_of(store), f"UPDATE archived SET {change} WHERE key = 5")
+    return f"key 5 of plan {digest[:12]}"
+
+
+WRONG = {
+    "a letter": "record = replace(record, 'title', 'titel')",
+    "no JSON": "record = replace(record, ':', ' ')",
+    "no UTF-8": "record = CAST(replace(CAST(record AS BLOB), x'69', x'ff') AS TEXT)",
+    "a blob": "record = CAST(record AS BLOB)",
+    "nothing": "record = '{}'",
+    "brackets": "record = replace(hex(zeroblob(5000)), '00', '[')",
+    "another's": "record = (SELECT record FROM archived WHERE key = 4)",
+    "no fingerprint": "fingerprint = x'00'",
+    "no time": "restored_at = 'soon'",
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_copy_that_is_not_what_was_archived_is_named_and_the_others_serve(
+    store: Path, wrong: str
+) -> None:
+    name = flipped(store, WRONG[wrong])
+    (entry,) = archived_plans(store)
+    with pytest.warns(DamagedArchiveWarning, match=f"is damaged: {name} .* was left out"):
+        assert len(load_past(store)) == 10
+    (found,) = [check for check in diagnose(store).checks if check.name == "archive"]
+    assert found.status is Status.WARN
+    assert name in found.summary
+    with pytest.raises(ArchiveError, match=f"{name} .*; nothing was restored: restore the others"):
+        restore(entry.digest, store=store)
+    assert len(rows_of(store)) == 5
+    assert restore(entry.digest, store=store, ids=["e1", "e3"]) == 2
+    assert compacted(store, 2).deleted == 4  # nothing of it stands in the way of another plan
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("size", "STORE"),
+        ("report", "STORE", "-o", "FOLDER/report.html"),
+        ("compare", "STORE"),
+        ("archive", "STORE", "--rows"),
+        ("archive", "STORE", "--search", "title"),
+        ("archive", "STORE", "--export", "FOLDER/memories.jsonl"),
+        ("archive", "STORE", "--drop-before", "2030-01-01"),
+    ],
+    ids=lambda words: "-".join(words[:1] + words[2:3]).replace("---", "-"),
+)
+def test_a_command_goes_on_without_the_copy_and_says_which_it_was(
+    store: Path, words: tuple[str, ...]
+) -> None:
+    name = flipped(store, WRONG["no JSON"])
+    named = {"STORE": str(store), "FOLDER": str(store.parent)}
+    words = tuple(re.sub("STORE|FOLDER", lambda word: named[word[0]], each) for each in words)
+    ended = CliRunner().invoke(main, words)
+    assert ended.exit_code == 0, ended.output
+    assert ended.stderr.count(f"is damaged: {name} (its record is not what was archived)") == 1
+
+
+def test_a_plan_that_unpacks_to_more_than_a_plan_has_is_not_unpacked(store: Path) -> None:
+    receipt = compacted(store, 4)
+    bomb = zlib.compress(bytes(30_000_000))
+    with closing(sqlite3.connect(archive_of(store))) as connection, connection:
+        connection.execute("UPDATE applies SET plan_json_zlib = ?", (bomb,))
+    with pytest.raises(ArchiveError, match="it does not end within 4,194,304 bytes"):
+        finish(store, receipt.digest)
+    assert restore(receipt) == 6
+
+
+def test_a_plan_that_says_the_same_over_and_over_is_kept_so_that_it_can_be_read_again(
+    tmp_path: Path,
+) -> None:
+    store = write_rows(tmp_path / "memory.db", [row("x" * 600_000 + str(n)) for n in range(9)])
+    receipt = compacted(store, 1)
+    made = last_applied(store)
+    assert made is not None
+    assert (made[0].digest, len(made[0].memories)) == (receipt.digest, 8)
+
+
+def test_another_plan_in_the_place_of_one_is_not_carried_out(store: Path) -> None:
+    receipt, other = compacted(store, 4), compacted(store, 2, days=1)
+    run_sql(
+        archive_of(store),
+        "UPDATE applies SET plan_json_zlib = (SELECT plan_json_zlib FROM applies WHERE apply = 2)",
+    )
+    with pytest.raises(ArchiveError, match=f"is another one, {other.digest[:12]}"):
+        finish(store, receipt.digest)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "CREATE TRIGGER t AFTER UPDATE ON applies BEGIN DELETE FROM archived; END",
+        "CREATE TRIGGER t AFTER INSERT ON archived BEGIN UPDATE archived SET record = '{}'; END",
+        "ALTER TABLE archived ADD COLUMN more AS (hex(zeroblob(1000000000)))",
+        "CREATE INDEX i ON archived (hex(zeroblob(length(record))))",
+        "DROP TABLE about",
+    ],
+)
+def test_an_archive_whose_tables_do_something_by_themselves_is_not_used(
+    store: Path, change: str
+) -> None:
+    receipt = compacted(store, 4)
+    run_sql(archive_of(store), change)
+    before = {path: path.read_bytes() for path in store.parent.iterdir()}
+    for use in (lambda: load_past(store), lambda: restore(receipt), lambda: compacted(store, 1)):
+        with pytest.raises(ArchiveError, match=r"other tables than memlab makes.*nothing in it is"):
+            use()
+    assert {path: path.read_bytes() for path in store.parent.iterdir()} == before

@@ -12,8 +12,7 @@ from stores import episodes, row, run_sql, write_rows
 
 import memlab
 from memlab.compaction import apply, restore
-from memlab.diagnosis import Status
-from memlab.doctor import diagnose
+from memlab.doctor import Status, diagnose
 from memlab.errors import ArchiveError
 from memlab.store import SqliteMemoryStore
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from stores import ANY_VALUE, RawText, Row, row, row_lists, run_sql, write_rows, write_signals
 
 from memlab.errors import ArchiveError, StoreError
+from memlab.store import records
 from memlab.store.database import CREATE_TABLE, exact
-from memlab.store.insertion import insert_records
 from memlab.store.records import (
-    columns_of,
     fingerprint_of,
+    insert_records,
     is_as_archived,
     layout_of,
     quoted,
@@ -172,22 +172,6 @@ def test_a_side_table_of_another_make_is_kept_as_it_is(tmp_path: Path) -> None:
     assert records_of(tmp_path / "other.db") == records_of(path)
 
 
-def test_what_is_no_utf_16_comes_back_to_the_byte(tmp_path: Path) -> None:
-    for name in ("one.db", "other.db"):
-        run_sql(tmp_path / name, "PRAGMA encoding = 'UTF-16be'", CREATE_TABLE)
-    path = write_rows(tmp_path / "one.db", [row("m1", title="é")])
-    run_sql(path, "CREATE TABLE raw (bytes)", "INSERT INTO raw VALUES (x'd8000078')")
-    run_sql(path, "UPDATE memory_items SET body = (SELECT CAST(bytes AS TEXT) FROM raw)")
-    assert record_of(path)["title"] == "é"
-    assert record_of(path)["body"] == {"text": "d8000078", "encoding": "UTF-16be"}
-    copied(path, tmp_path / "other.db")
-    assert records_of(tmp_path / "other.db") == records_of(path)
-    assert columns_of(records_of(path)) == ([], "UTF-16be")
-    write_rows(tmp_path / "utf-8.db", [])
-    with pytest.raises(ArchiveError, match="no UTF-16be cannot go into a store in UTF-8"):
-        copied(path, tmp_path / "utf-8.db")
-
-
 def test_a_column_that_is_gone_is_named(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "one.db", [])
     run_sql(path, "ALTER TABLE memory_items ADD COLUMN mood")
@@ -201,3 +185,18 @@ def test_a_column_with_the_name_of_the_side_table_is_refused(tmp_path: Path) -> 
     run_sql(path, "ALTER TABLE memory_items ADD COLUMN memory_signals")
     with pytest.raises(StoreError, match="rename that column"):
         records_of(path)
+
+
+@given(rows=row_lists(max_size=9), data=st.data(), signals=st.booleans())
+def test_rows_with_large_values_are_read_fewer_at_a_time_and_are_the_same(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[Row], data: st.DataObject, signals: bool
+) -> None:
+    path = tmp_path_factory.mktemp("random") / "memory.db"
+    run_sql(path, CREATE_TABLE.replace("NOT NULL", ""))
+    write_rows(path, [each | {"body": data.draw(ANY_VALUE)} for each in rows])
+    for each in rows[:2] if signals else []:
+        write_signals(path, str(each["memory_id"]), importance=0.5, namespace="é" * 60)
+    whole = records_of(path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records, "_LARGE", 50)
+        assert records_of(path) == whole

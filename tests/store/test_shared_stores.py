@@ -10,7 +10,8 @@ import pytest
 from programs import run_program
 from stores import episodes, row, write_rows
 
-from memlab.store.archive_place import archive_path
+from memlab.settings import FILE
+from memlab.store.archive.location import archive_path
 
 OWNER = GROUP = 1
 """``daemon``, which is on every machine, and its group."""
@@ -21,9 +22,12 @@ from pathlib import Path
 import memlab
 from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
-import memlab.compaction.contents, memlab.compaction.planning, memlab.compaction.restoring
+import memlab.compaction.contents, memlab.compaction.planner, memlab.compaction.restorer
+import memlab.cli, memlab.doctor, memlab.fleet, memlab.maintenance, click.testing
 store, user, *groups = sys.argv[1], *map(int, sys.argv[3:])
-warm = memlab.plan(store, KeepRecent(4))  # imports what only root may read
+# Imports what only root may read, where an interpreter lies in root's own folder.
+example = memlab.store_path("three_hundred_issues")
+memlab.compaction.cost_of(memlab.plan(example, KeepRecent(4)), store=example)
 os.setgroups(groups)
 os.setgid(groups[0])
 os.setuid(user)
@@ -93,6 +97,25 @@ def test_nothing_goes_into_an_archive_that_the_owner_could_not_read(store: Path,
     assert archive_path(store).read_bytes() == before
 
 
+def test_an_archive_of_somebody_who_may_not_write_to_the_store_is_none_of_it(store: Path) -> None:
+    done_as(OWNER, GROUP, store=store)
+    write_rows(store, episodes(9, start=30))
+    before = {path: path.read_bytes() for path in (store, archive_path(store))}
+    store.parent.chmod(0o1777)
+    store.chmod(0o664)
+    archive_path(store).chmod(0o664)
+    os.chown(archive_path(store), STRANGER, STRANGER)
+    for user, what in [
+        (OWNER, APPLY),
+        (OWNER, RESTORE),
+        (0, APPLY),
+        (0, "memlab.load_past(store)"),
+    ]:
+        said = done_as(user, GROUP, store=store, what=what)
+        assert f"belongs to user {STRANGER}, who may not write to the store" in said
+    assert {path: path.read_bytes() for path in before} == before
+
+
 @pytest.mark.parametrize("what", [APPLY, RUNTIME], ids=["plan", "runtime"])
 def test_who_may_only_read_leaves_nothing_that_stops_the_owner(store: Path, what: str) -> None:
     store.parent.chmod(0o777)
@@ -110,3 +133,61 @@ def test_where_everybody_may_write_the_owner_reads_what_anybody_archived(store: 
     store.chmod(0o666)
     assert "Error" not in done_as(STRANGER, STRANGER, store=store)
     assert done_as(OWNER, GROUP, store=store, what=RESTORE) == "6"
+
+
+EMPTYING = 'policy = { name = "recent", keep = 0 }\narchive_for = "0d"\n'
+SAVE = "'compact', '--keep-recent', '8', '--save'"
+RUN = """
+from click.testing import CliRunner
+from memlab.cli import main
+done = CliRunner().invoke(main, [{}, store], catch_exceptions=False)
+print(done.exit_code, " ".join(done.output.split()))
+"""
+
+
+@pytest.fixture
+def planted(store: Path) -> Path:
+    """A store in a folder like ``/tmp``, and settings beside it that somebody else wrote."""
+    store.parent.chmod(0o1777)
+    file = store.parent / FILE
+    file.write_text(EMPTYING)
+    os.chown(file, STRANGER, STRANGER)
+    return store
+
+
+@pytest.mark.parametrize("user", [OWNER, 0])
+def test_settings_that_somebody_else_left_beside_a_store_do_not_count(
+    planted: Path, user: int
+) -> None:
+    def done(what: str) -> str:
+        return done_as(user, GROUP, store=planted, what=what)
+
+    named = f"belongs to user {STRANGER} and is not obeyed"
+    assert done("memlab.maintain(store)").startswith(
+        f"SettingsError {planted.parent / FILE} {named}"
+    )
+    assert named in done("print(memlab.fleet.maintain([store])['error'][0])")
+    assert named in done("print(memlab.fleet.plan([store]).refused)")
+    assert named in done("print(memlab.diagnose(store))")
+    assert done(RUN.format("'show'")).startswith("0 ")
+    assert named in done(RUN.format("'show'"))
+    assert named in done(RUN.format("'compact', '--keep-recent', '8'"))
+    for words in ("'compact'", "'maintain', '--apply', '--yes'", SAVE):
+        said = done(RUN.format(words))
+        assert said.startswith("2 ")
+        assert named in said
+    assert count(planted) == 11
+    assert (planted.parent / FILE).read_text() == EMPTYING
+
+
+def test_whoever_wrote_settings_goes_by_them_and_nobody_else_does(planted: Path) -> None:
+    keep = "print(not memlab.fleet.plan([store]).refused)"
+    planted.chmod(0o664)
+    assert done_as(STRANGER, STRANGER, store=planted, what=keep) == "True"
+    for user in (OWNER, 0):
+        os.chown(planted.parent / FILE, user, user)
+        for who in (OWNER, 0, STRANGER):
+            assert done_as(who, GROUP, store=planted, what=keep) == "True"
+    for user in (MEMBER, STRANGER):
+        os.chown(planted.parent / FILE, user, GROUP)
+        assert done_as(OWNER, GROUP, store=planted, what=keep) == "False"

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -109,7 +110,9 @@ class TestReadingAndWriting:
         assert superseded is not None
         assert superseded.superseded_by == "e2"
 
-    @pytest.mark.parametrize(("old", "new", "named"), [("e9", "e1", "e9"), ("e1", "e9", "e9")])
+    @pytest.mark.parametrize(
+        ("old", "new", "named"), [("e9", "e1", "e9"), ("e1", "e9", "e9"), ("e8", "e9", "e9")]
+    )
     def test_superseding_names_a_missing_id_and_changes_nothing(
         self, store: SqliteMemoryStore, old: str, new: str, named: str
     ) -> None:
@@ -134,7 +137,7 @@ class TestReadingAndWriting:
             item("d1", "semantic", "axis:foo", "research"),
             item("e3", "episodic", "research", superseded_by="e1"),
         )
-        assert [one.memory_id for one in store.list_research_notes()] == ["e1", "d1"]
+        assert [one.memory_id for one in store.list_research_notes()] == ["d1", "e1"]
 
     @pytest.mark.parametrize("missing", ["source_event_id", "source_sequence"])
     def test_an_event_needs_its_id_and_its_sequence(
@@ -158,6 +161,21 @@ class TestReadingAndWriting:
         found = store.get("e1")
         assert found is not None
         assert found.provenance.created_at == NOON
+
+    @pytest.mark.parametrize(
+        "given", ["2026-03-01T12:00:00", "2026-03-01T14:00:00+02:00", "2026-03-01T12:00:00+00:00"]
+    )
+    def test_a_time_is_written_as_it_was_given(self, store: SqliteMemoryStore, given: str) -> None:
+        one = item("e1", "episodic")
+        moment = datetime.fromisoformat(given)
+        one = replace(one, provenance=replace(one.provenance, created_at=moment))
+        store.put(one)
+        again = store.get("e1")
+        assert again == one
+        store.put(replace(deepcopy(again), title="mended"))
+        (stored,) = store.connection.execute("SELECT created_at FROM memory_items").fetchone()
+        assert stored == given
+        assert again.provenance.created_at == NOON
 
     def test_lists_are_written_as_ascii(self, store: SqliteMemoryStore) -> None:
         put_all(store, item("e1", "episodic", "ü", "a"))

@@ -1,0 +1,55 @@
+"""What a chart says, read back from its axes."""
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+
+def drawn(ax: Axes) -> Axes:
+    """The axes once their figure has been rendered, so that whatever can go wrong has."""
+    assert isinstance(ax.figure, Figure)
+    FigureCanvasAgg(ax.figure).draw()
+    return ax
+
+
+def lines_named(ax: Axes, name: str) -> list[Line2D]:
+    return [line for line in ax.get_lines() if line.get_label() == name]
+
+
+def line_named(ax: Axes, name: str) -> Line2D:
+    (line,) = lines_named(ax, name)
+    return line
+
+
+def title(ax: Axes) -> str:
+    return ax.get_title(loc="left").replace("\n", " ")
+
+
+def written(ax: Axes) -> list[str]:
+    """Every text on the axes but tick labels."""
+    legend = ax.get_legend()
+    texts = [*ax.texts, *(legend.get_texts() if legend else [])]
+    return [title(ax), *(text.get_text() for text in texts if text.get_text())]
+
+
+def note(ax: Axes) -> str:
+    """All of it as one line."""
+    return " ".join(written(ax)).replace("\n", " ")
+
+
+def upright_lines(ax: Axes) -> list[float]:
+    """Where lines stand from the bottom to the top of the axes."""
+    return [
+        float(line.get_xdata()[0])
+        for line in ax.get_lines()
+        if list(line.get_ydata()) == [0, 1] and line.get_xdata()[0] == line.get_xdata()[1]
+    ]
+
+
+def assert_within_its_figure(ax: Axes) -> None:
+    figure = drawn(ax).figure
+    inside, (width, height) = figure.get_tightbbox(), figure.get_size_inches()  # type: ignore[union-attr]
+    assert min(inside.x0, inside.y0) >= -0.02, title(ax)
+    assert inside.x1 <= width + 0.02, title(ax)
+    assert inside.y1 <= height + 0.02, title(ax)

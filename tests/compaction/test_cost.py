@@ -1,0 +1,101 @@
+"""What a plan costs in later references: as sizing estimates it, and as the past counts it."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from stores import episodes, run_sql, write_rows
+
+import memlab
+from memlab.cli import main
+from memlab.compaction import cost_of
+
+NOW = datetime(2026, 7, 1, tzinfo=UTC)
+
+
+def compact(*words: object) -> Result:
+    words = ("compact", *map(str, words))
+    return CliRunner().invoke(main, words, catch_exceptions=False)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("issues")
+    return memlab.copy_store(memlab.store_path("three_hundred_issues"), folder / "memory.db")
+
+
+def test_a_cap_costs_what_sizing_says_that_it_does_not_serve(store: Path) -> None:
+    advice = memlab.recommend_cap(store)
+    served = memlab.sizing.cap_curve(store).loc[50]
+    cost = cost_of(memlab.plan(store, memlab.KeepRecent(50), now=NOW))
+    assert cost.lost == pytest.approx(1 - served["served"])
+    assert cost.lost_limits == pytest.approx((1 - served["high"], 1 - served["low"]))
+    assert (cost.safe, cost.likely) == (advice.keep_recent, advice.likely)
+    assert cost.references == advice.references
+    at_safe = cost_of(memlab.plan(store, memlab.KeepRecent(advice.keep_recent), now=NOW))
+    assert at_safe.lost < 0.1 < cost.lost
+
+
+def test_a_budget_costs_what_sizing_says_that_it_does_not_serve(store: Path) -> None:
+    advice = memlab.sizing.recommend_budget(store)
+    served = memlab.sizing.prepare_budget(store).at([3_000]).loc[3_000]
+    cost = cost_of(memlab.plan(store, memlab.TokenBudget(3_000), now=NOW))
+    assert cost.lost == pytest.approx(1 - served["served"])
+    assert (cost.safe, cost.likely) == (advice.max_tokens, advice.likely)
+
+
+@pytest.mark.parametrize(
+    "policy", [memlab.KeepRecent(50), memlab.TimeToLive(timedelta(days=20)), memlab.Learned(90)]
+)
+def test_every_plan_says_how_many_references_led_to_what_it_deletes(
+    store: Path, policy: memlab.Policy
+) -> None:
+    plan = memlab.plan(store, policy, now=NOW)
+    gone = {memory.memory_id for memory in plan.memories}
+    targets = memlab.find_references(store)["target_id"].tolist()
+    cost = cost_of(plan)
+    assert cost.to_deleted == sum(target in gone for target in targets) > 0
+    assert f"{cost.to_deleted} of {len(targets)} references led to what it deletes" in str(cost)
+    assert (cost.lost is None) == (not isinstance(policy, memlab.KeepRecent))
+
+
+def test_the_past_counts_after_a_compaction_as_before(store: Path, tmp_path: Path) -> None:
+    again = memlab.copy_store(store, tmp_path / "memory.db")
+    memlab.apply(memlab.plan(again, memlab.KeepRecent(100), now=NOW), now=NOW)
+    before, after = (
+        cost_of(memlab.plan(each, memlab.KeepRecent(50), now=NOW)) for each in (store, again)
+    )
+    assert (after.lost, after.safe, after.references) == (
+        before.lost,
+        before.safe,
+        before.references,
+    )
+    assert 0 < after.to_deleted < before.to_deleted
+
+
+def test_the_dry_run_says_it_in_words_and_in_json(store: Path, tmp_path: Path) -> None:
+    cost = cost_of(memlab.plan(store, memlab.KeepRecent(50), now=NOW))
+    low, high = cost.lost_limits or (0, 0)
+    shown = compact(store, "--keep-recent", 50).output
+    assert f"about {cost.lost:.1%} would find their memory gone" in shown
+    assert f"limits {low:.1%} to {high:.1%}" in shown
+    assert f"{cost.safe} is safe, {cost.likely} is likely" in shown
+    told = compact(store, "--keep-recent", 50, "--json").output
+    assert json.loads(told)["cost"] == json.loads(cost.to_json())
+    assert len(memlab.Plan.from_json(told).memories) == 542
+    assert "what that costs" not in compact(store, "--keep-recent", 600).output
+
+
+def test_what_it_costs_is_no_reason_to_fail(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(9))
+    (tmp_path / "memlab.toml").write_text('log = "gone.jsonl"\n')
+    for words in ((), ("--json",)):
+        shown = compact(store, "--keep-recent", 3, *words)
+        assert shown.exit_code == 0
+        assert "is not known: " in shown.output
+    (tmp_path / "memlab.toml").unlink()
+    assert "no reference or read is known" in compact(store, "--keep-recent", 3).output
+    run_sql(store, "DELETE FROM memory_items")
+    assert "nothing to do" in compact(store, "--keep-recent", 3).output

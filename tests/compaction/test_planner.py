@@ -1,0 +1,124 @@
+"""Planning on store files: what a plan names, and that making one leaves no trace."""
+
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from archives import NOON, planned
+from stores import (
+    row,
+    run_sql,
+    write_rows,
+)
+
+from memlab.compaction.planner import plan
+from memlab.errors import (
+    BadRowError,
+    UnsafeDeletionError,
+)
+from memlab.policies import KeepRecent, NearDuplicate
+from memlab.store import SqliteMemoryStore
+
+HERE = Path(__file__).parents[2]
+
+
+def test_a_plan_names_what_compaction_would_delete(store: Path) -> None:
+    made = planned(store)
+    assert [goes.memory_id for goes in made.memories] == [f"e{n}" for n in range(1, 7)]
+    assert [kept.memory_id for kept in made.kept] == ["e7", "e8", "e9", "e10"]
+    assert made.boot_before.memories == 12
+    assert made.boot_after.memories == 6
+    assert made.floor.memories == 2
+    assert made.total.memories == 13
+
+
+def test_planning_leaves_no_trace(store: Path) -> None:
+    before, names = store.read_bytes(), sorted(store.parent.iterdir())
+    planned(store)
+    assert store.read_bytes() == before
+    assert sorted(store.parent.iterdir()) == names
+
+
+def test_the_same_store_at_the_same_time_gives_the_same_plan(store: Path) -> None:
+    assert planned(store).to_json() == planned(store).to_json()
+
+
+_ASK = """
+import sys
+from datetime import UTC, datetime
+import memlab
+from memlab.policies import KeepRecent, Learned, ValueCap
+
+noon = datetime(2026, 3, 2, 12, tzinfo=UTC)
+for store in sys.argv[1:]:
+    for policy in (KeepRecent(4), Learned(4), ValueCap(5)):
+        print(memlab.plan(store, policy, now=noon).digest)
+"""
+
+
+def test_the_same_plan_on_the_same_store_and_moment_has_the_same_digest(
+    store: Path, tmp_path: Path
+) -> None:
+    write_rows(store, [row(f"r{n}", evidence_refs_json=f'["e{n}"]') for n in range(1, 9)])
+    (tmp_path / "link.db").symlink_to(store)
+
+    def digests(*names: str, **environment: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", _ASK, *names],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(HERE), **environment},
+        )
+        return done.stdout.split()
+
+    found = digests(str(store), PYTHONHASHSEED="1")
+    assert len(set(found)) == 3
+    run_sql(store, "PRAGMA journal_mode = DELETE")
+    named = digests("memory.db", "link.db", store.as_uri(), PYTHONHASHSEED="2", TZ="Asia/Tokyo")
+    assert named == 3 * found
+
+
+def test_an_open_store_can_be_planned(store: Path) -> None:
+    with SqliteMemoryStore(store) as opened:
+        assert plan(opened, KeepRecent(4), now=NOON) == planned(store)
+
+
+@pytest.mark.parametrize("source", [":memory:", SqliteMemoryStore])
+def test_a_store_in_memory_is_refused_in_words(source: object) -> None:
+    if source is SqliteMemoryStore:
+        source = SqliteMemoryStore(":memory:")
+    with pytest.raises(
+        UnsafeDeletionError, match=r"in memory has no file .* SqliteMemoryStore\(path\)"
+    ):
+        plan(source, KeepRecent(4), now=NOON)  # type: ignore[arg-type]
+    if isinstance(source, SqliteMemoryStore):
+        source.close()
+
+
+def test_a_row_that_cannot_be_classified_stops_the_plan(store: Path) -> None:
+    write_rows(store, [row("odd", "dream")])
+    with pytest.raises(BadRowError, match="odd"):
+        planned(store)
+
+
+def test_a_policy_that_decides_by_texts_sees_all_of_them(tmp_path: Path) -> None:
+    words = ["alpha beta gamma", "alpha beta gamma", "delta epsilon zeta"]
+    rows = [row(f"e{n}", title="the same", body=text) for n, text in enumerate(words)]
+    made = plan(write_rows(tmp_path / "memory.db", rows), NearDuplicate(), now=NOON)
+    assert [goes.memory_id for goes in made.memories] == ["e0"]
+
+
+def test_the_moment_is_now_unless_given(store: Path) -> None:
+    before = datetime.now(UTC)
+    assert before <= plan(store, KeepRecent(4)).made_at <= datetime.now(UTC)
+
+
+def test_a_store_without_rows_gives_a_plan_without_rows(tmp_path: Path) -> None:
+    made = planned(write_rows(tmp_path / "memory.db", []))
+    assert made.memories == made.kept == made.groups == ()
+    assert "0 of 0 memories" in str(made)

@@ -1,0 +1,278 @@
+"""A plan that supersedes: nothing is deleted, both ends are checked, every byte comes back."""
+
+import signal
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from programs import run_program
+from stores import Row, episodes, row, row_lists, run_sql, write_rows
+
+import memlab
+from memlab.compaction import drop_archived, finish, plan_supersession
+from memlab.compaction.applier import ApplyStep
+from memlab.compaction.restorer import RestoreStep
+from memlab.errors import (
+    AlreadyAppliedError,
+    ArchiveError,
+    CompactionError,
+    PlanError,
+    StalePlanError,
+    UnsafeDeletionError,
+)
+from memlab.evidence.past import load_past
+
+
+def everything(path: Path) -> list[tuple[object, ...]]:
+    """Each row with its place, its values and their types."""
+    with closing(sqlite3.connect(path)) as connection:
+        names = [name for _, name, *_ in connection.execute("PRAGMA table_info(memory_items)")]
+        connection.text_factory = bytes
+        kinds = ", ".join(f"{name}, typeof({name})" for name in names)
+        return connection.execute(f"SELECT rowid, {kinds} FROM memory_items").fetchall()
+
+
+def superseded(path: Path) -> dict[str, str]:
+    frame = memlab.load(path)
+    away = frame[frame.superseded_by.notna()]
+    return dict(zip(away.memory_id, away.superseded_by, strict=True))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    rows = [row("d1", "semantic"), row("d2", "semantic"), row("s1", "procedural"), *episodes(3)]
+    return write_rows(tmp_path / "memory.db", rows)
+
+
+def test_it_takes_out_of_the_boot_context_what_it_leaves_in_the_store(store: Path) -> None:
+    before = everything(store)
+    plan = plan_supersession(store, {"d1": "d2"})
+    assert (plan.deletes.memories, plan.superseded.memories) == (0, 1)
+    assert plan.boot_before.memories - plan.boot_after.memories == 1
+    assert everything(store) == before
+    receipt = memlab.apply(plan)
+    assert (receipt.deleted, receipt.superseded) == (0, 1)
+    assert superseded(store) == {"d1": "d2"}
+    frame = memlab.load(store)
+    assert int(frame.tokens[frame.active].sum()) == plan.boot_after.tokens
+    assert len(frame) == len(before)
+    assert memlab.restore(receipt) == 1
+    assert everything(store) == before
+    assert memlab.restore(receipt) == 0
+
+
+def test_taking_it_back_says_each_step_that_there_is(store: Path) -> None:
+    receipt = memlab.apply(plan_supersession(store, {"d1": "d2"}))
+    steps: list[str] = []
+    seen: list[dict[str, str]] = []
+
+    def watch(step: str) -> None:
+        steps.append(step)
+        seen.append(superseded(store))
+
+    memlab.restore(receipt, watch=watch)
+    assert steps == [RestoreStep.LOCKED, RestoreStep.VERIFIED, RestoreStep.COMMITTED]
+    assert seen == [{"d1": "d2"}, {"d1": "d2"}, {}]
+
+
+def test_a_store_in_memory_is_refused_for_it_has_no_archive() -> None:
+    with pytest.raises(UnsafeDeletionError, match="no file to keep an archive beside"):
+        plan_supersession(memlab.SqliteMemoryStore(":memory:"), {"d1": "d2"})
+
+
+def test_its_file_and_its_receipt_say_the_same_again(store: Path) -> None:
+    plan = plan_supersession(store, {"d1": "d2"})
+    again = memlab.Plan.from_json(plan.to_json())
+    assert again == plan
+    assert again.digest == plan.digest
+    receipt = memlab.apply(again)
+    assert memlab.Receipt.from_json(receipt.to_json()) == receipt
+    edited = plan.to_json().replace('"by_memory_id": "d2"', '"by_memory_id": "s1"')
+    with pytest.raises(PlanError, match="edited"):
+        memlab.Plan.from_json(edited)
+
+
+@given(rows=row_lists(max_size=8), data=st.data())
+def test_any_store_comes_back_byte_for_byte(rows: list[Row], data: st.DataObject) -> None:
+    with TemporaryDirectory() as folder:
+        path = write_rows(Path(folder) / "memory.db", rows)
+        frame = memlab.load(path)
+        floor = frame.memory_id[frame.active & frame.load_bearing].tolist()
+        older = data.draw(st.sets(st.sampled_from(floor))) if floor else set()
+        ends = sorted(set(frame.memory_id[frame.active]) - older)
+        if not older or not ends:
+            return
+        links = {each: data.draw(st.sampled_from(ends)) for each in sorted(older)}
+        before = everything(path)
+        receipt = memlab.apply(plan_supersession(path, links))
+        assert superseded(path).items() >= links.items()
+        assert memlab.restore(receipt) == len(links)
+        assert everything(path) == before
+
+
+@pytest.mark.parametrize(
+    ("links", "fault"),
+    [
+        ({"e1": "d2"}, "'e1' is no active load-bearing memory"),
+        ({"zz": "d2"}, "'zz' is no active load-bearing memory"),
+        ({"d1": "d1"}, "'d1' cannot stand for 'd1'"),
+        ({"d1": "zz"}, "'zz' cannot stand for 'd1'"),
+        ({"d1": "d2", "d2": "d1"}, "cannot stand for"),
+    ],
+)
+def test_a_pair_that_cannot_be_is_refused(store: Path, links: dict[str, str], fault: str) -> None:
+    with pytest.raises(PlanError, match=fault):
+        plan_supersession(store, links)
+
+
+def test_a_memory_that_was_changed_or_went_since_is_stale(store: Path) -> None:
+    plan = plan_supersession(store, {"d1": "d2"})
+    for change in ("UPDATE memory_items SET body = 'x'", "DELETE FROM memory_items"):
+        for memory_id in ("d1", "d2"):
+            copy = memlab.copy_store(store, store.with_name(f"{change[:3]}{memory_id}.db"))
+            run_sql(copy, f"{change} WHERE memory_id = '{memory_id}'")
+            before = everything(copy)
+            with pytest.raises(StalePlanError, match=memory_id):
+                memlab.apply(plan, store=copy)
+            assert everything(copy) == before
+            assert not copy.with_name(f"{copy.name}.archive.db").exists()
+
+
+def test_a_plan_file_is_not_believed(store: Path) -> None:
+    plan = plan_supersession(store, {"d1": "d2", "s1": "d2"})
+    before = everything(store)
+    d1, s1 = plan.supersedes
+    episode = memlab.plan(store, memlab.KeepRecent(2)).memories[0]
+    as_link = d1._replace(
+        key=episode.key, memory_id=episode.memory_id, fingerprint=episode.fingerprint
+    )
+    itself = d1._replace(by_key=s1.key, by_memory_id="s1", by_fingerprint=s1.fingerprint)
+    renamed = d1._replace(by_memory_id="e3")
+    retitled = d1._replace(title="harmless")
+    for links in ((as_link,), (itself, s1), (renamed,), (retitled, s1)):
+        with pytest.raises(CompactionError):
+            memlab.apply(replace(plan, supersedes=links))
+        assert everything(store) == before
+        assert not store.with_name(f"{store.name}.archive.db").exists()
+
+
+def test_a_trigger_that_changes_others_rolls_all_back(store: Path) -> None:
+    run_sql(
+        store,
+        "CREATE TRIGGER t AFTER UPDATE ON memory_items WHEN NEW.memory_id = 'd1' BEGIN "
+        "UPDATE memory_items SET body = 'gone' WHERE memory_id = 'e1'; END",
+    )
+    before = everything(store)
+    with pytest.raises(CompactionError, match="trigger"):
+        memlab.apply(plan_supersession(store, {"d1": "d2"}))
+    assert everything(store) == before
+    assert not store.with_name(f"{store.name}.archive.db").exists()
+
+
+def test_a_tag_that_a_person_protects_makes_a_memory_one_to_supersede(tmp_path: Path) -> None:
+    rows = [row("e1", "episodic", "keep-me"), row("e2", "episodic", "keep-me"), *episodes(3, 3)]
+    store = write_rows(tmp_path / "memory.db", rows)
+    with pytest.raises(PlanError, match="no active load-bearing"):
+        plan_supersession(store, {"e1": "e2"})
+    (tmp_path / "memlab.toml").write_text('protected_tags = ["keep-me"]\n')
+    assert memlab.apply(plan_supersession(store, {"e1": "e2"})).superseded == 1
+
+
+def test_it_is_applied_once(store: Path) -> None:
+    plan = plan_supersession(store, {"d1": "d2"})
+    memlab.apply(plan)
+    with pytest.raises(AlreadyAppliedError, match="1 memory is superseded"):
+        memlab.apply(plan)
+
+
+def test_what_was_superseded_otherwise_since_is_not_taken_back(store: Path) -> None:
+    receipt = memlab.apply(plan_supersession(store, {"d1": "d2", "s1": "d2"}))
+    run_sql(store, "UPDATE memory_items SET superseded_by = 'e1' WHERE memory_id = 'd1'")
+    before = everything(store)
+    with pytest.raises(ArchiveError, match=r"by others since \(d1\)"):
+        memlab.restore(receipt)
+    with pytest.raises(ArchiveError, match="superseded no memory zz"):
+        memlab.restore(receipt, ids=["zz"])
+    with pytest.raises(ArchiveError, match="deleted nothing"):
+        memlab.restore(receipt, into=store.with_name("new.db"))
+    assert everything(store) == before
+    assert memlab.restore(receipt, ids=["s1"]) == 1
+    assert superseded(store) == {"d1": "e1"}
+
+
+DIES = """
+import os, sys, memlab
+plan = memlab.Plan.from_json(open(sys.argv[1]).read())
+memlab.apply(plan, watch=lambda step: os.kill(os.getpid(), 9) if step == sys.argv[2] else None)
+"""
+
+
+@pytest.mark.parametrize("step", [step for step in ApplyStep if step not in {"checked", "deleted"}])
+def test_killed_at_any_step_the_same_plan_finishes_it(store: Path, step: ApplyStep) -> None:
+    before = everything(store)
+    plan = plan_supersession(store, {"d1": "d2"})
+    file = store.with_name("plan.json")
+    file.write_text(plan.to_json())
+    dead = run_program(DIES, file, step)
+    assert dead.returncode == -signal.SIGKILL
+    assert superseded(store) == ({"d1": "d2"} if step in {"committed", "recorded"} else {})
+    if step == "recorded":
+        with pytest.raises(AlreadyAppliedError):
+            memlab.apply(plan)
+    elif step in {"archived", "verified", "committed"}:
+        finish(store, plan.digest)
+    else:
+        memlab.apply(plan)
+    assert superseded(store) == {"d1": "d2"}
+    assert memlab.restore(plan.digest, store=store) == 1
+    assert everything(store) == before
+
+
+def test_a_compaction_after_one_that_was_cut_short_leaves_it_to_be_done(store: Path) -> None:
+    plan = plan_supersession(store, {"d1": "d2"})
+
+    def stop(step: str) -> None:
+        if step == ApplyStep.ARCHIVED:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        memlab.apply(plan, watch=stop)
+    memlab.apply(memlab.plan(store, memlab.KeepRecent(1)))
+    assert superseded(store) == {}
+    assert memlab.apply(plan).superseded == 1
+
+
+@pytest.mark.parametrize("end", [finish, lambda store, name: drop_archived(store, digest=name)])
+def test_one_that_was_cut_short_can_be_finished_or_forgotten(
+    store: Path, end: Callable[[Path, str], object]
+) -> None:
+    plan = plan_supersession(store, {"d1": "d2"})
+
+    def stop(step: str) -> None:
+        if step == ApplyStep.ARCHIVED:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        memlab.apply(plan, watch=stop)
+    found = next(check for check in memlab.diagnose(store).checks if check.name == "archive")
+    assert found.status == "WARN"
+    assert "was cut short before it superseded anything" in found.summary
+    assert f"memlab finish {store} {plan.digest[:12]}" in found.advice
+    end(store, plan.digest)
+    assert memlab.diagnose(store).status == "OK"
+
+
+def test_superseding_is_no_deletion_to_the_past(store: Path) -> None:
+    memlab.apply(plan_supersession(store, {"d1": "d2"}))
+    past = load_past(store)
+    assert past.deleted_at.isna().all()
+    assert len(past) == 6
+    memlab.apply(memlab.plan(store, memlab.KeepRecent(1)))
+    assert load_past(store).deleted_at.notna().sum() == 2
+    assert memlab.diagnose(store).status == "OK"

@@ -1,0 +1,299 @@
+"""Plan, review, apply, maintain: reads first, one file, and each store for itself."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from fleets import NOW, TESTS, agent_store, applied, mixed_fleet
+from invariants import rows_of
+from stores import episodes, row, run_sql, write_rows
+
+import memlab
+from memlab.errors import PlanError, WrongArgumentError
+from memlab.fleet import FleetPlan, Serial, apply, maintain, plan, plan_maintenance
+from memlab.fleet.change import Applied, apply_saved
+
+KEEP = memlab.KeepRecent(4)
+
+
+def counts(names: list[Path]) -> list[int]:
+    return [len(rows_of(name)) for name in names]
+
+
+def good_ones(names: list[Path]) -> list[Path]:
+    return [name for name in names if name.name == "memory.db"]
+
+
+@pytest.fixture
+def four(tmp_path: Path) -> list[Path]:
+    """Four stores of a decision and nine episodes."""
+    return [agent_store(tmp_path / str(n) / "memory.db", 9) for n in range(4)]
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Path:
+    return agent_store(tmp_path / "memory.db", 9)
+
+
+def remember(store: Path, keep: int) -> None:
+    toml = f'policy = {{ name = "recent", keep = {keep} }}\n'
+    store.with_name("memlab.toml").write_text(toml)
+
+
+# Plan
+
+
+def test_a_plan_says_of_every_store_what_its_own_plan_says(tmp_path: Path) -> None:
+    names = mixed_fleet(tmp_path)
+    made = plan(names, KEEP, now=NOW)
+    assert [each.store for each in made.stores] == list(map(str, good_ones(names)))
+    assert [Path(each.store).name for each in made.refused] == ["text.db", "gone.db"]
+    for each in made.stores:
+        own = memlab.plan(each.store, KEEP, now=NOW)
+        assert (each.digest, each.deleted) == (own.digest, len(own.memories))
+        assert (each.boot_after, each.floor) == (own.boot_after.tokens, own.floor.tokens)
+    assert made.totals["deleted"] == sum(max(0, 3 * n - 4) for n in range(12))
+    assert made.largest[0].deleted == 29
+    assert "10 of 12 stores change" in str(made)
+
+
+def test_planning_changes_nothing_and_leaves_no_trace(one: Path) -> None:
+    before = {each: each.read_bytes() for each in one.parent.iterdir()}
+    plan(one, KEEP, now=NOW)
+    assert {each: each.read_bytes() for each in one.parent.iterdir()} == before
+
+
+def test_the_file_is_read_back_whole_and_diffs_by_line(tmp_path: Path) -> None:
+    names = mixed_fleet(tmp_path / "fleet")
+    file = tmp_path / "plan.json"
+    made = plan(names, KEEP, now=NOW, save=file)
+    read = FleetPlan.read(file)
+    assert (read.digest, read.stores, read.refused) == (made.digest, made.stores, made.refused)
+    write_rows(names[5], episodes(1, start=900))
+    again = plan(names, KEEP, now=NOW, save=tmp_path / "again.json")
+    changed = set(made.to_json().splitlines()) ^ set(again.to_json().splitlines())
+    stores = [line for line in changed if '"store":' in line]
+    assert {json.loads(line.strip(" ,"))["store"] for line in stores} == {str(names[5])}
+
+
+def test_what_is_written_is_for_its_owner_alone(one: Path) -> None:
+    file = one.with_name("plan.json")
+    plan(one, KEEP, now=NOW, save=file)
+    written = [file, *file.with_name("plan.json.plans").iterdir()]
+    assert {path.stat().st_mode & 0o077 for path in written} == {0}
+
+
+def test_an_error_is_asked_again(tmp_path: Path, one: Path) -> None:
+    names, file = [one, tmp_path / "b.db"], tmp_path / "plan.json"
+    assert len(plan(names, KEEP, now=NOW, save=file).refused) == 1
+    agent_store(tmp_path / "b.db", 7)
+    made = plan(names, KEEP, now=NOW, save=file)
+    assert (made.refused, [each.deleted for each in made.stores]) == ((), [5, 3])
+    assert apply(file, now=NOW)["deleted"].tolist() == [5, 3]
+    assert isinstance(pd.read_parquet(tmp_path / "plan.json.plans"), pd.DataFrame)
+
+
+def test_a_plan_that_is_made_again_is_that_of_its_own_moment(tmp_path: Path, one: Path) -> None:
+    policy = memlab.TimeToLive(timedelta(days=60))
+    for days in (0, 400):
+        now = NOW + timedelta(days=days)
+        made = plan(one, policy, now=now, save=tmp_path / "plan.json")
+        assert made.stores == plan(one, policy, now=now).stores
+        assert made.made_at == now
+
+
+def test_a_plan_that_no_moment_changes_is_kept(
+    tmp_path: Path, one: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = plan(one, KEEP, now=NOW, save=tmp_path / "plan.json")
+    monkeypatch.setattr("memlab.fleet.change.plan_store", None)  # nobody is asked again
+    again = plan(one, KEEP, now=NOW + timedelta(days=1), save=tmp_path / "plan.json")
+    assert again.stores == first.stores
+
+
+def test_each_store_is_planned_by_what_it_remembers(four: list[Path]) -> None:
+    remember(four[0], 2)
+    remember(four[1], 7)
+    made = plan(four[:3], now=NOW)
+    assert [each.deleted for each in made.stores] == [7, 2]
+    assert [each.store for each in made.refused] == [str(four[2])]
+    assert "remembers none; name one" in made.refused[0].error
+
+
+# Apply
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["memory", "file"])
+def test_applying_does_to_each_store_what_its_own_plan_does(tmp_path: Path, saved: bool) -> None:
+    names = mixed_fleet(tmp_path)
+    made = plan(names, KEEP, now=NOW, save=tmp_path / "plan.json" if saved else None)
+    found = apply(tmp_path / "plan.json" if saved else made, now=NOW, runner=Serial())
+    assert found["error"].isna().all()
+    assert found["deleted"].tolist() == [each.deleted for each in made.changed]
+    assert counts(good_ones(names)) == [1 + min(3 * n, 4) for n in range(12)]
+    for _, line in found.iterrows():
+        memlab.restore(line["digest"], store=line["store"])
+    assert counts(good_ones(names)) == [1 + 3 * n for n in range(12)]
+
+
+def test_a_store_that_changed_since_is_refused_alone(four: list[Path]) -> None:
+    made = plan(four, KEEP, now=NOW)
+    run_sql(four[1], "UPDATE memory_items SET body = 'other' WHERE memory_id = 'e1'")
+    run_sql(four[2], "DELETE FROM memory_items WHERE memory_id = 'e9'")
+    write_rows(four[3], [row("new")])
+    assert [each.kind for each in applied(made)] == ["", "StalePlanError", "StalePlanError", ""]
+    assert counts(four) == [5, 10, 9, 6]
+
+
+def test_an_archive_that_cannot_be_written_refuses_its_store_alone(four: list[Path]) -> None:
+    made = plan(four, KEEP, now=NOW)
+    four[1].with_name("memory.db.archive.db").mkdir()
+    found = apply(made, now=NOW)
+    assert found["error"].notna().tolist() == [False, True, False, False]
+    assert counts(four) == [5, 10, 5, 5]
+
+
+def no_room(where: str, given: Any) -> Applied:
+    """Apply, with no room on the disk for one store's archive."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if "/1/" in where:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, before[1]))
+    try:
+        return apply_saved(where, given, now=NOW)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_is_full_for_one_archive_refuses_that_store_alone(four: list[Path]) -> None:
+    made = plan(four, KEEP, now=NOW)
+    found = applied(made, Serial(), no_room)
+    assert [bool(each.error) for each in found] == [False, True, False, False]
+    assert counts(four) == [5, 10, 5, 5]
+    again = apply(made, now=NOW)
+    assert again["status"].tolist() == [
+        "applied before", "applied", "applied before", "applied before",
+    ]  # fmt: skip
+    assert again["error"].isna().all()
+    assert counts(four) == [5, 5, 5, 5]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda f: f.write_text(f.read_text().replace('"deleted": 5', '"deleted": 4')), "edited"),
+        (lambda f: f.write_text("{}"), "this is not a fleet_plan"),
+        (lambda f: f.with_name("plan.json.plans").rename(f.with_name("moved")), "are missing"),
+    ],
+    ids=["edited", "no plan", "without the plans beside it"],
+)
+def test_a_file_that_is_no_whole_plan_is_refused(one: Path, spoil: Any, words: str) -> None:
+    file = one.with_name("plan.json")
+    plan(one, KEEP, now=NOW, save=file)
+    spoil(file)
+    with pytest.raises(PlanError, match=words):
+        apply(file, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "words"),
+    [
+        (lambda given: apply(given, now=NOW), 7, r"memlab\.fleet\.apply takes"),
+        (lambda given: apply(given, now=NOW), KEEP, r"memlab\.fleet\.apply takes"),
+        (lambda given: plan("memory.db", given, now=NOW), 50, r"memlab\.KeepRecent\(50\)"),
+    ],
+)
+def test_what_is_no_plan_and_no_policy_is_refused_in_words(
+    call: Any, given: object, words: str
+) -> None:
+    with pytest.raises(WrongArgumentError, match=words):
+        call(given)
+
+
+SCRIPT = """
+import os, sys
+import memlab, memlab.fleet as fleet
+from fleets import NOW
+def progress(done, total):
+    if done == int(sys.argv[3]):
+        os.kill(os.getpid(), 9)
+policy = memlab.KeepRecent(4)
+if sys.argv[1] == "plan":
+    names, file = sys.argv[4:], sys.argv[2]
+    fleet.plan(names, policy, now=NOW, save=file, runner=fleet.Serial(), progress=progress)
+else:
+    fleet.apply(sys.argv[2], now=NOW, runner=fleet.Serial(), progress=progress)
+"""
+
+
+def killed_at(count: int, what: str, file: Path, names: list[Path]) -> None:
+    words = [sys.executable, "-c", SCRIPT, what, str(file), str(count), *map(str, names)]
+    ran = subprocess.run(words, env=os.environ | {"PYTHONPATH": str(TESTS)}, check=False)
+    assert ran.returncode == -signal.SIGKILL
+
+
+def test_a_client_that_is_killed_goes_on_where_it_was(tmp_path: Path, four: list[Path]) -> None:
+    file = tmp_path / "plan.json"
+    killed_at(3, "plan", file, four)
+    assert not file.exists()
+    made = plan(four, KEEP, now=NOW, save=file)
+    assert [each.deleted for each in made.stores] == [5] * 4
+    killed_at(3, "apply", file, four)
+    assert counts(four) == [5, 5, 5, 10]
+    assert apply(file, now=NOW)["status"].tolist() == [*["applied before"] * 3, "applied"]
+    assert counts(four) == [5] * 4
+
+
+# Maintain
+
+
+def test_each_store_is_maintained_by_what_it_remembers(four: list[Path]) -> None:
+    names = four[:3]
+    remember(names[0], 2)
+    remember(names[1], 20)
+    shown = plan_maintenance(names, now=NOW)
+    assert shown["status"].tolist()[:2] == ["would", "nothing"]
+    assert shown["deleted"].tolist()[:2] == [7, 0]
+    assert counts(names) == [10, 10, 10]
+    done = maintain(names, now=NOW)
+    assert done["status"].tolist()[:2] == ["done", "nothing"]
+    assert "nothing is remembered" in done["error"][2]
+    assert counts(names) == [3, 10, 10]
+    assert done["undo"][0].startswith("memlab restore ")
+
+
+def test_maintenance_that_was_stopped_goes_on_and_says_all_that_was_done(
+    tmp_path: Path, four: list[Path]
+) -> None:
+    for name in four:
+        remember(name, 2)
+
+    def stop(done: int, total: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    kept = tmp_path / "kept"
+    with pytest.raises(KeyboardInterrupt):
+        maintain(four, now=NOW, runner=Serial(), progress=stop, out=kept)
+    assert counts(four) == [3, 3, 10, 10]
+    done = maintain(four, now=NOW, runner=Serial(), out=kept)
+    assert done["status"].tolist() == ["done"] * 4
+    assert done["deleted"].tolist() == [7] * 4
+    assert done["undo"].str.startswith("memlab restore ").all()
+    again = maintain(four, now=NOW, out=kept)
+    assert again["status"].tolist() == ["nothing"] * 4
+
+
+def test_a_store_whose_health_fails_is_not_maintained(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "memory.db", [row("odd", "hearsay"), *episodes(9)])
+    remember(path, 2)
+    before = rows_of(path)
+    assert maintain(path, now=NOW)["status"].tolist() == ["FAILED"]
+    assert rows_of(path) == before

@@ -1,0 +1,193 @@
+"""A survey: a row a store, whatever a store is and whatever has become of it."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import fields
+from datetime import datetime
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from claude_store import as_found, project_folder
+from click.testing import CliRunner
+from fleets import NOW, agent_store
+from stores import episodes, row, run_sql, write_rows
+
+import memlab
+from memlab.cli import main
+from memlab.compaction.reclaim import space, vacuum
+from memlab.errors import MemlabError
+from memlab.fleet import Serial, StoreLine, maintain, plan_maintenance, survey
+from memlab.frame.fields import Arrays
+from memlab.growth.summary import past_arrays
+from memlab.store.database import connect_reading
+
+
+def test_a_row_says_what_the_store_says_of_itself_and_leaves_no_trace(tmp_path: Path) -> None:
+    path = agent_store(tmp_path / "memory.db", 12)
+    before = {each: each.read_bytes() for each in tmp_path.iterdir()}
+    found = survey(path, now=NOW)
+    assert {each: each.read_bytes() for each in tmp_path.iterdir()} == before
+    summary = memlab.summarize(memlab.load(path), now=NOW)
+    assert list(found) == ["store", *(each.name for each in fields(StoreLine)), "error"]
+    (line,) = found.to_dict("records")
+    assert line["store"] == str(path)
+    assert (line["memories"], line["prunable"]) == (13, 12)
+    assert line["boot_tokens"] == summary.boot.tokens
+    assert line["floor_tokens"] == summary.boot.load_bearing.tokens
+    assert pd.isna(line["error"])
+
+
+def test_free_pages_are_counted_until_a_vacuum(tmp_path: Path) -> None:
+    path = agent_store(tmp_path / "memory.db", 400)
+    assert survey(path, now=NOW)["free_bytes"].tolist() == [0]
+    memlab.apply(memlab.plan(path, memlab.KeepRecent(3), now=NOW))
+    (free,) = survey(path, now=NOW)["free_bytes"]
+    assert free == space(path).free > 50_000
+    vacuum(path)
+    assert survey(path, now=NOW)["free_bytes"].tolist() == [0]
+
+
+def test_a_locked_store_is_a_row_with_its_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(connect_reading.__kwdefaults__, "busy_timeout", 0.1)
+    paths = [agent_store(tmp_path / f"{n}.db", 2) for n in range(2)]
+    run_sql(paths[0], "PRAGMA journal_mode = DELETE")
+    with sqlite3.connect(paths[0], isolation_level=None) as held:
+        held.execute("BEGIN EXCLUSIVE")
+        found = survey(paths, now=NOW)
+        held.execute("ROLLBACK")
+    held.close()
+    assert "locked" in found["error"][0]
+    assert found["memories"][1] == 3
+
+
+def test_a_memory_that_cannot_be_interpreted_is_counted_and_the_store_is_read(
+    tmp_path: Path,
+) -> None:
+    path = write_rows(tmp_path / "odd.db", [row("odd", "hearsay"), *episodes(3)])
+    found = survey(path, now=NOW)
+    assert found[["memories", "unreadable", "prunable"]].iloc[0].tolist() == [4, 1, 3]
+    assert found["error"].isna().all()
+
+
+def test_a_fault_of_memlab_in_one_store_does_not_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [agent_store(tmp_path / f"{n}.db", n) for n in (1, 2)]
+
+    def load(source: object, **options: object) -> tuple[Arrays, str]:
+        if "1.db" in source.name:  # type: ignore[attr-defined]
+            raise ZeroDivisionError("by accident")
+        return past_arrays(source, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("memlab.fleet.overview.past_arrays", load)
+    found = survey(paths, now=NOW, runner=Serial())
+    assert found["error"][0] == "memlab failed on it: ZeroDivisionError: by accident"
+    assert found["memories"][1] == 3
+
+
+def test_a_folder_of_memories_is_a_store_like_any(tmp_path: Path) -> None:
+    folder = as_found(project_folder(tmp_path), 1, files=5)
+    found = survey([folder, agent_store(tmp_path / "memory.db", 2)], now=NOW)
+    assert found["scheme"].tolist() == ["claude", "file"]
+    assert found["memories"].tolist() == [5, 3]
+
+
+def test_progress_counts_stores(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    paths = [agent_store(tmp_path / f"{n}.db", n) for n in range(3)]
+    survey(paths, now=NOW, progress=lambda *each: seen.append(each))
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_no_name_and_no_time_zone_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(MemlabError, match="no store was named"):
+        survey([], now=NOW)
+    with pytest.raises(ValueError, match="no time zone"):
+        survey(tmp_path, now=datetime(2026, 7, 1))  # noqa: DTZ001 - the point
+
+
+def broken_stores(folder: Path) -> list[Path]:
+    """What a store may have become, in names that a folder's stores have."""
+    sound = agent_store(folder.parent / "real.db", 400).read_bytes()
+    contents = {
+        "torn.db": sound[:9000],
+        "begun.db": sound[:10],
+        "empty.db": b"",
+        "nulls.sqlite": bytes(9000),
+        "text.sqlite3": b"text " * 99,
+        "no-header.db": b"\0" * 100 + sound[100:],
+        "no-root.db": sound[:100] + b"\xff" * 3996 + sound[4096:],
+        "another-end.mem": sound[:9000],
+    }
+    for name, content in contents.items():
+        (folder / name).write_bytes(content)
+    os.mkfifo(folder / "pipe.db")
+    (folder / "to-nothing.db").symlink_to(folder / "nothing")
+    (folder / "to-itself.db").symlink_to(folder / "to-itself.db")
+    run_sql(folder / "other-tables.db", "CREATE TABLE notes (body TEXT)")
+    (folder / "folder.db").mkdir()
+    for name in ("lost.db", "another-end.mem", "other-tables.db", "folder.db"):
+        (folder / f"{name}.archive.db").write_bytes(sound)
+    others = ("pipe.db", "to-nothing.db", "to-itself.db", "other-tables.db", "folder.db", "lost.db")
+    return [folder / name for name in (*contents, *others)]
+
+
+def test_every_broken_store_of_a_folder_is_a_row_with_its_error(tmp_path: Path) -> None:
+    folder = tmp_path / "agents"
+    good = agent_store(folder / "memory.db", 30)
+    broken = broken_stores(folder)
+    assert len(broken) == 14
+    run_sql(folder / "cache.db", "CREATE TABLE notes (body TEXT)")
+    (folder / "memlab.toml").write_text('policy = { name = "recent", keep = 4 }\n')
+    for look in (survey, plan_maintenance, maintain):
+        found = look(folder, now=NOW).set_index("store")
+        assert sorted(found.index) == sorted(map(str, [good, *broken]))
+        bad = found["error"].notna() | found.get("status", found["error"]).eq("FAILED")
+        assert found.index[~bad].tolist() == [str(good)]
+        assert {type(error) for error in found["error"].dropna()} <= {str}
+    for names in (str(folder), f"{folder}/*"):
+        nightly = CliRunner().invoke(main, ["fleet", "maintain", names], catch_exceptions=False)
+        assert nightly.exit_code == 1
+        assert nightly.output.count(f"memory_integrity: {folder}/torn.db is damaged") == 1
+        named = [path.name for path in broken if names == str(folder) or os.path.lexists(path)]
+        assert [name for name in named if name not in nightly.output] == []
+    shown = CliRunner().invoke(main, ["fleet", "show", str(folder)], catch_exceptions=False)
+    assert shown.exit_code == 1
+    assert f"1 database of something else, such as {folder}/cache.db" in shown.output
+    listed = CliRunner().invoke(main, ["show", str(folder)], catch_exceptions=False).output
+    assert all(path.name in listed for path in (good, *broken))
+    assert "1 database of something else" in listed
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that any user may enter."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may run a process as somebody else")
+def test_a_store_that_may_not_be_read_is_a_row_with_its_error(open_folder: Path) -> None:
+    names = [agent_store(open_folder / f"{n}.db", 2) for n in range(3)]
+    names[1].chmod(0o600)
+    program = (
+        "import os, sys; import memlab.fleet as fleet\n"
+        "fleet.survey(sys.argv[1:], runner=fleet.Serial())  # imports what only root may read\n"
+        "os.setuid(65534)\n"
+        "found = fleet.survey(sys.argv[1:], runner=fleet.Serial())\n"
+        "print(found['memories'].notna().tolist(), found['error'].dropna().tolist())"
+    )
+    words = [sys.executable, "-c", program, *map(str, names)]
+    ran = subprocess.run(words, capture_output=True, text=True, check=False, cwd=open_folder)
+    assert ran.stdout.startswith("[True, False, True]"), ran.stdout + ran.stderr
+    assert "1.db" in ran.stdout

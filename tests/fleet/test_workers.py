@@ -1,0 +1,358 @@
+"""A pool of processes and a Dask cluster do what one process does, whoever dies meanwhile."""
+
+import multiprocessing
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from fleets import NOW, Deadly, DiesApplying, agent_store, applied, dask_cluster, mixed_fleet
+from hypothesis import given
+from hypothesis import strategies as st
+from invariants import rows_of
+
+import memlab
+from memlab import KeepRecent, fleet
+from memlab.compaction import archived_rows
+from memlab.compaction.applier import ApplyStep
+from memlab.errors import MemlabError
+from memlab.fleet import (
+    Cluster,
+    Member,
+    Outcome,
+    Processes,
+    Runner,
+    Serial,
+    StoreLine,
+    cluster_at,
+    expand_names,
+    survey,
+)
+from memlab.fleet.overview import survey_task
+from memlab.fleet.sweep import outcomes_of, usual_runner
+from memlab.fleet.task import FleetTask, Given, nothing
+from memlab.fleet.workers import (
+    AHEAD,
+    LARGE,
+    SET_ASIDE,
+    TOGETHER,
+    Answer,
+    Chunk,
+    WorkerPool,
+    chunks_of,
+    schedule,
+    work_as_version,
+)
+from memlab.lazy import import_extra
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Workers as a user would start them: a scheduler and two workers of their own."""
+    pytest.importorskip("distributed")
+    with (
+        dask_cluster(tmp_path_factory.mktemp("dask")) as file,
+        cluster_at(scheduler_file=file, patience=120) as found,
+    ):
+        found.client.wait_for_workers(2, timeout=120)
+        yield found
+
+
+class KillsOne(Processes):
+    """Processes of which one is killed by somebody else, whatever it is doing then."""
+
+    def run(
+        self, task: FleetTask[Any], members: Sequence[Member], given: Given = nothing
+    ) -> Iterator[Outcome[Any]]:
+        for number, outcome in enumerate(super().run(task, members, given)):
+            if number == 1:
+                os.kill(multiprocessing.active_children()[-1].pid or 0, signal.SIGKILL)
+            yield outcome
+
+
+@pytest.fixture(params=["processes", "cluster"])
+def runner(request: pytest.FixtureRequest) -> Runner:
+    found: Runner = (
+        Processes(2) if request.param == "processes" else request.getfixturevalue("cluster")
+    )
+    return found
+
+
+def changed(names: Sequence[Path], runner: Runner) -> pd.DataFrame:
+    made = fleet.plan(names, KeepRecent(4), now=NOW, runner=runner)
+    assert made == fleet.plan(names, KeepRecent(4), now=NOW, runner=Serial())
+    found = fleet.apply(made, now=NOW, runner=runner)
+    # a worker that is killed once it has applied is not heard of
+    return found.assign(status=found["status"].replace("applied before", "applied"))
+
+
+def maintained(names: Sequence[Path], runner: Runner) -> pd.DataFrame:
+    found = fleet.maintain(names, now=NOW, runner=runner)
+    # nor is one that has done all there was to do: what it did is in the stores
+    return found[["store", "error"]].assign(done=found["status"].isin(["done", "nothing"]))
+
+
+def grown(names: Sequence[Path], runner: Runner) -> pd.DataFrame:
+    return fleet.examine_fleet(names, now=NOW, runner=runner).weeks
+
+
+COMMANDS: dict[str, Callable[[Sequence[Path], Runner], pd.DataFrame]] = {
+    "survey": lambda names, runner: survey(names, now=NOW, runner=runner),
+    "size": lambda names, runner: fleet.size(names, runner=runner),
+    "maintain": maintained,
+    "plan and apply": changed,
+    "growth": grown,
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_whoever_does_the_work_does_to_every_store_what_one_process_does(
+    command: Callable[[Sequence[Path], Runner], pd.DataFrame], runner: Runner, tmp_path: Path
+) -> None:
+    """Of the processes one is killed meanwhile."""
+    hurt = KillsOne(2) if isinstance(runner, Processes) else runner
+    names = mixed_fleet(tmp_path / "fleet")
+    for name in names[:6]:
+        name.with_name("memlab.toml").write_text('policy = { name = "recent", keep = 5 }\n')
+    shutil.copytree(tmp_path / "fleet", tmp_path / "aside")
+    expected = command(names, Serial())
+    after = {name: rows_of(name) for name in names if name.name == "memory.db"}
+    shutil.rmtree(tmp_path / "fleet")
+    (tmp_path / "aside").rename(tmp_path / "fleet")
+    pd.testing.assert_frame_equal(command(names, hurt), expected)
+    assert {name: rows_of(name) for name in after} == after
+
+
+@pytest.mark.parametrize("times", [1, 99])
+def test_a_worker_that_a_store_kills_costs_a_retry_and_then_the_store_is_set_aside(
+    runner: Runner, times: int, tmp_path: Path
+) -> None:
+    names = mixed_fleet(tmp_path / "fleet")
+    (tmp_path / "tally").mkdir()
+    deadly = {"agent-2", "agent-9"} if times > 1 else {"agent-4"}
+    work = Deadly(tmp_path / "tally", frozenset(deadly), times)
+    found = outcomes_of(FleetTask("survey", work, StoreLine), names, runner=runner)
+    expected = outcomes_of(survey_task(NOW), names, runner=Serial())
+    aside = {each.name for each in found if each.kind == SET_ASIDE}
+    assert {Path(name).parent.name for name in aside} == (deadly if times > 1 else set())
+    assert [each for each in found if each.name not in aside] == [
+        each for each in expected if each.name not in aside
+    ]
+    assert len(list((tmp_path / "tally").iterdir())) >= len(deadly)
+
+
+@pytest.mark.parametrize("step", [ApplyStep.ARCHIVED, ApplyStep.VERIFIED])
+def test_a_worker_that_is_killed_while_it_applies_loses_nothing_and_repeats_nothing(
+    runner: Runner, step: str, tmp_path: Path
+) -> None:
+    names = mixed_fleet(tmp_path / "fleet")
+    made = fleet.plan(names, KeepRecent(4), now=NOW)
+    found = applied(made, runner, DiesApplying(tmp_path, step))
+    assert (tmp_path / "died").exists()
+    assert [each.error for each in found] == [""] * len(made.changed)
+    left = [len(rows_of(name)) for name in names if name.name == "memory.db"]
+    assert left == [1 + min(3 * n, 4) for n in range(12)]
+    archived = [len(archived_rows(each.store)) for each in made.changed]
+    assert archived == [each.deleted for each in made.changed]
+
+
+# Handing out
+
+
+def test_large_stores_go_out_first_and_alone() -> None:
+    sizes = [10, LARGE + 1, *[10] * 200, 3 * LARGE]
+    members = [Member(str(n), str(n), size) for n, size in enumerate(sizes)]
+    chunks = list(chunks_of(members, 2))
+    assert [[each.name for each in chunk] for chunk in chunks[:2]] == [["202"], ["1"]]
+    flat = [each.name for chunk in chunks[2:] for each in chunk]
+    assert flat == [each.name for each in members if each.size == 10]
+
+
+@given(
+    sizes=st.lists(st.sampled_from([0, 1_000_000, LARGE // 3, LARGE, LARGE + 1]), max_size=400),
+    workers=st.integers(1, 8),
+)
+def test_chunks_hold_every_store_once_and_grow_smaller(sizes: list[int], workers: int) -> None:
+    members = [Member(f"s{n}", f"s{n}", size) for n, size in enumerate(sizes)]
+    chunks = chunks_of(members, workers)
+    assert sorted(m.name for chunk in chunks for m in chunk) == sorted(m.name for m in members)
+    left = sum(member.size <= LARGE for member in members)
+    for chunk in chunks:
+        if chunk[0].size > LARGE:
+            assert len(chunk) == 1
+            continue
+        assert sum(member.size for member in chunk) <= LARGE
+        assert len(chunk) <= max(1, min(TOGETHER, left // (4 * workers)))
+        left -= len(chunk)
+
+
+class Watched(WorkerPool):
+    """Two threads that note how many stores they hold at most."""
+
+    workers, death_errors = 2, (ZeroDivisionError,)
+
+    def __init__(self) -> None:
+        self.held, self.most = 0, 0
+        self.threads = ThreadPoolExecutor(2)
+
+    def submit(self, task: FleetTask[Any], chunk: Chunk) -> Answer:
+        self.held += len(chunk)
+        self.most = max(self.most, self.held)
+        return self.threads.submit(lambda: [task.do(member, given) for member, given in chunk])
+
+    def recover(self) -> None:
+        raise AssertionError("nobody died")
+
+
+def test_no_more_is_handed_out_than_keeps_the_workers_busy() -> None:
+    pool = Watched()
+    members = [Member(str(n), str(n), problem="none") for n in range(2_000)]
+    done = 0
+    for _ in schedule(pool, survey_task(NOW), members, nothing):
+        done, pool.held = done + 1, pool.held - 1
+    assert done == 2_000
+    assert pool.most <= AHEAD * pool.workers * TOGETHER
+
+
+# Processes
+
+
+def test_a_few_small_stores_are_done_here() -> None:
+    few = [Member(str(n), str(n), 1000) for n in range(3)]
+    assert isinstance(usual_runner(few), Serial)
+    assert isinstance(usual_runner(few * 20), Processes)
+    assert isinstance(usual_runner([Member("large", "large", 10**9)]), Processes)
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, True])
+def test_a_count_that_is_none_is_refused(count: object) -> None:
+    with pytest.raises(ValueError, match="is not a whole number of 1 or more"):
+        Processes(count)  # type: ignore[arg-type]
+
+
+def test_a_script_without_a_guard_is_told_so_and_no_store_is_blamed(tmp_path: Path) -> None:
+    store = agent_store(tmp_path / "memory.db", 2)
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import memlab.fleet\n"
+        "try:\n"
+        f"    memlab.fleet.survey({str(store)!r}, runner=memlab.fleet.Processes(1))\n"
+        "except memlab.MemlabError as error:\n"
+        "    print('told:', error)\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=False, env=os.environ
+    )
+    assert "told: no process could be started; begin what your script does with" in ran.stdout
+
+
+def test_a_pool_that_cannot_start_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("memlab.fleet.workers._begin", os.abort)
+    with pytest.raises(MemlabError, match="no process could be started"):
+        survey(agent_store(tmp_path / "memory.db", 1), now=NOW, runner=Processes(2))
+
+
+# A cluster
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    pytest.importorskip("distributed")
+    return agent_store(tmp_path / "memory.db", 1)
+
+
+def test_workers_of_another_memlab_are_refused_in_words(store: Path, tmp_path: Path) -> None:
+    older = tmp_path / "older.py"
+    older.write_text("import memlab\nmemlab.__version__ = '0.0.9'\n")
+    with (
+        dask_cluster(tmp_path, workers=1, preload=older) as file,
+        cluster_at(scheduler_file=file, patience=120) as cluster,
+        pytest.raises(MemlabError, match=r"runs memlab 0\.0\.9; install the same on every worker"),
+    ):
+        survey(store, now=NOW, runner=cluster)
+
+
+def test_a_worker_that_came_late_with_another_memlab_reads_nothing(store: Path) -> None:
+    members = expand_names([store, store.with_name("gone.db")]).stores
+    chunk = [(member, None) for member in members]
+    for found in work_as_version(survey_task(NOW), chunk, "0.0.9"):
+        assert found.value is None
+        assert f"the worker on {socket.gethostname()} runs memlab" in found.error
+        assert "and the client 0.0.9; install the same on both" in found.error
+    good, gone = work_as_version(survey_task(NOW), chunk, memlab.__version__)
+    assert (good.error, good.value.memories) == ("", 2)
+    assert gone.error.startswith("there is no file")
+
+
+def test_a_worker_without_an_extra_says_which_and_where(store: Path) -> None:
+    needs = FleetTask("needs", lambda _: import_extra("nosuchmodule", extra="none"), StoreLine)
+    chunk = [(expand_names(store).stores[0], None)]
+    (found,) = work_as_version(needs, chunk, memlab.__version__)
+    assert found.kind == "MissingExtraError"
+    assert found.error.startswith(f"on {socket.gethostname()}: this needs nosuchmodule, ")
+    assert "'.[none]' in a checkout" in found.error
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        ({"address": "tcp://127.0.0.1:9"}, r"no scheduler answers at tcp://127\.0\.0\.1:9"),
+        ({"scheduler_file": Path("none.json")}, r"no scheduler file .*is the scheduler running"),
+    ],
+)
+def test_a_scheduler_that_is_not_there_is_said(named: dict[str, Any], words: str) -> None:
+    pytest.importorskip("distributed")
+    with pytest.raises(MemlabError, match=words), cluster_at(**named, patience=0.5):
+        pass
+
+
+def test_a_scheduler_without_workers_is_said(store: Path, tmp_path: Path) -> None:
+    with (
+        dask_cluster(tmp_path, workers=0) as file,
+        cluster_at(scheduler_file=file, patience=120) as cluster,
+        pytest.raises(MemlabError, match="no worker came to tcp://127"),
+    ):
+        survey(store, now=NOW, runner=Cluster(cluster.client, patience=1))
+
+
+def test_a_worker_that_hangs_is_said(store: Path, tmp_path: Path) -> None:
+    with dask_cluster(tmp_path, workers=1) as file, cluster_at(scheduler_file=file) as cluster:
+        cluster.client.wait_for_workers(1, timeout=120)
+        (worker,) = cluster.client.run(os.getpid).values()
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            with pytest.raises(MemlabError, match="did not say in 2 seconds which memlab it runs"):
+                survey(store, now=NOW, runner=Cluster(cluster.client, patience=2))
+        finally:
+            os.kill(worker, signal.SIGCONT)
+        assert survey(store, now=NOW, runner=cluster)["memories"].tolist() == [2]
+
+
+def test_a_scheduler_that_goes_away_is_said_and_the_same_call_goes_on(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    paths = [agent_store(tmp_path / f"{n}" / "memory.db", 2) for n in range(30)]
+    with dask_cluster(tmp_path, workers=1) as file, cluster_at(scheduler_file=file) as cluster:
+        process = cluster.client.run_on_scheduler(os.getpid)
+
+        def end(done: int, total: int) -> None:
+            if done == 1:
+                os.kill(process, signal.SIGKILL)
+
+        with pytest.raises(MemlabError, match="went away; what is done is done"):
+            survey(paths, now=NOW, runner=cluster, progress=end, out=tmp_path / "kept")
+    seen: list[int] = []
+    here: dict[str, Any] = {"now": NOW, "runner": Serial()}
+    found = survey(paths, **here, out=tmp_path / "kept", progress=lambda done, _: seen.append(done))
+    assert seen[0] > 1
+    assert seen == list(range(seen[0], 31))  # what was kept is not asked for again
+    pd.testing.assert_frame_equal(found, survey(paths, **here))

@@ -1,0 +1,255 @@
+"""Archives, plans and replies as somebody else could have written them, each from a seed."""
+
+import json
+import random
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from memlab.store.records import encoded, fingerprint_of, with_place
+
+HOSTILE: Final = (
+    *(None, True, False, 0, 1, -1, 7, 2**31, 2**63 - 1, -(2**63), 2**63, 10**30, -(10**400)),
+    *(0.5, -0.0, 1e308, float("inf"), float("nan")),
+    *("", "\0", "x" * 5000, "é🦀", "\ud800", "d1", "m0", "episodic", "semantic", "-1", "1e999"),
+    *("../../outside", "/tmp/outside", "a/b", ".", "MEMORY.md", "memlab.toml", "$x", "$xzz", "$$"),
+    *("2026-03-01T12:00:00Z", "2026-03-01", "0001-01-01T00:00:00-12:00", "9999-99-99"),
+    *("2016-12-31T23:59:60Z", "rowid", '["rejected-path"]', "[" * 3000, '{"session_id": "s1"}'),
+    *([], {}, [[]], [None], [1, "a"], {"a": {"b": []}}, {"text": "ff"}, {"text": 5}),
+    *({"blob": "00ff"}, {"blob": "zz"}, {"blob": "0"}, {"real": "inf"}, {"real": "nan"}),
+    *({"blob": "00", "text": "00"}, {"text": "ff", "encoding": "UTF-16le"}, {"memory_id": "m0"}),
+)
+"""In the place of any value of JSON."""
+
+STORED: Final = (
+    *(None, 0, -1, 10**18, 0.5, "", "\0", "x" * 70_000, "é", b"", b"\xff\xfe", b"{}", "{}", "[]"),
+    *("yesterday", "2026-03-01T12:00:00", "9999-12-31T23:59:59-12:00", "0" * 64, "f" * 32),
+    *("null", "[" * 5000, '{"a": ' * 3000, "NaN", '[["a", 1]]', '[[1e400, "x"]]', '[[1, "x"], 5]'),
+)
+"""In the place of any column of an archive."""
+
+SCHEMES: Final = (
+    "CREATE TRIGGER t AFTER UPDATE ON applies BEGIN DELETE FROM archived; END",
+    "CREATE TRIGGER t AFTER INSERT ON archived BEGIN DELETE FROM archived; END",
+    "CREATE INDEX i ON archived (hex(zeroblob(1000000)))",
+    "ALTER TABLE archived ADD COLUMN more AS (hex(zeroblob(100000000)))",
+    "ALTER TABLE archived RENAME TO kept; CREATE VIEW archived AS SELECT * FROM kept",
+    "DROP TABLE applies; CREATE TABLE applies (apply, digest)",
+    "DROP TABLE about",
+    "PRAGMA user_version = 7",
+)
+"""What somebody could make of an archive's tables."""
+
+COLUMNS: Final = {
+    "applies": "digest policy made_at memories archived_at finished_at plan_json_zlib",
+    "archived": "apply key fingerprint record reason restored_at",
+    "about": "value",
+    "dropped": "apply digest deleted_at dropped_at facts",
+}
+
+
+_IMPOSSIBLE: Final = (
+    *(sqlite3.Error, ValueError, TypeError, OverflowError, AttributeError, RecursionError),
+)
+"""What a change raises that an earlier one has made impossible: it changes nothing then."""
+
+
+def forge(archive: Path, rng: random.Random) -> str:
+    """Change a closed archive as nobody does who means well; return what was done."""
+    done = []
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        change = rng.choices(CHANGES, WEIGHTS)[0]
+        with closing(sqlite3.connect(archive, isolation_level=None)) as connection:
+            connection.execute("PRAGMA synchronous = OFF")
+            with suppress(*_IMPOSSIBLE):
+                change(connection, rng)
+        done.append(change.__name__)
+    if rng.random() < 0.1:
+        flip_bytes(archive, rng)
+        done.append("flip_bytes")
+    return ", ".join(done)
+
+
+def forge_records(connection: sqlite3.Connection, rng: random.Random) -> None:
+    """Let records say something else; their fingerprints say so too, most of the time."""
+    rows = connection.execute("SELECT rowid, record FROM archived").fetchall()
+    for rowid, record in rng.sample(rows, min(len(rows), rng.choice((1, 1, 2, 8)))):
+        said = json.loads(record)
+        for _ in range(rng.choice((1, 1, 1, 2, 4))):
+            said = changed(said, rng)
+        made = written(said, rng)
+        sound = rng.random() < 0.9
+        connection.execute(
+            "UPDATE archived SET record = ?, fingerprint = iif(?, ?, fingerprint) WHERE rowid = ?",
+            (made.decode(errors="replace"), sound, fingerprint_of(made), rowid),
+        )
+
+
+def swap_values(connection: sqlite3.Connection, rng: random.Random) -> None:
+    """Put values of one record into another, where they are of the right type."""
+    rows = connection.execute("SELECT rowid, key, record FROM archived").fetchall()
+    (rowid, _, record), (_, other, donor) = rng.choice(rows), rng.choice(rows)
+    said, given = json.loads(record), json.loads(donor)
+    for name in rng.sample(list(given), rng.randrange(1, len(given) + 1)):
+        said[name] = given[name]
+    made = canonical(said)
+    connection.execute(
+        "UPDATE archived SET record = ?, fingerprint = ? WHERE rowid = ?",
+        (made.decode(), fingerprint_of(made), rowid),
+    )
+    if rng.random() < 0.3:
+        connection.execute("UPDATE archived SET key = ? WHERE rowid = ?", (f"{other}x", rowid))
+
+
+def forge_columns(connection: sqlite3.Connection, rng: random.Random) -> None:
+    """Put anything into any column."""
+    table = rng.choice(list(COLUMNS))
+    column = rng.choice(COLUMNS[table].split())
+    rows = [rowid for (rowid,) in connection.execute(f"SELECT count(*) FROM {table}")]
+    value = rng.choice(STORED)
+    if column in ("key", "restored_at") and rng.random() < 0.5:
+        value = rng.choice((1, 3, 10**6, "a.md", "s1", "../a.md", "betterdb_ac:mem:x", "other:key"))
+    where = "1" if rng.random() < 0.2 else f"rowid % 4 = {rng.randrange(4)}"
+    if table == "about":
+        where = "1"
+    if rows[0]:
+        connection.execute(f"UPDATE {table} SET {column} = ? WHERE {where}", (value,))
+
+
+def forge_facts(connection: sqlite3.Connection, rng: random.Random) -> None:
+    """Let the facts of what was dropped say something else."""
+    rows = connection.execute("SELECT rowid, facts FROM dropped").fetchall()
+    for rowid, facts in rng.sample(rows, min(len(rows), 2)):
+        said = changed(json.loads(facts), rng)
+        connection.execute("UPDATE dropped SET facts = ? WHERE rowid = ?", (dumped(said), rowid))
+
+
+def delete_rows(connection: sqlite3.Connection, rng: random.Random) -> None:
+    """Leave rows out."""
+    table = rng.choice(("applies", "archived", "about", "dropped"))
+    where = "1" if table == "about" else f"rowid % 3 = {rng.randrange(3)}"
+    connection.execute(f"DELETE FROM {table} WHERE {where}")
+
+
+def forge_plans(connection: sqlite3.Connection, rng: random.Random) -> None:
+    """Keep another plan, or a bomb."""
+    import zlib
+
+    (packed,) = connection.execute("SELECT plan_json_zlib FROM applies LIMIT 1").fetchone()
+    said = json.loads(zlib.decompress(packed)) if packed else {}
+    choice = rng.randrange(4)
+    made = {
+        0: lambda: zlib.compress(dumped(changed(said, rng)).encode(errors="replace")),
+        1: lambda: zlib.compress(b" " * 50_000_000),
+        2: lambda: zlib.compress(b"[" * 100_000),
+        3: lambda: (packed or b"")[: rng.randrange(1, 400)],
+    }[choice]()
+    connection.execute("UPDATE applies SET plan_json_zlib = ?", (made,))
+
+
+def unfinish(connection: sqlite3.Connection, rng: random.Random) -> None:
+    """Let deletions look cut short, or restored."""
+    column, value = rng.choice(
+        (("finished_at", None), ("finished_at", None), ("memories", 0), ("memories", 10**12))
+    )
+    connection.execute(
+        f"UPDATE applies SET {column} = ? WHERE apply % 2 = ?", (value, rng.randrange(2))
+    )
+
+
+def rewrite_schema(connection: sqlite3.Connection, rng: random.Random) -> None:
+    """Have other tables, that do something by themselves."""
+    connection.executescript(rng.choice(SCHEMES))
+
+
+def flip_bytes(archive: Path, rng: random.Random) -> None:
+    data = bytearray(archive.read_bytes())
+    for _ in range(rng.choice((1, 1, 3, 30))):
+        data[rng.randrange(len(data))] = rng.randrange(256)
+    archive.write_bytes(data)
+
+
+CHANGES: Final[tuple[Callable[[sqlite3.Connection, random.Random], None], ...]] = (
+    *(forge_records, swap_values, forge_columns, forge_facts),
+    *(delete_rows, forge_plans, unfinish, rewrite_schema),
+)
+WEIGHTS: Final = (10, 4, 4, 2, 1, 1, 1, 1)
+
+
+def changed(value: Any, rng: random.Random) -> Any:
+    """JSON with one value of it replaced, taken out, or one put in."""
+    places = list(_places(value))
+    path = rng.choice(places)
+    made = json.loads(json.dumps(value))
+    here = made
+    for step in path[:-1]:
+        here = here[step]
+    if not path:
+        return rng.choice(HOSTILE)
+    choice = rng.random()
+    if choice < 0.15:
+        del here[path[-1]]
+    elif choice < 0.25 and isinstance(here, dict):
+        here[str(rng.choice(HOSTILE))[:50]] = rng.choice(HOSTILE)
+    elif choice < 0.35:
+        here[path[-1]] = [here[path[-1]]] * rng.choice((0, 1, 3))
+    elif choice < 0.45 and isinstance(here[path[-1]], str):
+        text = here[path[-1]]
+        here[path[-1]] = rng.choice((text[::-1], f"{text}!", text[:-1], text.upper(), f"../{text}"))
+    elif choice < 0.5 and isinstance(here[path[-1]], int):
+        here[path[-1]] += rng.choice((1, -1, 1000, 2**40, 2**62, 2**66))
+    else:
+        here[path[-1]] = rng.choice(HOSTILE)
+    return made
+
+
+def written(said: Any, rng: random.Random) -> bytes:
+    """A record as it is written, most of the time."""
+    choice = rng.random()
+    if choice < 0.05:
+        return dumped(said).encode(errors="surrogatepass")
+    if choice < 0.1:
+        made = dumped(said).encode(errors="surrogatepass")
+        return made.replace(b"1", b"[" * 5000, 1) if choice < 0.075 else made[: len(made) // 2]
+    try:
+        return canonical(said)
+    except (ValueError, AttributeError, TypeError):
+        return dumped(said).encode(errors="surrogatepass")
+
+
+def canonical(said: dict[str, Any]) -> bytes:
+    """A record as memlab writes it."""
+    if "place" not in said:
+        return encoded(said)
+    own = {name: value for name, value in said.items() if name != "place"}
+    return with_place(encoded(own), said["place"])
+
+
+def dumped(said: Any) -> str:
+    return json.dumps(said, ensure_ascii=False)
+
+
+def rewrite(
+    archive: Path, change: Callable[[dict[str, Any]], None], *, key: int | str | None = None
+) -> None:
+    """Let records of an archive say what `change` makes of them, and stand under another key."""
+    with closing(sqlite3.connect(archive)) as connection, connection:
+        rows = connection.execute("SELECT rowid, record FROM archived").fetchall()
+        for rowid, record in rows:
+            said = json.loads(record)
+            change(said)
+            made = canonical(said)
+            connection.execute(
+                "UPDATE archived SET record = ?, fingerprint = ?, key = coalesce(?, key) "
+                "WHERE rowid = ?",
+                (made.decode(), fingerprint_of(made), key, rowid),
+            )
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    if isinstance(value, (dict, list)):
+        for name, each in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _places(each, (*path, name))

@@ -1,0 +1,172 @@
+"""Folders of memories before an operation, and what must be true of them at any moment of it."""
+
+import json
+import re
+import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from claude_store import START as FIRST
+from claude_store import as_found
+from invariants import archive_of
+from odek_store import DERIVED, write_odek
+
+from memlab import KeepRecent, apply, load, plan
+from memlab.errors import AlreadyAppliedError, ArchiveError
+from proof import tasks
+from proof.conftest import Children
+from proof.stores import copy_aside
+
+Files = dict[str, tuple[bytes, int, int]]
+"""Bytes, mode and time of every file below a folder; an index gets a new time when it changes."""
+KEEP = 2
+INDEXES = ("MEMORY.md", "index.json")
+LEFT = (".memlab-over-", ".memlab-part-")
+"""How names begin that a change may leave to the next one to sweep."""
+_LINK = re.compile(r"\]\(([^)]+\.md)\)", re.IGNORECASE)
+
+
+def files_below(folder: Path) -> Files:
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            looked_at = path.stat()
+            when = 0 if path.name in INDEXES else looked_at.st_mtime_ns
+            found[str(path.relative_to(folder))] = (path.read_bytes(), looked_at.st_mode, when)
+    return found
+
+
+def view(folder: Path) -> str:
+    """What somebody sees who only reads."""
+    return str(load(folder, with_body=True).to_csv())
+
+
+@dataclass
+class FolderScene:
+    """A folder before an operation, what it holds then and what it is to hold afterwards.
+
+    Parameters
+    ----------
+    operation : callable
+        One of :mod:`proof.tasks`.
+    what : object
+        Its argument.
+    store : Path
+        The folder; beside it only its archive.
+    digest : str
+        Of the plan that is applied or taken back.
+    whole, before, after : Files
+        With nothing deleted, at the start, and at the end.
+    views : tuple of str
+        What a reader may see: one or the other.
+    """
+
+    operation: tasks.Operation
+    what: Any
+    store: Path
+    digest: str
+    whole: Files
+    before: Files
+    after: Files
+    views: tuple[str, ...]
+
+    def check(self, store: Path) -> None:
+        """Nothing is lost, and who reads sees the change altogether or not at all."""
+        there = {data for data, _, _ in files_below(store).values()} | _archived(store)
+        names = set(self.whole) - set(INDEXES)
+        assert {name for name in names if self.whole[name][0] not in there} == set()
+        assert _names_without_a_file(store) <= _names_without_a_file_in(self.whole)
+        assert view(store) in self.views
+
+    def check_done(self, store: Path) -> None:
+        """The operation has happened, to the last bit."""
+        assert _but_what_is_swept(store) == self.after
+        assert view(store) == self.views[self.after != self.whole]
+
+    def check_undone(self, store: Path) -> None:
+        """The operation has not happened."""
+        assert _but_what_is_swept(store) == self.before
+
+    def finish(self, children: Children, store: Path) -> None:
+        """Carry out the operation again, as it is; only a finished one may be refused."""
+        ended = children.run(self.operation, store=store, what=self.what)
+        if not isinstance(ended.error, AlreadyAppliedError):
+            assert ended.error is None
+        self.check_done(store)
+
+    def take_back(self, children: Children, store: Path) -> None:
+        """Whatever has happened, a restore leaves all as it was before anything was deleted."""
+        ended = children.run(tasks.restore_rows, store=store, what=self.digest)
+        # Else nothing was archived, so that nothing was deleted.
+        assert ended.error is None or isinstance(ended.error, ArchiveError)
+        self.check(store)
+        assert view(store) == self.views[0]
+
+
+def _but_what_is_swept(store: Path) -> Files:
+    files = files_below(store).items()
+    return {name: file for name, file in files if not name.startswith(LEFT)}
+
+
+def _archived(store: Path) -> set[bytes]:
+    """The bytes of files that the archive holds."""
+    archive = archive_of(store)
+    if not archive.exists():
+        return set()
+    with closing(sqlite3.connect(archive)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        if not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
+            return set()
+        records = connection.execute("SELECT record FROM archived").fetchall()
+    files = [json.loads(record).get("file") for (record,) in records]
+    data = [each["data"] for each in files if each]
+    return {
+        each.encode() if isinstance(each, str) else bytes.fromhex(each["text"]) for each in data
+    }
+
+
+def _names_without_a_file(store: Path) -> set[str]:
+    """What the index of Claude Code's memory leads to that is not there."""
+    return _names_without_a_file_in(files_below(store))
+
+
+def _names_without_a_file_in(files: Files) -> set[str]:
+    if "MEMORY.md" not in files:
+        return set()
+    named = _LINK.findall(files["MEMORY.md"][0].decode())
+    return {name.replace("%20", " ") for name in named} - set(files)
+
+
+def _claude(folder: Path) -> Path:
+    return as_found(folder / "memory", 7, files=16)
+
+
+def _odek(folder: Path) -> Path:
+    return write_odek(folder / "episodes", ["shipped", "né 北京 🦀 " * 200, "x"] * 3)
+
+
+def scene_of(system: str, operation: str, folder: Path) -> FolderScene:
+    """A folder, and a plan that deletes some of it: to be applied, or applied and to be taken back.
+
+    What is to be true afterwards is found out on a copy.
+    """
+    folder.mkdir()
+    store = SYSTEMS[system](folder)
+    found = files_below(store)
+    whole = {name: file for name, file in found.items() if name not in DERIVED}
+    made = plan(store, KeepRecent(KEEP), now=FIRST)
+    assert len(made.memories) > 2
+    copy = copy_aside(store, folder.with_name(f"{folder.name} aside"))
+    apply(made, store=copy, now=FIRST)
+    left, views = files_below(copy), (view(store), view(copy))
+    if operation == "restore":
+        apply(made, now=FIRST)
+        start = tasks.restore_rows, made.digest, store, made.digest
+        return FolderScene(*start, whole, left, whole, views)
+    start = tasks.apply_plan, made.to_json(), store, made.digest
+    return FolderScene(*start, whole, found, left, views)
+
+
+SYSTEMS = {"claude": _claude, "odek": _odek}

@@ -1,0 +1,460 @@
+"""Who reads files that may be anybody's: what such files are, and all that is done with them."""
+
+import json
+import os
+import random
+import shutil
+import sqlite3
+import stat
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from itertools import count
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from claude_store import as_found, at, call, memory, write_index, write_memory, write_transcript
+from crashing import Crashed, crashing
+from odek_store import DERIVED, write_odek
+from stores import episodes, write_rows
+from transcripts import World
+
+import memlab
+from memlab.doctor import diagnose
+from memlab.errors import MemlabError
+from memlab.evidence.access_log import AccessLog
+from memlab.evidence.harvest import harvest_reads
+from memlab.evidence.reads import describe_log, read_access_log, remembered_reads
+from memlab.maintenance import plan_maintenance
+from memlab.policies.named import policy_in
+from memlab.settings import FILE, read_settings
+from memlab.sources.opening import open_source, remember
+from proof.forgeries import spoil
+from proof.mutations import HOSTILE_VALUES
+
+STATE = tuple[int, int, int, int, bytes]
+NOW = at(9_000)
+LOG: Final = "reads.log"
+
+
+class Reader(ABC):
+    """What may be anybody's, and what is done with it.
+
+    Parameters
+    ----------
+    folder : Path
+        Where it lies in each case.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @abstractmethod
+    def make(self) -> None:
+        """Write it as those do who mean well."""
+
+    @abstractmethod
+    def spoilt(self) -> list[Path]:
+        """Return the files that somebody else may have written."""
+
+    def looks(self) -> Iterator[Callable[[], Any]]:
+        """Yield all that only reads; each case does one of it."""
+        return iter(())
+
+    @abstractmethod
+    def changes(self) -> Iterator[Callable[[], Any]]:
+        """Yield all that writes; each case does one of it after it has looked."""
+
+    def spoil(self, outside: Path, rng: random.Random) -> str:
+        """Change some of it."""
+        files = self.spoilt()
+        return ", ".join(
+            spoil(rng.choice(files), outside, rng) for _ in range(rng.choice((1, 1, 2, 4)))
+        )
+
+    def check(self) -> None:  # noqa: B027 - most have nothing to add
+        """Assert what holds when all is done."""
+
+
+class Settings(Reader):
+    """``memlab.toml`` beside a store."""
+
+    name = "settings"
+    TEXT = """
+# what a person chose
+protected_tags = ["pinned", "b"]
+[store."memory.db"]
+policy = { name = "recent", keep = 5 }
+target = 0.9
+confidence = 0.8
+token_budget = 20000
+log = ["reads.log"]
+archive_for = "365d"
+vacuum_free = 0.25
+[store.memory.claude]
+lines = 100
+kinds = { project = "semantic" }
+"""
+
+    def make(self) -> None:
+        self.store = write_rows(self.folder / "memory.db", episodes(12), journal_mode="DELETE")
+        (self.folder / FILE).write_text(self.TEXT)
+        (self.folder / LOG).write_text('{"memory_id": "e1", "at": "2026-01-01T00:00:00Z"}\n')
+
+    def spoilt(self) -> list[Path]:
+        return [self.folder / FILE]
+
+    def looks(self) -> Iterator[Callable[[], Any]]:
+        yield lambda: read_settings(self.folder, "memory", self.store)
+        yield self._obeyed
+        yield lambda: memlab.load(self.store)
+        yield lambda: plan_maintenance(self.store, now=NOW)
+
+    def _obeyed(self) -> None:
+        settings = read_settings(self.folder, "memory.db", self.store)
+        with suppress(MemlabError):
+            policy_in(settings)
+        remembered_reads(settings)
+        if settings.lines:
+            found = (self.folder / FILE).lstat()
+            assert stat.S_ISREG(found.st_mode)
+            assert not found.st_mode & 0o022
+            assert found.st_uid in (0, os.geteuid())
+
+    def changes(self) -> Iterator[Callable[[], Any]]:
+        yield lambda: remember(open_source(self.store), {"target": 0.7})
+
+
+class Log(Reader):
+    """An access log, its parts, and what a harvest keeps apart."""
+
+    name = "log"
+
+    def make(self) -> None:
+        lines = [
+            {
+                "memory_id": f"m{n % 9}",
+                "at": f"2026-03-01T{n % 24:02}:00:00Z",
+                "session": f"s{n % 4}",
+            }
+            | (
+                {"id": f"r{n}", "how": "Read", "kind": ("read", "maintenance")[n % 2]}
+                if n % 3
+                else {}
+            )
+            for n in range(40)
+        ]
+        for end, some in ((".1", lines[:15]), ("", lines[15:30]), (".apart", lines[30:])):
+            text = "".join(f"{json.dumps(line)}\n" for line in some)
+            (self.folder / f"{LOG}{end}").write_text(text)
+        rows = "".join(f"{each['memory_id']},{each['at']},x\n" for each in lines)
+        (self.folder / "reads.csv").write_text(f"memory_id,at,session\n{rows}")
+
+    def spoilt(self) -> list[Path]:
+        return [self.folder / name for name in (LOG, f"{LOG}.1", f"{LOG}.apart", "reads.csv")]
+
+    def looks(self) -> Iterator[Callable[[], Any]]:
+        for name in (LOG, "reads.csv"):
+            for maintenance in (True, False):
+                yield lambda name=name, maintenance=maintenance: describe_log(
+                    read_access_log(self.folder / name, maintenance=maintenance)
+                )
+
+    def changes(self) -> Iterator[Callable[[], Any]]:
+        yield self._add
+
+    def _add(self) -> None:
+        with AccessLog(self.folder / LOG) as log:
+            log.add("m1", NOW)
+        assert "m1" in set(read_access_log(self.folder / LOG)["memory_id"])
+
+
+class Memories(Reader):
+    """A folder of memory files and its index."""
+
+    def spoilt(self) -> list[Path]:
+        files = sorted(self.memory.iterdir())
+        index = [each for each in files if each.name in ("MEMORY.md", "index.json")]
+        return [*index * (len(files) // 2), *files]
+
+    @property
+    def memory(self) -> Path:
+        return self.folder / "memory"
+
+    def looks(self) -> Iterator[Callable[[], Any]]:
+        yield lambda: memlab.load(self.memory, with_body=True, on_bad_row="keep")
+        yield lambda: str(diagnose(self.memory))
+        yield lambda: memlab.plan(self.memory, memlab.KeepRecent(2), now=NOW)
+
+    def changes(self) -> Iterator[Callable[[], Any]]:
+        yield self._there_and_back
+
+    def _there_and_back(self) -> None:
+        made = memlab.plan(self.memory, memlab.KeepRecent(2), now=NOW)
+        before = self.contents()
+        receipt = memlab.apply(made, now=NOW)
+        memlab.restore(receipt, now=NOW)
+        assert self.contents() == before
+
+    def contents(self) -> dict[str, bytes]:
+        return contents(self.memory)
+
+
+class ClaudeIndex(Memories):
+    """Claude Code's files and ``MEMORY.md``."""
+
+    name = "MEMORY.md"
+
+    def make(self) -> None:
+        as_found(self.memory, 3, files=8)
+
+    def looks(self) -> Iterator[Callable[[], Any]]:
+        yield from super().looks()
+        yield lambda: str(open_source(f"claude:{self.memory}").about())  # type: ignore[attr-defined]
+
+
+class OdekIndex(Memories):
+    """odek's episodes and ``index.json``."""
+
+    name = "index.json"
+
+    def make(self) -> None:
+        write_odek(self.memory, [f"what happened in run {n}\nand more" for n in range(8)])
+
+    def contents(self) -> dict[str, bytes]:
+        """Without the blanks of an index: what comes back stands as far in as most entries do."""
+        found = super().contents()
+        return found | {self.name: b"".join(found.get(self.name, b"").split())}
+
+
+class Transcripts(Reader):
+    """Claude Code's sessions, which say when memories were written and read."""
+
+    name = "transcripts"
+
+    def make(self) -> None:
+        world = World(self.folder, 3)
+        world.run(5)
+        self.memory = world.folder
+
+    def spoilt(self) -> list[Path]:
+        return sorted(self.folder.rglob("*.jsonl"))
+
+    def looks(self) -> Iterator[Callable[[], Any]]:
+        yield lambda: memlab.load(self.memory)
+
+    def changes(self) -> Iterator[Callable[[], Any]]:
+        yield lambda: harvest_reads(self.memory)
+
+
+class Recalls(Reader):
+    """What other agents write down: Codex's sessions and OpenClaw's events."""
+
+    name = "recalls"
+
+    def make(self) -> None:
+        threads = [f"0199{n}000-0000-7000-8000-00000000000{n}" for n in range(4)]
+        when = "2026-08-01T09:00:00.000Z"
+        sessions = self.folder / ".codex" / "sessions" / "2026" / "08" / "01"
+        sessions.mkdir(parents=True)
+        for thread in threads:
+            cited = "\n".join(threads)
+            text = (
+                f"\n<oai-mem-citation>\n<rollout_ids>\n{cited}\n</rollout_ids>\n</oai-mem-citation>"
+            )
+            content = [{"type": "output_text", "text": text}]
+            lines: list[dict[str, Any]] = [
+                {"timestamp": when, "type": "session_meta", "payload": {"id": thread, "cwd": "/w"}},
+                {
+                    "timestamp": when,
+                    "type": "response_item",
+                    "payload": {"type": "message", "role": "assistant", "content": content},
+                },
+            ]
+            name = f"rollout-2026-08-01T09-00-00-{thread}.jsonl"
+            (sessions / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        events = self.folder / "w" / "memory" / ".dreams" / "events.jsonl"
+        events.parent.mkdir(parents=True)
+        recall = {"type": "memory.recall.recorded", "timestamp": when, "query": "where"}
+        results = [{"path": f"memory/{n}.md", "score": 0.9} for n in range(3)]
+        events.write_text(f"{json.dumps(recall | {'results': results})}\n" * 3)
+
+    def spoilt(self) -> list[Path]:
+        return sorted(self.folder.rglob("*.jsonl"))
+
+    def changes(self) -> Iterator[Callable[[], Any]]:
+        for name in (".codex", "w"):
+            yield lambda name=name: harvest_reads(self.folder / name, self.folder / f"{name}.log")
+
+
+class Databases(Reader):
+    """Other systems' SQLite files, whose recalls are harvested and whose memories are shown."""
+
+    name = "databases"
+    TABLES: ClassVar[dict[str, tuple[str, str, list[tuple[str, str]]]]] = {
+        "sqlite_vec.db": (
+            (
+                "memories (id INTEGER PRIMARY KEY, content_hash, content, tags, memory_type, "
+                "metadata, created_at, updated_at, created_at_iso, updated_at_iso, deleted_at)"
+            ),
+            "(NULL, ?, 'text', 'a,b', 'note', ?, 1772366400.0, NULL, NULL, NULL, NULL)",
+            [(f"{n:064x}", '{"access_queries": [{"timestamp": 1.77e9}]}') for n in range(6)],
+        ),
+        "store.db": (
+            "store (prefix, key, value, created_at, updated_at, expires_at, ttl_minutes)",
+            "('users.1', ?, ?, NULL, '2026-08-01 12:00:00', '2026-08-01 15:00:00', 60.0)",
+            [(f"k{n}", "{}") for n in range(6)],
+        ),
+        "claude-mem.db": (
+            (
+                "observations (id INTEGER PRIMARY KEY, memory_session_id, project, type, title, "
+                "narrative, concepts, created_at, created_at_epoch)"
+            ),
+            "(NULL, ?, 'w', 'feature', ?, NULL, '[\"pattern\"]', NULL, 1772366400000)",
+            [(f"s{n}", f"title {n}") for n in range(6)],
+        ),
+    }
+
+    def make(self) -> None:
+        for name, (table, values, rows) in self.TABLES.items():
+            with closing(sqlite3.connect(self.folder / name)) as connection, connection:
+                connection.execute(f"CREATE TABLE {table}")
+                connection.execute(
+                    "CREATE TABLE sdk_sessions (content_session_id, memory_session_id)"
+                )
+                insert = f"INSERT INTO {table.split()[0]} VALUES {values}"
+                connection.executemany(insert, rows)
+        (self.folder / "settings.json").write_text('{"CLAUDE_MEM_CONTEXT_OBSERVATIONS": "3"}')
+        projects = self.folder / "projects" / "w"
+        write_transcript(projects, "s1", call("Read", "/w/a.md", at(1), "s1", 1))
+
+    def spoilt(self) -> list[Path]:
+        return [*(self.folder / name for name in self.TABLES), self.folder / "settings.json"]
+
+    def spoil(self, outside: Path, rng: random.Random) -> str:
+        path = rng.choice(self.spoilt())
+        if path.suffix == ".json" or rng.random() < 0.2:
+            return spoil(path, outside, rng)
+        table = self.TABLES[path.name][0].split()[0]
+        with closing(sqlite3.connect(path)) as connection, connection:
+            columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+            for _ in range(rng.choice((1, 2, 5))):
+                column, where = rng.choice(columns), rng.choice(("1", "rowid = 2", "rowid % 2"))
+                with suppress(sqlite3.Error, UnicodeDecodeError):
+                    connection.execute(
+                        f"UPDATE OR IGNORE {table} SET {column} = ? WHERE {where}",
+                        (rng.choice(HOSTILE_VALUES),),
+                    )
+        return f"values of {path.name}"
+
+    def looks(self) -> Iterator[Callable[[], Any]]:
+        for name, scheme in (("sqlite_vec.db", "mcp-memory"), ("claude-mem.db", "claude-mem")):
+            where = f"{scheme}:{self.folder / name}"
+            yield lambda where=where: memlab.load(where, with_body=True, on_bad_row="keep")
+            yield lambda where=where: memlab.plan(where, memlab.KeepRecent(2), now=NOW)
+
+    def changes(self) -> Iterator[Callable[[], Any]]:
+        for name in self.TABLES:
+            yield lambda name=name: harvest_reads(
+                self.folder / name, transcripts=self.folder / "projects"
+            )
+
+
+class Journal(Reader):
+    """What a change of a folder wrote down that was cut short."""
+
+    name = "journal"
+
+    def make(self) -> None:
+        self.memory = self.folder / "memory"
+        calls = count(1)
+        while len(list(self.memory.glob(".memlab/1/out/*"))) < 2:
+            shutil.rmtree(self.memory, ignore_errors=True)
+            self._cut_short(next(calls))
+
+    def _cut_short(self, at_call: int) -> None:
+        for number in range(5):
+            write_memory(self.memory, f"f{number}.md", memory(f"m{number}"), at(number))
+        write_index(self.memory, ["# all", *(f"- [T](f{number}.md) hook" for number in range(5))])
+        plan = memlab.plan(self.memory, memlab.KeepRecent(2), now=NOW)
+        with suppress(Crashed), crashing(at_call):
+            memlab.apply(plan, now=NOW)
+
+    def spoilt(self) -> list[Path]:
+        journals = sorted(self.memory.rglob("journal.json"))
+        others = [each for each in self.memory.rglob(".memlab/**/*") if each.is_file()]
+        return [*journals * 4, *others]
+
+    def spoil(self, outside: Path, rng: random.Random) -> str:
+        if rng.random() < 0.15:
+            (operation,) = (self.memory / ".memlab").iterdir()
+            where = rng.choice((operation, operation / "out"))
+            match rng.randrange(4):
+                case 0:
+                    shutil.rmtree(operation / "out", ignore_errors=True)
+                case 1:
+                    where.rename(where.with_name(rng.choice(("7", "x", "²", "9" * 30, "-1"))))
+                case 2:
+                    (where / rng.choice(("99", "x", "²", "-1", "007"))).write_text("more")
+                case _:
+                    (self.memory / ".memlab").chmod(0o777)
+            return "another folder"
+        return super().spoil(outside, rng)
+
+    def looks(self) -> Iterator[Callable[[], Any]]:
+        yield lambda: memlab.load(self.memory, with_body=True)
+        yield lambda: str(diagnose(self.memory))
+
+    def changes(self) -> Iterator[Callable[[], Any]]:
+        self.before = set(self._texts())
+        yield self._taken_back
+
+    def _taken_back(self) -> None:
+        with open_source(self.memory).changing():
+            pass
+
+    def check(self) -> None:
+        assert self.before <= set(self._texts())
+
+    def _texts(self) -> Iterator[bytes]:
+        """What is in files, whether they have their names or were moved out."""
+        for path in (*self.memory.glob("*"), *self.memory.glob(".memlab*/*/out/*")):
+            is_file = stat.S_ISREG(path.lstat().st_mode) and path.stat().st_size < 2**26
+            if is_file and path.name != "MEMORY.md":
+                yield path.read_bytes()
+
+
+READERS: Final[dict[str, type[Reader]]] = {
+    each.name: each
+    for each in (
+        *(Settings, Log, ClaudeIndex, OdekIndex, Journal, Transcripts, Recalls, Databases),
+    )
+}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every memory and index of a folder that is a file of a size that somebody wrote, by name."""
+    files = (each for each in folder.iterdir() if each.name not in DERIVED)
+    return {
+        each.name: each.read_bytes()
+        for each in files
+        if stat.S_ISREG(each.lstat().st_mode) and each.stat().st_size < 2**26
+    }
+
+
+def state_of(folder: Path) -> dict[str, STATE]:
+    """Number, permissions, owner and contents of everything in a folder; no link is followed."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        looked_at = path.lstat()
+        is_file = stat.S_ISREG(looked_at.st_mode) and looked_at.st_size < 2**26
+        data = path.read_bytes() if is_file else b""
+        if path.is_symlink():
+            data = os.fsencode(path.readlink())
+        found[str(path.relative_to(folder))] = (
+            *(looked_at.st_ino, looked_at.st_mode, looked_at.st_uid, looked_at.st_gid),
+            data,
+        )
+    return found

@@ -1,0 +1,120 @@
+"""Any change of a file may fail, once or for good: nothing is lost, and an error says so."""
+
+import os
+import random
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from invariants import assert_nothing_lost, rows_of
+
+from memlab.errors import MemlabError
+from proof import failing
+from proof.conftest import SOURCES, Children, forked
+from proof.failing import ERRORS, EVERY, Fault
+from proof.folders import SYSTEMS, FolderScene, scene_of
+from proof.recording import built_recorder
+from proof.scenes import SCENES, Scene
+from proof.stores import copy_aside
+from proof.writers import MEMORY, STORE, WRITERS, made_folder
+
+FAULTS = int(os.environ.get("MEMLAB_WRITE_ERRORS", "240"))
+"""How many changes of files fail, over all operations."""
+NEEDED = ("pandas", "numba", "matplotlib.backends.backend_svg", "memlab.report", "memlab.fleet")
+"""What commands would import, each for itself."""
+CASES = [
+    *((name, journal) for name in SCENES for journal in ("wal", "delete")),
+    *((operation, system) for operation in ("apply", "restore") for system in SYSTEMS),
+]
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Children]:
+    """Children in which changes of files can fail."""
+    library = built_recorder(tmp_path_factory.mktemp("recorder"))
+    variables = {"LD_PRELOAD": str(library), "OPENBLAS_NUM_THREADS": "1"}
+    with forked("proof.failing", *SOURCES, *NEEDED, **variables) as made:
+        yield made
+
+
+def faults(folder: Path, changes: int, wanted: int) -> Iterator[Fault]:
+    """Let one change after the other fail: with every error, alone or with all that follow."""
+    every = list(product(range(1, changes + 1), ERRORS, (True, False)))
+    rng = random.Random(changes)
+    for number, error, alone in rng.sample(every, min(wanted, len(every))):
+        yield Fault(folder, number, number if alone else EVERY, error)
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_a_change_of_a_file_fails(name: str, kind: str, scratch: Path, faulty: Children) -> None:
+    scene: Scene | FolderScene = (
+        scene_of(kind, name, scratch / "whole")
+        if kind in SYSTEMS
+        else SCENES[name](scratch / "whole", kind)
+    )
+    case = scratch / "case"
+    do = {"operation": scene.operation, "what": scene.what, "store": case / scene.store.name}
+    copy_aside(scene.store, case)
+    counted = faulty.run(failing.changes_of, **do)
+    assert counted.error is None
+    for fault in faults(case, counted.result, -(-FAULTS // len(CASES))):
+        store = copy_aside(scene.store, case)
+        ended = faulty.run(failing.operate, fault=fault, **do)
+        scene.check(store)
+        if ended.error is None:
+            scene.check_done(store)
+            continue
+        assert isinstance(ended.error, MemlabError), (fault, repr(ended.error))
+        assert str(store) in str(ended.error)
+        if "nothing was" in str(ended.error):
+            scene.check_undone(store)
+        scene.finish(faulty, store)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("made") / "case"
+    return folder, made_folder(folder)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_change_of_a_file_fails_that_a_command_writes(
+    name: str, made: tuple[Path, str], scratch: Path, faulty: Children
+) -> None:
+    command, written, check = WRITERS[name]
+    case, (whole, digest) = scratch / "case", made
+    store, file = case / STORE, case / written
+    places = {"store": store, "file": file, "memory": case / MEMORY, "digest": digest[:12]}
+    words = [word.format_map(places) for word in command.split()]
+    kept = rows_of(whole / STORE)
+
+    def run(fault: Fault) -> Any:
+        return faulty.run(failing.command, words=words, fault=fault)
+
+    copy_aside(whole / STORE, case)
+    unhindered = run(Fault(case, 0, 0, 0))
+    assert unhindered.error is None
+    assert unhindered.result.exit_code == 0, unhindered.result.output
+    names = {path.name for path in case.iterdir()}
+    for fault in faults(case, unhindered.result.changes, -(-FAULTS // (3 * len(WRITERS)))):
+        copy_aside(whole / STORE, case)
+        before = file.read_bytes() if file.exists() else None
+        ended = run(fault)
+        assert ended.error is None, (fault, ended.error)
+        assert_nothing_lost(kept, store)
+        if file.exists() and file.read_bytes() != before:
+            check(file)
+        if not ended.result.exit_code or f"{file} was written" in ended.result.output:
+            check(file)
+            continue
+        assert str(case) in ended.result.output, (fault, ended.result.output)
+        assert "[Errno" not in ended.result.output
+        again = run(Fault(case, 0, 0, 0))
+        assert again.error is None
+        assert again.result.exit_code == 0, (fault, ended.result.output, again.result.output)
+        check(file)
+        assert_nothing_lost(kept, store)
+        left = {path.name for path in case.iterdir()} - names
+        assert left <= {f"{written}-journal"}, fault  # an empty one: SQLite leaves it to a writer

@@ -1,0 +1,126 @@
+"""A kind of store that one file and one line of the table bring, as the guide shows."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from fcntl import LOCK_EX, flock
+from os import fstat
+from os.path import samestat
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import memlab
+from memlab.cli import main
+from memlab.errors import MemlabError
+from memlab.sources.opening import SYSTEMS, System, recognise
+from sources.conformance import Compacted
+
+LINES = System("JSON lines", ("lines",), "sources.json_lines:JsonLines")
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memlab.sources.opening.SYSTEMS", (*SYSTEMS, LINES))
+
+
+def line(number: int, name: str, kind: str = "episodic", title: str = "née 🦀") -> str:
+    at = datetime(2026, 3, 1, tzinfo=UTC) + timedelta(hours=number)
+    memory = {"id": name, "at": at.isoformat(), "kind": kind, "tags": ["ü"], "title": title}
+    return json.dumps({**memory, "body": 'of two\nlines "quoted"' * 9, "own": number})
+
+
+class JsonLinesLab:
+    """A file of lines, written under its lock."""
+
+    deletes = True
+    known_by = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent.parent)!r})
+from memlab.sources import opening
+opening.SYSTEMS += (opening.System({", ".join(map(repr, LINES[:3]))}),)
+"""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "memory.jsonl"
+        self.name = str(self.path)
+
+    def fill(self, count: int) -> None:
+        kinds = ["semantic", *["episodic"] * (count - 1)]
+        made = [line(number, f"m{number}", kind) for number, kind in enumerate(kinds)]
+        self.path.write_text("\n".join(made) + "\n")
+
+    def add_pair(self, number: int) -> None:
+        pair = [line(99 + number, f"p{number}{side}", title=f"pair {number}") for side in "ab"]
+        self._write(lambda lines: [*lines, *pair])
+
+    def change(self, key: Any) -> None:
+        self._write(
+            lambda lines: [
+                each.replace("quoted", "changed") if f'"{key}"' in each else each for each in lines
+            ]
+        )
+
+    def exactly(self) -> dict[Any, Any]:
+        lines = self.path.read_text().splitlines()
+        return {json.loads(each)["id"]: each for each in lines}
+
+    def _write(self, change: Any) -> None:
+        while True:
+            with self.path.open("r+") as file:
+                flock(file, LOCK_EX)
+                if samestat(fstat(file.fileno()), self.path.stat()):
+                    lines = change(file.read().splitlines())
+                    file.seek(0)
+                    file.write("\n".join(lines) + "\n")
+                    return
+
+
+class TestJsonLines(Compacted):
+    lab_type = JsonLinesLab
+
+
+def test_every_command_knows_it(tmp_path: Path) -> None:
+    (tmp_path / "stores").mkdir()
+    lab = JsonLinesLab(tmp_path / "stores")
+    lab.fill(40)
+    (tmp_path / "reads.jsonl").write_text('{"memory_id": "m1", "at": "2026-04-01T00:00:00Z"}\n')
+
+    def said(command: str, *words: str, code: int = 0) -> str:
+        done = CliRunner().invoke(main, [*command.split(), *words])
+        assert done.exit_code == code, (command, words, done.output)
+        return done.output
+
+    assert json.loads(said("show --json", lab.name))["summary"]["rows"]["memories"] == 40
+    found = json.loads(said("find --json", str(tmp_path)))["stores"]
+    assert [(each["what"], each["memories"]) for each in found] == [("JSON lines", 40)]
+    assert "recalled from" in said("size", lab.name)
+    assert "writes down no reads; give its agent a log" in said("harvest", lab.name, code=2)
+    size = lab.path.stat().st_size
+    assert json.loads(said("space --json", lab.name))["file"] == size
+    assert "there is nothing to vacuum" in said("vacuum", lab.name, code=2)
+    assert "all 40 can be read" in said("doctor", lab.name)
+    assert json.loads(said("fleet show --json", str(tmp_path)))[0]["memories"] == 40
+    applied = json.loads(said("compact --keep-recent 9 --apply --json", lab.name))
+    assert len(memlab.load(f"lines:{lab.path}")) == 10
+    said("restore", lab.name, applied["digest"])
+    assert lab.path.stat().st_size == size
+
+
+@pytest.mark.parametrize(
+    "words", ["{", '{"id": 1}', "[" * 9999, line(0, "a").replace("+00:00", "")]
+)
+def test_what_is_no_memory_is_named_and_its_file_is_none(tmp_path: Path, words: str) -> None:
+    path = tmp_path / "memory.jsonl"
+    path.write_text(words + "\n")
+    assert recognise(path) is None
+    with pytest.raises(MemlabError, match="holds what is no memory"):
+        memlab.load(f"lines:{path}")
+
+
+def test_the_guide_shows_the_file_as_it_is_and_the_line() -> None:
+    checkout = Path(__file__).parent.parent.parent
+    guide = (checkout / "docs" / "guides" / "own_source.md").read_text()
+    assert Path(__file__).with_name("json_lines.py").read_text() in guide
+    assert f'System("{LINES.what}", ("lines",), "{LINES.source}")' in guide

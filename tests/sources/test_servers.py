@@ -1,0 +1,363 @@
+"""What every server does to those who read it: it is not there, goes away, refuses, or lies."""
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from betterdb_store import NAME, Betterdb, exact
+from memforge_store import add_history, add_memory, everything
+from servers import PostgresServer, RedisServer, free_port, in_between, redis_server
+
+import memlab
+from memlab.errors import MemlabError, MissingExtraError, StoreError, UnsafeDeletionError
+from memlab.sources import valkey
+from memlab.sources.opening import open_source
+from sources.conformance import delete_all, keys_of, prints, records_of
+
+pytest.importorskip("betterdb_agent_memory")
+
+COUNT = 5
+LIES = int(os.environ.get("MEMLAB_HOSTILE_FILES", "80")) // 2
+"""Times that each of two servers lies."""
+
+
+class OnRedis:
+    """Memories on a server of the test's own, which it may end."""
+
+    refusal = "does not allow this user"
+
+    def __init__(self, server: RedisServer) -> None:
+        self.server = server
+        self.name = server.url
+        self.upstream = str(server.socket)
+        self.fill()
+
+    def fill(self) -> None:
+        made = Betterdb(self.server.client())
+        for number in range(COUNT):
+            made.remember(f"note {number}", agent_id="a")
+
+    def exactly(self) -> dict[Any, Any]:
+        return {key.decode(): each for key, each in exact(self.server.client()).items()}
+
+    def cut(self) -> None:
+        self.server.stop(signal.SIGKILL)
+
+    def mend(self) -> None:
+        self.server.start()
+
+    def url_at(self, port: int) -> str:
+        return f"redis://127.0.0.1:{port}/0"
+
+    def of_a_looker(self) -> str:
+        self.server.client().execute_command(
+            *("ACL", "SETUSER", "looker", "on", "nopass", f"~{NAME}:*", "~__betterdb:*"),
+            *("&__redis__:invalidate", "+scan", "+hmget", "+hgetall", "+pexpiretime", "+info"),
+            *("+multi", "+exec", "+ping", "+client|id", "+client|tracking", "+subscribe"),
+            *("+hkeys", "+exists", "+select"),
+        )
+        return self.name.replace("//", "//looker:any@")
+
+    def lying(self, rng: random.Random) -> Callable[[bytes], bytes]:
+        """Answers of which some are others, cut, or changed by a byte."""
+
+        def answer(data: bytes) -> bytes:
+            choice = rng.random()
+            if choice < 0.8:
+                return data
+            lines = data.split(b"\r\n")
+            at = rng.randrange(len(lines))
+            if choice < 0.9:
+                lines[at] = rng.choice(ANSWERS).removesuffix(b"\r\n")
+            elif choice < 0.95:
+                lines[at] = bytes(rng.randrange(256) for _ in lines[at])
+            else:
+                del lines[at]
+            return b"\r\n".join(lines)
+
+        return answer
+
+
+class OnPostgres:
+    """Memories in a database whose tables and roles the test may change."""
+
+    refusal = r"permission denied.*grant it"
+
+    def __init__(self, server: PostgresServer, database: str) -> None:
+        self.server, self.database = server, database
+        self.name = server.url(database)
+        host = parse_qs(urlsplit(self.name).query)["host"][0]
+        self.upstream = f"{host}/.s.PGSQL.5432"
+        self.fill()
+
+    def fill(self) -> None:
+        with self.server.connect(self.database) as connection:
+            ids = [add_memory(connection, content=f"note {n}") for n in range(COUNT)]
+            add_history(connection, ids)
+
+    def exactly(self) -> dict[Any, Any]:
+        with self.server.connect(self.database) as connection:
+            rows = connection.execute("SELECT id, t::text FROM warm_tier AS t").fetchall()
+            return dict(rows) | everything(connection)
+
+    def cut(self) -> None:
+        self.server.end_sessions(self.database)
+
+    def mend(self) -> None:
+        """Nothing: the server goes on."""
+
+    def url_at(self, port: int) -> str:
+        return f"postgresql://postgres@127.0.0.1:{port}/{self.database}"
+
+    def of_a_looker(self) -> str:
+        with self.server.connect(self.database) as connection:
+            connection.execute(
+                "CREATE ROLE looker LOGIN BYPASSRLS PASSWORD 's3cret';"
+                "GRANT SELECT ON ALL TABLES IN SCHEMA public TO looker"
+            )
+        return self.name.replace("postgres:@", "looker:s3cret@")
+
+    def lying(self, rng: random.Random) -> Callable[[bytes], bytes]:
+        """Answers in which now and then a value is another one, as long as it was or not."""
+
+        def answer(data: bytes) -> bytes:
+            at, parts = 0, []
+            while at + 5 <= len(data):
+                size = int.from_bytes(data[at + 1 : at + 5])
+                message = data[at : at + 1 + size]
+                at += 1 + size
+                if message[:1] == b"D" and len(message) == 1 + size and rng.random() < 0.3:
+                    message = other_row(message, rng)
+                parts.append(message)
+            return b"".join(parts) + data[at:]
+
+        return answer
+
+
+def other_row(message: bytes, rng: random.Random) -> bytes:
+    """A row of PostgreSQL's of which a value is another one."""
+    count, at, values = int.from_bytes(message[5:7]), 7, []
+    for _ in range(count):
+        size = int.from_bytes(message[at : at + 4], signed=True)
+        at += 4
+        values.append(None if size < 0 else message[at : at + size])
+        at += max(size, 0)
+    if values:
+        others = (None, b"", b"x", b"-1", b"9" * 30, b"\xff", b"NaN", b"2026-13-45", b"{", b"t\0")
+        values[rng.randrange(count)] = rng.choice(others)
+    rows = [b"\xff" * 4 if v is None else len(v).to_bytes(4) + v for v in values]
+    body = count.to_bytes(2) + b"".join(rows)
+    return b"D" + (len(body) + 4).to_bytes(4) + body
+
+
+@pytest.fixture(params=["redis", "postgres"])
+def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    if request.param == "redis":
+        with redis_server(tmp_path) as server:
+            yield OnRedis(server)
+        return
+    server = request.getfixturevalue("one_postgres")
+    yield OnPostgres(server, request.getfixturevalue("own_memforge"))
+    with server.connect() as connection, suppress(Exception):
+        connection.execute("DROP ROLE looker")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("redis://127.0.0.1:1/0", "unix:///nowhere/no.sock?db=0"),
+        *("postgresql://me@127.0.0.1:1/db", "postgresql:///db?host=/nowhere"),
+    ],
+)
+def test_a_server_that_is_not_there_is_said_in_a_sentence(url: str) -> None:
+    with pytest.raises(StoreError, match=r"does not answer .*check the address"):
+        memlab.load(url)
+
+
+@pytest.mark.parametrize(
+    ("client", "url"), [("valkey", "redis://h/0"), ("psycopg", "postgresql://h/db")]
+)
+def test_the_missing_client_is_named_with_its_extra(
+    client: str, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, client, None)
+    with pytest.raises(MissingExtraError, match=rf"run: .* -m pip install '{client}"):
+        memlab.load(url)
+
+
+def test_naming_a_server_loads_no_client() -> None:
+    program = "import sys; from memlab.sources.opening import open_source as o; "
+    program += "o('redis://localhost/0'); o('postgresql://localhost/db'); print(*sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=True, text=True, env=os.environ
+    )
+    assert not {"valkey", "psycopg", "pyarrow", "pandas"} & set(run.stdout.split())
+
+
+def test_a_server_that_goes_away_while_it_is_read_is_said_and_another_reads(lab: Any) -> None:
+    keys = keys_of(lab)
+
+    def read_twice() -> None:
+        with open_source(lab.name).reading() as reader:
+            list(reader.records(keys))
+            lab.cut()
+            list(reader.records(keys))
+
+    with pytest.raises(StoreError, match=r"does not answer|refuses"):
+        read_twice()
+    lab.mend()
+    assert len(memlab.load(lab.name)) == COUNT
+
+
+def test_a_server_that_goes_away_while_it_is_changed_loses_nothing(lab: Any) -> None:
+    source, before = open_source(lab.name), lab.exactly()
+    expected = prints(records_of(lab, keys_of(lab)), lab)
+
+    def cut_short() -> None:
+        with source.changing() as writer:
+            writer.delete(expected, watch=lambda _: lab.cut())
+
+    with pytest.raises(StoreError, match=r"does not answer|refuses"):
+        cut_short()
+    lab.mend()
+    # where nothing can be rolled back they are gone, and the archive of whoever asked has them
+    assert lab.exactly() == (before if source.atomic else {})
+
+
+def test_a_user_who_may_only_read_reads_and_is_told_what_it_lacks(lab: Any) -> None:
+    before, records = lab.exactly(), records_of(lab, keys_of(lab))
+    admin, lab.name = lab.name, lab.of_a_looker()
+    assert records_of(lab, keys_of(lab)) == records
+    with pytest.raises(StoreError, match=lab.refusal) as caught:
+        delete_all(lab, records)
+    assert "s3cret" not in f"{caught.value} {caught.value.__cause__}"
+    lab.name = admin
+    assert lab.exactly() == before
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(valkey, "_ANSWER_WITHIN", 0.2)
+
+
+def test_a_server_that_lies_now_and_then_ends_in_a_result_or_an_error(
+    lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(valkey, "_ANSWER_WITHIN", 0.03)  # it is waited for in every fifth answer
+    columns = ["vector"] if isinstance(lab, OnRedis) else ["embedding"]
+    for seed in range(LIES):
+        if len(keys_of(lab)) < 4:
+            lab.fill()
+        before = set(keys_of(lab))
+        with in_between(lab.upstream, lab.lying(random.Random(seed))) as port:
+            url = f"{lab.url_at(port)}?archive={tmp_path / 'archive.db'}"
+            with suppress(MemlabError):
+                memlab.load(url, with_body=True, on_bad_row="keep", columns=columns)
+            with suppress(MemlabError):
+                memlab.apply(memlab.plan(url, memlab.KeepRecent(2)))
+        assert before - set(keys_of(lab)) <= keys_in(tmp_path / "archive.db"), seed
+
+
+def keys_in(archive: Path) -> set[Any]:
+    if not archive.exists():
+        return set()
+    with closing(sqlite3.connect(archive)) as connection:
+        return {key for (key,) in connection.execute("SELECT key FROM archived")}
+
+
+# Redis and Valkey
+
+ANSWERS = (
+    *(b"+OK\r\n", b":1\r\n", b":-9\r\n", b":99999999999999999999999\r\n", b":x\r\n", b"$-1\r\n"),
+    *(b"*-1\r\n", b"*0\r\n", b"*2\r\n+a\r\n:5\r\n", b"*3\r\n*0\r\n$-1\r\n:1\r\n", b"$1\r\nx\r\n"),
+    *(b"-ERR no\r\n", b"-MOVED 1 a:1\r\n", b"$x\r\n", b"*99999999\r\n", b"\xff\xfe\r\n", b""),
+    *(b"*1\r\n" * 3000, b"$5\r\n0\r\n", b"*2\r\n$1\r\n0\r\n*1\r\n:5\r\n", b"_\r\n"),
+)
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("always", ANSWERS[:20], ids=lambda each: repr(each[:12]))
+def test_whoever_answers_everything_alike_is_no_server(redis: RedisServer, always: bytes) -> None:
+    with in_between(str(redis.socket), lambda _: always) as port:
+        for use in (memlab.load, lambda url: memlab.plan(url, memlab.KeepRecent(1))):
+            with pytest.raises(StoreError, match=r"redis://127\.0\.0\.1:\d+/0"):
+                use(f"redis://127.0.0.1:{port}/0")
+
+
+def test_a_socket_is_read_like_a_port(redis: RedisServer) -> None:
+    there = memlab.load(OnRedis(redis).name)
+    assert memlab.load(f"unix://{redis.socket}?db=0").equals(there)
+    assert memlab.load(redis.url.replace("redis:", "valkey:")).equals(there)
+
+
+def test_a_password_is_asked_for_and_taken_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with redis_server(tmp_path, password="se/cret") as locked:
+        OnRedis(locked)
+        with pytest.raises(StoreError, match=r"refuses the login.*VALKEYCLI_AUTH"):
+            memlab.load(locked.url)
+        with pytest.raises(StoreError, match="refuses the login") as caught:
+            memlab.load(locked.url.replace("//", "//:wr0ng@"))
+        assert "wr0ng" not in str(caught.value)
+        for name in ("REDISCLI_AUTH", "VALKEYCLI_AUTH"):
+            monkeypatch.setenv(name, "se/cret")
+            assert len(memlab.load(locked.url)) == COUNT
+            monkeypatch.delenv(name)
+        frame = memlab.load(locked.url.replace("//", "//default:se%2Fcret@"))
+        assert len(frame) == COUNT
+        assert "se/cret" not in str(frame.attrs)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_server_that_answers_nothing_is_not_waited_for_for_ever(redis: RedisServer) -> None:
+    OnRedis(redis)
+    with redis.stopped_dead(), pytest.raises(StoreError, match="does not answer"):
+        memlab.load(redis.url)
+
+
+def test_a_node_of_a_cluster_is_refused(tmp_path: Path) -> None:
+    bus = str(free_port())  # its own choice, 10,000 above the other, may be no port at all
+    options = ("--cluster-enabled", "yes", "--cluster-port", bus, "--appendonly", "no")
+    with redis_server(tmp_path, options=options) as node:
+        with pytest.raises(UnsafeDeletionError, match="one node of a cluster") as caught:
+            memlab.load(node.url)
+        assert caught.value.instead
+
+
+def test_a_replica_is_read_and_refuses_a_change(redis: RedisServer, tmp_path: Path) -> None:
+    lab = OnRedis(redis)
+    redis.client().config_set("repl-diskless-sync-delay", "0")
+    options = ("--appendonly", "no")
+    with redis_server(tmp_path, options=options, program=redis.program) as replica:
+        replica.client().execute_command("REPLICAOF", "127.0.0.1", str(redis.port))
+        for _ in range(500):
+            if len(exact(replica.client())) == COUNT:
+                break
+            time.sleep(0.02)
+        lab.name = replica.url
+        with pytest.raises(StoreError, match=r"is a replica.*name its primary"):
+            delete_all(lab, records_of(lab, keys_of(lab)))
+    assert len(lab.exactly()) == COUNT
+
+
+def test_an_emptied_server_is_no_moment(redis: RedisServer) -> None:
+    OnRedis(redis)
+
+    def emptied() -> None:
+        with open_source(redis.url).reading() as reader:
+            redis.client().flushall()
+            list(reader.batches(with_body=False))
+
+    with pytest.raises(StoreError, match="was emptied while it was read"):
+        emptied()

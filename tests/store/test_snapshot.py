@@ -1,0 +1,293 @@
+"""A store is read as its last commit left it, whatever state its files are in, without a trace."""
+
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from stores import episodes, write_rows
+
+import memlab
+from memlab import SqliteMemoryStore
+from memlab.errors import StoreError
+from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
+from memlab.store import snapshot
+from memlab.store.database import connect_reading
+from memlab.store.snapshot import read_snapshot
+
+CRASH = """
+import os, signal, sqlite3, sys
+path, journal_mode = sys.argv[1:]
+connection = sqlite3.connect(path, isolation_level=None)
+connection.execute(f"PRAGMA journal_mode = {journal_mode}")
+connection.execute("PRAGMA cache_size = 1")
+connection.execute("PRAGMA wal_autocheckpoint = 0")
+connection.execute("UPDATE memory_items SET title = 'committed' WHERE memory_id = 'e1'")
+connection.execute("BEGIN")
+connection.execute("UPDATE memory_items SET title = hex(zeroblob(300))")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+OPEN_AND_CLOSE = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("SELECT count(*) FROM memory_items").fetchone()
+connection.close()
+"""
+TRY_TO_WRITE = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], timeout=0.05, isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+"""
+HOLD = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+connection.execute("PRAGMA journal_mode = WAL")
+connection.execute("UPDATE memory_items SET title = 'held'")
+print("held", flush=True)
+sys.stdin.read()
+"""
+WRITE_AND_CLOSE_AGAIN_AND_AGAIN = """
+import sys, time
+from memlab import MemoryItem, MemoryKind, MemoryProvenance, SqliteMemoryStore
+provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#1")
+for number in range(2, 22):
+    with SqliteMemoryStore(sys.argv[1]) as store:
+        store.put(MemoryItem(f"e{number}", MemoryKind.EPISODIC, "title", "body", provenance))
+    time.sleep(0.15)
+"""
+
+
+def run(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def crashed(folder: Path, journal_mode: str) -> Path:
+    """A store whose writer was killed after one commit and in the middle of a transaction."""
+    path = write_rows(folder / "memory.db", episodes(200), journal_mode="DELETE")
+    assert run(CRASH, path, journal_mode).returncode == -signal.SIGKILL
+    return path
+
+
+def put(path: Path, memory_id: str) -> None:
+    provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#1")
+    with SqliteMemoryStore(path) as store:
+        store.put(MemoryItem(memory_id, MemoryKind.EPISODIC, "title", "body", provenance))
+
+
+def ids_in(uri: str) -> list[str]:
+    with closing(connect_reading(uri)) as connection:
+        return [name for (name,) in connection.execute("SELECT memory_id FROM memory_items")]
+
+
+@pytest.mark.parametrize(
+    ("journal_mode", "left", "removed"),
+    [
+        ("DELETE", "-journal", None),
+        ("TRUNCATE", "-journal", None),
+        ("PERSIST", "-journal", None),
+        ("WAL", "-wal", None),
+        ("WAL", "-wal", "-shm"),
+    ],
+)
+def test_what_a_killed_writer_committed_is_read_and_nothing_else(
+    tmp_path: Path, journal_mode: str, left: str, removed: str | None
+) -> None:
+    path = crashed(tmp_path, journal_mode)
+    if removed:
+        (tmp_path / f"memory.db{removed}").unlink()
+    before = files_in(tmp_path)
+    assert before[f"memory.db{left}"]
+    frame = memlab.load(path)
+    assert list(frame["title"]) == ["committed"] + [f"title of e{n}" for n in range(2, 201)]
+    after = files_in(tmp_path)
+    assert set(after) == set(before)
+    assert all(after[name] == before[name] for name in after if not name.endswith("-shm"))
+
+
+def test_the_crash_leaves_half_a_transaction_in_the_file(tmp_path: Path) -> None:
+    """Or the test above would prove nothing."""
+    path = crashed(tmp_path, "DELETE")
+    assert b"000000" * 100 in path.read_bytes()
+
+
+def test_a_crashed_store_is_found_behind_a_link(tmp_path: Path) -> None:
+    path = crashed(tmp_path, "WAL")
+    (tmp_path / "memory.db-shm").unlink()
+    (tmp_path / "links").mkdir()
+    link = tmp_path / "links" / "store.db"
+    link.symlink_to(path)
+    assert memlab.load(link)["title"][0] == "committed"
+    assert [each.name for each in (tmp_path / "links").iterdir()] == ["store.db"]
+
+
+@pytest.mark.parametrize("leftover", ["-wal", "-shm"])
+def test_an_empty_side_file_without_its_twin_is_no_obstacle(tmp_path: Path, leftover: str) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(2))
+    (tmp_path / f"memory.db{leftover}").touch()
+    before = files_in(tmp_path)
+    assert len(memlab.load(path)) == 2
+    assert files_in(tmp_path) == before
+
+
+def test_a_store_held_by_one_process_alone_is_said_to_be_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(connect_reading.__kwdefaults__, "busy_timeout", 0.05)
+    monkeypatch.setattr(snapshot, "_PATIENCE", 0.05)
+    path = write_rows(tmp_path / "memory.db", episodes(1))
+    command = [sys.executable, "-c", HOLD, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        names = set(files_in(tmp_path))
+        with pytest.raises(StoreError, match="is locked by another process; try again when"):
+            memlab.load(path)
+        assert set(files_in(tmp_path)) == names
+        holder.communicate()
+    assert list(memlab.load(path)["title"]) == ["held"]
+
+
+def test_a_writer_with_a_journal_is_waited_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, waits = write_rows(tmp_path / "memory.db", episodes(1)), []
+
+    def noting(uri: str, *, busy_timeout: float = 5.0) -> sqlite3.Connection:
+        if "nolock" not in uri:
+            waits.append(busy_timeout)
+        return connect_reading(uri, busy_timeout=0)
+
+    monkeypatch.setattr(snapshot, "connect_reading", noting)
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("PRAGMA journal_mode = DELETE")
+        writer.execute("BEGIN EXCLUSIVE")
+        writer.execute("UPDATE memory_items SET title = 'held'")
+        assert path.with_name("memory.db-journal").exists()
+        with pytest.raises(StoreError, match="is locked by another process"):
+            read_snapshot(path, str)
+    assert sum(waits) == 5.0
+
+
+def test_a_writer_that_closes_a_store_is_waited_for(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(1))
+    command = [sys.executable, "-c", HOLD, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdin is not None
+        assert holder.stdout.readline() == b"held\n"
+        closing_soon = threading.Timer(0.3, holder.stdin.close)
+        closing_soon.start()
+        assert read_snapshot(path, ids_in) == ["e1"]
+        closing_soon.join()
+
+
+def test_a_store_written_while_it_is_read_is_read_again(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(1))
+    readings: list[list[str]] = []
+
+    def read(uri: str) -> list[str]:
+        readings.append(ids_in(uri))
+        if len(readings) == 1:
+            put(path, "e2")
+        return readings[-1]
+
+    assert read_snapshot(path, read) == ["e1", "e2"]
+    assert readings == [["e1"], ["e1", "e2"]]
+    assert set(files_in(tmp_path)) == {"memory.db"}
+
+
+def test_a_reading_that_fails_because_the_store_changed_is_done_again(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(1))
+    readings: list[str] = []
+
+    def read(uri: str) -> list[str]:
+        readings.append(uri)
+        if len(readings) == 1:
+            put(path, "e2")
+            raise IndexError("a page that is half there")
+        return ids_in(uri)
+
+    assert read_snapshot(path, read) == ["e1", "e2"]
+
+
+def test_a_reading_that_fails_for_another_reason_fails(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(1))
+
+    def read(uri: str) -> None:
+        raise IndexError(uri)
+
+    with pytest.raises(IndexError, match="immutable=1"):
+        read_snapshot(path, read)
+
+
+def test_a_store_that_never_rests_is_given_up_in_words(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(1))
+    readings: list[str] = []
+
+    def read(uri: str) -> None:
+        readings.append(uri)
+        put(path, f"m{len(readings)}")
+
+    with pytest.raises(StoreError) as caught:
+        read_snapshot(path, read)
+    assert str(caught.value) == (
+        f"{path} is rewritten faster than it can be read; try again when it is quiet"
+    )
+
+
+def test_opening_a_store_without_writing_does_not_make_a_reader_start_again(
+    tmp_path: Path,
+) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(1))
+    readings: list[str] = []
+
+    def read(uri: str) -> int:
+        readings.append(uri)
+        SqliteMemoryStore(path).close()
+        return len(readings)
+
+    assert read_snapshot(path, read) == 1
+
+
+def test_a_reader_beside_a_writer_that_comes_and_goes_sees_whole_commits(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(1))
+    command = [sys.executable, "-c", WRITE_AND_CLOSE_AGAIN_AND_AGAIN, str(path)]
+    seen = []
+    with subprocess.Popen(command) as writer:
+        while writer.poll() is None:
+            seen.append(list(memlab.load(path)["memory_id"]))
+    assert writer.returncode == 0
+    for ids in seen:
+        assert ids == [f"e{number}" for number in range(1, len(ids) + 1)]
+    assert [len(ids) for ids in seen] == sorted(len(ids) for ids in seen)
+    assert len(memlab.load(path)) == 21
+
+
+def test_reading_does_not_drop_a_lock_that_this_process_holds(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(1), journal_mode="DELETE")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        assert len(memlab.load(path)) == 1
+        assert "database is locked" in run(TRY_TO_WRITE, path).stderr
+        connection.execute("ROLLBACK")
+    assert run(TRY_TO_WRITE, path).stderr == ""
+
+
+def test_reading_does_not_make_another_process_delete_the_log_of_an_open_store(
+    tmp_path: Path,
+) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(1))
+    with SqliteMemoryStore(path) as store:
+        assert len(store.list_active()) == len(memlab.load(path)) == 1
+        assert run(OPEN_AND_CLOSE, path).returncode == 0
+        assert (tmp_path / "memory.db-wal").exists()

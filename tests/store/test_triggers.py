@@ -1,0 +1,246 @@
+"""Tables that an agent keeps beside its memories: nothing is lost there, and nothing unsaid."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from archives import planned
+from stores import episodes, row, run_sql, write_rows
+
+from memlab.compaction import apply, plan_supersession, restore
+from memlab.compaction.plans import Plan
+from memlab.errors import StalePlanError, UnsafeDeletionError
+from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
+from memlab.lifecycle import LifecycleStore
+from memlab.policies import ValueCap
+from memlab.store import SqliteMemoryStore
+from memlab.store.archive.location import archive_path
+
+PROVENANCE = MemoryProvenance(None, "agent", source_task_ref="issue:#1")
+FTS = (
+    "CREATE VIRTUAL TABLE words USING fts5 (title, body, content = '')",
+    """
+    CREATE TRIGGER words_in AFTER INSERT ON memory_items BEGIN
+        INSERT INTO words (rowid, title, body) VALUES (new.rowid, new.title, new.body);
+    END""",
+    """
+    CREATE TRIGGER words_out AFTER DELETE ON memory_items BEGIN
+        INSERT INTO words (words, rowid, title, body)
+        VALUES ('delete', old.rowid, old.title, old.body);
+    END""",
+)
+NOTES = (
+    "CREATE TABLE notes (memory_id TEXT, words TEXT)",
+    "INSERT INTO notes VALUES ('e1', 'mine'), ('e2', 'mine'), ('e9', 'mine')",
+)
+LOSING = {
+    "deletes": "DELETE FROM notes WHERE memory_id = old.memory_id",
+    "updates": "UPDATE notes SET words = '' WHERE memory_id = old.memory_id",
+    "replaces": "INSERT OR REPLACE INTO notes VALUES (old.memory_id, '')",
+    "writes over": "REPLACE INTO notes VALUES (old.memory_id, '')",
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
+
+
+def content(store: Path, *tables: str) -> list[list[Any]]:
+    with closing(sqlite3.connect(store)) as connection:
+        return [connection.execute(f"SELECT * FROM {table}").fetchall() for table in tables]
+
+
+def on_delete(action: str, of: str = "memory_items") -> str:
+    return f"CREATE TRIGGER greedy AFTER DELETE ON {of} BEGIN {action}; END"
+
+
+@pytest.mark.parametrize("action", LOSING.values(), ids=LOSING)
+class TestATriggerThatTakesRowsOfAnotherTable:
+    def test_stops_a_plan_by_name(self, store: Path, action: str) -> None:
+        run_sql(store, *NOTES, on_delete(action))
+        with pytest.raises(UnsafeDeletionError, match=r"trigger greedy .* the table notes") as it:
+            planned(store)
+        assert it.value.instead in str(it.value)
+
+    def test_that_came_after_a_plan_stops_it(self, store: Path, action: str) -> None:
+        made = planned(store)
+        run_sql(store, *NOTES, on_delete(action))
+        before = content(store, "memory_items", "notes")
+        with pytest.raises(UnsafeDeletionError, match="the table notes"):
+            apply(made)
+        assert content(store, "memory_items", "notes") == before
+        assert not archive_path(store).exists()
+
+    @pytest.mark.parametrize("archive", [True, False])
+    def test_stops_a_runtimes_own_compaction(self, store: Path, action: str, archive: bool) -> None:
+        run_sql(store, *NOTES, on_delete(action))
+        before = content(store, "memory_items", "notes")
+        with (
+            SqliteMemoryStore(store, archive=archive) as opened,
+            pytest.raises(UnsafeDeletionError, match="the table notes"),
+        ):
+            opened.compact_episodic(2)
+        assert content(store, "memory_items", "notes") == before
+        assert not archive_path(store).exists()
+
+
+def test_a_trigger_behind_another_tables_trigger_is_found(store: Path) -> None:
+    run_sql(
+        store,
+        *NOTES,
+        "CREATE TABLE gone (memory_id)",
+        on_delete("INSERT INTO gone VALUES (old.memory_id)"),
+        "CREATE TRIGGER behind AFTER INSERT ON gone BEGIN DELETE FROM notes; END",
+    )
+    with pytest.raises(UnsafeDeletionError, match="trigger behind deletes from the table notes"):
+        planned(store)
+
+
+def test_a_trigger_on_the_side_table_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with LifecycleStore(path, capacity=ValueCap(4)):
+        pass
+    write_rows(path, episodes(10))
+    run_sql(path, *NOTES, on_delete(LOSING["deletes"], "memory_signals"))
+    with pytest.raises(UnsafeDeletionError, match="the table notes"):
+        planned(path)
+
+
+def test_what_triggers_add_elsewhere_stands_in_the_plan(store: Path) -> None:
+    run_sql(store, "CREATE TABLE gone (memory_id)")
+    run_sql(store, on_delete("INSERT INTO gone VALUES (old.memory_id)"))
+    made = planned(store)
+    assert [tuple(each) for each in made.written] == [("greedy", "inserts into", "gone")]
+    assert "inserts into" in str(made)
+    assert Plan.from_json(made.to_json()) == made
+    apply(made)
+    assert content(store, "gone") == [[(f"e{n}",) for n in range(1, 7)]]
+
+
+def test_a_trigger_that_came_after_a_plan_makes_it_stale(store: Path) -> None:
+    made = planned(store)
+    run_sql(store, "CREATE TABLE gone (memory_id)")
+    run_sql(store, on_delete("INSERT INTO gone VALUES (old.memory_id)"))
+    with pytest.raises(StalePlanError, match="triggers of the store do other things"):
+        apply(made)
+    assert len(content(store, "memory_items")[0]) == 11
+    assert not archive_path(store).exists()
+
+
+def test_an_index_of_words_goes_and_comes_back_with_its_memories(store: Path) -> None:
+    path = write_rows(store.with_name("indexed.db"), [])
+    run_sql(path, *FTS)
+    write_rows(path, episodes(10))
+
+    def found(word: str) -> list[Any]:
+        with closing(sqlite3.connect(path)) as connection:
+            return connection.execute("SELECT rowid FROM words (?)", (word,)).fetchall()
+
+    assert found("e3")
+    receipt = apply(planned(path))
+    assert not found("e3")
+    restore(receipt)
+    assert found("e3")
+
+
+def test_a_count_that_goes_down_and_up_again_is_no_loss(store: Path) -> None:
+    run_sql(
+        store,
+        "CREATE TABLE counts (n)",
+        "INSERT INTO counts VALUES (10)",
+        on_delete("UPDATE counts SET n = n - 1"),
+        "CREATE TRIGGER up AFTER INSERT ON memory_items BEGIN UPDATE counts SET n = n + 1; END",
+    )
+    receipt = apply(planned(store))
+    assert content(store, "counts") == [[(4,)]]
+    restore(receipt)
+    assert content(store, "counts") == [[(10,)]]
+
+
+def test_a_restore_that_would_cost_another_table_rows_is_refused(store: Path) -> None:
+    receipt = apply(planned(store))
+    run_sql(store, *NOTES)
+    run_sql(
+        store, "CREATE TRIGGER greedy AFTER INSERT ON memory_items BEGIN DELETE FROM notes; END"
+    )
+    before = content(store, "memory_items", "notes")
+    with pytest.raises(UnsafeDeletionError, match="the table notes when a memory comes back"):
+        restore(receipt)
+    assert content(store, "memory_items", "notes") == before
+
+
+def test_superseding_that_would_cost_another_table_rows_is_refused(store: Path) -> None:
+    write_rows(store, [row("d2", "semantic")])
+    run_sql(store, *NOTES)
+    run_sql(
+        store, "CREATE TRIGGER greedy AFTER UPDATE ON memory_items BEGIN DELETE FROM notes; END"
+    )
+    before = content(store, "memory_items", "notes")
+    with pytest.raises(UnsafeDeletionError, match="the table notes when a memory is superseded"):
+        apply(plan_supersession(store, {"d1": "d2"}))
+    assert content(store, "memory_items", "notes") == before
+
+
+class TestAForeignKeyOfAnotherTable:
+    @pytest.fixture(params=["", "ON DELETE CASCADE", "ON DELETE SET NULL"])
+    def tied(self, store: Path, request: pytest.FixtureRequest) -> Path:
+        run_sql(
+            store,
+            f"CREATE TABLE vectors (of TEXT REFERENCES Memory_Items {request.param}, v BLOB)",
+            "INSERT INTO vectors VALUES ('e2', x'01'), ('e3', x'02'), ('e10', x'03')",
+        )
+        return store
+
+    def test_on_what_would_go_stops_a_plan(self, tied: Path) -> None:
+        with pytest.raises(UnsafeDeletionError, match="2 rows of the table vectors"):
+            planned(tied)
+
+    def test_on_what_stays_is_in_nobodys_way(self, tied: Path) -> None:
+        run_sql(tied, "DELETE FROM vectors WHERE of <> 'e10'")
+        apply(planned(tied))
+        assert content(tied, "vectors") == [[("e10", b"\x03")]]
+
+    @pytest.mark.parametrize("archive", [True, False])
+    @pytest.mark.parametrize("enforced", [0, 1])
+    def test_stops_a_runtimes_own_compaction(
+        self, tied: Path, archive: bool, enforced: int
+    ) -> None:
+        before = content(tied, "memory_items", "vectors")
+        with SqliteMemoryStore(tied, archive=archive) as opened:
+            opened.connection.execute(f"PRAGMA foreign_keys = {enforced}")
+            with pytest.raises(UnsafeDeletionError, match="rows of the table vectors"):
+                opened.compact_episodic(2)
+        assert content(tied, "memory_items", "vectors") == before
+        assert not archive_path(tied).exists()
+
+    def test_that_was_tied_after_a_plan_stops_it(self, store: Path) -> None:
+        made = planned(store)
+        run_sql(
+            store,
+            "CREATE TABLE pairs (a TEXT, b TEXT, PRIMARY KEY (a, b), "
+            "FOREIGN KEY (b) REFERENCES memory_items (memory_id))",
+            "INSERT INTO pairs VALUES ('x', 'e4')",
+        )
+        with pytest.raises(UnsafeDeletionError, match="1 row of the table pairs"):
+            apply(made)
+        assert len(content(store, "memory_items")[0]) == 11
+
+    @pytest.mark.parametrize("archive", [True, False])
+    def test_keeps_a_memory_that_a_lifecycle_store_would_evict(
+        self, tmp_path: Path, archive: bool
+    ) -> None:
+        path = tmp_path / "life.db"
+        with LifecycleStore(path, capacity=ValueCap(2), archive=archive) as opened:
+            opened.connection.execute(
+                "CREATE TABLE vectors (of REFERENCES memory_items ON DELETE CASCADE)"
+            )
+            opened.connection.execute("INSERT INTO vectors VALUES ('e1')")
+            for name in ("e1", "e2", "e3"):
+                opened.put(
+                    MemoryItem(name, MemoryKind.EPISODIC, name, "", PROVENANCE), agent_id="a"
+                )
+            assert opened.get("e1") is not None
+            assert opened.stats().enforcement_failures == 1
