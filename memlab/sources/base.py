@@ -664,6 +664,7 @@ def archive_at(source: Source) -> ArchiveLocation:
         source.check_record,
         unchanged if source.like else source.lasting,
         lambda record: source.facts_of(record).memory_id,
+        source.agents_own,
     )
 
 
