@@ -13,7 +13,7 @@ from stores import episodes, write_rows
 
 import memlab
 from memlab.errors import MemlabError, SettingsError
-from memlab.settings import _READ, COMMENTS, FILE, read_settings, with_settings
+from memlab.settings import FILE, read_settings, with_settings
 from memlab.sources.opening import open_source, remember
 
 RECENT = {"policy": {"name": "recent", "keep": 546}}
@@ -31,10 +31,6 @@ def test_a_new_file_says_what_each_setting_is(store: Path) -> None:
     assert '[store."memory.db"]\npolicy = {name = "recent", keep = 546} # what memlab' in text
     assert "target = 0.9 # share of later references" in text
     assert read_settings(store.parent, "memory.db").keep_recent == 546
-
-
-def test_every_setting_that_may_be_written_has_words() -> None:
-    assert COMMENTS.keys() == _READ.keys() - {"claude"}
 
 
 def test_what_a_person_wrote_stays(store: Path) -> None:

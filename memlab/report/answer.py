@@ -42,10 +42,10 @@ class Answer(NamedTuple):
     steps: list[Step]
 
     def lines(self) -> list[str]:
-        """Return the answer in a few lines, with the first of the steps."""
+        """Return the answer in a few lines."""
         width = max(len(fact.name) for fact in self.facts)
         facts = [f"  {fact.name:<{width}}  {fact.figure}  ({fact.remark})" for fact in self.facts]
-        return [self.headline, *facts, *(f"next: {step.command}" for step in self.steps[:1])]
+        return [self.headline, *facts]
 
 
 def answer_of(findings: Findings) -> Answer:

@@ -147,7 +147,7 @@ def test_the_room_of_a_folder_is_its_files_and_there_is_nothing_to_vacuum(tmp_pa
         vacuum(folder)
     run = CliRunner().invoke(main, ["space", str(folder)])
     assert run.exit_code == 0, run.output
-    assert "room on the disk" in run.output
+    assert "disk space of" in run.output
     assert CliRunner().invoke(main, ["vacuum", str(folder)]).exit_code == 2
 
 
