@@ -38,7 +38,8 @@ from memlab.errors import AlreadyAppliedError, PlanError, PolicyError
 from memlab.files import ALONE, read_whole, write_whole
 from memlab.fleet.names import Member, Members, Sources
 from memlab.fleet.overview import bytes_of
-from memlab.fleet.task import FleetTask, Progress, Runner, outcomes_of, table_of
+from memlab.fleet.sweep import outcomes_of, table_of
+from memlab.fleet.task import FleetTask, Progress, Runner
 from memlab.maintenance import Maintenance, StepOutcome
 from memlab.maintenance import maintain as maintain_store
 from memlab.maintenance import plan_maintenance as plan_store_maintenance

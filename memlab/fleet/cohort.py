@@ -27,7 +27,8 @@ from memlab import arguments
 from memlab.evidence.prior import Floats, Law, fitted_law
 from memlab.evidence.references import evidence_of
 from memlab.fleet.names import Member, Members, Sources, members_of
-from memlab.fleet.task import FleetTask, Progress, Runner, outcomes_of, table_of
+from memlab.fleet.sweep import outcomes_of, table_of
+from memlab.fleet.task import FleetTask, Progress, Runner
 from memlab.sizing import advise, prepare_sizing
 from memlab.sizing.goal import Goal
 

@@ -23,7 +23,8 @@ from memlab.fleet import (
 )
 from memlab.fleet.cohort import fit_cohort
 from memlab.fleet.page import LISTED, fleet_page
-from memlab.fleet.task import DTYPES, FleetTask
+from memlab.fleet.sweep import DTYPES
+from memlab.fleet.task import FleetTask
 from memlab.store.archive.location import archive_path
 
 

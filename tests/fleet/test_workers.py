@@ -37,7 +37,8 @@ from memlab.fleet import (
     survey,
 )
 from memlab.fleet.overview import survey_task
-from memlab.fleet.task import FleetTask, Given, nothing, outcomes_of, usual_runner
+from memlab.fleet.sweep import outcomes_of, usual_runner
+from memlab.fleet.task import FleetTask, Given, nothing
 from memlab.fleet.workers import (
     AHEAD,
     LARGE,
