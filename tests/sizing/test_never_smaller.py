@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from histories import recorded
+from histories import recorded_rows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rounds import rounds_of
@@ -125,22 +125,7 @@ def test_no_walk_on_a_random_history(
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    frame, _ = recorded()
-    return write_rows(
-        tmp_path_factory.mktemp("real") / "memory.db",
-        [
-            row(
-                one.memory_id,
-                "episodic",
-                *one.tags,
-                title="",
-                body="x" * one.chars,
-                created_at=one.created_at.isoformat(),
-                evidence_refs_json=json.dumps(one.evidence_refs),
-            )
-            for one in frame.itertuples()
-        ],
-    )
+    return write_rows(tmp_path_factory.mktemp("real") / "memory.db", recorded_rows())
 
 
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -231,11 +216,10 @@ def test_what_the_deleted_rows_themselves_referred_to_is_not_forgotten(tmp_path:
     assert number(store) == before
 
 
-@pytest.mark.parametrize("name", ["history-arrow-rs", "history-deno"])
 def test_ten_rounds_choose_the_caps_of_the_history_that_was_never_compacted(
-    real_store: Callable[[str], Path], tmp_path: Path, name: str
+    real_store: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    rounds = list(rounds_of(real_store(name), tmp_path))
+    rounds = list(rounds_of(real_store("history-arrow-rs"), tmp_path))
     assert len(rounds) == 10
     assert [one.cap for one in rounds] == [one.uncompacted for one in rounds]
     assert all(one.cap is not None for one in rounds)
