@@ -23,7 +23,7 @@ from memlab.clock import moment_of
 from memlab.errors import ChangedWhileReadError, StoreError
 from memlab.sources.base import place_of
 from memlab.sources.folder.files import FileCopy, Folder, is_file_name, opened_folder
-from memlab.sources.folder.moment import FolderMoment
+from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.source import FolderSource, Found
 from memlab.store.archive.entries import check_depth
 from memlab.store.shapes import fields, listed, optional, raw_text, some, text, whole

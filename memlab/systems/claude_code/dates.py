@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple
 
 from memlab.clock import moment_and_zone, moment_of
 from memlab.sources.base import Key
-from memlab.sources.folder.front_matter import FrontMatter
 from memlab.sources.reads import LineReader, mapping, unheard
 from memlab.sources.transcripts import blocks_of, transcript_files
+from memlab.systems.claude_code.markdown import FrontMatter
 
 FROM_FRONT_MATTER: Final = "front matter"
 FROM_TRANSCRIPTS: Final = "transcripts"
