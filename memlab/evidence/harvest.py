@@ -262,7 +262,7 @@ def default_log(source: str) -> Path:
 def _known(path: Path) -> dict[str, Read]:
     """Return every use that a log names, by its id; the last line of an id stands."""
     known: dict[str, Read] = {}
-    lines = LineReader([], unheard, Counter())
+    lines = LineReader([])
     nothing = Found()
     for part in log_parts(path):
         for line in lines.objects(part, lambda _: True):
