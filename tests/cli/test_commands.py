@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from permissions import as_nobody
-from shell import run
+from shell import LOOKING, run, typed
 from stores import Row, episodes, row, write_rows
 
 import memlab
@@ -20,22 +20,6 @@ from memlab.cli import COMMANDS
 from memlab.settings import FILE
 from memlab.store.database import connect_reading
 
-LOOKING = {
-    "show": "show {}",
-    "size": "size {}",
-    "size by tokens": "size {} --by tokens",
-    "compact": "compact {} --keep-recent 5",
-    "compare": "compare {} --policy recent --cap 5",
-    "doctor": "doctor {}",
-    "archive": "archive {}",
-    "floor": "floor {}",
-    "space": "space {}",
-    "vacuum": "vacuum {}",
-    "maintain": "maintain {}",
-    "report": "report {} -o {out}/page.html",
-    "chart": "chart growth {} -o {out}/chart.svg",
-}
-"""Commands that leave a store as it is."""
 CHANGING = {
     "compact --apply": "compact {} --keep-recent 5 --apply",
     "vacuum --apply": "vacuum {} --apply",
@@ -123,10 +107,6 @@ def test_after_the_bundled_store_comes_one_of_ones_own(words: str, out: Path) ->
     last = f"this is the bundled example; next: memlab {name} STORE with a store of yours"
     assert looked.output.splitlines()[-1] == last
     assert str(memlab.store_path("two_years")) not in looked.output.partition("bundled example")[2]
-
-
-def typed(words: str, store: Path, out: Path) -> list[str]:
-    return [word.format(store, out=out) for word in words.split()]
 
 
 def everything_in(folder: Path) -> dict[str, bytes | None]:
