@@ -83,7 +83,7 @@ def size(
     from memlab.evidence.references import references_and_counts
     from memlab.sizing import Advice
     from memlab.sizing.goal import Goal
-    from memlab.sizing.wording import backtest_in_words
+    from memlab.sizing.timeline import backtest_in_words
     from memlab.sources.opening import open_source, settings_of
 
     if save and store is None:

@@ -173,7 +173,9 @@ def harvest_reads(
     expect(source, str, PathLike, call=call, name="source")
     expect(log, str, PathLike, call=call, name="log", optional=True)
     expect(transcripts, str, PathLike, call=call, name="transcripts", optional=True)
-    named = _file_of(str(source))
+    named = str(source)
+    if is_named_by_scheme(named):  # as mcp-memory:FILE
+        named = str(open_source(named).like)
     asked = Asked(named, None if transcripts is None else Path(transcripts), progress)
     way = _way_for(asked)
     path = default_log(asked.source) if log is None else Path(log)
@@ -215,11 +217,6 @@ def harvest_reads(
         files=found.files,
         bytes=found.bytes,
     )
-
-
-def _file_of(source: str) -> str:
-    """Return the file or folder that a name such as ``mcp-memory:FILE`` means; else the name."""
-    return str(open_source(source).like) if is_named_by_scheme(source) else source
 
 
 def _way_for(asked: Asked) -> Way:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from memlab.evidence.posterior import in_words
 from memlab.report.findings import Findings
 from memlab.sizing import Advice, Verdict
-from memlab.sizing.wording import MEANING
+from memlab.sizing.record import MEANING
 from memlab.sources.opening import start_words
 from memlab.text import command, counted, for_terminal
 

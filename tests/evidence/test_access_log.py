@@ -154,12 +154,9 @@ def test_killed_writers_cost_at_most_the_line_each_was_writing(tmp_path: Path) -
     torn = sum(found.attrs[PASSED_OVER].values())
     assert torn <= 9
     assert found[c.MEMORY_ID].iloc[-1] == "after"
-    for turn in range(3):
-        for n in range(3):
-            prefix = f"{turn}.{n}-"
-            own = found.loc[found[c.MEMORY_ID].str.startswith(prefix), c.MEMORY_ID]
-            numbers = [int(each.split("-")[1]) for each in own]
-            assert numbers == list(range(len(numbers)))
+    names = found[c.MEMORY_ID].str.extract(r"(?P<writer>.+)-(?P<number>\d+)-x").dropna()
+    for _, numbers in names["number"].astype(int).groupby(names["writer"]):
+        assert numbers.tolist() == list(range(len(numbers)))
 
 
 def test_rotation_keeps_every_part_and_all_are_read_in_order(tmp_path: Path) -> None:

@@ -140,25 +140,18 @@ def test_a_time_without_a_zone_is_taken_as_utc_and_counted(tmp_path: Path, conte
     assert describe_log(log) == ["the log: 1 time without a zone, taken as UTC"]
 
 
-def test_of_several_lines_with_one_id_the_last_stands(tmp_path: Path) -> None:
+def test_of_lines_with_one_id_the_last_stands_and_what_is_kept_apart_is_read_on_request(
+    tmp_path: Path,
+) -> None:
     entry = {"memory_id": "a", "at": "2025-01-01T02:30:00Z", "id": "x"}
     path = written(tmp_path, "")
-    with AccessLog(path) as log:
+    with AccessLog(path) as log, AccessLog(apart_of(path)) as apart:
         log.extend([entry, entry, entry | {"id": "y"}, entry | {"id": "z"}])
         log.extend([entry | {"id": "y", "kind": MAINTENANCE}])
+        apart.extend([entry | {"id": "v", "kind": MAINTENANCE}])
+        apart.extend([entry | {"id": "w", "kind": OWN_SESSION}])
     assert len(read_access_log(path)) == 2
-    assert len(read_access_log(path, maintenance=True)) == 3
-
-
-def test_what_is_kept_apart_is_read_on_request(tmp_path: Path) -> None:
-    entry = {"memory_id": "a", "at": "2025-01-01T02:30:00Z"}
-    path = tmp_path / "reads.log"
-    with AccessLog(path) as log, AccessLog(apart_of(path)) as apart:
-        log.extend([entry | {"id": "x"}])
-        apart.extend([entry | {"id": "y", "kind": MAINTENANCE}])
-        apart.extend([entry | {"id": "z", "kind": OWN_SESSION}])
-    assert len(read_access_log(path)) == 1
-    assert len(read_access_log(path, maintenance=True)) == 2
+    assert len(read_access_log(path, maintenance=True)) == 4
 
 
 def test_a_log_nobody_has_written_to_is_empty(tmp_path: Path) -> None:
@@ -218,10 +211,7 @@ def test_thousands_of_reads_of_one_memory_are_said(tmp_path: Path) -> None:
         ("memory_id,at\n,2025-01-01T00:00:00Z\n", "line 2: memory_id must be a text"),
         ('memory_id,at\n"a,2025', "near line 1: unexpected end of data"),
         ('{"memory_id": "a"', "line 1: not a JSON object"),
-        ('{"memory_id": "a"\n[1]', "line 1: not a JSON object"),
-        ('{"memory_id": 7, "at": "2025-01-01T00:00:00Z"}', "memory_id must be a text, not 7"),
         ('{"memory_id": "a", "at": 1767225600000}', "at must be a text, not 1767225600000"),
-        ('{"a":' * 100_000, "line 1: not a JSON object"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, content: str, fault: str) -> None:

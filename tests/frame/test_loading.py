@@ -41,6 +41,7 @@ from memlab.items import (
     MemoryItem,
     MemoryKind,
     MemoryProvenance,
+    is_load_bearing_stored,
     strings_of,
 )
 from memlab.store.database import CREATE_TABLE
@@ -117,31 +118,13 @@ def test_every_field_of_an_item_arrives(tmp_path: Path) -> None:
     }
 
 
-def test_labels_say_what_compaction_may_take(tmp_path: Path) -> None:
-    rows = [
-        row("decision", "semantic"),
-        row("skill", "procedural"),
-        row("noise", "episodic", "failed"),
-        row("warning", "episodic", "failed", "rejected-path"),
-        row("old noise", "episodic", superseded_by="noise"),
-        row("old decision", "semantic", superseded_by="nobody"),
-    ]
-    frame = memlab.load(write_rows(tmp_path / "memory.db", rows)).set_index("memory_id")
-    assert list(frame.index[frame["load_bearing"]]) == [
-        "decision",
-        "skill",
-        "warning",
-        "old decision",
-    ]
-    assert list(frame.index[frame["prunable"]]) == ["noise"]
-    assert list(frame.index[~frame["active"]]) == ["old noise", "old decision"]
-
-
 @given(rows=row_lists(), keep_recent=st.integers(0, 8))
 def test_labels_the_active_list_and_compaction_agree(rows: list[Row], keep_recent: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = write_rows(Path(folder) / "memory.db", [_readable(each) for each in rows])
         frame = memlab.load(path)
+        verdicts = [is_load_bearing_stored(each["kind"], each["tags_json"]) for each in rows]
+        assert frame[LOAD_BEARING].tolist() == verdicts
         with SqliteMemoryStore(path) as store:
             assert list(frame.loc[frame["active"], "memory_id"]) == [
                 item.memory_id for item in store.list_active()
@@ -269,19 +252,17 @@ def test_tokens_can_be_counted_by_a_function(tmp_path: Path, with_body: bool) ->
     assert ("body" in frame) is with_body
 
 
-def test_tokens_can_be_counted_by_a_tokenizer(tmp_path: Path) -> None:
+def test_tokens_can_be_counted_by_a_tokenizer_and_an_unknown_one_is_told_from_those_there_are(
+    tmp_path: Path,
+) -> None:
     openai = pytest.importorskip("rs_bpe.bpe").openai
     path = write_rows(tmp_path / "memory.db", [row("m1", title="Quasistellar", body="über")])
     frame = memlab.load(path, count_tokens="o200k_base")
     count = openai.o200k_base().count
     assert list(frame["tokens"]) == [count("Quasistellar") + count("über")]
     assert frame.attrs[TOKEN_RULE] == "exact: o200k_base"
-
-
-def test_an_unknown_tokenizer_is_named_with_those_there_are(tmp_path: Path) -> None:
-    pytest.importorskip("rs_bpe.bpe")
     with pytest.raises(ValueError, match=r"one of cl100k_base, o200k_base, not 'gpt'"):
-        memlab.load(write_rows(tmp_path / "memory.db", []), count_tokens="gpt")
+        memlab.load(path, count_tokens="gpt")
 
 
 def test_a_missing_tokenizer_says_what_to_install(
@@ -379,14 +360,9 @@ def test_connections_that_see_different_rows_are_not_read_together(
     with SqliteMemoryStore(path), scan.snapshot(path.as_uri(), size=10**9) as connections:
         assert len(connections) == 1
     assert len(looks) == 9
-    with scan.snapshot(path.as_uri(), size=10**9) as connections:
-        assert len(connections) == 5
-
-
-def test_a_small_store_is_read_over_one_connection(tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "memory.db", episodes(1))
-    with scan.snapshot(path.as_uri(), size=path.stat().st_size) as connections:
-        assert len(connections) == 1
+    for size, count in ((10**9, 5), (path.stat().st_size, 1)):  # a small store needs but one
+        with scan.snapshot(path.as_uri(), size=size) as connections:
+            assert len(connections) == count
 
 
 @pytest.mark.parametrize("journal_mode", ["WAL", "DELETE", "PERSIST"])
@@ -443,13 +419,9 @@ def test_signals_stand_beside_the_rows_they_are_about(tmp_path: Path) -> None:
     assert silent.drop(columns=["graduated", "trusted"]).isna().all(axis=None)
     assert not silent["graduated"].any()
     assert silent["trusted"].all()
-
-
-def test_a_store_that_keeps_some_signals_has_those_columns_only(tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "memory.db", [row("m1")])
-    run_sql(path, "CREATE TABLE memory_signals (memory_id TEXT PRIMARY KEY, importance, mood)")
-    frame = memlab.load(path)
-    assert list(frame) == [*DTYPES, "importance"]
+    run_sql(path, *(f"ALTER TABLE memory_signals DROP COLUMN {n}" for n in list(SIGNAL_DTYPES)[1:]))
+    run_sql(path, "ALTER TABLE memory_signals ADD COLUMN mood")
+    assert list(memlab.load(path)) == [*DTYPES, "importance"]
 
 
 def test_kept_bad_rows_say_what_is_wrong_and_are_never_prunable(tmp_path: Path) -> None:

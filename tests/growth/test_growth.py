@@ -303,14 +303,9 @@ def test_a_passed_threshold_names_the_moment() -> None:
     assert summarize(frame, now=NOW, threshold=2).forecast.passed_at == created[3]
     assert summarize(frame, now=NOW, threshold=1).forecast.passed_at == created[1]
     assert summarize(frame, now=NOW, threshold=4).forecast.passed_at is None
-
-
-def test_a_failure_that_a_decision_replaced_left_the_backlog_then() -> None:
-    frame = make_frame(
-        row("a", **{c.SUPERSEDED_BY: "b"}), row("b", **{c.KIND: "semantic"}), "c", "d"
-    )
-    passed_at = summarize(frame, now=NOW, threshold=1).forecast.passed_at
-    assert passed_at == frame[c.CREATED_AT].iloc[3]
+    replaced = row("a", **{c.SUPERSEDED_BY: "b"})  # by a decision: it left the backlog then
+    frame = make_frame(replaced, row("b", **{c.KIND: "semantic"}), "c", "d")
+    assert summarize(frame, now=NOW, threshold=1).forecast.passed_at == created[3]
 
 
 def test_a_frame_that_was_filtered_keeps_its_own_index_and_is_not_touched() -> None:

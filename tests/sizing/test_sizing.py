@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from unittest.mock import patch
 
 import numpy as np
@@ -16,7 +16,15 @@ from memlab import columns as c
 from memlab.errors import WrongArgumentError
 from memlab.evidence.references import find_references
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
-from memlab.sizing import cap_curve, prepare_sizing
+from memlab.sizing import (
+    advise,
+    age_rank_quantiles,
+    backtest_cap,
+    boot_over_time,
+    cap_curve,
+    prepare_sizing,
+    recommend_cap,
+)
 from memlab.sizing import history as history_module
 from memlab.sizing.curve import EXACT_AT
 from memlab.sizing.history import FEW, History, history_of, ranked
@@ -78,7 +86,7 @@ def test_served_references_are_those_the_real_store_still_has(
 ) -> None:
     frame = frame_of(lives)
     references = find_references(frame)
-    found, _ = ranked(frame, history_of(frame), references)
+    found = ranked(frame, history_of(frame), references)
     there = [ids for ids, _ in run_forward(frame, cap)]
     served = [
         target in there[int(at) - 1]
@@ -169,7 +177,7 @@ def test_an_unknown_moment_of_supersession_counts_as_active_throughout() -> None
     older = make_frame("a", row("b", superseded_by="a"), "c", row("d", evidence_refs=("b",)))
     for frame, rank in ((gone, 3), (older, 2)):
         history = history_of(frame)
-        found, _ = ranked(frame, history, find_references(frame))
+        found = ranked(frame, history, find_references(frame))
         assert found.rank.tolist() == [rank]
         assert history.unknown_ends == 1
 
@@ -251,14 +259,26 @@ def test_the_frames_are_not_touched() -> None:
     pd.testing.assert_frame_equal(references, references_before)
 
 
-def test_wrong_arguments_are_named() -> None:
-    frame = make_episodes(3)
-    with pytest.raises(WrongArgumentError, match=r"this one has no column 'target_id'"):
-        cap_curve(frame, pd.DataFrame({c.MEMORY_ID: ["m1"], c.AT: [START]}))
-    with pytest.raises(ValueError, match=r"confidence=1\.5 is not between 0\.5 and 1"):
-        cap_curve(frame, confidence=1.5)
-    with pytest.raises(ValueError, match="cap=-1 is not a whole number of 0 or more"):
-        prepare_sizing(frame).at([-1])
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda at: prepare_sizing(at).at([-1]), "cap=-1 is not a whole number of 0 or more"),
+        (lambda at: cap_curve(at, confidence=1.5), r"confidence=1\.5 is not between 0\.5 and 1"),
+        (lambda at: cap_curve(at, at), "this one has no column 'target_id'"),
+        (advise, r"what memlab\.prepare_sizing returns"),
+        (lambda at: recommend_cap(at, target=90), r"target=90 is not .*; is 0\.9 meant\?"),
+        (lambda at: recommend_cap(at, token_budget=-5), "token_budget=-5 is not a whole number"),
+        (lambda at: boot_over_time(at, [5, -1]), "cap=-1 is not a whole number of 0 or more"),
+        (lambda at: boot_over_time(at, [5], moments=1), "moments=1 is not a whole number of 2 or"),
+        (lambda at: age_rank_quantiles(at, parts=0), "parts=0 is not a whole number of 1 or more"),
+        (lambda at: backtest_cap(at, cuts=(0.5, 1.0)), r"cut=1\.0 is not between 0 and 1"),
+        (lambda at: backtest_cap(at, confidence=0.2), r"confidence=0\.2 is not between"),
+        (lambda at: backtest_cap(at, target=1.0), r"target=1\.0 is not between"),
+    ],
+)
+def test_nonsense_is_refused_by_name(ask: Callable[[pd.DataFrame], object], message: str) -> None:
+    with pytest.raises((ValueError, WrongArgumentError), match=message):
+        ask(make_episodes(3))
 
 
 def scale_free(

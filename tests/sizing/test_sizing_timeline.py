@@ -1,7 +1,5 @@
 """Along a history: boot contexts agree with the cap curve, age ranks with the shares served."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,7 +15,6 @@ from memlab.report.bundled import store_path
 from memlab.sizing import (
     age_rank_quantiles,
     age_ranks,
-    backtest_cap,
     boot_over_time,
     cap_curve,
     caps_along,
@@ -105,22 +102,6 @@ def test_an_empty_store_has_no_moments() -> None:
     timeline = boot_over_time(make_episodes(3).iloc[:0], [5])
     assert timeline.empty
     assert list(timeline) == ["keep_recent", "written", "at", "memories", "tokens"]
-
-
-@pytest.mark.parametrize(
-    ("ask", "message"),
-    [
-        (lambda at: boot_over_time(at, [5, -1]), "cap=-1 is not a whole number of 0 or more"),
-        (lambda at: boot_over_time(at, [5], moments=1), "moments=1 is not a whole number of 2 or"),
-        (lambda at: age_rank_quantiles(at, parts=0), "parts=0 is not a whole number of 1 or more"),
-        (lambda at: backtest_cap(at, cuts=(0.5, 1.0)), r"cut=1\.0 is not between 0 and 1"),
-        (lambda at: backtest_cap(at, confidence=0.2), r"confidence=0\.2 is not between"),
-        (lambda at: backtest_cap(at, target=1.0), r"target=1\.0 is not between"),
-    ],
-)
-def test_nonsense_is_refused_by_name(ask: Callable[[pd.DataFrame], object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        ask(make_episodes(3))
 
 
 @given(
