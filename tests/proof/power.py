@@ -168,7 +168,8 @@ class Disk:
                 yield dict(self._image(names, kept))
         steps = range(len(self.pending))
         until = rng.randint(0, len(steps))
-        for some in (range(until), self._closed({n for n in steps if rng.random() < 0.3})):
+        any_of_them = {number for number in steps if rng.random() < 0.3}
+        for some in (range(until), self._closed(any_of_them), self._closed(set(steps[-1:]))):
             parts = {number: _some_of(since, rng) for number, since in everything.items()}
             yield dict(self._image(self._names_after(some), parts))
 
