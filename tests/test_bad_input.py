@@ -22,6 +22,9 @@ from memlab.errors import BadRowError, StoreError
 from memlab.store.database import CREATE_TABLE, connect_reading
 
 Maker = Callable[[Path], Path]
+PAGE = 4096
+GONE = "there is no file {path}; check the path"
+NO_DATABASE = "{path} is not a SQLite database; name the memory.db that an agent writes"
 COPY = "copy its rows into a store made by memlab.SqliteMemoryStore"
 WITHOUT_ROWID = (
     "memory_items in {path} was made WITHOUT ROWID, so its rows have no order of insertion; copy "
@@ -57,23 +60,15 @@ def with_table(old: str, new: str) -> Maker:
     return made_by(statement)
 
 
-def damaged(change: Callable[[bytearray], None]) -> Maker:
+def damaged(pages: slice, by: bytes) -> Maker:
     def make(folder: Path) -> Path:
         path = write_rows(folder / "memory.db", episodes(300), journal_mode="DELETE")
         data = bytearray(path.read_bytes())
-        change(data)
+        data[pages] = by
         path.write_bytes(data)
         return path
 
     return make
-
-
-def nonsense_in_the_middle(data: bytearray) -> None:
-    data[8 * 4096 : 16 * 4096] = b"\xa5" * (8 * 4096)
-
-
-def end_cut_off(data: bytearray) -> None:
-    del data[10 * 4096 :]
 
 
 def beside(end: str, put: Callable[[Path], None]) -> Maker:
@@ -100,14 +95,8 @@ def linked_to_itself(folder: Path) -> Path:
 
 
 NOT_A_STORE: dict[str, tuple[Maker, str]] = {
-    "no such file": (
-        lambda folder: folder / "memory.db",
-        "there is no file {path}; check the path",
-    ),
-    "a file for a folder": (
-        lambda folder: containing(b"x")(folder) / "memory.db",
-        "there is no file {path}; check the path",
-    ),
+    "no such file": (lambda folder: folder / "memory.db", GONE),
+    "a file for a folder": (lambda folder: containing(b"x")(folder) / "memory.db", GONE),
     "a path no system takes": (
         lambda folder: folder / ("x" * 300),
         "{path} cannot be looked at ([Errno 36] File name too long: '{path}'); check the path",
@@ -137,22 +126,10 @@ NOT_A_STORE: dict[str, tuple[Maker, str]] = {
         lambda folder: os.mkfifo(folder / "memory.db") or folder / "memory.db",
         "{path} is not a file; name the memory.db that an agent writes",
     ),
-    "an empty file": (
-        containing(b""),
-        "{path} is empty; name the memory.db that an agent writes",
-    ),
-    "a short text": (
-        containing(b"# Notes\n"),
-        "{path} is not a SQLite database; name the memory.db that an agent writes",
-    ),
-    "a long text": (
-        containing(b"remember the milk\n" * 1000),
-        "{path} is not a SQLite database; name the memory.db that an agent writes",
-    ),
-    "another format": (
-        containing(bytes(range(256)) * 64),
-        "{path} is not a SQLite database; name the memory.db that an agent writes",
-    ),
+    "an empty file": (containing(b""), "{path} is empty; name the memory.db that an agent writes"),
+    "a short text": (containing(b"# Notes\n"), NO_DATABASE),
+    "a long text": (containing(b"remember the milk\n" * 1000), NO_DATABASE),
+    "another format": (containing(bytes(range(256)) * 64), NO_DATABASE),
     "another database": (
         made_by("CREATE TABLE notes (text TEXT)"),
         "{path} has no table memory_items; name the memory.db that an agent writes",
@@ -168,10 +145,7 @@ NOT_A_STORE: dict[str, tuple[Maker, str]] = {
         made_by("CREATE TABLE m (x)", "CREATE VIEW memory_items AS SELECT * FROM m"),
         "memory_items in {path} is a view, not a table; name the store itself",
     ),
-    "no rowids": (
-        with_table(")\n", ") WITHOUT ROWID\n"),
-        WITHOUT_ROWID,
-    ),
+    "no rowids": (with_table(")\n", ") WITHOUT ROWID\n"), WITHOUT_ROWID),
     "a column less": (
         with_table("source_event_id TEXT, source_sequence INTEGER, ", ""),
         f"memory_items in {{path}} lacks the column source_event_id, source_sequence; {COPY}",
@@ -192,8 +166,8 @@ NOT_A_STORE: dict[str, tuple[Maker, str]] = {
         with_table("memory_id TEXT PRIMARY KEY", "memory_id TEXT"),
         f"the primary key of memory_items in {{path}} is not memory_id; {COPY}",
     ),
-    "nonsense in the middle": (damaged(nonsense_in_the_middle), DAMAGED),
-    "its end cut off": (damaged(end_cut_off), DAMAGED),
+    "nonsense in the middle": (damaged(slice(8 * PAGE, 16 * PAGE), b"\xa5" * 8 * PAGE), DAMAGED),
+    "its end cut off": (damaged(slice(10 * PAGE, None), b""), DAMAGED),
 }
 
 
@@ -247,117 +221,65 @@ def test_half_a_character_in_references_names_nobody(tmp_path: Path, words: str)
     assert ended.exit_code == 0, ended.output
 
 
-WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
-    "an unknown kind": (
-        {"kind": "dream"},
-        "kind",
-        "kind 'dream' is not one of semantic, episodic, procedural",
-    ),
-    "a kind in capitals": (
-        {"kind": "Episodic"},
-        "kind",
-        "kind 'Episodic' is not one of semantic, episodic, procedural",
-    ),
-    "tags that are no JSON": (
-        {"tags_json": "merged"},
-        "tags_json",
-        "tags_json 'merged' is not JSON",
-    ),
-    "tags that are an object": (
-        {"tags_json": '{"merged": 1}'},
-        "tags_json",
-        "tags_json '{\"merged\": 1}' is not a JSON list of strings",
-    ),
-    "tags that are numbers": (
-        {"tags_json": "[1, 2]"},
-        "tags_json",
-        "tags_json '[1, 2]' is not a JSON list of strings",
-    ),
-    "tags that nest too deep": (
-        {"tags_json": "[" * 100_000},
-        "tags_json",
-        f"tags_json '{'[' * 77}...' is not JSON",
-    ),
-    "tags that join with the next row's": (
-        {"tags_json": '["a"],["b"]'},
-        "tags_json",
-        'tags_json \'["a"],["b"]\' is not JSON',
-    ),
-    "evidence that is a text": (
-        {"evidence_refs_json": '"issue:#1"'},
-        "evidence_refs_json",
-        "evidence_refs_json '\"issue:#1\"' is not a JSON list of strings",
-    ),
-    "supersedes that is null": (
-        {"supersedes_json": "null"},
-        "supersedes_json",
-        "supersedes_json 'null' is not a JSON list of strings",
-    ),
-    "no timestamp": (
-        {"created_at": "yesterday"},
+DEEP = "[" * 100_000
+RAW = RawText(b"caf\xe9")
+WRONG: list[tuple[str, object, str]] = [
+    ("kind", "dream", "'dream' is not one of semantic, episodic, procedural"),
+    ("kind", "Episodic", "'Episodic' is not one of semantic, episodic, procedural"),
+    ("tags_json", "merged", "'merged' is not JSON"),
+    ("tags_json", '{"merged": 1}', "'{\"merged\": 1}' is not a JSON list of strings"),
+    ("tags_json", "[1, 2]", "'[1, 2]' is not a JSON list of strings"),
+    ("tags_json", DEEP, f"'{DEEP[:77]}...' is not JSON"),
+    ("tags_json", '["a"],["b"]', '\'["a"],["b"]\' is not JSON'),  # would join with the next row's
+    ("evidence_refs_json", '"issue:#1"', "'\"issue:#1\"' is not a JSON list of strings"),
+    ("supersedes_json", "null", "'null' is not a JSON list of strings"),
+    ("created_at", "yesterday", "'yesterday' is not a timestamp"),
+    ("created_at", "1767225600", "'1767225600' is not a timestamp"),
+    ("created_at", "2026-02-30T00:00:00Z", "'2026-02-30T00:00:00Z' is not a timestamp"),
+    # Milliseconds since 1970, not a quarter to midnight in the year 1712.
+    ("created_at", "1712013112345", "'1712013112345' is not a timestamp"),
+    (
         "created_at",
-        "created_at 'yesterday' is not a timestamp",
+        "0001-01-01T00:00:00+01:00",
+        "'0001-01-01T00:00:00+01:00' is not in the years 1 to 9999",
     ),
-    "seconds since 1970": (
-        {"created_at": "1767225600"},
-        "created_at",
-        "created_at '1767225600' is not a timestamp",
-    ),
-    "a day that is not": (
-        {"created_at": "2026-02-30T00:00:00Z"},
-        "created_at",
-        "created_at '2026-02-30T00:00:00Z' is not a timestamp",
-    ),
-    "milliseconds since 1970": (  # not a quarter to midnight in the year 1712
-        {"created_at": "1712013112345"},
-        "created_at",
-        "created_at '1712013112345' is not a timestamp",
-    ),
-    "a time before all years": (
-        {"created_at": "0001-01-01T00:00:00+01:00"},
-        "created_at",
-        "created_at '0001-01-01T00:00:00+01:00' is not in the years 1 to 9999",
-    ),
-    "the year nought": (
-        {"created_at": "0000-01-01T00:00:00Z"},
-        "created_at",
-        "created_at '0000-01-01T00:00:00Z' is not a timestamp",
-    ),
-    "a blob for a title": ({"title": b"\x00\xff"}, "title", "title is a blob, not text"),
-    "a blob for a body": ({"body": b"text"}, "body", "body is a blob, not text"),
-    "a blob for tags": ({"tags_json": b"[]"}, "tags_json", "tags_json is a blob, not text"),
-    "a blob for a successor": (
-        {"superseded_by": b"m1"},
-        "superseded_by",
-        "superseded_by is a blob, not text",
-    ),
-    "a title that is not UTF-8": ({"title": RawText(b"caf\xe9")}, "title", "title is not UTF-8"),
-    "a body that is not UTF-8": ({"body": RawText(b"\xc3(")}, "body", "body is not UTF-8"),
-    "a body that is half a pair": ({"body": RawText(b"\xed\xa0\xbd")}, "body", "body is not UTF-8"),
-    "confidence in words": (
-        {"confidence": "high"},
-        "confidence",
-        "confidence is text, not a number",
-    ),
-}
+    ("created_at", "0000-01-01T00:00:00Z", "'0000-01-01T00:00:00Z' is not a timestamp"),
+    ("title", b"\x00\xff", "is a blob, not text"),
+    ("body", b"text", "is a blob, not text"),
+    ("tags_json", b"[]", "is a blob, not text"),
+    ("superseded_by", b"m1", "is a blob, not text"),
+    ("title", RAW, "is not UTF-8"),
+    ("body", RawText(b"\xc3("), "is not UTF-8"),
+    ("body", RawText(b"\xed\xa0\xbd"), "is not UTF-8"),
+    ("confidence", "high", "is text, not a number"),
+]
+"""Column, value, and what is wrong with it."""
 
 
-@pytest.mark.parametrize("name", WRONG)
-@pytest.mark.parametrize("with_body", [False, True])
-def test_a_bad_row_is_named_and_the_store_left_alone(
-    tmp_path: Path, name: str, with_body: bool
-) -> None:
-    columns, column, wrong = WRONG[name]
-    rows = [row("m1"), row("bad", **({"rowid": 40} | columns)), row("m3")]
-    path = write_rows(tmp_path / "memory.db", rows)
-    before = everything_in(tmp_path)
-    with pytest.raises(BadRowError) as caught:
-        memlab.load(path, with_body=with_body)
-    error = caught.value
-    assert str(error) == (
-        f"row 40 (memory_id 'bad') in {path} cannot be read: {wrong}; mend it, or load with "
+def cannot_be_read(path: Path, row: str, wrong: str, more: str = "") -> str:
+    return (
+        f"row {row} in {path} cannot be read: {wrong}; mend it{more}, or load with "
         "on_bad_row='keep' in Python; memlab doctor names all such rows"
     )
+
+
+def refused(path: Path, **how: Any) -> BadRowError:
+    with pytest.raises(BadRowError) as caught:
+        memlab.load(path, **how)
+    return caught.value
+
+
+@pytest.mark.parametrize(("column", "value", "wrong"), WRONG, ids=lambda each: str(each)[:40])
+@pytest.mark.parametrize("with_body", [False, True])
+def test_a_bad_row_is_named_and_the_store_left_alone(
+    tmp_path: Path, column: str, value: object, wrong: str, with_body: bool
+) -> None:
+    rows = [row("m1"), row("bad", **{"rowid": 40, column: value}), row("m3")]
+    path = write_rows(tmp_path / "memory.db", rows)
+    before = everything_in(tmp_path)
+    error = refused(path, with_body=with_body)
+    wrong = f"{column} {wrong}"
+    assert str(error) == cannot_be_read(path, "40 (memory_id 'bad')", wrong)
     assert (error.position, error.memory_id, error.column) == (40, "bad", column)
     kept = memlab.load(path, on_bad_row="keep")
     assert list(kept["position"]) == [1, 40, 41]
@@ -368,35 +290,27 @@ def test_a_bad_row_is_named_and_the_store_left_alone(
 
 
 @pytest.mark.parametrize(
-    ("memory_id", "named", "wrong"),
+    ("memory_id", "wrong"),
     [
-        (None, None, "memory_id is NULL, not text"),
-        (b"m2", None, "memory_id is a blob, not text"),
-        (RawText(b"m\xff"), None, "memory_id is not UTF-8"),
+        (None, "is NULL, not text"),
+        (b"m2", "is a blob, not text"),
+        (RawText(b"\xff"), "is not UTF-8"),
     ],
 )
 def test_a_row_whose_id_cannot_be_read_is_named_by_its_place(
-    tmp_path: Path, memory_id: object, named: None, wrong: str
+    tmp_path: Path, memory_id: object, wrong: str
 ) -> None:
     path = write_rows(tmp_path / "memory.db", [row("m1"), row("m2") | {"memory_id": memory_id}])
-    with pytest.raises(BadRowError) as caught:
-        memlab.load(path)
-    assert str(caught.value) == (
-        f"row 2 (memory_id {named!r}) in {path} cannot be read: {wrong}; mend it, or load with "
-        "on_bad_row='keep' in Python; memlab doctor names all such rows"
-    )
+    expected = cannot_be_read(path, "2 (memory_id None)", f"memory_id {wrong}")
+    assert str(refused(path)) == expected
 
 
 def test_the_first_of_many_bad_rows_is_named_and_the_others_counted(tmp_path: Path) -> None:
     rows = [row("m1"), row("m2", created_at="?"), row("m3", "dream"), row("m4", "dream")]
     path = write_rows(tmp_path / "memory.db", rows)
-    with pytest.raises(BadRowError) as caught:
-        memlab.load(path)
-    assert str(caught.value) == (
-        f"row 2 (memory_id 'm2') in {path} cannot be read: created_at '?' is not a timestamp; "
-        "mend it and 2 more rows, or load with on_bad_row='keep' in Python; "
-        "memlab doctor names all such rows"
-    )
+    wrong = "created_at '?' is not a timestamp"
+    expected = cannot_be_read(path, "2 (memory_id 'm2')", wrong, " and 2 more rows")
+    assert str(refused(path)) == expected
 
 
 @pytest.mark.parametrize(
@@ -417,12 +331,7 @@ def test_a_bad_signal_is_named(tmp_path: Path, name: str, value: str, wrong: str
         f"CREATE TABLE memory_signals (memory_id TEXT PRIMARY KEY, {name})",
         f"INSERT INTO memory_signals VALUES ('m2', {value})",
     )
-    with pytest.raises(BadRowError) as caught:
-        memlab.load(path)
-    assert str(caught.value) == (
-        f"row 2 (memory_id 'm2') in {path} cannot be read: {wrong}; mend it, or load with "
-        "on_bad_row='keep' in Python; memlab doctor names all such rows"
-    )
+    assert str(refused(path)) == cannot_be_read(path, "2 (memory_id 'm2')", wrong)
 
 
 def test_signals_that_are_not_utf_8_are_an_error_in_words(tmp_path: Path) -> None:
@@ -436,29 +345,23 @@ def test_signals_that_are_not_utf_8_are_an_error_in_words(tmp_path: Path) -> Non
         memlab.load(path)
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        pytest.param([], id="no rows"),
-        pytest.param([row("m1")], id="one row"),
-        pytest.param(
-            [row("m1", evidence_refs_json='["issue:9","issue:9","m1","nobody"]')],
-            id="duplicate and dangling references",
-        ),
-        pytest.param([row("m1", superseded_by="nobody")], id="a successor that is not there"),
-        pytest.param(
-            [row("m1", superseded_by="m2"), row("m2", superseded_by="m1")],
-            id="a cycle of supersession",
-        ),
-        pytest.param([row("m1", superseded_by="m1")], id="its own successor"),
-        pytest.param(
-            [row("m1", created_at="9999-12-31T23:59:59Z"), row("m2")], id="a clock in the future"
-        ),
-        pytest.param([row("m1", title="a\0b", body="\0")], id="NUL characters"),
-        pytest.param([row("", title="", body="", authored_by=" ")], id="nothing but blanks"),
-        pytest.param([row("m1", confidence=-7)], id="a confidence out of range"),
+ODD_ROWS: dict[str, list[dict[str, Any]]] = {
+    "no rows": [],
+    "one row": [row("m1")],
+    "duplicate and dangling references": [
+        row("m1", evidence_refs_json='["issue:9","issue:9","m1","nobody"]')
     ],
-)
+    "a successor that is not there": [row("m1", superseded_by="nobody")],
+    "a cycle of supersession": [row("m1", superseded_by="m2"), row("m2", superseded_by="m1")],
+    "its own successor": [row("m1", superseded_by="m1")],
+    "a clock in the future": [row("m1", created_at="9999-12-31T23:59:59Z"), row("m2")],
+    "NUL characters": [row("m1", title="a\0b", body="\0")],
+    "nothing but blanks": [row("", title="", body="", authored_by=" ")],
+    "a confidence out of range": [row("m1", confidence=-7)],
+}
+
+
+@pytest.mark.parametrize("rows", ODD_ROWS.values(), ids=ODD_ROWS)
 def test_odd_rows_that_can_be_read_are_loaded_as_they_are(
     tmp_path: Path, rows: list[dict[str, Any]]
 ) -> None:
@@ -493,42 +396,41 @@ def test_a_locked_store_is_refused_in_words_and_left_alone(tmp_path: Path, state
 
 
 @pytest.fixture
-def shut_folder() -> Iterator[Path]:
-    """A folder in which a store was made, and that nobody may write to."""
+def shut_store() -> Iterator[Path]:
+    """A store in a folder that nobody may write to."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_rows(folder / "memory.db", episodes(1), journal_mode="WAL")
-        (folder / "memory.db").chmod(0o444)
-        folder.chmod(0o555)
-        yield folder
-        folder.chmod(0o755)
+        store = write_rows(Path(name) / "memory.db", episodes(1), journal_mode="WAL")
+        store.chmod(0o444)
+        store.parent.chmod(0o555)
+        yield store
+        store.parent.chmod(0o755)
 
 
-def test_a_read_only_store_in_a_read_only_folder_is_read(shut_folder: Path) -> None:
-    before = everything_in(shut_folder)
+def test_a_read_only_store_in_a_read_only_folder_is_read(shut_store: Path) -> None:
+    before = everything_in(shut_store.parent)
     with as_nobody():
-        assert len(memlab.load(shut_folder / "memory.db")) == 1
-    assert everything_in(shut_folder) == before
+        assert len(memlab.load(shut_store)) == 1
+    assert everything_in(shut_store.parent) == before
 
 
-def test_a_store_that_may_not_be_read_is_refused_in_words(shut_folder: Path) -> None:
-    path = shut_folder / "memory.db"
-    path.chmod(0o000)
+@pytest.mark.parametrize(
+    ("shut", "message"),
+    [
+        ("memory.db", "{path} cannot be opened; check that the path exists and its permissions"),
+        (
+            "",
+            ("{path} cannot be looked at ([Errno 13] Permission denied: '{path}'); check the path"),
+        ),
+    ],
+    ids=["store", "folder"],
+)
+def test_what_may_not_be_read_or_entered_is_refused_in_words(
+    shut_store: Path, shut: str, message: str
+) -> None:
+    (shut_store.parent / shut).chmod(0o000)
     with as_nobody(), pytest.raises(StoreError) as caught:
-        memlab.load(path)
-    assert str(caught.value) == (
-        f"{path} cannot be opened; check that the path exists and its permissions"
-    )
-
-
-def test_a_folder_that_may_not_be_entered_is_refused_in_words(shut_folder: Path) -> None:
-    path = shut_folder / "memory.db"
-    shut_folder.chmod(0o000)
-    with as_nobody(), pytest.raises(StoreError) as caught:
-        memlab.load(path)
-    assert str(caught.value) == (
-        f"{path} cannot be looked at ([Errno 13] Permission denied: '{path}'); check the path"
-    )
+        memlab.load(shut_store)
+    assert str(caught.value) == message.format(path=shut_store)
 
 
 def test_a_source_that_is_none_is_a_type_error() -> None:
