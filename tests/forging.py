@@ -1,8 +1,9 @@
-"""Archives, plans and replies as somebody else could have written them, each from a seed."""
+"""Values, archives and plans as somebody else could have written them, each from a seed."""
 
 import json
 import random
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -13,22 +14,29 @@ from memlab.store.records import encoded, fingerprint_of, with_place
 HOSTILE: Final = (
     *(None, True, False, 0, 1, -1, 7, 2**31, 2**63 - 1, -(2**63), 2**63, 10**30, -(10**400)),
     *(0.5, -0.0, 1e308, float("inf"), float("nan")),
-    *("", "\0", "x" * 5000, "é🦀", "\ud800", "d1", "m0", "episodic", "semantic", "-1", "1e999"),
-    *("../../outside", "/tmp/outside", "a/b", ".", "MEMORY.md", "memlab.toml", "$x", "$xzz", "$$"),
+    *("", "\0", "x" * 5000, "é🦀", "\ud800", "d1", "m0", "s1", "a.md", "episodic", "semantic"),
+    *("../../outside", "../../outside/canary", "/tmp/outside", "/etc/passwd", "a/b", ".", ".."),
+    *("MEMORY.md", "memlab.toml", "$x", "$xzz", "$$", "-1", "1e999", "recent", "[" * 3000),
     *("2026-03-01T12:00:00Z", "2026-03-01", "0001-01-01T00:00:00-12:00", "9999-99-99"),
-    *("2016-12-31T23:59:60Z", "rowid", '["rejected-path"]', "[" * 3000, '{"session_id": "s1"}'),
-    *([], {}, [[]], [None], [1, "a"], {"a": {"b": []}}, {"text": "ff"}, {"text": 5}),
+    *("2016-12-31T23:59:60Z", "rowid", '["rejected-path"]', '{"session_id": "s1"}'),
+    *([], {}, [[]], [None], [1, "a"], {"a": {"b": []}}, {"session_id": "s1"}, [{}] * 30),
     *({"blob": "00ff"}, {"blob": "zz"}, {"blob": "0"}, {"real": "inf"}, {"real": "nan"}),
     *({"blob": "00", "text": "00"}, {"text": "ff", "encoding": "UTF-16le"}, {"memory_id": "m0"}),
+    *({"text": "ff"}, {"text": 5}),
 )
 """In the place of any value of JSON."""
 
 STORED: Final = (
-    *(None, 0, -1, 10**18, 0.5, "", "\0", "x" * 70_000, "é", b"", b"\xff\xfe", b"{}", "{}", "[]"),
-    *("yesterday", "2026-03-01T12:00:00", "9999-12-31T23:59:59-12:00", "0" * 64, "f" * 32),
-    *("null", "[" * 5000, '{"a": ' * 3000, "NaN", '[["a", 1]]', '[[1e400, "x"]]', '[[1, "x"], 5]'),
+    *(None, 0, -1, 10**18, 2**63 - 1, -(2**63), 0.5, float("inf"), -1e308),
+    *("", "\0", "episodic\0", "x" * 70_000, "é" * 3000, "'); DROP TABLE memory_items;--"),
+    *(b"", b"\xff\xfe", b"{}", b"episodic", "\ud800".encode("utf-8", "surrogatepass")),
+    *("0" * 64, "f" * 32, "yesterday", "2025-02-30T00:00:00+00:00", "2026-03-01T12:00:00"),
+    *("9999-12-31T23:59:59.999999-12:00", "0001-01-01T00:00:00-12:00"),
+    *("2025-01-01T00:00:00.123456789+00:00", "{}", "[]", "[]" * 10, "null", "NaN", "1e999"),
+    *("[" * 5000, '{"a": ' * 3000, '["a", 1]', '["rejected-path"]', '["\\ud800"]'),
+    *('{"a": [1, 2]}', '[["a", 1]]', '[[1e400, "x"]]', '[[1, "x"], 5]'),
 )
-"""In the place of any column of an archive."""
+"""In the place of any column of a table."""
 
 SCHEMES: Final = (
     "CREATE TRIGGER t AFTER UPDATE ON applies BEGIN DELETE FROM archived; END",
@@ -135,8 +143,6 @@ def delete_rows(connection: sqlite3.Connection, rng: random.Random) -> None:
 
 def forge_plans(connection: sqlite3.Connection, rng: random.Random) -> None:
     """Keep another plan, or a bomb."""
-    import zlib
-
     (packed,) = connection.execute("SELECT plan_json_zlib FROM applies LIMIT 1").fetchone()
     said = json.loads(zlib.decompress(packed)) if packed else {}
     choice = rng.randrange(4)
@@ -164,11 +170,11 @@ def rewrite_schema(connection: sqlite3.Connection, rng: random.Random) -> None:
     connection.executescript(rng.choice(SCHEMES))
 
 
-def flip_bytes(archive: Path, rng: random.Random) -> None:
-    data = bytearray(archive.read_bytes())
-    for _ in range(rng.choice((1, 1, 3, 30))):
+def flip_bytes(path: Path, rng: random.Random) -> None:
+    data = bytearray(path.read_bytes() or b"\0")
+    for _ in range(rng.choice((1, 1, 2, 8, 64, 500))):
         data[rng.randrange(len(data))] = rng.randrange(256)
-    archive.write_bytes(data)
+    path.write_bytes(data)
 
 
 CHANGES: Final[tuple[Callable[[sqlite3.Connection, random.Random], None], ...]] = (
@@ -198,7 +204,7 @@ def changed(value: Any, rng: random.Random) -> Any:
     elif choice < 0.45 and isinstance(here[path[-1]], str):
         text = here[path[-1]]
         here[path[-1]] = rng.choice((text[::-1], f"{text}!", text[:-1], text.upper(), f"../{text}"))
-    elif choice < 0.5 and isinstance(here[path[-1]], int):
+    elif choice < 0.5 and type(here[path[-1]]) is int:
         here[path[-1]] += rng.choice((1, -1, 1000, 2**40, 2**62, 2**66))
     else:
         here[path[-1]] = rng.choice(HOSTILE)

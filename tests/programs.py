@@ -1,17 +1,22 @@
-"""Programs that run in processes of their own, without an interpreter's start for each.
+"""Tasks and programs in processes of their own, without an interpreter's start for each.
 
-One process that has memlab imported forks a child a program. The child is as real as one begun with
+Forking a process that has threads is not safe. So a small one without any imports what the tasks
+need and forks a child for each; tests talk to it over a pipe. A child is as real as one begun with
 ``python -c``: it can be killed, become another user and change its folder. A test whose claim is
 about the start itself (what is imported, a seed of hashes) begins an interpreter.
 """
 
 import atexit
 import os
+import pickle
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from importlib import import_module
 from multiprocessing import Pipe
@@ -19,7 +24,130 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from pkgutil import iter_modules
 from subprocess import CompletedProcess
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NamedTuple
+
+Task = Callable[..., Any]
+PROGRAMS_NEED = tuple(
+    f"memlab.{name}"
+    for name in ("store", "sources", "frame", "policies", "compaction", "lifecycle")
+)
+PATIENCE = 600
+"""Seconds to wait for an answer."""
+
+
+class Ended(NamedTuple):
+    """How a child ended: with a code (less than 0: by that signal), an error, or a result."""
+
+    code: int
+    error: BaseException | None = None
+    result: Any = None
+    seconds: float = 0.0
+
+
+class Forks:
+    """Forks children and waits for them."""
+
+    def __init__(self) -> None:
+        self._answers: dict[int, IO[bytes]] = {}
+
+    def start(self, task: Task, **arguments: Any) -> int:
+        """Fork a child that runs a task; return its process id."""
+        # A pipe would hold up a child with much to say. wait() closes the file.
+        answer = tempfile.TemporaryFile()  # noqa: SIM115
+        pid = os.fork()
+        if pid == 0:
+            _run(task, arguments, answer)
+        self._answers[pid] = answer
+        return pid
+
+    def wait(self, pid: int) -> Ended:
+        """Wait until a child has ended."""
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        with self._answers.pop(pid) as answer:
+            answer.seek(0)
+            return Ended(code) if code else Ended(0, *pickle.load(answer))
+
+    def any_running(self, pids: list[int]) -> bool:
+        """Whether one of these children has not ended."""
+        how = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return any(os.waitid(os.P_PID, pid, how) is None for pid in pids)
+
+    def wait_until_stopped(self, pid: int) -> bool:
+        """Wait until a child has stopped itself, or has ended; whether it has stopped."""
+        waited = os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        assert waited is not None
+        return waited.si_code == os.CLD_STOPPED
+
+    def kill(self, pid: int) -> Ended:
+        """Kill a child, stopped or running."""
+        os.kill(pid, signal.SIGKILL)
+        return self.wait(pid)
+
+    def run(self, task: Task, **arguments: Any) -> Ended:
+        """Run a task to its end."""
+        return self.wait(self.start(task, **arguments))
+
+    def run_and_kill(self, task: Task, delay: float, **arguments: Any) -> Ended:
+        """Run a task and kill it after a delay in seconds, unless it has ended by then."""
+        pid = self.start(task, **arguments)
+        until = time.perf_counter() + delay
+        time.sleep(max(0.0, delay - 0.0005))
+        while time.perf_counter() < until:
+            pass
+        return self.kill(pid)  # one that has ended is a zombie still, and ended by itself
+
+
+def _run(task: Task, arguments: dict[str, Any], answer: IO[bytes]) -> None:
+    began = time.perf_counter()
+    error: BaseException | None = None
+    result = None
+    try:
+        result = task(**arguments)
+    except BaseException as caught:  # noqa: BLE001 - whatever it is, the test judges it
+        error = caught
+    pickle.dump((error, result, time.perf_counter() - began), answer)
+    answer.flush()
+    os._exit(0)
+
+
+class Children:
+    """Children of another process: every method of :class:`Forks` can be called here."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __getattr__(self, command: str) -> Callable[..., Any]:
+        def ask(*words: Any, **arguments: Any) -> Any:
+            self._connection.send((command, words, arguments))
+            assert self._connection.poll(PATIENCE), f"no answer to {command}"
+            return self._connection.recv()
+
+        return ask
+
+
+@contextmanager
+def forked(*modules: str, **variables: str) -> Iterator[Children]:
+    """Children of a process that has imported modules, with these environment variables.
+
+    Of a package all modules are imported.
+    """
+    ours, theirs = Pipe()
+    with ours, theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "programs", str(theirs.fileno()), *modules],
+            pass_fds=[theirs.fileno()],
+            # Threads do not survive a fork.
+            env=environment() | {"OPENBLAS_NUM_THREADS": "1"} | variables,
+        )
+        theirs.close()
+        yield Children(ours)
+    assert process.wait(60) == 0
+
+
+def environment() -> dict[str, str]:
+    """For a process that imports what lies beside this file."""
+    paths = (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def run_program(
@@ -29,88 +157,67 @@ def run_program(
     env: Mapping[str, str] | None = None,
 ) -> CompletedProcess[str]:
     """Run a program as ``python -c program words`` does; `env` is added to the environment."""
-    connection = _forks(os.getpid())
-    environment = {**os.environ, **(env or {})}
-    connection.send((program, [str(word) for word in words], str(cwd or Path.cwd()), environment))
-    assert connection.poll(120), "no answer to a program"
-    return CompletedProcess([program, *map(str, words)], *connection.recv())
+    said = list(map(str, words))
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder, name) for name in ("printed", "complained")]
+        ended = _programs(os.getpid()).run(
+            _be_program,
+            program=program,
+            words=said,
+            cwd=cwd or Path.cwd(),
+            environment=os.environ | (env or {}),
+            files=files,
+        )
+        texts = [file.read_text(errors="replace") for file in files]
+    return CompletedProcess([program, *said], ended.code or ended.result, *texts)
 
 
 @cache
-def _forks(owner: int) -> Connection:
-    """Start the process that forks; a process that was itself forked gets one of its own."""
-    ours, theirs = Pipe()
-    with theirs:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "programs", str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            env={
-                **os.environ,
-                "PYTHONPATH": str(Path(__file__).parent),
-                "OPENBLAS_NUM_THREADS": "1",  # threads do not survive a fork
-            },
-        )
-
-    def end() -> None:
-        if os.getpid() == owner:
-            ours.close()
-            process.wait(60)
-
-    atexit.register(end)
-    return ours
+def _programs(owner: int) -> Children:
+    """Start what programs are forked from; a process that was itself forked gets one of its own."""
+    started = ExitStack()
+    children = started.enter_context(forked(*PROGRAMS_NEED))
+    atexit.register(lambda: started.close() if os.getpid() == owner else None)
+    return children
 
 
-def _serve(connection: Connection) -> None:
-    while True:
-        try:
-            connection.send(_ran(*connection.recv()))
-        except EOFError:
-            return
-
-
-def _ran(program: str, words: Sequence[str], cwd: str, env: dict[str, str]) -> tuple[Any, ...]:
-    """Fork a child that runs a program; return its code, what it printed and what it complained."""
-    # A pipe would hold up a child with much to say.
-    with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as complained:
-        pid = os.fork()
-        if pid == 0:
-            os.chdir(cwd)
-            os.environ.clear()
-            os.environ.update(env)
-            _run(program, words, printed, complained)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        texts = []
-        for file in (printed, complained):
-            file.seek(0)
-            texts.append(file.read().decode(errors="replace"))
-    return code, *texts
-
-
-def _run(program: str, words: Sequence[str], printed: IO[bytes], complained: IO[bytes]) -> NoReturn:
-    """Be the program, and end with its code as an interpreter does."""
-    os.dup2(printed.fileno(), 1)
-    os.dup2(complained.fileno(), 2)
+def _be_program(
+    program: str, words: list[str], cwd: Path, environment: dict[str, str], files: list[Path]
+) -> int:
+    """Be a program, and return the code that an interpreter ends with."""
+    for number, file in enumerate(files, start=1):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600), number)
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(environment)
     sys.argv = ["-c", *words]
-    code = 0
     try:
         exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:  # noqa: BLE001 - an interpreter's last words, whatever it is
         traceback.print_exc()
-        code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+        return 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return 0
 
 
-def _import_all(package: str) -> None:
-    """Import all that children may want of a package."""
-    for module in iter_modules(import_module(package).__path__, f"{package}."):
-        import_module(module.name)
+def serve(connection: Connection, modules: list[str]) -> None:
+    """Import modules, and carry out commands until the other end is closed."""
+    for name in modules:
+        module = import_module(name)
+        for each in iter_modules(getattr(module, "__path__", ()), f"{name}."):
+            import_module(each.name)
+    forks = Forks()
+    while True:
+        try:
+            command, words, arguments = connection.recv()
+        except EOFError:
+            return
+        connection.send(getattr(forks, command)(*words, **arguments))
 
 
 if __name__ == "__main__":
-    for package in ("store", "sources", "frame", "policies", "compaction", "lifecycle"):
-        _import_all(f"memlab.{package}")
-    _serve(Connection(int(sys.argv[1])))
+    import_module("programs").serve(Connection(int(sys.argv[1])), sys.argv[2:])

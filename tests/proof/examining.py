@@ -1,20 +1,14 @@
-"""A process that does to hostile stores whatever memlab can do, and says how each of them ended.
-
-It is sent a seed over a pipe, and answers with what went wrong: None, or a text. A crash and a
-silence are answers too.
-"""
+"""Does to hostile stores whatever memlab can do, in a process that one of them may end."""
 
 import os
 import random
 import shutil
+import signal
 import stat
-import sys
 import tempfile
 import traceback
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +31,11 @@ from memlab.doctor import diagnose
 from proof.mutations import mutate
 from proof.readers import READERS, STATE, state_of
 from proof.stores import NOW, copy_aside, files_of, make_store
+
+SEED = "seed"
+"""The file that says which seed a process was at."""
+PATIENCE = 60.0
+"""Seconds after which a store counts as one that hangs."""
 
 
 class Examiner:
@@ -183,20 +182,15 @@ def result_of(use: Callable[[], Any]) -> Any:
         return None
 
 
-def serve(connection: Connection, scratch: str, what: str) -> None:
-    """Examine seeds until the other end is closed."""
-    with tempfile.TemporaryDirectory(dir=scratch) as folder, suppress(EOFError):
-        examiner = EXAMINERS[what](Path(folder))
+def examine(kind: type[Examiner | ReaderExaminer], seeds: range, folder: Path) -> list[str]:
+    """Examine seeds, and return what is wrong; one that takes too long ends the process."""
+    with tempfile.TemporaryDirectory(dir=folder) as room:
+        examiner = kind(Path(room))
         warnings.simplefilter("error")
-        while True:
-            connection.send(examiner.verdict(connection.recv()))
-
-
-EXAMINERS: dict[str, Callable[[Path], Examiner | ReaderExaminer]] = {
-    "stores": Examiner,
-    "readers": ReaderExaminer,
-}
-
-
-if __name__ == "__main__":
-    serve(Connection(int(sys.argv[1])), *sys.argv[2:])
+        found = []
+        for seed in seeds:
+            (folder / SEED).write_text(str(seed))
+            signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+            found.append(examiner.verdict(seed))
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return [each for each in found if each is not None]

@@ -3,20 +3,24 @@
 import json
 import re
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 from claude_store import START as FIRST
 from claude_store import as_found
-from invariants import archive_of
+from invariants import archive_of, assert_sound
 from odek_store import DERIVED, write_odek
+from programs import Children
 
 from memlab import KeepRecent, apply, load, plan
-from memlab.errors import AlreadyAppliedError, ArchiveError
+from memlab.errors import ArchiveError
 from proof import tasks
-from proof.conftest import Children
+from proof.scenes import Scene
 from proof.stores import copy_aside
 
 Files = dict[str, tuple[bytes, int, int]]
@@ -44,57 +48,34 @@ def view(folder: Path) -> str:
 
 
 @dataclass
-class FolderScene:
-    """A folder before an operation, what it holds then and what it is to hold afterwards.
+class FolderScene(Scene):
+    """The same of a folder: its files, their bytes, modes and times.
 
     Parameters
     ----------
-    operation : callable
-        One of :mod:`proof.tasks`.
-    what : object
-        Its argument.
-    store : Path
-        The folder; beside it only its archive.
     digest : str
         Of the plan that is applied or taken back.
-    whole, before, after : Files
-        With nothing deleted, at the start, and at the end.
     views : tuple of str
         What a reader may see: one or the other.
     """
 
-    operation: tasks.Operation
-    what: Any
-    store: Path
     digest: str
-    whole: Files
-    before: Files
-    after: Files
     views: tuple[str, ...]
 
     def check(self, store: Path) -> None:
-        """Nothing is lost, and who reads sees the change altogether or not at all."""
         there = {data for data, _, _ in files_below(store).values()} | _archived(store)
         names = set(self.whole) - set(INDEXES)
         assert {name for name in names if self.whole[name][0] not in there} == set()
-        assert _names_without_a_file(store) <= _names_without_a_file_in(self.whole)
+        assert _names_without_a_file(files_below(store)) <= _names_without_a_file(self.whole)
         assert view(store) in self.views
 
     def check_done(self, store: Path) -> None:
-        """The operation has happened, to the last bit."""
+        """To the last bit."""
         assert _but_what_is_swept(store) == self.after
         assert view(store) == self.views[self.after != self.whole]
 
     def check_undone(self, store: Path) -> None:
-        """The operation has not happened."""
         assert _but_what_is_swept(store) == self.before
-
-    def finish(self, children: Children, store: Path) -> None:
-        """Carry out the operation again, as it is; only a finished one may be refused."""
-        ended = children.run(self.operation, store=store, what=self.what)
-        if not isinstance(ended.error, AlreadyAppliedError):
-            assert ended.error is None
-        self.check_done(store)
 
     def take_back(self, children: Children, store: Path) -> None:
         """Whatever has happened, a restore leaves all as it was before anything was deleted."""
@@ -115,8 +96,8 @@ def _archived(store: Path) -> set[bytes]:
     archive = archive_of(store)
     if not archive.exists():
         return set()
+    assert_sound(archive)
     with closing(sqlite3.connect(archive)) as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         if not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
             return set()
         records = connection.execute("SELECT record FROM archived").fetchall()
@@ -127,12 +108,8 @@ def _archived(store: Path) -> set[bytes]:
     }
 
 
-def _names_without_a_file(store: Path) -> set[str]:
+def _names_without_a_file(files: Files) -> set[str]:
     """What the index of Claude Code's memory leads to that is not there."""
-    return _names_without_a_file_in(files_below(store))
-
-
-def _names_without_a_file_in(files: Files) -> set[str]:
     if "MEMORY.md" not in files:
         return set()
     named = _LINK.findall(files["MEMORY.md"][0].decode())
@@ -147,13 +124,13 @@ def _odek(folder: Path) -> Path:
     return write_odek(folder / "episodes", ["shipped", "né 北京 🦀 " * 200, "x"] * 3)
 
 
-def scene_of(system: str, operation: str, folder: Path) -> FolderScene:
+def _scene(folder: Path, system: Callable[[Path], Path], operation: str) -> FolderScene:
     """A folder, and a plan that deletes some of it: to be applied, or applied and to be taken back.
 
     What is to be true afterwards is found out on a copy.
     """
     folder.mkdir()
-    store = SYSTEMS[system](folder)
+    store = system(folder)
     found = files_below(store)
     whole = {name: file for name, file in found.items() if name not in DERIVED}
     made = plan(store, KeepRecent(KEEP), now=FIRST)
@@ -161,12 +138,15 @@ def scene_of(system: str, operation: str, folder: Path) -> FolderScene:
     copy = copy_aside(store, folder.with_name(f"{folder.name} aside"))
     apply(made, store=copy, now=FIRST)
     left, views = files_below(copy), (view(store), view(copy))
-    if operation == "restore":
-        apply(made, now=FIRST)
-        start = tasks.restore_rows, made.digest, store, made.digest
-        return FolderScene(*start, whole, left, whole, views)
-    start = tasks.apply_plan, made.to_json(), store, made.digest
-    return FolderScene(*start, whole, found, left, views)
+    if operation == "apply":
+        do = tasks.apply_plan, made.to_json(), store
+        return FolderScene(*do, whole, found, left, made.digest, views)
+    apply(made, now=FIRST)
+    do = tasks.restore_rows, made.digest, store
+    return FolderScene(*do, whole, left, whole, made.digest, views)
 
 
-SYSTEMS = {"claude": _claude, "odek": _odek}
+FOLDER_SCENES: Final[dict[str, Callable[[Path], FolderScene]]] = {
+    f"{operation} {system.__name__[1:]}": partial(_scene, system=system, operation=operation)
+    for operation, system in product(("apply", "restore"), (_claude, _odek))
+}

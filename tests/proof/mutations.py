@@ -2,128 +2,97 @@
 
 import random
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, Final
+
+from forging import STORED, flip_bytes
 
 from memlab.store.database import COLUMNS
 
 Mutation = Callable[[Path, random.Random], None]
 """Changes a closed store in place."""
 
-HOSTILE_VALUES: Final = (
-    None,
-    "",
-    "\0",
-    "episodic\0",
-    "x" * 5000,
-    "é" * 3000,
-    0,
-    -1,
-    2**63 - 1,
-    -(2**63),
-    0.5,
-    float("inf"),
-    -1e308,
-    b"",
-    b"\xff\xfe",
-    b"episodic",
-    "[" * 3000,
-    "[]" * 10,
-    "{}",
-    "null",
-    '["a", 1]',
-    '["rejected-path"]',
-    '["\\ud800"]',
-    '{"a": [1, 2]}',
-    "1e999",
-    "NaN",
-    "9999-12-31T23:59:59.999999+00:00",
-    "0001-01-01T00:00:00-12:00",
-    "2025-02-30T00:00:00+00:00",
-    "2025-01-01T00:00:00",
-    "2025-01-01T00:00:00.123456789+00:00",
-    "Robert'); DROP TABLE memory_items;--",
-    "\ud800".encode("utf-8", "surrogatepass"),
-)
+
+def _statements(text: str) -> tuple[str, ...]:
+    """One to a line; what goes on in the next line stands in."""
+    return tuple(text.strip().replace("\n  ", " ").split("\n"))
+
+
 NOT_UTF8: Final = ("80", "c328", "f0288cbc", "edA080", "66006f00", "00ff00")
 """Texts in hexadecimal."""
 
-TRIGGERS: Final = (
-    "AFTER DELETE ON memory_items BEGIN DELETE FROM memory_items WHERE kind = 'semantic'; END",
-    (
-        "AFTER DELETE ON memory_items BEGIN "
-        "DELETE FROM memory_items WHERE rowid = (SELECT max(rowid) FROM memory_items); END"
-    ),
-    (
-        "BEFORE DELETE ON memory_items BEGIN "
-        "UPDATE memory_items SET kind = 'episodic', tags_json = '[]' WHERE kind = 'procedural'; END"
-    ),
-    (
-        "AFTER DELETE ON memory_items BEGIN "
-        "UPDATE memory_items SET body = 'gone' WHERE kind = 'semantic'; END"
-    ),
-    "BEFORE DELETE ON memory_items BEGIN SELECT RAISE(IGNORE); END",
-    "BEFORE DELETE ON memory_items BEGIN SELECT RAISE(ABORT, 'no'); END",
-    "BEFORE DELETE ON memory_items BEGIN SELECT RAISE(ROLLBACK, 'no'); END",
-    "BEFORE DELETE ON memory_items BEGIN SELECT RAISE(FAIL, 'no'); END",
-    (
-        "AFTER DELETE ON memory_items BEGIN INSERT INTO memory_items SELECT OLD.memory_id || 'x', "
-        "OLD.kind, '', '', '[]', NULL, NULL, NULL, '', 0, '', '', '', NULL; END"
-    ),
-    (
-        "AFTER DELETE ON memory_items WHEN OLD.rowid % 2 BEGIN "
-        "DELETE FROM memory_items WHERE kind = 'semantic' AND rowid < OLD.rowid; "
-        "INSERT INTO memory_items SELECT 'fake' || OLD.rowid, 'semantic', '', '', '[]', NULL, "
-        "NULL, NULL, '', 0, '', '', '', NULL; END"
-    ),
-    "AFTER INSERT ON memory_items BEGIN DELETE FROM memory_items WHERE kind = 'semantic'; END",
-    "AFTER INSERT ON memory_items BEGIN UPDATE memory_items SET title = 'x'; END",
-    "AFTER DELETE ON memory_signals BEGIN DELETE FROM memory_items WHERE kind = 'semantic'; END",
-    "AFTER UPDATE ON memory_items BEGIN DELETE FROM memory_items; END",
-    "AFTER DELETE ON memory_items BEGIN SELECT load_extension('x'); END",
-    "AFTER DELETE ON memory_items BEGIN SELECT no_such_function(); END",
-)
+TRIGGERS: Final = _statements("""
+AFTER DELETE ON memory_items BEGIN DELETE FROM memory_items WHERE kind = 'semantic'; END
+AFTER DELETE ON memory_items BEGIN
+  DELETE FROM memory_items WHERE rowid = (SELECT max(rowid) FROM memory_items); END
+BEFORE DELETE ON memory_items BEGIN
+  UPDATE memory_items SET kind = 'episodic', tags_json = '[]' WHERE kind = 'procedural'; END
+AFTER DELETE ON memory_items BEGIN
+  UPDATE memory_items SET body = 'gone' WHERE kind = 'semantic'; END
+BEFORE DELETE ON memory_items BEGIN SELECT RAISE(IGNORE); END
+BEFORE DELETE ON memory_items BEGIN SELECT RAISE(ABORT, 'no'); END
+BEFORE DELETE ON memory_items BEGIN SELECT RAISE(ROLLBACK, 'no'); END
+BEFORE DELETE ON memory_items BEGIN SELECT RAISE(FAIL, 'no'); END
+AFTER DELETE ON memory_items BEGIN
+  INSERT INTO memory_items SELECT OLD.memory_id || 'x', OLD.kind, '', '', '[]', NULL, NULL, NULL,
+  '', 0, '', '', '', NULL; END
+AFTER DELETE ON memory_items WHEN OLD.rowid % 2 BEGIN
+  DELETE FROM memory_items WHERE kind = 'semantic' AND rowid < OLD.rowid;
+  INSERT INTO memory_items SELECT 'fake' || OLD.rowid, 'semantic', '', '', '[]', NULL, NULL, NULL,
+  '', 0, '', '', '', NULL; END
+AFTER INSERT ON memory_items BEGIN DELETE FROM memory_items WHERE kind = 'semantic'; END
+AFTER INSERT ON memory_items BEGIN UPDATE memory_items SET title = 'x'; END
+AFTER DELETE ON memory_signals BEGIN DELETE FROM memory_items WHERE kind = 'semantic'; END
+AFTER UPDATE ON memory_items BEGIN DELETE FROM memory_items; END
+AFTER DELETE ON memory_items BEGIN SELECT load_extension('x'); END
+AFTER DELETE ON memory_items BEGIN SELECT no_such_function(); END
+""")
 
-RESHAPED: Final = (
-    # A view in the table's place, with and without somebody who answers for it.
-    "ALTER TABLE memory_items RENAME TO kept; CREATE VIEW memory_items AS SELECT * FROM kept",
-    (
-        "ALTER TABLE memory_items RENAME TO kept; CREATE VIEW memory_items AS SELECT rowid, * FROM "
-        "kept; CREATE TRIGGER t INSTEAD OF DELETE ON memory_items BEGIN DELETE FROM kept; END"
-    ),
-    (
-        "ALTER TABLE memory_items RENAME TO kept; CREATE VIEW memory_items AS "
-        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT kept.* FROM kept, n"
-    ),
-    "ALTER TABLE memory_items ADD COLUMN extra TEXT",
-    "ALTER TABLE memory_items ADD COLUMN loud TEXT GENERATED ALWAYS AS (upper(title)) VIRTUAL",
-    "ALTER TABLE memory_items DROP COLUMN body",
-    "ALTER TABLE memory_items RENAME COLUMN body TO text",
-    (
-        "ALTER TABLE memory_items RENAME TO MEMORY_ITEMS2; ALTER TABLE MEMORY_ITEMS2 RENAME TO "
-        "MEMORY_ITEMS"
-    ),
-    "DROP TABLE memory_items",
-    "DELETE FROM memory_items",
-    "CREATE INDEX i ON memory_items (kind, tags_json)",
-    "CREATE INDEX i ON memory_items (json_extract(tags_json, '$[0]'))",
-    "CREATE UNIQUE INDEX i ON memory_items (title, body) WHERE superseded_by IS NULL",
-    "DROP TABLE memory_signals; CREATE VIEW memory_signals AS SELECT memory_id FROM memory_items",
-    (
-        "DROP TABLE memory_signals; CREATE TABLE memory_signals (memory_id, importance, "
-        '"a""b" TEXT, \'c d\'); INSERT INTO memory_signals '
-        "SELECT memory_id, 'high', x'00', 1 FROM memory_items"
-    ),
-    "UPDATE memory_signals SET importance = 'NaN', access_count = x'ff'",
-    "CREATE TABLE archived (x); CREATE TABLE applies (y)",
-    "CREATE VIEW surplus AS SELECT 1 AS position; CREATE VIEW kept AS SELECT 1 AS position",
-    "CREATE TABLE located (position); CREATE TABLE prunable_pairs (kind, tags_json)",
-    "PRAGMA user_version = 99; PRAGMA application_id = 7",
-    "PRAGMA journal_mode = TRUNCATE",
-    "PRAGMA auto_vacuum = FULL; VACUUM",
-)
+RESHAPED: Final = _statements("""
+ALTER TABLE memory_items RENAME TO kept; CREATE VIEW memory_items AS SELECT * FROM kept
+ALTER TABLE memory_items RENAME TO kept; CREATE VIEW memory_items AS SELECT rowid, * FROM kept;
+  CREATE TRIGGER t INSTEAD OF DELETE ON memory_items BEGIN DELETE FROM kept; END
+ALTER TABLE memory_items RENAME TO kept; CREATE VIEW memory_items AS
+  WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT kept.* FROM kept, n
+ALTER TABLE memory_items ADD COLUMN extra TEXT
+ALTER TABLE memory_items ADD COLUMN loud TEXT GENERATED ALWAYS AS (upper(title)) VIRTUAL
+ALTER TABLE memory_items DROP COLUMN body
+ALTER TABLE memory_items RENAME COLUMN body TO text
+ALTER TABLE memory_items RENAME TO MEMORY_ITEMS2; ALTER TABLE MEMORY_ITEMS2 RENAME TO MEMORY_ITEMS
+DROP TABLE memory_items
+DELETE FROM memory_items
+CREATE INDEX i ON memory_items (kind, tags_json)
+CREATE INDEX i ON memory_items (json_extract(tags_json, '$[0]'))
+CREATE UNIQUE INDEX i ON memory_items (title, body) WHERE superseded_by IS NULL
+DROP TABLE memory_signals; CREATE VIEW memory_signals AS SELECT memory_id FROM memory_items
+DROP TABLE memory_signals; CREATE TABLE memory_signals (memory_id, importance, "a""b" TEXT, 'c d');
+  INSERT INTO memory_signals SELECT memory_id, 'high', x'00', 1 FROM memory_items
+UPDATE memory_signals SET importance = 'NaN', access_count = x'ff'
+CREATE TABLE archived (x); CREATE TABLE applies (y)
+CREATE VIEW surplus AS SELECT 1 AS position; CREATE VIEW kept AS SELECT 1 AS position
+CREATE TABLE located (position); CREATE TABLE prunable_pairs (kind, tags_json)
+PRAGMA user_version = 99; PRAGMA application_id = 7
+PRAGMA journal_mode = TRUNCATE
+PRAGMA auto_vacuum = FULL; VACUUM
+""")
+
+SCHEMAS: Final = _statements("""
+'CREATE TABLE memory_items'
+''
+NULL
+sql || ')'
+replace(sql, 'memory_id TEXT PRIMARY KEY', 'memory_id TEXT')
+replace(sql, 'title TEXT NOT NULL', 'title INTEGER')
+replace(sql, 'title TEXT NOT NULL, body TEXT NOT NULL', 'body TEXT NOT NULL, title TEXT NOT NULL')
+replace(sql, 'kind TEXT NOT NULL', 'kind TEXT NOT NULL COLLATE NOSUCH')
+replace(sql, 'kind TEXT NOT NULL', 'kind TEXT NOT NULL DEFAULT (nosuch())')
+replace(sql, 'superseded_by TEXT', 'superseded_by TEXT, extra TEXT')
+replace(sql, ', superseded_by TEXT', '')
+replace(sql, 'created_at TEXT NOT NULL', 'created_at TEXT AS (memory_id) STORED NOT NULL')
+""")
+"""Expressions of the SQL by which the table was made."""
 
 DECLARED: Final = {
     **dict.fromkeys(COLUMNS, "TEXT"),
@@ -158,26 +127,26 @@ def mutate(store: Path, seed: int) -> str:
     return mutation.__name__
 
 
-def flip_bytes(store: Path, rng: random.Random) -> None:
-    data = bytearray(store.read_bytes() or b"\0")
-    for _ in range(rng.choice((1, 1, 2, 8, 64, 500))):
-        data[rng.randrange(len(data))] = rng.randrange(256)
-    store.write_bytes(data)
-
-
 def flip_in_header(store: Path, rng: random.Random) -> None:
-    data = bytearray(store.read_bytes() or b"\0")
-    for _ in range(rng.choice((1, 1, 2, 4))):
-        data[rng.randrange(min(140, len(data)))] = rng.choice((0, 1, 2, 127, 255, 64))
-    store.write_bytes(data)
+    _flip(store, rng, (0, 1, 2, 127, 255, 64), lambda data: rng.randrange(min(140, len(data))))
 
 
 def flip_in_page_heads(store: Path, rng: random.Random) -> None:
     size = _page_size(store)
+
+    def in_a_head(data: bytearray) -> int:
+        start = rng.randrange(max(1, len(data) // size)) * size
+        return min(start + rng.randrange(16), len(data) - 1)
+
+    _flip(store, rng, (0, 1, 2, 5, 10, 13, 255), in_a_head)
+
+
+def _flip(
+    store: Path, rng: random.Random, values: Sequence[int], place: Callable[[bytearray], int]
+) -> None:
     data = bytearray(store.read_bytes() or b"\0")
     for _ in range(rng.choice((1, 1, 2, 4))):
-        start = rng.randrange(max(1, len(data) // size)) * size
-        data[min(start + rng.randrange(16), len(data) - 1)] = rng.choice((0, 1, 2, 5, 10, 13, 255))
+        data[place(data)] = rng.choice(values)
     store.write_bytes(data)
 
 
@@ -267,7 +236,7 @@ def put_hostile_values(store: Path, rng: random.Random) -> None:
         if rng.random() < 0.4:
             _rewrite_schema(connection, "replace(sql, ' NOT NULL', '')")
         for _ in range(rng.choice((1, 1, 3, 10))):
-            column, value = rng.choice(COLUMNS), rng.choice(HOSTILE_VALUES)
+            column, value = rng.choice(COLUMNS), rng.choice(STORED)
             where = rng.choice(("rowid = 3", "rowid % 2", "kind = 'semantic'", "1"))
             if rng.random() < 0.2:
                 text = f"CAST(x'{rng.choice(NOT_UTF8)}' AS TEXT)"
@@ -291,30 +260,8 @@ def move_rows(store: Path, rng: random.Random) -> None:
 
 
 def rewrite_schema(store: Path, rng: random.Random) -> None:
-    expression = rng.choice(
-        (
-            "'CREATE TABLE memory_items'",
-            "''",
-            "NULL",
-            "sql || ')'",
-            "replace(sql, 'memory_id TEXT PRIMARY KEY', 'memory_id TEXT')",
-            "replace(sql, 'title TEXT NOT NULL', 'title INTEGER')",
-            (
-                "replace(sql, 'title TEXT NOT NULL, body TEXT NOT NULL', "
-                "'body TEXT NOT NULL, title TEXT NOT NULL')"
-            ),
-            "replace(sql, 'kind TEXT NOT NULL', 'kind TEXT NOT NULL COLLATE NOSUCH')",
-            "replace(sql, 'kind TEXT NOT NULL', 'kind TEXT NOT NULL DEFAULT (nosuch())')",
-            "replace(sql, 'superseded_by TEXT', 'superseded_by TEXT, extra TEXT')",
-            "replace(sql, ', superseded_by TEXT', '')",
-            (
-                "replace(sql, 'created_at TEXT NOT NULL', "
-                "'created_at TEXT AS (memory_id) STORED NOT NULL')"
-            ),
-        )
-    )
     with closing(_open(store)) as connection:
-        _rewrite_schema(connection, expression)
+        _rewrite_schema(connection, rng.choice(SCHEMAS))
         if rng.random() < 0.3:
             page = rng.choice((0, 1, 2, 3, 5, 99, -1))
             _run(connection, "PRAGMA writable_schema = ON")

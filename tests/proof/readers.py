@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final
 
 from claude_store import as_found, at, call, memory, write_index, write_memory, write_transcript
 from crashing import Crashed, crashing
+from forging import STORED
 from odek_store import DERIVED, write_odek
 from stores import episodes, write_rows
 from transcripts import World
@@ -30,7 +31,6 @@ from memlab.policies.named import policy_in
 from memlab.settings import FILE, read_settings
 from memlab.sources.opening import open_source, remember
 from proof.forgeries import spoil
-from proof.mutations import HOSTILE_VALUES
 
 STATE = tuple[int, int, int, int, bytes]
 NOW = at(9_000)
@@ -133,19 +133,12 @@ class Log(Reader):
     name = "log"
 
     def make(self) -> None:
-        lines = [
-            {
-                "memory_id": f"m{n % 9}",
-                "at": f"2026-03-01T{n % 24:02}:00:00Z",
-                "session": f"s{n % 4}",
-            }
-            | (
-                {"id": f"r{n}", "how": "Read", "kind": ("read", "maintenance")[n % 2]}
-                if n % 3
-                else {}
-            )
-            for n in range(40)
-        ]
+        lines: list[dict[str, Any]] = []
+        for n in range(40):
+            at, session = f"2026-03-01T{n % 24:02}:00:00Z", f"s{n % 4}"
+            more = {"id": f"r{n}", "how": "Read", "kind": ("read", "maintenance")[n % 2]}
+            line = {"memory_id": f"m{n % 9}", "at": at, "session": session}
+            lines.append(line | more if n % 3 else line)
         for end, some in ((".1", lines[:15]), ("", lines[15:30]), (".apart", lines[30:])):
             text = "".join(f"{json.dumps(line)}\n" for line in some)
             (self.folder / f"{LOG}{end}").write_text(text)
@@ -199,7 +192,9 @@ class Memories(Reader):
         assert self.contents() == before
 
     def contents(self) -> dict[str, bytes]:
-        return contents(self.memory)
+        """Every memory and index that is a file, by name."""
+        found = {path.name: content_of(path) for path in self.memory.iterdir()}
+        return {name: data for name, data in found.items() if data and name not in DERIVED}
 
 
 class ClaudeIndex(Memories):
@@ -259,22 +254,17 @@ class Recalls(Reader):
         when = "2026-08-01T09:00:00.000Z"
         sessions = self.folder / ".codex" / "sessions" / "2026" / "08" / "01"
         sessions.mkdir(parents=True)
+        cited = "\n".join(threads)
+        text = f"\n<oai-mem-citation>\n<rollout_ids>\n{cited}\n</rollout_ids>\n</oai-mem-citation>"
+        content = [{"type": "output_text", "text": text}]
+        said = {"type": "message", "role": "assistant", "content": content}
         for thread in threads:
-            cited = "\n".join(threads)
-            text = (
-                f"\n<oai-mem-citation>\n<rollout_ids>\n{cited}\n</rollout_ids>\n</oai-mem-citation>"
-            )
-            content = [{"type": "output_text", "text": text}]
-            lines: list[dict[str, Any]] = [
-                {"timestamp": when, "type": "session_meta", "payload": {"id": thread, "cwd": "/w"}},
-                {
-                    "timestamp": when,
-                    "type": "response_item",
-                    "payload": {"type": "message", "role": "assistant", "content": content},
-                },
+            lines = [
+                {"type": "session_meta", "payload": {"id": thread, "cwd": "/w"}},
+                {"type": "response_item", "payload": said},
             ]
-            name = f"rollout-2026-08-01T09-00-00-{thread}.jsonl"
-            (sessions / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+            stamped = [json.dumps({"timestamp": when} | line) + "\n" for line in lines]
+            (sessions / f"rollout-2026-08-01T09-00-00-{thread}.jsonl").write_text("".join(stamped))
         events = self.folder / "w" / "memory" / ".dreams" / "events.jsonl"
         events.parent.mkdir(parents=True)
         recall = {"type": "memory.recall.recorded", "timestamp": when, "query": "where"}
@@ -345,7 +335,7 @@ class Databases(Reader):
                 with suppress(sqlite3.Error, UnicodeDecodeError):
                     connection.execute(
                         f"UPDATE OR IGNORE {table} SET {column} = ? WHERE {where}",
-                        (rng.choice(HOSTILE_VALUES),),
+                        (rng.choice(STORED),),
                     )
         return f"values of {path.name}"
 
@@ -421,40 +411,28 @@ class Journal(Reader):
     def _texts(self) -> Iterator[bytes]:
         """What is in files, whether they have their names or were moved out."""
         for path in (*self.memory.glob("*"), *self.memory.glob(".memlab*/*/out/*")):
-            is_file = stat.S_ISREG(path.lstat().st_mode) and path.stat().st_size < 2**26
-            if is_file and path.name != "MEMORY.md":
-                yield path.read_bytes()
+            data = content_of(path)
+            if data is not None and path.name != "MEMORY.md":
+                yield data
 
 
-READERS: Final[dict[str, type[Reader]]] = {
-    each.name: each
-    for each in (
-        *(Settings, Log, ClaudeIndex, OdekIndex, Journal, Transcripts, Recalls, Databases),
-    )
-}
+_KINDS = (Settings, Log, ClaudeIndex, OdekIndex, Journal, Transcripts, Recalls, Databases)
+READERS: Final[dict[str, type[Reader]]] = {each.name: each for each in _KINDS}
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    """Every memory and index of a folder that is a file of a size that somebody wrote, by name."""
-    files = (each for each in folder.iterdir() if each.name not in DERIVED)
-    return {
-        each.name: each.read_bytes()
-        for each in files
-        if stat.S_ISREG(each.lstat().st_mode) and each.stat().st_size < 2**26
-    }
+def content_of(path: Path) -> bytes | None:
+    """The bytes of what is a file of a size that somebody wrote."""
+    found = path.lstat()
+    return path.read_bytes() if stat.S_ISREG(found.st_mode) and found.st_size < 2**26 else None
 
 
 def state_of(folder: Path) -> dict[str, STATE]:
     """Number, permissions, owner and contents of everything in a folder; no link is followed."""
     found = {}
-    for path in sorted(folder.rglob("*")):
+    for path in folder.rglob("*"):
         looked_at = path.lstat()
-        is_file = stat.S_ISREG(looked_at.st_mode) and looked_at.st_size < 2**26
-        data = path.read_bytes() if is_file else b""
-        if path.is_symlink():
-            data = os.fsencode(path.readlink())
-        found[str(path.relative_to(folder))] = (
-            *(looked_at.st_ino, looked_at.st_mode, looked_at.st_uid, looked_at.st_gid),
-            data,
-        )
+        data = os.fsencode(path.readlink()) if path.is_symlink() else content_of(path)
+        owner = looked_at.st_uid, looked_at.st_gid
+        name = str(path.relative_to(folder))
+        found[name] = looked_at.st_ino, looked_at.st_mode, *owner, data or b""
     return found

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
-from proof.conftest import environment
+from programs import environment
 
 SOURCE = Path(__file__).with_name("recorder.c")
 _HEAD = struct.Struct("<cQqII")

@@ -1,19 +1,23 @@
 """Stores before an operation, and what must be true of them at any moment of it."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from invariants import Row, assert_compacted, assert_nothing_lost, rows_of
+from programs import Children, Ended
 
 from memlab.compaction.applier import apply
 from memlab.compaction.planner import plan
 from memlab.compaction.plans import Plan
-from memlab.errors import AlreadyAppliedError
+from memlab.errors import AlreadyAppliedError, MemlabError
 from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
 from proof import tasks
-from proof.conftest import Children
 from proof.stores import NOW, make_store, signals_of
 
 KEEP = 20
@@ -21,7 +25,7 @@ ROWS = 120
 
 
 @dataclass
-class Scene:
+class Scene(ABC):
     """A store before an operation, what it holds then and what it is to hold afterwards.
 
     Parameters
@@ -32,38 +36,30 @@ class Scene:
         Its argument.
     store : Path
         Alone in its folder with all that belongs to it.
-    kept : dict
-        Rows that must be in the store or in its archive at any moment.
+    whole : dict
+        What must be in the store or in its archive at any moment.
     before, after : dict
-        The rows in the store at the start and at the end; never anything between.
-    signals : dict
-        What the side table says of ids in the store, at any moment; empty where nobody promises.
+        What the store holds at the start and at the end; never anything between.
     """
 
     operation: tasks.Operation
     what: Any
     store: Path
-    kept: dict[int, Row]
-    before: dict[int, Row]
-    after: dict[int, Row]
-    signals: dict[str, tuple[Any, ...]]
+    whole: dict[Any, Any]
+    before: dict[Any, Any]
+    after: dict[Any, Any]
 
+    @abstractmethod
     def check(self, store: Path) -> None:
         """Nothing is lost, and the operation has happened altogether or not at all."""
-        assert_nothing_lost(self.kept, store)
-        rows = rows_of(store)
-        assert rows in (self.before, self.after)
-        self._check_signals(store, rows)
 
+    @abstractmethod
     def check_done(self, store: Path) -> None:
         """Nothing is lost, and the operation has happened."""
-        assert_nothing_lost(self.kept, store)
-        assert rows_of(store) == self.after
-        self._check_signals(store, self.after)
 
+    @abstractmethod
     def check_undone(self, store: Path) -> None:
         """The operation has not happened."""
-        assert rows_of(store) == self.before
 
     def finish(self, children: Children, store: Path) -> None:
         """Carry out the operation again, as it is; only a finished one may be refused."""
@@ -72,55 +68,94 @@ class Scene:
             assert ended.error is None
         self.check_done(store)
 
-    def _check_signals(self, store: Path, rows: dict[int, Row]) -> None:
+
+def assert_refused_or_done(
+    scene: Scene, store: Path, ended: Ended, *, named: Path | None = None
+) -> None:
+    """Nothing is lost, and what was said of the store, by the name it had then, is so."""
+    scene.check(store)
+    if ended.error is None:
+        scene.check_done(store)
+        return
+    assert isinstance(ended.error, MemlabError), repr(ended.error)
+    assert str(named or store) in str(ended.error)
+    if "nothing was" in str(ended.error):
+        scene.check_undone(store)
+
+
+@dataclass
+class RowScene(Scene):
+    """The same of a table, whose rows are looked at by position.
+
+    Parameters
+    ----------
+    signals : dict
+        What the side table says of ids in the store, at any moment; empty where nobody promises.
+    """
+
+    signals: dict[str, tuple[Any, ...]]
+
+    def check(self, store: Path) -> None:
+        assert_nothing_lost(self.whole, store)
+        rows = rows_of(store)
+        assert rows in (self.before, self.after)
         if self.signals:
             there = {row[1].decode() for row in rows.values()}
             expected = {name: row for name, row in self.signals.items() if name in there}
             assert signals_of(store) == expected
 
+    def check_done(self, store: Path) -> None:
+        self.check(store)
+        assert rows_of(store) == self.after
 
-def _whole_and_plan(folder: Path, journal: str) -> tuple[Path, Plan]:
+    def check_undone(self, store: Path) -> None:
+        assert rows_of(store) == self.before
+
+
+def _whole_and_plan(folder: Path, journal: str) -> tuple[Path, Plan, dict[int, Row]]:
     folder.mkdir()
     store = make_store(folder / "memory.db", rows=ROWS, journal=journal)
-    return store, plan(store, KeepRecent(KEEP), now=NOW)
+    return store, plan(store, KeepRecent(KEEP), now=NOW), rows_of(store)
 
 
-def scene_of_apply(folder: Path, journal: str) -> Scene:
-    store, made = _whole_and_plan(folder, journal)
-    rows = rows_of(store)
+def scene_of_apply(folder: Path, journal: str) -> RowScene:
+    store, made, rows = _whole_and_plan(folder, journal)
     gone = {row.position for row in made.memories}
     left = {position: row for position, row in rows.items() if position not in gone}
     assert_compacted(rows, left, KEEP)
-    return Scene(tasks.apply_plan, made.to_json(), store, rows, rows, left, signals_of(store))
+    return RowScene(tasks.apply_plan, made.to_json(), store, rows, rows, left, signals_of(store))
 
 
-def scene_of_restore(folder: Path, journal: str) -> Scene:
-    store, made = _whole_and_plan(folder, journal)
-    rows, signals = rows_of(store), signals_of(store)
+def scene_of_restore(folder: Path, journal: str) -> RowScene:
+    store, made, rows = _whole_and_plan(folder, journal)
+    signals = signals_of(store)
     apply(made, now=NOW)
-    return Scene(tasks.restore_rows, made.digest, store, rows, rows_of(store), rows, signals)
+    return RowScene(tasks.restore_rows, made.digest, store, rows, rows_of(store), rows, signals)
 
 
-def scene_of_compact(folder: Path, journal: str) -> Scene:
+def scene_of_compact(folder: Path, journal: str) -> RowScene:
     applied = scene_of_apply(folder, journal)
-    return Scene(
-        tasks.compact, KEEP, applied.store, applied.after, applied.before, applied.after, {}
-    )
+    whole, after = applied.whole, applied.after
+    return RowScene(tasks.compact, KEEP, applied.store, after, whole, after, {})
 
 
-def scene_of_vacuum(folder: Path, journal: str) -> Scene:
+def scene_of_vacuum(folder: Path, journal: str) -> RowScene:
     compacted = scene_of_compact(folder, journal)
     with SqliteMemoryStore(compacted.store) as store:
         store.compact_episodic(KEEP)
         store.connection.execute(f"PRAGMA journal_mode = {journal}")
     rows = rows_of(compacted.store)
-    return Scene(tasks.vacuum_store, None, compacted.store, rows, rows, rows, {})
+    return RowScene(tasks.vacuum_store, None, compacted.store, rows, rows, rows, {})
 
 
-SCENES = {
+OPERATIONS: Final = {
     "apply": scene_of_apply,
     "restore": scene_of_restore,
     "compact_episodic": scene_of_compact,
     "vacuum": scene_of_vacuum,
 }
-JOURNALS = ("wal", "delete")
+ROW_SCENES: Final[dict[str, Callable[[Path], RowScene]]] = {
+    f"{name} {journal}": partial(OPERATIONS[name], journal=journal)
+    for name, journal in product(OPERATIONS, ("wal", "delete"))
+}
+"""Each operation with each way to keep transactions."""

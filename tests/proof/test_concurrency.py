@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from invariants import assert_sound, is_load_bearing_row, is_prunable_row, rows_of
+from programs import Children
 
 import memlab
 from memlab.compaction.applier import apply
@@ -16,7 +17,6 @@ from memlab.errors import AlreadyAppliedError, ArchiveError, StalePlanError
 from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
 from proof import tasks, writing
-from proof.conftest import Children
 from proof.scenes import scene_of_apply, scene_of_restore
 from proof.stores import NOW
 

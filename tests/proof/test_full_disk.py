@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 from invariants import assert_sound, copies_of, rows_of
+from programs import Children
 
 from memlab.compaction.reclaim import space
 from memlab.errors import MemlabError, StoreError
 from proof import tasks
-from proof.conftest import Children
-from proof.forking import Ended
-from proof.scenes import SCENES, Scene
-from proof.stores import copy_aside, files_of
+from proof.scenes import RowScene, assert_refused_or_done
+from proof.stores import copy_aside, files_of, make_store
 
 PAGE = 4096
 LIMITS = (0, 1, 100, 512, *range(PAGE, 8 * PAGE, PAGE), *range(8 * PAGE, 48 * PAGE, 5 * PAGE - 24))
@@ -25,32 +24,14 @@ ROOM = (0, 1, 2, 4, 8, 16, 24, 32, 48, 96)
 """Pages left on a disk."""
 
 
-def check_refused_or_done(
-    scene: Scene, store: Path, ended: Ended, *, named: Path | None = None
-) -> None:
-    """Nothing is lost, and what was said of the store, by the name it had then, is so."""
-    scene.check(store)
-    if ended.error is None:
-        scene.check_done(store)
-        return
-    assert isinstance(ended.error, MemlabError), repr(ended.error)
-    assert str(named or store) in str(ended.error)
-    if "nothing was" in str(ended.error):
-        scene.check_undone(store)
-
-
-@pytest.mark.parametrize("name", SCENES)
-def test_files_that_may_not_grow(
-    name: str, journal: str, scratch: Path, children: Children
-) -> None:
-    scene = SCENES[name](scratch / "whole", journal)
-    refused = []
+def test_files_that_may_not_grow(row_scene: RowScene, scratch: Path, children: Children) -> None:
+    scene, refused = row_scene, []
     for limit in LIMITS:
         store = copy_aside(scene.store, scratch / "limited")
         arguments = (scene.operation, store, scene.what)
         ended = children.run(tasks.with_files_limited, limit=limit, arguments=arguments)
         refused.append(ended.error is not None)
-        check_refused_or_done(scene, store, ended)
+        assert_refused_or_done(scene, store, ended)
         scene.finish(children, store)
     assert refused[0]
     assert not refused[-1]
@@ -59,18 +40,20 @@ def test_files_that_may_not_grow(
 def test_an_item_that_does_not_fit_is_refused(
     journal: str, scratch: Path, children: Children
 ) -> None:
-    scene = SCENES["apply"](scratch / "whole", journal)
+    (scratch / "whole").mkdir()
+    whole = make_store(scratch / "whole" / "memory.db", rows=120, journal=journal)
+    before = rows_of(whole)
     for limit in LIMITS:
-        store = copy_aside(scene.store, scratch / "limited")
+        store = copy_aside(whole, scratch / "limited")
         arguments = (tasks.put_one, store, "x" * 30_000)
         ended = children.run(tasks.with_files_limited, limit=limit, arguments=arguments)
         after = rows_of(store)
         assert_sound(store)
         if ended.error is None:
-            assert len(after) == len(scene.before) + 1
+            assert len(after) == len(before) + 1
         else:
             assert isinstance(ended.error, StoreError)
-            assert after == scene.before
+            assert after == before
     assert ended.error is None
 
 
@@ -92,6 +75,8 @@ def test_a_file_for_a_user_that_does_not_fit_leaves_the_old_one(
 @contextmanager
 def small_disk(folder: Path, size: int) -> Iterator[Path]:
     """A file system of so many bytes; skips where none may be mounted."""
+    if shutil.which("mount") is None:
+        pytest.skip("no mount command")
     folder.mkdir()
     made = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder],
@@ -107,11 +92,8 @@ def small_disk(folder: Path, size: int) -> Iterator[Path]:
         subprocess.run(["umount", folder], check=True)
 
 
-@pytest.mark.parametrize("name", SCENES)
-def test_a_disk_that_is_full(name: str, journal: str, scratch: Path, children: Children) -> None:
-    if shutil.which("mount") is None:
-        pytest.skip("no mount command")
-    scene = SCENES[name](scratch / "whole", journal)
+def test_a_disk_that_is_full(row_scene: RowScene, scratch: Path, children: Children) -> None:
+    scene = row_scene
     with small_disk(scratch / "disk", 4 * 2**20) as disk:
         for pages in ROOM:
             store = copy_aside(scene.store, disk / "case")
@@ -121,7 +103,7 @@ def test_a_disk_that_is_full(name: str, journal: str, scratch: Path, children: C
                 assert ended.error is not None
             # A full disk has no room for looking into the store either.
             copy = copy_aside(store, scratch / "elsewhere")
-            check_refused_or_done(scene, copy, ended, named=store)
+            assert_refused_or_done(scene, copy, ended, named=store)
             (disk / "filler").unlink()
             scene.finish(children, store)
         assert ended.error is None
@@ -134,12 +116,11 @@ def fill(filler: Path, *, leave: int) -> None:
         os.posix_fallocate(file.fileno(), 0, free - leave)
 
 
-@pytest.mark.parametrize("name", SCENES)
 @pytest.mark.parametrize("what", ["file", "folder"])
 def test_a_store_that_may_not_be_written(
-    name: str, what: str, journal: str, scratch: Path, children: Children
+    row_scene: RowScene, what: str, scratch: Path, children: Children
 ) -> None:
-    scene = SCENES[name](scratch / "whole", journal)
+    scene = row_scene
     folder = scene.store.parent
     for path in (folder, *folder.iterdir()):
         path.chmod(0o777 if path.is_dir() else 0o666)

@@ -6,47 +6,36 @@ import signal
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import pytest
 from invariants import archive_of, copies_of, rows_of
+from programs import Children
 
 import memlab
 from memlab.compaction.applier import ApplyStep
 from memlab.compaction.reclaim import VacuumStep
 from memlab.compaction.restorer import RestoreStep
 from proof import tasks
-from proof.conftest import Children
-from proof.scenes import (
-    JOURNALS,
-    SCENES,
-    Scene,
-    scene_of_apply,
-    scene_of_compact,
-    scene_of_restore,
-    scene_of_vacuum,
-)
+from proof.scenes import OPERATIONS, ROW_SCENES, RowScene, scene_of_compact
 from proof.stores import copy_aside, files_of
 
 KILLS = int(os.environ.get("MEMLAB_KILLS", "240"))
 """How many processes are killed at a random moment, over all operations."""
+STEPS: Final = {"apply": ApplyStep, "restore": RestoreStep, "vacuum": VacuumStep}
 
 
-@pytest.mark.parametrize("name", SCENES)
-def test_killed_at_a_random_moment(
-    name: str, journal: str, scratch: Path, children: Children
-) -> None:
-    scene = SCENES[name](scratch / "whole", journal)
-    rng = random.Random(f"{name} {journal}")
+def test_killed_at_a_random_moment(row_scene: RowScene, scratch: Path, children: Children) -> None:
+    scene, rng = row_scene, random.Random(7)
     store = copy_aside(scene.store, scratch / "killed")
     rehearsal = copy_aside(scene.store, scratch / "again")
     seconds = children.run(scene.operation, store=rehearsal, what=scene.what).seconds
-    wanted = -(-KILLS // (len(SCENES) * len(JOURNALS)))
+    wanted = -(-KILLS // len(ROW_SCENES))
     kills = 0
     for _ in range(20 * wanted):
         delay = rng.uniform(0, 1.3 * seconds)
         ended = children.run_and_kill(scene.operation, delay, store=store, what=scene.what)
-        if ended.signal == signal.SIGKILL:
+        if ended.code == -signal.SIGKILL:
             kills += 1
             # First: a journal may name a file beside the original, which recovery drops.
             scene.finish(children, copy_aside(store, scratch / "again"))
@@ -69,34 +58,30 @@ def _locked(store: Path) -> bool:
         return False
 
 
-def _finished(store: Path) -> bool:
+def _archived(store: Path, what: str) -> int:
+    """How many entries of an archive are finished, or rows of it restored."""
     with closing(sqlite3.connect(archive_of(store))) as connection:
-        return connection.execute("SELECT finished_at FROM applies").fetchone() != (None,)
-
-
-def _restored(store: Path) -> int:
-    with closing(sqlite3.connect(archive_of(store))) as connection:
-        (count,) = connection.execute("SELECT count(restored_at) FROM archived").fetchone()
+        table = {"finished_at": "applies", "restored_at": "archived"}[what]
+        (count,) = connection.execute(f"SELECT count({what}) FROM {table}").fetchone()
     return int(count)
 
 
 def _stop_at(
-    scene: Scene, step: str, scratch: Path, children: Children, *, nth: int = 1
+    scene: RowScene, step: str, scratch: Path, children: Children, *, nth: int = 1
 ) -> tuple[Path, int]:
     """Let a child carry out the operation until a step; return the store and the child."""
     store = copy_aside(scene.store, scratch / "killed")
-    pid = children.start(
-        tasks.stopping, operation=scene.operation, store=store, what=scene.what, step=step, nth=nth
-    )
+    stop = {"operation": scene.operation, "what": scene.what, "step": step, "nth": nth}
+    pid = children.start(tasks.stopping, store=store, **stop)
     assert children.wait_until_stopped(pid)
     return store, pid
 
 
 def _kill_and_finish(
-    scene: Scene, store: Path, pid: int, scratch: Path, children: Children
+    scene: RowScene, store: Path, pid: int, scratch: Path, children: Children
 ) -> None:
     """Kill a stopped child; what it left can be read, checked and finished."""
-    assert children.kill(pid).signal == signal.SIGKILL
+    assert children.kill(pid).code == -signal.SIGKILL
     left = files_of(store.parent)
     assert set(memlab.load(store)["position"]) in (set(scene.before), set(scene.after))
     assert files_of(store.parent) == left
@@ -105,50 +90,32 @@ def _kill_and_finish(
     scene.finish(children, store)
 
 
-@pytest.mark.parametrize("step", ApplyStep)
-def test_apply_killed_at_a_step(
-    step: ApplyStep, journal: str, scratch: Path, children: Children
+@pytest.mark.parametrize(
+    ("name", "step"), [(name, step) for name, steps in STEPS.items() for step in steps]
+)
+def test_killed_at_a_step(
+    name: str, step: str, journal: str, scratch: Path, children: Children
 ) -> None:
-    scene = scene_of_apply(scratch / "whole", journal)
+    scene = OPERATIONS[name](scratch / "whole", journal)
     store, pid = _stop_at(scene, step, scratch, children)
-    place = list(ApplyStep).index(step)
-    committed = place >= list(ApplyStep).index(ApplyStep.COMMITTED)
-    archived = place >= list(ApplyStep).index(ApplyStep.ARCHIVED)
+    steps = list(STEPS[name])
+    so_far = set(steps[: steps.index(step) + 1])
+    committed = "committed" in so_far  # apply and restore call it the same
 
     assert rows_of(store) == (scene.after if committed else scene.before)
-    gone = {p: [row] for p, row in scene.before.items() if p not in scene.after}
-    assert copies_of(store) == (gone if archived else {})
-    assert _locked(store) is not committed
-    if archived:
-        assert _finished(store) is (step == ApplyStep.RECORDED)
+    if name != "vacuum":
+        assert _locked(store) is not committed
+    if name == "apply":
+        gone = {p: [row] for p, row in scene.before.items() if p not in scene.after}
+        assert copies_of(store) == (gone if ApplyStep.ARCHIVED in so_far else {})
+        if ApplyStep.ARCHIVED in so_far:
+            assert _archived(store, "finished_at") == (step == ApplyStep.RECORDED)
+    if name == "restore":
+        back = len(scene.after) - len(scene.before)
+        assert _archived(store, "restored_at") == (back if step == RestoreStep.RECORDED else 0)
     _kill_and_finish(scene, store, pid, scratch, children)
-
-
-@pytest.mark.parametrize("step", RestoreStep)
-def test_restore_killed_at_a_step(
-    step: RestoreStep, journal: str, scratch: Path, children: Children
-) -> None:
-    scene = scene_of_restore(scratch / "whole", journal)
-    store, pid = _stop_at(scene, step, scratch, children)
-    place = list(RestoreStep).index(step)
-    committed = place >= list(RestoreStep).index(RestoreStep.COMMITTED)
-
-    assert rows_of(store) == (scene.after if committed else scene.before)
-    assert _locked(store) is not committed
-    back = len(scene.after) - len(scene.before)
-    assert _restored(store) == (back if step == RestoreStep.RECORDED else 0)
-    _kill_and_finish(scene, store, pid, scratch, children)
-
-
-@pytest.mark.parametrize("step", VacuumStep)
-def test_vacuum_killed_at_a_step(
-    step: VacuumStep, journal: str, scratch: Path, children: Children
-) -> None:
-    scene = scene_of_vacuum(scratch / "whole", journal)
-    store, pid = _stop_at(scene, step, scratch, children)
-    assert rows_of(store) == scene.before
-    _kill_and_finish(scene, store, pid, scratch, children)
-    assert store.stat().st_size < scene.store.stat().st_size
+    if name == "vacuum":
+        assert store.stat().st_size < scene.store.stat().st_size
 
 
 def test_compact_episodic_killed_before_each_statement(
@@ -167,17 +134,15 @@ def test_compact_episodic_killed_before_each_statement(
         _kill_and_finish(scene, store, pid, scratch, children)
 
 
-@pytest.mark.parametrize(
-    ("name", "steps"), [("apply", ApplyStep), ("restore", RestoreStep), ("vacuum", VacuumStep)]
-)
+@pytest.mark.parametrize("name", STEPS)
 def test_every_operation_takes_every_step_in_order(
-    name: str, steps: Any, scratch: Path, children: Children
+    name: str, scratch: Path, children: Children
 ) -> None:
-    scene = SCENES[name](scratch / "whole", "wal")
-    assert _steps(scene, scene.store, children) == list(steps)
+    scene = OPERATIONS[name](scratch / "whole", "wal")
+    assert _steps(scene, scene.store, children) == list(STEPS[name])
 
 
-def _steps(scene: Scene, store: Path, children: Children) -> list[str]:
+def _steps(scene: RowScene, store: Path, children: Children) -> list[str]:
     ended = children.run(tasks.steps_of, operation=scene.operation, store=store, what=scene.what)
     assert ended.error is None
     return list(ended.result)

@@ -10,16 +10,17 @@ from pathlib import Path
 
 import pytest
 from invariants import rows_of
+from programs import Children
 
-from proof.conftest import Children
-from proof.folders import SYSTEMS, scene_of
+from proof.folders import FOLDER_SCENES, FolderScene
 from proof.power import Disk, Image, put_on_disk
-from proof.recording import Event, built_recorder, recorded
-from proof.scenes import SCENES, Scene
-from proof.stores import copy_aside, make_store
+from proof.recording import Event, recorded
+from proof.scenes import ROW_SCENES, Scene
+from proof.stores import make_store
 
-CUTS = int(os.environ.get("MEMLAB_POWER_CUTS", "600"))
+CUTS = int(os.environ.get("MEMLAB_POWER_CUTS", "840"))
 """How many different images of a disk are looked at, over all operations."""
+CASES = len(ROW_SCENES) + len(FOLDER_SCENES) + 2
 
 _OPERATION = """
 import pickle, sys
@@ -43,11 +44,6 @@ os.unlink(folder / "old.md")
 """
 
 
-@pytest.fixture(scope="module")
-def recorder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return built_recorder(tmp_path_factory.mktemp("recorder"))
-
-
 def images_of(disk: Disk, events: list[Event], *, seed: str) -> Iterator[Image]:
     """Every different image that a cut at any moment may leave, the last moment's last."""
     rng = random.Random(seed)
@@ -68,67 +64,44 @@ def _recorded_operation(scene: Scene, scratch: Path, recorder: Path) -> tuple[Di
     return disk, recorded(_OPERATION, [str(task)], scene.store.parent, recorder)
 
 
-@pytest.mark.parametrize("name", SCENES)
 def test_the_power_goes_at_any_moment(
-    name: str, journal: str, scratch: Path, children: Children, recorder: Path
+    scene: Scene, scratch: Path, children: Children, recorder: Path
 ) -> None:
-    scene = SCENES[name](scratch / "whole", journal)
     disk, events = _recorded_operation(scene, scratch, recorder)
-    images = list(images_of(disk, events, seed=f"{name} {journal}"))
-    wanted = -(-CUTS // (2 * len(SCENES)))
-    chosen = sorted(random.Random(name).sample(range(len(images)), min(wanted, len(images))))
-    for number in chosen:
-        put_on_disk(images[number], scene.store.parent)
-        if number % 8 == 0:
-            scene.finish(children, copy_aside(scene.store, scratch / "again"))
-        scene.check(scene.store)
-
-
-@pytest.mark.parametrize("name", SCENES)
-def test_what_is_done_stays_done(name: str, journal: str, scratch: Path, recorder: Path) -> None:
-    scene = SCENES[name](scratch / "whole", journal)
-    disk, events = _recorded_operation(scene, scratch, recorder)
-    for event in events:
-        disk.see(event)
-    for image in disk.images_after_a_cut(random.Random(name)):
+    _look_at(scene, list(images_of(disk, events, seed="any moment")), children)
+    for image in disk.images_after_a_cut(random.Random(0)):  # what is done stays done
         put_on_disk(image, scene.store.parent)
         scene.check_done(scene.store)
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-@pytest.mark.parametrize("operation", ["apply", "again", "restore"])
-def test_the_power_goes_at_any_moment_of_a_folders_change(
-    system: str, operation: str, scratch: Path, children: Children, recorder: Path
+@pytest.mark.parametrize("name", [name for name in FOLDER_SCENES if name.startswith("apply")])
+def test_the_power_goes_again_amid_what_finishes_a_change(
+    name: str, scratch: Path, children: Children, recorder: Path
 ) -> None:
-    scene = scene_of(system, operation, scratch / "whole")
-    if operation == "again":  # and had gone before, amid moving files
-        disk, events = _recorded_operation(scene, scratch, recorder)
-        moves = [number for number, event in enumerate(events) if event.what == "rename"]
-        for event in events[: moves[len(moves) // 2]]:
-            disk.see(event)
-        put_on_disk(next(disk.images_after_a_cut(random.Random(0))), scene.store.parent)
+    scene = FOLDER_SCENES[name](scratch / "whole")
     disk, events = _recorded_operation(scene, scratch, recorder)
-    images = list(images_of(disk, events, seed=f"{system} {operation}"))
-    wanted = -(-CUTS // (6 * len(SYSTEMS)))
-    chosen = sorted(random.Random(system).sample(range(len(images)), min(wanted, len(images))))
-    for number in chosen:
+    moves = [number for number, event in enumerate(events) if event.what == "rename"]
+    for event in events[: moves[len(moves) // 2]]:
+        disk.see(event)
+    put_on_disk(next(disk.images_after_a_cut(random.Random(0))), scene.store.parent)
+    disk, events = _recorded_operation(scene, scratch, recorder)
+    _look_at(scene, list(images_of(disk, events, seed="again")), children, every=True)
+
+
+def _look_at(scene: Scene, images: list[Image], children: Children, *, every: bool = False) -> None:
+    """Check some of the images a disk may hold, or every one; go on from some, or back."""
+    wanted = min(-(-CUTS // CASES), len(images))
+    chosen = set(random.Random(0).sample(range(len(images)), wanted))
+    for number in range(len(images)) if every else sorted(chosen):
         put_on_disk(images[number], scene.store.parent)
         scene.check(scene.store)
-        (scene.finish if number % 2 else scene.take_back)(children, scene.store)
-
-
-@pytest.mark.parametrize("system", SYSTEMS)
-@pytest.mark.parametrize("operation", ["apply", "restore"])
-def test_what_is_done_to_a_folder_stays_done(
-    system: str, operation: str, scratch: Path, recorder: Path
-) -> None:
-    scene = scene_of(system, operation, scratch / "whole")
-    disk, events = _recorded_operation(scene, scratch, recorder)
-    for event in events:
-        disk.see(event)
-    for image in disk.images_after_a_cut(random.Random(system)):
-        put_on_disk(image, scene.store.parent)
-        scene.check_done(scene.store)
+        if number not in chosen:
+            continue
+        put_on_disk(images[number], scene.store.parent)  # a look recovers a table
+        if number % 2 and isinstance(scene, FolderScene):
+            scene.take_back(children, scene.store)
+        else:
+            scene.finish(children, scene.store)
 
 
 def test_the_simulated_disk_finds_what_a_process_did_not_sync(

@@ -11,13 +11,13 @@ from betterdb_store import exact
 from click.testing import CliRunner
 from memforge_store import create_tables
 from owners import SEARCHING_SERVER
+from programs import Children
 from servers import REDIS, PostgresServer, RedisServer, postgres_server, redis_server
 
 import memlab
 from memlab.cli import main
 from memlab.errors import StalePlanError, StoreError
 from proof import server_writing
-from proof.conftest import Children
 from proof.server_writing import AGENT, Written
 
 WRITERS = 4

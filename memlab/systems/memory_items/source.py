@@ -99,7 +99,7 @@ class MemoryItems(Source):
     @contextmanager
     def reading(self) -> Iterator[Reader]:
         """Open the store at one consistent moment, leaving no trace."""
-        from memlab.systems.memory_items.rows import snapshot
+        from memlab.systems.memory_items.scan import snapshot
 
         if self._open is not None:
             with closing(connect(":memory:")) as copy:
@@ -198,7 +198,8 @@ class _Reader(Reader):
         self._known: Layout | None = None
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
-        from memlab.systems.memory_items.rows import add_signals, scan_rows
+        from memlab.systems.memory_items.rows import add_signals
+        from memlab.systems.memory_items.scan import scan_rows
 
         if unknown := [name for name in columns if name not in self._layout.columns]:
             raise StoreError(
