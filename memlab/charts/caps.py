@@ -6,32 +6,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from memlab.charts.figure import on_its_own
-from memlab.charts.palette import Palette, palette_of
-from memlab.charts.parts import (
-    DASHES,
-    Kind,
-    MarkedCap,
-    Names,
-    about,
-    axes_for,
-    caps_to_mark,
-    count_axis,
-    draw_cap,
-    empty,
-    footnote,
-    heading,
-    in_axes,
-    log_axis,
-    name_axis,
-    on_paper,
-    percent_axis,
-    percent_of,
-    shade,
-    share,
-    short,
-    token_note,
-    write,
-)
+from memlab.charts.palette import Palette
+from memlab.charts.parts import Kind, MarkedCap, Names, Plot, percent_of, shade, share, short
 from memlab.sizing import Advice, Verdict
 from memlab.text import counted
 
@@ -72,9 +48,10 @@ def plot_cap_curve(
         With lines ``estimated``, ``lower limit``, ``this store`` where it has references and
         ``other projects``, and the limits as a shade.
     """
-    ax, paint = axes_for(ax, height=4.5)
+    plot = Plot(ax, curve, height=4.5)
     if len(curve) < 2:
-        return empty(ax, "What each cap serves", _NOTHING, curve)
+        return plot.empty("What each cap serves", _NOTHING)
+    ax, paint = plot.ax, plot.paint
     caps = curve.index.to_numpy()
     ax.fill_between(caps, curve["low"], curve["high"], step="post", **shade(paint.likely))
     limits = "limits" if advice is None else f"limits of {percent_of(advice.confidence)}"
@@ -91,13 +68,13 @@ def plot_cap_curve(
         if curve[column].notna().any():
             look: dict[str, Any] = {"color": colour, "linewidth": width, "linestyle": dashes}
             ax.step(caps, curve[column], where="post", label=name, **look)
-    _caps_across(ax, max(1, int(caps[-1]), cap or 0, (advice and advice.keep_recent) or 0))
+    _caps_across(plot, max(1, int(caps[-1]), cap or 0, (advice and advice.keep_recent) or 0))
     ax.set_ylim(0, 1.03)
-    percent_axis(ax.yaxis, "share of references served")
-    heading(ax, _curve_title(curve, advice, cap), about(curve), key=key)
+    plot.percent_axis("share of references served")
+    plot.heading(_curve_title(curve, advice, cap), key=key)
     if not bare:
         mark_cap_curve(ax, curve, advice=advice, cap=cap)
-        footnote(ax, _curve_note(advice))
+        plot.footnote(_curve_note(advice))
     return ax
 
 
@@ -111,14 +88,16 @@ def mark_cap_curve(
     """
     if len(curve) < 2:
         return
-    paint = palette_of(ax)
+    plot = Plot(ax)
+    paint = plot.paint
     if advice is not None:
-        draw_cap(ax, advice.target, f"target {percent_of(advice.target)}")
-        if advice.budget_cap is not None and advice.budget_cap < curve.index[-1]:
-            ax.axvspan(advice.budget_cap, ax.get_xlim()[1], **shade(paint.ink, 0.08))
-            _stand(ax, advice.budget_cap, f"budget allows {advice.budget_cap:,}", paint.ink, row=3)
-    for row, marked in enumerate(reversed(caps_to_mark(paint, advice, cap))):
-        _stand(ax, marked.value, marked.name, marked.colour, row=row)
+        plot.draw_cap(advice.target, f"target {percent_of(advice.target)}")
+        fits = advice.budget_cap
+        if fits is not None and fits < curve.index[-1]:
+            ax.axvspan(fits, ax.get_xlim()[1], **shade(paint.ink, 0.08))
+            plot.draw_upright(fits, f"budget allows {fits:,}", paint.ink, row=3)
+    for row, marked in enumerate(reversed(plot.caps_to_mark(advice, cap))):
+        plot.draw_upright(marked.value, marked.name, marked.colour, row=row)
         if marked.value > curve.index[-1]:
             continue  # of what will be written: the curve does not go so far yet
         dot: dict[str, Any] = {"color": marked.colour, "label": "_chosen", "zorder": 3}
@@ -134,7 +113,7 @@ def plot_trade_off(
     bare: bool = False,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw the share of references served against the boot tokens it costs: what people choose on.
+    """Draw the share of references served against the tokens it costs: what people choose on.
 
     Parameters
     ----------
@@ -155,27 +134,28 @@ def plot_trade_off(
         With lines ``estimated`` and ``lower limit`` of the share against the 95th percentile of
         boot tokens, on a logarithmic axis where the costliest cap costs twenty times the cheapest.
     """
-    ax, paint = axes_for(ax, height=4.6)
+    plot = Plot(ax, curve, height=4.6)
     if len(curve) < 2:
-        return empty(ax, "What a share of references costs at every start", _NOTHING, curve)
+        return plot.empty(_cost_title(plot), _NOTHING)
+    ax, paint = plot.ax, plot.paint
     tokens = curve["boot_tokens_p95"]
     key: list[Any] = _estimate_key(paint, "its limits")
     ax.fill_between(tokens, curve["low"], curve["high"], **shade(paint.likely))
     ax.plot(tokens, curve["low"], color=paint.safe, linewidth=1.4, label="lower limit")
     ax.plot(tokens, curve["served"], color=paint.likely, linewidth=1.8, label="estimated")
     budget = None if advice is None else advice.token_budget
-    name = "boot context in tokens (only 5% of the moments had more)"
-    _tokens_across(ax, tokens, budget, name)
+    what = plot.by_start("boot context in tokens", "tokens to recall from")
+    _tokens_across(plot, tokens, budget, f"{what} (only 5% of the moments had more)")
     ax.set_ylim(0, 1.03)
     if tokens.iloc[0] > ax.get_xlim()[0]:
         key.append(("load-bearing: no cap goes below", paint.load_bearing, "shade"))
         ends = ax.get_xlim()[0], float(tokens.iloc[0])
         ax.axvspan(*ends, zorder=0, **shade(paint.load_bearing))
-    percent_axis(ax.yaxis, "share of references served")
-    heading(ax, _trade_title(curve, advice, cap), about(curve), key=key)
+    plot.percent_axis("share of references served")
+    plot.heading(_trade_title(plot, curve, advice, cap), key=key)
     if not bare:
         mark_trade_off(ax, curve, advice=advice, cap=cap)
-        footnote(ax, "Numbers along the line are caps.", token_note(curve))
+        plot.footnote("Numbers along the line are caps.", plot.token_note)
     return ax
 
 
@@ -185,15 +165,17 @@ def mark_trade_off(
     """Mark on a trade-off what :func:`plot_trade_off` marks: target, budget, caps by name."""
     if len(curve) < 2:
         return
-    paint, names = palette_of(ax), Names(ax)
+    plot = Plot(ax)
+    paint, names = plot.paint, Names(plot)
     if advice is not None:
-        draw_cap(ax, advice.target, f"target {percent_of(advice.target)}")
+        plot.draw_cap(advice.target, f"target {percent_of(advice.target)}")
         if advice.token_budget is not None:
-            budget = f"budget {short(advice.token_budget)}"
-            _stand(ax, advice.token_budget, budget, paint.ink)
-    for marked in caps_to_mark(paint, advice, cap):
+            plot.draw_upright(
+                advice.token_budget, f"budget {short(advice.token_budget)}", paint.ink
+            )
+    for marked in plot.caps_to_mark(advice, cap):
         if marked.value <= curve.index[-1]:
-            _dot(ax, names, curve, marked)
+            _dot(plot, names, curve, marked)
     for round_cap in curve.index.intersection(_ROUND):
         row = _row(curve, int(round_cap))
         place = float(row["boot_tokens_p95"]), float(row["served"])
@@ -219,49 +201,39 @@ def _served(curve: pd.DataFrame, marked: MarkedCap, paint: Palette) -> float:
     return float(_row(curve, marked.value)["low" if marked.colour == paint.safe else "served"])
 
 
-def _caps_across(ax: Axes, most: int) -> None:
+def _caps_across(plot: Plot, most: int) -> None:
     """Set a logarithmic axis of caps that begins at 0."""
+    ax = plot.ax
     ax.set_xscale("symlog", linthresh=1)
     ax.set_xlim(0, most)
     ticks = [0, *(10**zeros for zeros in range(9) if 10**zeros <= most)]
     ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     ax.set_xticks([], minor=True)
-    name_axis(ax.xaxis, "keep_recent: how many of the newest prunable memories stay")
+    plot.name_axis(ax.xaxis, "keep_recent: how many of the newest prunable memories stay")
 
 
-def _tokens_across(ax: Axes, tokens: "pd.Series[float]", budget: int | None, name: str) -> None:
+def _tokens_across(plot: Plot, tokens: "pd.Series[float]", budget: int | None, name: str) -> None:
     """Set an axis of tokens from zero, or a logarithmic one where they range widely."""
+    ax = plot.ax
     most = max(1.0, float(tokens.iloc[-1]), budget or 0)
     least = float(tokens[tokens > 0].min()) if (tokens > 0).any() else most
     if most < _WIDE_RANGE * least:
         room = 1.02 * most
         # Where the floor is most of it, the caps would be squeezed into what is left.
         ax.set_xlim(0 if least < most / 2 else least - 0.15 * (room - least), room)
-        count_axis(ax.xaxis, name)
+        plot.count_axis(ax.xaxis, name)
         return
     ax.set_xscale("log")
     ax.set_xlim(0.7 * min(least, budget or least), 1.25 * most)
-    log_axis(ax.xaxis, f"{name}, log scale")
+    plot.log_axis(ax.xaxis, f"{name}, log scale")
 
 
-def _stand(ax: Axes, x: float, text: str, colour: str, *, row: int = 0) -> None:
-    """Draw a line up from `x` and name it at its foot, on the side where there is room."""
-    if not ax.get_xlim()[0] <= x <= ax.get_xlim()[1]:
-        return
-    paint = palette_of(ax)
-    ax.axvline(x, color=colour, linewidth=1.2, linestyle=DASHES, label="_cap")
-    left = in_axes(ax, x, 0)[0] > 0.6
-    side: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "bbox": on_paper(paint)}
-    side["ha"] = "right" if left else "left"
-    write(ax, text, (x, 0), (-4 if left else 4, 5 + 14 * row), colour=colour, **side)
-
-
-def _dot(ax: Axes, names: Names, curve: pd.DataFrame, marked: MarkedCap) -> None:
+def _dot(plot: Plot, names: Names, curve: pd.DataFrame, marked: MarkedCap) -> None:
     """Mark a cap on a line of a trade-off, and name it."""
-    paint = palette_of(ax)
+    paint = plot.paint
     across = float(_row(curve, marked.value)["boot_tokens_p95"])
     place = across, _served(curve, marked, paint)
-    ax.plot(*place, "o", color=marked.colour, markersize=7, label="_cap", zorder=3)
+    plot.ax.plot(*place, "o", color=marked.colour, markersize=7, label="_cap", zorder=3)
     note = names.name(*place, marked.name, marked.colour, above=marked.colour == paint.likely)
     if note is not None:
         note.set_fontweight("bold")
@@ -299,7 +271,12 @@ def _curve_note(advice: Advice | None) -> str:
     return f"Estimated: {own}. {ahead}"
 
 
-def _trade_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) -> str:
+def _cost_title(plot: Plot) -> str:
+    when = plot.by_start("costs at every start", "takes to be recalled from")
+    return f"What a share of references {when}"
+
+
+def _trade_title(plot: Plot, curve: pd.DataFrame, advice: Advice | None, cap: int | None) -> str:
     """Say what is bought and what it costs, as far as it is known."""
     tokens = curve["boot_tokens_p95"]
     budget = f"the budget is {short((advice and advice.token_budget) or 0)}"
@@ -307,10 +284,11 @@ def _trade_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) ->
         return f"Load-bearing memories cost {short(advice.floor.tokens)} tokens, {budget}"
     if cap is not None:
         row = _row(curve, cap)
-        price = f"at most {counted(row['boot_tokens_p95'], 'tokens')} at 95% of starts"
+        at_most = f"at most {counted(row['boot_tokens_p95'], 'tokens')}"
+        price = f"{at_most} at 95% of {plot.by_start('starts', 'moments')}"
         return f"{share(float(row['served']))} of references for {price}"
     if advice is None or not (advice.trade or advice.keep_recent is not None):
-        return "What a share of references costs at every start"
+        return _cost_title(plot)
     target = f"{percent_of(advice.target)} of references"
     if advice.trade:
         return f"{target} cost {short(advice.trade[0].boot_tokens_p95)} tokens, {budget}"

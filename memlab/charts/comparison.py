@@ -11,26 +11,17 @@ from matplotlib.patches import Rectangle
 
 from memlab import columns as c
 from memlab.charts.figure import on_its_own
-from memlab.charts.palette import Palette, Style, style_of
+from memlab.charts.palette import Style, style_of
 from memlab.charts.parts import (
     LONGEST_LABEL,
     NO_REFERENCES,
     SMALL,
     EndLabel,
     Names,
-    about,
-    axes_for,
-    count_axis,
-    empty,
-    heading,
-    label_ends,
-    log_axis,
-    percent_axis,
+    Plot,
     share,
     short,
-    time_axis,
     without_zone,
-    write,
 )
 from memlab.text import for_terminal
 
@@ -63,17 +54,18 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         all costs, and what no policy of the same size can reach as a shade.
     """
     title = "What each policy serves and costs"
-    ax, paint = axes_for(ax, height=5.0)
+    plot = Plot(ax, table, height=5.0)
     if table["served"].isna().all():
-        return empty(ax, title, f"{NO_REFERENCES}: only costs can be compared", table)
+        return plot.empty(title, f"{NO_REFERENCES}: only costs can be compared")
+    ax, paint = plot.ax, plot.paint
     families: pd.Series[str] = table["family"].astype("str")
     goes_by = table.attrs.get(c.GOES_BY, {})
     drawn = [
         (name, path.sort_values("boot_tokens_mean"), style_of(name, goes_by.get(name)))
         for name, path in table[table["policy"] != ALL].groupby(families, sort=False)
     ]
-    _set_limits(ax, table)
-    _draw_bound(ax, table, paint)
+    _set_limits(plot, table)
+    _draw_bound(plot, table)
     labels = []
     widths = np.linspace(1.5 + 1.1 * (len(drawn) - 1), 1.5, max(1, len(drawn)))
     for (name, path, style), width in zip(drawn, widths, strict=False):
@@ -81,16 +73,14 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         ax.plot(path["boot_tokens_mean"], path["served"], label=name, **look)
         text = f"{style.glyph} {name}"
         labels.append(EndLabel(float(path["served"].iloc[-1]), text, look["color"]))
-    _name_settings(ax, drawn, paint)
+    _name_settings(plot, drawn)
     for cost in table.loc[table["policy"] == ALL, "boot_tokens_mean"]:
         ax.axvline(cost, color=paint.muted, linewidth=1, linestyle=":", label="keep all")
         foot: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "ha": "right"}
-        write(ax, f"keep all: {short(cost)}", (cost, 0), (-4, 5), **foot)
-    label_ends(ax, labels)
-    heading(
-        ax,
+        plot.write(f"keep all: {short(cost)}", (cost, 0), (-4, 5), **foot)
+    plot.label_ends(labels)
+    plot.heading(
         _gain_title(table, drawn) or title,
-        about(table),
         "Up and to the left is better; one mark a setting. Grey: out of reach at that size",
         key=[
             (f"goes by {by or 'neither'}", Style("", "", goes_by=by).of(paint), "line")
@@ -127,39 +117,41 @@ def _gain_title(table: pd.DataFrame, drawn: Families) -> str:
     )
 
 
-def _set_limits(ax: Axes, table: pd.DataFrame) -> None:
+def _set_limits(plot: Plot, table: pd.DataFrame) -> None:
     """Show every mark with room around it; a few marks do not pretend to a narrow range."""
-    costs = table["boot_tokens_mean"]
+    ax, costs = plot.ax, table["boot_tokens_mean"]
     low, high = max(0.7, 0.8 * costs[costs > 0].min()), 1.25 * max(1.0, costs.max())
     ax.set_xscale("log")
     ax.set_xlim(low, high)
-    log_axis(ax.xaxis, "mean boot tokens over the history (log scale)")
+    tokens = plot.by_start("boot tokens", "tokens to recall from")
+    plot.log_axis(ax.xaxis, f"mean {tokens} over the history (log scale)")
     least = float(table["served"].min())
     bottom = 0.0 if len(table) < 4 else np.floor(10 * (least - 0.03)) / 10
     ax.set_ylim(max(0.0, min(0.8, bottom)), 1.02)
-    percent_axis(ax.yaxis, "share of references served")
+    plot.percent_axis("share of references served")
 
 
-def _draw_bound(ax: Axes, table: pd.DataFrame, paint: Palette) -> None:
+def _draw_bound(plot: Plot, table: pd.DataFrame) -> None:
     """Draw what no policy of the same size can reach, as far to the right as the axes go."""
+    ax, grey = plot.ax, plot.paint.grey
     bound = table[["boot_tokens_mean", "oracle"]].groupby("boot_tokens_mean")["oracle"].max()
     best = np.maximum.accumulate(bound.to_numpy())
     across = np.append(bound.index.to_numpy(), ax.get_xlim()[1])
     up = np.append(best, best[-1])
-    ax.fill_between(across, up, 1.02, step="post", color=paint.grey, alpha=0.18, linewidth=0)
-    ax.step(bound.index, best, where="post", color=paint.grey, linewidth=1, label=BEST)
+    ax.fill_between(across, up, 1.02, step="post", color=grey, alpha=0.18, linewidth=0)
+    ax.step(bound.index, best, where="post", color=grey, linewidth=1, label=BEST)
 
 
-def _name_settings(ax: Axes, drawn: Families, paint: Palette) -> None:
+def _name_settings(plot: Plot, drawn: Families) -> None:
     """Write the setting beside each mark that has room, the first and last of each line first."""
-    names = Names(ax)
+    names = Names(plot)
     points = []
     for _, path, style in drawn:
         for place, (label, row) in enumerate(path.iterrows()):
             names.keep_clear(row["boot_tokens_mean"], row["served"])
             outer = min(place, len(path) - 1 - place)
             setting = str(label).removeprefix(str(row["policy"])).strip()
-            points.append((outer, row, setting, style.of(paint)))
+            points.append((outer, row, setting, style.of(plot.paint)))
     for _, row, setting, colour in sorted(points, key=lambda point: point[0]):
         if 0 < len(setting) < 11:
             names.name(row["boot_tokens_mean"], row["served"], setting, colour)
@@ -196,11 +188,12 @@ def plot_overlap(
     """
     if shares.gt(1).any(axis=None):
         raise ValueError("shares holds counts; make it with memlab.replay.overlap(.., share=True)")
-    ax, paint = axes_for(ax, height=2.0 + 0.42 * min(len(shares), 14))
+    plot = Plot(ax, shares, height=2.0 + 0.42 * min(len(shares), 14))
     title = "Who deletes what" if of == "deleted" else "Who loses what"
     if shares.empty or shares.isna().all(axis=None):
         why = "Nothing is deleted" if of == "deleted" else "No reference is lost"
-        return empty(ax, title, why, shares)
+        return plot.empty(title, why)
+    ax, paint = plot.ax, plot.paint
     values = shares.to_numpy(dtype=float)
     ax.grid(visible=False)
     ax.spines[:].set_visible(False)
@@ -219,10 +212,8 @@ def plot_overlap(
     ax.set_xticks(ticks, labels=[str(number) for number in ticks + 1])
     ax.tick_params(length=0, labeltop=False)
     what = "memories deleted" if of == "deleted" else "references lost"
-    heading(
-        ax,
+    plot.heading(
         _overlap_title(shares, of) or title,
-        about(shares),
         f"In percent: of the {what} under one policy (left), those that go under another (below)",
     )
     return ax
@@ -265,9 +256,10 @@ def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) 
         With one line for each policy, labelled with its label.
     """
     known = {label: regret for label, regret in regrets.items() if len(regret)}
-    ax, paint = axes_for(ax, height=4.2)
+    plot = Plot(ax, *(known or regrets).values(), height=4.2)
     if not known:
-        return empty(ax, "References whose memory was gone", NO_REFERENCES, *regrets.values())
+        return plot.empty("References whose memory was gone", NO_REFERENCES)
+    ax, paint = plot.ax, plot.paint
     labels = []
     widths = np.linspace(min(4, 1.5 + 0.9 * (len(known) - 1)), 1.5, len(known))
     for (label, regret), width in zip(known.items(), widths, strict=True):
@@ -278,14 +270,14 @@ def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) 
         lost = int(regret["lost"].iloc[-1])
         labels.append(EndLabel(lost, f"{style.glyph} {label}: {lost:,}", look["color"]))
     ax.margins(x=0.01)
-    time_axis(ax, when)
+    plot.time_axis(when)
     ax.set_ylim(bottom=0)
-    count_axis(ax.yaxis, "references lost so far")
-    label_ends(ax, labels)
+    plot.count_axis(ax.yaxis, "references lost so far")
+    plot.label_ends(labels)
     rates = {label: regret["lost"].iloc[-1] / len(regret) for label, regret in known.items()}
     most, least = max(rates, key=rates.__getitem__), min(rates, key=rates.__getitem__)
     finding = f"{for_terminal(most)} lost {share(rates[most])} of what was referred to again"
     if rates[most] > rates[least]:
         finding += f", {for_terminal(least)} {share(rates[least])}"
-    heading(ax, finding, about(*known.values()), "References whose memory was gone, so far")
+    plot.heading(finding, "References whose memory was gone, so far")
     return ax

@@ -307,21 +307,3 @@ def on_its_own(plot: Callable[P, Axes]) -> Callable[P, Axes]:
         return again(ax=chart.add_subplot())
 
     return drawn
-
-
-def figure_of(ax: Axes) -> Figure:
-    """Return the figure that axes belong to, whatever stands between."""
-    return ax.figure.get_figure(root=True)
-
-
-def grow(ax: Axes, inches: float) -> None:
-    """Make a figure of our own so much higher: for words that take more lines than one."""
-    figure = figure_of(ax)
-    set_height(ax, float(figure.get_figheight()) + inches)
-
-
-def set_height(ax: Axes, inches: float) -> None:
-    """Make a figure of our own so high; one that was given is left as it is."""
-    figure = figure_of(ax)
-    if isinstance(figure, Chart):
-        figure.set_figheight(inches)

@@ -7,20 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from memlab.charts.figure import on_its_own
-from memlab.charts.parts import (
-    EndLabel,
-    Kind,
-    axes_for,
-    count_axis,
-    draw_counted,
-    empty,
-    footnote,
-    heading,
-    label_ends,
-    log_axis,
-    time_axis,
-    without_zone,
-)
+from memlab.charts.parts import EndLabel, Kind, Plot, without_zone
 from memlab.text import counted
 
 DRAWN: Final = 800
@@ -44,10 +31,11 @@ def plot_fleet_tokens(stores: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     matplotlib.axes.Axes
         With the dots ``tokens at start`` and ``floor``.
     """
-    ax, paint = axes_for(ax, height=4.2)
+    plot = Plot(ax, height=4.2)
     there = stores[stores["error"].isna() & stores["boot_tokens"].gt(0)]
     if there.empty:
-        return empty(ax, "Tokens at start, store by store", NO_STORE)
+        return plot.empty("Tokens at start, store by store", NO_STORE)
+    ax, paint = plot.ax, plot.paint
     ordered = there.sort_values("boot_tokens", ascending=False, kind="stable")
     tokens = ordered["boot_tokens"].to_numpy(float)
     place = np.linspace(0, len(ordered) - 1, min(len(ordered), DRAWN)).round().astype(np.int64)
@@ -58,17 +46,15 @@ def plot_fleet_tokens(stores: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     floors = np.maximum(drawn["floor_tokens"].to_numpy(float), 1.0)
     ax.plot(place + 1, floors, "s", color=paint.load_bearing, label="floor", **dots)
     ax.plot(place + 1, tokens[place], "o", color=paint.ink, label="tokens at start", **dots)
-    log_axis(ax.yaxis, "tokens")
-    count_axis(ax.xaxis, "stores, largest first")
+    plot.log_axis(ax.yaxis, "tokens")
+    plot.count_axis(ax.xaxis, "stores, largest first")
     half = int(np.searchsorted(np.cumsum(tokens), tokens.sum() / 2)) + 1
-    heading(
-        ax,
+    plot.heading(
         f"Half of all tokens at start are in {half:,} of {counted(len(ordered), 'stores')}",
         key=[("tokens at start", paint.ink, "o"), ("floor", paint.load_bearing, "s")],
     )
     some = f"{len(place):,} stores are drawn, evenly spread over the order."
-    footnote(
-        ax,
+    plot.footnote(
         some if len(place) < len(ordered) else "",
         "Zero is drawn as 1." if (drawn["floor_tokens"] == 0).any() else "",
     )
@@ -91,24 +77,24 @@ def plot_fleet_growth(weeks: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     matplotlib.axes.Axes
         With the lines ``all`` and ``load-bearing``.
     """
-    ax, paint = axes_for(ax, height=3.6)
+    plot = Plot(ax, height=3.6)
     if len(weeks) < 2:
-        return empty(ax, "Growth of the fleet", "All memories were written within a week")
+        return plot.empty("Growth of the fleet", "All memories were written within a week")
+    ax, paint = plot.ax, plot.paint
     whole = weeks["memories"].cumsum().to_numpy(float)
     bearing = weeks["load_bearing"].cumsum().to_numpy(float)
     times = without_zone(weeks["week"])
     ax.plot(times, whole, color=paint.ink, linewidth=2, label="all")
     ax.plot(times, bearing, color=paint.load_bearing, linewidth=2, label="load-bearing")
     ax.set_ylim(bottom=0)
-    count_axis(ax.yaxis, "memories")
-    time_axis(ax, times)
+    plot.count_axis(ax.yaxis, "memories")
+    plot.time_axis(times)
     ends = [
         EndLabel(whole[-1], f"{whole[-1]:,.0f} memories", paint.ink),
         EndLabel(bearing[-1], f"{bearing[-1]:,.0f} load-bearing", paint.load_bearing),
     ]
-    label_ends(ax, ends)
-    heading(
-        ax,
+    plot.label_ends(ends)
+    plot.heading(
         f"{whole[-1]:,.0f} memories by {weeks['week'].iloc[-1]:%Y-%m}, {bearing[-1]:,.0f} of them "
         "load-bearing",
         "Memories at the end of each week, those since archived among them",
@@ -134,10 +120,11 @@ def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         problem``, where it is more than half of what is loaded, and ``no cap helps yet``, each as
         large as the stores it stands for are many.
     """
-    ax, paint = axes_for(ax, height=4.6)
+    plot = Plot(ax, height=4.6)
     there = sizes[sizes["error"].isna() & sizes["boot_now"].gt(0)]
     if there.empty:
-        return empty(ax, "Where a cap helps, and where the floor is the problem", NO_STORE)
+        return plot.empty("Where a cap helps, and where the floor is the problem", NO_STORE)
+    ax, paint = plot.ax, plot.paint
     floor = there["floor"].to_numpy(float)
     rest = there["boot_now"].to_numpy(float) - floor
     below = floor > rest
@@ -153,20 +140,19 @@ def plot_fleet_caps(sizes: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     points = np.maximum(np.column_stack([floor, rest]), 1.0)
     ends = float(points.min()) * 0.8, max(float(points.max()), 10.0) * 1.3
     ax.set(xlim=ends, ylim=ends)
-    log_axis(ax.xaxis, "floor: tokens of load-bearing memories")
-    log_axis(ax.yaxis, "tokens of prunable memories")
+    plot.log_axis(ax.xaxis, "floor: tokens of load-bearing memories")
+    plot.log_axis(ax.yaxis, "tokens of prunable memories")
     ax.plot(ends, ends, color=paint.grey, linewidth=0.8, zorder=0)
     most = 1
     for chosen, mark, colour, name in kinds[::-1]:
         dots: dict[str, Any] = {"color": colour, "marker": mark, "label": name, "most": DRAWN // 8}
-        most = max(most, draw_counted(ax, points[chosen], among=len(points), **dots))
-    heading(
-        ax,
+        most = max(most, plot.draw_counted(points[chosen], among=len(points), **dots))
+    plot.heading(
         f"The safe cap helps in {int(safe.sum()):,} of {counted(len(there), 'stores')}, the likely "
         f"one in {int((safe | likely).sum()):,}",
         "Below the line the floor is more than half of what is loaded",
         f"A larger dot is up to {most:,} stores that coincide" if most > 1 else "",
         key=[(name, colour, mark) for chosen, mark, colour, name in kinds if chosen.any()],
     )
-    footnote(ax, "Zero is drawn as 1." if (points == 1).any() else "")
+    plot.footnote("Zero is drawn as 1." if (points == 1).any() else "")
     return ax

@@ -1,6 +1,6 @@
 """Charts of growth, boot context and what a compaction changes."""
 
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -9,28 +9,16 @@ from matplotlib.dates import date2num
 
 from memlab import columns as c
 from memlab.charts.figure import on_its_own
-from memlab.charts.palette import palette_of
 from memlab.charts.parts import (
     NOTHING_YET,
     PERCENT,
     EndLabel,
     Measure,
-    about,
-    axes_for,
-    by_start,
-    count_axis,
-    draw_cap,
-    empty,
-    footnote,
-    heading,
-    label_ends,
-    name_axis,
+    Plot,
+    check_measure,
     shade,
     share,
-    time_axis,
-    token_note,
     without_zone,
-    write,
 )
 from memlab.text import counted
 
@@ -70,17 +58,17 @@ def plot_growth(
     ValueError
         When `measure` is neither.
     """
-    if measure not in get_args(Measure):
-        raise ValueError(f"measure must be 'memories' or 'tokens', not {measure!r}")
+    check_measure(measure)
     names = {name: name if measure == "memories" else _IN_TOKENS[name] for name in _IN_TOKENS}
     last = _last(curve)
-    ax, paint = axes_for(ax, height=4.4)
+    plot = Plot(ax, curve, height=4.4)
+    ax, paint = plot.ax, plot.paint
     now = {name: f"{last[column]:,.0f}" for name, column in names.items()}
     title = f"{now[c.PRUNABLE]} prunable beside {now[c.LOAD_BEARING]} load-bearing {measure}"
     if curve.empty:
-        return empty(ax, "Growth of the memory", NOTHING_YET, curve)
+        return plot.empty("Growth of the memory", NOTHING_YET)
     if at_once := _one_moment(curve, list(names.values())):
-        return empty(ax, title, at_once, curve)
+        return plot.empty(title, at_once)
     labels = []
     for name, words, colour in (
         (c.PRUNABLE, "prunable", paint.prunable),
@@ -90,15 +78,15 @@ def plot_growth(
         if name != c.SUPERSEDED or curve[names[name]].any():
             _step(ax, curve[names[name]], name, colour)
             labels.append(EndLabel(last[names[name]], f"{now[name]} {words}", colour))
-    _time_by_count(ax, curve, measure)
-    label_ends(ax, labels)
+    _time_by_count(plot, curve, measure)
+    plot.label_ends(labels)
     prunable = last[c.PRUNABLE_SHARE if measure == "memories" else c.PRUNABLE_SHARE_TOKENS]
     part = "" if pd.isna(prunable) else f"; {share(prunable)} of that is prunable"
-    loads = by_start(
-        curve, "An agent loads both at every start", "An agent loads neither at start and looks up"
+    loads = plot.by_start(
+        "An agent loads both at every start", "An agent loads neither at start and looks up"
     )
-    heading(ax, title, about(curve), f"{loads}{part}")
-    footnote(ax, *_caveats(curve, measure))
+    plot.heading(title, f"{loads}{part}")
+    plot.footnote(*_caveats(plot, measure))
     return ax
 
 
@@ -121,15 +109,16 @@ def plot_backlog(curve: pd.DataFrame, *, cap: int | None = None, ax: Axes | None
         With a line labelled ``prunable`` and, for a cap, a horizontal one.
     """
     now = int(_last(curve)[c.PRUNABLE])
-    ax, paint = axes_for(ax)
+    plot = Plot(ax, curve, height=4.0)
+    ax, paint = plot.ax, plot.paint
     title = f"{counted(now, 'prunable memories')} now"
     if cap is not None:
         gone = max(0, now - cap)
         title = f"keep_recent = {cap:,} would delete {gone:,} of {counted(now, 'memories')}"
     if curve.empty:
-        return empty(ax, "Backlog of prunable memories", NOTHING_YET, curve)
+        return plot.empty("Backlog of prunable memories", NOTHING_YET)
     if at_once := _one_moment(curve, [c.PRUNABLE]):
-        return empty(ax, title, at_once, curve)
+        return plot.empty(title, at_once)
     backlog = curve[c.PRUNABLE]
     _step(ax, backlog, c.PRUNABLE, paint.prunable)
     labels = [EndLabel(now, f"{now:,} prunable", paint.prunable)]
@@ -137,13 +126,13 @@ def plot_backlog(curve: pd.DataFrame, *, cap: int | None = None, ax: Axes | None
         above = backlog.clip(lower=cap).to_numpy()
         beyond = shade(paint.prunable, 0.2)
         ax.fill_between(without_zone(curve.index), cap, above, step="post", **beyond)
-        draw_cap(ax, cap)
+        plot.draw_cap(cap)
         labels.append(EndLabel(cap, f"keep_recent = {cap:,}", paint.ink))
-    _time_by_count(ax, curve, "memories")
+    _time_by_count(plot, curve, "memories")
     ax.set_ylim(0, max(ax.get_ylim()[1], 1.06 * (cap or 0)))
-    label_ends(ax, labels)
-    heading(ax, title, about(curve), "Load-bearing memories are not counted")
-    footnote(ax, *_caveats(curve, "memories"))
+    plot.label_ends(labels)
+    plot.heading(title, "Load-bearing memories are not counted")
+    plot.footnote(*_caveats(plot, "memories"))
     return ax
 
 
@@ -166,10 +155,11 @@ def plot_boot_context(context: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     """
     totals = context[[c.MEMORIES, c.TOKENS]].sum()
     parts = context[context[c.MEMORIES] > 0]
-    ax, paint = axes_for(ax, height=0.8 * len(parts) + 1.5)
+    plot = Plot(ax, context, height=0.8 * len(parts) + 1.5)
+    ax, paint = plot.ax, plot.paint
     if parts.empty:
         nothing = "No active memories: an agent would start with nothing"
-        return empty(ax, "Boot context", nothing, context)
+        return plot.empty("Boot context", nothing)
     for place, (_, row) in enumerate(parts.iterrows()):
         colour = paint.load_bearing if row[c.LOAD_BEARING] else paint.prunable
         for measure, offset, alpha in ((c.MEMORIES, -0.2, 1.0), (c.TOKENS, 0.2, 0.5)):
@@ -177,24 +167,21 @@ def plot_boot_context(context: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
             ax.barh(place + offset, part, height=0.36, color=colour, alpha=alpha)
             text = f"{counted(row[measure], measure)} · {share(part)}"
             at = part, place + offset
-            write(ax, text, at, (5, 0), va="center", annotation_clip=False)
+            plot.write(text, at, (5, 0), va="center", annotation_clip=False)
     names = [
         f"{part}\n{'load-bearing' if row[c.LOAD_BEARING] else 'prunable'}"
         for part, row in parts.iterrows()
     ]
-    ax.set_yticks(range(len(parts)), names, color=paint.ink)
-    ax.invert_yaxis()
-    _share_across(ax, by_start(context, "share of the boot context", "share of all of them"))
-    heading(
-        ax,
-        f"{by_start(context, 'An agent starts with', 'An agent recalls from')} "
+    plot.name_rows(range(len(parts)), names)
+    _share_across(plot, plot.by_start("share of the boot context", "share of all of them"))
+    plot.heading(
+        f"{plot.by_start('An agent starts with', 'An agent recalls from')} "
         f"{counted(totals[c.MEMORIES], 'memories')} and {counted(totals[c.TOKENS], c.TOKENS)}",
-        about(context),
         "Of each pair the upper bar counts memories, the lower one tokens",
     )
     absent = [str(part) for part in context.index if part not in parts.index]
     none = f"There are no {', no '.join(absent)}." if absent else ""
-    footnote(ax, none, token_note(context))
+    plot.footnote(none, plot.token_note)
     return ax
 
 
@@ -217,29 +204,25 @@ def plot_before_after(before: pd.DataFrame, after: pd.DataFrame, *, ax: Axes | N
         prunable, as shares of what there was before.
     """
     totals = before[[c.MEMORIES, c.TOKENS]].sum()
-    ax, paint = axes_for(ax, height=3.4)
+    plot = Plot(ax, before, height=3.4)
+    ax = plot.ax
     if not totals[c.MEMORIES]:
-        return empty(
-            ax, "Before and after", "No active memories before: nothing to compact", before
-        )
-    names: list[tuple[float, str]] = []
+        return plot.empty("Before and after", "No active memories before: nothing to compact")
+    names: dict[float, str] = {}
     for measure in (c.MEMORIES, c.TOKENS):
         for moment, context in (("before", before), ("after", after)):
             place = len(names) + (0.35 if measure == c.TOKENS else 0.0)
-            _stack(ax, place, context, measure, total=max(1, totals[measure]))
-            names.append((place, f"{measure} {moment}"))
-    ax.set_yticks([place for place, _ in names], [name for _, name in names], color=paint.ink)
-    ax.invert_yaxis()
-    _share_across(ax, by_start(before, "share of the boot context before", "share of all before"))
+            _stack(plot, place, context, measure, total=max(1, totals[measure]))
+            names[place] = f"{measure} {moment}"
+    plot.name_rows(list(names), list(names.values()))
+    _share_across(plot, plot.by_start("share of the boot context before", "share of all before"))
     now = after[[c.MEMORIES, c.TOKENS]].sum()
-    heading(
-        ax,
+    plot.heading(
         f"{totals[c.MEMORIES]:,} → {counted(now[c.MEMORIES], 'memories')}, "
         f"{totals[c.TOKENS]:,} → {counted(now[c.TOKENS], c.TOKENS)}",
-        about(before),
-        by_start(before, "What an agent loads at every start", "What an agent recalls from"),
+        plot.by_start("What an agent loads at every start", "What an agent recalls from"),
     )
-    footnote(ax, token_note(before))
+    plot.footnote(plot.token_note)
     return ax
 
 
@@ -273,30 +256,31 @@ def _step(ax: Axes, values: "pd.Series[Any]", name: str, colour: str) -> None:
     ax.plot(times[-1:], values.iloc[-1:], "o", color=colour, markersize=4, label="_now")
 
 
-def _time_by_count(ax: Axes, curve: pd.DataFrame, name: str) -> None:
+def _time_by_count(plot: Plot, curve: pd.DataFrame, name: str) -> None:
     """Set axes of time, which go on a little beyond now, and of a count from zero."""
+    ax = plot.ax
     ax.margins(x=0.015)
     times = without_zone(curve.index)
     last = date2num(_LAST_DAY)  # type: ignore[no-untyped-call]
     ax.set_xlim(times[0], min(ax.get_xlim()[1], last))
     ax.set_ylim(0, max(1.0, 1.04 * ax.dataLim.ymax))
-    time_axis(ax, times)
-    count_axis(ax.yaxis, name)
+    plot.time_axis(times)
+    plot.count_axis(ax.yaxis, name)
 
 
-def _share_across(ax: Axes, name: str) -> None:
-    """Set a share across, and names without ticks down."""
+def _share_across(plot: Plot, name: str) -> None:
+    """Set a share across, of what stands in rows from the top down."""
+    ax = plot.ax
+    ax.invert_yaxis()
     ax.set_xlim(0, 1)
     ax.set_xticks([0, 0.5, 1])
     ax.xaxis.set_major_formatter(PERCENT)
-    name_axis(ax.xaxis, name)
-    ax.grid(visible=False, axis="y")
-    ax.tick_params(axis="y", length=0)
+    plot.name_axis(ax.xaxis, name)
 
 
-def _stack(ax: Axes, place: float, context: pd.DataFrame, measure: str, *, total: int) -> None:
+def _stack(plot: Plot, place: float, context: pd.DataFrame, measure: str, *, total: int) -> None:
     """Draw one bar of load-bearing and prunable, with its numbers."""
-    paint = palette_of(ax)
+    ax, paint = plot.ax, plot.paint
     protected = int(context.loc[context[c.LOAD_BEARING], measure].sum())
     prunable = int(context.loc[~context[c.LOAD_BEARING], measure].sum())
     ax.barh(place, protected / total, height=0.72, color=paint.load_bearing)
@@ -306,16 +290,16 @@ def _stack(ax: Axes, place: float, context: pd.DataFrame, measure: str, *, total
         (f"{protected:,} load-bearing", paint.load_bearing, 1, "bottom"),
         (f"{prunable:,} prunable", paint.prunable, -1, "top"),
     ):
-        write(ax, words, (end, place), (5, up), colour=colour, va=va, annotation_clip=False)
+        plot.write(words, (end, place), (5, up), colour=colour, va=va, annotation_clip=False)
 
 
-def _caveats(curve: pd.DataFrame, measure: str) -> list[str]:
+def _caveats(plot: Plot, measure: str) -> list[str]:
     """Return what a reader of a growth chart must know."""
-    undated = curve.attrs.get(c.UNDATED, 0)
-    sentences = [curve.attrs[c.CAVEAT]] if curve.attrs.get(c.CAVEAT) else []
+    undated, caveat = plot.told.get(c.UNDATED, 0), plot.told.get(c.CAVEAT)
+    sentences = [caveat] if caveat else []
     if undated:
         stand = "stands where it was" if undated == 1 else "stand where they were"
         sentences.append(f"{counted(undated, 'memories')} without a usable time {stand} inserted.")
     if measure == "tokens":
-        sentences.append(token_note(curve))
+        sentences.append(plot.token_note)
     return sentences

@@ -1,6 +1,6 @@
 """Charts of a history: how far back references reach, what caps would have cost, the law."""
 
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -9,7 +9,6 @@ from matplotlib.patheffects import AbstractPathEffect, withStroke
 
 from memlab import columns as c
 from memlab.charts.figure import on_its_own
-from memlab.charts.palette import palette_of
 from memlab.charts.parts import (
     NO_REFERENCES,
     NOTHING_YET,
@@ -17,30 +16,14 @@ from memlab.charts.parts import (
     EndLabel,
     MarkedCap,
     Measure,
-    about,
-    axes_for,
-    by_start,
-    caps_to_mark,
-    count_axis,
-    draw_cap,
-    draw_counted,
-    empty,
-    footnote,
-    heading,
-    in_axes,
-    is_narrow,
-    label_ends,
-    log_axis,
-    on_paper,
+    Plot,
+    check_measure,
     percent_of,
     shade,
     share,
     short,
     spread,
-    time_axis,
-    token_note,
     without_zone,
-    write,
 )
 from memlab.sizing import Advice
 from memlab.text import counted
@@ -83,39 +66,37 @@ def plot_age_ranks(
         each part of the history its ``p50`` and ``p90``.
     """
     bound = ranks[ranks["age_rank"] > 0]
-    ax, paint = axes_for(ax, height=4.6)
+    plot = Plot(ax, ranks, height=4.6)
+    ax, paint = plot.ax, plot.paint
     if bound.empty:
         why = NO_REFERENCES if ranks.empty else "Every reference is to a load-bearing memory"
-        return empty(ax, "How far back references reach", why, ranks)
-    ends = _draw_quantiles(ax, quantiles) if quantiles is not None else []
-    caps = caps_to_mark(paint, advice, cap)
+        return plot.empty("How far back references reach", why)
+    ends = _draw_quantiles(plot, quantiles) if quantiles is not None else []
+    caps = plot.caps_to_mark(advice, cap)
     for marked in caps:
-        draw_cap(ax, marked.value, colour=marked.colour)
+        plot.draw_cap(marked.value, colour=marked.colour)
         ends.append(EndLabel(marked.value, marked.name, marked.colour))
     written = bound["written"].max()
     ax.set_xlim(0, written if quantiles is None else max(written, quantiles["last"].max()))
     ax.set_yscale("log")
     furthest = max([bound["age_rank"].max(), *(marked.value for marked in caps)])
     ax.set_ylim(0.7, 1.4 * furthest)
-    log_axis(ax.yaxis, "age rank of the memory (1 = newest)")
-    count_axis(ax.xaxis, "memories written when the reference was made")
+    plot.log_axis(ax.yaxis, "age rank of the memory (1 = newest)")
+    plot.count_axis(ax.xaxis, "memories written when the reference was made")
     dots = bound[["written", "age_rank"]].to_numpy(dtype=float)
-    most = draw_counted(
-        ax, dots, among=len(dots), color=paint.muted, marker="o", label="references"
+    most = plot.draw_counted(
+        dots, among=len(dots), color=paint.muted, marker="o", label="references"
     )
-    label_ends(ax, ends)
+    plot.label_ends(ends)
     half, nine = np.quantile(dots[:, 1], [0.5, 0.9], method="inverted_cdf")
-    heading(
-        ax,
+    plot.heading(
         f"Half of the references reach back at most {half:,.0f} memories, nine in ten {nine:,.0f}",
-        about(ranks),
         "A dot is a later reference to a prunable memory"
         + (f", a larger one up to {most:,} that coincide" if most > 1 else ""),
         "Bars: median and 90th percentile of each stretch" if quantiles is not None else "",
     )
     free = len(ranks) - len(bound)
-    footnote(
-        ax,
+    plot.footnote(
         "A young history can only show short distances.",
         f"Not drawn: {counted(free, 'references')} to load-bearing memories." if free else "",
     )
@@ -158,19 +139,18 @@ def plot_boot_over_time(
     ValueError
         When `measure` is neither.
     """
-    if measure not in get_args(Measure):
-        raise ValueError(f"measure must be 'memories' or 'tokens', not {measure!r}")
-    title = by_start(
-        timeline,
+    check_measure(measure)
+    plot = Plot(ax, timeline, height=4.4)
+    ax, paint = plot.ax, plot.paint
+    title = plot.by_start(
         "What an agent would have loaded at every start",
         "What an agent would have recalled from",
     )
-    ax, paint = axes_for(ax, height=4.4)
     if timeline[c.AT].nunique() < 2:
         why = NOTHING_YET if timeline.empty else "One moment only: no course to draw yet"
-        return empty(ax, title, why, timeline)
+        return plot.empty(title, why)
     lines = list(timeline.groupby("keep_recent", sort=False, dropna=False))
-    known: dict[Any, MarkedCap] = {m.value: m for m in caps_to_mark(paint, advice, None)}
+    known: dict[Any, MarkedCap] = {m.value: m for m in plot.caps_to_mark(advice, None)}
     widths = np.linspace(1.4 + 0.7 * (len(lines) - 1), 1.4, len(lines))
     ends = []
     for number, (cap, held) in enumerate(lines):
@@ -190,23 +170,20 @@ def plot_boot_over_time(
         )
         ends.append(EndLabel(held[measure].iloc[-1], _ends_at(name, held[measure]), colour))
     if budget is not None:
-        draw_cap(ax, budget)
+        plot.draw_cap(budget)
         ends.append(EndLabel(budget, f"budget: {short(budget)}", paint.ink))
     ax.margins(x=0)
     ax.set_ylim(0, 1.04 * max(1.0, timeline[measure].max(), budget or 0))
-    time_axis(ax, when)
-    count_axis(ax.yaxis, measure)
-    label_ends(ax, ends)
-    heading(
-        ax,
+    plot.time_axis(when)
+    plot.count_axis(ax.yaxis, measure)
+    plot.label_ends(ends)
+    plot.heading(
         _held_title(timeline, measure, advice) or title,
-        about(timeline),
         "Each line: that keep_recent held from the first memory on. Named: the last value",
     )
-    footnote(
-        ax,
+    plot.footnote(
         str(timeline.attrs.get(c.CAVEAT, "")),
-        token_note(timeline) if measure == "tokens" else "",
+        plot.token_note if measure == "tokens" else "",
     )
     return ax
 
@@ -228,36 +205,33 @@ def plot_backtest(backtest: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         With a line ``chosen`` and a line ``needed`` of marks, one place a cut, each with its cap.
     """
     measured = backtest[backtest["needed"].notna()]
-    ax, paint = axes_for(ax, height=0.62 * len(backtest) + 1.9)
+    plot = Plot(ax, backtest, height=0.62 * len(backtest) + 1.9)
+    ax = plot.ax
     if measured.empty:
         title = "No cut of the history could be measured"
-        return empty(ax, title, "No reference followed any cut", backtest)
+        return plot.empty(title, "No reference followed any cut")
     places = np.arange(len(backtest))
-    ax.set_yticks(places, [f"first {cut:.0%}" for cut in backtest["cut"]], color=paint.ink)
+    plot.name_rows(places.tolist(), [f"first {cut:.0%}" for cut in backtest["cut"]])
     ax.set_ylim(len(backtest) - 0.4, -0.6)
-    ax.grid(visible=False, axis="y")
-    ax.tick_params(axis="y", length=0)
     both = measured[["keep_recent", "needed"]].to_numpy(dtype=float)
     ax.set_xscale("log")
     low, high = max(1.0, both.min()), max(1.0, both.max())
-    side = 0.3 if is_narrow(ax.xaxis) else 0.1  # room for a number on both sides
+    side = 0.3 if plot.is_narrow else 0.1  # room for a number on both sides
     beyond = max(2.3, (high / low) ** (side / (1 - 2 * side)))
     ax.set_xlim(max(0.7, low / beyond), high * beyond)
-    log_axis(ax.xaxis, "keep_recent", most=6)
+    plot.log_axis(ax.xaxis, "keep_recent", most=6)
     for place, row in zip(places, backtest.itertuples(), strict=True):
-        _dumbbell(ax, float(place), row)
+        _dumbbell(plot, float(place), row)
     reached = int(measured["reached"].sum())
     target = percent_of(measured["target"].iloc[0])
     waste = np.median(both[:, 0] / np.maximum(both[:, 1], 1))
-    heading(
-        ax,
+    plot.heading(
         f"The target of {target} was met at {reached} of {counted(len(measured), 'cuts')}, at "
         f"{waste:.1f} times the need",
-        about(backtest),
         "Filled: the safe cap before the cut (● met the target, ✖ missed it). "
         "Hollow: the cap it took. Times the need: their median",
     )
-    footnote(ax, "Chosen on the history before the cut, measured on the fifth that follows it.")
+    plot.footnote("Chosen on the history before the cut, measured on the fifth that follows it.")
     return ax
 
 
@@ -283,7 +257,8 @@ def plot_law(
         With a line ``law``, its limits as a shade, a thin line for each project by its name, and a
         line ``this store`` where one is given.
     """
-    ax, paint = axes_for(ax, height=5.0)
+    plot = Plot(ax, height=5.0)
+    ax, paint = plot.ax, plot.paint
     law = lines[lines["project"].isna()]
     ax.set_xscale("log")
     ax.set_yscale("log")
@@ -298,7 +273,7 @@ def plot_law(
     caps = pd.concat([lines["high"], lines["low"], *(part["cap"] for part in drawn)])
     ax.set_xlim(0.9 * max(sizes.min(), 1), 1.02 * sizes.max())
     ax.set_ylim(max(0.8 * caps.min(), 0.8), 1.25 * caps.max())  # a cap below one is drawn at one
-    _name_projects(ax, projects.last().reset_index())
+    _name_projects(plot, projects.last().reset_index())
     ends = [
         EndLabel(float(law[name].iloc[-1]), words, colour)
         for name, words, colour in (
@@ -311,33 +286,32 @@ def plot_law(
         ax.plot(store["memories"], store["cap"], color=paint.ink, linewidth=1.6, label="this store")
         last = float(store["memories"].iloc[-1]), float(store["cap"].iloc[-1])
         ax.plot(*last, "o", color=paint.ink, markersize=8, label="_now")
-        bold: dict[str, Any] = {"colour": paint.ink, "fontweight": "bold", "bbox": on_paper(paint)}
-        write(ax, f"this store: {last[1]:,.0f}", last, (-6, 8), ha="right", **bold)
-    label_ends(ax, ends)
+        bold: dict[str, Any] = {"colour": paint.ink, "fontweight": "bold", "bbox": plot.on_paper}
+        plot.write(f"this store: {last[1]:,.0f}", last, (-6, 8), ha="right", **bold)
+    plot.label_ends(ends)
     served = percent_of(law["share"].iloc[0])
-    log_axis(ax.xaxis, "memories written")
-    log_axis(ax.yaxis, f"cap that serves {served} of references", most=9)
+    plot.log_axis(ax.xaxis, "memories written")
+    plot.log_axis(ax.yaxis, f"cap that serves {served} of references", most=9)
     grown = np.diff(np.log2(law[["memories", "cap"]].iloc[[0, -1]].to_numpy(dtype=float)), axis=0)
     times = 2 ** (grown[0, 1] / grown[0, 0])
-    heading(
-        ax,
+    plot.heading(
         f"For {served}, a store twice as large takes a cap {times:.2g} times as large",
         f"Thin: {counted(len(projects), 'public projects')}, each from stretch to stretch in which "
         "it doubled. Shade: limits for the next stretch of a store of which nothing is known.",
     )
-    footnote(ax, "Pull requests that a later one names; a small stretch has few, and jumps.")
+    plot.footnote("Pull requests that a later one names; a small stretch has few, and jumps.")
     return ax
 
 
-def _name_projects(ax: Axes, last: pd.DataFrame) -> None:
+def _name_projects(plot: Plot, last: pd.DataFrame) -> None:
     """Name each project where its line ends, moved apart from the others that end there."""
     tiny: dict[str, Any] = {"xycoords": "axes fraction", "va": "center", "fontsize": _TINY}
     for _, ending in last.groupby("memories"):
         ends = zip(ending["memories"], ending["cap"], strict=True)
-        places = np.array([in_axes(ax, *end) for end in ends])
+        places = np.array([plot.in_axes(*end) for end in ends])
         apart = spread(places[:, 1], [_TINY / 200] * len(places)).tolist()
         for name, place in zip(ending["project"], apart, strict=True):
-            write(ax, str(name), (float(places[0, 0]), place), (3, 0), **tiny)
+            plot.write(str(name), (float(places[0, 0]), place), (3, 0), **tiny)
 
 
 def _held_title(timeline: pd.DataFrame, measure: Measure, advice: Advice | None) -> str:
@@ -362,25 +336,26 @@ def _ends_at(name: str, values: "pd.Series[Any]") -> str:
     return f"{name}: {short(last)}{peak}"
 
 
-def _draw_quantiles(ax: Axes, quantiles: pd.DataFrame) -> list[EndLabel]:
+def _draw_quantiles(plot: Plot, quantiles: pd.DataFrame) -> list[EndLabel]:
     """Draw median and 90th percentile of each part on top; return labels for the last ones."""
-    paint, ends = palette_of(ax), []
+    paint, ends = plot.paint, []
     around: list[AbstractPathEffect] = [withStroke(linewidth=6, foreground=paint.paper)]
     for name, words, colour, style in (
         ("p50", "median", paint.ink, "-"),
         ("p90", "90th percentile", paint.ink, (0, (4, 1))),
     ):
         level = quantiles[name].astype("float64")
-        lines = ax.hlines(level, quantiles["first"], quantiles["last"], color=colour, label=name)
+        part = quantiles["first"], quantiles["last"]
+        lines = plot.ax.hlines(level, *part, color=colour, label=name)
         lines.set(linewidth=3, linestyle=style, zorder=3, path_effects=around)
         if level.notna().any():
             ends.append(EndLabel(float(level.dropna().iloc[-1]), words, colour))
     return ends
 
 
-def _dumbbell(ax: Axes, place: float, row: Any) -> None:
+def _dumbbell(plot: Plot, place: float, row: Any) -> None:
     """Draw one cut: the chosen cap, the needed one, and what the chosen one reached."""
-    paint, text = palette_of(ax), "no references followed"
+    ax, paint, text = plot.ax, plot.paint, "no references followed"
     if not pd.isna(row.needed):
         served = f"{share(row.achieved)} of {counted(row.references, 'references')}"
         text = served if row.reached else f"missed: {served}"
@@ -395,6 +370,6 @@ def _dumbbell(ax: Axes, place: float, row: Any) -> None:
             (row.needed, -outer, paint.ink),
         ):
             ends: dict[str, Any] = {"ha": "left" if side > 0 else "right", "va": "center"}
-            write(ax, f"{cap:,}", (cap, place), (8 * side, 0), colour=colour, **ends)
+            plot.write(f"{cap:,}", (cap, place), (8 * side, 0), colour=colour, **ends)
     beside: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
-    write(ax, text, (1, place), (6, 0), va="center", **beside)
+    plot.write(text, (1, place), (6, 0), va="center", **beside)

@@ -7,7 +7,7 @@ leaves no trace in the reader's own figures. Text is never parsed as mathematics
 
 from collections.abc import Sequence
 from textwrap import fill
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +22,8 @@ from matplotlib.ticker import FixedLocator, Formatter, FuncFormatter, MaxNLocato
 from matplotlib.transforms import Bbox
 
 from memlab import columns as c
-from memlab.charts.figure import FOOTNOTE, SUBTITLE, TITLE, figure_of, grow, set_height
-from memlab.charts.palette import Palette, palette_of
+from memlab.charts.figure import FOOTNOTE, SUBTITLE, TITLE, Chart
+from memlab.charts.palette import palette_of
 from memlab.sizing import Advice
 from memlab.text import counted, for_terminal
 
@@ -53,84 +53,314 @@ Kind = Literal["line", "dashed", "dotted", "shade", "o", "^", "s", "D"]
 Measure = Literal["memories", "tokens"]
 
 
-def axes_for(ax: Axes | None, *, height: float = 4.0) -> tuple[Axes, Palette]:
-    """Return `ax`, frame and grid toned down, and its colours; our own figure gets this height."""
-    ax = cast("Axes", ax)  # `on_its_own` brings axes where none are given
-    paint = palette_of(ax)
-    set_height(ax, height)
-    ax.set_facecolor("none")
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color(paint.grey)
-    ax.grid(visible=True, axis="y", color=paint.hairline, linewidth=0.8)
-    ax.set_axisbelow(True)
-    ax.tick_params(color=paint.grey, labelcolor=paint.muted, labelsize=SMALL, length=3)
-    ax.xaxis.label.set(color=paint.muted, size=SMALL)
-    ax.yaxis.label.set(color=paint.muted, size=SMALL)
-    return ax, paint
+class EndLabel(NamedTuple):
+    """A direct label for one line: the value it ends at, in data units, and what to write there."""
+
+    y: float
+    text: str
+    colour: str
 
 
-def empty(ax: Axes, title: str, why: str, *frames: pd.DataFrame) -> Axes:
-    """Say in little room why there is nothing to draw; no tick pretends to be a measurement."""
-    set_height(ax, EMPTY_HEIGHT)
-    heading(ax, title, about(*frames))
-    ax.grid(visible=False)
-    ax.set(xticks=[], yticks=[])
-    ax.spines[:].set_visible(False)
-    words = fill(why, int(0.85 * _characters_across(ax)))
-    muted = palette_of(ax).muted
-    ax.text(0, 0.5, words, transform=ax.transAxes, va="center", color=muted, fontsize=10.5)
-    return ax
+class MarkedCap(NamedTuple):
+    """A cap that charts mark, how they name it, and in what colour."""
+
+    value: int
+    name: str
+    colour: str
 
 
-def about(*frames: pd.DataFrame) -> str:
-    """Say whose numbers these are and how many references stand behind them, as far as is known."""
-    told = {key: value for frame in frames for key, value in frame.attrs.items()}
-    parts = [for_terminal(str(told[c.SOURCE]))] if told.get(c.SOURCE) else []
-    if c.REFERENCES in told:
-        parts.append(counted(told[c.REFERENCES], "references"))
-    return ", ".join(parts)
+class Plot:
+    """The axes of a chart, their colours, and what is known of the numbers that are drawn."""
 
+    def __init__(self, ax: Axes | None, *frames: pd.DataFrame, height: float | None = None) -> None:
+        self.ax = cast("Axes", ax)  # `on_its_own` brings axes where none are given
+        self.paint = palette_of(self.ax)
+        self.told = {key: value for frame in frames for key, value in frame.attrs.items()}
+        self.figure = self.ax.figure.get_figure(root=True)
+        if height is not None:
+            self._set_height(height)
+            self._tone_down()
 
-def by_start(frame: pd.DataFrame, loaded: str, recalled: str) -> str:
-    """Return the words for what an agent loads, or those for what it looks things up in."""
-    return recalled if frame.attrs.get(c.RECALLED) else loaded
+    def _tone_down(self) -> None:
+        ax, paint = self.ax, self.paint
+        ax.set_facecolor("none")
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.spines[["left", "bottom"]].set_color(paint.grey)
+        ax.grid(visible=True, axis="y", color=paint.hairline, linewidth=0.8)
+        ax.set_axisbelow(True)
+        ax.tick_params(color=paint.grey, labelcolor=paint.muted, labelsize=SMALL, length=3)
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.label.set(color=paint.muted, size=SMALL)
 
+    def _set_height(self, inches: float) -> None:
+        """Make a figure of our own so high; one that was given is left as it is."""
+        if isinstance(self.figure, Chart):
+            self.figure.set_figheight(inches)
 
-def heading(ax: Axes, title: str, *said: str, key: Sequence[tuple[str, str, Kind]] = ()) -> None:
-    """Say above the axes what is shown and, below that and smaller, whose it is and how to read it.
+    def _grow(self, points: float) -> None:
+        """Make room for words that take more lines than one."""
+        self._set_height(float(self.figure.get_figheight()) + points / 72)
 
-    `said` are phrases, the empty ones left out, each ended with a full stop. The key of ``(name,
-    colour, kind)`` is for what has no end to stand at.
-    """
-    paint, across = palette_of(ax), _characters_across(ax)
-    text = " ".join(f"{phrase.rstrip('.')}." for phrase in said if phrase)
-    lines = fill(text, across)
-    titled = fill(title, int(across * SMALL / LARGE * 0.86), break_on_hyphens=False)
-    rooms = [len(name) + 8 for name, _, _ in key]
-    columns = len(key) if sum(rooms) <= across else max(1, across // max(rooms))
-    key_lines = -(-len(key) // columns) if key else 0
-    beyond = 17 * titled.count("\n") + 13 * lines.count("\n") + 16 * max(0, key_lines - 1)
-    grow(ax, beyond / 72)
-    pad = 8 + 13 * len(lines.splitlines()) + 16 * key_lines
-    drawn = ax.set_title(titled, loc="left", pad=pad, parse_math=False, gid=TITLE)
-    drawn.set(color=paint.ink, fontsize=LARGE, fontweight="bold")
-    if lines:
-        _outside(ax, lines, (0, 1), (0, 6 + 16 * key_lines), va="bottom", gid=SUBTITLE)
-    if key:
-        ax.legend(
-            handles=[_sample(*each) for each in key],
-            loc="lower left",
-            bbox_to_anchor=(0, 1),
-            ncols=columns,
-            frameon=False,
-            fontsize=SMALL,
-            labelcolor=paint.muted,
-            handlelength=1.6,
-            handleheight=1,
-            borderaxespad=0.1,
-            borderpad=0.2,
-            columnspacing=1.4,
-        )
+    @property
+    def about(self) -> str:
+        """Whose numbers these are and how many references stand behind them, as far as is known."""
+        parts = [for_terminal(str(self.told[c.SOURCE]))] if self.told.get(c.SOURCE) else []
+        if c.REFERENCES in self.told:
+            parts.append(counted(self.told[c.REFERENCES], "references"))
+        return ", ".join(parts)
+
+    @property
+    def token_note(self) -> str:
+        """How the tokens were counted, in a sentence."""
+        return f"Tokens: {self.told.get(c.TOKEN_RULE) or 'counted by a rule that was not stated'}."
+
+    def by_start(self, loaded: str, recalled: str) -> str:
+        """Return the words for what an agent loads, or those for what it looks things up in."""
+        return recalled if self.told.get(c.RECALLED) else loaded
+
+    def empty(self, title: str, why: str) -> Axes:
+        """Say in little room why there is nothing to draw; no tick pretends to be a measurement."""
+        ax = self.ax
+        self._set_height(EMPTY_HEIGHT)
+        self.heading(title)
+        ax.grid(visible=False)
+        ax.set(xticks=[], yticks=[])
+        ax.spines[:].set_visible(False)
+        words = fill(why, int(0.85 * self.characters_across))
+        style: dict[str, Any] = {"color": self.paint.muted, "fontsize": 10.5, "va": "center"}
+        ax.text(0, 0.5, words, transform=ax.transAxes, **style)
+        return ax
+
+    def heading(self, title: str, *said: str, key: Sequence[tuple[str, str, Kind]] = ()) -> None:
+        """Say above the axes what is shown and, smaller below, whose it is and how to read it.
+
+        `said` are phrases, the empty ones left out, each ended with a full stop. The key of
+        ``(name, colour, kind)`` is for what has no end to stand at.
+        """
+        across = self.characters_across
+        text = " ".join(f"{phrase.rstrip('.')}." for phrase in (self.about, *said) if phrase)
+        lines = fill(text, across)
+        titled = fill(title, int(across * SMALL / LARGE * 0.86), break_on_hyphens=False)
+        rooms = [len(name) + 8 for name, _, _ in key]
+        columns = len(key) if sum(rooms) <= across else max(1, across // max(rooms))
+        key_lines = -(-len(key) // columns) if key else 0
+        self._grow(17 * titled.count("\n") + 13 * lines.count("\n") + 16 * max(0, key_lines - 1))
+        pad = 8 + 13 * len(lines.splitlines()) + 16 * key_lines
+        drawn = self.ax.set_title(titled, loc="left", pad=pad, parse_math=False, gid=TITLE)
+        drawn.set(color=self.paint.ink, fontsize=LARGE, fontweight="bold")
+        if lines:
+            self._write_outside(lines, (0, 1), (0, 6 + 16 * key_lines), va="bottom", gid=SUBTITLE)
+        if key:
+            self.ax.legend(
+                handles=[_sample(*each) for each in key],
+                loc="lower left",
+                bbox_to_anchor=(0, 1),
+                ncols=columns,
+                frameon=False,
+                fontsize=SMALL,
+                labelcolor=self.paint.muted,
+                handlelength=1.6,
+                handleheight=1,
+                borderaxespad=0.1,
+                borderpad=0.2,
+                columnspacing=1.4,
+            )
+
+    def footnote(self, *said: str) -> None:
+        """Write the caveats below the axes, wrapped to their width."""
+        if text := " ".join(phrase for phrase in said if phrase):
+            below = 42 if self.ax.get_xlabel() else 34
+            lines = fill(text, self.characters_across)
+            self._grow(13 * lines.count("\n"))
+            self._write_outside(lines, (0, 0), (0, -below), va="top", gid=FOOTNOTE)
+
+    def write(
+        self,
+        text: str,
+        at: tuple[float, float],
+        offset: tuple[float, float] = (0, 0),
+        **style: Any,
+    ) -> Annotation:
+        """Write small beside a point, so many points of the page from it, in the words' colour."""
+        style["color"] = self.paint.words(style.pop("colour", self.paint.muted))
+        style = {"fontsize": SMALL, "parse_math": False, **style}
+        return self.ax.annotate(text, at, xytext=offset, textcoords="offset points", **style)
+
+    def _write_outside(
+        self, text: str, at: tuple[float, float], offset: tuple[float, float], **style: Any
+    ) -> Annotation:
+        """Write outside the axes: `at` in fractions of them."""
+        outside = {"xycoords": "axes fraction", "annotation_clip": False, "linespacing": 1.25}
+        return self.write(text, at, offset, **outside, **style)
+
+    @property
+    def on_paper(self) -> dict[str, Any]:
+        """The box behind a name that a line may run through."""
+        return {"facecolor": self.paint.paper, "alpha": 0.8, "linewidth": 0, "pad": 0.5}
+
+    def label_ends(self, labels: Sequence[EndLabel]) -> list[Annotation]:
+        """Name lines at the right edge, moved apart where they would overlap.
+
+        Call it once the limits are final. The annotations come back in the order of `labels`.
+        """
+        right, line = self.ax.get_xlim()[1], 1.25 * SMALL / self._height_in_points
+        heights = np.array([self.in_axes(right, label.y)[1] for label in labels])
+        texts = [
+            fill(for_terminal(label.text), LONGEST_LABEL, break_on_hyphens=False)
+            for label in labels
+        ]
+        places = spread(heights, [line * (1 + text.count("\n")) for text in texts])
+        return [
+            self._write_outside(text, (1, float(place)), (7, 0), va="center", colour=label.colour)
+            for label, text, place in zip(labels, texts, places, strict=True)
+        ]
+
+    def caps_to_mark(self, advice: Advice | None, cap: int | None) -> list[MarkedCap]:
+        """Return the likely cap, the safe one, and another that is looked at, as far as known."""
+        known: list[tuple[int | None, str, str]] = []
+        if advice is not None:
+            known.append((advice.likely, "likely", self.paint.likely))
+            known.append((advice.keep_recent, "safe", self.paint.safe))
+        if cap not in {value for value, _, _ in known}:
+            known.append((cap, "keep_recent =", self.paint.ink))
+        return [MarkedCap(v, f"{name} {v:,}", colour) for v, name, colour in known if v is not None]
+
+    def draw_cap(self, value: float, text: str = "", *, colour: str | None = None) -> None:
+        """Draw a cap or a threshold as a dashed line across, and name it where it begins.
+
+        Where the data may run through the name, leave it out and use :meth:`label_ends`.
+        """
+        colour = colour or self.paint.ink
+        self.ax.axhline(value, color=colour, linewidth=1.2, linestyle=DASHES, label="_cap")
+        if text:
+            side: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "bottom"}
+            self.write(text, (0, value), (4, 3), colour=colour, bbox=self.on_paper, **side)
+
+    def draw_upright(self, x: float, text: str, colour: str, *, row: int = 0) -> None:
+        """Draw a line up from `x` and name it at its foot, on the side where there is room."""
+        if not self.ax.get_xlim()[0] <= x <= self.ax.get_xlim()[1]:
+            return
+        self.ax.axvline(x, color=colour, linewidth=1.2, linestyle=DASHES, label="_cap")
+        side: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "ha": "left"}
+        across = 4
+        if self.in_axes(x, 0)[0] > 0.6:
+            side["ha"], across = "right", -4
+        self.write(text, (x, 0), (across, 5 + 14 * row), colour=colour, bbox=self.on_paper, **side)
+
+    def draw_counted(self, points: Numbers, *, among: int, most: int = 600, **style: Any) -> int:
+        """Draw dots, those that would lie on one another as one: as large as they are many.
+
+        Where there is room in a dot, it says how many. Of more than `most`, those near each other
+        are one. The more there are `among` all kinds, the smaller is each. Call it once the limits
+        are final. Returns the most that one dot stands for.
+        """
+        ax = self.ax
+        one = float(np.clip(40 / np.sqrt(among), *DOT))
+        apart, point = one, self.figure.dpi / 72
+        at = ax.transData.transform(points.reshape(-1, 2)) / point
+        while True:
+            cells = np.floor(at / apart).astype(np.int64)
+            _, cell, counts = np.unique(cells, axis=0, return_inverse=True, return_counts=True)
+            if len(counts) <= most:
+                break
+            apart *= 1.2
+        middle = np.column_stack([np.bincount(cell, at[:, axis]) / counts for axis in (0, 1)])
+        largest = LARGEST_DOT if apart == one else apart
+        wide = min(one, largest / np.sqrt(counts.max(initial=1))) * np.sqrt(counts)
+        wide = np.maximum(np.round(2 * wide) / 2, 1.5)
+        x, y = ax.transData.inverted().transform(middle * point).T
+        for size in np.unique(wide):  # a mark of each size is written into an SVG once
+            these = wide == size
+            dots: dict[str, Any] = {"linestyle": "none", "markersize": size, "markeredgewidth": 0}
+            ax.plot(x[these], y[these], alpha=0.6, zorder=2.5, **dots, **style)
+        fits = wide >= 5 * np.char.str_len(counts.astype(str)) + 4
+        for dot in np.flatnonzero((counts > 1) & fits):
+            said = ax.text(x[dot], y[dot], f"{counts[dot]}", ha="center", va="center")
+            said.set(color=self.paint.ink, fontsize=SMALL - 1.5, zorder=4)
+        return int(counts.max(initial=0))
+
+    def in_axes(self, x: float, y: float) -> Any:
+        """Return where a point lies between the left and lower edge, 0, and the others, 1."""
+        return (self.ax.transData + self.ax.transAxes.inverted()).transform((x, y))
+
+    @property
+    def _height_in_points(self) -> float:
+        """About how high the axes will be once there is a layout."""
+        alone = len(self.figure.axes) == 1
+        share_left = 0.66 if alone else float(self.ax.get_position().height)
+        return share_left * float(self.figure.get_size_inches()[1]) * 72
+
+    @property
+    def characters_across(self) -> int:
+        """About how many small characters fit across the axes; across the figure, if alone."""
+        alone = len(self.figure.axes) == 1
+        share_left = 0.96 if alone else float(self.ax.get_position().width)
+        inches = share_left * self.figure.get_size_inches()[0]
+        return max(24, int(inches * 72 / (0.56 * SMALL)))
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether the figure is for a narrow column, where six numbers would run together."""
+        return bool(self.figure.get_size_inches()[0] < SIDE_BY_SIDE)
+
+    def name_axis(self, axis: Axis, name: str) -> None:
+        """Name an axis; the x axis in as many lines as its width takes."""
+        if axis is self.ax.xaxis:
+            name = fill(name, max(30, int(0.7 * self.characters_across)))
+        axis.set_label_text(name)
+
+    def count_axis(self, axis: Axis, name: str = "") -> None:
+        """Label `axis` with whole numbers that can be read, in one unit: 1,200 or 45 k or 1.5 M."""
+
+        def label(value: float, _: int) -> str:
+            largest = max(abs(limit) for limit in axis.get_view_interval())
+            if largest < 1e4 or not value:
+                return f"{value:,.0f}"
+            return f"{value / 1e6:,.4g} M" if largest >= 1e6 else f"{value / 1e3:,.4g} k"
+
+        most = 3 if axis is self.ax.xaxis and self.is_narrow else 6
+        axis.set_major_locator(MaxNLocator(nbins=most, steps=STEPS, integer=True))
+        axis.set_major_formatter(FuncFormatter(label))
+        self.name_axis(axis, name)
+
+    def percent_axis(self, name: str) -> None:
+        """Label the y axis, which holds shares between 0 and 1, in percent."""
+        self.ax.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=STEPS))
+        self.ax.yaxis.set_major_formatter(PERCENT)
+        self.name_axis(self.ax.yaxis, name)
+
+    def log_axis(self, axis: Axis, name: str = "", *, most: int = 7) -> None:
+        """Make `axis` logarithmic, its ticks numbers people count by, at most so many.
+
+        Across a narrow figure there is room for three. Call it once the limits are final.
+        """
+        getattr(self.ax, "set_xscale" if axis is self.ax.xaxis else "set_yscale")("log")
+        low, high = sorted(axis.get_view_interval())
+        if axis is self.ax.xaxis and self.is_narrow:
+            most = 3
+        axis.set_major_locator(FixedLocator(_round_numbers(low, high, most)))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+        self.name_axis(axis, name)
+
+    def time_axis(self, times: Times) -> None:
+        """Give the x axis dates that say which day and year it is, from the first tick on."""
+        low, high = self.ax.get_xlim()
+        few, many = (2, 5) if self.is_narrow else (4, 9)
+        locator = AutoDateLocator(minticks=few, maxticks=many)  # type: ignore[no-untyped-call]
+        locator.intervald[MONTHLY] = [1, 2, 3, 6, 12]
+        shown = locator.tick_values(*num2date((low, high)))  # type: ignore[no-untyped-call]
+        inside = [float(tick) for tick in shown if low <= tick <= high]
+        if len(inside) < 2:
+            inside = [float(tick) for tick in date2num(times[[0, -1]])]  # type: ignore[no-untyped-call]
+        self.ax.xaxis.set_major_locator(FixedLocator(inside))
+        self.ax.xaxis.set_major_formatter(_Dates(inside))
+
+    def name_rows(self, places: Sequence[float], names: Sequence[str]) -> None:
+        """Name what stands in rows, without ticks or lines across."""
+        self.ax.set_yticks(places, names, color=self.paint.ink)
+        self.ax.grid(visible=False, axis="y")
+        self.ax.tick_params(axis="y", length=0)
 
 
 def _sample(name: str, colour: str, kind: Kind) -> Patch | Line2D:
@@ -142,70 +372,15 @@ def _sample(name: str, colour: str, kind: Kind) -> Patch | Line2D:
     return Line2D([], [], color=colour, label=name, **look)
 
 
-def footnote(ax: Axes, *said: str) -> None:
-    """Write the caveats below the axes, wrapped to their width."""
-    if text := " ".join(phrase for phrase in said if phrase):
-        below = 42 if ax.get_xlabel() else 34
-        lines = fill(text, _characters_across(ax))
-        grow(ax, 13 * lines.count("\n") / 72)
-        _outside(ax, lines, (0, 0), (0, -below), va="top", gid=FOOTNOTE)
-
-
-def write(
-    ax: Axes,
-    text: str,
-    at: tuple[float, float],
-    offset: tuple[float, float] = (0, 0),
-    **style: Any,
-) -> Annotation:
-    """Write small beside a point, so many points of the page from it, in the words' colour."""
-    paint = palette_of(ax)
-    style["color"] = paint.words(style.pop("colour", paint.muted))
-    style = {"fontsize": SMALL, "parse_math": False, **style}
-    return ax.annotate(text, at, xytext=offset, textcoords="offset points", **style)
-
-
-def _outside(
-    ax: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **style: Any
-) -> Annotation:
-    """Write outside the axes: `at` in fractions of them."""
-    style = {"xycoords": "axes fraction", "annotation_clip": False, "linespacing": 1.25, **style}
-    return write(ax, text, at, offset, **style)
-
-
-def on_paper(paint: Palette) -> dict[str, Any]:
-    """Return the box behind a name that a line may run through."""
-    return {"facecolor": paint.paper, "alpha": 0.8, "linewidth": 0, "pad": 0.5}
+def check_measure(measure: str) -> None:
+    """Refuse what nothing counts."""
+    if measure not in get_args(Measure):
+        raise ValueError(f"measure must be 'memories' or 'tokens', not {measure!r}")
 
 
 def shade(colour: str, alpha: float = 0.22) -> dict[str, Any]:
     """Return how an area is filled that is no thing of its own."""
     return {"color": colour, "alpha": alpha, "linewidth": 0}
-
-
-class EndLabel(NamedTuple):
-    """A direct label for one line: the value it ends at, in data units, and what to write there."""
-
-    y: float
-    text: str
-    colour: str
-
-
-def label_ends(ax: Axes, labels: Sequence[EndLabel]) -> list[Annotation]:
-    """Name lines at the right edge, moved apart where they would overlap.
-
-    Call it once the limits are final. The annotations come back in the order of `labels`.
-    """
-    x, height = ax.get_xlim()[1], _height_in_points(ax)
-    heights = np.array([in_axes(ax, x, label.y)[1] for label in labels])
-    texts = [
-        fill(for_terminal(label.text), LONGEST_LABEL, break_on_hyphens=False) for label in labels
-    ]
-    places = spread(heights, [1.25 * SMALL / height * (1 + text.count("\n")) for text in texts])
-    return [
-        _outside(ax, text, (1, float(place)), (7, 0), va="center", colour=label.colour)
-        for label, text, place in zip(labels, texts, places, strict=True)
-    ]
 
 
 def spread(places: np.ndarray, sizes: Sequence[float]) -> np.ndarray:
@@ -239,8 +414,8 @@ class Names:
     Call :meth:`name` with the most telling points first, once the limits are final.
     """
 
-    def __init__(self, ax: Axes) -> None:
-        self._ax = ax
+    def __init__(self, plot: Plot) -> None:
+        self._plot, self._ax = plot, plot.ax
         self._taken: list[Bbox] = []
 
     def keep_clear(self, x: float, y: float) -> None:
@@ -255,7 +430,7 @@ class Names:
 
         In the last tenth of the axes it stands to the left; `above` begins above left.
         """
-        far = in_axes(self._ax, x, y)[0] > 0.9
+        far = self._plot.in_axes(x, y)[0] > 0.9
         sides = [(-1, -1), (-1, 1)] if far else [(1, -1), (-1, 1), (1, 1), (-1, -1)]
         if above:
             sides.sort(key=lambda side: -side[1])
@@ -264,11 +439,8 @@ class Names:
             if self._fits(room):
                 self._taken.append(room)
                 side: dict[str, Any] = {"ha": "left" if across > 0 else "right"}
-                side |= {
-                    "va": "bottom" if up > 0 else "top",
-                    "bbox": on_paper(palette_of(self._ax)),
-                }
-                return write(self._ax, text, (x, y), (5 * across, 4 * up), colour=colour, **side)
+                side |= {"va": "bottom" if up > 0 else "top", "bbox": self._plot.on_paper}
+                return self._plot.write(text, (x, y), (5 * across, 4 * up), colour=colour, **side)
         return None
 
     def _fits(self, room: Bbox) -> bool:
@@ -280,93 +452,11 @@ class Names:
     def _room(self, x: float, y: float, text: str, across: int, up: int) -> Bbox:
         """Return about what a name covers, in pixels."""
         left, low = self._ax.transData.transform((x, y))
-        point = figure_of(self._ax).dpi / 72
+        point = self._plot.figure.dpi / 72
         wide, high = 0.62 * SMALL * len(text) * point, 1.25 * SMALL * point
         left += 5 * across * point - (wide if across < 0 else 0)
         low += 4 * up * point - (high if up < 0 else 0)
         return Bbox.from_extents(left, low, left + wide, low + high)
-
-
-class MarkedCap(NamedTuple):
-    """A cap that charts mark, how they name it, and in what colour."""
-
-    value: int
-    name: str
-    colour: str
-
-
-def caps_to_mark(paint: Palette, advice: Advice | None, cap: int | None) -> list[MarkedCap]:
-    """Return the likely cap, the safe one, and another that somebody looks at, as far as known."""
-    known: list[tuple[int | None, str, str]] = []
-    if advice is not None:
-        known += [(advice.likely, "likely", paint.likely), (advice.keep_recent, "safe", paint.safe)]
-    if cap not in {value for value, _, _ in known}:
-        known.append((cap, "keep_recent =", paint.ink))
-    return [MarkedCap(v, f"{name} {v:,}", colour) for v, name, colour in known if v is not None]
-
-
-def draw_cap(ax: Axes, value: float, text: str = "", *, colour: str | None = None) -> None:
-    """Draw a cap or a threshold as a dashed line across the axes, and name it where it begins.
-
-    Where the data may run through the name, leave it out and use :func:`label_ends`.
-    """
-    paint = palette_of(ax)
-    colour = colour or paint.ink
-    ax.axhline(value, color=colour, linewidth=1.2, linestyle=DASHES, label="_cap")
-    if text:
-        side: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "bottom"}
-        write(ax, text, (0.0, value), (4, 3), colour=colour, bbox=on_paper(paint), **side)
-
-
-def draw_counted(ax: Axes, points: Numbers, *, among: int, most: int = 600, **style: Any) -> int:
-    """Draw dots, those that would lie on one another as one: as large as they are many.
-
-    Where there is room in a dot, it says how many. Of more than `most`, those near each other are
-    one. The more there are `among` all kinds, the smaller is each. Call it once the limits are
-    final. Returns the most that one dot stands for.
-    """
-    one = float(np.clip(40 / np.sqrt(among), *DOT))
-    apart, point = one, figure_of(ax).dpi / 72
-    at = ax.transData.transform(points.reshape(-1, 2)) / point
-    while True:
-        cells = np.floor(at / apart).astype(np.int64)
-        _, cell, counts = np.unique(cells, axis=0, return_inverse=True, return_counts=True)
-        if len(counts) <= most:
-            break
-        apart *= 1.2
-    middle = np.column_stack([np.bincount(cell, at[:, axis]) / counts for axis in (0, 1)])
-    largest = LARGEST_DOT if apart == one else apart
-    wide = min(one, largest / np.sqrt(counts.max(initial=1))) * np.sqrt(counts)
-    wide = np.maximum(np.round(2 * wide) / 2, 1.5)
-    x, y = ax.transData.inverted().transform(middle * point).T
-    for size in np.unique(wide):  # a mark of each size is written into an SVG once
-        these = wide == size
-        dots: dict[str, Any] = {"linestyle": "none", "markersize": size, "markeredgewidth": 0}
-        ax.plot(x[these], y[these], alpha=0.6, zorder=2.5, **dots, **style)
-    for dot in np.flatnonzero((counts > 1) & (wide >= 5 * np.char.str_len(counts.astype(str)) + 4)):
-        said = ax.text(x[dot], y[dot], f"{counts[dot]}", ha="center", va="center")
-        said.set(color=palette_of(ax).ink, fontsize=SMALL - 1.5, zorder=4)
-    return int(counts.max(initial=0))
-
-
-def in_axes(ax: Axes, x: float, y: float) -> Any:
-    """Return where a point lies between the left and lower edge of the axes, 0, and the others."""
-    return (ax.transData + ax.transAxes.inverted()).transform((x, y))
-
-
-def _height_in_points(ax: Axes) -> float:
-    """Return about how high the axes will be once there is a layout."""
-    figure = figure_of(ax)
-    share_left = 0.66 if len(figure.axes) == 1 else float(ax.get_position().height)
-    return share_left * float(figure.get_size_inches()[1]) * 72
-
-
-def _characters_across(ax: Axes) -> int:
-    """Return about how many small characters fit across the axes; across the figure, if alone."""
-    figure = figure_of(ax)
-    alone = len(figure.axes) == 1
-    inches = (0.96 if alone else float(ax.get_position().width)) * figure.get_size_inches()[0]
-    return max(24, int(inches * 72 / (0.56 * SMALL)))
 
 
 def short(value: float) -> str:
@@ -411,63 +501,9 @@ def percent_of(value: float) -> str:
 PERCENT: Final = FuncFormatter(lambda value, _: percent_of(value))
 
 
-def token_note(frame: pd.DataFrame) -> str:
-    """Return in a sentence how the tokens of a computed frame were counted."""
-    return f"Tokens: {frame.attrs.get(c.TOKEN_RULE) or 'counted by a rule that was not stated'}."
-
-
 def without_zone(times: Any) -> Times:
     """Return times as matplotlib wants them: UTC without saying so."""
     return pd.DatetimeIndex(times).tz_localize(None).to_numpy()
-
-
-def name_axis(axis: Axis, name: str) -> None:
-    """Name an axis; the x axis in as many lines as its width takes."""
-    if axis is axis.axes.xaxis:
-        name = fill(name, max(30, int(0.7 * _characters_across(axis.axes))))
-    axis.set_label_text(name)
-
-
-def count_axis(axis: Axis, name: str = "") -> None:
-    """Label `axis` with whole numbers a person can read, in one unit: 1,200 or 45 k or 1.5 M."""
-
-    def label(value: float, _: int) -> str:
-        largest = max(abs(limit) for limit in axis.get_view_interval())
-        if largest < 1e4 or not value:
-            return f"{value:,.0f}"
-        return f"{value / 1e6:,.4g} M" if largest >= 1e6 else f"{value / 1e3:,.4g} k"
-
-    most = 3 if axis is axis.axes.xaxis and is_narrow(axis) else 6
-    axis.set_major_locator(MaxNLocator(nbins=most, steps=STEPS, integer=True))
-    axis.set_major_formatter(FuncFormatter(label))
-    name_axis(axis, name)
-
-
-def is_narrow(axis: Axis) -> bool:
-    """Whether a figure is for a narrow column, where six numbers would run together."""
-    return bool(figure_of(axis.axes).get_size_inches()[0] < SIDE_BY_SIDE)
-
-
-def percent_axis(axis: Axis, name: str = "") -> None:
-    """Label `axis`, which holds shares between 0 and 1, in percent."""
-    axis.set_major_locator(MaxNLocator(nbins=6, steps=STEPS))
-    axis.set_major_formatter(PERCENT)
-    name_axis(axis, name)
-
-
-def log_axis(axis: Axis, name: str = "", *, most: int = 7) -> None:
-    """Make `axis` logarithmic, its ticks numbers people count by, at most so many.
-
-    Across a narrow figure there is room for three. Call it once the limits are final.
-    """
-    getattr(axis.axes, "set_xscale" if axis is axis.axes.xaxis else "set_yscale")("log")
-    low, high = sorted(axis.get_view_interval())
-    if axis is axis.axes.xaxis and is_narrow(axis):
-        most = 3
-    axis.set_major_locator(FixedLocator(_round_numbers(low, high, most)))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
-    name_axis(axis, name)
 
 
 def _round_numbers(low: float, high: float, most: int) -> list[float]:
@@ -486,20 +522,6 @@ def _round_numbers(low: float, high: float, most: int) -> list[float]:
         even = MaxNLocator(nbins=max(3, most - 2), steps=STEPS)
         found = [float(tick) for tick in even.tick_values(low, high) if low <= tick <= high]
     return found
-
-
-def time_axis(ax: Axes, times: Times) -> None:
-    """Give the x axis dates that say which day and which year it is, from the first tick on."""
-    low, high = ax.get_xlim()
-    few, many = (2, 5) if is_narrow(ax.xaxis) else (4, 9)
-    locator = AutoDateLocator(minticks=few, maxticks=many)  # type: ignore[no-untyped-call]
-    locator.intervald[MONTHLY] = [1, 2, 3, 6, 12]
-    shown = locator.tick_values(*num2date((low, high)))  # type: ignore[no-untyped-call]
-    inside = [float(tick) for tick in shown if low <= tick <= high]
-    if len(inside) < 2:
-        inside = [float(tick) for tick in date2num(times[[0, -1]])]  # type: ignore[no-untyped-call]
-    ax.xaxis.set_major_locator(FixedLocator(inside))
-    ax.xaxis.set_major_formatter(_Dates(inside))
 
 
 class _Dates(Formatter):

@@ -12,16 +12,7 @@ from reading import drawn, title
 
 from memlab.charts.figure import Chart
 from memlab.charts.palette import LIGHT
-from memlab.charts.parts import (
-    EndLabel,
-    count_axis,
-    footnote,
-    heading,
-    label_ends,
-    log_axis,
-    spread,
-    time_axis,
-)
+from memlab.charts.parts import EndLabel, Plot, spread
 
 
 def axes_over(first: str, last: str, *, width: float = 8.0) -> Axes:
@@ -29,7 +20,7 @@ def axes_over(first: str, last: str, *, width: float = 8.0) -> Axes:
     ax = Chart(width=width).add_subplot()
     ax.plot(times, [0, 1])
     ax.margins(x=0)
-    time_axis(ax, times)
+    Plot(ax).time_axis(times)
     ax.figure.canvas.draw()
     return ax
 
@@ -71,7 +62,7 @@ def test_every_span_has_ticks_and_none_too_many(hours: float, width: float) -> N
 def test_a_logarithmic_axis_has_ticks_whatever_it_spans(low: float, high: float) -> None:
     ax = Chart().add_subplot()
     ax.set_xlim(low, high)
-    log_axis(ax.xaxis)
+    Plot(ax).log_axis(ax.xaxis)
     places = np.array(ax.get_xticks())
     assert 2 <= len(places) <= 9
     assert ((places >= low) & (places <= high)).all()
@@ -81,7 +72,7 @@ def test_a_logarithmic_axis_has_ticks_whatever_it_spans(low: float, high: float)
 def test_labels_at_line_ends_do_not_overlap() -> None:
     ax = Chart().add_subplot()
     ax.set(xlim=(0, 1), ylim=(0, 1000))
-    notes = label_ends(ax, [EndLabel(y, f"{y} things", LIGHT.ink) for y in (3, 0, 5, 1)])
+    notes = Plot(ax).label_ends([EndLabel(y, f"{y} things", LIGHT.ink) for y in (3, 0, 5, 1)])
     drawn(ax)
     boxes = sorted((note.get_window_extent().y0, note.get_window_extent().y1) for note in notes)
     assert all(top <= bottom for (_, top), (bottom, _) in pairwise(boxes))
@@ -123,15 +114,15 @@ def test_spread_gives_a_label_of_two_lines_the_room_of_two() -> None:
 def test_a_count_axis_reads_in_one_unit(top: int, labels: set[str]) -> None:
     ax = Chart().add_subplot()
     ax.set_ylim(0, top)
-    count_axis(ax.yaxis)
+    Plot(ax).count_axis(ax.yaxis)
     drawn(ax)
     assert labels <= {label.get_text() for label in ax.get_yticklabels()}
 
 
 def test_text_is_never_read_as_mathematics() -> None:
     ax = Chart().add_subplot()
-    heading(ax, "costs $x_{$ and $5", "from $1 to $y^{$")
-    footnote(ax, "$\\frac{$")
-    label_ends(ax, [EndLabel(0.5, "$z^{$", LIGHT.prunable)])
+    Plot(ax).heading("costs $x_{$ and $5", "from $1 to $y^{$")
+    Plot(ax).footnote("$\\frac{$")
+    Plot(ax).label_ends([EndLabel(0.5, "$z^{$", LIGHT.prunable)])
     drawn(ax)
     assert title(ax) == "costs $x_{$ and $5"
