@@ -158,8 +158,8 @@ def plot_boot_context(context: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     plot = Plot(ax, context, height=0.8 * len(parts) + 1.5)
     ax, paint = plot.ax, plot.paint
     if parts.empty:
-        nothing = "No active memories: an agent would start with nothing"
-        return plot.empty("Boot context", nothing)
+        nothing = plot.by_start("an agent would start with nothing", "there is nothing to recall")
+        return plot.empty("Boot context", f"No active memories: {nothing}")
     for place, (_, row) in enumerate(parts.iterrows()):
         colour = paint.load_bearing if row[c.LOAD_BEARING] else paint.prunable
         for measure, offset, alpha in ((c.MEMORIES, -0.2, 1.0), (c.TOKENS, 0.2, 0.5)):

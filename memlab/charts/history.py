@@ -178,7 +178,7 @@ def plot_boot_over_time(
     plot.count_axis(ax.yaxis, measure)
     plot.label_ends(ends)
     plot.heading(
-        _held_title(timeline, measure, advice) or title,
+        _held_title(plot, timeline, measure, advice) or title,
         "Each line: that keep_recent held from the first memory on. Named: the last value",
     )
     plot.footnote(
@@ -279,7 +279,7 @@ def plot_law(
         for name, words, colour in (
             ("high", "safe: the upper limit", paint.safe),
             ("cap", "likely", paint.likely),
-            ("low", "lower limit", paint.likely),
+            ("low", "lower limit", paint.muted),
         )
     ]
     if store is not None and len(store):
@@ -314,8 +314,9 @@ def _name_projects(plot: Plot, last: pd.DataFrame) -> None:
             plot.write(str(name), (float(places[0, 0]), place), (3, 0), **tiny)
 
 
-def _held_title(timeline: pd.DataFrame, measure: Measure, advice: Advice | None) -> str:
+def _held_title(plot: Plot, timeline: pd.DataFrame, measure: Measure, advice: Advice | None) -> str:
     """Say what a start takes in the end, without a cap and with the one that is recommended."""
+    takes = plot.by_start("A start takes", "There would be")
     last = timeline.groupby("keep_recent", dropna=False)[measure].last()
     free, capped = last[last.index.isna()], last[last.index.notna()]
     if free.empty or capped.empty:
@@ -324,9 +325,9 @@ def _held_title(timeline: pd.DataFrame, measure: Measure, advice: Advice | None)
     cap = safe if safe in capped.index else capped.index.max()
     at_first, then = (short(value) for value in (free.iloc[0], capped[cap]))
     if then == at_first:
-        return f"A start takes {at_first} {measure}, under a cap too"
+        return f"{takes} {at_first} {measure}, under a cap too"
     under = "the safe cap" if cap == safe else f"keep_recent = {cap:,}"
-    return f"A start takes {at_first} {measure} without a cap, {then} under {under}"
+    return f"{takes} {at_first} {measure} without a cap, {then} under {under}"
 
 
 def _ends_at(name: str, values: "pd.Series[Any]") -> str:

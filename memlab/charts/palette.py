@@ -54,44 +54,29 @@ class Palette:
 
 HUES: Final = ("load_bearing", "prunable", "likely", "safe", "by_age", "by_use")
 
-LIGHT: Final = Palette(
-    paper="#ffffff",
-    ink="#262626",
-    muted="#5f6368",
-    grey="#8a8d91",
-    hairline="#e3e5e8",
-    load_bearing="#1c8ff5",
-    prunable="#a82c10",
-    likely="#b78d29",
-    safe="#036648",
-    by_age="#0d7a8c",
-    by_use="#5e238c",
-    load_bearing_words="#0975d5",
-    prunable_words="#a82c11",
-    likely_words="#876618",
-    safe_words="#036649",
-    by_age_words="#0d7a8d",
-    by_use_words="#5e238d",
-)
-DARK: Final = Palette(
-    paper="#15181c",
-    ink="#e8eaed",
-    muted="#a8adb4",
-    grey="#8a8d92",
-    hairline="#33373d",
-    load_bearing="#4c8cf6",
-    prunable="#cc6138",
-    likely="#ebae1c",
-    safe="#9dd9ae",
-    by_age="#43bedb",
-    by_use="#a44a9a",
-    load_bearing_words="#6ea3fa",
-    prunable_words="#dd7d59",
-    likely_words="#ebae1d",
-    safe_words="#9dd9af",
-    by_age_words="#43bedc",
-    by_use_words="#c377ba",
-)
+_INKS: Final = {
+    "paper": ("#ffffff", "#15181c"),
+    "ink": ("#262626", "#e8eaed"),
+    "muted": ("#5f6368", "#a8adb4"),
+    "grey": ("#8a8d91", "#8a8d92"),
+    "hairline": ("#e3e5e8", "#33373d"),
+    "load_bearing": ("#1c8ff5", "#4c8cf6"),
+    "prunable": ("#a82c10", "#cc6138"),
+    "likely": ("#b78d29", "#ebae1c"),
+    "safe": ("#036648", "#9dd9ae"),
+    "by_age": ("#0d7a8c", "#43bedb"),
+    "by_use": ("#5e238c", "#a44a9a"),
+    "load_bearing_words": ("#0975d5", "#6ea3fa"),
+    "prunable_words": ("#a82c11", "#dd7d59"),
+    "likely_words": ("#876618", "#ebae1d"),
+    "safe_words": ("#036649", "#9dd9af"),
+    "by_age_words": ("#0d7a8d", "#43bedc"),
+    "by_use_words": ("#5e238d", "#c377ba"),
+}
+"""What a colour stands for, with its hue on light paper and on dark."""
+
+LIGHT: Final = Palette(**{name: on_light for name, (on_light, _) in _INKS.items()})
+DARK: Final = Palette(**{name: on_dark for name, (_, on_dark) in _INKS.items()})
 
 
 class Style(NamedTuple):

@@ -324,6 +324,7 @@ def summarise(
     table = pd.DataFrame(rows).set_index("label")
     table.attrs = {
         col.SOURCE: frame.attrs.get(col.SOURCE, ""),
+        col.RECALLED: bool(frame.attrs.get(col.RECALLED)),
         col.REFERENCES: len(life.references),
         col.GOES_BY: {family_of(one.policy): one.policy.goes_by for one in replays},
     }

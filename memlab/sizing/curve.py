@@ -134,6 +134,7 @@ class Prepared:
         return {
             c.TOKEN_RULE: self.present.token_rule,
             c.SOURCE: self.source,
+            c.RECALLED: self.present.recalled,
             c.REFERENCES: len(self.references),
         }
 

@@ -324,6 +324,7 @@ class Present:
     days_newest: npt.NDArray[np.float64]
     floor: Floor
     token_rule: str
+    recalled: bool = False
 
     @property
     def prunable(self) -> int:
@@ -368,6 +369,7 @@ def present_of(frame: pd.DataFrame) -> Present:
         np.append(0.0, np.fmax.accumulate(age / np.timedelta64(1, "D"))),
         floor_of(frame),
         str(frame.attrs.get(c.TOKEN_RULE, "not said")),
+        bool(frame.attrs.get(c.RECALLED)),
     )
 
 

@@ -1,5 +1,7 @@
 """What a chart says, read back from its axes."""
 
+from typing import Any
+
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -20,6 +22,12 @@ def lines_named(ax: Axes, name: str) -> list[Line2D]:
 def line_named(ax: Axes, name: str) -> Line2D:
     (line,) = lines_named(ax, name)
     return line
+
+
+def points_of(ax: Axes, name: str) -> tuple[list[Any], list[Any]]:
+    """Where a line goes, across and up."""
+    line = line_named(ax, name)
+    return list(line.get_xdata()), list(line.get_ydata())
 
 
 def title(ax: Axes) -> str:

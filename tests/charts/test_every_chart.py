@@ -1,26 +1,44 @@
-"""Every chart of every kind of frame is a chart, whatever there is to show."""
+"""Every chart of every kind of frame is a chart, and looks as it did when it was last looked at.
 
+What is compared is a small picture of each, with matplotlib's own comparison. To draw them anew
+after a change that was meant: ``MEMLAB_DRAW_PICTURES=1 pytest tests/charts/test_every_chart.py``,
+then look at every one that changed.
+"""
+
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from copy import deepcopy
+from datetime import timedelta
 from functools import cache, partial
+from io import BytesIO
+from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from frames import make_episodes, make_frame, row
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from reading import assert_within_its_figure, drawn, title, written
+from matplotlib.lines import Line2D
+from matplotlib.testing.compare import compare_images
+from PIL import Image
+from PIL.ImageOps import posterize
+from reading import assert_within_its_figure, drawn, note, title, written
 
 from memlab import charts as plots
 from memlab import columns as c
 from memlab import load, store_path
+from memlab.charts.figure import NARROW, Chart
+from memlab.charts.palette import DARK, LIGHT
 from memlab.compaction.effects import survivors
 from memlab.evidence.posterior import law_lines
 from memlab.evidence.references import find_references
 from memlab.growth import boot_context, growth_curve
-from memlab.policies import KeepRecent
+from memlab.policies import KeepRecent, Learned, TimeToLive, ValueCap
 from memlab.replay import label_of, overlap, replay_each, summarise
 from memlab.sizing import (
     age_rank_quantiles,
@@ -31,19 +49,42 @@ from memlab.sizing import (
     recommend_cap,
 )
 
+PICTURES = Path(__file__).parent / "pictures"
+DOTS_PER_INCH = 40
+TOLERANCE = 2.0
+"""Root mean square over all pixels: below what one line in another colour makes."""
+
 CLOCKS = ("0001-01-01", "9999-12-31T23:59:59")
+DECISION = {c.KIND: "semantic", c.TOKENS: 900}
+
+
+def looked_up() -> pd.DataFrame:
+    frame = make_frame("d", *(row(f"e{n}", **{c.EVIDENCE_REFS: ("d",)}) for n in range(40)))
+    frame.attrs[c.RECALLED] = True
+    return frame
+
 
 FRAMES: dict[str, Callable[[], pd.DataFrame]] = {
     "none": lambda: make_episodes(3).iloc[:0],
     "one": lambda: make_episodes(3).iloc[:1],
     "two": lambda: make_episodes(3).iloc[:2],
     "without tokens": lambda: make_episodes(3, tokens=[0, 0, 0]),
-    "a decision beside": lambda: make_frame(row("d", **{c.KIND: "semantic"}), "e", "f"),
+    "a decision beside": lambda: make_frame(
+        row("d", **DECISION), row("e", **{c.EVIDENCE_REFS: ("d",)}), "f"
+    ),
+    "hardly any to prune": lambda: make_frame(*(row(f"d{n}", **DECISION) for n in range(99)), "e"),
     "clocks far off": lambda: make_frame(
         *(row(clock, **{c.CREATED_AT: pd.Timestamp(clock, tz="UTC")}) for clock in CLOCKS), "e"
     ),
+    "looked up": looked_up,
     "two years": lambda: load(store_path("two_years")),
 }
+POLICIES = (
+    *map(KeepRecent, (50, 500)),
+    *(TimeToLive(timedelta(days=days)) for days in (30, 180)),
+    *map(ValueCap, (50, 500)),
+    Learned(500),
+)
 
 
 @cache
@@ -51,42 +92,92 @@ def charts_of(name: str) -> dict[str, "partial[Axes]"]:
     """Every chart of a frame, ready to be drawn: what is called, and what it is given."""
     frame = FRAMES[name]()
     growth, context = growth_curve(frame), boot_context(frame)
-    curve, ranks, references = cap_curve(frame), age_ranks(frame), find_references(frame)
-    advice = recommend_cap(frame, token_budget=20_000)
-    timeline = boot_over_time(frame, [0, 2, advice.keep_recent or 5])
-    replays = replay_each(frame, references, [KeepRecent(9), KeepRecent(90)], workers=1)
+    references, ranks, curve = find_references(frame), age_ranks(frame), cap_curve(frame)
+    advice, tight = recommend_cap(frame), recommend_cap(frame, token_budget=20_000)
+    timeline = boot_over_time(frame, [0, advice.likely or 2, advice.keep_recent or 5])
+    replays = replay_each(frame, references, POLICIES, workers=1)
     regrets = {label_of(one.policy): one.regret_over_time for one in replays}
     store = pd.DataFrame({"memories": [max(1, len(frame))], "cap": [len(frame) // 4]})
-    quantiles = age_rank_quantiles(frame)
-    return {
-        "growth": partial(plots.plot_growth, growth),
-        "tokens": partial(plots.plot_growth, growth, measure="tokens"),
-        "backlog": partial(plots.plot_backlog, growth),
-        "backlog of a cap": partial(plots.plot_backlog, growth, cap=20),
-        "boot context": partial(plots.plot_boot_context, context),
-        "before": partial(plots.plot_before_after, context, boot_context(survivors(frame, 5))),
-        "curve": partial(plots.plot_cap_curve, curve),
-        "curve, advised": partial(plots.plot_cap_curve, curve, advice=advice, cap=1),
-        "trade-off": partial(plots.plot_trade_off, curve),
-        "trade-off, advised": partial(plots.plot_trade_off, curve, advice=advice, cap=1),
-        "starts": partial(plots.plot_boot_over_time, timeline),
-        "starts, counted": partial(
-            plots.plot_boot_over_time, timeline, measure="memories", budget=3
+    after = boot_context(survivors(frame, 5))
+    given: dict[str, tuple[Callable[..., Axes], tuple[object, ...], dict[str, object]]] = {
+        "growth": (plots.plot_growth, (growth,), {}),
+        "tokens": (plots.plot_growth, (growth,), {"measure": "tokens"}),
+        "backlog": (plots.plot_backlog, (growth,), {}),
+        "backlog-cap": (plots.plot_backlog, (growth,), {"cap": 20}),
+        "context": (plots.plot_boot_context, (context,), {}),
+        "before-after": (plots.plot_before_after, (context, after), {}),
+        "curve": (plots.plot_cap_curve, (curve,), {}),
+        "curve-advised": (plots.plot_cap_curve, (curve,), {"advice": advice, "cap": 1}),
+        "curve-tight": (plots.plot_cap_curve, (curve,), {"advice": tight}),
+        "trade-off": (plots.plot_trade_off, (curve,), {"advice": advice}),
+        "trade-off-tight": (plots.plot_trade_off, (curve,), {"advice": tight, "cap": 1}),
+        "starts": (plots.plot_boot_over_time, (timeline,), {"advice": advice}),
+        "starts-counted": (
+            plots.plot_boot_over_time,
+            (timeline,),
+            {"measure": "memories", "budget": 3},
         ),
-        "ages": partial(plots.plot_age_ranks, ranks),
-        "ages, parted": partial(plots.plot_age_ranks, ranks, quantiles=quantiles, cap=3),
-        "backtest": partial(plots.plot_backtest, backtest_cap(frame)),
-        "law": partial(plots.plot_law, law_lines(0.9), store=store if len(frame) else store[:0]),
-        "comparison": partial(plots.plot_comparison, summarise(frame, references, replays)),
-        "overlap": partial(plots.plot_overlap, overlap(replays, share=True)),
-        "regret": partial(plots.plot_regret, regrets),
+        "ages": (plots.plot_age_ranks, (ranks,), {}),
+        "ages-parted": (
+            plots.plot_age_ranks,
+            (ranks,),
+            {"quantiles": age_rank_quantiles(frame), "advice": advice, "cap": 3},
+        ),
+        "backtest": (plots.plot_backtest, (backtest_cap(frame),), {}),
+        "law": (plots.plot_law, (law_lines(0.9),), {"store": store[: len(frame)]}),
+        "comparison": (plots.plot_comparison, (summarise(frame, references, replays),), {}),
+        "overlap": (plots.plot_overlap, (overlap(replays, share=True),), {}),
+        "regret": (plots.plot_regret, (regrets,), {}),
     }
+    return {one: partial(plot, *what, **how) for one, (plot, what, how) in given.items()}
 
 
-def test_every_chart_of_memories_is_here() -> None:
-    here = {draw.func.__name__ for draw in charts_of("none").values()}
-    there = {name for name in plots.__all__ if name.startswith("plot_")}
-    assert {name for name in there - here if not name.startswith("plot_fleet")} == set()
+def fleet(count: int) -> pd.DataFrame:
+    """Stores as a fleet's survey and sizes describe them, of every kind, some of which coincide."""
+    tokens = np.geomspace(200_000, 900, count).astype(np.int64)
+    sizes = {"boot_tokens": tokens, "floor_tokens": tokens // 12, "error": None, "prunable": 90}
+    kinds = {"boot_now": [9_000, 9_000, 900, 4_000], "boot_after": [2_000, 2_000, 900, 3_900]}
+    kinds |= {"floor": [800, 800, 100, 3_000], "likely": [20, 20, 90, 20]}
+    return pd.DataFrame(sizes | {name: np.resize(each, count) for name, each in kinds.items()})
+
+
+WEEKS = pd.DataFrame(
+    {
+        "week": pd.date_range("2025-01-05", periods=60, freq="W", tz="UTC"),
+        "memories": 50,
+        "load_bearing": 4,
+    }
+)
+DRAWN: dict[str, Callable[[], Axes]] = {
+    "growth-of-none": charts_of("none")["growth"],
+    **{
+        name: partial(lambda name: charts_of("two years")[name](), name)
+        for name in charts_of("none")
+    },
+    "fleet-tokens": partial(plots.plot_fleet_tokens, fleet(4)),
+    "fleet-tokens-5000": partial(plots.plot_fleet_tokens, fleet(5_000)),
+    "fleet-caps": partial(plots.plot_fleet_caps, fleet(15)),
+    "fleet-growth": partial(plots.plot_fleet_growth, WEEKS),
+}
+DARK_TOO = ("growth", "ages-parted", "curve-advised", "trade-off", "comparison", "overlap")
+NARROW_TOO = ("context", "trade-off", "comparison", "backtest")
+
+
+@cache
+def chart_named(name: str) -> Chart:
+    """A picture's chart, drawn once for all tests; nobody changes it."""
+    chart, _, paper = name.partition("/")
+    figure = DRAWN[chart]().figure if not paper else chart_named(chart)
+    assert isinstance(figure, Chart)
+    if paper == "dark":
+        return figure.at(palette=DARK)
+    return figure.at(width=NARROW) if paper else figure
+
+
+def test_every_chart_is_here() -> None:
+    here = {chart.func.__name__ for chart in charts_of("none").values()}
+    here |= {chart.func.__name__ for chart in DRAWN.values() if isinstance(chart, partial)}
+    assert {name for name in plots.__all__ if name.startswith("plot_")} <= here
 
 
 @pytest.mark.parametrize("frame", FRAMES)
@@ -101,6 +192,11 @@ def test_a_chart_has_a_title_lies_within_its_figure_and_leaves_its_frame_alone(f
                 pd.testing.assert_frame_equal(one, other)
 
 
+def test_a_narrow_chart_lies_within_its_figure() -> None:
+    for name in DRAWN:
+        assert_within_its_figure(chart_named(f"{name}/narrow").axes[0])
+
+
 def test_an_empty_chart_says_that_it_is_empty_and_shows_no_numbers() -> None:
     for name, draw in charts_of("none").items():
         if name != "law":
@@ -110,8 +206,29 @@ def test_an_empty_chart_says_that_it_is_empty_and_shows_no_numbers() -> None:
             assert len(ax.get_xticks()) == 0, name
 
 
+@pytest.mark.parametrize(
+    ("frame", "chart", "words"),
+    [
+        ("a decision beside", "ages", "Every reference is to a load-bearing memory"),
+        ("one", "starts", "One moment only: no course to draw yet"),
+        ("one", "backtest", "No reference followed any cut"),
+    ],
+)
+def test_a_chart_says_why_there_is_nothing_to_draw(frame: str, chart: str, words: str) -> None:
+    assert words in written(charts_of(frame)[chart]())
+
+
+def test_of_memories_that_are_looked_up_no_chart_says_that_they_are_loaded_at_start() -> None:
+    for name, draw in charts_of("looked up").items():
+        ax = draw()
+        said = " ".join([note(ax), ax.get_xlabel(), ax.get_ylabel()])
+        loaded = re.findall(r"boot|an agent loads(?! neither)|starts?\b(?! and looks up)", said)
+        assert not loaded, f"{name}: {said}"
+        assert name not in {"trade-off", "comparison"} or "tokens to recall from" in said
+
+
 def test_a_chart_draws_on_the_axes_it_is_given() -> None:
-    for draw in charts_of("two years").values():
+    for draw in charts_of("two").values():
         figure = Figure(figsize=(8, 9), layout="constrained")
         upper, _ = figure.subplots(2)
         assert draw(ax=upper) is upper
@@ -127,8 +244,66 @@ def test_another_measure_is_refused(chart: str) -> None:
 
 
 def test_charts_use_no_pyplot() -> None:
-    program = "import sys, memlab.charts; print('matplotlib.pyplot' in sys.modules)"
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, check=True, text=True
-    )
-    assert run.stdout.strip() == "False"
+    program = "import sys, memlab.charts; assert 'matplotlib.pyplot' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def save(figure: Chart, path: Path) -> None:
+    """Save a picture, small, and in few shades so that it takes little room."""
+    with Image.open(BytesIO(figure.png(dpi=DOTS_PER_INCH))) as image:
+        posterize(image.convert("RGB"), 4).save(path, optimize=True)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *DRAWN,
+        *(f"{name}/dark" for name in DARK_TOO),
+        *(f"{name}/narrow" for name in NARROW_TOO),
+    ],
+)
+def test_a_chart_looks_as_it_did(name: str, tmp_path: Path) -> None:
+    file = f"{name.replace('/', '-')}.png"
+    stored, found = PICTURES / file, tmp_path / file
+    save(chart_named(name), found)
+    if "MEMLAB_DRAW_PICTURES" in os.environ:
+        stored.write_bytes(found.read_bytes())
+    differs = compare_images(str(stored), str(found), tol=TOLERANCE)
+    assert differs is None, differs
+
+
+def test_another_colour_would_be_seen(tmp_path: Path) -> None:
+    figure = chart_named("growth").at()
+    for line in figure.axes[0].lines:
+        line.set_color(DARK.safe)
+    other = tmp_path / "growth.png"
+    save(figure, other)
+    assert compare_images(str(PICTURES / "growth.png"), str(other), tol=TOLERANCE) is not None
+
+
+MEANS = {
+    "load_bearing": "load.bearing|floor",
+    "prunable": "prunable",
+    "likely": "likely|estimated|limits|law|^[0-9,]+$",
+    "safe": "safe|lower limit|chosen|^[0-9,]+$",
+    "by_age": "age|recent|ttl|^[0-9,]+( d)?$",
+    "by_use": "use|value|learned|^[0-9,]+$",
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_colour_means_one_thing_in_every_chart(name: str) -> None:
+    ax = chart_named(name).axes[0]
+    legend = ax.get_legend()
+    keys = zip(legend.get_texts(), legend.legend_handles, strict=True) if legend else ()
+    said = [(text.get_text(), text.get_color()) for text in ax.texts]
+    said += [(str(line.get_label()), line.get_color()) for line in ax.lines]
+    said += [(str(each.get_label()), colour) for each in ax.collections for colour in each.get_fc()]
+    said += [
+        (text.get_text(), handle.get_color()) for text, handle in keys if isinstance(handle, Line2D)
+    ]
+    for words, colour in said:
+        for role, means in MEANS.items():
+            hues = {getattr(LIGHT, role), getattr(LIGHT, f"{role}_words")}
+            if to_hex(colour) in hues and not words.startswith("_"):
+                assert re.search(means, words), f"{words} is drawn as {role}"

@@ -1,18 +1,146 @@
-"""What charts are made of: axes with ticks that can be read, labels that keep apart, plain text."""
+"""A chart shows itself as text, as SVG in either theme and as PNG; its parts can be read."""
 
+import re
 from itertools import pairwise
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
 import pytest
+from frames import make_episodes, make_frame, make_references, row
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
-from reading import drawn, title
+from matplotlib.figure import Figure
+from reading import drawn, line_named, title
 
-from memlab.charts.figure import Chart
-from memlab.charts.palette import LIGHT
+from memlab import columns as c
+from memlab import growth_curve
+from memlab.charts import plot_age_ranks, plot_boot_context, plot_cap_curve, plot_growth
+from memlab.charts.figure import NARROW, WIDTH, Chart
+from memlab.charts.palette import DARK, LIGHT, roles
 from memlab.charts.parts import EndLabel, Plot, spread
+from memlab.growth import boot_context
+from memlab.sizing import age_ranks, cap_curve
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def curve() -> pd.DataFrame:
+    made = growth_curve(make_frame(row("d", **{c.KIND: "semantic"}), *(f"e{n}" for n in range(30))))
+    made.attrs[c.CAVEAT] = "3 memories were deleted without an archive."
+    return made
+
+
+@pytest.fixture(scope="module")
+def chart(curve: pd.DataFrame) -> Chart:
+    return chart_of(plot_growth(curve))
+
+
+@pytest.fixture(scope="module")
+def svg(chart: Chart) -> str:
+    return chart.svg()
+
+
+def chart_of(ax: Axes) -> Chart:
+    assert isinstance(ax.figure, Chart)
+    return ax.figure
+
+
+def texts(svg: str) -> list[str]:
+    return [
+        "".join(text.itertext()).strip() for text in ElementTree.fromstring(svg).iter(f"{SVG}text")
+    ]
+
+
+def test_a_chart_says_what_is_seen(chart: Chart) -> None:
+    assert chart.title == "30 prunable beside 1 load-bearing memories"
+    for words in (chart.alt, repr(chart)):
+        assert "30 prunable; 1 load-bearing" in words
+        assert "3 memories were deleted without an archive." in words
+        assert "96.8% of that is prunable" in words
+
+
+def test_the_store_and_its_references_are_named() -> None:
+    frame = make_episodes(40)
+    frame.attrs[c.SOURCE] = "memory.db"
+    references = make_references(frame, [10, 20, 30], [3, 4, 5])
+    assert "memory.db. " in chart_of(plot_growth(growth_curve(frame))).alt
+    for ax in (
+        plot_age_ranks(age_ranks(frame, references)),
+        plot_cap_curve(cap_curve(frame, references)),
+    ):
+        assert "memory.db, 3 references." in chart_of(ax).alt
+
+
+def test_an_svg_is_text_and_the_same_every_time_and_fetches_nothing(
+    chart: Chart, svg: str, curve: pd.DataFrame
+) -> None:
+    assert {chart.title, "30 prunable"} <= set(texts(svg))
+    root = ElementTree.fromstring(svg)
+    assert root.get("role") == "img"
+    assert root.findtext(f"{SVG}title") == chart.title
+    assert root.findtext(f"{SVG}desc") == chart.alt
+    assert chart_of(plot_growth(curve)).svg() == svg
+    assert set(re.findall(r"https?://[^\"'\s)]+", svg)) == {"http://www.w3.org/2000/svg"}
+    assert "@import" not in svg
+
+
+def test_every_colour_of_an_svg_follows_the_theme(svg: str) -> None:
+    body = svg[svg.index("</style>") :]
+    plain = set(re.findall(r"(?<!,)#[0-9a-f]{6}\b", body))
+    assert plain <= {"#000000"}  # what clips is black, and never seen
+    assert f"var(--chart-prunable,{LIGHT.prunable})" in body
+    for name, colour in roles(DARK).items():
+        assert f"--chart-{name}:{colour}" in svg
+
+
+def test_whatever_a_store_is_called_stays_text(curve: pd.DataFrame) -> None:
+    named = curve.copy()
+    named.attrs[c.SOURCE] = "#3188fc <b>&a\x1b[31m\x00.db"
+    shown = chart_of(plot_growth(named)).svg()
+    assert any("#3188fc <b>&a" in text for text in texts(shown))
+    assert "<b>" not in shown
+
+
+def test_a_notebook_gets_it_wide_and_narrow(chart: Chart) -> None:
+    shown = chart._repr_html_()
+    assert shown.count("<svg ") == 2
+    assert 0 < shown.index('class="narrow"') < shown.index('class="wide"')
+    for host in ('data-jp-theme-light="false"', "vscode-dark", "prefers-color-scheme:dark"):
+        assert host in shown
+
+
+def test_drawn_anew_it_says_the_same_at_another_width_on_other_paper(
+    chart: Chart, svg: str
+) -> None:
+    dark = chart.at(width=NARROW, palette=DARK)
+    assert dark.get_figwidth() == NARROW
+    assert dark.alt == chart.alt
+    for each, paint in ((chart, LIGHT), (dark, DARK)):
+        assert line_named(each.axes[0], c.PRUNABLE).get_color() == paint.prunable
+    assert len(dark.at().svg()) == len(svg)
+
+
+def test_given_axes_on_dark_paper_are_drawn_on_in_its_colours(curve: pd.DataFrame) -> None:
+    ax = plot_growth(curve, ax=Figure(facecolor="#101010").add_subplot())
+    assert line_named(ax, c.PRUNABLE).get_color() == DARK.prunable
+
+
+def test_a_long_curve_is_a_small_svg() -> None:
+    frame = make_episodes(100_000)
+    assert len(chart_of(plot_growth(growth_curve(frame, freq="h"))).svg()) < 60_000
+
+
+@pytest.mark.parametrize("width", [WIDTH, NARROW])
+def test_no_label_beside_a_bar_is_cut(width: float) -> None:
+    decisions = (row(f"d{n}", **{c.KIND: "semantic", c.TOKENS: 1_240}) for n in range(542))
+    episodes = (row(f"e{n}", **{c.TOKENS: 564}) for n in range(465))
+    drawn = chart_of(plot_boot_context(boot_context(make_frame(*decisions, *episodes))))
+    figure = drawn.at(width=width)
+    assert figure.png().startswith(b"\x89PNG")
+    assert max(text.get_window_extent().x1 for text in figure.axes[0].texts) <= figure.bbox.x1
 
 
 def axes_over(first: str, last: str, *, width: float = 8.0) -> Axes:
