@@ -12,10 +12,18 @@ import pandas as pd
 from memlab.policies import (
     CappedPolicy,
     DatedPolicy,
+    ImportanceBudget,
+    ImportanceFloor,
+    KeepAll,
     KeepRecent,
+    Learned,
+    NearDuplicate,
     Pipeline,
     Policy,
+    PurgeSuperseded,
     TimeToLive,
+    TokenBudget,
+    ValueCap,
 )
 from memlab.policies.base import Scope, runner_for
 from memlab.policies.rules import scopes_apart
@@ -143,6 +151,51 @@ class AllAtOnce(Pipeline):
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
         named = super().evict(rows, now=now)
         return named if len(named) > 1 else named.iloc[:0]
+
+
+DAY = timedelta(days=1)
+SOME_OF_EACH: dict[str, Policy] = {
+    "recent": KeepRecent(2),
+    "newest by time": KeepRecent(3, by="created_at"),
+    "ttl": TimeToLive(3 * DAY),
+    "value": ValueCap(2),
+    "value that fades fast": ValueCap(4, half_life=2 * DAY, importance=0.5),
+    "value of use alone": ValueCap(2, importance=0.0),
+    "value of the whole store": ValueCap(3, scope=()),
+    "value by agents": ValueCap(2, scope=("agent_id",)),
+    "value by tags": ValueCap(1, scope=("tags",)),
+    "value without weights": ValueCap(2, recency=0, importance=0),
+    "budget": ImportanceBudget(2),
+    "budget of the whole store": ImportanceBudget(2, scope=()),
+    "floor": ImportanceFloor(0.4),
+    "duplicates": NearDuplicate(0.6),
+    "superseded": PurgeSuperseded(2 * DAY),
+    "all": KeepAll(),
+    "tokens": TokenBudget(35),
+    "learned": Learned(2),
+    "odek": Pipeline.odek(threshold=0.6, ttl=5 * DAY, keep=2),
+    "memforge": Pipeline.memforge(threshold=0.3, max_items=2),
+    "betterdb": Pipeline.betterdb(max_items=2),
+    "steps in steps": Pipeline(
+        ImportanceFloor(0.2), Pipeline(PurgeSuperseded(2 * DAY), TokenBudget(35))
+    ),
+}
+"""Every policy of the package, for small frames of a memory a day."""
+
+OF_ONES_OWN: dict[str, Policy] = {
+    "a class of one's own": EveryOther(),
+    "one over all rows": Crowded(4),
+    "one with a choice": Crowded(3, how="newest"),
+    "one that learns": NeverReferred(3),
+    "a subclass": Hasty(),
+    "a subclass with another ranking": RecentByUse(3),
+    "a cap of one's own": LastOfEachTitle(),
+    "deadlines of one's own": TitleTerm(48.0),
+    "one's own first": Pipeline(EveryOther(1), KeepRecent(3)),
+    "one that learns first": Pipeline(NeverReferred(4), ValueCap(3)),
+    "a pipeline of one's own": AllAtOnce(ImportanceFloor(0.4), KeepRecent(2)),
+    "a pipeline of one's own in one": Pipeline(AllAtOnce(ImportanceFloor(0.3)), KeepRecent(3)),
+}
 
 
 def asked(policy: Policy) -> Policy:

@@ -194,7 +194,7 @@ def test_a_chart_has_a_title_lies_within_its_figure_and_leaves_its_frame_alone(f
 
 def test_a_narrow_chart_lies_within_its_figure() -> None:
     for name in DRAWN:
-        assert_within_its_figure(chart_named(f"{name}/narrow").axes[0])
+        assert_within_its_figure(chart_named(name).at(width=NARROW).axes[0])
 
 
 def test_an_empty_chart_says_that_it_is_empty_and_shows_no_numbers() -> None:

@@ -21,6 +21,7 @@ from memlab.policies import (
     Policy,
     PurgeSuperseded,
     TimeToLive,
+    TokenBudget,
     ValueCap,
     composite_score,
     decide,
@@ -173,6 +174,25 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
     "words are told apart by letters and digits alone": (
         said("cache_size grew", "cache size, grew"), NearDuplicate(0.99), [0],
     ),
+    "a digit tells two texts apart": (said("shipped 1", "shipped 2"), NearDuplicate(), []),
+    "texts without words are nobody's duplicates": (
+        said("", "", "...", "..."), NearDuplicate(), [],
+    ),
+    "load-bearing and superseded rows are not compared": (
+        [
+            {"title": SAME, "load_bearing": True},
+            {"title": SAME},
+            {"title": SAME, "active": False},
+        ],
+        NearDuplicate(), [],
+    ),
+    "bodies are compared when they are there": (
+        [
+            {"title": "shipped", "body": "one thing entirely"},
+            {"title": "shipped", "body": "quite another"},
+        ],
+        NearDuplicate(), [],
+    ),
     "a ttl of zero is durable": (aged(365 * DAY), TimeToLive(timedelta(0)), []),
     "a negative ttl is durable": (aged(365 * DAY), TimeToLive(-DAY), []),
     "duplicates go before the cap counts": (
@@ -221,7 +241,13 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
     "the order of MemForge has defaults": (
         of_importance(0.05, *[0.5] * 60), Pipeline.memforge(), [0],
     ),
-    # superseded rows
+    # memlab's own
+    "a budget in tokens drops the oldest until the rest fits": (
+        [{"tokens": 10 * n} for n in range(1, 7)], TokenBudget(120), [0, 1, 2, 3],
+    ),
+    "load-bearing rows take up a budget in tokens": (
+        [{"load_bearing": True}, {}, {}, {}], TokenBudget(25), [1, 2],
+    ),
     "superseded episodes of the age go, decisions stay": (
         [
             {"active": False, "created_at": NOW - 9 * DAY},
@@ -237,35 +263,6 @@ CASES: dict[str, tuple[list[dict[str, Any]], Policy, list[int]]] = {
 @pytest.mark.parametrize(("rows", "policy", "gone"), CASES.values(), ids=CASES)
 def test_published_case(rows: list[dict[str, Any]], policy: Policy, gone: list[int]) -> None:
     assert went(memories(rows), policy) == [f"m{i}" for i in gone]
-
-
-def test_floor_and_budget_are_counted_apart() -> None:
-    frame = memories(of_importance(*[0.1 * i for i in range(1, 16)]))
-    policy = Pipeline.memforge(threshold=0.3, max_items=10)
-    counts = decide(frame, policy, now=NOW)["reason"].value_counts()
-    assert counts["step 1: below-floor"] == 2
-    assert counts["step 2: over-budget"] == 3
-    assert counts["kept"] == 10
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [used(FRESH, FRESH, FRESH, importance=(0.1, 0.5, 0.9)), used(4 * WEEK, WEEK, FRESH)],
-    ids=["by importance", "by last access"],
-)
-def test_rows_go_in_the_order_of_their_value(rows: list[dict[str, Any]]) -> None:
-    frame = memories(rows)
-    assert [went(frame, ValueCap(cap, scope=())) for cap in (3, 2, 1, 0)] == [
-        [], ["m0"], ["m0", "m1"], ["m0", "m1", "m2"],
-    ]  # fmt: skip
-
-
-def test_load_bearing_rows_take_up_room_in_a_scope_and_stay() -> None:
-    frame = memories([{"load_bearing": True}, {"load_bearing": True}, {}, {}])
-    assert kept(frame, ValueCap(3, scope=())) == ["m0", "m1", "m3"]
-    assert kept(frame, ValueCap(1, scope=())) == ["m0", "m1"]
-    assert kept(frame, ImportanceBudget(3)) == ["m0", "m1", "m3"]
-    assert kept(frame, KeepRecent(1)) == ["m0", "m1", "m3"]
 
 
 def test_a_cap_is_exact_beyond_ten_thousand_rows() -> None:
@@ -300,12 +297,6 @@ def test_near_duplicates_name_what_replaces_them() -> None:
     assert pairs["memory_id"].tolist() == ["m0"]
     assert pairs["replaced_by"].tolist() == ["m2"]
     assert pairs["similarity"].tolist() == pytest.approx([76 / (74 * 83) ** 0.5])
-
-
-def test_bodies_are_compared_when_they_are_there() -> None:
-    frame = memories(said("shipped", "shipped"))
-    assert went(frame, NearDuplicate()) == ["m0"]
-    assert went(frame.assign(body=["one thing entirely", "quite another"]), NearDuplicate()) == []
 
 
 PAIRS = {
@@ -360,21 +351,6 @@ def test_a_likeness_is_what_a_projection_gives_on_average(
 def test_letters_are_those_that_odek_takes_for_letters(one: str, other: str, cosine: float) -> None:
     found = near_duplicates(memories(said(one, other)), NearDuplicate(0.01))["similarity"]
     assert found.tolist() == pytest.approx([cosine])
-
-
-def test_a_digit_tells_two_texts_apart() -> None:
-    assert went(memories(said("shipped 1", "shipped 2")), NearDuplicate()) == []
-
-
-def test_texts_without_words_are_nobodys_duplicates() -> None:
-    assert went(memories(said("", "", "...", "...")), NearDuplicate()) == []
-
-
-def test_load_bearing_and_superseded_rows_are_not_compared() -> None:
-    rows = said(SAME, SAME, SAME)
-    rows[0]["load_bearing"] = True
-    rows[2]["active"] = False
-    assert went(memories(rows), NearDuplicate()) == []
 
 
 def test_embeddings_may_be_passed_in() -> None:

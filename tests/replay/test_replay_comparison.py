@@ -1,24 +1,19 @@
 """Comparison: every policy on the same history, the bounds, and who deletes what."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pytest
 from frames import make_episodes, make_frame, make_references, row
 from histories import simulate_history
-from sklearn.linear_model import LogisticRegression
 
 from memlab import columns as c
 from memlab.evidence.references import find_references
 from memlab.frame.loading import load
 from memlab.policies import (
-    CappedPolicy,
     ImportanceBudget,
     KeepAll,
     KeepRecent,
@@ -28,7 +23,6 @@ from memlab.policies import (
     TokenBudget,
     ValueCap,
 )
-from memlab.policies.base import Runner
 from memlab.policies.learned import Learned
 from memlab.replay import compare, label_of, oracle, overlap, replay_each
 from memlab.sizing import prepare_sizing
@@ -178,60 +172,3 @@ def test_recorded_histories_show_what_is_known_of_them(
     ]
     assert max(one.served for one in expiring) == pytest.approx(newest.served, abs=0.03)
     assert 0 <= used.served - newest.served < 0.025
-
-
-@dataclass(frozen=True)
-class FadingImportance(CappedPolicy):
-    """Importance that halves with every so many later memories."""
-
-    max_items: int
-    half_life: float
-
-    name: ClassVar[str] = "fading"
-    origin: ClassVar[str] = "a test"
-    reason: ClassVar[str] = "faded"
-    runner: ClassVar[Runner] = "ranked"
-
-    @property
-    def slots(self) -> int:
-        return self.max_items
-
-    def eviction_keys(
-        self, rows: Mapping[str, Any] | pd.DataFrame, *, now: datetime
-    ) -> tuple[npt.NDArray[Any], ...]:
-        halvings = np.asarray(rows[c.POSITION]) / self.half_life
-        return (np.log2(np.asarray(rows[c.IMPORTANCE])) + halvings,)
-
-
-def importance_of(frame: pd.DataFrame, references: pd.DataFrame) -> npt.NDArray[np.float64]:
-    """How likely a memory is to be needed at all, learned from the first half of a history."""
-    half = len(frame) // 2
-    early = references.loc[references[c.AT_POSITION] <= half, c.TARGET_POSITION]
-    length = np.log1p(frame[c.CHARS].to_numpy())
-    names = frame[c.EVIDENCE_REFS].map(len).clip(upper=3).to_numpy()
-    features = np.column_stack([length, length**2 / 5, names])
-    model = LogisticRegression(max_iter=2000)
-    model.fit(features[:half], frame[c.POSITION].isin(early)[:half])
-    return model.predict_proba(features)[:, 1]
-
-
-@pytest.mark.parametrize("name", ["history-uv", "history-bevy"])
-@pytest.mark.parametrize("cap", [50, 500])
-def test_importance_helps_a_little_where_it_fades_fast_and_harms_where_it_does_not(
-    real_store: Callable[[str], Path], name: str, cap: int
-) -> None:
-    frame = load(real_store(name))
-    references = find_references(frame)
-    frame[c.IMPORTANCE] = importance_of(frame, references)
-    policies = [
-        KeepRecent(cap),
-        *(FadingImportance(cap, cap * lives) for lives in (0.25, 4)),
-        ImportanceBudget(cap),
-    ]
-    newest, fast, slow, never = (
-        one.references.loc[one.references[c.AT_POSITION] > len(frame) / 2, "kept"].mean()
-        for one in replay_each(frame, references, policies, workers=1)
-    )
-    assert -0.005 <= fast - newest < 0.04
-    assert slow < newest - 0.05
-    assert never < newest - 0.2
