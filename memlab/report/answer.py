@@ -50,12 +50,8 @@ class Answer(NamedTuple):
 
 def answer_of(findings: Findings) -> Answer:
     """Return the answer for a store."""
-    return Answer(
-        _headline(findings),
-        list(_because(findings)),
-        list(_facts(findings)),
-        list(_steps(findings)),
-    )
+    facts, steps = list(_facts(findings)), list(_steps(findings))
+    return Answer(_headline(findings), list(_because(findings)), facts, steps)
 
 
 def _headline(findings: Findings) -> str:
@@ -71,7 +67,7 @@ def _headline(findings: Findings) -> str:
             return f"No cap both serves {advice.target:.0%} and fits {budget:,} tokens: choose"
     if advice.keep_recent is None:
         return f"No number: {MEANING[advice.verdict]}"
-    if _nothing_goes(advice):
+    if advice.keep_recent >= advice.prunable:
         return f"Keep everything for now: {advice.numbers}"
     return f"Keep the newest {advice.keep_recent:,}: {advice.numbers}"
 
@@ -85,15 +81,15 @@ def _because(findings: Findings) -> Iterator[str]:
             "confidence until the store has doubled, likely with even odds."
         )
     if advice.verdict is not Verdict.OK:
-        yield _sentence(MEANING[advice.verdict])
-    if _nothing_goes(advice):
+        yield sentence(MEANING[advice.verdict])
+    if advice.keep_recent is not None and advice.keep_recent >= advice.prunable:
         goes = max(0, advice.prunable - (advice.likely or 0))
         yield (
             f"The store holds {advice.prunable:,} prunable memories: the safe cap deletes none of "
             f"them today, the likely one {f'{goes:,}' if goes else 'none'}."
         )
     if advice.poor_record:
-        yield _sentence(advice.poor_record.removeprefix("but "))
+        yield sentence(advice.poor_record.removeprefix("but "))
     for end, what in zip(advice.trade, ("The target", "The budget"), strict=False):
         yield (
             f"{what} takes keep_recent = {end.keep_recent:,}: {end.served:.1%} of references, "
@@ -114,9 +110,8 @@ def _facts(findings: Findings) -> Iterator[Fact]:
     others = f"{own}; the rest of the weight is {in_words(advice.projects)} other projects'"
     yield Fact("this store's own evidence", f"{advice.weight:.0%}", others)
     if effect is None:
-        tokens = f"{findings.summary.boot.tokens:,}"
-        now = "what an agent loads now" if findings.summary.loads_any else "none loaded at start"
-        yield Fact(_tokens_of(findings), tokens, now)
+        now = findings.by_start("what an agent loads now", "none loaded at start")
+        yield Fact(_tokens_of(findings), f"{findings.summary.boot.tokens:,}", now)
     else:
         after, before = effect.after, effect.before
         yield Fact(
@@ -125,7 +120,7 @@ def _facts(findings: Findings) -> Iterator[Fact]:
             f"{before.memories:,} → {counted(after.memories, 'memories')}; {advice.token_rule}",
         )
         share = effect.deleted.memories / before.memories if before.memories else 0
-        what = "loaded" if findings.summary.loads_any else "there"
+        what = findings.by_start("loaded", "there")
         remark = f"{share:.1%} of what is {what}; archived first, and can be put back"
         yield Fact("would be deleted", f"{effect.deleted.memories:,}", remark)
     if advice.track_record:
@@ -135,7 +130,7 @@ def _facts(findings: Findings) -> Iterator[Fact]:
 
 def _tokens_of(findings: Findings) -> str:
     """Name the tokens that a cap holds down: what is loaded at start, or what is recalled from."""
-    return "tokens at start" if findings.summary.loads_any else "tokens to recall from"
+    return findings.by_start("tokens at start", "tokens to recall from")
 
 
 def _steps(findings: Findings) -> Iterator[Step]:
@@ -156,20 +151,16 @@ def _steps(findings: Findings) -> Iterator[Step]:
     if advice.weight < 0.5:
         missing = "1 more reference" if advice.missing == 1 else f"{advice.missing:,} more"
         own = f"{missing}, and this store's own count as much as other projects'"
+        log = "memlab.AccessLog('reads.jsonl').add(memory_id)"
+        writes = "in the agent's runtime, writes down each memory that it reads"
         if findings.harvest:
-            reads = "reads from what agents already write what they looked up"
-            yield Step(findings.harvest, f"{reads}: {own}")
-        else:
-            writes = "in the agent's runtime, writes down each memory that it reads"
-            yield Step("memlab.AccessLog('reads.jsonl').add(memory_id)", f"{writes}: {own}")
+            log = findings.harvest
+            writes = "reads from what agents already write what they looked up"
+        yield Step(log, f"{writes}: {own}")
 
 
-def _nothing_goes(advice: Advice) -> bool:
-    """Whether the recommended cap would delete nothing today."""
-    return advice.keep_recent is not None and advice.keep_recent >= advice.prunable
-
-
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """Return words as a sentence."""
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 

@@ -70,10 +70,9 @@ def store_path(name: str) -> Path:
     """
     expect(name, str, call="memlab.store_path", name="name")
     # A name is looked up, never read as a path.
-    paths = {path.stem: path for path in folder_of("data").glob("*.db")}
-    if name not in paths:
-        raise ValueError(f"name must be one of {', '.join(sorted(paths))}, not {name!r}")
-    return paths[name]
+    if name not in store_names():
+        raise ValueError(f"name must be one of {', '.join(store_names())}, not {name!r}")
+    return folder_of("data") / f"{name}.db"
 
 
 def notebook_paths() -> tuple[Path, ...]:

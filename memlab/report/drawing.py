@@ -40,11 +40,6 @@ def draw_section(section: str, findings: "Findings") -> "Iterator[Chart]":
     return (draw(one.name, findings) for one in CHARTS.values() if one.section == section)
 
 
-def other_cap(findings: "Findings") -> int | None:
-    """Return the cap to mark beside the recommended one: another one that is looked at."""
-    return None if findings.cap == findings.advice.keep_recent else findings.cap
-
-
 def _before_after(charts: Any, findings: "Findings") -> Any:
     if findings.cap is None and findings.asked.token_budget is not None:
         raise MemlabError("no cap fits the budget, so that there is no after; name one with --cap")
@@ -124,7 +119,7 @@ CHARTS: Final = {
             "age-ranks",
             "how far back references reach",
             lambda charts, found: charts.plot_age_ranks(
-                found.ranks, quantiles=found.quantiles, advice=found.advice, cap=other_cap(found)
+                found.ranks, quantiles=found.quantiles, advice=found.advice, cap=found.other_cap
             ),
             "references",
         ),
@@ -132,7 +127,7 @@ CHARTS: Final = {
             "cap-curve",
             "what share of references each cap serves",
             lambda charts, found: charts.plot_cap_curve(
-                found.sizing.curve, advice=found.advice, cap=other_cap(found)
+                found.sizing.curve, advice=found.advice, cap=found.other_cap
             ),
             "served",
         ),
@@ -140,7 +135,7 @@ CHARTS: Final = {
             "trade-off",
             "that share against its cost in tokens",
             lambda charts, found: charts.plot_trade_off(
-                found.sizing.curve, advice=found.advice, cap=other_cap(found)
+                found.sizing.curve, advice=found.advice, cap=found.other_cap
             ),
             "costs",
         ),

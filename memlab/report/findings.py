@@ -108,6 +108,15 @@ class Findings:
         recommended = self.advice.keep_recent
         return self.advice.budget_cap if recommended is None else recommended
 
+    def by_start(self, loaded: str, recalled: str) -> str:
+        """Return the words for what an agent loads, or those for what it looks things up in."""
+        return loaded if self.summary.loads_any else recalled
+
+    @property
+    def other_cap(self) -> int | None:
+        """The cap that is looked at, where that is not the recommended one."""
+        return None if self.cap == self.advice.keep_recent else self.cap
+
     @cached_property
     def effect(self) -> CapEffect | None:
         """What the cap would do today; None where there is none to look at."""

@@ -17,7 +17,7 @@ from memlab.evidence.reads import describe_log
 from memlab.evidence.references import counted_in_words, not_counted_in_words
 from memlab.files import ANYBODY, Limit, write_whole
 from memlab.lazy import import_extra
-from memlab.report.answer import answer_of
+from memlab.report.answer import answer_of, sentence
 from memlab.report.drawing import draw_section
 from memlab.report.findings import Findings
 from memlab.systems.claude_code.facts import TODAY
@@ -164,7 +164,7 @@ def _loaded(findings: Findings) -> Section:
     rows.append(("all of it", "", boot.memories, boot.tokens))
     return Section(
         "loaded",
-        _by_start(findings, "What an agent loads at every start", "What an agent recalls from"),
+        findings.by_start("What an agent loads at every start", "What an agent recalls from"),
         [
             (
                 "Decisions, skills and rejected paths are load-bearing: they are never deleted, "
@@ -221,34 +221,15 @@ def _grown(findings: Findings) -> Section:
     )
 
 
-def _by_start(findings: Findings, loaded: str, recalled: str) -> str:
-    """Return the words for what an agent loads, or those for what it looks things up in."""
-    return loaded if findings.summary.loads_any else recalled
-
-
 def _effect(findings: Findings, effect: CapEffect) -> Section:
-    rows: list[tuple[str | int, ...]] = [
-        (name, boot.memories, boot.tokens, _share(boot.prunable_by_memories))
-        for name, boot in (("before", effect.before), ("after", effect.after))
-    ]
-    rows.append(("deleted", effect.deleted.memories, effect.deleted.tokens, ""))
-    dates = [
-        f"{name} {moment:%Y-%m-%d}"
-        for name, moment in (
-            ("The last episode to go is of", effect.newest_deleted),
-            ("the first to stay of", effect.oldest_kept),
-        )
-        if moment
-    ]
-    loaded = _by_start(findings, "loaded at start", "recalled from")
-    header = (loaded, "memories", "tokens", "prunable share")
-    prunable = f"Prunable share: prunable memories among all that are {loaded.split()[0]}."
-    return Section(
-        "effect",
-        f"What keep_recent = {effect.keep_recent:,} would do today",
-        [f"{', '.join(dates)}."] if dates else [],
-        [Table("", header, rows, prunable)],
+    sheet = effect.sheet()
+    loaded = findings.by_start("loaded at start", "recalled from")
+    table = sheet.tables[0]._replace(
+        header=(loaded, "memories", "tokens", "prunable share"),
+        remark=f"Prunable share: prunable memories among all that are {loaded.split()[0]}.",
     )
+    tables = [Table("", (), sheet.facts), table] if sheet.facts else [table]
+    return Section("effect", f"What {sheet.title} would do today", tables=tables)
 
 
 def _references(findings: Findings) -> Section:
@@ -295,7 +276,7 @@ def _served(findings: Findings) -> Section:
         )
         for cap, row in _rows(sizing.at(sizing.around(*advice.answers, findings.cap)))
     ]
-    there = _by_start(findings, "at start", "left")
+    there = findings.by_start("at start", "left")
     header = (
         *("keep_recent", "served", "limits", "this store alone", "other projects alone"),
         *(f"memories {there}", f"tokens {there}", "days of memory", ""),
@@ -332,20 +313,20 @@ def _record(findings: Findings) -> Section:
                 "on the fifth that follows. Needed is the smallest cap that would have met the "
                 "target there, which is known only afterwards."
             ),
-            *([_sentence(findings.advice.track_record)] if findings.advice.track_record else []),
+            *([sentence(findings.advice.track_record)] if findings.advice.track_record else []),
         ],
         [Table("", header, rows)],
     )
 
 
 def _costs(findings: Findings) -> Section:
-    starts = _by_start(findings, "starts", "moments")
+    starts = findings.by_start("starts", "moments")
     return Section(
         "costs",
         "What it costs",
         [
             (
-                f"{_by_start(findings, 'What a start costs', 'How much there is')} changes over "
+                f"{findings.by_start('What a start costs', 'How much there is')} changes over "
                 "the history. These charts speak of a cap held from the first memory on: the "
                 f"first of what 95 in 100 {starts} do not pass, the "
                 "second of every moment. The figures above are for today."
@@ -359,7 +340,7 @@ def _found(findings: Findings) -> Section:
     return Section(
         "found",
         "How the number was found",
-        [_sentence(advice.rule), *(_sentence(text) for text in advice.would_change)],
+        [sentence(advice.rule), *(sentence(text) for text in advice.would_change)],
     )
 
 
@@ -373,7 +354,3 @@ def _share(value: Any) -> str:
 
 def _number(value: Any) -> int | str:
     return "–" if pd.isna(value) else int(value)
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}."

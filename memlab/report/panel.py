@@ -161,7 +161,8 @@ class SizingPanel:
         if cap >= self._sizing.present.prunable:
             return "no command: that cap deletes nothing today"
         if budget is not None and not self._sizing.fits(cap, budget):
-            return f"no command: that cap takes more than {counted(budget, 'tokens')} at start"
+            when = "" if self._sizing.present.recalled else " at start"
+            return f"no command: that cap takes more than {counted(budget, 'tokens')}{when}"
         return ""
 
     def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
@@ -256,7 +257,7 @@ class SizingPanel:
         said = [
             picture.title,
             f"keep_recent = {facts['keep_recent']} serves {facts['references served']}",
-            f"at start {facts['over the history']}",
+            f"over the history {facts['over the history']}",
             f"target {100 * self.advice.target:.4g}%",
             self.advice.numbers,
         ]
@@ -348,9 +349,14 @@ def _facts_of(sizing: Sizing, cap: int) -> Iterator[tuple[str, str]]:
     if not pd.isna(row["served_own"]):
         yield "this store alone", f"{row['served_own']:.1%}"
         yield "in the past", f"{row['served_observed']:.1%}"
+    recalled = sizing.present.recalled
     under = f"{row['boot_memories']:,.0f} memories, {row['boot_tokens']:,.0f} tokens under that cap"
-    yield "boot context", f"{under}, {sizing.present.tokens:,} now"
-    yield "over the history", f"{row['boot_tokens_p95']:,.0f} tokens in 95% of starts at most"
+    yield (
+        "to recall from" if recalled else "boot context",
+        f"{under}, {sizing.present.tokens:,} now",
+    )
+    moments = "moments" if recalled else "starts"
+    yield "over the history", f"{row['boot_tokens_p95']:,.0f} tokens in 95% of {moments} at most"
     yield (
         "prunable share",
         f"{row['prunable_share']:.1%} of memories, {row['prunable_share_tokens']:.1%} of tokens",

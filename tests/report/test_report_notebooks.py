@@ -33,23 +33,25 @@ def test_parameters_take_the_place_of_those_the_notebook_states() -> None:
     assert notebook.cells[1].source == "store = 'mine'"
 
 
-@pytest.mark.parametrize("path", notebook_paths(), ids=lambda path: path.stem)
-def test_each_name_is_set_once(path: Path, tmp_path: Path) -> None:
+def test_each_name_is_set_once_in_every_copy(tmp_path: Path) -> None:
     given = {"store": str(tmp_path / "memory.db"), "now": "2026-07-01T00:00:00Z"}
-    copy_notebooks(tmp_path, given)
-    cells = nbformat.read(tmp_path / path.name, as_version=4).cells
-    source = next(cell.source for cell in cells if "parameters" in cell.metadata.get("tags", ()))
-    names = [
-        target.id
-        for node in ast.parse(source).body
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    ]
-    assert sorted(names) == sorted(set(names))
-    filled_in = [name for name in names if name in given]
-    assert filled_in
-    assert {f"{name} = {given[name]!r}" for name in filled_in} <= set(source.splitlines())
+    copies = copy_notebooks(tmp_path, given)
+    assert [copy.name for copy in copies] == [path.name for path in notebook_paths()]
+    for copy in copies:
+        cells = nbformat.read(copy, as_version=4).cells
+        tagged = (cell for cell in cells if "parameters" in cell.metadata.get("tags", ()))
+        source = next(tagged).source
+        names = [
+            target.id
+            for node in ast.parse(source).body
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        ]
+        assert len(names) == len(set(names)), copy.name
+        filled_in = given.keys() & names
+        assert filled_in, copy.name
+        assert {f"{name} = {given[name]!r}" for name in filled_in} <= set(source.splitlines())
 
 
 @pytest.fixture(scope="module")

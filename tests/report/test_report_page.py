@@ -1,4 +1,4 @@
-"""A report says the answer first, every figure once, and is a page that asks for nothing."""
+"""A report says the answer first and asks for nothing; a record says what was decided."""
 
 import re
 import shlex
@@ -17,7 +17,7 @@ from stores import episodes, row, write_rows
 import memlab
 from memlab.cli import main
 from memlab.evidence.references import FOUND
-from memlab.report import Findings, Question, examine, write_report
+from memlab.report import Findings, Question, decision_record, examine, write_report
 from memlab.report.answer import answer_of
 from memlab.report.drawing import draw_section
 from memlab.report.page import page_of, sections_of
@@ -107,10 +107,10 @@ def test_what_a_cap_costs_at_start_is_one_figure(findings: Findings, page: str) 
     words = " ".join(Words(page).words)
     advice = findings.advice
     now, p95 = advice.boot_tokens, advice.boot_tokens_p95
-    assert now is not None
-    assert p95 is not None
     assert findings.effect is not None
     assert findings.effect.after.tokens == now
+    figures = {fact.name: fact.figure for fact in answer_of(findings).facts}
+    assert figures["would be deleted"] == f"{findings.effect.deleted.memories:,}"
     assert not re.findall(rf"\b{findings.timeline['tokens'].max()}\b", words)
     assert f"{now:,}" in words
     assert p95 != now
@@ -172,24 +172,19 @@ def test_a_log_reaches_the_answer_and_the_references(past: pd.DataFrame) -> None
     assert "Reads come from reads.csv." in section.words
 
 
-def test_where_a_budget_forbids_every_cap_the_floor_is_said(past: pd.DataFrame) -> None:
+def test_where_a_budget_forbids_every_cap_or_the_target_that_is_said(past: pd.DataFrame) -> None:
     found = examine(past, now=NOW, asked=Question(token_budget=5_000), store="two_years.db")
     answer = answer_of(found)
     assert answer.headline == "No cap fits 5,000 tokens: load-bearing memories alone take 6,491"
     assert [step.command for step in answer.steps] == ["memlab floor two_years.db"]
     assert "effect" not in {section.anchor for section in sections_of(found)}
-
-
-def test_where_target_and_budget_conflict_both_ends_are_said(past: pd.DataFrame) -> None:
     answer = answer_of(examine(past, now=NOW, asked=Question(token_budget=10_000)))
     assert answer.headline.startswith("No cap both serves 90% and fits 10,000 tokens")
-    assert [text.split(" takes ")[0] for text in answer.because if " takes " in text] == [
-        "The target",
-        "The budget",
-    ]
+    ends = [text.split(" takes ")[0] for text in answer.because if " takes " in text]
+    assert ends == ["The target", "The budget"]
 
 
-@pytest.mark.parametrize("count", [0, 1, 2])
+@pytest.mark.parametrize("count", [0, 1])
 def test_stores_of_next_to_nothing_have_a_page(tmp_path: Path, count: int) -> None:
     found = small(tmp_path, episodes(count))
     answer = answer_of(found)
@@ -207,6 +202,13 @@ def test_where_the_safe_cap_deletes_nothing_the_likely_one_is_the_next_step(tmp_
     assert answer.steps[0].command == f"memlab compact memory.db --keep-recent {advice.likely}"
 
 
+@pytest.fixture
+def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a chart makes of a store's words is asked of charts."""
+    monkeypatch.setattr("memlab.report.page.draw_section", lambda *_: ())
+
+
+@pytest.mark.usefixtures("no_charts")
 def test_what_a_store_says_is_no_markup(tmp_path: Path) -> None:
     loud = "<script>alert(1)</script>"
     found = small(tmp_path, [row(loud, "semantic", title=loud), *episodes(5)])
@@ -227,6 +229,7 @@ def test_a_page_appears_whole_or_not_at_all(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("no_charts")
 def test_what_to_run_next_runs_in_the_folder_that_holds_the_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,18 +255,13 @@ def test_what_to_run_next_runs_in_the_folder_that_holds_the_store(
                 assert ran.exit_code == 0 or told, ran.output
 
 
+@pytest.mark.usefixtures("no_charts")
 def test_the_page_on_the_bundled_store_says_when_it_was_made(tmp_path: Path) -> None:
     output = tmp_path / "r.html"
     assert CliRunner().invoke(main, ["report", "-o", str(output)]).exit_code == 0
     words = Words(output.read_text()).words
     assert words[words.index("made") + 1].startswith(f"{datetime.now(UTC):%Y-%m-%d}")
     assert words[words.index("as of") + 1].startswith("2026-06-30")
-
-
-def test_what_was_not_done_is_not_said_to_be_done(findings: Findings) -> None:
-    assert findings.effect is not None
-    figures = {fact.name: fact.figure for fact in answer_of(findings).facts}
-    assert figures["would be deleted"] == f"{findings.effect.deleted.memories:,}"
 
 
 def test_a_store_of_which_nothing_is_loaded_is_not_said_to_be_loaded(tmp_path: Path) -> None:
@@ -274,3 +272,28 @@ def test_a_store_of_which_nothing_is_loaded_is_not_said_to_be_loaded(tmp_path: P
         assert words not in page, words
     assert "What an agent recalls from" in page
     assert "An agent recalls from 40 memories" in page
+
+
+def test_a_record_says_which_of_the_numbers_was_chosen_and_how_such_did(tmp_path: Path) -> None:
+    store = memlab.copy_store(memlab.store_path("two_years"), tmp_path / "memory.db")
+    advice = memlab.recommend_cap(store)
+    for number, name in ((advice.keep_recent, "safe"), (advice.likely, "likely")):
+        record = decision_record(advice, memlab.plan(store, memlab.KeepRecent(number)), now=NOW)
+        assert f"| cap | `keep_recent = {number}`, the {name} one |" in record
+        assert f"| track record | {advice.track_record} |" in record
+
+
+def test_a_record_says_of_one_memory_that_it_is_one(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(2))
+    plan = memlab.plan(store, memlab.KeepRecent(1))
+    advice = memlab.recommend_cap(memlab.load_past(store))
+    record = decision_record(advice, plan, now=NOW, receipt=memlab.apply(plan))
+    assert "| deletes | 1 of 2 memories |" in record
+    assert "→ 1 memory, " in record
+    assert "| cap | `keep_recent = 1`, chosen by hand |" in record
+    assert f"| by the evidence | {advice.numbers} |" in record
+    assert (
+        advice.numbers == f"keep_recent = {advice.keep_recent} is safe, {advice.likely} is likely"
+    )
+    assert "| track record | none |" in record
+    assert " UTC, 1 memory deleted and archived; undo: " in record
