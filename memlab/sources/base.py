@@ -9,6 +9,7 @@ Importing this module loads the standard library alone, for a plan is applied wi
 adapter imports pyarrow, or its driver, inside the methods that need it.
 """
 
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -111,6 +112,26 @@ def rows_from(
     from memlab.sources.tables import table_of
 
     return Rows(table_of(columns), list(faults), others or {})
+
+
+def check_asked(asked: Iterable[str], known: Collection[str], what: str) -> None:
+    """Check that the columns that were asked for by name are there."""
+    if unknown := [name for name in asked if name not in known]:
+        has = f"it has {', '.join(known)}" if known else "leave columns= out"
+        raise StoreError(f"{what} has no column {', '.join(unknown)}; {has}")
+
+
+def check_table(where: object, system: str, table: str, needed: Iterable[str], found: Any) -> None:
+    """Check that a table of some columns is that of a system, in a version that is known."""
+    if not found:
+        raise StoreError(
+            f"{where} has no table {table}, so it is no database of {system}'s; check its name"
+        )
+    if missing := [name for name in needed if name not in found]:
+        raise StoreError(
+            f"{table} in {where} lacks the column {', '.join(missing)}: another version of "
+            f"{system} than memlab knows, or another system"
+        )
 
 
 def rows_of_each(
@@ -615,10 +636,7 @@ class WholeReader(Reader):
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
         """Yield the memories as :meth:`Source.row_of` has them, in order of position."""
-        if columns:
-            raise StoreError(
-                f"{self.source.name} has no column {', '.join(columns)}; leave columns= out"
-            )
+        check_asked(columns, (), self.source.name)
         rows = sorted(map(self.source.row_of, self.memories.values()), key=itemgetter("position"))
         for some in portions(rows):
             yield rows_of_each(some, with_body=with_body)
@@ -642,6 +660,11 @@ class WholeWriter(WholeReader, Writer):
 
     def _count(self) -> int:
         return len(self.memories)
+
+
+def canonical(value: Any) -> bytes:
+    """Return a JSON value as the one text that says it."""
+    return _JSON.encode(value).encode()
 
 
 def at_one_moment(source: Source, look: Callable[[Reader], Result]) -> Result:
@@ -704,6 +727,7 @@ def archive_elsewhere(name: str) -> Path:
     return home / "memlab" / f"{words}-{digest}.archive.db"
 
 
+_JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 _ROWS_AT_ONCE: Final = 1_000
 _TIE_BITS: Final = 20
 LEAST_PLACE_OF_TIME: Final = 10**12 << _TIE_BITS

@@ -4,7 +4,6 @@ A value is the text that PostgreSQL writes for it and reads again: a number with
 it needs, a vector, JSON. What a table is, and what refers to it, is read from the catalogue.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -25,8 +24,8 @@ OPTIONS: Final = ("agent", "archive")
 
 Row = dict[str, str | None]
 
-AT_ONCE: Final = 500
-"""Rows that one statement reads or writes."""
+_STREAMED: Final = 5_000
+"""Rows of a query that are read at once."""
 
 CASCADE: Final = "c"
 SET_NULL: Final = "n"
@@ -57,8 +56,6 @@ _NEXT: Final = {
     "DiskFull": "make room on its disk",
     "UndefinedTable": "check the database's name and its search_path",
 }
-
-_JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 
 @contextmanager
@@ -158,16 +155,24 @@ def is_server(source: str) -> bool:
     return source.startswith(tuple(f"{scheme}://" for scheme in SCHEMES))
 
 
-def read_server(url: str, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
+def streamed(connection: Any, query: str, values: Any) -> Iterator[list[tuple[Any, ...]]]:
     """Yield the rows of a query, some thousand at a time."""
-    with (
-        one_transaction(address_of(url), write=False) as connection,
-        connection.cursor(name="memlab") as rows,
-    ):
-        rows.itersize = 10_000
-        rows.execute(query, values or None)
-        with understood():
-            yield from rows
+    with connection.cursor(name="memlab") as cursor:
+        cursor.itersize = _STREAMED
+        cursor.execute(query, values)
+        while True:
+            with understood():
+                some = cursor.fetchmany(_STREAMED)
+            if not some:
+                return
+            yield some
+
+
+def read_server(url: str, query: str, *values: object) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of a query."""
+    with one_transaction(address_of(url), write=False) as connection:
+        for some in streamed(connection, query, values or None):
+            yield from some
 
 
 def tables_on(url: str) -> dict[str, set[str]]:
@@ -290,11 +295,6 @@ def quoted(name: str) -> str:
     """Return a column's name as SQL, whatever is in it."""
     escaped = name.replace('"', '""').replace("%", "%%")
     return f'"{escaped}"'
-
-
-def encoded(value: Any) -> bytes:
-    """Return a JSON value as canonical bytes."""
-    return _JSON.encode(value).encode()
 
 
 def rows_where(

@@ -10,14 +10,23 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from memlab.errors import MemlabError, StoreError
 from memlab.files import ordinary_file
-from memlab.sources.base import Key, Reader, Rows, portions, rows_of_each
+from memlab.sources.base import (
+    FileSource,
+    Key,
+    Reader,
+    Rows,
+    check_asked,
+    check_table,
+    portions,
+    rows_of_each,
+)
 from memlab.store.database import (
     check_encoding,
     connect_reading,
     sqlite_errors_in_words,
     store_file,
 )
-from memlab.store.records import jsonable, quoted, selecting
+from memlab.store.records import check_canonical, jsonable, quoted, selecting
 from memlab.store.snapshot import open_snapshot, retry_if_changed
 
 Result = TypeVar("Result")
@@ -84,21 +93,6 @@ def columns_of(connection: sqlite3.Connection, table: str) -> tuple[str, ...]:
     return tuple(name for (name,) in found)
 
 
-def check_columns(
-    connection: sqlite3.Connection, needed: Mapping[str, Iterable[str]], where: Path, system: str
-) -> None:
-    """Check that tables are there with columns that are needed."""
-    for table, columns in needed.items():
-        found = columns_of(connection, table)
-        if not found:
-            raise StoreError(f"{where} has no table {table}, so it is no database of {system}'s")
-        if missing := [name for name in columns if name not in found]:
-            raise StoreError(
-                f"{table} in {where} lacks the column {', '.join(missing)}: a version of {system} "
-                "that memlab does not know"
-            )
-
-
 def exact_rows(
     connection: sqlite3.Connection, table: str, column: str, values: Iterable[Key]
 ) -> Iterator[dict[str, Any]]:
@@ -126,11 +120,16 @@ def exact_rows(
 class TableReader(Reader):
     """Memories that are rows of one table with a key ``id``, over a connection of one moment."""
 
+    system: ClassVar[str]
     table: ClassVar[str]
+    needed: ClassVar[Mapping[str, Sequence[str]]]
+    """The tables and columns without which a file is none of the system's."""
     read: ClassVar[Sequence[str]]
     """The columns that a row of the frame is made of, where they are there."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, where: Path) -> None:
+        for table, columns in self.needed.items():
+            check_table(where, self.system, table, columns, columns_of(connection, table))
         self.connection = connection
         self.columns = columns_of(connection, self.table)
         names = connection.execute("SELECT name FROM sqlite_schema")
@@ -138,13 +137,10 @@ class TableReader(Reader):
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
         """Yield the memories in order of time, some at a time."""
-        if unknown := [name for name in columns if name not in self.columns]:
-            raise StoreError(
-                f"{self.table} has no column {', '.join(unknown)}; it has {', '.join(self.columns)}"
-            )
+        check_asked(columns, self.columns, self.table)
         asked = [name for name in self.columns if name in self.read or name in columns]
         chosen = ", ".join(map(quoted, asked))
-        for some in portions(self._in_order()):
+        for some in portions(key for _, key in sorted(self._places())):
             stored = self.connection.execute(
                 f"SELECT id, {chosen} FROM {self.table} WHERE id IN ({', '.join('?' * len(some))})",
                 some,
@@ -160,16 +156,59 @@ class TableReader(Reader):
             others = {name: [found[key][name] for key in some] for name in columns}
             yield rows_of_each(rows, with_body=with_body, others=others)
 
+    def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
+        """Yield the records of the memories that are there."""
+        for some in portions(keys):
+            rows = {row["id"]: row for row in exact_rows(self.connection, self.table, "id", some)}
+            records = self._records(rows)
+            yield from ((key, records[key]) for key in some if key in records)
+
     @abstractmethod
-    def _in_order(self) -> list[int]:
-        """Return the keys of all memories in order of time."""
+    def facts(self) -> Any:
+        """Return what is said of the database beside its frame."""
+
+    @abstractmethod
+    def _places(self) -> Iterable[tuple[int, int]]:
+        """Return where each memory stands by its time, and its key."""
 
     @abstractmethod
     def _row(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         """Return what is stored of a memory as a row of the frame."""
 
+    @abstractmethod
+    def _records(self, rows: Mapping[Key, dict[str, Any]]) -> Mapping[Key, bytes]:
+        """Return the records of those of some exact rows that are memories."""
+
     def _one(self, statement: str) -> Any:
         return self.connection.execute(statement).fetchone()[0]
+
+
+class TableSource(FileSource):
+    """One SQLite file of another system's, which a :class:`TableReader` reads."""
+
+    shape: ClassVar["staticmethod[[Any], None]"]
+    """The shape of a record."""
+
+    @contextmanager
+    def reading(self) -> Iterator[Reader]:
+        """Open the database at one moment, leaving no trace."""
+        with one_moment(self.path) as connection:
+            yield self.reader(connection)
+
+    @abstractmethod
+    def reader(self, connection: sqlite3.Connection) -> TableReader:
+        """Return what reads the memories over a connection."""
+
+    def about(self) -> Any:
+        """Return what there is to say of the database beside its frame."""
+        return read_database(self.path, lambda connection: self.reader(connection).facts())
+
+    def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
+        """Check that a memory of the system's can have a record."""
+        check_canonical(record, said)
+        self.shape(said)
+        if said["id"] != key:
+            raise ValueError(f"its id is {said['id']}")
 
 
 def text_of(value: object) -> str:

@@ -409,7 +409,7 @@ def test_fields_of_its_own_can_be_asked_for(lab: BetterdbLab) -> None:
     frame = memlab.load(lab.name, columns=("source", "vector"))
     assert frame["source"].tolist() == [None, "summary"] * (COUNT // 2)
     assert {len(vector) for vector in frame["vector"]} == {32}
-    with pytest.raises(StoreError, match="no field colour"):
+    with pytest.raises(StoreError, match="no column colour"):
         memlab.load(lab.name, columns=("colour",))
 
 

@@ -6,7 +6,16 @@ from functools import lru_cache
 from typing import Any, ClassVar, Final, NamedTuple
 
 from memlab.errors import ChangedWhileReadError, StoreError
-from memlab.sources.base import Key, Reader, Rows, place_of, portions, rows_of_each
+from memlab.sources.base import (
+    Key,
+    Reader,
+    Rows,
+    canonical,
+    check_asked,
+    place_of,
+    portions,
+    rows_of_each,
+)
 from memlab.sources.valkey import Changes, Line
 
 FOREVER: Final = -1
@@ -25,7 +34,6 @@ _OTHERS: Final = ("source", "subject", "date", "vector")
 ID: Final = "$memory_id"
 ENDS: Final = "$expires_at_ms"
 _BYTES: Final = "$x"
-_JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 
 _REGISTRY: Final = "__betterdb:caches"
 _SCAN_AT_ONCE: Final = 1000
@@ -55,11 +63,7 @@ class HashReader(Reader):
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
         """Yield every memory in order of time."""
-        if unknown := [name for name in columns if name not in _OTHERS]:
-            raise StoreError(
-                f"BetterDB's memories have no field {', '.join(unknown)} that the frame has not; "
-                f"they have {', '.join(_OTHERS)}"
-            )
+        check_asked(columns, _OTHERS, "a memory of BetterDB's")
         asked = (*_LASTING, *_OF_USE, *(name.encode() for name in columns))
         found = dict(self._fields(self._keys(), asked))
         self._settle(found, asked)
@@ -231,7 +235,7 @@ def record_of(memory_id: str, stored: Hash) -> bytes:
     row[ID] = memory_id
     if stored.ends != FOREVER:
         row[ENDS] = stored.ends
-    return _JSON.encode(row).encode()
+    return canonical(row)
 
 
 def hash_of(record: bytes) -> tuple[str, Hash]:

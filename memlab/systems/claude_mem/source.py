@@ -9,11 +9,11 @@ go past its replication and leave its vectors, so memlab makes none.
 import json
 import os
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
@@ -21,17 +21,10 @@ from urllib.parse import parse_qsl, quote
 
 from memlab.errors import MemlabError, UnsafeDeletionError
 from memlab.files import ordinary_file
-from memlab.sources.base import FileSource, Key, Reader, Rows, Writer, place_of, portions
+from memlab.sources.base import Key, Writer, place_of
 from memlab.sources.reads import moment_of_seconds
-from memlab.sources.sqlite_rows import (
-    TableReader,
-    check_columns,
-    exact_rows,
-    one_moment,
-    read_database,
-    text_of,
-)
-from memlab.store.records import check_canonical, encoded, with_place
+from memlab.sources.sqlite_rows import TableReader, TableSource, text_of
+from memlab.store.records import encoded, with_place
 from memlab.store.shapes import fields, stored, truth, whole
 from memlab.text import Sheet, Shown, Table, in_shell
 
@@ -42,14 +35,13 @@ _NEWEST: Final = 50
 _LARGEST: Final = 2**20
 """Bytes of a file of settings."""
 _MODE: Final = "CLAUDE_MEM_MODE"
-_TYPES: Final = "CLAUDE_MEM_CONTEXT_OBSERVATION_TYPES"
-_CONCEPTS: Final = "CLAUDE_MEM_CONTEXT_OBSERVATION_CONCEPTS"
+_LISTS: Final = "CLAUDE_MEM_CONTEXT_OBSERVATION_"
 _OF_CODE: Final[dict[str, tuple[str, ...]]] = {
-    _TYPES: (
+    "types": (
         *("bugfix", "feature", "refactor", "change", "discovery", "decision"),
         *("security_alert", "security_note", "sensitive"),
     ),
-    _CONCEPTS: (
+    "concepts": (
         *("how-it-works", "why-it-exists", "what-changed", "problem-solution"),
         *("gotcha", "pattern", "trade-off"),
     ),
@@ -62,11 +54,7 @@ KNOWN_SCHEMA: Final = 52
 LISTED: Final = 10
 
 _TABLE: Final = "observations"
-_NEEDED: Final = {
-    _TABLE: ("id", "memory_session_id", "project", "type", "title", "created_at_epoch"),
-    "sdk_sessions": ("memory_session_id",),
-}
-_FIELDS: Final = fields({"id": whole(), "place": fields({"loaded": truth})}, others=stored)
+_SHAPE: Final = fields({"id": whole(), "place": fields({"loaded": truth})}, others=stored)
 
 
 class Start(NamedTuple):
@@ -76,20 +64,18 @@ class Start(NamedTuple):
     said: str
     file: Path
     mode: str
-    types: Collection[str] | None
-    concepts: Collection[str] | None
+    lists: Mapping[str, str]
+    """The types and the concepts of the mode, as JSON; empty of a mode that is not known."""
 
-    def condition(self, columns: Collection[str]) -> tuple[str, dict[str, str]]:
+    def condition(self, columns: Collection[str]) -> str:
         """Return the condition in SQL that an observation meets which may be loaded."""
-        if self.types is None or self.concepts is None or "concepts" not in columns:
-            return "1", {}
-        rule = (
+        if not self.lists or "concepts" not in columns:
+            return "1"
+        return (
             "type IN (SELECT value FROM json_each(:types)) AND EXISTS (SELECT 1 FROM "
             "json_each(CASE WHEN json_valid(concepts) THEN concepts ELSE '[]' END) "
             "WHERE value IN (SELECT value FROM json_each(:concepts)))"
         )
-        lists = {"types": list(self.types), "concepts": list(self.concepts)}
-        return rule, {name: json.dumps(values) for name, values in lists.items()}
 
 
 class Project(NamedTuple):
@@ -133,11 +119,12 @@ class ObservationFacts(Shown):
         return Sheet("claude-mem", facts, [Table("", header, rows, remark)])
 
 
-class ClaudeMem(FileSource):
+class ClaudeMem(TableSource):
     """The observations of a claude-mem database."""
 
     scheme = "claude-mem"
     deletes = False
+    shape = staticmethod(_SHAPE)
     tables: ClassVar = {
         _TABLE: frozenset({"memory_session_id", "created_at_epoch"}),
         "sdk_sessions": frozenset({"memory_session_id"}),
@@ -152,23 +139,26 @@ class ClaudeMem(FileSource):
         if unknown := given.keys() - {"project"}:
             raise MemlabError(f"{name}: there is no option {min(unknown)!r}; there are project")
         self.path = self.path / DATABASE if self.path.is_dir() else self.path
-        self._project = given.get("project") or None
+        self.project = given.get("project") or None
 
     @property
     def name(self) -> str:
         """The path with its scheme, which says that a start loads no more than some of it."""
-        return self._name_of(self._project)
+        return self._name_of(self.project)
+
+    @property
+    def start(self) -> "Start":
+        """What a start loads today."""
+        return start_of(self.path.parent)
 
     @classmethod
     def usual_places(cls, home: Path, known: Mapping[str, str]) -> list[Path]:
         """Return claude-mem's folder."""
         return [Path(known.get("CLAUDE_MEM_DATA_DIR") or home / ".claude-mem")]
 
-    @contextmanager
-    def reading(self) -> Iterator[Reader]:
-        """Open the database at one moment, leaving no trace."""
-        with one_moment(self.path) as connection:
-            yield self._reader(connection)
+    def reader(self, connection: sqlite3.Connection) -> "ObservationReader":
+        """Return a reader of the observations, or of one project's."""
+        return ObservationReader(connection, self)
 
     def changing(self) -> AbstractContextManager[Writer]:
         """Refuse, with the reason and the setting."""
@@ -188,46 +178,29 @@ class ClaudeMem(FileSource):
         said = json.loads(record)
         return _row(said, loaded=said["place"]["loaded"])
 
-    def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
-        """Check that an observation can have a record."""
-        check_canonical(record, said)
-        _FIELDS(said)
-        if said["id"] != key:
-            raise ValueError(f"its id is {said['id']}")
-
     def cap_setting(self, keep: int) -> str:
         """Return claude-mem's own cap."""
         return f"{SETTING}={keep}"
 
     def cap_now(self) -> int:
         """Return how many observations a start loads at most today."""
-        return start_of(self.path.parent).newest
+        return self.start.newest
 
     def instead(self, keep: int) -> list[str]:
         """Say what to do with a cap: where the setting is, or which project to ask about."""
-        if self._project is None and len(projects := self.about().projects) > 1:
+        if self.project is None and len(projects := self.about().projects) > 1:
             counts = (
                 f"{SETTING} counts the observations of one project, and these are of "
                 f"{len(projects):,}: over all together the number is too large for each"
             )
             first = in_shell(self._name_of(projects[0].name))
             return [f"next: memlab size {first}", f"      {counts}"]
-        start = start_of(self.path.parent)
+        start = self.start
         today = f"today {start.newest}, {start.said}; it counts at the next start"
         return [
             f'next: write "{SETTING}": "{keep}" into {start.file} ({today})',
             f"      {self.cap_setting(keep)}",
         ]
-
-    def about(self) -> ObservationFacts:
-        """Return what a start loads of each project, and what is not known of the file."""
-        return read_database(
-            self.path, lambda connection: self._reader(connection).facts(self.name)
-        )
-
-    def _reader(self, connection: sqlite3.Connection) -> "ObservationReader":
-        check_columns(connection, _NEEDED, self.path, "claude-mem")
-        return ObservationReader(connection, self._project, start_of(self.path.parent))
 
     def _name_of(self, project: str | None) -> str:
         options = f"?project={quote(project, safe='')}" if project else ""
@@ -237,40 +210,60 @@ class ClaudeMem(FileSource):
 class ObservationReader(TableReader):
     """Observations at one moment."""
 
+    system = "claude-mem"
     table = _TABLE
+    needed: ClassVar = {
+        _TABLE: ("id", "memory_session_id", "project", "type", "title", "created_at_epoch"),
+        "sdk_sessions": ("memory_session_id",),
+    }
     read = (
-        *("id", "project", "merged_into_project", "memory_session_id", "type", "title", "subtitle"),
-        *("narrative", "facts", "text", "concepts", "created_at_epoch", "agent_id"),
-        "generated_by_model",
+        *(*needed[_TABLE], "merged_into_project", "subtitle", "narrative", "facts", "text"),
+        *("concepts", "agent_id", "generated_by_model"),
     )
 
-    def __init__(self, connection: sqlite3.Connection, project: str | None, start: Start) -> None:
-        super().__init__(connection)
-        self._project = project
-        self._start = start
+    def __init__(self, connection: sqlite3.Connection, source: ClaudeMem) -> None:
+        super().__init__(connection, source.path)
+        self._name, self._project, self._start = source.name, source.project, source.start
         merged = " OR merged_into_project = :project"
         self._of = f"(project = :project{merged if 'merged_into_project' in self.columns else ''})"
-        self._loaded: dict[int, str] = {}
 
-    def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
-        """Yield the observations in order of time, some at a time."""
-        self._loaded = self._loaded_at_start()
-        return super().batches(with_body=with_body, columns=columns)
+    @cached_property
+    def _loaded(self) -> dict[int, str]:
+        """The observations that a start of each project loads, and of which it is."""
+        query = (
+            f"SELECT id FROM {_TABLE} WHERE {self._of} AND {self._start.condition(self.columns)} "
+            "ORDER BY created_at_epoch DESC, id LIMIT :newest"
+        )
+        projects = [(self._project,)]
+        if self._project is None:
+            projects = self._asked(f"SELECT DISTINCT project FROM {_TABLE}")
+        return {
+            key: str(project)
+            for (project,) in projects
+            for (key,) in self._asked(
+                query, project=project, newest=self._start.newest, **self._start.lists
+            )
+        }
 
-    def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
-        """Yield whole rows of the observations that are there."""
-        loaded = self._loaded_at_start()
-        for some in portions(keys):
-            found = {row["id"]: row for row in exact_rows(self.connection, _TABLE, "id", some)}
-            for key in some:
-                row = found.get(key, {})
-                projects = (row.get("project"), row.get("merged_into_project"))
-                if row and (self._project is None or self._project in projects):
-                    yield key, with_place(encoded(row), {"loaded": key in loaded})
+    def _places(self) -> Iterator[tuple[int, int]]:
+        found = self._asked(
+            f"SELECT id, created_at_epoch FROM {_TABLE} WHERE :project IS NULL OR {self._of}"
+        )
+        return ((_place(key, epoch), key) for key, epoch in found)
 
-    def facts(self, name: str) -> ObservationFacts:
+    def _row(self, stored: Mapping[str, Any]) -> dict[str, Any]:
+        return _row(stored, loaded=stored["id"] in self._loaded)
+
+    def _records(self, rows: Mapping[Key, dict[str, Any]]) -> dict[Key, bytes]:
+        return {
+            key: with_place(encoded(row), {"loaded": key in self._loaded})
+            for key, row in rows.items()
+            if self._project in (None, row.get("project"), row.get("merged_into_project"))
+        }
+
+    def facts(self) -> ObservationFacts:
         """Return what is said of the database beside its frame."""
-        loaded = list(self._loaded_at_start().values())
+        loaded = list(self._loaded.values())
         counts = self._asked(
             f"SELECT project, count(*) FROM {_TABLE} WHERE :project IS NULL OR {self._of} "
             "GROUP BY project ORDER BY count(*) DESC, project"
@@ -279,11 +272,11 @@ class ObservationReader(TableReader):
         if "schema_versions" in self.tables:
             version = self._one("SELECT max(version) FROM schema_versions")
         return ObservationFacts(
-            store=name,
+            store=self._name,
             setting=f"{SETTING}={self._start.newest}, {self._start.said}",
             newest=self._start.newest,
             mode=self._start.mode,
-            is_known_mode=self._start.types is not None,
+            is_known_mode=bool(self._start.lists),
             schema=version if isinstance(version, int) else None,
             known_schema=KNOWN_SCHEMA,
             projects=tuple(
@@ -291,33 +284,6 @@ class ObservationReader(TableReader):
                 for project, count in counts
             ),
         )
-
-    def _in_order(self) -> list[int]:
-        """Return the ids in order of time; those of a millisecond in order of id."""
-        found = self._asked(
-            f"SELECT id, created_at_epoch FROM {_TABLE} WHERE :project IS NULL OR {self._of}"
-        )
-        return [key for _, key in sorted((_place(key, epoch), key) for key, epoch in found)]
-
-    def _row(self, stored: Mapping[str, Any]) -> dict[str, Any]:
-        return _row(stored, loaded=stored["id"] in self._loaded)
-
-    def _loaded_at_start(self) -> dict[int, str]:
-        """Return the observations that a start of each project loads, and of which it is."""
-        rule, values = self._start.condition(self.columns)
-        query = (
-            f"SELECT id FROM {_TABLE} WHERE {self._of} AND {rule} "
-            "ORDER BY created_at_epoch DESC, id LIMIT :newest"
-        )
-        projects = [(self._project,)]
-        if self._project is None:
-            projects = self._asked(f"SELECT DISTINCT project FROM {_TABLE}")
-        newest = {"newest": self._start.newest, **values}
-        return {
-            key: str(project)
-            for (project,) in projects
-            for (key,) in self._asked(query, project=project, **newest)
-        }
 
     def _asked(self, query: str, **values: Any) -> list[Any]:
         return self.connection.execute(query, {"project": self._project, **values}).fetchall()
@@ -394,13 +360,14 @@ def start_of(folder: Path, environment: Mapping[str, str] | None = None) -> Star
         number = str(values.get(SETTING, "")).strip()
         if number.isdecimal():
             newest, said = int(number), where
-    mode = str(variables.get(_MODE) or written.get(_MODE) or "code")
-    is_code = mode.partition("--")[0] == "code"
-    lists = [
-        _listed(str(variables.get(name) or written.get(name) or ""), known) if is_code else None
-        for name, known in _OF_CODE.items()
-    ]
-    return Start(newest, said, file, mode, *lists)
+    both = {**written, **{name: value for name, value in variables.items() if value}}
+    mode = str(both.get(_MODE) or "code")
+    lists = {}
+    if mode.partition("--")[0] == "code":
+        for name, known in _OF_CODE.items():
+            named = map(str.strip, str(both.get(_LISTS + name.upper(), "")).split(","))
+            lists[name] = json.dumps([each for each in named if each in known] or known)
+    return Start(newest, said, file, mode, lists)
 
 
 def _written(file: Path) -> dict[str, Any]:
@@ -414,8 +381,3 @@ def _written(file: Path) -> dict[str, Any]:
         return {}
     older = found.get("env")
     return {**(older if isinstance(older, dict) else {}), **found}
-
-
-def _listed(text: str, known: Collection[str]) -> Collection[str]:
-    """Return those of a list that the mode knows; all of the mode's where it names none of them."""
-    return [each for each in map(str.strip, text.split(",")) if each in known] or known

@@ -19,7 +19,6 @@ from typing import Any, Final
 from memlab.errors import ArchiveError, CompactionError, StoreError, UnsafeDeletionError
 from memlab.lazy import install_command
 from memlab.sources.base import Key, Writer
-from memlab.sources.sqlite_rows import check_columns
 from memlab.store.database import check_encoding, error_in_words, store_file, transaction
 from memlab.store.records import bound_value, quoted
 from memlab.systems.mcp_memory.reader import (
@@ -27,7 +26,6 @@ from memlab.systems.mcp_memory.reader import (
     EDGES,
     GRAPH,
     KNOWN_SCHEMA,
-    NEEDED,
     TABLE,
     VECTOR,
     VECTORS,
@@ -63,8 +61,7 @@ def opened_for_change(path: Path) -> Iterator["MemoryWriter"]:
             connection.execute("PRAGMA synchronous = EXTRA")
             with transaction(connection):
                 check_encoding(connection, path)
-                check_columns(connection, NEEDED, path, "mcp-memory-service")
-                writer = MemoryWriter(connection)
+                writer = MemoryWriter(connection, path)
                 writer.check_safe(path)
                 yield writer
 
@@ -84,8 +81,7 @@ class MemoryWriter(MemoryReader, Writer):
                     "own tools",
                     instead="the service's delete_memory",
                 )
-        version = self.schema()
-        if version is not None and version > KNOWN_SCHEMA:
+        if (version := self.schema() or 0) > KNOWN_SCHEMA:
             raise UnsafeDeletionError(
                 f"{name} is of schema {version} and memlab knows {KNOWN_SCHEMA}: it reads what it "
                 "knows and deletes nothing; use a newer memlab, or the service's own tools",
@@ -111,20 +107,19 @@ class MemoryWriter(MemoryReader, Writer):
 
     def _delete(self, expected: Mapping[Key, str]) -> None:
         """Delete memories as the service does."""
-        rows = self._rows()
+        all_rows = f"SELECT count(*) FROM {TABLE}"  # with those deleted
+        rows = self._one(all_rows)
         for key, record in dict(self.records(expected)).items():
             content_hash = str(json.loads(record)["content_hash"])
             if self._partition is not None:
                 self.connection.execute(f"DELETE FROM {VECTORS} WHERE rowid = ?", (key,))
             if GRAPH in self.tables:
-                self.connection.execute(
-                    f"DELETE FROM {GRAPH} WHERE source_hash = ? OR target_hash = ?",
-                    (content_hash, content_hash),
-                )
+                at_an_end = "source_hash = ?1 OR target_hash = ?1"
+                self.connection.execute(f"DELETE FROM {GRAPH} WHERE {at_an_end}", (content_hash,))
             self.connection.execute(
                 f"UPDATE {TABLE} SET {DELETED_AT} = {_NOW} WHERE id = ? AND {self.live}", (key,)
             )
-        if rows != self._rows():
+        if rows != self._one(all_rows):
             raise CompactionError(
                 f"rows of {TABLE} would have gone; all was rolled back: look for {self.suspect}"
             )
@@ -195,10 +190,6 @@ class MemoryWriter(MemoryReader, Writer):
 
     def _count(self) -> int:
         return int(self._one(f"SELECT count(*) FROM {TABLE} WHERE {self.live}"))
-
-    def _rows(self) -> int:
-        """Return how many rows there are, with those deleted."""
-        return int(self._one(f"SELECT count(*) FROM {TABLE}"))
 
 
 def driver() -> Any:

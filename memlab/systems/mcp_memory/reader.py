@@ -8,19 +8,15 @@ size and the partition.
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, ClassVar, Final
 
 from memlab.errors import StoreError
-from memlab.sources.base import Fault, Key, place_of, portions
+from memlab.sources.base import Fault, Key, place_of
 from memlab.sources.reads import moment_of_seconds
-from memlab.sources.sqlite_rows import (
-    TableReader,
-    columns_of,
-    exact_rows,
-    text_of,
-)
+from memlab.sources.sqlite_rows import TableReader, columns_of, exact_rows, text_of
 from memlab.store.records import encoded
 from memlab.store.shapes import be, optional, text, whole
 from memlab.text import Sheet, Shown
@@ -31,9 +27,6 @@ VECTORS: Final = "memory_embeddings"
 DELETED_AT: Final = "deleted_at"
 KNOWN_SCHEMA: Final = 19
 """The newest ``schema_version`` that this adapter was tried on."""
-NEEDED: Final = {
-    TABLE: ("id", "content_hash", "content", "tags", "memory_type", "metadata", "created_at")
-}
 
 VECTOR: Final = "$vector"
 """In a record: the memory's vector, and the partition that it is found in."""
@@ -78,30 +71,16 @@ class ServiceFacts(Shown):
 class MemoryReader(TableReader):
     """Memories over a connection that sees one moment."""
 
+    system = "mcp-memory-service"
     table = TABLE
-    read = (*NEEDED[TABLE], "confidence", "last_accessed", "superseded_by", "store")
+    needed: ClassVar = {
+        TABLE: ("id", "content_hash", "content", "tags", "memory_type", "metadata", "created_at")
+    }
+    read = (*needed[TABLE], "confidence", "last_accessed", "superseded_by", "store")
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        super().__init__(connection)
+    def __init__(self, connection: sqlite3.Connection, where: Path) -> None:
+        super().__init__(connection, where)
         self.live = f"{DELETED_AT} IS NULL" if DELETED_AT in self.columns else "1"
-
-    def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
-        """Yield each memory's row with its vector and edges."""
-        for some in portions(keys):
-            found = {
-                row["id"]: row
-                for row in exact_rows(self.connection, TABLE, "id", some)
-                if DELETED_AT not in row
-            }
-            vectors = self._vectors(list(found))
-            edges = self._edges({str(row.get("content_hash")) for row in found.values()})
-            for key in some:
-                if key in found:
-                    row = found[key]
-                    name = row.get("content_hash")  # SQLite holds anything in any column
-                    vector = {VECTOR: vectors[row["id"]]} if row["id"] in vectors else {}
-                    graph = {EDGES: edges[name]} if isinstance(name, str) and name in edges else {}
-                    yield key, encoded(row | vector | graph)
 
     def facts(self) -> ServiceFacts:
         """Return what is said of the database beside its frame."""
@@ -129,12 +108,25 @@ class MemoryReader(TableReader):
         ).fetchone()
         return found[0] if found else None
 
-    def _in_order(self) -> list[int]:
+    def _places(self) -> Iterator[tuple[int, int]]:
         found = self.connection.execute(f"SELECT id, created_at FROM {TABLE} WHERE {self.live}")
-        return [key for _, key in sorted((_place(key, at), key) for key, at in found)]
+        return ((_place(key, at), key) for key, at in found)
 
     def _row(self, stored: Mapping[str, Any]) -> dict[str, Any]:
         return row_of(stored)
+
+    def _records(self, rows: Mapping[Key, dict[str, Any]]) -> dict[Key, bytes]:
+        """Return each memory's row with its vector and edges."""
+        live = {key: row for key, row in rows.items() if DELETED_AT not in row}
+        vectors = self._vectors(list(live))
+        edges = self._edges({str(row.get("content_hash")) for row in live.values()})
+        for key, row in live.items():
+            name = row.get("content_hash")  # SQLite holds anything in any column
+            if key in vectors:
+                row[VECTOR] = vectors[key]
+            if isinstance(name, str) and name in edges:
+                row[EDGES] = edges[name]
+        return {key: encoded(row) for key, row in live.items()}
 
     def _edges(self, hashes: set[str]) -> dict[str, list[dict[str, Any]]]:
         """Return the edges on both sides of some memories, in an order that never changes."""
@@ -148,7 +140,7 @@ class MemoryReader(TableReader):
                     found.setdefault(end, {})[encoded(edge)] = edge
         return {end: [edge for _, edge in sorted(edges.items())] for end, edges in found.items()}
 
-    def _vectors(self, keys: Sequence[int]) -> dict[int, dict[str, Any]]:
+    def _vectors(self, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
         """Return the vectors of memories that have one: hexadecimal digits, and a partition."""
         if not self.tables >= _PARTS or not keys:
             return {}
@@ -160,7 +152,7 @@ class MemoryReader(TableReader):
             f"WHERE r.rowid IN ({', '.join('?' * len(keys))}) ORDER BY r.chunk_id",
             list(keys),
         ).fetchall()
-        found: dict[int, dict[str, Any]] = {}
+        found: dict[Key, dict[str, Any]] = {}
         chunk, data = None, b""
         for key, chunk_id, offset, size, store in places:
             try:

@@ -9,23 +9,22 @@ keep them. A search that asks for five may write down ten.
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Any, ClassVar, Final
 
-from memlab.sources.base import FileSource, Key, Reader, Writer
+from memlab.sources.base import Writer
 from memlab.sources.reads import Asked, Found, Read, mapping, moment_of_seconds, sequence, text
-from memlab.sources.sqlite_rows import check_columns, one_moment, read_database, tables_of
+from memlab.sources.sqlite_rows import TableSource, read_database, tables_of
 from memlab.store import shapes
-from memlab.store.records import check_canonical, encoded
+from memlab.store.records import encoded
 from memlab.systems.mcp_memory.reader import (
     EDGES,
-    NEEDED,
     TABLE,
     VECTOR,
     MemoryReader,
-    ServiceFacts,
     metadata_of,
     row_of,
 )
@@ -37,7 +36,7 @@ WITHOUT_TIME: Final = "queries without a time"
 
 _OF_USE: Final = ("access_count", "last_accessed_at", "access_queries", "avg_ranking")
 """Fields of the metadata that a search changes."""
-_FIELDS: Final = shapes.fields(
+_SHAPE: Final = shapes.fields(
     {
         "id": shapes.whole(),
         "content_hash": shapes.text,
@@ -51,11 +50,12 @@ _KEPT: Final = 10
 """Queries that the service keeps of a memory."""
 
 
-class McpMemory(FileSource):
+class McpMemory(TableSource):
     """The memories of one database of mcp-memory-service."""
 
     scheme = "mcp-memory"
     tables: ClassVar = {TABLE: frozenset({"content_hash", "content", "memory_type"})}
+    shape = staticmethod(_SHAPE)
 
     @classmethod
     def usual_places(cls, home: Path, known: Mapping[str, str]) -> list[Path]:
@@ -63,20 +63,15 @@ class McpMemory(FileSource):
         data = Path(known.get("XDG_DATA_HOME") or home / ".local" / "share")
         return [data / "mcp-memory", home / "Library" / "Application Support" / "mcp-memory"]
 
-    @contextmanager
-    def reading(self) -> Iterator[Reader]:
-        """Open the database at one moment, leaving no trace."""
-        with one_moment(self.path) as connection:
-            check_columns(connection, NEEDED, self.path, "mcp-memory-service")
-            yield MemoryReader(connection)
+    def reader(self, connection: Connection) -> MemoryReader:
+        """Return a reader of the service's memories."""
+        return MemoryReader(connection, self.path)
 
-    @contextmanager
-    def changing(self) -> Iterator[Writer]:
+    def changing(self) -> AbstractContextManager[Writer]:
         """Open the database for one transaction, whose commit reaches the disk."""
         from memlab.systems.mcp_memory.changes import opened_for_change
 
-        with opened_for_change(self.path) as writer:
-            yield writer
+        return opened_for_change(self.path)
 
     def row_of(self, record: bytes) -> dict[str, Any]:
         """Return an archived memory as a row."""
@@ -88,19 +83,8 @@ class McpMemory(FileSource):
         left_out = (EDGES, "last_accessed", "metadata")
         kept = {name: value for name, value in row.items() if name not in left_out}
         told = metadata_of(row.get("metadata"))
-        used = {name: told[name] for name in sorted(told) if name not in _OF_USE}
-        return encoded({**kept, "metadata": used if told else row.get("metadata")})
-
-    def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
-        """Check that a memory of the service's can have a record."""
-        check_canonical(record, said)
-        _FIELDS(said)
-        if said["id"] != key:
-            raise ValueError(f"its id is {said['id']}")
-
-    def about(self) -> ServiceFacts:
-        """Return what there is to say of the database beside its frame."""
-        return read_database(self.path, lambda connection: MemoryReader(connection).facts())
+        unused = {name: told[name] for name in sorted(told) if name not in _OF_USE}
+        return encoded({**kept, "metadata": unused if told else row.get("metadata")})
 
 
 def recognises(asked: Asked) -> bool:

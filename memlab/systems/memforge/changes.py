@@ -16,12 +16,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from memlab.errors import ArchiveError, CompactionError, UnsafeDeletionError
-from memlab.sources.base import Key, Writer, portions
+from memlab.sources.base import Key, Writer, canonical, portions
 from memlab.sources.postgres import (
     SET_NULL,
     Row,
     Table,
-    encoded,
     hides_rows,
     insert_rows,
     only,
@@ -206,4 +205,4 @@ def _own(memory: dict[str, Any]) -> Row:
 
 def _others(memory: dict[str, Any]) -> set[tuple[str, bytes]]:
     """Return the rows of other tables in a record, each as something that can be compared."""
-    return {(table, encoded(row)) for table, rows in memory.get(ROWS, {}).items() for row in rows}
+    return {(table, canonical(row)) for table, rows in memory.get(ROWS, {}).items() for row in rows}

@@ -7,16 +7,17 @@ from functools import lru_cache
 from typing import Any, Final
 
 from memlab.columns import DELETED_AT
-from memlab.errors import StoreError, UnsafeDeletionError
-from memlab.sources.base import Key, Reader, Rows, portions, rows_of_each
-from memlab.sources.postgres import (
-    CASCADE,
-    Catalogue,
-    encoded,
-    quoted,
-    rows_where,
-    understood,
+from memlab.errors import UnsafeDeletionError
+from memlab.sources.base import (
+    Key,
+    Reader,
+    Rows,
+    canonical,
+    check_asked,
+    portions,
+    rows_of_each,
 )
+from memlab.sources.postgres import CASCADE, Catalogue, quoted, rows_where, streamed, understood
 
 TABLE: Final = "warm_tier"
 COLD: Final = "cold_tier"
@@ -28,7 +29,6 @@ LINKS: Final = "$links"
 KIND: Final = "episodic"
 """Of every memory; MemForge's outcome is its tag."""
 
-_BATCH: Final = 5000
 _CHARS: Final = "$chars"
 """Of title and body together, where the body was not asked for."""
 _UNDATED: Final = "consolidated_at is not in the years 1 to 9999"
@@ -57,10 +57,7 @@ class MemoryReader(Reader):
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
         """Yield every memory, some at a time, in order of id."""
         known = self.catalogue.table(TABLE).types
-        if unknown := [name for name in columns if name not in known]:
-            raise StoreError(
-                f"{TABLE} has no column {', '.join(unknown)}; it has {', '.join(known)}"
-            )
+        check_asked(columns, known, TABLE)
         return self._read(TABLE, known, with_body=with_body, columns=columns)
 
     def moved_away(self, *, with_body: bool) -> Iterator[Rows]:
@@ -80,7 +77,7 @@ class MemoryReader(Reader):
                 if self.agent is None or row.get("agent_id") == self.agent
             }
             self._add_others(found)
-            yield from ((key, encoded(found[str(key)])) for key in some if str(key) in found)
+            yield from ((key, canonical(found[str(key)])) for key in some if str(key) in found)
 
     def _read(
         self, table: str, known: Collection[str], *, with_body: bool, columns: Sequence[str]
@@ -93,14 +90,9 @@ class MemoryReader(Reader):
             chosen.append("(char_length(t.content) - (strpos(t.content, E'\\n') > 0)::int)::text")
         chosen += [f"t.{quoted(name)}" for name in columns]
         whose = "" if self.agent is None else "WHERE t.agent_id = %(agent)s"
-        with self.connection.cursor(name="memories") as cursor:
-            cursor.itersize = _BATCH
-            cursor.execute(
-                f"SELECT {', '.join(chosen)} FROM {table} AS t {whose} ORDER BY t.id",
-                {"agent": self.agent},
-            )
-            while rows := _some_rows(cursor, names, columns):
-                yield rows
+        query = f"SELECT {', '.join(chosen)} FROM {table} AS t {whose} ORDER BY t.id"
+        for found in streamed(self.connection, query, {"agent": self.agent}):
+            yield _rows(found, names, columns)
 
     def _add_others(self, memories: Mapping[str, dict[str, Any]]) -> None:
         """Add the rows that would go with memories, or lose their link to them."""
@@ -130,14 +122,11 @@ class MemoryReader(Reader):
                         kind.setdefault(table.name, []).append(row if goes else link)
         for memory in memories.values():
             for others in (*memory.get(ROWS, {}).values(), *memory.get(LINKS, {}).values()):
-                others.sort(key=encoded)
+                others.sort(key=canonical)
 
 
 @understood()
-def _some_rows(cursor: Any, names: Sequence[str], columns: Sequence[str]) -> Rows | None:
-    """Return the next some thousand memories of a query; None where there is no further."""
-    if not (found := cursor.fetchmany(_BATCH)):
-        return None
+def _rows(found: list[Any], names: Sequence[str], columns: Sequence[str]) -> Rows:
     told = [row_of(dict(zip(names, row, strict=False))) for row in found]
     others = {name: [row[at] for row in found] for at, name in enumerate(columns, len(names))}
     return rows_of_each(told, with_body=True, others=others)
@@ -145,7 +134,7 @@ def _some_rows(cursor: Any, names: Sequence[str], columns: Sequence[str]) -> Row
 
 def lasting_of(record: bytes) -> bytes:
     """Return what of a record a retrieval does not change."""
-    return encoded({name: v for name, v in json.loads(record).items() if name not in _OF_USE})
+    return canonical({name: v for name, v in json.loads(record).items() if name not in _OF_USE})
 
 
 def row_of(memory: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,10 +14,9 @@ from typing import Any, Final
 
 from memlab.errors import StoreError
 from memlab.sources.address import ServerSource, address_of
-from memlab.sources.base import Key, Reader, Rows, Writer
+from memlab.sources.base import Key, Reader, Rows, Writer, canonical, check_table
 from memlab.sources.postgres import (
     Catalogue,
-    encoded,
     hides_rows,
     is_server,
     one_transaction,
@@ -93,7 +92,7 @@ class Memforge(ServerSource):
 
     def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that a memory of this store can have a record, and of the agent that is named."""
-        if encoded(said) != record:
+        if canonical(said) != record:
             raise ValueError("its record is not written as records are")
         _MEMORY(said)
         row = row_of(said)
@@ -125,17 +124,8 @@ class Memforge(ServerSource):
             yield connection
 
     def _check_tables(self, catalogue: Catalogue) -> None:
-        if not catalogue.exists(TABLE):
-            raise StoreError(
-                f"{self.name} has no table {TABLE}, so it is no database of MemForge's; check its "
-                "name and its search_path"
-            )
         found = catalogue.table(TABLE).types
-        if missing := [name for name in _NEEDED if name not in found]:
-            raise StoreError(
-                f"{TABLE} in {self.name} lacks the column {', '.join(missing)}: another version of "
-                "MemForge, or another system"
-            )
+        check_table(self.name, "MemForge", TABLE, _NEEDED, found)
         if taken := {ROWS, LINKS} & found.keys():
             raise StoreError(f"{TABLE} in {self.name} has a column {taken.pop()}; rename it")
 

@@ -12,10 +12,9 @@ from typing import Any, ClassVar, Final, cast
 from memlab.errors import (
     ArchiveError,
     CompactionError,
-    StoreError,
     UnsafeDeletionError,
 )
-from memlab.sources.base import Facts, Key, Reader, Rows, Source, Writer
+from memlab.sources.base import Facts, Key, Reader, Rows, Source, Writer, check_asked
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.entries import SampleRow
 from memlab.store.archive.identity import identity_sample_of
@@ -201,11 +200,7 @@ class _Reader(Reader):
         from memlab.systems.memory_items.rows import add_signals
         from memlab.systems.memory_items.scan import scan_rows
 
-        if unknown := [name for name in columns if name not in self._layout.columns]:
-            raise StoreError(
-                f"memory_items has no column {', '.join(unknown)}; it has "
-                f"{', '.join(self._layout.columns)}"
-            )
+        check_asked(columns, self._layout.columns, "memory_items")
         scanned = scan_rows(self._scanning, with_body=with_body)
         yield from add_signals(scanned, self._first, self._layout, columns)
 
