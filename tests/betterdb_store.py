@@ -15,13 +15,7 @@ START_MS = 1_772_366_400_000
 
 
 class Awaited:
-    """A connection as the package wants one; bytes that are no text, such as a vector's, it drops.
-
-    Parameters
-    ----------
-    client : valkey.Valkey
-        Another connection to the same server.
-    """
+    """A connection as the package wants one; bytes that are no text it drops."""
 
     def __init__(self, client: Any) -> None:
         import valkey
@@ -48,15 +42,7 @@ async def embed(text: str) -> list[float]:
 
 
 class Betterdb:
-    """The package's own store on a server of the test, called without ``await``.
-
-    Parameters
-    ----------
-    client : valkey.Valkey
-        The server.
-    options
-        Of the package's own ``MemoryStore``.
-    """
+    """The package's own store on a server of the test, called without ``await``."""
 
     def __init__(self, client: Any, *, name: str = NAME, **options: Any) -> None:
         from betterdb_agent_memory import MemoryStore

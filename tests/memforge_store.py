@@ -154,48 +154,40 @@ def add_memory(connection: Any, agent: str = "a", **columns: Any) -> int:
 
 def add_history(connection: Any, memory_ids: list[int], agent: str = "a") -> None:
     """Give memories a row in every table that goes with them or has a link to them."""
-    (entity,) = connection.execute(
-        "INSERT INTO entities (agent_id, name) VALUES (%s, 'the parser') "
-        "ON CONFLICT (agent_id, name) DO UPDATE SET name = excluded.name RETURNING id",
+    connection.execute(
+        "INSERT INTO entities (agent_id, name) VALUES (%s, 'the parser') ON CONFLICT DO NOTHING",
         (agent,),
-    ).fetchone()
+    )
     connection.execute("INSERT INTO shared_pools VALUES ('team', 'team') ON CONFLICT DO NOTHING")
-    for each in memory_ids:
-        connection.execute("INSERT INTO warm_tier_entities VALUES (%s, %s)", (each, entity))
-        connection.execute(
-            "INSERT INTO retrieval_log (agent_id, warm_tier_id, query_text, outcome) "
-            "VALUES (%s, %s, 'where is it', 'positive')",
-            (agent, each),
-        )
-        connection.execute(
-            "INSERT INTO memory_revisions (agent_id, warm_tier_id, revision_number, "
-            "previous_content, new_content, revision_type) "
-            "VALUES (%s, %s, 1, 'old', 'new', 'augment')",
-            (agent, each),
-        )
-        connection.execute(
-            "INSERT INTO shared_memories (pool_id, source_agent_id, source_warm_tier_id, content, "
-            "embedding) VALUES ('team', %s, %s, 'shared', '[1, 0.5]')",
-            (agent, each),
-        )
+    for given in ({"agent": agent, "memory": each} for each in memory_ids):
+        for into, values in HISTORY.items():
+            connection.execute(f"INSERT INTO {into} {values}", given)
+
+
+HISTORY = {
+    "warm_tier_entities SELECT": "%(memory)s, id FROM entities WHERE agent_id = %(agent)s",
+    "retrieval_log (agent_id, warm_tier_id, query_text, outcome) VALUES": (
+        "(%(agent)s, %(memory)s, 'where is it', 'positive')"
+    ),
+    "memory_revisions (agent_id, warm_tier_id, revision_number, previous_content, new_content, "
+    "revision_type) VALUES": "(%(agent)s, %(memory)s, 1, 'old', 'new', 'augment')",
+    "shared_memories (pool_id, source_agent_id, source_warm_tier_id, content, embedding) VALUES": (
+        "('team', %(agent)s, %(memory)s, 'shared', '[1, 0.5]')"
+    ),
+}
 
 
 def add_links(connection: Any, pairs: Iterable[tuple[int, int]], agent: str = "a") -> None:
     """Write what stands between two memories, which may be the same."""
-    for one, other in pairs:
-        connection.execute(
-            "INSERT INTO memory_conflicts (agent_id, warm_tier_id_a, warm_tier_id_b, winner_id) "
-            "VALUES (%s, %s, %s, %s)",
-            (agent, one, other, one),
-        )
+    for pair in pairs:
         for table, names in (
+            ("memory_conflicts", "warm_tier_id_a, warm_tier_id_b, winner_id"),
             ("memory_sequences", "predecessor_id, successor_id"),
             ("causal_edges", "cause_id, effect_id"),
         ):
-            connection.execute(
-                f"INSERT INTO {table} (agent_id, {names}) VALUES (%s, %s, %s)",
-                (agent, one, other),
-            )
+            values = (agent, *pair, pair[0])[: names.count(",") + 2]
+            marks = ", ".join("%s" for _ in values)
+            connection.execute(f"INSERT INTO {table} (agent_id, {names}) VALUES ({marks})", values)
 
 
 def everything(connection: Any, *tables: str) -> dict[str, list[str]]:

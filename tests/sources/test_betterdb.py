@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pyarrow.compute as pc
 import pytest
-from betterdb_store import NAME, START_MS, Betterdb, exact
+from betterdb_store import NAME, Betterdb, exact
 from click.testing import CliRunner
 from owners import needs_search
 from servers import RedisServer
@@ -31,7 +31,7 @@ from memlab.systems.betterdb.changes import BetterdbWriter
 from memlab.systems.betterdb.reader import HashReader
 from sources.conformance import (
     COUNT,
-    Compacted,
+    OnServer,
     delete_all,
     keys_of,
     put_back,
@@ -63,11 +63,10 @@ class BetterdbLab:
 
     def fill(self, count: int) -> None:
         for number in range(count):
+            tags = ["rejected-path", "x"] if number == 0 else [["ü", "A b"], [], None][number % 3]
             memory_id = self.betterdb.remember(
                 TEXTS[number % len(TEXTS)] + str(number),
-                tags=["rejected-path", "x"]
-                if number == 0
-                else [["ü", "A b"], [], None][number % 3],
+                tags=tags,
                 importance=[None, 0.1, 1.0, 1e-17][number % 4],
                 ttl=[None, None, 86_400][number % 3],
                 agent_id=[None, "a", "ä"][number % 3],
@@ -85,7 +84,7 @@ class BetterdbLab:
     def change(self, key: Any) -> None:
         self.client.hset(key, "importance", "0.25")
 
-    def recall(self, key: Any) -> None:
+    def use(self, key: Any) -> None:
         """As the package's own recall does to what it found."""
         self.client.hset(key, "last_accessed_at", "1772366999999")
         self.client.hincrby(key, "access_count", 1)
@@ -94,21 +93,17 @@ class BetterdbLab:
         return {key.decode(): stored for key, stored in exact(self.client).items()}
 
 
-def filled(redis: RedisServer) -> BetterdbLab:
+@pytest.fixture
+def lab(redis: RedisServer) -> BetterdbLab:
     made = BetterdbLab(redis)
     made.fill(COUNT)
     return made
 
 
-@pytest.fixture
-def lab(redis: RedisServer) -> BetterdbLab:
-    return filled(redis)
-
-
-class TestBetterdb(Compacted):
+class TestBetterdb(OnServer):
     @pytest.fixture
-    def lab(self, redis: RedisServer) -> BetterdbLab:
-        return filled(redis)
+    def lab(self, lab: BetterdbLab) -> BetterdbLab:  # type: ignore[override]
+        return lab
 
 
 def test_a_reader_sees_one_moment_while_memories_change_in_place(lab: BetterdbLab) -> None:
@@ -156,15 +151,10 @@ def test_memories_that_go_between_being_named_and_being_read_are_left_out(
 
 def test_a_record_of_another_moment_than_the_rows_is_said(lab: BetterdbLab) -> None:
     key = next(iter(lab.exactly()))
-
-    def changed_between() -> None:
-        with open_source(lab.name).reading() as reader:
-            list(reader.batches(with_body=False))
-            lab.change(key)
-            list(reader.records([key]))
-
-    with pytest.raises(ChangedWhileReadError):
-        changed_between()
+    with pytest.raises(ChangedWhileReadError), open_source(lab.name).reading() as reader:  # noqa: PT012
+        list(reader.batches(with_body=False))
+        lab.change(key)
+        list(reader.records([key]))
 
 
 def evictions(lab: BetterdbLab) -> int:
@@ -196,15 +186,9 @@ def test_a_vector_is_recalled_after_it_was_put_back(lab: BetterdbLab) -> None:
     assert (hit.item.content, hit.similarity) == (content, pytest.approx(0, abs=1e-6))
 
 
-def change(lab: BetterdbLab, key: Any) -> None:
-    lab.change(key)
-
-
-def forget(lab: BetterdbLab, key: Any) -> None:
-    lab.client.delete(key)
-
-
-@pytest.mark.parametrize("meanwhile", [change, forget])
+@pytest.mark.parametrize(
+    "meanwhile", [BetterdbLab.change, lambda lab, key: lab.client.delete(key)], ids=["change", "go"]
+)
 def test_a_memory_that_changes_while_others_are_deleted_stops_it_and_all_come_back(
     lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch, meanwhile: Any
 ) -> None:
@@ -244,17 +228,11 @@ def test_a_memory_written_within_the_step_that_deletes_it_stays(
     assert len(lab.exactly()) == COUNT
 
 
-def test_recalls_change_nothing_that_lasts_and_leave_a_plan_fresh(lab: BetterdbLab) -> None:
-    source, keys, made = open_source(lab.name), keys_of(lab), memlab.plan(lab.name, KEEP_3)
-    unused = records_of(lab, keys)
-    for key in keys:
-        lab.recall(key)
-    for (_, then), (_, now) in zip(unused, records_of(lab, keys), strict=True):
-        assert then != now
-        assert source.lasting(then) == source.lasting(now)
-    before = lab.exactly()
-    receipt = memlab.apply(made)
-    assert len(lab.exactly()) == COUNT - receipt.deleted == 4
+def test_what_a_recall_leaves_of_a_deleted_memory_is_none(lab: BetterdbLab) -> None:
+    before, keys = lab.exactly(), keys_of(lab)
+    receipt = memlab.apply(memlab.plan(lab.name, KEEP_3))
+    lab.use(keys[3])
+    assert keys_of(lab) == [keys[0], *keys[-3:]]
     assert memlab.restore(receipt) == receipt.deleted
     assert lab.exactly() == before
 
@@ -270,7 +248,7 @@ def test_recalls_while_a_plan_is_made_and_applied_do_not_stop_it(
         word, *keys = commands[0]
         if word != "WATCH" or len(keys) > 1:
             for key in lab.exactly():
-                lab.recall(key)
+                lab.use(key)
         return answers
 
     with monkeypatch.context() as recalling:
@@ -305,15 +283,6 @@ def test_a_plan_goes_on_where_the_time_of_a_memory_has_passed_and_says_so(
     assert (receipt.deleted, receipt.expired, receipt.archive) == (0, 1, None)
 
 
-def test_what_a_recall_leaves_of_a_deleted_memory_is_none(lab: BetterdbLab) -> None:
-    before, keys = lab.exactly(), keys_of(lab)
-    receipt = memlab.apply(memlab.plan(lab.name, KEEP_3))
-    lab.recall(keys[3])
-    assert set(memlab.load(lab.name)["key"]) == {keys[0], *keys[-3:]}
-    assert memlab.restore(receipt) == receipt.deleted
-    assert lab.exactly() == before
-
-
 def test_a_memory_whose_time_passed_is_not_put_back_and_the_others_are(
     lab: BetterdbLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,8 +313,7 @@ def test_a_key_that_is_taken_again_is_left_as_it_is_and_nothing_is_put_back(
 
 
 def test_a_server_without_room_takes_nothing_back(lab: BetterdbLab) -> None:
-    keys = keys_of(lab)
-    records = records_of(lab, keys)
+    records = records_of(lab, keys_of(lab))
     delete_all(lab, records)
     lab.client.config_set("maxmemory", "1")
     try:
@@ -354,7 +322,7 @@ def test_a_server_without_room_takes_nothing_back(lab: BetterdbLab) -> None:
     finally:
         lab.client.config_set("maxmemory", "0")
     assert not lab.exactly()
-    assert put_back(lab, records) == len(keys)
+    assert put_back(lab, records) == COUNT
 
 
 def test_a_cap_is_told_as_the_argument_that_a_running_betterdb_goes_by(lab: BetterdbLab) -> None:
@@ -433,42 +401,3 @@ def test_many_memories_of_one_moment_have_places_of_their_own(client: Any) -> No
     assert frame["position"].is_unique
     assert frame["position"].is_monotonic_increasing
     assert len(frame) == count > reader._SCAN_AT_ONCE
-
-
-# What these tests stand on: the package itself writes, evicts and recalls here
-
-
-@needs_search
-def test_its_own_capacity_check_evicts_and_counts(client: Any) -> None:
-    betterdb = Betterdb(client, max_items_per_scope=1)
-    stays = betterdb.remember("worth more", importance=0.9, agent_id="a", thread_id="t1")
-    betterdb.remember("worth less", importance=0.1, agent_id="a", thread_id="t1")
-    betterdb.remember("a write without a scope is never capped")
-    assert stays in betterdb.ids()
-    assert [item.content for item in betterdb.everything()["list"].items] == [
-        "a write without a scope is never capped",
-        "worth more",
-    ]
-    assert betterdb.run(betterdb.store.stats()).evictions == 1
-
-
-@needs_search
-def test_a_scope_counts_what_has_the_fields_given(client: Any) -> None:
-    betterdb = Betterdb(client, max_items_per_scope=1)
-    first = betterdb.remember("first", importance=0.9, agent_id="a", thread_id="t1")
-    betterdb.remember("second", importance=0.8, agent_id="a", thread_id="t2")
-    betterdb.remember("third", importance=0.1, agent_id="a")
-    assert betterdb.ids() == [first]
-
-
-@needs_search
-def test_it_writes_vectors_and_times_to_live(client: Any) -> None:
-    betterdb = Betterdb(client)
-    memory_id = betterdb.remember("short-lived", ttl=3600, tags=["x", "Y"])
-    ((fields, ends),) = exact(client).values()
-    assert len(fields[b"vector"]) == 32
-    assert fields[b"tags"] == b"x,Y"
-    assert fields[b"created_at"] == str(START_MS + 1000).encode()
-    assert ends > 0
-    (hit,) = betterdb.run(betterdb.store.recall("short-lived", tags=["y"]))
-    assert hit.item.id == memory_id

@@ -43,6 +43,19 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "data" / "claude-mem.db"
 
 
+def run(*words: object) -> str:
+    done = CliRunner().invoke(main, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def loaded(file: Path, **settings: Any) -> list[str]:
+    """The titles that a start loads by some settings."""
+    (file.parent / "settings.json").write_text(json.dumps(settings))
+    frame = memlab.load(file)
+    return sorted(frame.loc[frame["loaded_at_start"], "title"])
+
+
 class ClaudeMemLab:
     """A database that claude-mem made; further observations come by its own statement."""
 
@@ -109,21 +122,20 @@ def test_a_start_loads_the_newest_of_each_project_that_its_mode_knows(file: Path
     first["observations"][5]["type"] = "heartbeat"
     first["observations"][4]["concepts"] = ["none"]
     write_claude_mem(file, [first, second])
-    (file.parent / "settings.json").write_text(json.dumps({SETTING: "2"}))
+    assert loaded(file, **{SETTING: "2"}) == ["api 1", "api 2", "web 2", "web 3"]
     frame = memlab.load(file)
-    loaded = frame.loc[frame["loaded_at_start"], "title"]
-    assert sorted(loaded) == ["api 1", "api 2", "web 2", "web 3"]
-    assert memlab.load(file)["tokens"].sum() < frame["chars"].sum() / 4
+    assert frame["tokens"].sum() < frame["chars"].sum() / 4
+    other = {"CLAUDE_MEM_MODE": "law-study"}  # whose types are not known
+    assert loaded(file, **{SETTING: "2"}, **other) == ["api 1", "api 2", "web 4", "web 5"]
+    assert "law-study: its types are not known" in str(ClaudeMem(file).about())
 
 
 def test_of_one_millisecond_the_first_are_loaded_as_claude_mem_loads_them(file: Path) -> None:
     batch = session("s1", "web", 4)
     batch["observations"] = [each | {"at": START} for each in batch["observations"]]
     write_claude_mem(file, [batch])
-    (file.parent / "settings.json").write_text(json.dumps({SETTING: 3}))
-    frame = memlab.load(file)
-    assert frame["memory_id"].tolist() == ["1", "2", "3", "4"]
-    assert frame["loaded_at_start"].tolist() == [True, True, True, False]
+    assert loaded(file, **{SETTING: 3}) == ["web 0", "web 1", "web 2"]
+    assert memlab.load(file)["memory_id"].tolist() == ["1", "2", "3", "4"]
 
 
 @pytest.mark.parametrize(
@@ -147,71 +159,49 @@ def test_the_environment_comes_before_the_file_and_the_file_before_the_default(
     assert (start.newest, start.said) == (newest, said)
 
 
-def test_a_mode_whose_types_are_not_known_loads_any(file: Path) -> None:
-    made = session("s1", "web", 2)
-    made["observations"][0]["type"] = "statute"
-    write_claude_mem(file, [made])
-    assert memlab.load(file)["loaded_at_start"].tolist() == [False, True]
-    (file.parent / "settings.json").write_text('{"CLAUDE_MEM_MODE": "law-study"}')
-    assert memlab.load(file)["loaded_at_start"].tolist() == [True, True]
-    assert "law-study: its types are not known" in str(ClaudeMem(file).about())
-
-
 def test_size_ends_with_the_setting_and_where_it_belongs(file: Path) -> None:
     write_claude_mem(file, [session("s1", "web", 120)])
-    run = CliRunner().invoke(main, ["size", str(file)])
-    assert run.exit_code == 0, run.output
-    lines = run.output.splitlines()
-    assert lines[-1].strip().startswith("CLAUDE_MEM_CONTEXT_OBSERVATIONS=")
+    output = run("size", file)
+    lines = output.splitlines()
+    assert lines[-1].strip().startswith(f"{SETTING}=")
     number = lines[-1].partition("=")[2]
     assert f'write "{SETTING}": "{number}" into {file.parent / "settings.json"}' in lines[-2]
     assert "(today 50, its default;" in lines[-2]
     assert any(line.split()[:1] == ["50"] for line in lines)
-    assert "memlab compact" not in run.output
-    told = json.loads(CliRunner().invoke(main, ["size", str(file), "--json"]).output)
-    assert told["setting"] == f"{SETTING}={number}"
-    assert told["command"] is None
+    assert "memlab compact" not in output
+    told = json.loads(run("size", file, "--json"))
+    assert (told["setting"], told["command"]) == (f"{SETTING}={number}", None)
 
 
-def test_size_of_several_projects_names_the_command_for_one(file: Path) -> None:
+def test_of_several_projects_each_is_named_with_what_its_start_loads(file: Path) -> None:
     write_claude_mem(file, [session("s1", "web", 60), session("s2", "it's", 9, first=99)])
-    run = CliRunner().invoke(main, ["size", str(file)])
-    assert f"memlab size 'claude-mem:{file}?project=web'" in run.output
-    assert "these are of 2" in run.output
-    one = CliRunner().invoke(main, ["size", f"claude-mem:{file}?project=it%27s"])
-    assert f"memlab harvest {file} -o {file.with_suffix('.reads.jsonl')}" in one.output
-    assert one.output.splitlines()[-1].strip().startswith(SETTING)
-
-
-def test_show_says_what_a_start_loads_of_each_project(file: Path) -> None:
-    write_claude_mem(file, [session("s1", "web", 60), session("s2", "api", 9, first=99)])
     before = sorted(each.name for each in file.parent.iterdir())
-    run = CliRunner().invoke(main, ["show", str(file)])
-    assert run.exit_code == 0, run.output
-    assert ["web", "60", "50"] in [line.split() for line in run.output.splitlines()]
-    assert ["api", "9", "9"] in [line.split() for line in run.output.splitlines()]
-    assert "loaded by the starts of 2 projects, one loads 50 at most" in run.output
-    assert "every start" not in run.output
-    one = CliRunner().invoke(main, ["show", f"claude-mem:{file}?project=web"]).output
-    assert ["loaded", "at", "every", "start", "50"] in [
-        line.split()[:5] for line in one.splitlines()
-    ]
+    several = run("size", file)
+    assert f"memlab size 'claude-mem:{file}?project=web'" in several
+    assert "these are of 2" in several
+    one = run("size", f"claude-mem:{file}?project=it%27s")
+    assert f"memlab harvest {file} -o {file.with_suffix('.reads.jsonl')}" in one
+    assert one.splitlines()[-1].strip().startswith(SETTING)
+    shown = run("show", file)
+    lines = [line.split() for line in shown.splitlines()]
+    assert ["web", "60", "50"] in lines
+    assert ["it's", "9", "9"] in lines
+    assert "loaded by the starts of 2 projects, one loads 50 at most" in shown
+    assert "every start" not in shown
+    web = f"claude-mem:{file}?project=web"
+    assert "loaded at every start 50" in " ".join(run("show", web).split())
     found = memlab.growth.find_stores(file.parent.parent).to_frame()
-    web = memlab.load(f"claude-mem:{file}?project=web").query("loaded_at_start")
-    assert found["tokens_at_start"].tolist() == [web["tokens"].sum()]
+    weight = memlab.load(web).query("loaded_at_start")["tokens"].sum()
+    assert found["tokens_at_start"].tolist() == [weight]
     assert sorted(each.name for each in file.parent.iterdir()) == before
 
 
 def test_a_plan_can_be_looked_at_and_not_applied(file: Path) -> None:
     write_claude_mem(file, [session("s1", "web", 9)])
-    before = file.read_bytes()
-    run = CliRunner().invoke(main, ["compact", str(file), "--keep-recent", "3", "--apply"])
-    assert run.exit_code == 2
-    assert f"nothing was changed: load fewer by {SETTING}=n" in run.output
-    assert "loaded from" in str(memlab.plan(file, memlab.KeepRecent(3)))
-    with pytest.raises(UnsafeDeletionError, match="notes each deletion"):
-        memlab.apply(memlab.plan(file, memlab.KeepRecent(3)))
-    assert file.read_bytes() == before
+    plan = memlab.plan(file, memlab.KeepRecent(3))
+    assert "loaded from" in str(plan)
+    with pytest.raises(UnsafeDeletionError, match=rf"each deletion.*load fewer by {SETTING}=n"):
+        memlab.apply(plan)
 
 
 def test_a_newer_schema_is_read_and_said(file: Path) -> None:

@@ -25,7 +25,6 @@ from memlab.errors import (
 )
 from memlab.sources.base import Key
 from memlab.systems.mcp_memory.changes import driver, load_extension
-from memlab.systems.mcp_memory.source import McpMemory
 from sources.conformance import COUNT, Compacted
 
 pytestmark = needs_mcp_memory
@@ -44,6 +43,13 @@ def stored(number: int, content: str, **fields: Any) -> list[Any]:
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "data" / "sqlite_vec.db"
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> "McpMemoryLab":
+    made = McpMemoryLab(tmp_path)
+    made.fill(COUNT)
+    return made
 
 
 class McpMemoryLab:
@@ -160,8 +166,6 @@ def test_what_the_service_protects_is_load_bearing(file: Path) -> None:
     tags = ["critical", "important", "reference", "permanent", "Critical", "other"]
     mcp_memory(file, *(stored(n, "kept", tags=["x", tag]) for n, tag in enumerate(tags)))
     assert memlab.load(file)["load_bearing"].tolist() == [True] * 5 + [False]
-    plan = memlab.plan(file, memlab.KeepRecent(0))
-    assert [memory.memory_id for memory in plan.memories] == [memlab.load(file)["memory_id"][5]]
 
 
 def test_the_service_reads_what_was_deleted_as_deleted_and_what_was_restored_as_before(
@@ -192,8 +196,11 @@ def test_the_service_reads_what_was_deleted_as_deleted_and_what_was_restored_as_
     assert health == "ok"
 
 
-def test_a_memory_that_the_service_has_purged_is_put_back_whole(file: Path) -> None:
-    hashes = mcp_memory(file, *(stored(n, f"purged {n}") for n in range(4)))
+def test_what_the_service_has_purged_is_put_back_whole_and_what_it_stored_again_is_left_alone(
+    file: Path,
+) -> None:
+    calls = [stored(n, f"purged {n}") for n in range(4)]
+    hashes = mcp_memory(file, *calls)
     before = memlab.load(file, with_body=True)
     receipt = memlab.apply(memlab.plan(file, memlab.KeepRecent(1)))
     assert mcp_memory(file, ["purge_deleted", 0]) == [3]
@@ -201,17 +208,12 @@ def test_a_memory_that_the_service_has_purged_is_put_back_whole(file: Path) -> N
     assert memlab.load(file, with_body=True).equals(before)
     found, got = mcp_memory(file, ["retrieve", "purged 0 0", 1], ["get", hashes[0]])
     assert found[0][0] == got["content"] == "purged 0 0"
-
-
-def test_what_was_stored_again_meanwhile_is_not_restored_over(file: Path) -> None:
-    calls = [stored(n, f"again {n}") for n in range(3)]
-    mcp_memory(file, *calls)
-    receipt = memlab.apply(memlab.plan(file, memlab.KeepRecent(1)))
+    receipt = memlab.apply(memlab.plan(file, memlab.KeepRecent(2)))
     mcp_memory(file, calls[0])
-    before = memlab.load(file)
-    with pytest.raises(ArchiveError, match="the same content, stored again as 4"):
+    left = memlab.load(file)
+    with pytest.raises(ArchiveError, match="the same content, stored again as 5"):
         memlab.restore(receipt)
-    assert memlab.load(file).equals(before)
+    assert memlab.load(file).equals(left)
 
 
 def test_a_search_since_the_plan_keeps_what_stays_and_refuses_what_would_go(file: Path) -> None:
@@ -243,9 +245,9 @@ REFUSALS = {
 
 @pytest.mark.parametrize("words", REFUSALS)
 def test_a_deletion_that_would_do_more_or_less_than_is_known_is_refused(
-    file: Path, words: str, monkeypatch: pytest.MonkeyPatch
+    lab: McpMemoryLab, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mcp_memory(file, stored(0, "one"), stored(1, "two"))
+    file = lab.path
     if " " in REFUSALS[words]:
         run_sql(file, REFUSALS[words])
     else:
@@ -259,15 +261,14 @@ def test_a_deletion_that_would_do_more_or_less_than_is_known_is_refused(
 
 
 def test_a_python_that_cannot_load_extensions_reads_and_says_what_deletes(
-    file: Path, monkeypatch: pytest.MonkeyPatch
+    lab: McpMemoryLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mcp_memory(file, stored(0, "one"))
-    plan = memlab.plan(file, memlab.KeepRecent(0))
+    plan = memlab.plan(lab.name, memlab.KeepRecent(0))
     monkeypatch.setattr(
         "memlab.systems.mcp_memory.changes.find_spec", lambda name: name == "sqlite_vec" or None
     )
     monkeypatch.setattr("memlab.systems.mcp_memory.changes.sqlite3.Connection", object)
-    assert len(memlab.load(file)) == 1
+    assert len(memlab.load(lab.name)) == COUNT
     with pytest.raises(UnsafeDeletionError, match=r"cannot load.*-m pip install .*sqlite-vec"):
         memlab.apply(plan)
 
@@ -288,47 +289,35 @@ def test_a_database_of_an_older_service_is_read_and_one_without_deleted_at_not_d
         memlab.apply(memlab.plan(file, memlab.KeepRecent(0)))
 
 
-def test_what_cannot_be_read_is_named_and_the_rest_is_read(file: Path) -> None:
-    mcp_memory(file, *(stored(n, f"odd {n}") for n in range(4)))
+def test_what_cannot_be_read_is_named_and_the_rest_is_read(lab: McpMemoryLab) -> None:
     run_sql(
-        file,
+        lab.path,
         "UPDATE memories SET created_at = 'soon' WHERE id = 1",
         "UPDATE memories SET metadata = '[', tags = NULL WHERE id = 2",
         "UPDATE memories SET content = x'ff00', confidence = 9e999 WHERE id = 3",
         "UPDATE memories SET created_at = -5e300 WHERE id = 4",
     )
-    frame = memlab.load(file, on_bad_row="keep").set_index("key")
+    frame = memlab.load(lab.name, on_bad_row="keep").set_index("key")
     assert frame["problem"].notna().tolist().count(True) == 2
     assert frame.loc[2, "tags"] == ("note",)
     with pytest.raises(memlab.errors.BadRowError, match=r"created_at .* is no time"):
-        memlab.load(file)
+        memlab.load(lab.name)
 
 
-def test_show_and_compact_work_from_the_shell(file: Path) -> None:
-    mcp_memory(file, *(stored(n, f"shell {n}") for n in range(5)))
-    before = sorted(each.name for each in file.parent.iterdir())
-    run = CliRunner().invoke(main, ["show", str(file)])
-    assert run.exit_code == 0, run.output
-    assert "5 vectors, 0 edges" in run.output
-    assert sorted(each.name for each in file.parent.iterdir()) == before
-    run = CliRunner().invoke(main, ["compact", str(file), "--keep-recent", "2", "--apply"])
-    assert run.output.count("recalled from") == 2
-    assert "boot context" not in run.output
-    assert run.exit_code == 0, run.output
-    assert len(memlab.load(file)) == 2
-    assert "3, which the service has not purged yet" in str(McpMemory(file).about())
+def test_what_lies_beside_the_memories_is_said(lab: McpMemoryLab) -> None:
+    memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(2)))
+    shown = CliRunner().invoke(main, ["show", lab.name]).output
+    assert "2 vectors, 0 edges" in shown
+    assert f"{COUNT - 2}, which the service has not purged yet" in shown
 
 
-def test_a_file_that_cannot_be_written_is_said_in_words(file: Path, tmp_path: Path) -> None:
-    mcp_memory(file, stored(0, "one"))
-    plan = memlab.plan(file, memlab.KeepRecent(0))
-    with vector_connection(file) as owner:
+def test_a_file_that_cannot_be_written_is_said_in_words(lab: McpMemoryLab) -> None:
+    plan = memlab.plan(lab.name, memlab.KeepRecent(0))
+    with vector_connection(lab.path) as owner, pytest.MonkeyPatch.context() as patch:
         owner.execute("BEGIN IMMEDIATE")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("memlab.systems.mcp_memory.changes._WAIT", 0.1)
-            with pytest.raises(StoreError, match="is locked by another process"):
-                memlab.apply(plan)
-    assert len(memlab.load(file)) == 1
+        patch.setattr("memlab.systems.mcp_memory.changes._WAIT", 0.1)
+        with pytest.raises(StoreError, match="is locked by another process"):
+            memlab.apply(plan)
 
 
 def has_begun(file: Path) -> bool:
@@ -372,9 +361,7 @@ def test_the_service_writes_on_while_memories_are_deleted_and_put_back(file: Pat
         "UPDATE memories SET tags = 5, memory_type = x'00', content = 7.5, created_at = 'once'",
     ],
 )
-def test_values_of_other_types_are_said_to_be_that_or_read(tmp_path: Path, change: str) -> None:
-    lab = McpMemoryLab(tmp_path)
-    lab.fill(COUNT)
+def test_values_of_other_types_are_said_to_be_that_or_read(lab: McpMemoryLab, change: str) -> None:
     run_sql(lab.path, change)
     memlab.load(lab.name, with_body=True, on_bad_row="keep")
     str(diagnose(lab.name))

@@ -1,10 +1,11 @@
-"""What a path is, found out by looking; and the stores below a folder."""
+"""Which kind of store a name means; what a path is, found out by looking; stores below a folder."""
 
-import json
 import os
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from claude_store import as_found, at, memory, project_folder, write_index, write_memory
@@ -12,14 +13,9 @@ from odek_store import write_odek
 from stores import episodes, run_sql, write_rows
 
 import memlab
-from memlab.sources.opening import find_below, recognise, usual_places
-
-CLAUDE_MEM = (
-    "CREATE TABLE observations (id INTEGER PRIMARY KEY, memory_session_id, created_at_epoch)",
-    "CREATE TABLE sdk_sessions (id INTEGER PRIMARY KEY, memory_session_id)",
-    "CREATE TABLE memory_items (id, project_id, kind, title)",
-)
-MCP = ("CREATE TABLE memories (id INTEGER PRIMARY KEY, content_hash, content, memory_type)",)
+from memlab import SqliteMemoryStore
+from memlab.errors import MemlabError
+from memlab.sources.opening import find_below, open_source, recognise, usual_places
 
 
 def what(path: Path) -> tuple[str | None, str] | None:
@@ -27,38 +23,83 @@ def what(path: Path) -> tuple[str | None, str] | None:
     return None if found is None else (found.scheme, found.what)
 
 
-def test_a_file_is_known_by_its_tables(tmp_path: Path) -> None:
-    assert what(write_rows(tmp_path / "a.db", episodes(1))) == ("file", "memory_items")
-    run_sql(tmp_path / "b.db", *CLAUDE_MEM)
-    assert what(tmp_path / "b.db") == ("claude-mem", "claude-mem")
-    run_sql(tmp_path / "c.db", *MCP)
-    assert what(tmp_path / "c.db") == ("mcp-memory", "mcp-memory-service")
-    run_sql(tmp_path / "d.db", "CREATE TABLE memory_items (id, text)")
-    assert what(tmp_path / "d.db") == (None, "another table called memory_items")
-    run_sql(tmp_path / "e.db", "CREATE TABLE notes (note)")
-    (tmp_path / "f.db").write_text("no database" * 99)
-    (tmp_path / "g.db").touch()
-    assert [what(tmp_path / name) for name in ("e.db", "f.db", "g.db", "h.db")] == [None] * 4
+def database(*statements: str) -> Callable[[Path], object]:
+    return lambda path: run_sql(path, *statements)
 
 
-def test_a_folder_is_known_by_its_index_its_place_or_what_its_files_begin_with(
-    tmp_path: Path,
-) -> None:
-    assert what(as_found(tmp_path / "a", 1)) == ("claude", "Claude Code memory")
-    assert what(write_odek(tmp_path / "b", ["one"])) == ("odek", "odek episodes")
-    write_odek(
-        tmp_path / "odek" / "episodes" if (tmp_path / "odek").mkdir() is None else tmp_path, []
-    )
-    assert what(tmp_path / "odek") == ("odek", "odek episodes")
+def folder(name: str, text: str) -> Callable[[Path], object]:
+    return lambda path: (path.mkdir(), (path / name).write_text(text))
+
+
+PATHS: dict[str, tuple[Callable[[Path], object], tuple[str | None, str] | None]] = {
+    "an agent's own": (
+        lambda path: write_rows(path, episodes(1)),
+        ("file", "memory_items"),
+    ),
+    "claude-mem, which has another memory_items": (
+        database(
+            "CREATE TABLE observations (id, memory_session_id, created_at_epoch)",
+            "CREATE TABLE sdk_sessions (id, memory_session_id)",
+            "CREATE TABLE memory_items (id, project_id, kind, title)",
+        ),
+        ("claude-mem", "claude-mem"),
+    ),
+    "mcp": (
+        database("CREATE TABLE memories (id, content_hash, content, memory_type)"),
+        ("mcp-memory", "mcp-memory-service"),
+    ),
+    "another memory_items": (
+        database("CREATE TABLE memory_items (id, text)"),
+        (None, "another table called memory_items"),
+    ),
+    "another database": (database("CREATE TABLE notes (note)"), None),
+    "text": (lambda path: path.write_text("no database" * 99), None),
+    "empty": (Path.touch, None),
+    "nothing": (Path.exists, None),
+    "an index": (lambda path: as_found(path, 1), ("claude", "Claude Code memory")),
+    "files with front matter": (
+        lambda path: write_memory(path, "a.md", memory("a", style="node")),
+        ("claude", "Claude Code memory"),
+    ),
+    "episodes": (lambda path: write_odek(path, ["one"]), ("odek", "odek episodes")),
+    "episodes below": (
+        lambda path: (path.mkdir(), write_odek(path / "episodes", [])),
+        ("odek", "odek episodes"),
+    ),
+    "other front matter": (folder("README.md", "---\ntitle: x\n---\n# A project\n"), None),
+    "another index": (folder("index.json", '[{"name": "somebody else\'s"}]'), None),
+    "a broken index": (folder("index.json", "{"), None),
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_path_is_what_its_tables_its_index_or_its_files_say(tmp_path: Path, path: str) -> None:
+    make, expected = PATHS[path]
+    make(tmp_path / "store")
+    assert what(tmp_path / "store") == expected
+    scheme = (expected and expected[0]) or "file"  # which says what is wrong with it
+    assert open_source(tmp_path / "store").scheme == scheme
+
+
+def test_a_folder_in_its_place_is_a_project_whatever_is_in_it(tmp_path: Path) -> None:
     assert what(project_folder(tmp_path)) == ("claude", "Claude Code memory")
-    write_memory(tmp_path / "c", "a.md", memory("a", style="node"))
-    assert what(tmp_path / "c") == ("claude", "Claude Code memory")
-    write_memory(tmp_path / "d", "README.md", "---\ntitle: x\n---\n# A project\n")
-    (tmp_path / "e").mkdir()
-    (tmp_path / "e" / "index.json").write_text(json.dumps([{"name": "somebody else's"}]))
-    (tmp_path / "f").mkdir()
-    (tmp_path / "f" / "index.json").write_text("{")
-    assert [what(tmp_path / name) for name in "def"] == [None] * 3
+
+
+def test_an_open_store_a_source_and_a_url_of_a_file_are_taken(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(1))
+    with SqliteMemoryStore(path) as store:
+        source = open_source(store)
+        assert open_source(source) is source
+        for name in (path, str(path), path.as_uri()):
+            same = open_source(name)
+            assert (same.name, same.archive) == (source.name, source.archive)
+    assert source.name == str(path)
+    assert source.archive == tmp_path / "memory.db.archive.db"
+
+
+def test_an_unknown_scheme_is_refused_with_those_there_are() -> None:
+    with pytest.raises(MemlabError, match=r"no kind of store called 'gopher'; it knows file"):
+        open_source("gopher://memory")
 
 
 def test_looking_leaves_no_trace_even_of_a_store_in_use(tmp_path: Path) -> None:
@@ -133,30 +174,25 @@ def test_stores_are_found_below_a_folder_and_links_are_not_followed(home: Path) 
     assert frame["problem"].tolist().count("") == 4
 
 
-def test_finding_opens_nothing_that_is_no_store(
+def test_finding_opens_nothing_that_is_no_store_and_leaves_every_byte_and_name_as_it_was(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = []
-    connect = sqlite3.connect
+    opened, connect = [], sqlite3.connect
 
-    def watching(name: object, *args: object, **kwargs: object) -> sqlite3.Connection:
+    def watching(name: object, *args: Any, **kwargs: Any) -> sqlite3.Connection:
         opened.append(str(name))
-        return connect(name, *args, **kwargs)  # type: ignore[call-overload,no-any-return]
+        return connect(name, *args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(sqlite3, "connect", watching)
-    find_below([home])
-    assert opened
-    assert not [name for name in opened if "notes.db" in name or "archive" in name]
-
-
-def test_finding_leaves_every_byte_and_name_as_it_was(home: Path) -> None:
     def everything() -> dict[str, tuple[int, int]]:
         return {
             str(path): (path.lstat().st_mtime_ns, path.lstat().st_size) for path in home.rglob("*")
         }
 
+    monkeypatch.setattr(sqlite3, "connect", watching)
     before = everything()
-    memlab.growth.find_stores(home)
+    find_below([home])
+    assert opened
+    assert not [name for name in opened if "notes.db" in name or "archive" in name]
     assert everything() == before
 
 
