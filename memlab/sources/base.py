@@ -74,18 +74,11 @@ def portions(each: Iterable[Item], size: int = 500) -> Iterator[list[Item]]:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some memories of a source, in order of insertion.
+    """Some memories of a source, in order of insertion; see :func:`rows_from`.
 
-    Parameters
-    ----------
-    table : pyarrow.Table
-        With the columns of :data:`memlab.sources.tables.SCHEMA`, and those of
-        :data:`memlab.sources.tables.SIGNALS` that the source keeps; make it with
-        :func:`rows_from`. What cannot be read is null, and has no characters.
-    faults : list of (position, column, text)
-        What cannot be read, and why.
-    others : mapping of str to sequence
-        Further columns that were asked for by name, a Python value for every row.
+    The table has the columns of :data:`memlab.sources.tables.SCHEMA`, and those of
+    :data:`memlab.sources.tables.SIGNALS` that the source keeps. What cannot be read is null there
+    and named in `faults`; `others` are further columns that were asked for by name.
     """
 
     table: Any
@@ -148,17 +141,9 @@ def rows_of_each(
 
 
 class Facts(NamedTuple):
-    """What applying and restoring must know of a record, without a frame.
+    """What applying and restoring must know of a record, without a frame: as a frame would have it.
 
-    Attributes
-    ----------
-    memory_id : str or None
-        As the frame has it; None for one that is no text.
-    kind, tags_json : str
-        What :func:`memlab.items.is_load_bearing_stored` judges. Text that cannot be read is empty,
-        which it refuses.
-    title : str or None
-        As the frame has it; None where the source does not say it without a frame.
+    Kind and tags are empty where their text cannot be read: that is never taken for an episode's.
     """
 
     memory_id: str | None
@@ -188,12 +173,7 @@ class Reader(ABC):
         with_body : bool
             Whether ``body`` is wanted; ``chars`` counts title and body either way.
         columns : sequence of str
-            Columns of the source's own that are wanted in :attr:`Rows.others`.
-
-        Raises
-        ------
-        StoreError
-            When the source has no such column.
+            Of the source's own, for :attr:`Rows.others`; StoreError where it has no such column.
         """
 
     @abstractmethod
@@ -209,10 +189,7 @@ class Reader(ABC):
     def fingerprints(
         self, keys: Iterable[Key], compared: Callable[[bytes], bytes] | None = None
     ) -> Iterator[tuple[Key, str]]:
-        """Yield the fingerprints of the records of those of `keys` that are there, in order.
-
-        Of a record counts what is `compared`, such as :meth:`Source.lasting`; all by default.
-        """
+        """Yield the fingerprints of records, or of what is `compared` of each."""
         for key, record in self.records(keys):
             yield key, fingerprint_of(record if compared is None else compared(record))
 
@@ -222,10 +199,7 @@ class Reader(ABC):
 
 
 class Writer(Reader):
-    """A source that is being changed.
-
-    What a system does itself is :meth:`_delete` and :meth:`_insert`; what all must be held to is
-    written here once.
+    """A source that is being changed: a system's own are :meth:`_delete` and :meth:`_insert`.
 
     Attributes
     ----------
@@ -248,11 +222,6 @@ class Writer(Reader):
         watch : callable
             Called with :data:`DELETED` when they are gone, before that is verified.
 
-        Returns
-        -------
-        int
-            How many went: all of `expected`.
-
         Raises
         ------
         StalePlanError
@@ -272,10 +241,7 @@ class Writer(Reader):
         return len(expected)
 
     def conflicts(self, records: Iterable[tuple[Key, bytes]]) -> list[str]:  # noqa: ARG002
-        """Say what stands in the way of putting memories back, such as ``id 'm1'`` elsewhere.
-
-        Empty when nothing does. Keys that are taken need not be looked for.
-        """
+        """Say what stands in the way of putting memories back, other than keys that are taken."""
         return []
 
     def insert(self, records: Iterable[tuple[Key, bytes]], *, watch: Watch = unwatched) -> int:
@@ -305,10 +271,7 @@ class Writer(Reader):
         return count
 
     def supersede(self, links: Mapping[Key, str | None]) -> int:
-        """Let other memories stand for some, or none for them again, and verify it.
-
-        Only where :attr:`Source.supersedes`.
-        """
+        """Let others stand for memories, or none again, where :attr:`Source.supersedes`."""
         raise NotImplementedError
 
     def compared(self, record: bytes) -> bytes:
@@ -316,10 +279,7 @@ class Writer(Reader):
         return record
 
     def identity_sample(self, leaving: Iterable[Key]) -> list[SampleRow] | None:  # noqa: ARG002
-        """Return a few memories that stay when those at some keys are deleted.
-
-        By them a store is told from another of the same name; None where nothing else could be.
-        """
+        """Return a few memories that stay, by which a store is told from another of its name."""
         return None
 
     @abstractmethod
@@ -449,15 +409,7 @@ class Source(ABC):
 
     @classmethod
     def recognise(cls, path: Path, tables: Mapping[str, frozenset[str]]) -> Path | None:
-        """Return the store that a file or folder is, or has in it; None for none.
-
-        Parameters
-        ----------
-        path : Path
-            What is there.
-        tables : mapping of str to frozenset of str
-            The tables of a SQLite file with their columns; none of anything else.
-        """
+        """Return the store that a path is, or has in it; `tables` are those of a SQLite file."""
         fits = (columns <= tables.get(name, frozenset()) for name, columns in cls.tables.items())
         return path if cls.tables and all(fits) else None
 
@@ -493,20 +445,16 @@ class Source(ABC):
         )
 
     def row_of(self, record: bytes) -> dict[str, Any]:
-        """Return an archived memory as :func:`memlab.sources.base.rows_of_each` takes it.
+        """Return an archived memory as a row, at the position that it had.
 
-        It has the position it had, so that store and archive make one history. A source without it
-        has :meth:`rows_of` and :meth:`facts_of` of its own.
+        A source without it has :meth:`rows_of` and :meth:`facts_of` of its own.
         """
         raise NotImplementedError
 
     def rows_of(
         self, records: Iterable[tuple[Key, bytes]], *, with_body: bool = False
     ) -> Iterator[Rows]:
-        """Yield archived memories as :meth:`Reader.batches` yielded them while they were there.
-
-        Reads nothing but `records`.
-        """
+        """Yield archived memories as :meth:`Reader.batches` yielded them; reads nothing else."""
         for some in portions(records, _ROWS_AT_ONCE):
             yield rows_of_each([self.row_of(record) for _, record in some], with_body=with_body)
 
@@ -531,7 +479,7 @@ class Source(ABC):
         key : int or str
             The address that the archive has for it.
         record : bytes
-            The record: a JSON object, of a size that can be read.
+            A JSON object, of a size that can be read.
         said : dict
             The same, read.
 
@@ -543,15 +491,7 @@ class Source(ABC):
         check_canonical(record, said)
 
     def make(self, path: Path, records: Iterable[tuple[Key, bytes]]) -> int:  # noqa: ARG002
-        """Make a new store at an empty file, with these memories alone; return how many.
-
-        Goes through `records` more than once.
-
-        Raises
-        ------
-        UnsafeDeletionError
-            Where a store of this kind is not a file that memlab makes.
-        """
+        """Make a store of these memories at an empty file, where it is one; return how many."""
         raise UnsafeDeletionError(
             f"memlab makes no store of the kind of {self.name}, so nothing was written to {path}: "
             "restore into the store that they came from, or write them to a file with memlab "

@@ -25,7 +25,8 @@ from memlab.store.database import looked_at
 SourceLike = str | PathLike[str] | SqliteMemoryStore | Source
 """What names a source wherever memlab takes one."""
 
-_S: Final = "memlab.systems"
+_PACKAGE: Final = "memlab.systems"
+"""That a module's name begins in which begins with a dot."""
 
 
 class Recognised(NamedTuple):
@@ -56,55 +57,43 @@ class System(NamedTuple):
     def kind(self) -> type[Source]:
         """The class of its source."""
         module, _, name = self.source.partition(":")
-        return cast("type[Source]", getattr(import_module(module), name))
+        return cast("type[Source]", getattr(import_module(module, _PACKAGE), name))
 
     @property
     def way(self) -> Way:
         """How what was read is found in it."""
-        module = import_module(self.reads)
+        module = import_module(self.reads, _PACKAGE)
         return Way(module.NAME, module.recognises, module.find)
 
 
 SYSTEMS: tuple[System, ...] = (
-    System(
-        "memory_items", ("file",), f"{_S}.memory_items.source:MemoryItems", start="boot context"
-    ),
+    System("memory_items", ("file",), ".memory_items.source:MemoryItems", start="boot context"),
     System(
         "claude-mem",
         ("claude-mem",),
-        f"{_S}.claude_mem.source:ClaudeMem",
-        f"{_S}.claude_mem.reads",
+        ".claude_mem.source:ClaudeMem",
+        ".claude_mem.reads",
         start="loaded from",
     ),
     System(
-        "mcp-memory-service",
-        ("mcp-memory",),
-        f"{_S}.mcp_memory.source:McpMemory",
-        f"{_S}.mcp_memory.source",
+        "mcp-memory-service", ("mcp-memory",), ".mcp_memory.source:McpMemory", ".mcp_memory.source"
     ),
-    System("Codex", (), reads=f"{_S}.codex"),
-    System("OpenClaw", (), reads=f"{_S}.openclaw"),
+    System("Codex", (), reads=".codex"),
+    System("OpenClaw", (), reads=".openclaw"),
     System(
         "Claude Code memory",
         ("claude",),
-        f"{_S}.claude_code.source:ClaudeCode",
-        f"{_S}.claude_code.reads",
+        ".claude_code.source:ClaudeCode",
+        ".claude_code.reads",
         start="in the index",
         usual="projects/*/memory",
     ),
-    System("odek episodes", ("odek",), f"{_S}.odek:Odek"),
+    System("odek episodes", ("odek",), ".odek:Odek"),
+    System("MemForge", ("postgresql", "postgres"), ".memforge.source:Memforge", ".memforge.source"),
     System(
-        "MemForge",
-        ("postgresql", "postgres"),
-        f"{_S}.memforge.source:Memforge",
-        f"{_S}.memforge.source",
+        "BetterDB", ("valkey", "redis", "valkeys", "rediss", "unix"), ".betterdb.source:Betterdb"
     ),
-    System(
-        "BetterDB",
-        ("valkey", "redis", "valkeys", "rediss", "unix"),
-        f"{_S}.betterdb.source:Betterdb",
-    ),
-    System("LangGraph", (), reads=f"{_S}.langgraph"),
+    System("LangGraph", (), reads=".langgraph"),
 )
 """In the order in which they are asked what a path is: a workspace that OpenClaw reads may hold a
 memory folder, and claude-mem has another table called memory_items."""

@@ -29,7 +29,12 @@ def connected(address: Address, database: int) -> Iterator["Line"]:
         _errors_in_words(address, valkey),
         closing(Line(_connection(address, database, valkey))) as line,
     ):
-        _check_kind(line, address)
+        if b"_mode:cluster" in line.ask("INFO", "server"):
+            raise UnsafeDeletionError(
+                f"{address.without_password()} is one node of a cluster, which keeps memories on "
+                "several; memlab reads a single server",
+                instead="the system's own setting for a cap",
+            )
         yield line
 
 
@@ -135,11 +140,8 @@ def _understood(command: str) -> Iterator[None]:
 
 def _check(command: tuple[Any, ...], answer: Any) -> None:
     """Check that an answer is what a server says to a command."""
-    word = "CLIENT ID" if command == _OWN_ID else command[0]
-    is_right = _ANSWERS[word](answer)
-    is_odd = word == "HGETALL" and is_right and len(answer) % 2
-    if not is_right or is_odd or (word == "HMGET" and len(answer) != len(command) - 2):
-        raise _WrongAnswerError(word, answer)
+    if not _ANSWERS[command[0]](command, answer):
+        raise _WrongAnswerError(command[0], answer)
 
 
 def _is_raw(value: Any) -> bool:
@@ -156,20 +158,24 @@ def _is_list(value: Any, *kinds: type, length: int | None = None) -> bool:
 
 
 _OWN_ID: Final = ("CLIENT", "ID")
-_ANSWERS: Final[dict[str, Callable[[Any], bool]]] = {
-    **dict.fromkeys(("INFO", "PING", "WATCH", "UNWATCH", "CLIENT"), _is_raw),
-    **dict.fromkeys(("EXISTS", "DEL", "HSET", "HINCRBY", "PEXPIREAT", "PEXPIRETIME"), _is_whole),
-    **dict.fromkeys(("HGETALL", "HKEYS"), lambda found: _is_list(found, bytes)),
-    "CLIENT ID": _is_whole,
-    "HMGET": lambda found: _is_list(found, bytes, type(None)),
-    "SCAN": lambda found: (
-        _is_list(found, bytes, list, length=2)
-        and _is_raw(found[0])
-        and found[0].isdigit()
-        and _is_list(found[1], bytes)
+_ANSWERS: Final[dict[str, Callable[[tuple[Any, ...], Any], bool]]] = {
+    **dict.fromkeys(("INFO", "PING", "WATCH", "UNWATCH"), lambda _, said: _is_raw(said)),
+    **dict.fromkeys(
+        ("EXISTS", "DEL", "HSET", "HINCRBY", "PEXPIREAT", "PEXPIRETIME"),
+        lambda _, said: _is_whole(said),
     ),
-    "SUBSCRIBE": lambda found: type(found) is list,
-    "TIME": lambda found: _is_list(found, bytes, length=2) and b"".join(found).isdigit(),
+    "CLIENT": lambda asked, said: _is_whole(said) if asked == _OWN_ID else _is_raw(said),
+    "HGETALL": lambda _, said: _is_list(said, bytes) and len(said) % 2 == 0,
+    "HKEYS": lambda _, said: _is_list(said, bytes),
+    "HMGET": lambda asked, said: _is_list(said, bytes, type(None), length=len(asked) - 2),
+    "SCAN": lambda _, said: (
+        _is_list(said, bytes, list, length=2)
+        and _is_raw(said[0])
+        and said[0].isdigit()
+        and _is_list(said[1], bytes)
+    ),
+    "SUBSCRIBE": lambda _, said: type(said) is list,
+    "TIME": lambda _, said: _is_list(said, bytes, length=2) and b"".join(said).isdigit(),
 }
 """What a server answers to each command that is asked."""
 
@@ -196,15 +202,6 @@ def host_and_port(address: Address) -> tuple[str, int]:
     if not colon or not port.isdigit():
         host, port = address.where, "6379"
     return host.strip("[]") or "localhost", int(port)
-
-
-def _check_kind(line: Line, address: Address) -> None:
-    if b"_mode:cluster" in line.ask("INFO", "server"):
-        raise UnsafeDeletionError(
-            f"{address.without_password()} is one node of a cluster, which keeps memories on "
-            "several; memlab reads a single server",
-            instead="the system's own setting for a cap",
-        )
 
 
 _WORDS: Final = {

@@ -1,15 +1,21 @@
-"""What adapters share."""
+"""What adapters share: places by time, archives, and URLs of servers."""
 
+import pickle
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlab.errors import ChangedWhileReadError
-from memlab.sources.base import archive_elsewhere, at_one_moment, place_of, rows_from
+from memlab.errors import ChangedWhileReadError, MemlabError
+from memlab.sources.address import address_of
+from memlab.sources.base import archive_elsewhere, at_one_moment, place_of
+from memlab.systems.betterdb.source import Betterdb
+from memlab.systems.memforge.source import Memforge
 
 TIMES = st.integers(0, 2**43 - 1)
 TIES = st.integers(0, 2**20 - 1) | st.text()
@@ -37,18 +43,6 @@ def test_archives_of_servers_lie_apart_and_tell_names_apart(
     assert archive_elsewhere("../../etc/passwd").parent == tmp_path / "memlab"
 
 
-def test_what_a_source_has_no_column_for_is_filled_in() -> None:
-    table = rows_from(
-        {"position": [1, 2], "memory_id": ["a", None], "kind": ["episodic"] * 2,
-         "title": ["é", None], "created_at": [None, None], "chars": [7, 0]}
-    ).table  # fmt: skip
-    assert table["chars"].to_pylist() == [7, 0]
-    assert table["active"].to_pylist() == [True, True]
-    assert table["supersedes_json"].to_pylist() == ["[]", "[]"]
-    assert table["superseded_by"].to_pylist() == [None, None]
-    assert "body" not in table.column_names
-
-
 def test_a_reader_that_never_finds_quiet_gives_up() -> None:
     looks: list[object] = []
 
@@ -61,3 +55,87 @@ def test_a_reader_that_never_finds_quiet_gives_up() -> None:
     with pytest.raises(ChangedWhileReadError):
         at_one_moment(Busy(), looks.append)  # type: ignore[arg-type]
     assert len(looks) == 5
+
+
+# URLs of servers, and the passwords in them
+
+SECRET = "p@ss word/%:#?&="
+WRITTEN = "p%40ss%20word%2F%25%3A%23%3F%26%3D"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://:{WRITTEN}@localhost:6379/0?name=n",
+        f"redis://user:{WRITTEN}@localhost:6379/0?name=n",
+        f"unix://user:{WRITTEN}@/run/r.sock?db=1&name=n",
+        f"postgresql://user:{WRITTEN}@localhost/db?agent=a",
+        f"postgresql://user@localhost/db?agent=a&password={WRITTEN}",
+    ],
+)
+def test_a_password_is_known_and_never_shown(url: str) -> None:
+    address = address_of(url)
+    assert address.password == SECRET
+    source = Memforge(url) if url.startswith("postgresql") else Betterdb(url)
+    for shown in (repr(address), address.without_password(), repr(source), source.name):
+        assert SECRET not in shown
+        assert WRITTEN not in shown
+    assert WRITTEN not in str(source.archive)
+    assert address.hidden(f"it said {SECRET} and {WRITTEN}") == "it said *** and ***"
+    assert address_of(address.without_password()).password is None
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+def test_a_mistake_in_a_url_is_told_without_its_password(password: str) -> None:
+    secret = quote(password, safe="")
+    with pytest.raises(MemlabError, match="'nmae'") as caught:
+        address_of(f"redis://user:{secret}@localhost/0?nmae=n", options=("name",))
+    assert f":{secret}@" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("redis://:secret@[::1/0", "cannot be taken apart"),
+        ("redis://:secret@h/0?name", "cannot be taken apart"),
+        ("redis:/me:secret@h/0", "cannot be taken apart"),
+        ("redis://:secret@h/zero", "'zero' is no number of a database"),
+        ("redis://:secret@h/0?agent=a", "no option 'agent'; there are archive, db, name"),
+    ],
+)
+def test_a_wrong_url_says_what_to_write_without_its_password(url: str, said: str) -> None:
+    with pytest.raises(MemlabError, match=said) as caught:
+        Betterdb(url)
+    assert "secret" not in str(caught.value)
+    assert "secret" not in "".join(traceback.format_exception(caught.value)).replace(url, "")
+
+
+def test_a_source_goes_to_another_process_with_its_password() -> None:
+    url = f"redis://:{WRITTEN}@localhost/0"
+    back = pickle.loads(pickle.dumps(Betterdb(url)))
+    assert back.name == "redis://localhost/0"
+    assert vars(back) == vars(Betterdb(url))
+
+
+def test_one_store_has_one_archive_however_its_url_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    archives = {
+        Betterdb(url).archive
+        for url in (
+            "redis://localhost",
+            "redis://localhost:6379/0?name=betterdb_ac",
+            "valkey://user:pass@localhost/0",
+        )
+    }
+    assert len(archives) == 1
+    assert Betterdb("redis://localhost/1").archive not in archives
+    assert Betterdb("redis://localhost?name=other").archive not in archives
+    monkeypatch.setenv("PGUSER", "me")
+    monkeypatch.setenv("PGHOST", "db.example")
+    monkeypatch.setenv("PGDATABASE", "memories")
+    spelled = Memforge("postgresql://me@db.example:5432/memories").archive
+    assert Memforge("postgres://").archive == spelled
+    assert Memforge("postgresql://?agent=a").archive != spelled
+    assert str(Betterdb("redis://localhost?archive=/srv/a.db").archive) == "/srv/a.db"
+    assert str(Memforge("postgresql://h/db?archive=/srv/a.db").archive) == "/srv/a.db"

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow.compute as pc
 import pytest
@@ -53,8 +53,6 @@ TEXTS = (
 
 class BetterdbLab:
     """A store on a server, with vectors, times to live, scopes, and fields that nobody knows."""
-
-    deletes: ClassVar[bool] = True
 
     def __init__(self, redis: RedisServer) -> None:
         self.name = f"{redis.url}?name={NAME}"

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -43,8 +43,6 @@ from sources.conformance import Compacted, Lab, titles, together
 
 class ClaudeCodeLab:
     """A folder of a project with transcripts; every memory named by the index."""
-
-    deletes: ClassVar[bool] = True
 
     def __init__(self, folder: Path) -> None:
         self.path = project_folder(folder)

@@ -4,7 +4,7 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -17,7 +17,7 @@ from memlab.compaction.reclaim import space, vacuum
 from memlab.errors import ChangedWhileReadError, MemlabError, StoreError, UnsafeDeletionError
 from memlab.sources.base import Key
 from memlab.systems.claude_mem.source import SETTING, ClaudeMem, start_of
-from sources.conformance import Conformance
+from sources.conformance import Refusing
 
 pytestmark = needs_claude_mem
 
@@ -59,8 +59,6 @@ def loaded(file: Path, **settings: Any) -> list[str]:
 class ClaudeMemLab:
     """A database that claude-mem made; further observations come by its own statement."""
 
-    deletes: ClassVar[bool] = False
-
     def __init__(self, folder: Path) -> None:
         self.path = folder / "claude-mem" / "claude-mem.db"
         self.name = str(self.path)
@@ -88,7 +86,7 @@ class ClaudeMemLab:
             return {row[0]: row for row in connection.execute("SELECT * FROM observations")}
 
 
-class TestClaudeMemSource(Conformance):
+class TestClaudeMemSource(Refusing):
     lab_type = ClaudeMemLab
 
 

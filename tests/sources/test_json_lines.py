@@ -34,7 +34,6 @@ def line(number: int, name: str, kind: str = "episodic", title: str = "née 🦀
 class JsonLinesLab:
     """A file of lines, written under its lock."""
 
-    deletes = True
     known_by = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent.parent)!r})

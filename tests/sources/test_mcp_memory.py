@@ -55,7 +55,6 @@ def lab(tmp_path: Path) -> "McpMemoryLab":
 class McpMemoryLab:
     """A database that the service wrote, with vectors, edges, tombstones and used memories."""
 
-    deletes: ClassVar[bool] = True
     made: ClassVar[list[bytes]] = []
     """The database, written once: the service takes a second to do it."""
 

@@ -26,7 +26,6 @@ _SIDE = ", ".join(f"{name} {kind}" for name, kind in SIGNAL_COLUMNS.items())
 class MemoryItemsLab:
     """A store in one file, with columns of an agent's own and signals."""
 
-    deletes: ClassVar[bool] = True
     holds_still: ClassVar[bool] = True
     journal_mode: ClassVar[str] = "WAL"
 

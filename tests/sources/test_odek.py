@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -35,8 +35,6 @@ TEXTS = (
 
 class OdekLab:
     """A folder of episodes, some untrusted, some without a file."""
-
-    deletes: ClassVar[bool] = True
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "memory"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from claude_store import as_found, at, memory, project_folder, write_index, write_memory
+from claude_store import as_found, memory, project_folder, write_memory
 from odek_store import write_odek
 from stores import episodes, run_sql, write_rows
 
@@ -202,13 +202,3 @@ def test_the_usual_places_are_those_of_the_systems_and_move_with_their_variables
     assert Path("/data/cm") in places
     assert Path("/home/u/.local/share/mcp-memory") in places
     assert Path("/home/u/.odek/memory") in places
-
-
-def test_a_store_that_cannot_be_read_is_a_line_with_the_reason(tmp_path: Path) -> None:
-    folder = project_folder(tmp_path)
-    write_memory(folder, "a.md", memory("a"), at(0))
-    write_index(folder, ["- [A](a.md)"])
-    (folder / ".memlab").mkdir()
-    (found,) = memlab.growth.find_stores(tmp_path).stores
-    assert found.memories is None
-    assert "not made by memlab" in found.problem

@@ -22,6 +22,8 @@ from memlab.systems.betterdb.reader import (
     found_in,
     hash_of,
     lasting_of,
+    raw_key,
+    shown_key,
     without_use,
 )
 
@@ -55,16 +57,16 @@ class BetterdbWriter(HashReader, Writer):
 
     def _stale(self, expected: Mapping[Key, str]) -> list[Key]:
         """Return what is not as planned, unless its own time has passed meanwhile."""
-        wanted = {_raw(key): fingerprint for key, fingerprint in expected.items()}
+        wanted = {raw_key(key): fingerprint for key, fingerprint in expected.items()}
         stale = self._others_than(wanted, self._print)
-        return [] if self._have_ended(stale) else [_shown(key) for key in stale]
+        return [] if self._have_ended(stale) else [shown_key(key) for key in stale]
 
     def _delete(self, expected: Mapping[Key, str]) -> None:
         """Delete memories that are as expected, and count them as BetterDB counts evictions.
 
         One whose own time passes meanwhile is as good as deleted.
         """
-        wanted = {_raw(key): fingerprint for key, fingerprint in expected.items()}
+        wanted = {raw_key(key): fingerprint for key, fingerprint in expected.items()}
         with TemporaryFile() as undo:
             for some in portions(wanted, self.lot):
                 if self._delete_some(some, wanted, undo):
@@ -80,7 +82,7 @@ class BetterdbWriter(HashReader, Writer):
                 )
 
     def _check_deleted(self, expected: Mapping[Key, str], before: int) -> None:  # noqa: ARG002
-        if left := sum(1 for _ in self.hashes(map(_raw, expected))):
+        if left := sum(1 for _ in self.hashes(map(raw_key, expected))):
             raise CompactionError(
                 f"{left:,} of {len(expected):,} memories are there again: somebody writes them "
                 "while they are deleted; stop that, then restore the plan and make a new one"
@@ -95,7 +97,7 @@ class BetterdbWriter(HashReader, Writer):
         soon = self._now() + _ENDING
         self._written = {}
         for some in portions(records, self.lot):
-            hashes = {_raw(key): hash_of(record)[1] for key, record in some}
+            hashes = {raw_key(key): hash_of(record)[1] for key, record in some}
             living = {
                 k: each for k, each in hashes.items() if each.ends == FOREVER or each.ends > soon
             }
@@ -110,7 +112,7 @@ class BetterdbWriter(HashReader, Writer):
     def _check_inserted(self, records: Iterable[tuple[Key, bytes]], wanted: int) -> None:  # noqa: ARG002
         if wrong := self._others_than(self._written, self._print_back):
             raise ArchiveError(
-                f"{len(wrong):,} memories did not come back as they were, {_shown(wrong[0])} "
+                f"{len(wrong):,} memories did not come back as they were, {shown_key(wrong[0])} "
                 "first; the others were taken out again: see who writes them"
             )
 
@@ -209,11 +211,3 @@ class BetterdbWriter(HashReader, Writer):
                 self.line.at_once([("DEL", key)])
             else:
                 self.line.ask("UNWATCH")
-
-
-def _raw(key: Key) -> bytes:
-    return str(key).encode(errors="surrogateescape")
-
-
-def _shown(key: bytes) -> str:
-    return key.decode(errors="backslashreplace")

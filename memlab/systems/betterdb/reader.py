@@ -75,14 +75,14 @@ class HashReader(Reader):
             last = max(place, last + 1)  # no two have one
             places.append((last, key))
         for some in portions(places, _ROWS_AT_ONCE):
-            rows = [row_of(_shown(key), ids[key], found[key], place) for place, key in some]
+            rows = [row_of(shown_key(key), ids[key], found[key], place) for place, key in some]
             others = {name: [_plain(name, found[key]) for _, key in some] for name in columns}
             yield rows_of_each(rows, with_body=with_body, others=others)
 
     def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
         """Yield the records of those that are there, in the order of `keys`."""
-        wanted = (str(key).encode(errors="surrogateescape") for key in keys)
-        for asked in portions((k for k in wanted if k.startswith(self.prefix.encode())), self.lot):
+        own = (key for key in map(raw_key, keys) if key.startswith(self.prefix.encode()))
+        for asked in portions(own, self.lot):
             found = dict(self.hashes(asked))
             self._looked_at(asked, found)
             for key, stored in found.items():
@@ -98,7 +98,7 @@ class HashReader(Reader):
         return record_of(self._id(key), stored)
 
     def _id(self, key: bytes) -> str:
-        return _shown(key).removeprefix(self.prefix)
+        return shown_key(key).removeprefix(self.prefix)
 
     def _keys(self) -> Iterator[bytes]:
         seen: set[bytes] = set()  # a scan may tell of a key twice
@@ -156,7 +156,7 @@ class SettlingReader(HashReader):
         super().__init__(line, store)
         self._changes = changes
         self._changed: set[bytes] = set()
-        self._looks: list[dict[bytes, int | None]] = []
+        self._look: dict[bytes, int | None] | None = None
         self._records: dict[bytes, tuple[int | None, int]] = {}
 
     def check_still(self) -> None:
@@ -167,7 +167,8 @@ class SettlingReader(HashReader):
         now = dict(self.hashes(touched))
         for key in touched:
             row, _ = then = self._records[key]
-            if then != _marks(now.get(key)) or any(look.get(key) != row for look in self._looks):
+            seen = row if self._look is None else self._look.get(key)
+            if then != _marks(now.get(key)) or seen != row:
                 raise self._moved()
 
     def _looked_at(self, asked: Iterable[bytes], found: Mapping[bytes, Hash]) -> None:
@@ -203,9 +204,9 @@ class SettlingReader(HashReader):
                 )
         self._changed |= after
         look = {key: _row_mark(each) for key, each in found.items()}
-        if any(earlier != look for earlier in self._looks):
+        if self._look not in (None, look):
             raise self._moved()
-        self._looks.append(look)
+        self._look = look
 
 
 def asking_for(keys: Iterable[bytes]) -> list[tuple[Any, ...]]:
@@ -366,7 +367,12 @@ def _plain(name: str, stored: Hash) -> Any:
     return raw if raw is None or name == "vector" else raw.decode(errors="replace")
 
 
-def _shown(key: bytes) -> str:
+def raw_key(key: Key) -> bytes:
+    """Return a key as the server has it."""
+    return str(key).encode(errors="surrogateescape")
+
+
+def shown_key(key: bytes) -> str:
     """Return a key as text; one that is none is shown, and nothing can be done with it."""
     return key.decode(errors="backslashreplace")
 

@@ -52,16 +52,15 @@ class Memforge(ServerSource):
     def known_as(self) -> str:
         """Return the store's name with what the URL leaves to the environment."""
         address = self.address
+
+        def known(given: str | None, option: str, variable: str, otherwise: str) -> str:
+            return given or address.options.get(option) or environ.get(variable) or otherwise
+
         user = address.user or environ.get("PGUSER") or ""
-        host = address.where or address.options.get("host") or environ.get("PGHOST") or "localhost"
-        database = (
-            address.path.strip("/")
-            or address.options.get("dbname")
-            or environ.get("PGDATABASE")
-            or user
-        )
+        host = known(address.where, "host", "PGHOST", "localhost")
+        database = known(address.path.strip("/"), "dbname", "PGDATABASE", user)
         if ":" not in host:
-            host += f":{address.options.get('port') or environ.get('PGPORT') or '5432'}"
+            host += f":{known(None, 'port', 'PGPORT', '5432')}"
         agent = f"?agent={self._agent}" if self._agent else ""
         return f"postgresql://{host}/{database}{agent}"
 
