@@ -200,16 +200,12 @@ def _memory_integrity(source: Source, frame: pd.DataFrame, threshold: int | None
         "superseded": len(frame) - len(active),
     }
     summary = ", ".join(counted(n, name.replace("_", " ")) for name, n in counts.items())
-    status, advice = Status.OK, ""
-    if threshold is not None and counts["prunable"] > threshold:
-        shown = command("compact", source.name, "--keep-recent", threshold)
-        status, advice = (
-            Status.WARN,
-            f"more than {threshold:,} prunable: {shown} shows what would go",
-        )
-    elif threshold is None and source.agents_own and counts["prunable"] > FORGE_LOOPS:
-        advice = _NO_CAP
-    return Check("memory_integrity", status, summary, advice, counts)
+    no_cap = threshold is None and source.agents_own and counts["prunable"] > FORGE_LOOPS
+    if threshold is None or counts["prunable"] <= threshold:
+        return Check("memory_integrity", Status.OK, summary, _NO_CAP if no_cap else "", counts)
+    shown = command("compact", source.name, "--keep-recent", threshold)
+    advice = f"more than {threshold:,} prunable: {shown} shows what would go"
+    return Check("memory_integrity", Status.WARN, summary, advice, counts)
 
 
 def _sqlite_integrity(file: Path) -> Check:
@@ -343,15 +339,14 @@ def _archive(source: Source) -> Check:
     place = archive_at(source)
     nothing = Check("archive", Status.OK, _EMPTY if lexists(place.path) else _NO_ARCHIVE)
     if not is_begun(place):
-        if renamed := archive_of_other_name(place):
-            return Check(
-                "archive",
-                Status.WARN,
-                f"{renamed} is the archive of this store, which had another name",
-                f"rename it to {place.path}: until then nothing is restored, and no number counts "
-                "what was deleted",
-            )
-        return nothing
+        if (renamed := archive_of_other_name(place)) is None:
+            return nothing
+        fault = f"{renamed} is the archive of this store, which had another name"
+        advice = (
+            f"rename it to {place.path}: until then nothing is restored, and no number counts "
+            "what was deleted"
+        )
+        return Check("archive", Status.WARN, fault, advice)
 
     def look(reader: Reader) -> Check:
         return read_archive(place, lambda archive: _against_store(reader, source, archive))
@@ -368,9 +363,5 @@ def _against_store(reader: Reader, source: Source, archive: Archive) -> Check:
     found = compared(reader, source, archive)
     counts = {name: n for name, n in found._asdict().items() if name != "faults"}
     summary = f"{counted(found.memories)} of {counted(found.plans, 'plans')}"
-    faults, advice = (
-        ("; ".join(words) for words in zip(*found.faults, strict=True))
-        if found.faults
-        else ("", "")
-    )
-    return _warned("archive", f"{summary}, matching the store", faults, advice, counts)
+    fault, advice = ("; ".join(each[part] for each in found.faults) for part in (0, 1))
+    return _warned("archive", f"{summary}, matching the store", fault, advice, counts)

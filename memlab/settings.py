@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from stat import S_ISLNK
 from types import MappingProxyType
@@ -40,18 +41,6 @@ AUTO: Final = "auto"
 """What stands for a number that is to be found anew each time."""
 NUMBERS: Final[Mapping[str, str]] = {"recent": "keep", "tokens": "max_tokens"}
 """By policy, the setting whose number sizing finds."""
-
-COMMENTS: Final = {
-    "policy": "what memlab compact and maintain delete by",
-    "target": "share of later references that should find their memory",
-    "confidence": "of the limit that meets the target",
-    "token_budget": "tokens that the memories loaded at start may take",
-    "log": "what the agent read; paths from this folder",
-    "protected_tags": "memories with one of these are never deleted",
-    "archive_for": "how long the archive keeps what was deleted",
-    "vacuum_free": "share of the file that must be free before it is rewritten",
-}
-"""What is written behind a setting that is written for the first time."""
 
 _HEAD: Final = (
     "What memlab remembers of the stores in this folder.",
@@ -190,7 +179,7 @@ def with_settings(text: str, name: str, chosen: Mapping[str, Any]) -> str:
         if value is None:
             own.pop(key, None)
             continue
-        had = own.item(key).trivia.comment if key in own else f"# {COMMENTS[key]}"
+        had = own.item(key).trivia.comment if key in own else f"# {SETTINGS[key].comment}"
         own[key] = written = item(value)
         if had:
             written.comment(had.removeprefix("#").strip())
@@ -217,11 +206,11 @@ def _give_to_owner(draft: Path, like: Path | None) -> None:
 
 def _read(key: str, value: Any, file: Path, line: int | None) -> Any:
     """Return what the value of a setting means."""
-    if key not in _READ:
-        known = ", ".join(_READ)
+    if key not in SETTINGS:
+        known = ", ".join(SETTINGS)
         raise _error(file, line, f"there is no setting {shortened(key)}; there are {known}")
     try:
-        found = _READ[key](value)
+        found = SETTINGS[key].read(value)
     except (TypeError, ValueError) as error:
         raise _error(file, line, str(error)) from error
     return tuple(file.parent / each for each in found) if key == "log" else found
@@ -395,19 +384,39 @@ _NOT_SIZED: Final = (
     "the number is yours"
 )
 _CLAUDE: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "lines": lambda value: whole_number("lines", value, least=1),
-    "characters": lambda value: whole_number("characters", value, least=1),
+    "lines": partial(whole_number, "lines", least=1),
+    "characters": partial(whole_number, "characters", least=1),
     "kinds": _kinds,
 }
-_READ: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "policy": _policy,
-    "target": lambda value: share("target", value),
-    "confidence": confidence,
-    "token_budget": lambda value: whole_number("token_budget", value),
-    "log": lambda value: tuple(Path(each).expanduser() for each in _texts(value)),
-    "protected_tags": lambda value: frozenset(_texts(value)),
-    "archive_for": _archive_for,
-    "vacuum_free": lambda value: share("vacuum_free", value),
-    "claude": _claude,
+
+
+class _Setting(NamedTuple):
+    """What a value means, where it does not raise ValueError; and what is written behind it."""
+
+    read: Callable[[Any], Any]
+    comment: str
+
+
+SETTINGS: Final = {
+    "policy": _Setting(_policy, "what memlab compact and maintain delete by"),
+    "target": _Setting(
+        partial(share, "target"), "share of later references that should find their memory"
+    ),
+    "confidence": _Setting(confidence, "of the limit that meets the target"),
+    "token_budget": _Setting(
+        partial(whole_number, "token_budget"), "tokens that the memories loaded at start may take"
+    ),
+    "log": _Setting(
+        lambda value: tuple(Path(each).expanduser() for each in _texts(value)),
+        "what the agent read; paths from this folder",
+    ),
+    "protected_tags": _Setting(
+        lambda value: frozenset(_texts(value)), "memories with one of these are never deleted"
+    ),
+    "archive_for": _Setting(_archive_for, "how long the archive keeps what was deleted"),
+    "vacuum_free": _Setting(
+        partial(share, "vacuum_free"), "share of the file that must be free before it is rewritten"
+    ),
+    "claude": _Setting(_claude, "how Claude Code's memory is read"),
 }
-"""What each setting means; what raises ValueError is none."""
+"""Every setting, in the order in which a mistake lists them."""

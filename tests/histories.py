@@ -5,12 +5,14 @@ archaeology); work comes in bursts; distances drift as a project ages; between o
 memories and one in eight.
 """
 
+import json
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from frames import make_episodes, make_references
+from stores import Row, row
 
 from memlab import columns as c
 from memlab.evidence.references import find_references
@@ -89,3 +91,20 @@ def recorded() -> tuple[pd.DataFrame, pd.DataFrame]:
     cells[:] = [tuple(named.get(position, ())) for position in frame[c.POSITION]]
     frame[c.EVIDENCE_REFS] = cells
     return frame, find_references(frame)
+
+
+def recorded_rows(count: int | None = None) -> list[Row]:
+    """The same as rows of a store."""
+    frame, _ = recorded()
+    return [
+        row(
+            one.memory_id,
+            "episodic",
+            *one.tags,
+            title="",
+            body="x" * one.chars,
+            created_at=one.created_at.isoformat(),
+            evidence_refs_json=json.dumps(one.evidence_refs),
+        )
+        for one in frame.iloc[:count].itertuples()
+    ]

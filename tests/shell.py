@@ -1,8 +1,27 @@
 """memlab as a person types it."""
 
+from pathlib import Path
+
 from click.testing import CliRunner, Result
 
 from memlab.cli import main
+
+LOOKING = {
+    "show": "show {}",
+    "size": "size {}",
+    "size by tokens": "size {} --by tokens",
+    "compact": "compact {} --keep-recent 5",
+    "compare": "compare {} --policy recent --cap 5",
+    "doctor": "doctor {}",
+    "archive": "archive {}",
+    "floor": "floor {}",
+    "space": "space {}",
+    "vacuum": "vacuum {}",
+    "maintain": "maintain {}",
+    "report": "report {} -o {out}/page.html",
+    "chart": "chart growth {} -o {out}/chart.svg",
+}
+"""Commands that leave a store as it is."""
 
 
 def run(*words: object) -> Result:
@@ -14,3 +33,8 @@ def undo_in(receipt: str) -> str:
     """The digest in the line of a receipt that says how to take it back."""
     (line,) = [line for line in receipt.splitlines() if line.strip().startswith("undo")]
     return line.split()[-1]
+
+
+def typed(words: str, store: Path, out: Path) -> list[str]:
+    """The words of a command on a store, which puts what it writes into a folder."""
+    return [word.format(store, out=out) for word in words.split()]

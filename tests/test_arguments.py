@@ -1,13 +1,12 @@
 """What a call takes, and what is said of anything else."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from memlab import KeepRecent, TimeToLive
 from memlab.arguments import confidence, expect, expect_frame, share, whole_number
 from memlab.clock import aware, moment_or_now
 from memlab.errors import WrongArgumentError
@@ -35,17 +34,6 @@ def test_the_least_may_be_another_or_none() -> None:
 @pytest.mark.parametrize(
     ("value", "kind", "words"),
     [
-        (
-            50,
-            Policy,
-            r"^memlab.call takes as policy a policy, .* not 50; say what .*KeepRecent\(50\)",
-        ),
-        (
-            TimeToLive,
-            Policy,
-            r"not the class TimeToLive; make one of it, as in TimeToLive\(\.\.\.\)",
-        ),
-        (30, timedelta, r"a length of time, .* not 30; say of what: timedelta\(days=30\)"),
         (True, int, "a whole number, not True$"),
         (None, str, "text, not None$"),
         ("x" * 300, int, "a whole number, not a str$"),
@@ -57,12 +45,6 @@ def test_a_wrong_argument_is_refused_with_the_right_call(
 ) -> None:
     with pytest.raises(WrongArgumentError, match=words):
         expect(value, kind, call="memlab.call", name="policy")
-
-
-def test_a_right_argument_passes() -> None:
-    expect(KeepRecent(3), Policy, call="memlab.plan", name="policy")
-    expect(None, Policy, call="memlab.plan", name="policy", optional=True)
-    expect(Path("a"), str, Path, call="memlab.load", name="source")
 
 
 def test_a_frame_is_asked_for_its_columns() -> None:

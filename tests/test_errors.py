@@ -20,18 +20,12 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_an_error_survives_pickling(error: MemlabError, protocol: int) -> None:
-    for twin in (pickle.loads(pickle.dumps(error, protocol)), copy.deepcopy(error)):
+def test_an_error_survives_pickling(error: MemlabError) -> None:
+    twins = [pickle.loads(pickle.dumps(error, n)) for n in range(pickle.HIGHEST_PROTOCOL + 1)]
+    for twin in (*twins, copy.deepcopy(error)):
         assert type(twin) is type(error)
         assert str(twin) == str(error)
         assert vars(twin) == vars(error)
-
-
-@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
-def test_one_except_clause_catches_every_error(error: MemlabError) -> None:
-    with pytest.raises(MemlabError):
-        raise error
 
 
 def test_a_missing_extra_is_an_import_error() -> None:

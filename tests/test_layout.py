@@ -173,9 +173,9 @@ def test_only_the_command_line_prints() -> None:
     assert {path for path in printing if part_of(path) != "cli"} == set()
 
 
-def test_only_the_command_line_reads_the_clock_and_one_module_for_who_gives_no_moment() -> None:
+def test_one_module_alone_reads_the_clock() -> None:
     reading = {part_of(path) for path in MODULES if CLOCKS & called_names(path)}
-    assert reading == {"cli", "clock"}
+    assert reading == {"clock"}
 
 
 def same_names() -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from stores import episodes, row, run_sql, write_rows
+from stores import Row, episodes, row, run_sql, write_rows
 
 import memlab
 from memlab.cli import main
@@ -32,7 +32,7 @@ def outcomes(found: Maintenance) -> dict[str, str]:
     return {step.name: str(step.outcome) for step in found.steps}
 
 
-def words(found: Maintenance, name: str) -> str:
+def said(found: Maintenance, name: str) -> str:
     return next(step.words for step in found.steps if step.name == name)
 
 
@@ -50,11 +50,11 @@ def test_a_look_changes_nothing_and_says_what_would_be_done(store: Path) -> None
         "drop": "nothing",
         "vacuum": "nothing",
     }
-    assert "80 memories" in words(found, "compact")
+    assert "80 memories" in said(found, "compact")
     assert (found.applied, found.has_work, found.failed) == (False, True, False)
 
 
-def test_it_compacts_into_the_archive_and_gives_the_room_back(store: Path) -> None:
+def test_it_compacts_into_the_archive_gives_the_room_back_and_is_done(store: Path) -> None:
     size = store.stat().st_size
     found = maintain(store, now=NOW)
     assert outcomes(found) == {
@@ -65,17 +65,16 @@ def test_it_compacts_into_the_archive_and_gives_the_room_back(store: Path) -> No
     }
     assert memlab.load(store)["prunable"].sum() == 20
     assert store.stat().st_size < size / 2
+    twin = pickle.loads(pickle.dumps(found))
+    assert (twin.to_dict(), str(twin)) == (found.to_dict(), str(found))
+    assert found.to_dict()["deleted"] == 80
+    before = bytes_in(store.parent)
+    again = maintain(store, now=NOW)
+    assert set(outcomes(again).values()) == {"done", "nothing"}
+    assert (again.has_work, again.failed, again.receipt) == (False, False, None)
+    assert bytes_in(store.parent) == before
     assert found.receipt is not None
     assert memlab.restore(found.receipt, now=NOW) == 80
-
-
-def test_again_there_is_nothing_to_do(store: Path) -> None:
-    maintain(store, now=NOW)
-    before = bytes_in(store.parent)
-    found = maintain(store, now=NOW)
-    assert set(outcomes(found).values()) == {"done", "nothing"}
-    assert (found.has_work, found.failed, found.receipt) == (False, False, None)
-    assert bytes_in(store.parent) == before
 
 
 def test_it_drops_what_was_kept_long_enough_and_nothing_younger(store: Path) -> None:
@@ -84,7 +83,7 @@ def test_it_drops_what_was_kept_long_enough_and_nothing_younger(store: Path) -> 
     maintain(store, now=NOW + timedelta(days=20))
     assert [each.left for each in memlab.compaction.archived_plans(store)] == [80, 30]
     later = NOW + timedelta(days=31)
-    assert "80 memories, 80 never restored" in words(plan_maintenance(store, now=later), "drop")
+    assert "80 memories, 80 never restored" in said(plan_maintenance(store, now=later), "drop")
     assert len(memlab.compaction.archived_plans(store)) == 2
     assert outcomes(maintain(store, now=later))["drop"] == "done"
     assert [each.left for each in memlab.compaction.archived_plans(store)] == [30]
@@ -98,7 +97,7 @@ def test_what_would_be_erased_before_anybody_has_looked_is_asked_for_twice(store
     assert bytes_in(store.parent) == before
     later = NOW + timedelta(seconds=1)
     assert outcomes(maintain(store, now=NOW, yes=True))["compact"] == "done"
-    assert "--apply asks for --yes" in words(plan_maintenance(store, now=later), "drop")
+    assert "--apply asks for --yes" in said(plan_maintenance(store, now=later), "drop")
     assert outcomes(maintain(store, now=later, yes=True))["drop"] == "done"
     assert not memlab.compaction.archived_plans(store)
 
@@ -107,7 +106,7 @@ def test_what_was_archived_by_a_wrong_clock_is_not_dropped_by_its_age(store: Pat
     maintain(store, now=datetime(1971, 1, 1, tzinfo=UTC))
     found = maintain(store, now=NOW)
     assert outcomes(found)["drop"] == "nothing"
-    assert "passed over" in words(found, "drop")
+    assert "passed over" in said(found, "drop")
     assert [each.left for each in memlab.compaction.archived_plans(store)] == [80]
 
 
@@ -123,22 +122,21 @@ def test_what_is_not_remembered_is_not_done(store: Path) -> None:
     assert len(memlab.load(store)) == 101
 
 
-def test_a_store_of_which_nothing_is_remembered_is_a_mistake(store: Path) -> None:
-    (store.parent / FILE).unlink()
-    with pytest.raises(SettingsError, match="nothing is remembered of"):
-        maintain(store, now=NOW)
-
-
-def test_a_store_that_is_not_there_is_a_mistake(store: Path) -> None:
-    with pytest.raises(StoreError, match="there is no store"):
-        maintain(store.with_name("absent.db"), now=NOW)
-
-
-def test_a_policy_that_cannot_be_used_is_told_before_anything_is_done(store: Path) -> None:
-    (store.parent / FILE).write_text('policy = { name = "newest" }\n')
+@pytest.mark.parametrize(
+    ("settings", "name", "fault", "words"),
+    [
+        ("", "memory.db", SettingsError, "nothing is remembered of"),
+        (ALL, "absent.db", StoreError, "there is no store"),
+        ('policy = { name = "newest" }\n', "memory.db", SettingsError, "'newest' is no policy"),
+    ],
+)
+def test_what_there_is_nothing_to_go_by_for_is_told_before_anything_is_done(
+    store: Path, settings: str, name: str, fault: type[MemlabError], words: str
+) -> None:
+    (store.parent / FILE).write_text(settings)
     before = bytes_in(store.parent)
-    with pytest.raises(SettingsError, match="line 1: policy: 'newest' is no policy"):
-        maintain(store, now=NOW)
+    with pytest.raises(fault, match=words):
+        maintain(store.with_name(name), now=NOW)
     assert bytes_in(store.parent) == before
 
 
@@ -163,10 +161,10 @@ def test_a_number_that_was_found_rules_until_the_store_has_doubled(young: Path, 
     before = bytes_in(young.parent)
     for found in (plan_maintenance(young, now=NOW), maintain(young, now=NOW)):
         assert outcomes(found) == {"doctor": "done", "compact": "FAILED"}
-        assert "spoke until 80 were written, and 480 are" in words(found, "compact")
+        assert "spoke until 80 were written, and 480 are" in said(found, "compact")
         again = f"memlab size {young}{' --by tokens' if by == 'tokens' else ''} --save"
-        assert again in words(found, "compact")
-        assert "number: " in words(found, "doctor")
+        assert again in said(found, "compact")
+        assert "number: " in said(found, "doctor")
     assert bytes_in(young.parent) == before
     assert CliRunner().invoke(main, shlex.split(again)[1:]).exit_code == 0
     assert not maintain(young, now=NOW).failed
@@ -208,30 +206,32 @@ def test_auto_is_sized_each_time(young: Path, policy: str, find: Callable[[Path]
         assert safe in found.plan.policy.values()
         assert (
             f'"auto": {"keep_recent" if "keep" in policy else "max_tokens"} = {safe:,} is safe'
-            in (words(found, "compact"))
+            in (said(found, "compact"))
         )
         numbers.append(safe)
     assert numbers == sorted(set(numbers))
 
 
-def test_auto_deletes_nothing_where_nothing_is_prunable(tmp_path: Path) -> None:
-    store = write_rows(tmp_path / "memory.db", [row("d", "semantic")])
-    (tmp_path / FILE).write_text('policy = { name = "recent", keep = "auto" }\n')
-    found = maintain(store, now=NOW)
-    assert outcomes(found)["compact"] == "nothing"
-    assert "no memory that a cap could delete" in words(found, "compact")
-
-
-@pytest.mark.parametrize("name", ["recent", "tokens"])
-def test_auto_that_finds_no_number_stops_with_what_to_run(young: Path, name: str) -> None:
-    setting = "keep" if name == "recent" else "max_tokens"
-    (young.parent / FILE).write_text(
-        f'policy = {{ name = "{name}", {setting} = "auto" }}\ntoken_budget = 100\n'
+@pytest.mark.parametrize("setting", ["recent.keep", "tokens.max_tokens"])
+@pytest.mark.parametrize(
+    ("rows", "outcome", "words"),
+    [
+        (episodes(40), "FAILED", "memlab size {}"),
+        ([row("d", "semantic")], "nothing", "no memory that a cap could delete"),
+    ],
+)
+def test_auto_that_finds_no_number_deletes_nothing_and_says_why(
+    tmp_path: Path, setting: str, rows: list[Row], outcome: str, words: str
+) -> None:
+    store = write_rows(tmp_path / "memory.db", rows)
+    name, _, number = setting.partition(".")
+    (tmp_path / FILE).write_text(
+        f'policy = {{ name = "{name}", {number} = "auto" }}\ntoken_budget = 100\n'
     )
-    found = maintain(young, now=NOW)
-    assert outcomes(found)["compact"] == "FAILED"
-    assert f"memlab size {young}" in words(found, "compact")
-    assert len(memlab.load(young)) == 40
+    found = maintain(store, now=NOW)
+    assert outcomes(found)["compact"] == outcome
+    assert words.format(store) in said(found, "compact")
+    assert len(memlab.load(store)) == len(rows)
 
 
 def test_where_the_health_fails_nothing_is_done(store: Path) -> None:
@@ -249,7 +249,7 @@ def test_where_the_health_fails_nothing_is_done(store: Path) -> None:
 def test_a_warning_does_not_stop_it(store: Path) -> None:
     write_rows(store, [row("a", "episodic", "Rejected-Path")])
     found = maintain(store, now=NOW)
-    assert "Rejected-Path" in words(found, "doctor")
+    assert "Rejected-Path" in said(found, "doctor")
     assert outcomes(found)["compact"] == "done"
 
 
@@ -262,7 +262,7 @@ def test_a_step_that_fails_ends_it_and_what_was_done_is_told(
     monkeypatch.setattr("memlab.maintenance.vacuum", full)
     found = maintain(store, now=NOW)
     assert outcomes(found)["vacuum"] == "FAILED"
-    assert "no room left" in words(found, "vacuum")
+    assert "no room left" in said(found, "vacuum")
     assert found.failed
     assert found.receipt is not None
     assert found.receipt.undo in str(found)
@@ -294,14 +294,6 @@ def test_a_store_that_changes_all_the_time_is_a_step_that_failed(
     assert len(memlab.load(store)) == 101
 
 
-def test_its_result_pickles_and_is_json(store: Path) -> None:
-    found = maintain(store, now=NOW)
-    again = pickle.loads(pickle.dumps(found))
-    assert again.to_dict() == found.to_dict()
-    assert found.to_dict()["deleted"] == 80
-    assert str(again) == str(found)
-
-
 @pytest.mark.parametrize("source", [None, 3, object()])
 def test_a_wrong_argument_is_told_in_words(source: Any) -> None:
     with pytest.raises(MemlabError, match="takes as"):
@@ -313,5 +305,5 @@ def test_a_clock_that_cannot_be_right_stops_it(store: Path) -> None:
     before = bytes_in(store.parent)
     found = maintain(store, now=datetime(2199, 1, 1, tzinfo=UTC))
     assert outcomes(found) == {"clock": "FAILED"}
-    assert "the clock says 2199-01-01 and nothing was written since 2" in words(found, "clock")
+    assert "the clock says 2199-01-01 and nothing was written since 2" in said(found, "clock")
     assert bytes_in(store.parent) == before

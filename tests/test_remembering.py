@@ -13,7 +13,7 @@ from stores import episodes, write_rows
 
 import memlab
 from memlab.errors import MemlabError, SettingsError
-from memlab.settings import _READ, COMMENTS, FILE, read_settings, with_settings
+from memlab.settings import FILE, read_settings, with_settings
 from memlab.sources.opening import open_source, remember
 
 RECENT = {"policy": {"name": "recent", "keep": 546}}
@@ -33,14 +33,17 @@ def test_a_new_file_says_what_each_setting_is(store: Path) -> None:
     assert read_settings(store.parent, "memory.db").keep_recent == 546
 
 
-def test_every_setting_that_may_be_written_has_words() -> None:
-    assert COMMENTS.keys() == _READ.keys() - {"claude"}
-
-
 def test_what_a_person_wrote_stays(store: Path) -> None:
     file = store.parent / FILE
     own = '# mine\ntarget = 0.8   # ours\n\n[store."other.db"]\n# his\npolicy = {name = "all"}\n'
     file.write_text(own)
+    remember(open_source(store.with_name("other.db")), {"target": 0.5})
+    own += "target = 0.5 # share of later references that should find their memory\n"
+    assert file.read_text() == own
+    file.write_text(own := own.replace("# share of later", "# asked by Jo, of"))
+    remember(open_source(store.with_name("other.db")), {"target": 0.7})
+    own = own.replace("= 0.5", "= 0.7")
+    assert file.read_text() == own
     remember(open_source(store), {**RECENT, "target": 0.95})
     assert file.read_text().startswith(own)
     remember(open_source(store), {"policy": {"name": "recent", "keep": 7}, "target": None})
@@ -48,13 +51,6 @@ def test_what_a_person_wrote_stays(store: Path) -> None:
     found = read_settings(store.parent, "memory.db")
     assert (found.keep_recent, found.target) == (7, 0.8)
     assert read_settings(store.parent, "other.db").policy == {"name": "all"}
-
-
-def test_a_comment_behind_a_setting_stays_when_it_is_written_again(store: Path) -> None:
-    file = store.parent / FILE
-    file.write_text('[store."memory.db"]\ntarget = 0.8 # asked by Jo\n')
-    remember(open_source(store), {"target": 0.9})
-    assert file.read_text() == '[store."memory.db"]\ntarget = 0.9 # asked by Jo\n'
 
 
 def test_a_log_below_the_folder_is_written_from_there_on(store: Path) -> None:
@@ -65,19 +61,24 @@ def test_a_log_below_the_folder_is_written_from_there_on(store: Path) -> None:
     assert read_settings(store.parent, "memory.db").log == (Path("/elsewhere/reads.jsonl"),)
 
 
-@pytest.mark.parametrize(("mode", "wanted"), [(0o600, 0o600), (0o644, 0o644), (0o660, 0o640)])
-def test_the_file_is_no_looser_than_the_store_and_its_owners_alone_to_write(
-    store: Path, mode: int, wanted: int
+@pytest.mark.parametrize(
+    ("mode", "had", "wanted"),
+    [
+        (0o600, None, 0o600),
+        (0o644, None, 0o644),
+        (0o660, None, 0o640),
+        (0o644, 0o640, 0o640),
+    ],
+)
+def test_the_file_is_no_looser_than_the_store_or_than_it_was_and_its_owners_alone_to_write(
+    store: Path, mode: int, had: int | None, wanted: int
 ) -> None:
     store.chmod(mode)
+    if had is not None:
+        (store.parent / FILE).write_text("")
+        (store.parent / FILE).chmod(had)
     file = remember(open_source(store), RECENT)
     assert file.stat().st_mode & 0o777 == wanted
-
-
-def test_permissions_that_the_file_has_stay(store: Path) -> None:
-    (store.parent / FILE).write_text("")
-    (store.parent / FILE).chmod(0o640)
-    assert remember(open_source(store), RECENT).stat().st_mode & 0o777 == 0o640
 
 
 def test_a_link_in_its_place_is_refused_and_left(store: Path, tmp_path: Path) -> None:

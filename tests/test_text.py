@@ -46,7 +46,7 @@ def test_every_answer_shows_itself() -> None:
         "Drop",
         "FleetPlan",
         "Harvest",
-        "IndexFacts",
+        "FolderView",
         "Inventory",
         "Maintenance",
         "ObservationFacts",

@@ -15,10 +15,6 @@ from typing import Any, NamedTuple
 
 START = datetime(2026, 8, 1, 9, tzinfo=UTC)
 SLUG = "-work-app"
-UNCHANGED = (
-    "File unchanged since last read. The content from the earlier Read tool_result is current.",
-    "Wasted call — file unchanged since your last Read. Refer to that earlier tool_result instead.",
-)
 QUOTED = (
     '{"type":"tool_use","id":"toolu_0","name":"Read","input":{"file_path":"%s/m1.md"}}',
     'please run `cat %s/m2.md` and say "tool_use"',
@@ -54,8 +50,22 @@ class Session:
 
     def act(self, memory_id: str) -> None:
         """Do one thing with a memory, chosen by chance."""
-        act = self.world.chance.choices(*zip(*ACTIONS.items(), strict=True))[0]
-        act(self, memory_id)
+        acts, weights = zip(*ACTIONS, strict=True)
+        act = self.world.chance.choices(acts, weights)[0]
+        if isinstance(act, Act):
+            self.do(act, memory_id)
+        else:
+            act(self, memory_id)
+
+    def do(self, act: "Act", memory_id: str) -> None:
+        """Make one call, and note what it was to the memory."""
+        folder = self.world.called
+        words = {"path": self.path(memory_id), "folder": folder, "name": memory_id}
+        words |= {"last": Path(folder).name, "home": str(self.world.home)}
+        given = {name: text.format(**words) for name, text in act.given.items()}
+        at = self.call(act.tool, given, **(act.answer or {}))
+        if act.is_a:
+            self.note(memory_id, at, writes=act.is_a == WRITES)
 
     def note(self, memory_id: str, at: datetime, *, writes: bool = False) -> None:
         self.world.events.append(Event(self.name, memory_id, at, writes))
@@ -118,134 +128,43 @@ class Session:
         return f"{self.world.called}/{memory_id}"
 
 
+READS, WRITES = "read", "write"
+
+
+class Act(NamedTuple):
+    """A call of a tool, what it is to the memory, and how it is answered."""
+
+    tool: str
+    given: dict[str, str]
+    is_a: str = ""
+    answer: dict[str, Any] | None = None
+
+
+PATH = {"file_path": "{path}"}
+EDIT = {**PATH, "old_string": "a", "new_string": "b"}
+READ = Act("Read", {**PATH, "offset": "1"}, READS, {"details": {"type": "text"}})
+WRITE = Act("Write", {**PATH, "content": "see {folder}/m1.md"}, WRITES)
+FAILED = {"error": True, "content": "<tool_use_error>File does not exist.</tool_use_error>"}
+ELSEWHERE = ("{home}/.claude/projects/-other/memory", "/work/app/memory")
+
+
 def read(session: Session, memory_id: str) -> None:
-    given = {"file_path": session.path(memory_id), "offset": 1, "limit": 20}
-    file = {"filePath": session.path(memory_id), "numLines": 1}
-    at = session.call("Read", given, details={"type": "text", "file": file})
-    session.note(memory_id, at)
+    session.do(READ, memory_id)
 
 
-def read_a_folder_away(session: Session, memory_id: str) -> None:
-    """The same file, by a path that goes about it."""
-    folder = session.world.called
-    at = session.call("Read", {"file_path": f"{folder}/../{Path(folder).name}/./{memory_id}"})
-    session.note(memory_id, at)
+def write(session: Session, memory_id: str) -> None:
+    session.do(WRITE, memory_id)
 
 
-def read_in_vain(session: Session, memory_id: str) -> None:
-    session.call(
-        "Read",
-        {"file_path": session.path(memory_id)},
-        error=True,
-        content="<tool_use_error>File does not exist.</tool_use_error>",
-        details="Error: File does not exist.",
-    )
-
-
-def read_unchanged(session: Session, memory_id: str) -> None:
-    said = session.world.chance.choice(UNCHANGED)
-    details = {"details": {"type": "file_unchanged"}} if session.world.chance.random() < 0.5 else {}
-    session.call("Read", {"file_path": session.path(memory_id)}, content=said, **details)
-
-
-def read_without_an_answer(session: Session, memory_id: str) -> None:
-    session.call("Read", {"file_path": session.path(memory_id)}, result=False)
-
-
-def read_the_index(session: Session, memory_id: str) -> None:
-    session.call("Read", {"file_path": session.path("MEMORY.md")}, content=f"- [x]({memory_id})")
-    session.call("Bash", {"command": f"cat {session.path('MEMORY.md')} | grep {memory_id}"})
-
-
-def read_elsewhere(session: Session, memory_id: str) -> None:
-    for folder in (f"{session.world.home}/.claude/projects/-other/memory", "/work/app/memory"):
-        session.call("Read", {"file_path": f"{folder}/{memory_id}"})
-        session.call("Bash", {"command": f"cd {folder} && cat {memory_id}"})
-
-
-SHOWN = (
-    "cat {path}",
-    "cat '{path}'",
-    'cat "{path}" 2>/dev/null',
-    "sed -n '1,20p' {path}",
-    "head -n 5 {path}; echo done",
-    "head -20 {path} | tail -3",
-    "tail -5 {path} && ls",
-    "grep -n -i 'merge' {path}",
-    "grep -A 3 -e merge {path} || true",
-    "rg merge {path}",
-    "cd {folder} && cat {name}",
-    "cd '{folder}'; ls; head -3 ./{name}",
-    "cat ~/.claude/projects/" + SLUG + "/memory/{name}",
-    'cat "$HOME/.claude/projects/' + SLUG + '/memory/{name}"',
-    "LANG=C /bin/cat {path} # and nothing else",
-    "if [ -f {path} ]; then cat {path}; fi",
-    "cat <<'END'\ncat {folder}/m1.md\nEND\ncat {path}",
-    "cat < {path}",
-)
-NOT_SHOWN = (
-    "cat {folder}/*.md",
-    "grep -rn merge {folder}",
-    "rg merge {folder}",
-    "ls -la {path}",
-    "wc -l {path}",
-    "echo 'cat {path}'",
-    "git commit -m 'then cat {path}; done'",
-    "x=$(cat {path}); echo ${{#x}}",
-    "cat {path} > /tmp/copy.md",
-    "for f in {name}; do cat {folder}/$f; done",
-    "find {folder} -name {name}",
-    "grep {name} {folder}/MEMORY.md",
-    "cat <<EOF\ncat {path}\nEOF",
-    "# cat {path}",
-    "diff {path} /tmp/copy.md",
-)
-CHANGED = (
-    "sed -i 's/a/b/' {path}",
-    "echo more >> {path}",
-    "cat > {path} <<'END'\ncat {folder}/m1.md\nEND",
-    "cd {folder} && printf x | tee {name}",
-)
-
-
-def _command(session: Session, text: str, memory_id: str) -> str:
-    folder = session.world.called
-    return text.format(path=session.path(memory_id), folder=folder, name=memory_id)
-
-
-def show_in_a_shell(session: Session, memory_id: str) -> None:
-    command = _command(session, session.world.chance.choice(SHOWN), memory_id)
-    shell = {"stdout": "x", "stderr": "", "interrupted": False}
-    at = session.call("Bash", {"command": command, "description": "look"}, details=shell)
-    session.note(memory_id, at)
+def read_then_edit(session: Session, memory_id: str) -> None:
+    for act in (READ, Act("Edit", EDIT, WRITES)):
+        session.do(act, memory_id)
 
 
 def show_where_one_stands(session: Session, memory_id: str) -> None:
     before, session.cwd = session.cwd, session.world.called
-    at = session.call("Bash", {"command": f"cat {memory_id}"})
+    session.do(shell("cat {name}", READS), memory_id)
     session.cwd = before
-    session.note(memory_id, at)
-
-
-def show_in_vain(session: Session, memory_id: str) -> None:
-    command = _command(session, session.world.chance.choice(SHOWN), memory_id)
-    session.call("Bash", {"command": command}, error=True, content="Exit code 1")
-
-
-def show_until_stopped(session: Session, memory_id: str) -> None:
-    command = {"command": f"cat {session.path(memory_id)}; sleep 99"}
-    session.call("Bash", command, details={"stdout": "", "interrupted": True})
-
-
-def mention_in_a_shell(session: Session, memory_id: str) -> None:
-    text = session.world.chance.choice(NOT_SHOWN)
-    session.call("Bash", {"command": _command(session, text, memory_id)})
-
-
-def search(session: Session, memory_id: str) -> None:
-    folder = session.world.called
-    session.call("Grep", {"pattern": "x", "path": folder}, content=f"{folder}/{memory_id}:1:x")
-    session.call("Glob", {"pattern": "*.md", "path": folder}, content=session.path(memory_id))
 
 
 def be_reminded(session: Session, memory_id: str) -> None:
@@ -265,34 +184,6 @@ def be_loaded(session: Session, memory_id: str) -> None:
     session.attach({"type": "edited_text_file", "filename": path, "snippet": path})
 
 
-def write(session: Session, memory_id: str) -> None:
-    given = {"file_path": session.path(memory_id), "content": f"see {session.path('m1.md')}"}
-    session.note(memory_id, session.call("Write", given), writes=True)
-
-
-def edit(session: Session, memory_id: str) -> None:
-    tool = session.world.chance.choice(["Edit", "MultiEdit"])
-    given = {"file_path": session.path(memory_id), "old_string": "a", "new_string": "b"}
-    session.note(memory_id, session.call(tool, given), writes=True)
-
-
-def read_then_edit(session: Session, memory_id: str) -> None:
-    read(session, memory_id)
-    edit(session, memory_id)
-
-
-def edit_in_vain(session: Session, memory_id: str) -> None:
-    given = {"file_path": session.path(memory_id), "old_string": "a", "new_string": "b"}
-    said = "<tool_use_error>File has not been read yet.</tool_use_error>"
-    session.call("Edit", given, error=True, content=said)
-
-
-def change_in_a_shell(session: Session, memory_id: str) -> None:
-    text = session.world.chance.choice(CHANGED)
-    at = session.call("Bash", {"command": _command(session, text, memory_id)})
-    session.note(memory_id, at, writes=True)
-
-
 def talk(session: Session, memory_id: str) -> None:
     said = session.world.chance.choice(QUOTED) % session.world.called + memory_id
     at = session.world.tick()
@@ -302,35 +193,47 @@ def talk(session: Session, memory_id: str) -> None:
     session.lines.append({"type": "summary", "summary": said, "leafUuid": "x"})
 
 
-def work(session: Session, memory_id: str) -> None:
-    session.call("Read", {"file_path": "/work/app/main.py"}, content=f"# {session.path(memory_id)}")
-    session.call("Bash", {"command": "pytest -q"}, content="1 passed\n" * 50)
+def shell(command: str, is_a: str = "", **answer: Any) -> Act:
+    return Act("Bash", {"command": command}, is_a, answer)
 
 
-ACTIONS: dict[Callable[[Session, str], None], int] = {
-    read: 8,
-    read_a_folder_away: 1,
-    read_in_vain: 2,
-    read_unchanged: 2,
-    read_without_an_answer: 1,
-    read_the_index: 2,
-    read_elsewhere: 2,
-    show_in_a_shell: 6,
-    show_where_one_stands: 1,
-    show_in_vain: 1,
-    show_until_stopped: 1,
-    mention_in_a_shell: 4,
-    search: 2,
-    be_reminded: 3,
-    be_loaded: 2,
-    write: 3,
-    edit: 1,
-    read_then_edit: 3,
-    edit_in_vain: 1,
-    change_in_a_shell: 1,
-    talk: 3,
-    work: 4,
-}
+OF_PROJECT = ".claude/projects/" + SLUG + "/memory/{name}"
+SHOWN = (
+    *("cat {path}", "cd '{folder}'; ls; head -3 ./{name}", f"cat ~/{OF_PROJECT}"),
+    *(f'cat "$HOME/{OF_PROJECT}"', "cat <<'END'\ncat {folder}/m1.md\nEND\ncat {path}"),
+)
+NOT_SHOWN = (
+    *("cat {folder}/*.md", "grep -rn merge {folder}", "echo 'cat {path}'", "cat {path} > /tmp/x"),
+    *("for f in {name}; do cat {folder}/$f; done", "grep {name} {folder}/MEMORY.md"),
+)
+CHANGED = ("sed -i 's/a/b/' {path}", "cat > {path} <<'END'\ncat {folder}/m1.md\nEND")
+OUTPUT = {"stdout": "x", "stderr": "", "interrupted": False}
+ACTIONS: list[tuple[Act | Callable[[Session, str], None], float]] = [
+    (READ, 8),
+    (Act("Read", {"file_path": "{folder}/../{last}/./{name}"}, READS), 1),
+    (Act("Read", PATH, answer={**FAILED, "details": "Error: File does not exist."}), 2),
+    (Act("Read", PATH, answer={"content": "File unchanged since last read. It is current."}), 1),
+    (Act("Read", PATH, answer={"content": "Wasted call — file unchanged since your last"}), 1),
+    (Act("Read", PATH, answer={"details": {"type": "file_unchanged"}}), 1),
+    (Act("Read", PATH, answer={"result": False}), 1),
+    (Act("Read", {"file_path": "{folder}/MEMORY.md"}, answer={"content": "- [x]({name})"}), 1),
+    *((Act("Read", {"file_path": f"{folder}/{{name}}"}), 1) for folder in ELSEWHERE),
+    *((shell(f"cd {folder} && cat {{name}}"), 1) for folder in ELSEWHERE),
+    *((shell(command, READS, details=OUTPUT), 1.2) for command in SHOWN),
+    *((shell(command), 0.7) for command in NOT_SHOWN),
+    *((shell(command, WRITES), 0.5) for command in CHANGED),
+    (shell("cat {path}", error=True, content="Exit code 1"), 1),
+    (shell("cat {path}; sleep 99", details={"stdout": "", "interrupted": True}), 1),
+    (Act("Grep", {"pattern": "x", "path": "{folder}"}, answer={"content": "{folder}/m1.md:1"}), 1),
+    (Act("Glob", {"pattern": "*.md", "path": "{folder}"}), 1),
+    (WRITE, 3),
+    *((Act(tool, EDIT, WRITES), 0.5) for tool in ("Edit", "MultiEdit")),
+    (Act("Edit", EDIT, answer=FAILED), 1),
+    (Act("Read", {"file_path": "/work/app/main.py"}, answer={"content": "# memory/m1.md"}), 2),
+    (shell("pytest -q", content="1 passed\n" * 50), 2),
+    *((show_where_one_stands, 1), (read_then_edit, 3), (be_reminded, 3)),
+    *((be_loaded, 2), (talk, 3)),
+]
 
 
 class World:

@@ -45,7 +45,7 @@ def as_arrays(project: fit_law.History) -> tuple[History, Ranked]:
     n = project.memories
     history = History(np.ones(n, bool), np.full(n, n), np.ones(n, np.int64))
     at = project.at
-    return history, Ranked(project.rank, at, at, at, at)
+    return history, Ranked(project.rank, at, at, at, at, at, np.zeros(len(at), bool))
 
 
 def cap_at(

@@ -3,10 +3,10 @@
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import click
 
@@ -31,7 +31,7 @@ COMMANDS: Final = {
     "find": "show.find",
     "fleet": "fleet.fleet",
     "finish": "compact.finish_plan",
-    "floor": "show.floor",
+    "floor": "compact.floor",
     "harvest": "size.harvest",
     "lab": "report.lab",
     "maintain": "upkeep.maintain_store",
@@ -48,29 +48,20 @@ _HELP: Final = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """What newer versions of click raise to print the help of a group; not an error."""
 
 
-class LazyGroup(click.Group):
-    """A group of commands whose modules are imported when they are named."""
-
-    commands_at: ClassVar[Mapping[str, str]] = {}
-    """Where each command lies below ``memlab.cli``: a module, a dot and a name in it."""
+class Commands(click.Group):
+    """All commands, imported when they are named; their errors are sentences."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the names of all commands, in the order of the alphabet."""
-        return sorted(self.commands_at)
+        return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Return a command, imported now; None where there is none of the name."""
-        if cmd_name not in self.commands_at:
+        if cmd_name not in COMMANDS:
             return None
-        module, _, name = self.commands_at[cmd_name].rpartition(".")
+        module, _, name = COMMANDS[cmd_name].partition(".")
         command: click.Command = getattr(import_module(f"memlab.cli.{module}"), name)
         return command
-
-
-class Commands(LazyGroup):
-    """All commands, whose errors are sentences."""
-
-    commands_at = COMMANDS
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words before the command's name."""

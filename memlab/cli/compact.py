@@ -2,13 +2,19 @@
 
 import json
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from memlab.cli.options import FILE, STORE, json_option, save_plan_option
+from memlab.cli.options import (
+    FILE,
+    STORE,
+    json_option,
+    save_plan_option,
+    steps_after,
+    store_or_bundled,
+)
 from memlab.cli.output import (
     APPLYING,
     PLANNING,
@@ -20,18 +26,28 @@ from memlab.cli.output import (
     print_text,
     telling,
 )
-from memlab.cli.policy import SettingsCommand, faults_of, policy_of, policy_option, set_option
-from memlab.errors import MemlabError
-from memlab.text import command, counted, for_terminal
+from memlab.cli.policy import SettingsCommand, faults_of, policy_asked, policy_option, set_option
+from memlab.clock import now_utc
+from memlab.errors import MemlabError, MissingExtraError
+from memlab.text import Cell, Sheet, Table, command, counted, for_terminal
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from memlab.compaction.effects import Cost
     from memlab.compaction.plans import Plan
     from memlab.policies import Policy
+    from memlab.sizing import Floor
     from memlab.sources.base import Source
 
 _END: Final = "\n}\n"
 """With what the JSON of a plan ends."""
+_LISTED: Final = 10
+"""How many calls that supersede are printed; a plan has them all."""
+
+_apply_option = click.option(
+    "--apply", "do_it", is_flag=True, help="Carry the plan out. Without it, only show."
+)
 
 
 @click.command(cls=SettingsCommand, short_help="Show what a cap would delete; with --apply, do it.")
@@ -40,7 +56,7 @@ _END: Final = "\n}\n"
 @set_option
 @click.option("--save", is_flag=True, help="Remember the policy in memlab.toml beside the store.")
 @save_plan_option
-@click.option("--apply", "do_it", is_flag=True, help="Carry the plan out. Without it, only show.")
+@_apply_option
 @json_option
 def compact(
     store: Path,
@@ -63,37 +79,27 @@ def compact(
     memlab compact memory.db --keep-recent 200 --save     remember it
     memlab compact memory.db                              show, by what is remembered
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.compaction.applier import apply
     from memlab.compaction.planner import plan
-    from memlab.files import check_writable, limit_like, whole_file
+    from memlab.files import check_writable
     from memlab.policies.named import as_setting
     from memlab.sources.opening import open_source, remember
 
     source = open_source(store)
-    asked = policy_name or given or any(text is not None for text in settings.values())
-    chosen = policy_of(policy_name or "recent", settings, given) if asked else None
+    chosen = policy_asked(policy_name, settings, given)
     if save and chosen is None:
         raise click.UsageError("--save needs a policy to remember, such as --keep-recent N")
     if save_plan is not None:
         check_writable(save_plan, replace=False)
     policy, number = _remembered(source) if chosen is None else (chosen.policy, "")
     with faults_of([policy]):
-        watch = telling("reading the store", PLANNING)
-        made = plan(source, policy, now=datetime.now(UTC), watch=watch)
-    if save_plan is not None:
-        limit = limit_like(source.like)
-        with (
-            whole_file(save_plan, limit=limit, replace=False) as draft,
-            draft.open("w", encoding="utf-8") as written,
-        ):
-            written.writelines(made.json_pieces())
+        made = plan(source, policy, now=now_utc(), watch=telling("reading the store", PLANNING))
+    _save_plan(made, save_plan, source)
     if save and chosen is not None:
         file = remember(source, {"policy": as_setting(chosen.name, chosen.settings)})
         click.echo(f"{for_terminal(f'remembered in {file}')}\n", err=True)
     told = _protected(source)
     if do_it:
-        receipt = apply(made, now=datetime.now(UTC), watch=telling("waiting to write", APPLYING))
-        print_text(receipt.to_json()) if as_json else print_lines(*told, made, "", receipt)
+        _carry_out(made, told, as_json=as_json)
     elif as_json:
         cost = _cost(source, made)
         added = json.dumps({"cost": cost if isinstance(cost, str) else asdict(cost)})
@@ -101,8 +107,40 @@ def compact(
     else:
         costs = [_cost(source, made), ""] if made.memories else []
         by_settings = [f"by memlab.toml: {number}"] if number else []
-        after = _after_planning(save_plan, nothing=not made.memories)
+        after = _after_planning(made, save_plan, "under this policy every memory stays")
         print_lines(*told, made, "", *costs, *by_settings, *made.doubts(), *after)
+
+
+def _save_plan(made: "Plan", file: Path | None, source: "Source") -> None:
+    """Write a plan to a new file for review, where one is named."""
+    from memlab.files import limit_like, whole_file
+
+    if file is not None:
+        limit = limit_like(source.like)
+        with (
+            whole_file(file, limit=limit, replace=False) as draft,
+            draft.open("w", encoding="utf-8") as written,
+        ):
+            written.writelines(made.json_pieces())
+
+
+def _carry_out(made: "Plan", told: list[str], *, as_json: bool) -> None:
+    """Apply a plan that was just made."""
+    from memlab.compaction.applier import apply
+
+    receipt = apply(made, now=now_utc(), watch=telling("waiting to write", APPLYING))
+    print_text(receipt.to_json()) if as_json else print_lines(*told, made, "", receipt)
+
+
+def _after_planning(made: "Plan", save_plan: Path | None, nothing: str) -> list[str]:
+    """Say how a plan is carried out, or why there is none to be."""
+    was = "changed" if made.supersedes else "deleted"
+    if made.is_empty:
+        return [f"nothing to do: {nothing}"]
+    if save_plan is not None:
+        reviewed = f"nothing was {was}; the plan is in {save_plan}. After review:"
+        return [reviewed, f"  {command('apply', save_plan)}"]
+    return [f"nothing was {was}; add --apply to do it, or --save-plan FILE to have it reviewed"]
 
 
 def _cost(source: "Source", made: "Plan") -> "Cost | str":
@@ -121,10 +159,10 @@ def _remembered(source: "Source") -> "tuple[Policy, str]":
     from memlab.compaction.in_force import policy_in_force
     from memlab.sources.opening import settings_of
 
-    settings = settings_of(source)
     policy, words = policy_in_force(source)
     if policy is None:
-        why = f" ({settings.not_obeyed})" if settings.not_obeyed else ""
+        not_obeyed = settings_of(source).not_obeyed
+        why = f" ({not_obeyed})" if not_obeyed else ""
         raise click.UsageError(
             f"no policy is remembered for {source.name}{why}: give a cap with --keep-recent N, or "
             f"let {command('size', source.name)} --save find one"
@@ -143,13 +181,142 @@ def _protected(source: "Source") -> list[str]:
     return [*said, f"load-bearing by memlab.toml: what is tagged {tags}"]
 
 
-def _after_planning(save_plan: Path | None, *, nothing: bool) -> list[str]:
-    if nothing:
-        return ["nothing to do: under this policy every memory stays"]
-    if save_plan is not None:
-        reviewed = f"nothing was deleted; the plan is in {save_plan}. After review:"
-        return [reviewed, f"  {command('apply', save_plan)}"]
-    return ["nothing was deleted; add --apply to do it, or --save-plan FILE to have it reviewed"]
+@click.command(short_help="Show what no cap can bring down, and what in it could be superseded.")
+@click.argument("store", type=STORE, required=False)
+@click.option("--id", "ids", multiple=True, help="Plan only this one; may be given several times.")
+@click.option(
+    "--supersede",
+    "pairs",
+    multiple=True,
+    metavar="OLDER=NEWER",
+    help="Plan this pair instead of those found; may be given several times.",
+)
+@save_plan_option
+@_apply_option
+@json_option
+def floor(
+    store: Path | None,
+    ids: tuple[str, ...],
+    pairs: tuple[str, ...],
+    save_plan: Path | None,
+    do_it: bool,
+    as_json: bool,
+) -> None:
+    """Show the load-bearing memories of STORE that cost most, and those a newer one repeats.
+
+    No cap goes below them. One for which a newer one stands is not loaded any more and stays in the
+    store; which those are is for a person to decide, so that it is a plan, carried out by memlab
+    apply and taken back by memlab restore. Without STORE, the bundled two years.
+
+    \b
+    memlab floor memory.db                                  show
+    memlab floor memory.db --save-plan floor.json           plan all that is found
+    memlab floor memory.db --supersede d1=d9 --apply        supersede d1 by d9
+    """  # noqa: D301 - \b keeps the lines below it apart
+    from memlab.compaction.supersession import plan_supersession
+    from memlab.sources.opening import open_source
+
+    if ids and pairs:
+        raise click.UsageError("give either --id or --supersede")
+    if save_plan is None and not (do_it or ids or pairs):
+        _show_floor(store, as_json=as_json)
+        return
+    path = store_or_bundled(store)
+    links = dict(map(_pair, pairs)) if pairs else None
+    made = plan_supersession(path, links, only=ids or None, now=now_utc())
+    _save_plan(made, save_plan, open_source(path))
+    if do_it:
+        _carry_out(made, [], as_json=as_json)
+        return
+    nothing = "no newer memory is found that could stand for another"
+    print_result(made, *_after_planning(made, save_plan, nothing), as_json=as_json)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    older, between, newer = text.partition("=")
+    if not (older and between and newer):
+        raise click.UsageError(f"--supersede {text!r} is not OLDER=NEWER, two ids of the store")
+    return older, newer
+
+
+def _show_floor(store: Path | None, *, as_json: bool) -> None:
+    from memlab.frame.loading import load
+    from memlab.policies.successors import supersedable
+    from memlab.sizing.history import floor_of
+    from memlab.sources.opening import open_source
+
+    path = store_or_bundled(store)
+    source = open_source(path)
+    frame = load(source, with_body=True)
+    cost, unseen = floor_of(frame), []
+    try:
+        found = supersedable(frame)
+    except MissingExtraError as error:
+        found = supersedable(frame, by_likeness=False)
+        unseen = [f"near-duplicates were not looked for: {error}", ""]
+    if as_json:
+        listed = found.to_dict(orient="records")
+        print_json({"store": str(path), "floor": cost, "supersedable": listed})
+        return
+    loaded = int(frame.loc[frame["active"], "tokens"].sum())
+    sheet = Sheet(str(path), _floor_facts(source, cost, found, loaded), _floor_tables(cost, found))
+    print_lines(sheet, "", *unseen, *steps_after("floor", store, _after_floor(source, found)))
+
+
+def _floor_facts(
+    source: "Source", cost: "Floor", found: "pd.DataFrame", loaded: int
+) -> list[tuple[str, str]]:
+    from memlab.sources.opening import start_words
+
+    start, tokens = start_words(source.name), counted(loaded, "tokens")
+    if not cost.memories:
+        return [
+            ("load-bearing", "nothing: no memory is kept whatever the cap"),
+            (start, f"{tokens}, all of which a cap can take away"),
+        ]
+
+    def size(memories: int, tokens: int) -> str:
+        return f"{counted(memories)}, {counted(tokens, 'tokens')}"
+
+    return [
+        ("load-bearing", size(cost.memories, cost.tokens)),
+        (start, f"{tokens}, of which no cap can take those away"),
+        ("supersedable", size(len(found), int(found["tokens"].sum()))),
+    ]
+
+
+def _floor_tables(cost: "Floor", found: "pd.DataFrame") -> list[Table]:
+    largest = [(row.memory_id, row.kind, row.tokens, row.title) for row in cost.largest]
+    columns = ["memory_id", "tokens", "superseded_by", "reason", "why", "title"]
+    newer: list[tuple[Cell, ...]] = [
+        (str(name), int(tokens), *map(str, rest))
+        for name, tokens, *rest in found[columns].itertuples(index=False)
+    ]
+    header = ("memory_id", "tokens", "newer one", "reason", "why", "title")
+    tables = [
+        Table("By kind", ("kind", "memories", "tokens"), cost.by_kind),
+        Table("The costliest", ("memory_id", "kind", "tokens", "title"), largest),
+        Table("A newer one could stand for", header, newer),
+    ]
+    return [table for table in tables if table.rows]
+
+
+def _after_floor(source: "Source", found: "pd.DataFrame") -> list[str]:
+    if found.empty:
+        return [f"next: {command('size', source.name)}    which keep_recent, with evidence"]
+    if not source.supersedes:
+        return ["next: read both; where they live nothing can stand for another: shorten or delete"]
+    ids = zip(found["memory_id"], found["superseded_by"], strict=True)
+    calls = [f"      store.supersede({older!r}, by_memory_id={newer!r})" for older, newer in ids]
+    more = [f"      # and {len(calls) - _LISTED:,} more"] if len(calls) > _LISTED else []
+    return [
+        "next: read both; let the newer one stand for the older, which stays in the store:",
+        f"  with memlab.SqliteMemoryStore({source.name!r}) as store:",
+        *calls[:_LISTED],
+        *more,
+        "or as a plan that can be reviewed, applied and taken back, all or with --id ID some:",
+        f"  {command('floor', source.name)} --save-plan floor.json",
+    ]
 
 
 @click.command("apply", short_help="Carry out a plan that was saved and reviewed.")
@@ -166,7 +333,7 @@ def apply_plan(plan_file: Path, store: Path | None, as_json: bool) -> None:
     doing("reading the plan")
     made = _plan_in(plan_file)
     watch = telling("waiting to write", APPLYING)
-    print_result(apply(made, store=store, now=datetime.now(UTC), watch=watch), as_json=as_json)
+    print_result(apply(made, store=store, now=now_utc(), watch=watch), as_json=as_json)
 
 
 @click.command("finish")
@@ -181,7 +348,7 @@ def finish_plan(store: Path, digest: str, as_json: bool) -> None:
     from memlab.compaction.applier import finish
 
     watch = telling("reading the plan", APPLYING)
-    print_result(finish(store, digest, now=datetime.now(UTC), watch=watch), as_json=as_json)
+    print_result(finish(store, digest, now=now_utc(), watch=watch), as_json=as_json)
 
 
 @click.command("diff", short_help="Show what changed between two plans.")

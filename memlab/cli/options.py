@@ -1,14 +1,15 @@
 """What commands take: a store, a question, ``--json``; what was not said, ``memlab.toml`` says."""
 
 import os
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from memlab.arguments import share
+from memlab.clock import now_utc
 from memlab.report.bundled import store_path
 
 if TYPE_CHECKING:
@@ -159,4 +160,11 @@ def store_or_bundled(store: Path | None) -> Path:
 
 def moment_for(store: Path | None, last: datetime | None) -> datetime:
     """Return now; for the bundled store, which has an end, the moment it was last written."""
-    return datetime.now(UTC) if store is not None or last is None else last
+    return now_utc() if store is not None or last is None else last
+
+
+def steps_after(name: str, store: Path | None, steps: Sequence[str]) -> list[str]:
+    """Return what to run next; after the bundled store, which stays as it is, one's own."""
+    if store is not None:
+        return list(steps)
+    return [f"this is the bundled example; next: memlab {name} STORE with a store of yours"]

@@ -101,12 +101,17 @@ class Chosen(NamedTuple):
     settings: Mapping[str, Any]
 
 
-def policy_of(name: str, options: Mapping[str, str | None], given: Iterable[str] = ()) -> Chosen:
-    """Return the policy that the command line names."""
+def policy_asked(
+    name: str | None, options: Mapping[str, str | None], given: Collection[str]
+) -> Chosen | None:
+    """Return the policy that the command line names, by a setting alone the newest; or None."""
     from memlab.policies import policy_named
 
-    named = policy_named(name)
     texts = {key: text for key, text in options.items() if text is not None}
+    if not (name or given or texts):
+        return None
+    name = name or "recent"
+    named = policy_named(name)
     texts |= dict(map(split_setting, given))
     if foreign := sorted(texts.keys() - named.settings.keys()):
         raise no_such_setting(foreign, [named])

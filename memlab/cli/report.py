@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +16,7 @@ from memlab.cli.options import (
     moment_for,
     question_options,
     reads_of,
+    steps_after,
     store_or_bundled,
 )
 from memlab.cli.output import doing, print_lines, quiet, write_picture
@@ -66,11 +67,8 @@ def report(store: Path | None, output: Path, record: Path | None, **asked: Any) 
     from memlab.report.page import write_report
     from memlab.sources.opening import open_source
 
-    for file in (output, record):
-        if file is not None and not file.parent.is_dir():
-            raise click.UsageError(f"there is no folder {file.parent} to write {file.name} into")
-        if file is not None:
-            check_writable(file)
+    for file in (output, *([record] if record else [])):
+        check_writable(file)
     path, findings = examined(store, **asked)
     limit = limit_like(open_source(path).like)
     write_report(
@@ -80,7 +78,9 @@ def report(store: Path | None, output: Path, record: Path | None, **asked: Any) 
         made=now_utc(),
         progress=lambda title: doing(f"drawing: {title}"),
     )
-    print_lines(f"report: {output}", *answer_of(replace(findings, store=str(path))).lines())
+    answer = answer_of(replace(findings, store=str(path)))
+    steps = steps_after("report", store, [f"next: {step.command}" for step in answer.steps[:1]])
+    print_lines(f"report: {output}", *answer.lines(), *steps)
     if record is not None:
         _write_record(record, path, findings, limit)
 
@@ -205,8 +205,7 @@ def lab(
     name = str(store_file(source.name).resolve()) if source.agents_own else source.name
     parameters: dict[str, str] = {}
     if store is not None:
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        parameters = {"store": name, "now": now}
+        parameters = {"store": name, "now": now_utc().isoformat(timespec="seconds")}
     if source.cuts_index and source.like is not None:
         parameters |= {"memory": str(source.like), "projects": str(source.like.parent.parent)}
     folder = folder or folder_for(name)

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from memlab.cli.options import STORE, json_option, reads_of, sizing_options, store_or_bundled
+from memlab.cli.options import (
+    STORE,
+    json_option,
+    reads_of,
+    sizing_options,
+    steps_after,
+    store_or_bundled,
+)
 from memlab.cli.output import doing, print_json, print_lines, print_result
 from memlab.clock import now_utc
 from memlab.text import Sheet, command, counted, for_terminal
@@ -76,7 +83,7 @@ def size(
     from memlab.evidence.references import references_and_counts
     from memlab.sizing import Advice
     from memlab.sizing.goal import Goal
-    from memlab.sizing.wording import backtest_in_words
+    from memlab.sizing.timeline import backtest_in_words
     from memlab.sources.opening import open_source, settings_of
 
     if save and store is None:
@@ -112,7 +119,7 @@ def size(
             lines += [Sheet("", [], [advice.table(rows)]), "", *record]
         evidence = _evidence(source, past, log, counts, chances)
         steps = advice.next_steps(path, log=log_file or next(iter(settings.log), None))
-        print_lines(*lines, *evidence, "", *steps)
+        print_lines(*lines, *evidence, "", *steps_after("size", store, steps))
         if explain and isinstance(advice, Advice):
             print_lines("", f"how the number is found: {advice.rule}")
     if save:

@@ -18,6 +18,7 @@ from memlab.cli.output import (
     print_text,
     telling,
 )
+from memlab.clock import now_utc
 from memlab.text import Sheet, Table, counted
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def maintain_store(ctx: click.Context, store: Path, do_it: bool, yes: bool, as_j
     from memlab.maintenance import maintain, plan_maintenance
 
     doing("looking after the store")
-    now = datetime.now(UTC)
+    now = now_utc()
     found = maintain(store, now=now, yes=yes) if do_it else plan_maintenance(store, now=now)
     print_result(found, as_json=as_json)
     ctx.exit(1 if found.failed else 0)
@@ -191,15 +192,15 @@ def show_space(store: Path, as_json: bool) -> None:
     print_result(space(store), as_json=as_json)
 
 
-@click.command("vacuum", short_help="Give the room of deleted memories back.")
+@click.command("vacuum", short_help="Give the disk space of deleted memories back.")
 @click.argument("store", type=STORE_FILE)
 @click.option("--apply", "do_it", is_flag=True, help="Rewrite the store. Without it, only show.")
 @json_option
 def vacuum_store(store: Path, do_it: bool, as_json: bool) -> None:
-    """Show how much room deleted memories left in STORE; with --apply, give it back to the disk.
+    """Show how much space deleted memories left in STORE; with --apply, give it back to the disk.
 
     The store is rewritten, and bytes of deleted memories that were still in it are gone for good.
-    The room it takes meanwhile is checked first.
+    The disk space that it takes meanwhile is checked first.
     """
     from memlab.compaction.reclaim import checked_for_vacuum, in_bytes, vacuum
 

@@ -21,7 +21,7 @@ from memlab.sizing import (
     prepare_sizing,
 )
 from memlab.sizing.goal import Goal
-from memlab.sizing.wording import MEANING
+from memlab.sizing.record import MEANING
 from memlab.sources.base import Source
 from memlab.sources.opening import settings_of
 from memlab.text import command

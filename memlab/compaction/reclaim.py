@@ -76,7 +76,7 @@ class Space(Shown):
         hidden = len(rows) - _LISTED
         remark = f"and {hidden:,} smaller ones" if hidden > 0 else ""
         tables = [Table("by table", ("table", "room"), rows[:_LISTED], remark)] if rows else []
-        return Sheet(f"room on the disk for {self.store}", facts, tables)
+        return Sheet(f"disk space of {self.store}", facts, tables)
 
 
 @dataclass(frozen=True, repr=False)

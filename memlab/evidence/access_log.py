@@ -196,13 +196,16 @@ class AccessLog:
         except FileNotFoundError:  # it was rotated meanwhile
             return self._open()
         found = os.fstat(descriptor)
+        regular = S_ISREG(found.st_mode)
+        # what is empty, or begins with a read, whole or cut short
+        first = os.pread(descriptor, _LONGEST_FIRST_LINE, 0).lstrip(b"\n") if regular else b""
         fault = (
             "is not an ordinary file"
-            if not S_ISREG(found.st_mode)
+            if not regular
             else "has another name too (a hard link)"
             if found.st_nlink > 1
             else "is no access log that memlab wrote"
-            if not _looks_like_a_log(os.pread(descriptor, _LONGEST_FIRST_LINE, 0))
+            if not (first.startswith(_BEGINNING) or _BEGINNING.startswith(first))
             else None
         )
         if fault:
@@ -324,9 +327,3 @@ def _give_like(descriptor: int, like: os.stat_result) -> None:
     if found.st_gid != like.st_gid:
         mode &= ~0o060
     os.fchmod(descriptor, mode)
-
-
-def _looks_like_a_log(beginning: bytes) -> bool:
-    """Whether a file is empty or its first line is a read, whole or cut short."""
-    first = beginning.lstrip(b"\n")
-    return first.startswith(_BEGINNING) or _BEGINNING.startswith(first)

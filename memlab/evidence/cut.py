@@ -11,8 +11,8 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.arguments import expect_frame
+from memlab.sources.base import MOST_READ, TODAY, Orders
 from memlab.sources.opening import SourceLike, open_source
-from memlab.systems.claude_code.facts import MOST_READ, TODAY, Orders
 from memlab.text import Sheet, Shown, Table
 
 HOW_JUDGED: Final = (
@@ -114,8 +114,7 @@ def cut_losses(source: SourceLike, log: pd.DataFrame | None = None) -> CutLosses
     if log is None:
         log = pd.DataFrame({c.MEMORY_ID: pd.Series(dtype="str"), c.AT: pd.Series(dtype=c.TIME)})
     expect_frame(log, call="memlab.evidence.cut_losses", name="log", what="log")
-    opened = open_source(source)
-    found: Orders = opened.orders(Counter(log[c.MEMORY_ID]))
+    found = open_source(source).orders(Counter(log[c.MEMORY_ID]))
     of_files = log.loc[log[c.MEMORY_ID].isin(found.written.keys())].sort_values(c.AT, kind="stable")
     names = of_files[c.MEMORY_ID].tolist()
     reads = list(zip(of_files[c.AT].dt.to_pydatetime(), names, strict=True))

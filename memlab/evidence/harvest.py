@@ -173,7 +173,9 @@ def harvest_reads(
     expect(source, str, PathLike, call=call, name="source")
     expect(log, str, PathLike, call=call, name="log", optional=True)
     expect(transcripts, str, PathLike, call=call, name="transcripts", optional=True)
-    named = _file_of(str(source))
+    named = str(source)
+    if is_named_by_scheme(named):  # as mcp-memory:FILE
+        named = str(open_source(named).like)
     asked = Asked(named, None if transcripts is None else Path(transcripts), progress)
     way = _way_for(asked)
     path = default_log(asked.source) if log is None else Path(log)
@@ -217,11 +219,6 @@ def harvest_reads(
     )
 
 
-def _file_of(source: str) -> str:
-    """Return the file or folder that a name such as ``mcp-memory:FILE`` means; else the name."""
-    return str(open_source(source).like) if is_named_by_scheme(source) else source
-
-
 def _way_for(asked: Asked) -> Way:
     """Return how a source is harvested."""
     named = without_passwords(asked.source)
@@ -262,7 +259,7 @@ def default_log(source: str) -> Path:
 def _known(path: Path) -> dict[str, Read]:
     """Return every use that a log names, by its id; the last line of an id stands."""
     known: dict[str, Read] = {}
-    lines = LineReader([], unheard, Counter())
+    lines = LineReader([])
     nothing = Found()
     for part in log_parts(path):
         for line in lines.objects(part, lambda _: True):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from os import PathLike
-from typing import Any, Final, NamedTuple, TypeGuard
+from typing import Any, Final, NamedTuple, TypeGuard, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ import pandas as pd
 from memlab import columns as c
 from memlab.arguments import expect_frame, refusal
 from memlab.frame.fields import CountTokens
-from memlab.frame.labelling import OnBadRow
+from memlab.frame.labelling import How, OnBadRow
 from memlab.frame.loading import UNSET, expect_memories, frame_of, load
 from memlab.sources.base import Rows, Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
@@ -99,8 +99,9 @@ def load_past(
     )
     opened = open_source(source)
     # The archive last: what is deleted meanwhile is then in both, and counts as present.
-    present = load(opened, with_body=with_body, on_bad_row=on_bad_row, count_tokens=count_tokens)
-    gone = deletions_of(opened, with_body=with_body, count_tokens=count_tokens)
+    how = How(with_body=with_body, on_bad_row=on_bad_row, count_tokens=count_tokens)
+    present = load(opened, **how)
+    gone = deletions_of(opened, **how)
     return past_of(present, gone, names=() if log is None else log[c.MEMORY_ID].dropna())
 
 
@@ -122,9 +123,7 @@ def past_in(
     return memories
 
 
-def deletions_of(
-    source: Source, *, with_body: bool = False, count_tokens: CountTokens | str | None = None
-) -> list[Deletion]:
+def deletions_of(source: Source, **how: Unpack[How]) -> list[Deletion]:
     """Return what was deleted and kept: by the system itself, then what the archive has.
 
     The oldest deletion of an archive comes first; none where there is no archive.
@@ -132,17 +131,11 @@ def deletions_of(
     if source.name == ":memory:":
         return []
     check_archive_of(archive_at(source))
-    bodies = with_body or count_tokens is not None
+    how["on_bad_row"] = "keep"
+    bodies = bool(how.get("with_body")) or how.get("count_tokens") is not None
 
     def sound_of(batches: Iterable[Rows], name: str) -> pd.DataFrame:
-        frame = frame_of(
-            batches,
-            name=name,
-            with_body=with_body,
-            on_bad_row="keep",
-            count_tokens=count_tokens,
-            protected=source.protected,
-        )
+        frame = frame_of(batches, name=name, protected=source.protected, **how)
         return frame[frame[c.PROBLEM].isna()].drop(columns=c.PROBLEM).reset_index(drop=True)
 
     own: list[Deletion] = []

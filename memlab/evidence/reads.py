@@ -250,8 +250,9 @@ def _sound_lines(path: Path) -> Any | None:
         ):
             return None
         moments = pc.cast(texts[c.AT], _MICROSECONDS)
-        others = [_unless_empty(texts[name]) for name in (c.SESSION, c.KIND, _ID)]
-        return pa.table([texts[c.MEMORY_ID], moments, *others], schema=_TABLE)
+        others = (texts[name] for name in (c.SESSION, c.KIND, _ID))
+        named = [pc.if_else(pc.equal(each, ""), None, each) for each in others]  # "" names nothing
+        return pa.table([texts[c.MEMORY_ID], moments, *named], schema=_TABLE)
     except pa.ArrowInvalid:
         return None
 
@@ -286,11 +287,6 @@ def _objects_in(path: Path) -> int | None:
                 return None
             count += 1
     return count
-
-
-def _unless_empty(texts: Any) -> Any:
-    """Return texts with none where one is empty: it names nothing."""
-    return pc.if_else(pc.equal(texts, ""), None, texts)
 
 
 def _object(line: bytes) -> dict[str, Any]:

@@ -59,7 +59,6 @@ REASONS: Final = {
 Ordinals = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 _NOWHERE: Final = -1
-_MAKE_THEM: Final = "make them with find_references(frame, log)"
 _KIND: Final = pd.CategoricalDtype(list(REFERENCE_KINDS))
 _EVER: Final = datetime.max.replace(tzinfo=UTC)
 
@@ -376,9 +375,7 @@ class OnRows(NamedTuple):
 
 def references_on_rows(frame: pd.DataFrame, references: pd.DataFrame) -> OnRows:
     """Return the references to a row of the frame that was written before they arose."""
-    for name in (c.TARGET_POSITION, c.AT_POSITION, c.AT):
-        if name not in references:
-            raise ValueError(f"references has no column {name!r}; {_MAKE_THEM}")
+    expect_references(references, call="memlab.policies.Learned")  # others asked before
     positions = frame[c.POSITION].to_numpy(dtype=np.int64)
     target, exact = _row_numbers(positions, references[c.TARGET_POSITION].to_numpy(dtype=np.int64))
     at, _ = _row_numbers(positions, references[c.AT_POSITION].to_numpy(dtype=np.int64))

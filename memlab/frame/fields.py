@@ -1,6 +1,6 @@
 """What a store's texts mean (kinds, tags, moments, tokens), and memories as arrays of that."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -209,6 +209,9 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 Moments: TypeAlias = npt.NDArray[np.datetime64]
 
 
+LABELS: Final = (c.ACTIVE, c.LOAD_BEARING, c.PRUNABLE)
+
+
 class Arrays(NamedTuple):
     """One value a memory, in order of insertion."""
 
@@ -235,8 +238,6 @@ class Arrays(NamedTuple):
     @property
     def replaced(self) -> Mask:
         """Which of them another memory has replaced."""
-        from memlab.sources.tables import as_numbers
-
         return as_numbers(self.superseded_by.is_valid())
 
 
@@ -251,10 +252,18 @@ def as_instant(moment: datetime) -> np.datetime64:
     return np.datetime64(moment.astimezone(UTC).replace(tzinfo=None), "us")
 
 
+def passed_on(frame: "pd.DataFrame") -> dict[Hashable, Any]:
+    """Return what is known of a frame's memories as a whole, for what is made of it."""
+    attrs = frame.attrs
+    return {
+        c.TOKEN_RULE: attrs.get(c.TOKEN_RULE, ""),
+        c.SOURCE: attrs.get(c.SOURCE, ""),
+        c.RECALLED: attrs.get(c.RECALLED, False),
+    }
+
+
 def arrays_of(frame: "pd.DataFrame") -> Arrays:
     """Return a frame's columns as arrays; nothing is copied that need not be."""
-    import pyarrow as pa
-
     kinds = frame[c.KIND].astype("category").cat
     places = [KINDS.index(kind) if kind in KINDS else -1 for kind in kinds.categories]
     unreadable = np.zeros(len(frame), dtype=bool)
@@ -265,9 +274,7 @@ def arrays_of(frame: "pd.DataFrame") -> Arrays:
         kind=np.array([*places, -1], dtype=np.int8)[kinds.codes.to_numpy()],
         tokens=frame[c.TOKENS].to_numpy(np.int64),
         created_at=frame[c.CREATED_AT].to_numpy("datetime64[us]"),
-        active=frame[c.ACTIVE].to_numpy(bool),
-        load_bearing=frame[c.LOAD_BEARING].to_numpy(bool),
-        prunable=frame[c.PRUNABLE].to_numpy(bool),
+        **{name: frame[name].to_numpy(bool) for name in LABELS},
         unreadable=unreadable,
         memory_id=pa.array(frame[c.MEMORY_ID]),
         superseded_by=pa.array(frame[c.SUPERSEDED_BY]),

@@ -1,9 +1,9 @@
 """Read a source's rows and what they mean, as arrays: everything that a frame needs but pandas."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from memlab.errors import BadRowError
 from memlab.frame.fields import (
     CHARS_PER_TOKEN,
     ESTIMATE_RULE,
+    LABELS,
     Arrays,
     Coded,
     CountTokens,
@@ -32,6 +33,15 @@ from memlab.sources.tables import AT_START, SCHEMA, as_numbers
 from memlab.store.database import COLUMNS
 
 OnBadRow = Literal["raise", "keep"]
+
+
+class How(TypedDict, total=False):
+    """How memories are read; see :func:`memlab.load`."""
+
+    with_body: bool
+    on_bad_row: OnBadRow
+    count_tokens: CountTokens | str | None
+
 
 _LISTS: Final = (c.TAGS, c.SUPERSEDES, c.EVIDENCE_REFS)
 _NUMBERS: Final = (c.POSITION, c.CHARS, c.CONFIDENCE, c.ACTIVE)
@@ -56,12 +66,7 @@ class Labelled:
         """What headline numbers are made of."""
         unreadable = np.isin(self.columns[c.POSITION], list(self.problems or ()))
         return Arrays(
-            kind=self.columns[c.KIND],
-            tokens=self.columns[c.TOKENS],
-            created_at=self.columns[c.CREATED_AT],
-            active=self.columns[c.ACTIVE],
-            load_bearing=self.columns[c.LOAD_BEARING],
-            prunable=self.columns[c.PRUNABLE],
+            **{name: self.columns[name] for name in (c.KIND, c.TOKENS, c.CREATED_AT, *LABELS)},
             unreadable=unreadable,
             memory_id=self.rows[c.MEMORY_ID],
             superseded_by=self.rows[c.SUPERSEDED_BY],
@@ -74,14 +79,13 @@ class Labelled:
 def read_memories(
     source: SourceLike,
     *,
-    with_body: bool = False,
     columns: Sequence[str] = (),
-    on_bad_row: OnBadRow = "raise",
-    count_tokens: CountTokens | str | None = None,
     with_words: bool = True,
+    **how: Unpack[How],
 ) -> Labelled:
     """Read a store of any kind at one moment."""
     columns = texts(columns, call="memlab.load", name="columns")
+    on_bad_row, count_tokens = how.get("on_bad_row", "raise"), how.get("count_tokens")
     expect(on_bad_row, str, call="memlab.load", name="on_bad_row")
     if on_bad_row not in ("raise", "keep"):
         raise ValueError(f"on_bad_row must be 'raise' or 'keep', not {on_bad_row!r}")
@@ -90,17 +94,13 @@ def read_memories(
     opened = open_source(source)
 
     def look(reader: Reader) -> Labelled:
-        batches = reader.batches(
-            with_body=with_body or count_tokens is not None, columns=tuple(columns)
-        )
-        return memories_of(
-            batches if with_words or count_tokens is not None else _without_words(batches),
-            name=opened.name,
-            with_body=with_body,
-            on_bad_row=on_bad_row,
-            count_tokens=count_tokens,
-            protected=opened.protected,
-        )
+        with_body = bool(how.get("with_body")) or count_tokens is not None
+        batches = reader.batches(with_body=with_body, columns=tuple(columns))
+        if not with_words and count_tokens is None:
+            batches = (
+                Rows(rows.table.drop_columns(_WORDS), rows.faults, rows.others) for rows in batches
+            )
+        return memories_of(batches, name=opened.name, protected=opened.protected, **how)
 
     return at_one_moment(opened, look)
 
@@ -138,11 +138,6 @@ def memories_of(
     problems = _problems(values, faults) if on_bad_row == "keep" else None
     table = table.drop_columns([c.KIND, *(f"{each}_json" for each in _LISTS)])
     return Labelled(table, values, lists, others, problems, rule, called(name), without_zone)
-
-
-def _without_words(batches: Iterable[Rows]) -> Iterator[Rows]:
-    for rows in batches:
-        yield Rows(rows.table.drop_columns(_WORDS), rows.faults, rows.others)
 
 
 def called(name: str) -> str:

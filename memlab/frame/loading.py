@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import numpy as np
 import pandas as pd
@@ -13,7 +13,7 @@ from memlab import columns as c
 from memlab.arguments import expect_frame
 from memlab.errors import MemlabError
 from memlab.frame.fields import KINDS, CountTokens, Faults, moments_of, tuples_of
-from memlab.frame.labelling import Labelled, OnBadRow, memories_of, read_memories
+from memlab.frame.labelling import How, Labelled, OnBadRow, memories_of, read_memories
 from memlab.sources.base import Rows, archive_at
 from memlab.sources.opening import SourceLike, open_source
 from memlab.sources.tables import KEY, MOMENT, SIGNALS, TEXT
@@ -95,34 +95,15 @@ def frame_of(
     batches: Iterable[Rows],
     *,
     name: str,
-    with_body: bool = False,
-    on_bad_row: OnBadRow = "raise",
-    count_tokens: CountTokens | str | None = None,
     protected: frozenset[str] = frozenset(),
+    **how: Unpack[How],
 ) -> pd.DataFrame:
     """Return rows as a frame, from a source that is open or from records in an archive.
 
-    Parameters
-    ----------
-    batches : iterable of Rows
-        With bodies where these are wanted or their tokens counted.
-    name : str
-        Of the source, for messages.
-    with_body, on_bad_row, count_tokens
-        As for :func:`load`, which says what is raised.
-    protected : frozenset of str
-        Tags that make a memory load-bearing, as the source has them.
+    The rows have bodies where these are wanted or their tokens counted; `name` is the source's, for
+    messages, and `protected` are the tags that make a memory of it load-bearing.
     """
-    return frame_from(
-        memories_of(
-            batches,
-            name=name,
-            with_body=with_body,
-            on_bad_row=on_bad_row,
-            count_tokens=count_tokens,
-            protected=protected,
-        )
-    )
+    return frame_from(memories_of(batches, name=name, protected=protected, **how))
 
 
 def latest_written(batches: Iterable[Rows]) -> datetime | None:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from memlab import columns as c
 from memlab.arguments import expect
-from memlab.frame.fields import KINDS, Arrays, Mask, arrays_of
+from memlab.frame.fields import KINDS, Arrays, Mask, arrays_of, passed_on
 from memlab.items import Size
 from memlab.sources.tables import as_numbers, of_numbers
 
@@ -74,11 +74,7 @@ def boot_context(frame: "Memories") -> "pd.DataFrame":
         },
         index=pd.Index(listed, dtype="str", name=c.PART),
     )
-    result.attrs = {
-        c.TOKEN_RULE: frame.attrs.get(c.TOKEN_RULE, ""),
-        c.SOURCE: frame.attrs.get(c.SOURCE, ""),
-        c.RECALLED: frame.attrs.get(c.RECALLED, False),
-    }
+    result.attrs = passed_on(frame)
     return result
 
 
@@ -255,13 +251,8 @@ def growth_curve(frame: "Memories", *, freq: str | None = None) -> "pd.DataFrame
         curve[c.PRUNABLE_TOKENS] + curve[c.LOAD_BEARING_TOKENS]
     )
     curve = curve[list(c.GROWTH_DTYPES)].astype(c.GROWTH_DTYPES)
-    curve.attrs = {
-        c.TOKEN_RULE: frame.attrs.get(c.TOKEN_RULE, ""),
-        c.SOURCE: frame.attrs.get(c.SOURCE, ""),
-        c.RECALLED: frame.attrs.get(c.RECALLED, False),
-        c.CAVEAT: _caveat(frame),
-        c.UNDATED: int(frame[c.CREATED_AT].isna().sum()),
-    }
+    undated = int(frame[c.CREATED_AT].isna().sum())
+    curve.attrs = passed_on(frame) | {c.CAVEAT: _caveat(frame), c.UNDATED: undated}
     return curve
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from memlab.evidence.posterior import in_words
 from memlab.report.findings import Findings
 from memlab.sizing import Advice, Verdict
-from memlab.sizing.wording import MEANING
+from memlab.sizing.record import MEANING
 from memlab.sources.opening import start_words
 from memlab.text import command, counted, for_terminal
 
@@ -42,10 +42,10 @@ class Answer(NamedTuple):
     steps: list[Step]
 
     def lines(self) -> list[str]:
-        """Return the answer in a few lines, with the first of the steps."""
+        """Return the answer in a few lines."""
         width = max(len(fact.name) for fact in self.facts)
         facts = [f"  {fact.name:<{width}}  {fact.figure}  ({fact.remark})" for fact in self.facts]
-        return [self.headline, *facts, *(f"next: {step.command}" for step in self.steps[:1])]
+        return [self.headline, *facts]
 
 
 def answer_of(findings: Findings) -> Answer:

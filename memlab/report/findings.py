@@ -26,7 +26,7 @@ from memlab.sizing import (
     prepare_sizing,
 )
 from memlab.sizing.timeline import backtest_table
-from memlab.systems.claude_code.facts import TODAY
+from memlab.sources.base import TODAY
 
 
 @dataclass(frozen=True)

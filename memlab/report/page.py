@@ -20,7 +20,7 @@ from memlab.lazy import import_extra
 from memlab.report.answer import answer_of, sentence
 from memlab.report.drawing import draw_section
 from memlab.report.findings import Findings
-from memlab.systems.claude_code.facts import TODAY
+from memlab.sources.base import TODAY
 from memlab.text import Table, for_terminal, numeric_columns
 
 Progress = Callable[[str], None]

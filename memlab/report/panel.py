@@ -24,7 +24,7 @@ from memlab.lazy import import_extra
 from memlab.settings import NOTHING
 from memlab.sizing import Advice, Sizing, Verdict, advise, prepare_sizing
 from memlab.sizing.goal import Goal
-from memlab.sizing.wording import MEANING
+from memlab.sizing.record import MEANING
 from memlab.sources.opening import SourceLike, open_source, settings_of
 from memlab.text import command, counted
 

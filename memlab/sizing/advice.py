@@ -9,21 +9,18 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
+from memlab.evidence.posterior import in_words
 from memlab.settings import NUMBERS
 from memlab.sizing.curve import KEEP_RECENT, MAX_TOKENS
 from memlab.sizing.history import Floor
-from memlab.sizing.record import Record, Verdict
-from memlab.sizing.wording import (
-    MEANING,
-    MEANING_OF_BUDGETS,
-    evidence_in_words,
-    poor_in_words,
-    record_in_words,
-    rule_in_short,
-    to_know_more,
-)
+from memlab.sizing.record import MEANING, MEANING_OF_BUDGETS, Record, Verdict
 from memlab.sources.base import Source
-from memlab.sources.opening import open_source, start_words
+from memlab.sources.opening import (
+    is_harvestable,
+    is_named_by_scheme,
+    open_source,
+    start_words,
+)
 from memlab.text import Sheet, Shown, Table, command, counted
 
 
@@ -85,6 +82,8 @@ class _Advice(Shown):
     POLICY: ClassVar[str]
     OPTIONS: ClassVar[tuple[str, ...]]
     """Those of ``memlab compact`` that the number follows."""
+    OTHERS: ClassVar[dict[str, str]] = {}
+    """Other policies that take the number, and what each of them does."""
     BY: ClassVar[tuple[str, ...]] = ()
     """Those of ``memlab size`` that find it."""
     SHARES: ClassVar[dict[str, str]]
@@ -108,17 +107,26 @@ class _Advice(Shown):
     @property
     def evidence(self) -> str:
         """Say how much of the number is whose."""
-        return evidence_in_words(self.weight, self.references, self.projects)
+        others = f"{in_words(self.projects)} other projects"
+        own = counted(self.references, "references")
+        if self.weight:
+            return f"{self.weight:.0%} from this store ({own}), {1 - self.weight:.0%} from {others}"
+        return f"all from {others}" + (f"; {own} of this store's own" if self.references else "")
 
     @property
     def poor_record(self) -> str:
         """What to say beside the number where too many earlier ones missed; else nothing."""
-        return poor_in_words(Record(self.measured, self.missed))
+        if not Record(self.measured, self.missed).poor:
+            return ""
+        return f"but at {self.missed} of {self.measured} earlier cuts such a number missed"
 
     @property
     def track_record(self) -> str:
         """How often such numbers met the target, and at how many times the need; else nothing."""
-        return record_in_words(Record(self.measured, self.missed, self.waste))
+        if self.waste is None:
+            return ""
+        met = f"met {self.measured - self.missed} of {self.measured}"
+        return f"{met}, at {self.waste:.1f} times the need (median)"
 
     @property
     def is_within(self) -> bool:
@@ -206,7 +214,7 @@ class _Advice(Shown):
         name, source = str(store) or self.source, open_source(store) if store else None
         parts = [[*self._to_act_on(name, source)]]
         if self.weight < 0.5 and self.interval is not None:
-            parts.append([*to_know_more(name, source, self.missing, by=self.BY, log=log)])
+            parts.append([*self._to_know_more(name, source, log)])
         parts.append(self._in_settings(source))
         return "\n\n".join("\n".join(part) for part in parts if part).split("\n")
 
@@ -226,7 +234,9 @@ class _Advice(Shown):
         dry_run = self._compact(name, self.number)
         if self.number < self._most:
             yield f"next: {dry_run}    shows what would go"
-            yield from self._also(dry_run)
+            for policy, does in self.OTHERS.items():
+                other = dry_run.replace(f"--policy {self.POLICY}", f"--policy {policy}")
+                yield f"      {other}    {does}"
             yield f"      {dry_run} --apply    does it"
         else:
             yield f"next: {dry_run}    deletes nothing yet; safe to repeat as the store grows"
@@ -235,13 +245,40 @@ class _Advice(Shown):
             serves = f"the likely number: even odds that it serves {self.target:.0%}"
             yield f"      {self._compact(name, likely)}    {serves}"
 
-    def _also(self, dry_run: str) -> Iterator[str]:  # noqa: ARG002 - a budget's
-        """Yield other commands that the number is for."""
-        yield from ()
+    def _to_know_more(self, store: str, source: Source | None, log: Path | None) -> Iterator[str]:
+        """Say how a store comes to a number of its own; `log` is one that it has already."""
+        yield (
+            f"for a number of its own, this store needs {self.missing:,} more references or reads "
+            "of its memories:"
+        )
+        named_by_kind = is_named_by_scheme(store)
+        harvested = source.like or store if source is not None and named_by_kind else store
+        reads = Path("reads.jsonl")
+        if "://" not in store:
+            reads = Path(harvested).with_suffix(".reads.jsonl")
+        if log is not None:
+            reads = reads if log.suffix == ".csv" else log
+            yield "  let the runtime go on writing them down, each time it reads a memory:"
+        else:
+            if source is not None and is_harvestable(harvested):
+                harvest = command("harvest", harvested, "-o", reads)
+                yield f"  {harvest}    reads in what agents already write"
+            yield f"  {command('size', store, *self.BY, '--log', reads)}    with what was read"
+            yield "  or let the runtime write it, each time it reads a memory:"
+        yield f"    log = memlab.AccessLog({str(reads)!r})"
+        yield "    log.add(memory_id)"
 
     def _in_settings(self, source: Source | None) -> list[str]:  # noqa: ARG002 - a cap's
         """Return lines that say where the number belongs in a system's own settings."""
         return []
+
+    @property
+    def _rule(self) -> str:
+        """How a number is found, in a few words."""
+        return (
+            f"safe: the smallest {self.WORD} that serves {self.target:.0%} with "
+            f"{self.confidence:.0%} confidence; likely: with even odds"
+        )
 
     def _first_facts(self, unit: str = "") -> Iterator[tuple[str, str]]:
         share = f"{self.target:.1%} of references served"
@@ -384,7 +421,7 @@ class Advice(_Advice):
             yield "token budget", f"{self.token_budget:,}; {fits}"
         yield "prunable now", f"{self.prunable:,} of {self.memories:,} written"
         if self.verdict is not Verdict.NOTHING_PRUNABLE:
-            yield "rule", rule_in_short(self.WORD, self.target, self.confidence)
+            yield "rule", self._rule
         for text in self.would_change:
             yield "note", text
 
@@ -433,6 +470,7 @@ class BudgetAdvice(_Advice):
 
     NUMBER, WORD, POLICY = MAX_TOKENS, "budget", "tokens"
     OPTIONS = ("--policy", "tokens", "--max-tokens")
+    OTHERS: ClassVar = {"learned": "keeps what is expected to be needed, in as many"}
     BY = ("--by", "tokens")
     SHARES: ClassVar = {"so far": "served_observed"}
     LEFT: ClassVar = {"kept": "kept", "would go": "pruned", "days": "days"}
@@ -455,8 +493,7 @@ class BudgetAdvice(_Advice):
         yield "keeps now", f"{memories}, {self.days:,.1f} days; {self.pruned:,} would go"
         for text in self.notes:
             yield "note", text
-        rule = rule_in_short(self.WORD, self.target, self.confidence)
-        yield "rule", f"{rule}; a memory counts as the mean, {counted(self.mean, 'tokens')}"
+        yield "rule", f"{self._rule}; a memory counts as the mean, {counted(self.mean, 'tokens')}"
 
     @property
     def _ends(self) -> tuple[int, ...]:
@@ -467,10 +504,6 @@ class BudgetAdvice(_Advice):
     @property
     def _most(self) -> int:
         return self.loaded
-
-    def _also(self, dry_run: str) -> Iterator[str]:
-        learned = dry_run.replace("--policy tokens", "--policy learned")
-        yield f"      {learned}    keeps what is expected to be needed, in as many"
 
     def _remark(self, rows: pd.DataFrame) -> str:
         marks = super()._remark(rows)

@@ -11,12 +11,11 @@ import pandas as pd
 
 from memlab import arguments
 from memlab import columns as c
-from memlab.evidence.past import Gaps, Memories, gaps_of, rows_of_gaps, with_gaps
+from memlab.evidence.past import Gaps, Memories, gaps_of, with_gaps
 from memlab.evidence.posterior import Posterior
 from memlab.evidence.prior import DEFAULT_CONFIDENCE, Law, fitted_law
-from memlab.evidence.references import OnRows, with_references
+from memlab.evidence.references import with_references
 from memlab.sizing.history import (
-    Flags,
     History,
     Ints,
     Present,
@@ -79,8 +78,12 @@ class Prepared:
     law: Law = field(default_factory=fitted_law)
     source: str = ""
     gaps: Gaps = field(default_factory=Gaps)
-    lost: int = 0
     lacks_past: bool = False
+
+    @property
+    def lost(self) -> int:
+        """References to memories that were deleted without an archive."""
+        return int(self.references.lost.sum())
 
     @cached_property
     def cuts(self) -> list[Cut]:
@@ -108,6 +111,11 @@ class Prepared:
             written=len(self.history),
             lost=self.lost / max(len(self.references), 1),
         )
+
+    @property
+    def missing(self) -> int:
+        """References or reads until the store's own weigh half."""
+        return max(0, round(self.law.worth) - self.references.sittings)
 
     def number_for(self, cap: int) -> int:
         """Return the number that keeps so many memories: the cap, or a budget."""
@@ -180,8 +188,6 @@ class Sizing(Prepared):
         What the store is called.
     gaps : Gaps
         Memories that were deleted without an archive.
-    lost : int
-        References to these.
     lacks_past : bool
         Whether the frame lacks what the store's archive keeps.
     """
@@ -281,7 +287,7 @@ class BudgetSizing(Prepared):
 
     Attributes
     ----------
-    history, present, references, misfits, confidence, law, source, gaps, lost, lacks_past
+    history, present, references, misfits, confidence, law, source, gaps, lacks_past
         As of a `Sizing`, age ranks and the gaps' cap in memories of mean length.
     took : array of int64
         The budget that each reference took, floor included; 0 for one to a load-bearing memory. Of
@@ -382,8 +388,7 @@ def prepare_sizing(
     Sizing
         With ``curve``, ``at(caps)``, ``largest_within(token_budget)`` and ``ahead``.
     """
-    sizing, _, _ = _looked_at(frame, references, confidence, law, call="memlab.prepare_sizing")
-    return sizing
+    return prepared(frame, references, confidence, law, call="memlab.prepare_sizing")
 
 
 def prepare_budget(
@@ -404,15 +409,14 @@ def prepare_budget(
     BudgetSizing
         With ``at(budgets)`` and ``budget_of(memories)``.
     """
-    call = "memlab.sizing.prepare_budget"
-    sizing, (target, at, _), lost = _looked_at(frame, references, confidence, call=call)
-    history = sizing.history
-    alone = history.largest_sums(target, at, with_floor=False)
-    took = history.largest_sums(target, at, with_floor=True)
+    sizing = prepared(frame, references, confidence, call="memlab.sizing.prepare_budget")
+    history, found = sizing.history, sizing.references
+    alone = history.largest_sums(found.target, found.at, with_floor=False)
+    took = history.largest_sums(found.target, found.at, with_floor=True)
     lengths = history.tokens[history.ever_prunable]
     mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
-    ranks = np.where(history.ever_prunable[target], np.ceil(alone / mean), 0).astype(np.int64)
-    in_means = beyond_gaps(replace(sizing.references, rank=ranks), lost, sizing.law)
+    ranks = np.ceil(alone / mean).astype(np.int64)
+    in_means = beyond_gaps(replace(found, rank=ranks), sizing.law)
     further = np.ceil((in_means.rank - ranks) * mean).astype(np.int64)
     gaps = sizing.gaps
     if gaps.cap is not None:
@@ -425,46 +429,33 @@ def prepare_budget(
 
 
 def prepared(
-    frame: Memories, references: pd.DataFrame | None, confidence: float, *, call: str
-) -> Sizing:
-    """Prepare a frame on behalf of a public call."""
-    return _looked_at(frame, references, confidence, call=call)[0]
-
-
-def _looked_at(
     frame: Memories,
     references: pd.DataFrame | None,
     confidence: float,
     law: Law | None = None,
     *,
     call: str,
-) -> tuple[Sizing, OnRows, Flags]:
-    """Prepare a frame; return also the rows that its references name, and which of them are lost.
-
-    A reference is lost where it names what was deleted without an archive.
-    """
+) -> Sizing:
+    """Prepare a frame on behalf of a public call."""
     confidence = arguments.confidence(confidence)
     frame, references = with_references(frame, references, call=call)
     gaps = gaps_of(frame) if c.DELETED_AT in frame else Gaps()
     lacks_past = c.DELETED_AT not in frame and bool(frame.attrs.get(c.HAS_PAST))
     frame = with_gaps(frame)
     history = history_of(frame)
-    fitting, on_rows = ranked(frame, history, references)
+    fitting = ranked(frame, history, references)
     law = fitted_law() if law is None else law
-    lost = rows_of_gaps(frame)[on_rows.target]
-    sizing = Sizing(
+    return Sizing(
         history,
         present_of(frame),
-        beyond_gaps(fitting, lost, law),
-        len(references) - len(on_rows.place),
+        beyond_gaps(fitting, law),
+        len(references) - len(fitting),
         confidence,
         law,
         source=str(frame.attrs.get(c.SOURCE, "")),
         gaps=gaps,
-        lost=int(lost.sum()),
         lacks_past=lacks_past,
     )
-    return sizing, on_rows, lost
 
 
 def cap_curve(

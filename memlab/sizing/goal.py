@@ -1,5 +1,6 @@
 """From a goal, the share of references to serve, to a cap or a budget."""
 
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -7,23 +8,12 @@ import pandas as pd
 
 from memlab import arguments
 from memlab.evidence.past import Memories
-from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_TARGET
+from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_TARGET, SEEN, doublings_beyond
 from memlab.settings import Settings
 from memlab.sizing.advice import Advice, BudgetAdvice, TradeEnd
-from memlab.sizing.curve import (
-    BudgetSizing,
-    Prepared,
-    Sizing,
-    prepare_budget,
-    prepared,
-)
-from memlab.sizing.record import Choice, Verdict, record_of
-from memlab.sizing.wording import (
-    missing_references,
-    rule_in_words,
-    what_is_missing,
-    what_would_change,
-)
+from memlab.sizing.curve import BudgetSizing, Prepared, Sizing, prepare_budget, prepared
+from memlab.sizing.record import Choice, Verdict, record_of, sittings_needed
+from memlab.text import counted
 
 _WITHOUT: Final = {Verdict.NOTHING_PRUNABLE, Verdict.FLOOR_EXCEEDS_BUDGET}
 """Verdicts that come without any number."""
@@ -125,31 +115,29 @@ def advise(
     target = arguments.share("target", target)
     if token_budget is not None:
         token_budget = arguments.whole_number("token_budget", token_budget)
+    goal = Goal(target, sizing.confidence, token_budget)
     choice = sizing.choose(target)
     needed = _end(sizing, choice.keep_recent)
-    fits = _largest_within(sizing, token_budget)
+    cap = None if token_budget is None else sizing.largest_within(token_budget)
+    fits = None if cap is None else _end(sizing, cap)
     verdict = _under_budget(sizing, choice, token_budget, fits)
     found = _found(sizing, choice, verdict, target)
     conflict = verdict is Verdict.TARGET_EXCEEDS_BUDGET
-    end = None if conflict or found["likely"] is None else needed
-    cap = None if end is None else end.keep_recent
+    end: dict[str, Any] = dict.fromkeys(vars(needed))
+    if not conflict and found["likely"] is not None:
+        end = vars(needed)
     return Advice(
         **found,
+        **end,
         token_budget=token_budget,
-        keep_recent=cap,
-        served=end.served if end else None,
-        served_limits=end.served_limits if end else None,
         sittings=sizing.references.sittings,
         widened=sizing.ahead.widened,
-        boot_tokens=end.boot_tokens if end else None,
-        boot_tokens_p95=end.boot_tokens_p95 if end else None,
-        days=end.days if end else None,
         prunable=sizing.present.prunable,
         within_budget=fits,
         trade=(needed, fits) if conflict and fits else (),
         floor=sizing.present.floor,
-        rule=rule_in_words(target, sizing.confidence),
-        would_change=tuple(what_would_change(sizing, verdict, cap, target, token_budget)),
+        rule=_rule_in_words(target, sizing.confidence),
+        would_change=tuple(_what_would_change(sizing, verdict, end["keep_recent"], goal)),
     )
 
 
@@ -214,7 +202,7 @@ def advise_budget(
         served=row["served"] if is_number else None,
         served_limits=(row["low"], row["high"]) if is_number else None,
         served_observed=row["served_observed"] if len(prepared.took) else None,
-        notes=tuple(what_is_missing(prepared)),
+        notes=tuple(_what_is_missing(prepared)),
         floor=prepared.floor,
         kept=row["kept"],
         pruned=row["pruned"],
@@ -238,10 +226,8 @@ def _found(sizing: Prepared, choice: Choice, verdict: Verdict, target: float) ->
         "references": len(sizing.references),
         "weight": sizing.ahead.weight,
         "projects": len(sizing.law.projects),
-        "missing": missing_references(sizing),
-        "measured": record.measured,
-        "missed": record.missed,
-        "waste": record.waste,
+        "missing": sizing.missing,
+        **record._asdict(),
         "memories": sizing.ahead.memories,
         "until": sizing.ahead.everything,
         "loaded": sizing.present.tokens,
@@ -265,15 +251,126 @@ def _under_budget(
     return choice.verdict
 
 
-def _largest_within(sizing: Sizing, token_budget: int | None) -> TradeEnd | None:
-    """Return the largest cap that fits a budget and what it serves; None where none fits."""
-    cap = None if token_budget is None else sizing.largest_within(token_budget)
-    return None if cap is None else _end(sizing, cap)
-
-
 def _end(sizing: Sizing, cap: int) -> TradeEnd:
     """Look one cap up."""
     row = {name: each.item() for name, each in sizing.columns_at(np.array([cap])).items()}
     limits = row["low"], row["high"]
     boot = row["boot_tokens"], row["boot_tokens_p95"]
     return TradeEnd(cap, row["served"], limits, *boot, row["days"])
+
+
+def _rule_in_words(target: float, confidence: float) -> str:
+    """Say how a cap is found."""
+    return (
+        f"safe is the smallest cap whose lower {confidence:.0%} limit serves {target:.0%} of "
+        "references until the store has doubled, likely the smallest whose estimate does; how far "
+        "back its own references reach and those of other projects, weighed by how many it has"
+    )
+
+
+def _what_is_missing(sizing: Prepared) -> Iterator[str]:
+    """Say what of its past a store is sized without."""
+    gaps = sizing.gaps
+    if sizing.lacks_past:
+        yield (
+            f"this frame holds what is left: what was deleted from {sizing.source} is in its "
+            "archive; give the store's path in place of the frame, and the whole past counts"
+        )
+    if gaps.memories:
+        were = "was" if gaps.memories == 1 else "were"
+        newest = f"the newest of them at position {gaps.newest:,}"
+        yield f"{counted(gaps.memories)} {were} deleted without an archive, {newest}"
+
+
+def _what_would_change(
+    sizing: Sizing, verdict: Verdict, cap: int | None, goal: Goal
+) -> Iterator[str]:
+    """Say what would lead to another answer, the most telling first."""
+    yield from _what_is_missing(sizing)
+    yield from _by_gaps(sizing)
+    yield from _by_verdict(sizing, verdict, cap, goal)
+    if verdict is not Verdict.NOTHING_PRUNABLE:
+        if missing := sizing.missing:
+            yield (
+                f"with {counted(missing, 'more references')} or reads, this store's own would "
+                "weigh as much as other projects'"
+            )
+        yield from _on_the_limits(sizing)
+    served = len(sizing.references) - int(sizing.references.losable.sum())
+    if served:
+        yield f"{counted(served, 'references')} to load-bearing memories, which every cap serves"
+    if sizing.misfits:
+        misfits = counted(sizing.misfits, "references")
+        yield f"left out: {misfits} to something that is no earlier memory of this store"
+    if sizing.history.unknown_ends:
+        yield (
+            f"replaced by something that is not there or older: "
+            f"{counted(sizing.history.unknown_ends, 'memories')}, counted as active throughout, "
+            "which can only ask for a larger cap"
+        )
+
+
+def _by_gaps(sizing: Sizing) -> Iterator[str]:
+    """Say which bound on the number was taken for what was deleted without an archive."""
+    if sizing.lost:
+        yield (
+            f"{sizing.lost:,} references name nothing that is known: they count as misses, to "
+            "memories at least as old as the newest of these"
+        )
+    if sizing.gaps.cap is not None:
+        yield (
+            f"the number is no smaller than {sizing.gaps.cap:,}, all prunable memories written "
+            "since: the cap that deleted those memories was no larger, and what it lost would ask "
+            "for more; memlab compact, and SqliteMemoryStore(path, archive=True), keep what they "
+            "delete"
+        )
+
+
+def _on_the_limits(sizing: Sizing) -> Iterator[str]:
+    if sizing.ahead.widened > 1.05:
+        yield (
+            f"limits are {sizing.ahead.widened - 1:.0%} wider than references alone give: "
+            "what followed earlier cuts of this history was a surprise"
+        )
+    if doublings_beyond(sizing.ahead.memories):
+        fewest, most = SEEN
+        yield (
+            f"other projects were seen at {fewest:,} to {counted(most, 'memories')}, not at "
+            f"{sizing.ahead.memories:,}: limits are wider for it"
+        )
+
+
+def _by_verdict(sizing: Sizing, verdict: Verdict, cap: int | None, goal: Goal) -> Iterator[str]:
+    target = goal.target
+    match verdict:
+        case Verdict.CAP_HAS_NO_EFFECT if cap == sizing.ahead.everything:
+            yield "nothing less than all is known to serve so many; a lower target takes fewer"
+        case Verdict.CAP_HAS_NO_EFFECT:
+            yield (f"ask again when the store holds more than {cap:,} prunable memories")
+        case Verdict.FLOOR_EXCEEDS_BUDGET:
+            floor = sizing.present.floor.tokens
+            over = max(floor - (goal.token_budget or 0), 0)
+            yield (
+                f"load-bearing memories take {counted(floor, 'tokens')} now, {over:,} over the "
+                "budget: supersede or shorten decisions and skills, or raise the budget"
+            )
+        case Verdict.TARGET_EXCEEDS_BUDGET:
+            yield "a larger budget, a lower target, or the cap that fits and what it serves"
+        case Verdict.HORIZON_TOO_SHORT:
+            yield (
+                f"{sizing.references.far_share:.0%} of references reach beyond half of what there "
+                f"was, more than the {1 - target:.0%} that the target leaves; size again as the "
+                "store grows, or aim lower"
+            )
+        case Verdict.TARGET_BEYOND_HORIZON:
+            needed = sittings_needed(target, sizing.confidence)
+            yield (
+                f"{counted(needed, 'references')} of its own can show a target of {target:.4g}; "
+                f"{sizing.references.sittings:,} are known"
+            )
+        case Verdict.HISTORY_INCOMPLETE | Verdict.NOTHING_PRUNABLE:
+            pass  # said already
+        case _:
+            yield f"a lower target than {target:.0%} takes a smaller cap, a higher one a larger"
+    if cap is not None and cap >= sizing.present.prunable > 0:
+        yield "a cap of that many would delete nothing today"

@@ -1,7 +1,7 @@
 """A store's life as arrays: what was active when, and how far back references reached in ranks."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -10,9 +10,10 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as c
+from memlab.evidence.past import rows_of_gaps
 from memlab.evidence.posterior import LEVELS
 from memlab.evidence.prior import Law, rank_at, reach_of
-from memlab.evidence.references import OnRows, references_on_rows
+from memlab.evidence.references import references_on_rows
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -130,15 +131,12 @@ class History:
     @cached_property
     def floor(self) -> tuple[Ints, Ints]:
         """Load-bearing memories and tokens active after every moment."""
-        n = len(self)
+        change = np.zeros((2, len(self) + 1), np.int64)
         rows = np.flatnonzero(~self.ever_prunable)
-        change = np.zeros((2, n + 1), np.int64)
-        for line, amount in zip(
-            change, (np.ones(len(rows), np.int64), self.tokens[rows]), strict=True
-        ):
-            np.add.at(line, rows, amount)
-            np.add.at(line, self.end[rows], -amount)
-        items, tokens = np.cumsum(change[:, :n], axis=1)
+        for line, amount in zip(change, (np.ones_like(rows), self.tokens[rows]), strict=True):
+            line[rows] = amount
+            np.subtract.at(line, self.end[rows], amount)
+        items, tokens = np.cumsum(change[:, :-1], axis=1)
         return items, tokens
 
     def until(self, moment: int) -> "History":
@@ -257,23 +255,23 @@ class History:
 
 @dataclass(frozen=True)
 class Ranked:
-    """References as arrays, in the order in which they arose."""
+    """References as arrays, in the order in which they arose; to what is `lost` among them."""
 
     rank: Ints
     written: Ints
     active: Ints
     at: Ints
     cluster: Ints
+    target: Ints
+    lost: Flags
 
     def __len__(self) -> int:
         return len(self.rank)
 
     def between(self, first: int, last: int) -> "Ranked":
         """Return the references that arose from moment `first` up to and without `last`."""
-        low, high = np.searchsorted(self.at, [first, last])
-        part = slice(low, high)
-        columns = (self.rank, self.written, self.active, self.at, self.cluster)
-        return Ranked(*(column[part] for column in columns))
+        part = slice(*np.searchsorted(self.at, [first, last]))
+        return Ranked(**{each.name: getattr(self, each.name)[part] for each in fields(self)})
 
     @cached_property
     def losable(self) -> Flags:
@@ -373,34 +371,28 @@ def present_of(frame: pd.DataFrame) -> Present:
     )
 
 
-def ranked(
-    frame: pd.DataFrame, history: History, references: pd.DataFrame
-) -> tuple[Ranked, OnRows]:
-    """Return the references that fit the frame as arrays, and the rows that they name."""
-    on_rows = references_on_rows(frame, references)
-    if c.KIND not in references:
-        raise ValueError(
-            f"references has no column {c.KIND!r}; make them with find_references(frame, log)"
-        )
-    at = on_rows.at
-    logged = (references[c.KIND] == "log").to_numpy(dtype=bool)[on_rows.place]
-    rank = history.largest_ranks(on_rows.target, at)
-    found = Ranked(
-        rank,
+def ranked(frame: pd.DataFrame, history: History, references: pd.DataFrame) -> Ranked:
+    """Return the references that fit the frame as arrays."""
+    target, at, place = references_on_rows(frame, references)
+    logged = (references[c.KIND] == "log").to_numpy(dtype=bool)[place]
+    return Ranked(
+        history.largest_ranks(target, at),
         history.prunable_before[at],
         history.active_before[at],
         at,
         _clusters(frame, at, logged),
+        target,
+        rows_of_gaps(frame)[target],
     )
-    return found, on_rows
 
 
-def beyond_gaps(references: Ranked, lost: Flags, law: Law) -> Ranked:
+def beyond_gaps(references: Ranked, law: Law) -> Ranked:
     """Return the references with those to gaps as far back as the law expects of them.
 
     Of such a one only the least age rank is known. The law's references that reach at least as far
     reach in the middle as far as the share of them half way to all.
     """
+    lost = references.lost
     if not lost.any():
         return references
     least = reach_of(references.rank[lost], references.written[lost])

@@ -11,6 +11,7 @@ from memlab import columns as c
 from memlab.evidence.past import Memories, past_in, with_gaps
 from memlab.evidence.posterior import CAP
 from memlab.evidence.prior import DEFAULT_CONFIDENCE, FEWEST_AHEAD, MIDDLE, rank_at, reach_of
+from memlab.frame.fields import passed_on
 from memlab.sizing.curve import KEEP_RECENT, Sizing, prepared
 from memlab.sizing.history import history_of
 from memlab.sizing.record import CUTS, Cut, choose_cap, cuts_of
@@ -67,8 +68,7 @@ def boot_over_time(frame: Memories, caps: Iterable[int], *, moments: int = 1_000
         }
         parts.append(pd.DataFrame(columns))
     timeline = pd.concat(parts, ignore_index=True)
-    known = (c.TOKEN_RULE, c.SOURCE, c.RECALLED)
-    timeline.attrs = {name: frame.attrs.get(name, "") for name in known}
+    timeline.attrs = passed_on(frame)
     return timeline
 
 
@@ -249,3 +249,18 @@ def backtest_table(cuts: Sequence[Cut], target: float) -> pd.DataFrame:
         chosen = (cut.share, str(choice.verdict), choice.keep_recent, target)
         rows.append((*chosen, achieved, reached, after, needed))
     return pd.DataFrame(rows, columns=list(_DTYPES)).astype(_DTYPES)
+
+
+def backtest_in_words(backtest: pd.DataFrame, track_record: str) -> list[str]:
+    """Say how caps chosen on the past would have done afterwards."""
+    measured = backtest[backtest["reached"].notna()]
+    if measured.empty:
+        return ["track record: none; no reference followed an earlier cut of this history"]
+    return [
+        f"track record: of caps chosen at a cut, in the fifth after it: {track_record}",
+        *(
+            f"  at {row['cut']:.0%}: chose {row['keep_recent']:,}, needed {row['needed']:,}, "
+            f"served {row['achieved']:.1%} of {row['references']:,}"
+            for _, row in measured.iterrows()
+        ),
+    ]

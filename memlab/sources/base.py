@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import datetime
 from hashlib import blake2b
 from itertools import islice
 from operator import itemgetter
@@ -150,6 +151,22 @@ class Facts(NamedTuple):
     kind: str
     tags_json: str
     title: str | None = None
+
+
+TODAY: Final = "as it stands"
+"""The order of an index that nobody changed."""
+MOST_READ: Final = "most read first"
+
+
+class Orders(NamedTuple):
+    """What an index names from the top down in one order or another, and how much of it is loaded.
+
+    Of each memory it says when that was written, the oldest first.
+    """
+
+    written: Mapping[str, datetime]
+    lines: Mapping[str, tuple[str, ...]]
+    fits: Mapping[str, int]
 
 
 class Trouble(NamedTuple):
@@ -506,7 +523,7 @@ class Source(ABC):
         """Return a page that shows itself, of what no frame holds; None for nothing."""
         return None
 
-    def orders(self, reads: Mapping[str, int]) -> Any:  # noqa: ARG002
+    def orders(self, reads: Mapping[str, int]) -> Orders:  # noqa: ARG002
         """Return what a start loads of an index, as it stands and in other orders of its lines."""
         raise MemlabError(
             f"{self.name} has no index that is cut; name a folder of Claude Code's memory"
@@ -627,6 +644,7 @@ def archive_at(source: Source) -> ArchiveLocation:
         source.check_record,
         unchanged if source.like else source.lasting,
         lambda record: source.facts_of(record).memory_id,
+        source.agents_own,
     )
 
 

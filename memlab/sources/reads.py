@@ -131,13 +131,17 @@ class LineReader:
     more than a look at their bytes.
     """
 
-    def __init__(self, files: Iterable[Path], progress: Progress, left_out: Counter[str]) -> None:
-        self.left_out = left_out
+    def __init__(
+        self, files: Iterable[Path], progress: Progress = unheard, found: Found | None = None
+    ) -> None:
+        counted = Found() if found is None else found
+        self.left_out = counted.left_out
         self._progress = progress
         sizes = {file: self._size_of(file) for file in sorted(files)}
         self.files = [file for file, size in sizes.items() if size is not None]
         self.total = sum(size or 0 for size in sizes.values())
         self.done = 0
+        counted.files, counted.bytes = len(self.files), self.total
 
     def objects(self, file: Path, wanted: Wanted) -> Iterator[dict[str, Any]]:
         """Yield the objects of a file whose lines are wanted."""

@@ -6,7 +6,6 @@ and belongs to the session that made it first.
 """
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,17 +17,7 @@ from re import compile as pattern
 from typing import Any, Final, NamedTuple, Protocol
 
 from memlab.errors import MemlabError
-from memlab.sources.reads import (
-    Asked,
-    Found,
-    LineReader,
-    Progress,
-    mapping,
-    moment,
-    sequence,
-    text,
-    unheard,
-)
+from memlab.sources.reads import Asked, Found, LineReader, mapping, moment, sequence, text
 
 FAILED: Final = "calls that failed"
 UNCHANGED: Final = "calls answered by a note that the file is unchanged"
@@ -93,7 +82,7 @@ class _Call:
     sightings: list[_Sighting] = field(default_factory=list)
 
 
-def projects_folder(asked: Asked, *, beside: Path | None = None) -> Path:
+def _projects_folder(asked: Asked, beside: Path | None) -> Path:
     """Return the folder in which to look for transcripts."""
     home = Path(os.environ.get("CLAUDE_CONFIG_DIR") or Path.home() / ".claude") / "projects"
     candidates = [beside, home] if asked.transcripts is None else [asked.transcripts]
@@ -138,19 +127,25 @@ def blocks_of(line: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     return [block for block in blocks if block.get("type") == kind]
 
 
-def seen_in(root: Path, look: Look, found: Found, progress: Progress) -> list[Seen]:
-    """Read all transcripts below a folder and return what happened, in order of time."""
-    lines = LineReader(transcript_files(root), progress, found.left_out)
+def seen_in(asked: Asked, look: Look, found: Found, *, beside: Path | None = None) -> list[Seen]:
+    """Read all transcripts, those of `beside` where it is there; return what happened, in order."""
+    root = _projects_folder(asked, beside)
+    lines = LineReader(transcript_files(root), asked.progress, found)
     scan = _Scan(look, found)
     for file in lines.files:
         for line in lines.objects(file, scan.wants):
             scan.take(file, line)
     if scan.waiting:  # a copy may begin in between: with a result whose call stands in a later file
-        again = LineReader(lines.files, unheard, Counter())
+        again = LineReader(lines.files)
         for file in again.files:
             for line in again.objects(file, scan.answers):
                 scan.take_results(line)
-    found.files, found.bytes = len(lines.files), lines.total
+    if not found.files:
+        found.notes.append(f"there are no transcripts in {root}; name their folder: --transcripts")
+    found.notes.append(
+        "Claude Code deletes transcripts after 30 days (cleanupPeriodDays): harvest more often, "
+        "and the log keeps what they said"
+    )
     return sorted(scan.happened(), key=lambda one: one.at)
 
 
@@ -296,7 +291,7 @@ def _oldest(files: frozenset[Path], times_of: Callable[[Path], dict[int, float]]
 def _times_by_line(file: Path) -> dict[int, float]:
     """Return a file's lines by their ids, with the seconds at which they were written."""
     times = {}
-    for line in LineReader([file], unheard, Counter()).objects(file, lambda _: True):
+    for line in LineReader([file]).objects(file, lambda _: True):
         with suppress(ValueError, OverflowError):
             at = datetime.fromisoformat(text(line.get("timestamp"))).timestamp()
             times[hash(text(line.get("uuid")))] = at

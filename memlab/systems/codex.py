@@ -40,10 +40,11 @@ COPIES: Final = "copies of a citation that is counted"
 
 
 class _Session(NamedTuple):
-    """Who speaks in a rollout file, and from whose history it was forked."""
+    """Who speaks in a rollout file, from whose history it was forked, and what it cites."""
 
     id: str
     forked_from: str
+    reads: list[Read]
 
 
 def recognises(asked: Asked) -> bool:
@@ -64,32 +65,24 @@ def find(asked: Asked) -> Found:
             f"there are no sessions in {asked.transcripts or home}; name the folder they lie in "
             "with --transcripts, such as ~/.codex/sessions"
         )
-    lines = LineReader(files, asked.progress, found.left_out)
-    parents: dict[str, str] = {}
-    cited: list[tuple[_Session, list[Read]]] = []
-    for file in lines.files:
-        session, reads = _of_file(file, lines, found)
-        parents[session.id] = session.forked_from
-        cited.append((session, reads))
-    _keep_each_once(cited, parents, found)
-    found.files, found.bytes = len(lines.files), lines.total
+    lines = LineReader(files, asked.progress, found)
+    _keep_each_once([_session(file, lines, found) for file in lines.files], found)
     found.notes.append("a citation is the model's own word that a memory was of use")
     return found
 
 
-def _of_file(file: Path, lines: LineReader, found: Found) -> tuple[_Session, list[Read]]:
+def _session(file: Path, lines: LineReader, found: Found) -> _Session:
     """Return whose file it is, and what it cites; ids still lack the session."""
-    session = _Session(file.stem, "")
+    session, forked_from = file.stem, ""
     said: Counter[str] = Counter()
     reads: list[Read] = []
     for line in lines.objects(file, _matters):
         payload = mapping(line.get("payload"))
-        if line.get("type") == "session_meta" and session.id == file.stem:
-            session = _Session(
-                text(payload.get("id")) or file.stem, text(payload.get("forked_from_id"))
-            )
+        if line.get("type") == "session_meta" and session == file.stem:
+            session = text(payload.get("id")) or file.stem
+            forked_from = text(payload.get("forked_from_id"))
         elif message := _message(line, payload):
-            threads = list(_threads(message, found))
+            threads = _threads(message, found)
             told = sha256(message.encode()).hexdigest()[:16]
             said[told] += 1
             at = moment(line.get("timestamp"), found)
@@ -99,17 +92,16 @@ def _of_file(file: Path, lines: LineReader, found: Found) -> tuple[_Session, lis
             reads += [
                 Read(thread, at, f"{told}:{said[told]}:{thread}", "citation") for thread in threads
             ]
-    return session, reads
+    return _Session(session, forked_from, reads)
 
 
-def _keep_each_once(
-    cited: list[tuple[_Session, list[Read]]], parents: dict[str, str], found: Found
-) -> None:
+def _keep_each_once(sessions: list[_Session], found: Found) -> None:
     """Give each citation to the session that made it; forks repeat the history they come from."""
+    parents = {session.id: session.forked_from for session in sessions}
     kept: dict[str, Read] = {}
-    for session, reads in cited:
+    for session in sessions:
         root = _root(session.id, parents)
-        for read in reads:
+        for read in session.reads:
             name = f"codex:{root}:{read.id}"
             own = read.memory_id == session.id
             whole = read._replace(id=name, session=session.id, kind=OWN_SESSION if own else READ)
@@ -136,22 +128,21 @@ def _matters(line: bytes) -> bool:
 
 def _message(line: dict[str, Any], payload: dict[str, Any]) -> str:
     """Return what the assistant said, from the line that Codex itself goes on from."""
-    if line.get("type") != "response_item" or payload.get("type") != "message":
-        return ""
-    if payload.get("role") != "assistant":
+    kind = line.get("type"), payload.get("type"), payload.get("role")
+    if kind != ("response_item", "message", "assistant"):
         return ""
     return "".join(text(mapping(part).get("text")) for part in sequence(payload.get("content")))
 
 
-def _threads(message: str, found: Found) -> Iterator[str]:
-    """Yield the threads that a message cites, each once."""
+def _threads(message: str, found: Found) -> list[str]:
+    """Return the threads that a message cites, each once."""
     cited: dict[str, None] = {}
     for block in _BLOCK.finditer(message):
         ids = [each.strip() for match in _IDS.finditer(block[1]) for each in match[2].split("\n")]
         if not any(ids):
             found.left_out[WITHOUT_THREAD] += 1
         cited |= dict.fromkeys(each for each in ids if each)
-    yield from cited
+    return list(cited)
 
 
 def _sessions(path: Path) -> list[Path]:

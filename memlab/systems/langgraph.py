@@ -47,14 +47,13 @@ def find(asked: Asked) -> Found:
         if expires_at is None or minutes is None:
             found.left_out[WITHOUT_EXPIRY] += 1
             continue
-        written, ends = _moment(updated_at), _moment(expires_at)
         try:
-            last = None if ends is None else ends - timedelta(minutes=minutes)
-        except (TypeError, ValueError, OverflowError):  # no number, or none of this calendar
-            last = None
-        if written is None or last is None:
+            written = _moment(updated_at)
+            last = _moment(expires_at) - timedelta(minutes=minutes)
+        except (TypeError, ValueError, OverflowError):  # no moment, or none of this calendar
             found.left_out[WITHOUT_TIME] += 1
-        elif last - written <= _CLOCKS:
+            continue
+        if last - written <= _CLOCKS:
             found.left_out[NOT_READ] += 1
         else:
             memory_id = f"{prefix}/{key}"
@@ -67,12 +66,9 @@ def find(asked: Asked) -> Found:
     return found
 
 
-def _moment(value: Any) -> datetime | None:
+def _moment(value: Any) -> datetime:
     """Return a moment as SQLite or PostgreSQL holds it; SQLite's are in UTC and do not say so."""
-    try:
-        at = datetime.fromisoformat(value) if isinstance(value, str) else value
-        if isinstance(at, datetime):
-            return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-    except (ValueError, OverflowError):
-        pass
-    return None
+    at = datetime.fromisoformat(value) if isinstance(value, str) else value
+    if not isinstance(at, datetime):
+        raise TypeError(f"{at!r:.80} is no moment")
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)

@@ -23,8 +23,9 @@ from memlab.clock import moment_of
 from memlab.errors import ChangedWhileReadError, StoreError
 from memlab.sources.base import place_of
 from memlab.sources.folder.files import FileCopy, Folder, is_file_name, opened_folder
-from memlab.sources.folder.moment import FolderMoment
+from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.source import FolderSource, Found
+from memlab.sources.reads import text as readable
 from memlab.store.archive.entries import check_depth
 from memlab.store.shapes import fields, listed, optional, raw_text, some, text, whole
 
@@ -135,8 +136,8 @@ class Odek(FolderSource):
             "key": found.key,
             "memory_id": found.key,
             "kind": "episodic",
-            "title": _readable(title),
-            "body": _readable(body),
+            "title": readable(title),
+            "body": readable(body),
             "tags_json": json.dumps(_tags(flags), ensure_ascii=False),
             "source_task_ref": found.key,
             "authored_by": "odek",
@@ -346,7 +347,7 @@ def _tags(provenance: Mapping[str, Any]) -> list[str]:
     sources = provenance.get("sources")
     named = sources if isinstance(sources, list) else []
     flags = [flag for flag in ("untrusted", *_APPROVED) if provenance.get(flag)]
-    return [flag.replace("_", "-") for flag in flags] + [_readable(str(each)) for each in named]
+    return [flag.replace("_", "-") for flag in flags] + [readable(str(each)) for each in named]
 
 
 def _position(session_id: str, fields: Mapping[str, Any]) -> int:
@@ -364,7 +365,3 @@ def _microseconds(created: object) -> int | None:
     except ValueError:
         return None
     return None if moment is None else int(moment.timestamp()) * 1_000_000 + moment.microsecond
-
-
-def _readable(text: str) -> str:
-    return text.encode(errors="replace").decode()

@@ -6,7 +6,6 @@ hits that it says it skipped.
 """
 
 from collections.abc import Iterator
-from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -34,14 +33,13 @@ def recognises(asked: Asked) -> bool:
 def find(asked: Asked) -> Found:
     """Return what was recalled."""
     found = Found()
-    lines = LineReader(_logs(asked.path), asked.progress, found.left_out)
+    lines = LineReader(_logs(asked.path), asked.progress, found)
     reads: dict[str, Read] = {}
     for file in lines.files:
         for event in lines.objects(file, lambda line: b"memory.recall." in line):
             for read in _reads(event, found):
                 reads.setdefault(read.id, read)  # a newer log exports what an older one has
     found.reads = sorted(reads.values(), key=lambda read: read.at)
-    found.files, found.bytes = len(lines.files), lines.total
     found.notes.append(
         "OpenClaw 2026.4.24 did not record searches by agents, and no version records memory_get: "
         "there were more reads than these"
@@ -67,12 +65,8 @@ def _reads(event: dict[str, Any], found: Found) -> Iterator[Read]:
     found.left_out[WITHOUT_PATH] += paths.count("")
     for path in dict.fromkeys(paths):
         if path:
-            yield Read(path, at, _name_of(at, query, path), "recall")
-
-
-def _name_of(at: datetime, query: str, path: str) -> str:
-    told = sha256(f"{at.isoformat()}\0{query}\0{path}".encode()).hexdigest()
-    return f"openclaw:{told[:24]}"
+            told = sha256(f"{at.isoformat()}\0{query}\0{path}".encode()).hexdigest()
+            yield Read(path, at, f"openclaw:{told[:24]}", "recall")
 
 
 def _logs(path: Path) -> list[Path]:

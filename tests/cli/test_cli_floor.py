@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from shell import run
+from shell import run, undo_in
 from stores import Row, episodes, row, write_rows
 
 import memlab
@@ -86,39 +86,6 @@ def test_what_is_superseded_already_and_what_a_cap_deletes_is_left_out(tmp_path:
     assert found(store) == {}
 
 
-def test_it_shows_the_costliest_and_the_call_that_supersedes_works(store: Path) -> None:
-    shown = run("floor", store).output
-    assert "5 memories" in shown
-    assert shown.index("d4") < shown.index("A newer one could stand for")
-    call = "\n".join(re.findall(r"^  (with .*|    store\.supersede.*)$", shown, re.MULTILINE))
-    exec(call, {"memlab": memlab})
-    after = json.loads(run("floor", store, "--json").output)
-    assert after["floor"]["memories"] == 3
-    assert after["supersedable"] == []
-
-
-def test_a_plan_is_saved_applied_and_taken_back(store: Path, tmp_path: Path) -> None:
-    plan = tmp_path / "floor.json"
-    assert "nothing was changed" in run("floor", store, "--save-plan", plan).output
-    assert len(memlab.load(store).query("active")) == 10
-    receipt = run("apply", plan).output
-    assert "superseded    2 memories" in receipt
-    assert len(memlab.load(store).query("active")) == 8
-    assert "superseded memories, deleted none" in run("archive", store).output
-    undo = re.search(r"undo +memlab (.*)", receipt)
-    assert undo is not None
-    assert "2 memories restored" in run(*undo[1].split()).output
-    assert len(memlab.load(store).query("active")) == 10
-
-
-def test_one_of_those_found_or_a_pair_by_hand_can_be_planned(store: Path) -> None:
-    assert "superseded    1 memory" in run("floor", store, "--id", "d1", "--apply").output
-    done = run("floor", store, "--supersede", "d4=s1", "--apply")
-    assert "superseded    1 memory" in done.output
-    frame = memlab.load(store).set_index("memory_id")
-    assert frame.superseded_by[["d1", "d4"]].tolist() == ["d3", "s1"]
-
-
 @pytest.mark.parametrize(
     ("words", "fault"),
     [
@@ -132,14 +99,6 @@ def test_a_mistake_is_said(store: Path, words: tuple[str, ...], fault: str) -> N
     done = run("floor", store, *words)
     assert done.exit_code == 2
     assert fault in done.stderr
-
-
-@pytest.mark.parametrize("count", [0, 1])
-def test_a_store_without_a_floor_says_what_is_next(tmp_path: Path, count: int) -> None:
-    shown = run("floor", write_rows(tmp_path / "memory.db", episodes(count)))
-    assert shown.exit_code == 0
-    assert "0 memories, 0 tokens" in shown.output
-    assert "next: memlab size" in shown.output
 
 
 def test_a_real_agents_store_has_a_floor(real_store: Callable[[str], Path]) -> None:
@@ -158,3 +117,33 @@ def test_without_scikit_learn_all_but_near_duplicates_is_shown_and_that_is_said(
     assert "The costliest" in shown.output
     assert "near-duplicates were not looked for: this needs sklearn, " in shown.output
     assert run("floor", store, "--save-plan", store.with_name("plan.json")).exit_code == 2
+
+
+def test_the_costliest_are_shown_and_the_call_that_supersedes_works(store: Path) -> None:
+    shown = run("floor", store).output
+    assert "5 memories" in shown
+    assert shown.index("d4") < shown.index("A newer one could stand for")
+    call = "\n".join(re.findall(r"^  (with .*|    store\.supersede.*)$", shown, re.MULTILINE))
+    exec(call, {"memlab": memlab})
+    after = json.loads(run("floor", store, "--json").output)
+    assert after["floor"]["memories"] == 3
+    assert after["supersedable"] == []
+
+
+def test_all_one_or_a_pair_can_be_planned_applied_and_taken_back(
+    store: Path, tmp_path: Path
+) -> None:
+    plan = tmp_path / "floor.json"
+    saved = run("floor", store, "--save-plan", plan).output
+    assert f"nothing was changed; the plan is in {plan}. After review:" in saved
+    assert len(memlab.load(store).query("active")) == 10
+    receipt = run("apply", plan).output
+    assert "superseded    2 memories" in receipt
+    assert len(memlab.load(store).query("active")) == 8
+    assert "superseded memories, deleted none" in run("archive", store).output
+    assert f"2 memories restored into {store}" in run("restore", store, undo_in(receipt)).output
+    assert len(memlab.load(store).query("active")) == 10
+    assert "superseded    1 memory" in run("floor", store, "--id", "d1", "--apply").output
+    assert "superseded    1 memory" in run("floor", store, "--supersede", "d4=s1", "--apply").output
+    frame = memlab.load(store).set_index("memory_id")
+    assert frame.superseded_by[["d1", "d4"]].tolist() == ["d3", "s1"]

@@ -1,4 +1,4 @@
-"""``memlab maintain`` as cron and systemd run it, and ``memlab diff``."""
+"""``memlab maintain`` as cron and systemd run it."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from shell import run
-from stores import episodes, row, run_sql, write_rows
+from stores import episodes, run_sql, write_rows
 
 import memlab
 from memlab.settings import FILE
@@ -93,58 +93,3 @@ def test_the_units_of_the_guide_are_sound(tmp_path: Path) -> None:
     )
     assert [line for line in found.stderr.splitlines() if "memlab" in line] == []
     assert found.returncode == 0, found.stderr
-
-
-def saved_plan(store: Path, name: str, keep: int) -> Path:
-    path = store.parent / name
-    assert run("compact", store, "--keep-recent", keep, "--save-plan", path).exit_code == 0
-    return path
-
-
-def test_a_diff_says_what_only_one_of_two_plans_deletes(store: Path) -> None:
-    first, second = saved_plan(store, "a.json", 9), saved_plan(store, "b.json", 7)
-    found = run("diff", first, second)
-    assert found.exit_code == 1
-    assert "recent(keep=9, by='position') -> recent(keep=7, by='position')" in found.output
-    assert "only the second deletes: 2" in found.output
-    told = json.loads(run("diff", first, second, "--json").output)
-    assert [each["memory_id"] for each in told["added"]] == ["e4", "e5"]
-    assert (told["removed"], told["rewritten"]) == ([], [])
-    back = json.loads(run("diff", second, first, "--json").output)
-    assert back["removed"] == told["added"]
-
-
-def test_a_diff_says_which_memory_stands_for_another_in_each_plan(tmp_path: Path) -> None:
-    store = write_rows(tmp_path / "memory.db", [row(f"d{n}", "semantic") for n in (1, 2, 3)])
-    plans = [tmp_path / f"{newer}.json" for newer in ("d2", "d3")]
-    for path in plans:
-        words = ("--supersede", f"d1={path.stem}", "--save-plan", path)
-        assert run("floor", store, *words).exit_code == 0
-    found = run("diff", *plans)
-    assert found.exit_code == 1
-    assert "both supersede, changed or for another reason: 1" in found.output
-    told = json.loads(run("diff", *plans, "--json").output)["supersedes"]["rewritten"]
-    assert [each[when]["by_memory_id"] for each in told for when in ("before", "after")] == [
-        "d2",
-        "d3",
-    ]
-
-
-def test_plans_that_delete_the_same_do_not_differ(store: Path) -> None:
-    first, second = saved_plan(store, "a.json", 9), saved_plan(store, "b.json", 9)
-    found = run("diff", first, second)
-    assert found.exit_code == 0
-    assert "the same memories, for the same reasons" in found.output
-
-
-def test_a_memory_that_changed_between_two_plans_is_told(store: Path) -> None:
-    first = saved_plan(store, "a.json", 9)
-    run_sql(store, "UPDATE memory_items SET title = 'another' WHERE memory_id = 'e2'")
-    told = json.loads(run("diff", first, saved_plan(store, "b.json", 9), "--json").output)
-    assert [each["memory_id"] for each in told["rewritten"]] == ["e2"]
-
-
-def test_what_is_no_plan_is_refused_in_words(store: Path) -> None:
-    refused = run("diff", store, saved_plan(store, "a.json", 9))
-    assert refused.exit_code == 2
-    assert "this is not a plan" in refused.stderr

@@ -11,7 +11,7 @@ from shell import run
 from stores import episodes, write_rows
 
 import memlab
-from memlab.policies import NAMED
+from memlab.policies import NAMED, POLICIES
 
 RULES = '''
 from dataclasses import dataclass, field
@@ -145,32 +145,30 @@ def test_bodies_are_loaded_for_a_class_that_reads_them(store: Path, rules: Path)
         assert done.exit_code == 0, done.output
 
 
-def test_its_settings_are_read_by_their_types(store: Path, rules: Path) -> None:
-    settings = ("every=5", "share=.25", "quietly=yes", "age=36h", "order=new", "kinds=a, b")
-    words = [word for setting in settings for word in ("--set", setting)]
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (
+            "every=5 share=.25 quietly=yes age=36h order=new kinds=a,b",
+            {
+                "every": 5,
+                "share": 0.25,
+                "quietly": True,
+                "age": "1 day, 12:00:00",
+                "order": "new",
+                "kinds": ["a", "b"],
+            },
+        ),
+        ("every=5 age=none kinds=none", {"age": None, "kinds": []}),
+    ],
+)
+def test_its_settings_are_read_by_their_types(
+    store: Path, rules: Path, given: str, meant: dict[str, object]
+) -> None:
+    words = [word for setting in given.split() for word in ("--set", setting)]
     shown = run("compact", store, "--policy", "house_rules:Modulo", *words, "--json")
     policy = json.loads(shown.output)["policy"]
-    assert policy["every"] == 5
-    assert policy["share"] == 0.25
-    assert policy["quietly"] is True
-    assert policy["age"] == "1 day, 12:00:00"
-    assert policy["order"] == "new"
-    assert policy["kinds"] == ["a", "b"]
-    none = ("--set", "every=5", "--set", "age=none", "--set", "kinds=none", "--json")
-    policy = json.loads(run("compact", store, "--policy", "house_rules:Modulo", *none).output)[
-        "policy"
-    ]
-    assert (policy["age"], policy["kinds"]) == (None, [])
-
-
-def test_its_help_is_what_its_fields_say(rules: Path) -> None:
-    for command in ("compact", "compare"):
-        helped = run(command, "--policy", "house_rules:Modulo", "--help").output
-        assert "Settings of house_rules:Modulo" in helped
-        assert "--set every=N" in helped
-        assert "one in so many goes" in helped
-        assert "[default: 0.5]" in helped
-        assert "--set order=old|new" in helped
+    assert {name: policy[name] for name in meant} == meant
 
 
 def test_a_class_within_a_class_is_found(store: Path, rules: Path) -> None:
@@ -231,6 +229,7 @@ def test_a_wrong_policy_is_told_in_a_sentence(
         (("--keep-recent", "many"), "keep='many' is not a whole number"),
         (("--policy", "value"), "the policy 'value' needs --max-items"),
         (("--policy", "value", "--max-items", 5, "--ttl", "3d"), "--ttl is no setting"),
+        (("--policy", "ttl"), "the policy 'ttl' needs --ttl, such as 30d"),
         (("--policy", "ttl", "--ttl", "30"), "'30' is not an age; write one like 30d"),
         (("--policy", "ttl", "--ttl", "999999999999d"), "more than the calendar holds"),
         (("--policy", "dedup", "--threshold", "7"), "threshold=7.0 is not in [0, 1]"),
@@ -245,13 +244,6 @@ def test_a_wrong_setting_is_explained(
     assert expected in refused.stderr
 
 
-def test_expiry_by_age_asks_for_an_age(store: Path) -> None:
-    refused = run("compact", store, "--policy", "ttl")
-    assert refused.exit_code == 2
-    assert "the policy 'ttl' needs --ttl, such as 30d" in refused.output
-    assert run("compact", store, "--policy", "ttl", "--ttl", "0d").exit_code == 0
-
-
 def test_any_setting_may_be_given_by_its_name(store: Path) -> None:
     by_option = run("compact", store, "--keep-recent", 2, "--by", "created_at", "--json")
     by_name = run("compact", store, "--set", "keep=2", "--set", "by=created_at", "--json")
@@ -260,12 +252,25 @@ def test_any_setting_may_be_given_by_its_name(store: Path) -> None:
 
 
 def test_every_setting_of_every_policy_is_an_option() -> None:
+    assert POLICIES.keys() - NAMED.keys() == {"all", "pipeline"}
     helped = " ".join(run("compact", "--help").output.split())
     for named in NAMED.values():
         assert named.origin in helped
         for setting in named.settings.values():
             assert setting.option in helped or setting.name == "vectorise"
             assert setting.help.partition(" ")[2] in helped or setting.name == "vectorise"
+
+
+def test_help_names_every_policy_and_what_a_class_of_ones_own_takes(rules: Path) -> None:
+    for command in ("compact", "compare", "fleet plan"):
+        helped = run(*command.split(), "--policy", "house_rules:Modulo", "--help").output
+        listed = helped.partition("Policies:")[2]
+        assert [name for name in NAMED if name not in listed] == []
+        for words in (
+            *("Settings of house_rules:Modulo", "--set every=N", "one in so many goes"),
+            *("[default: 0.5]", "--set order=old|new"),
+        ):
+            assert words in listed
 
 
 @pytest.mark.parametrize(
@@ -283,16 +288,15 @@ def test_every_setting_of_every_policy_is_an_option() -> None:
     ],
 )
 def test_it_is_said_when_every_prunable_memory_would_go(
-    tmp_path: Path, rules: Path, words: tuple[object, ...], warned: bool
+    rules: Path, words: tuple[object, ...], warned: bool
 ) -> None:
-    store = memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "three.db")
-    shown = run("compact", store, *words)
+    shown = run("compact", memlab.store_path("three_hundred_issues"), *words)
     assert shown.exit_code == 0
     assert ("every prunable memory would go" in shown.output) is warned
 
 
-def test_policies_are_compared_by_what_they_would_have_served(tmp_path: Path) -> None:
-    store = memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "three.db")
+def test_policies_are_compared_by_what_they_would_have_served() -> None:
+    store = memlab.store_path("three_hundred_issues")
     words = ("--policy", "recent", "--policy", "tokens", "--cap", 50, "--tokens", 3000)
     shown = run("compare", store, *words).output
     for expected in ("served", "at best", "deleted", "recent 50", "tokens 3000", "only here"):

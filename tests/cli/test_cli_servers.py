@@ -8,7 +8,7 @@ from servers import redis_server
 from shell import run
 
 from memlab.cli import COMMANDS
-from memlab.cli.fleet import COMMANDS as FLEET
+from memlab.cli.fleet import fleet
 
 pytest.importorskip("betterdb_agent_memory")
 
@@ -113,7 +113,7 @@ WRONG_URLS = (
 
 
 @pytest.mark.parametrize(
-    "command", [*COMMANDS, *(f"fleet {name}" for name in FLEET), "", "nosuch", "size --by"]
+    "command", [*COMMANDS, *(f"fleet {name}" for name in fleet.commands), "", "nosuch", "size --by"]
 )
 def test_no_command_repeats_a_password(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -4,36 +4,22 @@ import json
 import os
 import re
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from permissions import as_nobody
-from shell import run
-from stores import episodes, row, write_rows
+from shell import LOOKING, run, typed
+from stores import Row, episodes, row, write_rows
 
 import memlab
 from memlab.cli import COMMANDS
 from memlab.settings import FILE
 from memlab.store.database import connect_reading
 
-LOOKING = {
-    "show": "show {}",
-    "size": "size {}",
-    "size by tokens": "size {} --by tokens",
-    "compact": "compact {} --keep-recent 5",
-    "compare": "compare {} --policy recent --cap 5",
-    "doctor": "doctor {}",
-    "archive": "archive {}",
-    "floor": "floor {}",
-    "space": "space {}",
-    "vacuum": "vacuum {}",
-    "maintain": "maintain {}",
-    "report": "report {} -o {out}/page.html",
-    "chart": "chart growth {} -o {out}/chart.svg",
-}
-"""Commands that leave a store as it is."""
 CHANGING = {
     "compact --apply": "compact {} --keep-recent 5 --apply",
     "vacuum --apply": "vacuum {} --apply",
@@ -50,6 +36,8 @@ OTHERS = {
 """Commands that take something else than a store."""
 ON_NO_STORE = {"lab", "fleet"}
 """These have tests of their own."""
+BUNDLED = ("show", "size", "floor", "report -o {out}/page.html")
+"""These look at the bundled store where none is named."""
 PLAIN = {"report", "chart"}
 """These print no JSON."""
 
@@ -70,8 +58,55 @@ def test_every_command_says_what_it_is_for(name: str) -> None:
     assert len(said.output.partition("\n\n")[2].splitlines()[0]) > 10
 
 
-def typed(words: str, store: Path, out: Path) -> list[str]:
-    return [word.format(store, out=out) for word in words.split()]
+def test_the_list_of_commands_cuts_no_sentence_short() -> None:
+    listed = run("--help").output.partition("Commands:")[2].strip().splitlines()
+    assert [line.split()[0] for line in listed] == sorted(COMMANDS)
+    assert not [line for line in listed if line.endswith("...")]
+
+
+@pytest.mark.parametrize("words", [[], ["fleet"]])
+def test_without_a_command_the_help_is_shown_line_by_line(words: list[str]) -> None:
+    assert run(*words).output.splitlines() == run(*words, "--help").output.splitlines()
+
+
+@pytest.mark.parametrize("words", [["--help"], ["archive", "--help"], ["--version"]])
+def test_what_is_not_asked_for_is_not_imported(words: list[str]) -> None:
+    program = (
+        "import sys; from memlab.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: print(*sys.modules)"
+    )
+    printed, loaded = (
+        subprocess.run([sys.executable, *how, *words], capture_output=True, check=True, text=True)
+        for how in (("-m", "memlab"), ("-c", program))
+    )
+    heavy = {"pandas", "numpy", "matplotlib", "pyarrow", "numba", "nbformat", "IPython", "sklearn"}
+    modules = set(loaded.stdout.removeprefix(printed.stdout).split())
+    assert not heavy & modules
+    if words[0] == "archive":
+        own = {name for name in modules if name.startswith("memlab.cli.")}
+        assert own == {f"memlab.cli.{name}" for name in ("upkeep", "options", "output")}
+    if words[0] == "--version":
+        assert printed.stdout == f"memlab, version {memlab.__version__}\n"
+
+
+def test_an_interrupted_command_says_so_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("memlab.frame.labelling.read_memories", interrupted)
+    stopped = run("show")
+    assert (stopped.exit_code, stopped.output) == (130, "memlab: interrupted\n")
+
+
+@pytest.mark.parametrize("words", BUNDLED)
+def test_after_the_bundled_store_comes_one_of_ones_own(words: str, out: Path) -> None:
+    looked = run(*typed(words, Path(), out))
+    assert looked.exit_code == 0
+    name = words.partition(" ")[0]
+    last = f"this is the bundled example; next: memlab {name} STORE with a store of yours"
+    assert looked.output.splitlines()[-1] == last
+    assert str(memlab.store_path("two_years")) not in looked.output.partition("bundled example")[2]
 
 
 def everything_in(folder: Path) -> dict[str, bytes | None]:
@@ -126,6 +161,28 @@ def test_a_name_that_no_file_can_have_is_a_mistake(tmp_path: Path, out: Path, na
         assert any(word in said.output for word in told), (each, said.output)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show", "STORE", "\x1b[31mmore"),
+        ("report", "STORE", "-o", "/tmp/\x1b[31mno such/r.html"),
+        ("\x1b[31mshow",),
+        ("show", "--\x1b[31mno", "STORE"),
+        ("--\x1b[31mno",),
+        ("compact", "STORE", "--set", "\x1b[31mkeep"),
+        ("size", "STORE", "--target", "\x1b[31m9"),
+    ],
+)
+def test_no_word_of_the_command_line_steers_the_terminal(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(3))
+    refused = run(*(store if word == "STORE" else word for word in words))
+    assert refused.exit_code == 2
+    assert "\x1b" not in refused.output
+    assert "\\x1b[31m" in refused.stderr
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     """A store with an archive, whose name and texts would steer a terminal."""
@@ -160,6 +217,36 @@ def test_a_look_changes_nothing_and_steers_no_terminal(
     lines = [line for line in narrow.splitlines() if not COMMAND.match(line)]
     assert [line for line in lines if len(line) > 60 and str(out) not in line] == []
     assert everything_in(store.parent) == before
+
+
+@pytest.mark.parametrize("name", LOOKING)
+@pytest.mark.parametrize("rows", [[], episodes(1), [row("d", "semantic")]], ids=len)
+def test_hardly_any_memories_are_looked_at(
+    tmp_path: Path, out: Path, name: str, rows: list[Row]
+) -> None:
+    store = write_rows(tmp_path / "memory.db", rows)
+    (tmp_path / FILE).write_text(REMEMBERED)
+    said = run(*typed(LOOKING[name], store, out))
+    assert said.exit_code == 0, said.output
+    headings = re.findall(r"^([A-Z][^:\n]*)\n(?!  )", said.stdout, re.MULTILINE)
+    assert headings == [], "an empty table"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("floor", "  load-bearing  nothing: no memory is kept whatever the cap"),
+        ("floor", "  boot context  18 tokens, all of which a cap can take away"),
+        ("floor", "next: memlab size {}    which keep_recent, with evidence"),
+        ("space", "disk space of {}"),
+    ],
+)
+def test_what_a_look_says_of_episodes_alone(
+    tmp_path: Path, out: Path, name: str, words: str
+) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(3))
+    said = run(*typed(LOOKING[name], store, out)).output.splitlines()
+    assert words.format(store) in said
 
 
 @pytest.mark.parametrize("name", LOOKING | CHANGING)
@@ -221,3 +308,61 @@ def test_a_path_that_is_not_utf_8_works(tmp_path: Path, out: Path) -> None:
     for words in (*LOOKING.values(), CHANGING["compact --apply"], "archive {}"):
         assert run(*typed(words, odd, out)).exit_code == 0, words
     assert len(memlab.load(odd)) == 5
+
+
+def mode_of(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_what_is_written_is_for_whoever_may_read_the_store(store: Path, out: Path) -> None:
+    for each in (store, store.with_name("memory.db.archive.db")):
+        each.chmod(0o600)
+    for words in (
+        ("compact", store, "--keep-recent", 5, "--save-plan", out / "p.json"),
+        ("report", store, "-o", out / "r.html", "--record", out / "record.md", "--cap", 7),
+        ("archive", store, "--export", out / "rows.jsonl"),
+        ("compare", store, "--cap", 3, "--chart", out / "c.png"),
+        ("chart", "backlog", store, "-o", out / "b.svg"),
+    ):
+        assert run(*words).exit_code == 0, words
+    (entry,) = memlab.compaction.archived_plans(store)
+    memlab.restore(entry.digest, store=store, into=out / "aside.db")
+    memlab.copy_store(store, out / "copy.db")
+    written = list(out.iterdir())
+    assert (len(written), {mode_of(path) for path in written}) == (9, {0o600})
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "report {} -o {out}/folder",
+        "report {} -o {out}/nowhere/r.html",
+        "report {} --record {out}/nowhere/r.md -o {out}/r.html",
+        "compare {} --chart {out}/folder",
+        "chart growth {} -o {out}/nowhere/c.svg",
+        "chart growth {} -o {out}/chart.gif",
+        "compact {} --keep-recent 9 --save-plan {out}/somebodys.json",
+        "fleet report {} -o {out}/nowhere/r.html",
+    ],
+)
+def test_a_file_that_cannot_be_written_stops_a_command_before_it_reads(
+    tmp_path: Path, out: Path, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (out / "folder").mkdir()
+    (out / "somebodys.json").write_text("somebody's")
+    before = everything_in(out)
+    for name in ("evidence.past.load_past", "compaction.planner.plan", "fleet.examine_fleet"):
+        monkeypatch.setattr(f"memlab.{name}", lambda *_, **__: pytest.fail("it read"))
+    refused = run(*typed(words, write_rows(tmp_path / "memory.db", episodes(3)), out))
+    assert refused.exit_code == 2
+    assert str(out) in refused.output or "must end in .svg or .png" in refused.output
+    assert everything_in(out) == before
+
+
+def test_an_archive_that_was_made_private_stays_so(store: Path) -> None:
+    archive = store.with_name("memory.db.archive.db")
+    archive.chmod(0o600)
+    memlab.apply(memlab.plan(store, memlab.KeepRecent(5)))
+    (first, _) = memlab.compaction.archived_plans(store)
+    memlab.restore(first.digest, store=store)
+    assert (mode_of(archive), mode_of(store)) == (0o600, 0o644)

@@ -253,7 +253,7 @@ def test_a_store_on_a_server_is_refused_in_words(look: Callable[[str], object], 
 
 def test_it_prints_what_a_person_reads(store: Path) -> None:
     lines = str(space(store)).splitlines()
-    assert lines[0] == f"room on the disk for {store}"
+    assert lines[0] == f"disk space of {store}"
     assert [line.split()[0] for line in lines[1:]] == [
         "file",
         "wal",

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import memlab
-from memlab.evidence.posterior import Posterior, PriorCap
+from memlab.evidence.posterior import Posterior
 from memlab.evidence.prior import MIDDLE, fitted_law
 
 SIZES = (0, 1, 10, 100, 250, 500, 1_000, 4_000, 16_000, 64_000, 1_000_000)
@@ -42,30 +42,6 @@ def test_it_says_where_it_was_not_seen_and_is_wider_there() -> None:
 def test_more_confidence_asks_for_more() -> None:
     caps = [memlab.law(2_000, confidence=confidence).high for confidence in (0.6, 0.8, 0.9, 0.99)]
     assert caps == sorted(set(caps))
-
-
-def test_it_shows_itself() -> None:
-    said = memlab.law(1_000, 0.95)
-    assert str(said).startswith(f"keep_recent = {said.cap} serves 95% of references")
-    assert f"limits       {said.low} to {said.high}" in str(said)
-    assert "nine other projects" in str(said)
-    assert f"{said.high}" in said._repr_html_()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((-1,), "memories=-1 is not a whole number of 0 or more"),
-        (("m.db",), "memories='m.db' is not a whole number of 0 or more"),
-        ((100, 90), r"share=90 is not between 0 and 1; is 0\.9 meant\?"),
-        ((100, 1), r"share=1 is not between 0 and 1$"),
-    ],
-)
-def test_nonsense_is_refused_in_words(arguments: tuple[object, ...], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        memlab.law(*arguments)
-    with pytest.raises(ValueError, match=r"confidence=0\.3 is not between 0\.5 and 1"):
-        memlab.law(100, confidence=0.3)
 
 
 def test_the_lines_of_the_chart_are_the_law_and_every_project() -> None:
@@ -182,9 +158,3 @@ def test_limits_widen_by_a_poor_record() -> None:
     assert wider.cap_for(0.9)[0] == store.cap_for(0.9)[0]
     assert wider.cap_for(0.9)[2] > 1.2 * store.cap_for(0.9)[2]
     assert wider.cap_for(0.9)[1] < store.cap_for(0.9)[1]
-
-
-def test_a_prior_cap_is_a_value() -> None:
-    assert memlab.law(300, 0.8) == memlab.law(300, 0.8)
-    assert isinstance(hash(memlab.law(300)), int)
-    assert isinstance(memlab.law(300), PriorCap)

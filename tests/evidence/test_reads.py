@@ -87,17 +87,6 @@ def test_a_line_that_is_no_read_is_passed_over_and_counted(
     assert describe_log(log) == [f"the log: lines passed over: 1 {reason}"]
 
 
-def test_a_broken_line_changes_nothing_about_the_others(tmp_path: Path) -> None:
-    lines = [
-        json.dumps({"memory_id": f"m{n}", "at": f"2025-01-01T00:00:{n:02}.5+02:00", "session": "s"})
-        for n in range(60)
-    ]
-    sound = read_access_log(written(tmp_path, "\n".join(lines)))
-    broken = read_access_log(written(tmp_path, "\n".join([*lines[:30], "{", *lines[30:]])))
-    pd.testing.assert_frame_equal(sound, broken)
-    assert sound[c.SESSION].tolist() == ["s"] * 60
-
-
 TEXTS = st.one_of(st.none(), st.sampled_from(["", "x", " ", MAINTENANCE, OWN_SESSION]), st.text())
 READS = st.fixed_dictionaries(
     {
@@ -151,32 +140,27 @@ def test_a_time_without_a_zone_is_taken_as_utc_and_counted(tmp_path: Path, conte
     assert describe_log(log) == ["the log: 1 time without a zone, taken as UTC"]
 
 
-def test_of_several_lines_with_one_id_the_last_stands(tmp_path: Path) -> None:
+def test_of_lines_with_one_id_the_last_stands_and_what_is_kept_apart_is_read_on_request(
+    tmp_path: Path,
+) -> None:
     entry = {"memory_id": "a", "at": "2025-01-01T02:30:00Z", "id": "x"}
     path = written(tmp_path, "")
-    with AccessLog(path) as log:
+    with AccessLog(path) as log, AccessLog(apart_of(path)) as apart:
         log.extend([entry, entry, entry | {"id": "y"}, entry | {"id": "z"}])
         log.extend([entry | {"id": "y", "kind": MAINTENANCE}])
+        apart.extend([entry | {"id": "v", "kind": MAINTENANCE}])
+        apart.extend([entry | {"id": "w", "kind": OWN_SESSION}])
     assert len(read_access_log(path)) == 2
-    assert len(read_access_log(path, maintenance=True)) == 3
-
-
-def test_what_is_kept_apart_is_read_on_request(tmp_path: Path) -> None:
-    entry = {"memory_id": "a", "at": "2025-01-01T02:30:00Z"}
-    path = tmp_path / "reads.log"
-    with AccessLog(path) as log, AccessLog(apart_of(path)) as apart:
-        log.extend([entry | {"id": "x"}])
-        apart.extend([entry | {"id": "y", "kind": MAINTENANCE}])
-        apart.extend([entry | {"id": "z", "kind": OWN_SESSION}])
-    assert len(read_access_log(path)) == 1
-    assert len(read_access_log(path, maintenance=True)) == 2
+    assert len(read_access_log(path, maintenance=True)) == 4
 
 
 def test_a_log_nobody_has_written_to_is_empty(tmp_path: Path) -> None:
     AccessLog(tmp_path / "reads.log").close()
-    log = read_access_log(tmp_path / "reads.log")
-    assert log.empty
-    assert log[c.AT].dtype == c.TIME
+    for path in (tmp_path / "reads.log", written(tmp_path, "memory_id,at\n")):
+        log = read_access_log(path)
+        assert log.empty
+        assert log[c.AT].dtype == c.TIME
+        assert find_references(make_frame("a", "b"), log).empty
 
 
 def test_parts_are_read_where_the_log_was_just_closed(tmp_path: Path) -> None:
@@ -207,28 +191,15 @@ def test_a_line_without_end_is_passed_over_piece_by_piece(tmp_path: Path) -> Non
         read_access_log(path)
 
 
-def test_a_million_reads_of_one_memory_are_said(tmp_path: Path) -> None:
+def test_thousands_of_reads_of_one_memory_are_said(tmp_path: Path) -> None:
     line = '{"memory_id":"a","at":"2025-01-01T02:30:00.%06dZ"}\n'
-    lines = "".join(line % number for number in range(1_000_000))
+    lines = "".join(line % number for number in range(2_000))
     path = written(tmp_path, lines + '{"memory_id":"b","at":"2025-01-01T02:31:00Z"}')
     log = read_access_log(path)
-    assert len(log) == 1_000_001
     (said,) = describe_log(log)
-    assert said.startswith("the log: 1,000,000 of 1,000,001 reads are of one memory, a;")
-    assert len(find_references(make_frame("a", "b", "c", minutes=1), log)) == 1_000_001
-
-
-def test_a_log_makes_references(tmp_path: Path) -> None:
-    log = read_access_log(written(tmp_path, "memory_id,at\na,2025-01-01T01:30:00Z\n"))
-    references = find_references(make_frame("a", "b", "c"), log)
-    assert references[c.TARGET_ID].tolist() == ["a"]
-    assert references[c.AT_POSITION].tolist() == [3]
-
-
-def test_a_log_without_reads_is_one(tmp_path: Path) -> None:
-    log = read_access_log(written(tmp_path, "memory_id,at\n"))
-    assert log.empty
-    assert find_references(make_frame("a", "b"), log).empty
+    assert said.startswith("the log: 2,000 of 2,001 reads are of one memory, a;")
+    assert len(find_references(make_frame("a", "b", "c", minutes=1), log)) == 2_001
+    assert describe_log(log.iloc[1_901:]) == []
 
 
 @pytest.mark.parametrize(
@@ -240,10 +211,7 @@ def test_a_log_without_reads_is_one(tmp_path: Path) -> None:
         ("memory_id,at\n,2025-01-01T00:00:00Z\n", "line 2: memory_id must be a text"),
         ('memory_id,at\n"a,2025', "near line 1: unexpected end of data"),
         ('{"memory_id": "a"', "line 1: not a JSON object"),
-        ('{"memory_id": "a"\n[1]', "line 1: not a JSON object"),
-        ('{"memory_id": 7, "at": "2025-01-01T00:00:00Z"}', "memory_id must be a text, not 7"),
         ('{"memory_id": "a", "at": 1767225600000}', "at must be a text, not 1767225600000"),
-        ('{"a":' * 100_000, "line 1: not a JSON object"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, content: str, fault: str) -> None:

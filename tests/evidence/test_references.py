@@ -1,4 +1,5 @@
 from datetime import datetime
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -33,41 +34,51 @@ def reads(*entries: tuple[str, float]) -> pd.DataFrame:
     )
 
 
-def test_evidence_naming_an_id_is_a_need_when_the_row_is_written() -> None:
-    assert found(make_frame("a", "b", row("c", evidence_refs=("a",)))) == [("a", 3, "evidence")]
+NEEDS: dict[str, tuple[list[Any], list[tuple[str, int, str]]]] = {
+    "an id among the evidence is a need when the row is written": (
+        ["a", "b", row("c", evidence_refs=("a",))],
+        [("a", 3, "evidence")],
+    ),
+    "a task reference points at the newest earlier item that carries it": (
+        [
+            row("a", source_task_ref="T"),
+            row("b", source_task_ref="T"),
+            row("c", source_task_ref="U", evidence_refs=("T",)),
+            row("d", source_task_ref="T"),
+        ],
+        [("b", 3, "evidence"), ("b", 4, "task")],
+    ),
+    "an id wins over a task reference of the same name": (
+        ["x", row("b", source_task_ref="x"), row("c", evidence_refs=("x",))],
+        [("x", 3, "evidence")],
+    ),
+    "what a row replaces was needed when it was written": (
+        ["a", row("b", superseded_by="d"), row("c", supersedes=("a",)), "d"],
+        [("a", 3, "supersedes"), ("b", 4, "superseded")],
+    ),
+    "a task that is taken up again needs its last item": (
+        [row(name, source_task_ref=task) for name, task in zip("abc", "TUT", strict=True)],
+        [("a", 3, "task")],
+    ),
+}
 
 
-def test_a_task_reference_points_at_the_newest_earlier_item_that_carries_it() -> None:
-    frame = make_frame(
-        row("a", source_task_ref="T"),
-        row("b", source_task_ref="T"),
-        row("c", source_task_ref="U", evidence_refs=("T",)),
-        row("d", source_task_ref="T"),
-    )
-    assert found(frame) == [("b", 3, "evidence"), ("b", 4, "task")]
+@pytest.mark.parametrize("name", NEEDS)
+def test_a_later_need_is_found(name: str) -> None:
+    rows, needs = NEEDS[name]
+    assert found(make_frame(*rows)) == needs
 
 
-def test_an_id_wins_over_a_task_reference_of_the_same_name() -> None:
-    frame = make_frame("x", row("b", source_task_ref="x"), row("c", evidence_refs=("x",)))
-    assert found(frame) == [("x", 3, "evidence")]
-
-
-def test_what_a_row_replaces_was_needed_when_it_was_written() -> None:
-    frame = make_frame("a", row("b", superseded_by="d"), row("c", supersedes=("a",)), "d")
-    assert found(frame) == [("a", 3, "supersedes"), ("b", 4, "superseded")]
+def test_an_id_that_comes_again_is_the_newest_before_the_reference() -> None:
+    frame = make_frame("a", row("b", evidence_refs=("a",)), "a", row("d", evidence_refs=("a",)))
+    positions = find_references(frame)[[c.TARGET_POSITION, c.AT_POSITION]]
+    assert positions.to_numpy().tolist() == [[1, 2], [3, 4]]
 
 
 def test_one_replacement_written_on_both_rows_is_one_need() -> None:
     frame = make_frame(row("a", superseded_by="b"), row("b", supersedes=("a",)))
     assert found(frame) == [("a", 2, "supersedes")]
     assert left_out(frame) == {("superseded", "duplicate"): 1}
-
-
-def test_a_task_taken_up_again_needs_its_last_item() -> None:
-    frame = make_frame(
-        row("a", source_task_ref="T"), row("b", source_task_ref="U"), row("c", source_task_ref="T")
-    )
-    assert found(frame) == [("a", 3, "task")]
 
 
 def test_the_next_item_of_the_same_sitting_is_no_later_need() -> None:
@@ -168,13 +179,6 @@ def test_a_log_without_what_it_needs_is_refused_by_name() -> None:
 def test_positions_with_gaps_stay_positions() -> None:
     frame = make_frame(row("a", position=7), row("b", position=90, evidence_refs=("a",)))
     assert found(frame, reads(("b", 5.0))) == [("a", 90, "evidence"), ("b", 91, "log")]
-
-
-def test_the_frame_is_not_touched() -> None:
-    frame = make_frame("a", row("b", evidence_refs=("a",)))
-    before = frame.copy(deep=True)
-    find_references(frame, reads(("a", 3.0)))
-    pd.testing.assert_frame_equal(frame, before)
 
 
 @given(st.data())

@@ -78,9 +78,13 @@ def test_a_url_of_a_file_is_its_path(agents: Path) -> None:
     assert (by_url.size, by_url.state()) == (store.stat().st_size, by_path.state())
 
 
-def test_a_server_that_is_named_with_and_without_its_password_counts_once() -> None:
-    given = ["redis://localhost:6379/0", "redis://:secret@localhost:6379/0"]
-    assert expand_names(given).repeated == 1
+def test_a_server_is_called_without_its_password_and_counts_once() -> None:
+    given = ["redis://:secret@localhost:6379/0?name=mem", "redis://localhost:6379/0?name=mem"]
+    found = expand_names(given)
+    (member,) = found.stores
+    assert found.repeated == 1
+    assert "secret" not in member.name + repr(member)
+    assert "secret" in member.where
 
 
 def test_every_url_that_opens_nothing_is_said(agents: Path) -> None:
@@ -90,32 +94,23 @@ def test_every_url_that_opens_nothing_is_said(agents: Path) -> None:
     assert "secret" not in repr(found)
 
 
-def test_a_url_is_called_without_its_password() -> None:
-    (member,) = expand_names("redis://:secret@localhost:6379/0?name=mem").stores
-    assert "secret" not in member.name
-    assert "secret" not in repr(member)
-    assert "secret" in member.where
-
-
-@pytest.mark.parametrize("given", [[], "@{}/empty.txt"])
-def test_no_name_is_refused(given: object, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ((), "no store was named"),
+        (("@{}/empty.txt",), "no store was named"),
+        (("{}/*.none",), r"nothing matches .*check the pattern"),
+        (("@{}/bytes",), "is no file of names"),
+        (("@{}/missing",), "cannot be read"),
+    ],
+)
+def test_names_none_of_which_means_a_store_are_refused(
+    given: tuple[str, ...], words: str, tmp_path: Path
+) -> None:
     (tmp_path / "empty.txt").write_text("# nothing\n")
-    given = given.format(tmp_path) if isinstance(given, str) else given
-    with pytest.raises(MemlabError, match="no store was named"):
-        expand_names(given)  # type: ignore[arg-type]
-
-
-def test_names_none_of_which_means_a_store_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(MemlabError, match=r"nothing matches .*check the pattern"):
-        expand_names(f"{tmp_path}/*.db")
-
-
-def test_a_file_of_names_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(MemlabError, match="is no file of names"):
-        expand_names(f"@{tmp_path}/bytes")
-    with pytest.raises(MemlabError, match="cannot be read"):
-        expand_names(f"@{tmp_path}/missing")
+    with pytest.raises(MemlabError, match=words):
+        expand_names([name.format(tmp_path) for name in given])
 
 
 @pytest.mark.parametrize("given", [7, [7], {"a": 1}.items()])
@@ -124,21 +119,15 @@ def test_what_is_no_name_is_refused_in_words(given: object) -> None:
         expand_names(given)  # type: ignore[arg-type]
 
 
-def test_the_state_of_a_store_is_another_once_it_was_written(agents: Path) -> None:
-    store = agents / "a" / "memory.db"
-    (member,) = expand_names(store).stores
-    before = member.state()
-    assert before == member.state() != ""
-    write_rows(store, episodes(1, start=9))
-    assert member.state() != before
-
-
-def test_the_state_of_a_store_is_another_once_something_beside_it_was_written(
+def test_the_state_of_a_store_is_another_once_it_or_something_beside_it_was_written(
     agents: Path,
 ) -> None:
     log = agents / "a" / "reads.jsonl"
     (member,) = expand_names(agents.parent / "soft.db").stores
     states = [member.state()]
+    assert states == [member.state()] != [""]
+    write_rows(agents / "a" / "memory.db", episodes(1, start=9))
+    states.append(member.state())
     for file, text in (
         (agents / "a" / "memory.db.archive.db", "an archive"),
         (agents / "a" / "memlab.toml", 'log = ["reads.jsonl"]\n'),

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from unittest.mock import patch
@@ -11,7 +12,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner, Result
 from frames import make_frame, row
-from histories import work
+from histories import recorded, work
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +23,7 @@ from memlab.evidence.references import find_references
 from memlab.policies import TokenBudget
 from memlab.replay import replay
 from memlab.settings import read_settings
-from memlab.sizing import budget_curve, history, prepare_budget, recommend_budget
+from memlab.sizing import budget_curve, cap_curve, history, prepare_budget, recommend_budget
 
 
 @st.composite
@@ -59,29 +60,16 @@ def test_a_budget_serves_what_a_replay_under_it_serves(
         assert (took <= budget).tolist() == kept.tolist()
 
 
-@given(lives())
-def test_a_larger_budget_serves_and_keeps_no_less(frame: pd.DataFrame) -> None:
-    curve = budget_curve(frame)
+@pytest.mark.parametrize("curve_of", [cap_curve, budget_curve])
+@given(frame=lives())
+def test_a_larger_number_serves_keeps_and_costs_no_less(
+    curve_of: Callable[[pd.DataFrame], pd.DataFrame], frame: pd.DataFrame
+) -> None:
+    curve = curve_of(frame)
     assert curve.index.is_monotonic_increasing
-    for name in ("served", "low", "high", "served_observed", "kept"):
-        steps = curve[name].dropna()
-        assert (np.diff(steps) >= -1e-12).all()
+    assert (curve.drop(columns="pruned").diff().iloc[1:].fillna(0) >= -1e-12).all(axis=None)
     assert (curve["low"] <= curve["served"] + 1e-12).all()
     assert (curve["served"] <= curve["high"] + 1e-12).all()
-
-
-def test_memories_of_one_length_are_sized_as_by_number() -> None:
-    frame, references = work()
-    frame = frame.assign(**{c.TOKENS: 10})
-    cap = memlab.recommend_cap(frame, references)
-    budget = recommend_budget(frame, references)
-    assert cap.keep_recent is not None
-    assert budget.max_tokens == budget.floor + 10 * cap.keep_recent
-    assert budget.likely == budget.floor + 10 * cap.likely
-    assert budget.track_record == cap.track_record
-    assert budget.verdict == cap.verdict
-    assert budget.served == pytest.approx(cap.served)
-    assert budget.weight == cap.weight
 
 
 def pruned_by_hand(path: Path, *, after: int, count: int) -> Path:
@@ -96,19 +84,23 @@ def pruned_by_hand(path: Path, *, after: int, count: int) -> Path:
     return store
 
 
-@pytest.mark.parametrize("after", [0, 300])
-def test_a_store_pruned_without_an_archive_is_sized_as_by_number(
-    tmp_path: Path, after: int
-) -> None:
-    frame = memlab.load_past(pruned_by_hand(tmp_path, after=after, count=700))
+@pytest.mark.parametrize("after", [None, 0, 300], ids=["whole", "oldest gone", "others gone"])
+def test_memories_of_one_length_are_sized_as_by_number(tmp_path: Path, after: int | None) -> None:
+    if after is None:
+        frame, _ = recorded()
+    else:
+        frame = memlab.load_past(pruned_by_hand(tmp_path, after=after, count=700))
     frame = frame.assign(**{c.TOKENS: 10})
     cap, budget = memlab.recommend_cap(frame), recommend_budget(frame)
     assert cap.keep_recent is not None
-    assert cap.verdict == budget.verdict == "history-incomplete"
+    assert (cap.verdict == "history-incomplete") == (after is not None)
     assert budget.max_tokens == budget.floor + 10 * cap.keep_recent
+    assert budget.likely == budget.floor + 10 * cap.likely
     assert budget.served == pytest.approx(cap.served)
-    assert (budget.references, budget.weight) == (cap.references, cap.weight)
-    assert [note.partition(" were")[0] for note in budget.notes] == ["700 memories"]
+    for name in ("verdict", "references", "weight", "track_record"):
+        assert getattr(budget, name) == getattr(cap, name), name
+    gone = [] if after is None else ["700 memories"]
+    assert [note.partition(" were")[0] for note in budget.notes] == gone
 
 
 def test_a_budget_has_room_for_all_that_was_written_since_a_deletion_without_an_archive(
@@ -122,13 +114,6 @@ def test_a_budget_has_room_for_all_that_was_written_since_a_deletion_without_an_
     )
 
 
-def test_what_was_deleted_without_an_archive_is_said(tmp_path: Path) -> None:
-    store = pruned_by_hand(tmp_path, after=300, count=700)
-    shown = CliRunner().invoke(main, ["size", str(store), "--by", "tokens"], catch_exceptions=False)
-    assert "(history-incomplete: memories were deleted without an archive" in shown.output
-    assert "700 memories were deleted without an archive" in shown.output
-
-
 def test_what_it_keeps_is_what_the_policy_keeps() -> None:
     frame, references = work()
     advice = recommend_budget(frame, references, target=0.5)
@@ -137,30 +122,6 @@ def test_what_it_keeps_is_what_the_policy_keeps() -> None:
     )
     assert int((~plan["keep"]).sum()) == advice.pruned
     assert advice.pruned > 0
-
-
-def test_a_store_of_one_memory_gets_a_number() -> None:
-    advice = recommend_budget(make_frame(row("m1")))
-    assert advice.verdict == "from-other-projects"
-    assert advice.floor <= advice.likely <= advice.max_tokens
-
-
-@pytest.mark.parametrize("rows", [[], [row("d1", kind="semantic")]])
-def test_where_nothing_is_prunable_there_is_no_number(rows: list[dict[str, object]]) -> None:
-    advice = recommend_budget(make_frame(*rows))
-    assert advice.verdict == "nothing-prunable"
-    numbers = (advice.max_tokens, advice.likely, advice.interval, advice.served)
-    assert numbers == (None,) * 4
-    assert str(advice).startswith("nothing-prunable: ")
-
-
-def test_on_the_command_line_it_ends_with_what_to_run() -> None:
-    store = str(memlab.store_path("two_years"))
-    shown = CliRunner().invoke(main, ["size", store, "--by", "tokens"], catch_exceptions=False)
-    assert shown.output.count("max_tokens = ") == 1
-    told = json.loads(CliRunner().invoke(main, ["size", store, "--by", "tokens", "--json"]).output)
-    assert f"> {told['max_tokens']:,} " in shown.output
-    assert f"--policy tokens --max-tokens {told['max_tokens']} " in shown.output
 
 
 def invoke(*words: object) -> Result:

@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
-from histories import recorded
+from histories import recorded_rows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rounds import rounds_of
@@ -21,51 +22,37 @@ from memlab import columns as c
 from memlab.compaction import archived_plans, drop_archived
 from memlab.evidence.past import gaps_of, load_past, with_gaps
 from memlab.policies import KeepRecent, TokenBudget
-from memlab.sizing import Verdict
+from memlab.sizing import Verdict, recommend_budget, recommend_cap
 from memlab.store import SqliteMemoryStore
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def advice(store: Path) -> memlab.sizing.Advice:
-    return memlab.recommend_cap(load_past(store))
+Recommend = Callable[..., Any]
 
 
-def number(store: Path) -> int:
-    found = advice(store).keep_recent
-    assert found is not None
-    return found
+def advice(store: Path, recommend: Recommend = recommend_cap) -> Any:
+    return recommend(load_past(store))
 
 
-def budget(store: Path) -> int:
-    return memlab.sizing.recommend_budget(load_past(store)).max_tokens
+def planned(store: Path, recommend: Recommend) -> memlab.Plan:
+    sized = {recommend_cap: KeepRecent, recommend_budget: TokenBudget}
+    return memlab.plan(store, sized[recommend](advice(store, recommend).number), now=NOON)
 
 
-SIZED: dict[Callable[[Path], int], Callable[[int], memlab.Policy]] = {
-    number: KeepRecent,
-    budget: TokenBudget,
-}
-"""What finds a number, and the policy that goes by it."""
+def plan_and_apply(store: Path, recommend: Recommend) -> None:
+    memlab.apply(planned(store, recommend), now=NOON)
 
 
-def planned(store: Path, find: Callable[[Path], int]) -> memlab.Plan:
-    return memlab.plan(store, SIZED[find](find(store)), now=NOON)
-
-
-def plan_and_apply(store: Path, find: Callable[[Path], int] = number) -> None:
-    memlab.apply(planned(store, find), now=NOON)
-
-
-def compact_for_good(
-    store: Path, find: Callable[[Path], int] = number, *, archive: bool = False
-) -> None:
+def compact_for_good(store: Path, recommend: Recommend, *, archive: bool = False) -> None:
     """Keep as many as the number does, as a runtime would that can only count."""
-    kept = number(store) if find is number else len(planned(store, find).kept)
+    caps = recommend is recommend_cap
+    kept = advice(store).number if caps else len(planned(store, recommend).kept)
     with SqliteMemoryStore(store, archive=archive) as opened:
         opened.compact_episodic(kept)
 
 
-def drop_oldest(store: Path, _: Callable[[Path], int], *, facts_too: bool = False) -> None:
+def drop_oldest(store: Path, _: Recommend, *, facts_too: bool = False) -> None:
     if store.with_name(f"{store.name}.archive.db").exists() and (entries := archived_plans(store)):
         drop_archived(store, digest=entries[0].digest, facts_too=facts_too, now=NOON)
 
@@ -80,11 +67,11 @@ STEPS: dict[str, Callable[..., None]] = {
 WALKS = st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=6)
 
 
-def walk(store: Path, steps: list[str], find: Callable[[Path], int] = number) -> None:
-    numbers = [find(store)]
+def walk(store: Path, steps: list[str], recommend: Recommend = recommend_cap) -> None:
+    numbers = [advice(store, recommend).number]
     for step in steps:
-        STEPS[step](store, find)
-        numbers.append(find(store))
+        STEPS[step](store, recommend)
+        numbers.append(advice(store, recommend).number)
     assert numbers == sorted(numbers), steps
 
 
@@ -107,12 +94,12 @@ def stores(draw: st.DrawFn) -> list[dict[str, object]]:
     ]
 
 
-@pytest.mark.parametrize("find", [number, budget])
+@pytest.mark.parametrize("recommend", [recommend_cap, recommend_budget])
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=stores(), steps=WALKS, sizes=st.lists(st.integers(0, 600), min_size=1, max_size=160))
 def test_no_walk_on_a_random_history(
     tmp_path: Path,
-    find: Callable[[Path], int],
+    recommend: Recommend,
     rows: list[dict[str, object]],
     sizes: list[int],
     steps: list[str],
@@ -120,27 +107,12 @@ def test_no_walk_on_a_random_history(
     for file in tmp_path.iterdir():
         file.unlink()
     sized = [each | {"body": "x" * size} for each, size in zip(rows, cycle(sizes))]
-    walk(write_rows(tmp_path / "memory.db", sized), steps, find)
+    walk(write_rows(tmp_path / "memory.db", sized), steps, recommend)
 
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    frame, _ = recorded()
-    return write_rows(
-        tmp_path_factory.mktemp("real") / "memory.db",
-        [
-            row(
-                one.memory_id,
-                "episodic",
-                *one.tags,
-                title="",
-                body="x" * one.chars,
-                created_at=one.created_at.isoformat(),
-                evidence_refs_json=json.dumps(one.evidence_refs),
-            )
-            for one in frame.itertuples()
-        ],
-    )
+    return write_rows(tmp_path_factory.mktemp("real") / "memory.db", recorded_rows())
 
 
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -224,18 +196,17 @@ def test_what_the_deleted_rows_themselves_referred_to_is_not_forgotten(tmp_path:
         far = 60 + n % 60 if n < 700 else 1
         each["evidence_refs_json"] = json.dumps([f"issue:e{n + 1 - far}"] if n + 1 > far else [])
     store = write_rows(tmp_path / "memory.db", rows)
-    before = number(store)
+    before = advice(store).number
     assert 100 < before < 900
-    compact_for_good(store)
+    compact_for_good(store, recommend_cap)
     assert memlab.prepare_sizing(load_past(store)).ahead.cap_for(0.9)[2] < before
-    assert number(store) == before
+    assert advice(store).number == before
 
 
-@pytest.mark.parametrize("name", ["history-arrow-rs", "history-deno"])
 def test_ten_rounds_choose_the_caps_of_the_history_that_was_never_compacted(
-    real_store: Callable[[str], Path], tmp_path: Path, name: str
+    real_store: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    rounds = list(rounds_of(real_store(name), tmp_path))
+    rounds = list(rounds_of(real_store("history-arrow-rs"), tmp_path))
     assert len(rounds) == 10
     assert [one.cap for one in rounds] == [one.uncompacted for one in rounds]
     assert all(one.cap is not None for one in rounds)

@@ -17,15 +17,15 @@ from memlab.errors import WrongArgumentError
 from memlab.evidence.references import find_references
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.sizing import (
-    age_ranks,
+    advise,
+    age_rank_quantiles,
     backtest_cap,
+    boot_over_time,
     cap_curve,
     prepare_sizing,
     recommend_cap,
 )
-from memlab.sizing import (
-    history as history_module,
-)
+from memlab.sizing import history as history_module
 from memlab.sizing.curve import EXACT_AT
 from memlab.sizing.history import FEW, History, history_of, ranked
 from memlab.store import SqliteMemoryStore
@@ -86,7 +86,7 @@ def test_served_references_are_those_the_real_store_still_has(
 ) -> None:
     frame = frame_of(lives)
     references = find_references(frame)
-    found, _ = ranked(frame, history_of(frame), references)
+    found = ranked(frame, history_of(frame), references)
     there = [ids for ids, _ in run_forward(frame, cap)]
     served = [
         target in there[int(at) - 1]
@@ -172,31 +172,12 @@ def test_a_short_history_loads_no_compiler() -> None:
     assert done.stdout.splitlines()[-1] == "False"
 
 
-def test_without_supersession_a_rank_is_a_subtraction() -> None:
-    frame = make_frame("a", row("d", kind="semantic"), "b", "c", row("e", evidence_refs=("a",)))
-    found, _ = ranked(frame, history_of(frame), find_references(frame))
-    assert found.rank.tolist() == [3]
-
-
-def test_both_ways_to_a_rank_agree() -> None:
-    plain = make_episodes(300)
-    replaced_at_the_end = plain.copy()
-    replaced_at_the_end[c.SUPERSEDED_BY] = [*["m300"] * 299, None]
-    rng = np.random.default_rng(3)
-    at = rng.integers(1, 299, 200)
-    target = (at * rng.random(200)).astype(np.int64)
-    slow, fast = history_of(replaced_at_the_end), history_of(plain)
-    assert slow.superseded
-    assert not fast.superseded
-    assert slow.largest_ranks(target, at).tolist() == fast.largest_ranks(target, at).tolist()
-
-
 def test_an_unknown_moment_of_supersession_counts_as_active_throughout() -> None:
     gone = make_frame(row("a", superseded_by="gone"), "b", "c", row("d", evidence_refs=("a",)))
     older = make_frame("a", row("b", superseded_by="a"), "c", row("d", evidence_refs=("b",)))
     for frame, rank in ((gone, 3), (older, 2)):
         history = history_of(frame)
-        found, _ = ranked(frame, history, find_references(frame))
+        found = ranked(frame, history, find_references(frame))
         assert found.rank.tolist() == [rank]
         assert history.unknown_ends == 1
 
@@ -228,29 +209,15 @@ def test_a_store_without_references_has_a_curve_by_other_projects() -> None:
     assert curve["boot_memories_mean"].tolist() == [0, 1, 1.8, 2.4, 2.8, 3]
 
 
-def test_an_empty_store_has_one_cap() -> None:
-    curve = cap_curve(make_frame())
-    assert curve.index.tolist() == [0]
-    assert curve["boot_tokens_p95"].tolist() == [0]
-
-
-def test_a_store_of_load_bearing_rows_has_one_cap() -> None:
-    curve = cap_curve(make_frame(row("a", kind="semantic"), row("b", kind="procedural")))
-    assert curve["boot_tokens"].tolist() == [20]
-    assert curve["boot_memories_max"].tolist() == [2]
-
-
-def test_references_to_load_bearing_rows_are_served_by_every_cap() -> None:
-    frame = make_frame(row("d", kind="semantic"), "a", row("b", evidence_refs=("d", "a")))
-    assert cap_curve(frame)["served_observed"].tolist() == [0.5, 1.0, 1.0]
-
-
-def test_references_to_rows_that_are_not_there_are_counted() -> None:
-    frame = make_episodes(4)
-    references = make_references(frame, [2, 3], [1, 1])
-    references[c.TARGET_POSITION] = [99, 2]
-    sizing = prepare_sizing(frame, references)
-    assert (sizing.misfits, len(sizing.references)) == (1, 1)
+@pytest.mark.parametrize(
+    ("rows", "memories"), [([], 0), ([row("a", kind="semantic"), row("b", kind="procedural")], 2)]
+)
+def test_a_store_without_prunable_rows_has_one_cap(
+    rows: list[dict[str, object]], memories: int
+) -> None:
+    (only,) = cap_curve(make_frame(*rows)).reset_index().to_dict("records")
+    assert (only["keep_recent"], only["boot_tokens"]) == (0, 10 * memories)
+    assert (only["boot_tokens_p95"], only["boot_memories_max"]) == (10 * memories, memories)
 
 
 def test_rows_in_any_order_and_positions_with_gaps_give_the_same_curve() -> None:
@@ -283,18 +250,6 @@ def test_a_large_store_has_a_line_wherever_the_share_seen_changes() -> None:
         np.testing.assert_allclose(between[name], exact[name], rtol=0.02)
 
 
-def test_what_is_kept_and_what_it_costs_grow_with_the_cap() -> None:
-    rng = np.random.default_rng(8)
-    frame = make_episodes(400, tokens=rng.integers(1, 99, 400))
-    at = rng.integers(1, 400, 200)
-    references = make_references(frame, at, 1 + (at * rng.random(200) ** 3).astype(int))
-    curve = cap_curve(frame, references)
-    rising = curve.drop(columns=["pruned"])
-    assert (rising.diff().iloc[1:] >= -1e-12).all(axis=None)
-    assert (curve["low"] <= curve["served"]).all()
-    assert (curve["served"] <= curve["high"]).all()
-
-
 def test_the_frames_are_not_touched() -> None:
     frame = make_frame("a", row("b", evidence_refs=("a",), superseded_by="c"), "c")
     references = find_references(frame)
@@ -304,22 +259,26 @@ def test_the_frames_are_not_touched() -> None:
     pd.testing.assert_frame_equal(references, references_before)
 
 
-def test_wrong_arguments_are_named() -> None:
-    frame = make_episodes(3)
-    with pytest.raises(WrongArgumentError, match=r"this one has no column 'target_id'"):
-        cap_curve(frame, pd.DataFrame({c.MEMORY_ID: ["m1"], c.AT: [START]}))
-    with pytest.raises(ValueError, match=r"confidence=1\.5 is not between 0\.5 and 1"):
-        cap_curve(frame, confidence=1.5)
-    with pytest.raises(ValueError, match="cap=-1 is not a whole number of 0 or more"):
-        prepare_sizing(frame).at([-1])
-
-
-@pytest.mark.parametrize("ask", [cap_curve, prepare_sizing, recommend_cap, backtest_cap, age_ranks])
-def test_a_frame_of_something_else_is_refused(ask: Callable[[object], object]) -> None:
-    with pytest.raises(
-        WrongArgumentError, match=r"as memlab\.load returns it; this one has no col"
-    ):
-        ask(pd.DataFrame({"a": [1]}))
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda at: prepare_sizing(at).at([-1]), "cap=-1 is not a whole number of 0 or more"),
+        (lambda at: cap_curve(at, confidence=1.5), r"confidence=1\.5 is not between 0\.5 and 1"),
+        (lambda at: cap_curve(at, at), "this one has no column 'target_id'"),
+        (advise, r"what memlab\.prepare_sizing returns"),
+        (lambda at: recommend_cap(at, target=90), r"target=90 is not .*; is 0\.9 meant\?"),
+        (lambda at: recommend_cap(at, token_budget=-5), "token_budget=-5 is not a whole number"),
+        (lambda at: boot_over_time(at, [5, -1]), "cap=-1 is not a whole number of 0 or more"),
+        (lambda at: boot_over_time(at, [5], moments=1), "moments=1 is not a whole number of 2 or"),
+        (lambda at: age_rank_quantiles(at, parts=0), "parts=0 is not a whole number of 1 or more"),
+        (lambda at: backtest_cap(at, cuts=(0.5, 1.0)), r"cut=1\.0 is not between 0 and 1"),
+        (lambda at: backtest_cap(at, confidence=0.2), r"confidence=0\.2 is not between"),
+        (lambda at: backtest_cap(at, target=1.0), r"target=1\.0 is not between"),
+    ],
+)
+def test_nonsense_is_refused_by_name(ask: Callable[[pd.DataFrame], object], message: str) -> None:
+    with pytest.raises((ValueError, WrongArgumentError), match=message):
+        ask(make_episodes(3))
 
 
 def scale_free(
@@ -348,17 +307,6 @@ def test_where_reach_does_not_change_the_next_stretch_is_foreseen() -> None:
     past = known[c.AT_POSITION] - known[c.TARGET_POSITION]
     assert foreseen["served_observed"].tolist() == [(past <= cap).mean() for cap in caps]
     assert (foreseen["served_observed"] > came).all()
-
-
-def test_the_curve_lies_between_its_two_parts_by_their_weight() -> None:
-    frame, references = scale_free(2000, 60, most=0.4)
-    sizing = prepare_sizing(frame, references)
-    assert 0.3 < sizing.ahead.weight < 0.5
-    parts = sizing.curve[["served_own", "served_elsewhere"]]
-    assert (parts.min(axis=1) <= sizing.curve["served"] + 0.001).all()
-    assert (sizing.curve["served"] <= parts.max(axis=1) + 0.001).all()
-    many = cap_curve(*scale_free(20_000, 30_000, most=0.4))
-    np.testing.assert_allclose(many["served"], many["served_own"], atol=0.02)
 
 
 def test_memories_deleted_since_count_in_the_past_and_not_now() -> None:

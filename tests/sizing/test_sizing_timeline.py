@@ -94,10 +94,6 @@ def test_times_go_forward_whatever_order_rows_were_dated_in() -> None:
     frame = make_frame(*"abcd")
     frame[c.CREATED_AT] = frame[c.CREATED_AT].iloc[[2, 0, 3, 1]].reset_index(drop=True)
     assert boot_over_time(frame, [])["at"].is_monotonic_increasing
-
-
-def test_rows_without_a_time_leave_no_hole() -> None:
-    frame = make_frame(*"abcd")
     frame.loc[[0, 2], c.CREATED_AT] = pd.NaT
     assert boot_over_time(frame, [1])["at"].notna().all()
 
@@ -106,18 +102,6 @@ def test_an_empty_store_has_no_moments() -> None:
     timeline = boot_over_time(make_episodes(3).iloc[:0], [5])
     assert timeline.empty
     assert list(timeline) == ["keep_recent", "written", "at", "memories", "tokens"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"caps": [5, -1]}, "cap=-1 is not a whole number of 0 or more"),
-        ({"caps": [5], "moments": 1}, "moments=1 is not a whole number of 2 or more"),
-    ],
-)
-def test_boot_over_time_refuses_nonsense(arguments: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        boot_over_time(make_episodes(3), **arguments)  # type: ignore[arg-type]
 
 
 @given(
@@ -152,28 +136,9 @@ def test_quantiles_are_of_the_references_of_their_part() -> None:
     assert table["references"].tolist() == [4, 1]
     assert table["p50"].tolist() == [2, 70]
     assert table["p90"].tolist() == [9, 70]
-
-
-def test_a_part_without_references_has_no_quantile() -> None:
-    table = age_rank_quantiles(make_episodes(10), parts=3)
-    assert table["references"].tolist() == [0, 0, 0]
-    assert table["p50"].isna().all()
-    assert np.array_equal(table["last"], [3, 7, 10])
-
-
-def test_quantiles_refuse_no_parts() -> None:
-    with pytest.raises(ValueError, match="parts=0 is not a whole number of 1 or more"):
-        age_rank_quantiles(make_episodes(3), parts=0)
-
-
-def test_quantiles_of_a_frame_that_was_rebuilt_are_the_same() -> None:
-    frame = make_episodes(100)
-    references = make_references(frame, [10, 20, 90], [1, 5, 70])
-    rebuilt = pd.DataFrame({name: frame[name].array for name in frame})
-    again = pd.DataFrame({name: references[name].array for name in references})
-    assert not rebuilt.attrs
-    expected = age_rank_quantiles(frame, references)
-    pd.testing.assert_frame_equal(age_rank_quantiles(rebuilt, again), expected)
+    none = age_rank_quantiles(make_episodes(10), parts=3)
+    assert (none["references"].tolist(), none["last"].tolist()) == ([0] * 3, [3, 7, 10])
+    assert none["p50"].isna().all()
 
 
 def test_caps_along_are_those_of_stretches_in_which_the_store_doubled() -> None:

@@ -10,10 +10,8 @@ from typing import Any
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from histories import recorded
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from stores import Row, row, write_rows
+from histories import recorded_rows
+from stores import write_rows
 
 import memlab
 from memlab import columns as c
@@ -22,7 +20,7 @@ from memlab.evidence.past import load_past
 from memlab.growth import growth_curve
 from memlab.policies import KeepRecent, TimeToLive
 from memlab.replay import compare
-from memlab.sizing import age_ranks, backtest_cap, cap_curve
+from memlab.sizing import advise, age_ranks, backtest_cap, cap_curve
 from memlab.sources.opening import open_source
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -32,26 +30,9 @@ PAST = ["served", "low", "high", "served_own", "served_observed"]
 Compact = Callable[[Path], None]
 
 
-def written() -> list[Row]:
-    """Rows whose references are written down in them."""
-    frame, _ = recorded()
-    return [
-        row(
-            one.memory_id,
-            "episodic",
-            *one.tags,
-            title="",
-            body="x" * one.chars,
-            created_at=one.created_at.isoformat(),
-            evidence_refs_json=json.dumps(one.evidence_refs),
-        )
-        for one in frame.iloc[:ROWS].itertuples()
-    ]
-
-
 def in_steps(path: Path, steps: int, compact: Compact) -> Path:
     """Write the rows as an agent would, and compact after each part of them."""
-    rows = written()
+    rows = recorded_rows(ROWS)
     size = -(-len(rows) // steps)
     for start in range(0, len(rows), size):
         write_rows(path, rows[start : start + size])
@@ -105,34 +86,19 @@ def compacted(
     shutil.rmtree(folder)
 
 
-def test_the_number_is_the_same(whole: Path, compacted: Path) -> None:
-    expected, found = (memlab.recommend_cap(load_past(store)) for store in (whole, compacted))
-    for name in ("keep_recent", "interval", "served", "references", "weight", "memories"):
-        assert getattr(found, name) == getattr(expected, name), name
-
-
-def test_the_curve_is_the_same_at_every_cap(whole: Path, compacted: Path) -> None:
-    expected, found = (cap_curve(load_past(store)) for store in (whole, compacted))
-    pd.testing.assert_frame_equal(found[PAST], expected[PAST])
-
-
-def test_references_and_their_age_ranks_are_the_same(whole: Path, compacted: Path) -> None:
+def test_what_is_said_of_the_past_is_the_same(whole: Path, compacted: Path) -> None:
     expected, found = (load_past(store) for store in (whole, compacted))
-    pd.testing.assert_frame_equal(memlab.find_references(found), memlab.find_references(expected))
-    pd.testing.assert_frame_equal(age_ranks(found), age_ranks(expected))
-
-
-def test_the_track_record_is_the_same(whole: Path, compacted: Path) -> None:
-    expected, found = (backtest_cap(load_past(store)) for store in (whole, compacted))
-    pd.testing.assert_frame_equal(found, expected)
-
-
-def test_the_comparison_is_the_same(whole: Path, compacted: Path) -> None:
-    policies = [KeepRecent(50), TimeToLive()]
-    tables = []
-    for store in (whole, compacted):
-        past = load_past(store)
-        tables.append(compare(past, memlab.find_references(past), policies, workers=1))
+    for ask in (memlab.find_references, age_ranks, backtest_cap):
+        pd.testing.assert_frame_equal(ask(found), ask(expected))
+    then, now = (memlab.prepare_sizing(past) for past in (expected, found))
+    pd.testing.assert_frame_equal(now.curve[PAST], then.curve[PAST])
+    before, after = (advise(sizing) for sizing in (then, now))
+    for name in ("keep_recent", "interval", "served", "references", "weight", "memories"):
+        assert getattr(after, name) == getattr(before, name), name
+    tables = [
+        compare(past, memlab.find_references(past), [KeepRecent(50), TimeToLive()], workers=1)
+        for past in (expected, found)
+    ]
     pd.testing.assert_frame_equal(tables[1], tables[0])
 
 
@@ -219,18 +185,3 @@ def test_growth_was_the_same_until_something_was_deleted(whole: Path, compacted:
     assert len(before) > 5
     assert found.attrs[c.CAVEAT] == expected.attrs[c.CAVEAT] == ""
     assert curves[1][c.PRUNABLE].iloc[-1] == int(memlab.load(compacted)[c.PRUNABLE].sum())
-
-
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(caps=st.lists(st.integers(0, 300), min_size=1, max_size=4))
-def test_no_sequence_of_compactions_changes_the_number(
-    whole: Path, tmp_path: Path, caps: list[int]
-) -> None:
-    store = tmp_path / "memory.db"
-    for beside in tmp_path.glob("memory.db*"):
-        beside.unlink()
-    shutil.copy(whole, store)
-    expected = memlab.recommend_cap(load_past(whole)).keep_recent
-    for cap in caps:
-        keep(cap)(store)
-        assert memlab.recommend_cap(load_past(store)).keep_recent == expected

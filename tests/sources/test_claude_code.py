@@ -6,9 +6,9 @@ import random
 import stat
 import tempfile
 import threading
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from typing import Any
 import pandas as pd
 import pytest
 from claude_store import (
-    as_found,
     at,
     call,
     index_lines,
@@ -26,16 +25,16 @@ from claude_store import (
     write_memory,
     write_transcript,
 )
-from forging import rewrite
 from permissions import as_nobody
 
 import memlab
-from memlab.errors import ArchiveError, StalePlanError, StoreError
+from memlab.errors import StalePlanError, StoreError
 from memlab.evidence.references import find_references
 from memlab.growth import boot_context
 from memlab.sources.base import Key, Reader, at_one_moment
+from memlab.sources.folder.files import FileCopy, opened_folder
 from memlab.sources.reads import LineReader, Wanted
-from memlab.store.records import fingerprint_of
+from memlab.store.records import encoded, fingerprint_of, with_place
 from memlab.systems.claude_code.index import LoadRule
 from memlab.systems.claude_code.source import ClaudeCode
 from sources.conformance import Compacted, Lab, titles, together
@@ -349,24 +348,6 @@ def test_a_folder_of_no_project_goes_by_front_matter_and_file_times(tmp_path: Pa
 # Files as they are
 
 
-def test_odd_names_are_memories_like_others(folder: Path) -> None:
-    decomposed = unicodedata.normalize("NFD", "überblick.md")
-    names = ["my notes.md", "v1.2.md", decomposed, "北京.md", "Notes.md", "notes.md", "a\nb.md"]
-    for number, name in enumerate(names):
-        write_memory(folder, name, memory(f"m{number}"), at(number))
-    lines = ["- [1](my%20notes.md)", "- [2](v1.2.md)", "- [3](überblick.md)", "- [4](<北京.md>)"]
-    write_index(folder, [*lines, "- [5](Notes.md)", "- [6](notes.md)"])
-    frame = memlab.load(folder)
-    assert frame["memory_id"].tolist() == names
-    assert frame["active"].tolist() == [True] * 6 + [False]
-    before = files_of(folder)
-    for name in names:
-        records = delete(folder, name)
-        assert name not in files_of(folder)
-        assert put_back(folder, records) == 1
-        assert files_of(folder) == before
-
-
 def test_links_pipes_folders_and_names_that_are_no_text_are_left_alone(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -380,13 +361,6 @@ def test_links_pipes_folders_and_names_that_are_no_text_are_left_alone(
     (Path(os.fsdecode(os.fsencode(folder) + b"/\xff.md"))).write_text("x")
     write_index(folder, ["- [A](a.md)", "- [L](link.md)", "- [P](pipe.md)"])
     assert memlab.load(folder)["memory_id"].tolist() == ["a.md"]
-
-
-def test_a_link_to_the_folder_is_followed(folder: Path, tmp_path: Path) -> None:
-    write_memory(folder, "a.md", memory("a"), at(0))
-    write_index(folder, ["- [A](a.md)"])
-    (tmp_path / "short").symlink_to(folder)
-    assert memlab.load(ClaudeCode(tmp_path / "short"))["active"].tolist() == [True]
 
 
 @pytest.mark.parametrize(
@@ -406,24 +380,6 @@ def test_an_index_that_is_no_file_is_refused(folder: Path, put: Callable[[Path],
         memlab.load(ClaudeCode(folder))
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        *(b"", b"---\n", b"---\nname: [\n---\n", b"\xff\xfe\x00bytes", b"\0" * 9, b"---" * 99),
-        b"x" * 5 * 2**20,
-    ],
-    ids=lambda data: repr(data[:9]),
-)
-def test_whatever_is_in_a_file_it_is_a_memory(folder: Path, data: bytes) -> None:
-    (folder / "a.md").write_bytes(data)
-    (folder / "MEMORY.md").write_bytes(data + b"\n- [A](a.md)\n")
-    frame = memlab.load(folder, with_body=True)
-    assert frame["memory_id"].tolist() == ["a.md"]
-    before = files_of(folder)
-    put_back(folder, delete(folder, "a.md"))
-    assert files_of(folder) == before
-
-
 def test_what_is_no_folder_is_an_error_that_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     for name in (tmp_path / "nowhere", tmp_path / "file", "a\0b"):
@@ -432,26 +388,6 @@ def test_what_is_no_folder_is_an_error_that_says_so(tmp_path: Path) -> None:
 
 
 # Changing
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_a_folder_as_found_is_compacted_and_comes_back_byte_for_byte(
-    folder: Path, seed: int
-) -> None:
-    as_found(folder, seed)
-    before = files_of(folder)
-    frame = memlab.load(folder)
-    names = frame["memory_id"].tolist()
-    gone = names[:: 1 + seed % 3]
-    records = delete(folder, *gone)
-    left = files_of(folder)
-    assert set(left) == set(before) - set(gone)
-    assert all(left[name] == before[name] for name in left if name != "MEMORY.md")
-    after = memlab.load(folder)
-    stayed = frame[~frame["memory_id"].isin(gone)]
-    assert after["active"].tolist() == stayed["active"].tolist()
-    assert put_back(folder, records) == len(gone)
-    assert files_of(folder) == before
 
 
 def test_a_line_changed_since_is_refused_and_a_new_memory_is_no_hindrance(folder: Path) -> None:
@@ -477,83 +413,66 @@ def test_a_line_changed_since_is_refused_and_a_new_memory_is_no_hindrance(folder
     assert files_of(folder) == before
 
 
-def test_a_file_that_is_there_again_is_not_overwritten(folder: Path) -> None:
+def test_a_file_that_is_there_again_is_a_conflict(folder: Path) -> None:
     write_memory(folder, "a.md", memory("a"), at(0))
-    write_index(folder, ["- [A](a.md)"])
-    records = delete(folder, "a.md")
-    write_memory(folder, "a.md", memory("another"), at(1))
-    before = files_of(folder)
     with ClaudeCode(folder).changing() as writer:
-        assert writer.conflicts(records) == ["file 'a.md'"]
-    with pytest.raises(ArchiveError, match="there again"):
-        put_back(folder, records)
-    assert files_of(folder) == before
+        assert writer.conflicts(records_of(folder, "a.md")) == ["file 'a.md'"]
 
 
-def test_a_folder_that_cannot_be_written_is_read_and_not_changed() -> None:
+def test_a_file_that_may_not_be_read_is_named() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_memory(folder, "a.md", memory("a"), at(0))
-        write_index(folder, ["- [A](a.md)"])
-        before = files_of(folder)
-        assert len(memlab.load(folder)) == 1  # imports what only root may read
-        folder.chmod(0o555)
-        with as_nobody():
-            records = records_of(folder, "a.md")
-            with pytest.raises(StoreError, match=r"cannot be changed \(Permission denied\)"):
-                delete(folder, "a.md")
-        assert len(records) == 1
-        assert files_of(folder) == before
+        memlab.load(ClaudeCode(folder))  # imports what only root may read
+        folder.chmod(0o755)
         (folder / "a.md").chmod(0o000)
         with as_nobody(), pytest.raises(StoreError, match=r"a\.md cannot be read"):
-            memlab.load(folder)
-        folder.chmod(0o755)
-
-
-def called(name: str) -> Callable[[dict[str, Any]], Any]:
-    def rename(row: dict[str, Any]) -> None:
-        row["memory_id"] = row["file"]["name"] = name
-
-    return rename
+            memlab.load(ClaudeCode(folder))
 
 
 @pytest.mark.parametrize(
-    ("spoil", "key"),
+    "changed",
     [
-        *((called(name), name) for name in ("memlab.toml", "MEMORY.md", ".a.md", "notes.sh")),
-        (lambda row: row["file"].update(name="../a.md"), "a.md"),
-        (lambda row: row["file"].update(name="b.md"), "a.md"),
-        (lambda row: row.pop("place"), "a.md"),
-        (lambda row: row["file"].update(mode="x"), "a.md"),
-        (lambda row: row["file"].update(data={"text": "zz"}), "a.md"),
+        *({"memory_id": n, "name": n} for n in ("memlab.toml", "MEMORY.md", ".a.md", "notes.sh")),
+        *({"name": "../a.md"}, {"name": "b.md"}, {"mode": "x"}, {"data": {"text": "zz"}}),
+        {"place": {}},
     ],
 )
-def test_an_archive_puts_back_nothing_but_memories_as_they_were(
-    folder: Path, spoil: Callable[[dict[str, Any]], Any], key: str
+def test_a_record_is_of_a_memory_and_of_no_other_file(
+    folder: Path, changed: dict[str, Any]
 ) -> None:
     write_memory(folder, "a.md", memory("a"), at(0))
-    write_index(folder, ["- [A](a.md)"])
-    receipt = memlab.apply(memlab.plan(folder, memlab.KeepRecent(0)))
-    before = files_of(folder)
-    rewrite(Path(str(receipt.archive)), spoil, key=key)
-    with pytest.raises(ArchiveError, match=rf"key '{key}' of plan .*; nothing was restored"):
-        memlab.restore(receipt)
-    assert files_of(folder) == before
+    ((key, record),) = records_of(folder, "a.md")
+    for change in ({}, changed):
+        row = json.loads(record)
+        place = change.get("place", row.pop("place"))
+        row["memory_id"] = change.get("memory_id", key)
+        row["file"] |= {name: change[name] for name in change.keys() & row["file"].keys()}
+        forged = with_place(encoded(row), place)
+        held = nullcontext() if forged == record else pytest.raises(ValueError, match=r".")
+        with held:
+            ClaudeCode(folder).check_record(row["memory_id"], forged, json.loads(forged))
+    assert forged != record
 
 
 @pytest.mark.parametrize("around", [0o700, 0o750, 0o755, 0o777])
 def test_an_archive_gives_nobody_a_right_that_the_folder_does_not(
     folder: Path, around: int
 ) -> None:
-    folder.chmod(around)
     write_memory(folder, "a.md", memory("a"), at(0))
     ((key, record),) = delete(folder, "a.md")
+    folder.chmod(around)
+    me, group = os.geteuid(), os.getegid()
     for mode in (0o4755, 0o2775, 0o6777, 0o1666, 0o777, 0o600):
-        for owner in ([os.geteuid(), os.getegid()], [1234, 2345], [os.geteuid(), 2345], [1234, 0]):
-            row = json.loads(record)
-            row["file"] |= {"mode": mode, "owner": owner}
-            put_back(folder, [(key, json.dumps(row).encode())])
-            found = (folder / "a.md").stat()
+        for owner in ((me, group), (1234, 2345), (me, 2345), (1234, 0)):
+            with opened_folder(folder) as opened:
+                opened.write(opened.with_rights_here(FileCopy("a.md", b"x", mode, 0, owner)))
+                found = (folder / "a.md").stat()
+                opened.unlink("a.md")
             assert stat.S_IMODE(found.st_mode) & ~(mode & around & 0o666) == 0
-            assert (found.st_uid, found.st_gid) == (os.geteuid(), os.getegid())
-            delete(folder, "a.md")
+            assert (found.st_uid, found.st_gid) == (me, group)
+    row = json.loads(record)
+    row["file"] |= {"mode": 0o6777, "owner": [1234, 2345]}
+    put_back(folder, [(key, json.dumps(row).encode())])
+    found = (folder / "a.md").stat()
+    assert (found.st_uid, found.st_mode & ~(around & 0o666 | stat.S_IFREG)) == (me, 0)

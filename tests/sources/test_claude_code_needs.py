@@ -4,6 +4,7 @@ import json
 import random
 import shutil
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -27,6 +28,8 @@ from memlab.errors import MemlabError, StoreError
 from memlab.evidence.cut import cut_losses
 from memlab.evidence.references import count_references
 from memlab.report.bundled import store_path
+from memlab.report.findings import Question, examine
+from memlab.report.page import sections_of
 from memlab.sizing import prepare_sizing
 from memlab.sizing.timeline import backtest_table
 
@@ -147,7 +150,7 @@ def test_the_room_of_a_folder_is_its_files_and_there_is_nothing_to_vacuum(tmp_pa
         vacuum(folder)
     run = CliRunner().invoke(main, ["space", str(folder)])
     assert run.exit_code == 0, run.output
-    assert "room on the disk" in run.output
+    assert "disk space of" in run.output
     assert CliRunner().invoke(main, ["vacuum", str(folder)]).exit_code == 2
 
 
@@ -205,22 +208,25 @@ def test_the_report_says_what_the_cut_loses_and_what_a_cap_brings_back(tmp_path:
     projects = shutil.copytree(
         store_path("two_years").parent / "claude" / "projects", tmp_path / "projects"
     )
-    folder, page = next(projects.glob("*/memory")), tmp_path / "report.html"
-    log = str(memlab.evidence.harvest_reads(folder, tmp_path / "reads.jsonl").log)
-    words = ["report", str(folder), "-o", str(page), "--cap", "146"]
-    assert CliRunner().invoke(main, words).exit_code == 0
-    assert "Which memories are read, transcripts say: memlab harvest" in page.read_text()
-    assert CliRunner().invoke(main, [*words, "--log", log]).exit_code == 0
-    losses = cut_losses(folder, memlab.read_access_log(log))
-    text = page.read_text()
-    assert f"{losses.lost} of {losses.reads} reads were of a memory whose line was cut" in text
-    assert "The lines of 79 of the 275 files that the index names are cut" in text
-    assert "keep_recent = 146 leaves 176 of them; all fit." in text
-    memlab.apply(memlab.plan(folder, memlab.KeepRecent(146), now=at(5_000)))
-    boot = memlab.summarize(memlab.load(folder), now=at(5_000)).boot
-    assert boot.memories == 176
-    assert "196 → 176 memories" in text
-    assert f"4,877 → {boot.tokens:,}" in text
+    folder, now = next(projects.glob("*/memory")), at(5_000)
+    log = memlab.read_access_log(
+        memlab.evidence.harvest_reads(folder, tmp_path / "reads.jsonl").log
+    )
+    losses, said = cut_losses(folder, log), []
+    for reads in (None, log):
+        found = examine(folder, now=now, asked=Question(cap=146), log=reads)
+        found = replace(found, cut=cut_losses(folder, reads))
+        (section,) = [each for each in sections_of(found) if each.anchor == "cut"]
+        said.append("\n".join(section.words))
+    assert "Which memories are read, transcripts say: memlab harvest" in said[0]
+    assert f"{losses.lost} of {losses.reads} reads were of a memory whose line was cut" in said[1]
+    assert "The lines of 79 of the 275 files that the index names are cut" in said[1]
+    assert "keep_recent = 146 leaves 176 of them; all fit." in said[1]
+    memlab.apply(memlab.plan(folder, memlab.KeepRecent(146), now=now))
+    boot = memlab.summarize(memlab.load(folder), now=now).boot
+    assert found.effect is not None
+    assert boot.memories == found.effect.after.memories == 176
+    assert boot.tokens == found.effect.after.tokens
 
 
 def test_size_says_how_many_files_a_cut_index_loads_at_most(tmp_path: Path) -> None:

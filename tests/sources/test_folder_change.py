@@ -14,7 +14,7 @@ from memlab.errors import ArchiveError, ChangedWhileReadError, StalePlanError, S
 from memlab.sources.folder import files as folder_files
 from memlab.sources.folder.change import Parts, Step, changed_folder
 from memlab.sources.folder.files import FileCopy, Folder, opened_folder
-from memlab.sources.folder.moment import moment_of
+from memlab.sources.folder.journal import folder_moment
 
 Files = dict[str, tuple[bytes, int, int]]
 
@@ -118,7 +118,7 @@ def put(
 
 
 def seen(folder: Path, index: Lines) -> tuple[list[str], bytes]:
-    with moment_of(folder, index) as moment:
+    with folder_moment(folder, index) as moment:
         names = [name for name in moment.names if name != "INDEX"]
         assert all(moment.read(name).data for name in names)
         return names, b"" if moment.index is None else moment.index.data
@@ -412,7 +412,7 @@ def test_a_folder_of_that_name_from_somebody_else_is_refused(folder: Path, index
         path.chmod(0o700)
     with pytest.raises(StoreError, match="no file of the folder"), changed_folder(folder, index):
         pass
-    with pytest.raises(StoreError, match="no file of the folder"), moment_of(folder, index):
+    with pytest.raises(StoreError, match="no file of the folder"), folder_moment(folder, index):
         pass
 
 
@@ -426,7 +426,7 @@ def test_a_link_at_that_name_is_refused(folder: Path, index: Lines, tmp_path: Pa
 def test_who_reads_while_somebody_writes_sees_one_moment_or_is_told(
     folder: Path, index: Lines
 ) -> None:
-    with moment_of(folder, index) as moment:
+    with folder_moment(folder, index) as moment:
         (folder / "new.md").write_text("new")
         (folder / "INDEX").write_text("all new")
         (folder / "c.md").unlink()
@@ -436,12 +436,12 @@ def test_who_reads_while_somebody_writes_sees_one_moment_or_is_told(
         assert "new.md" not in moment.names
 
     def read_what_is_changed_later() -> None:
-        with moment_of(folder, index) as moment:
+        with folder_moment(folder, index) as moment:
             moment.read("a.md")
             (folder / "a.md").write_bytes(b"other")
 
     def read_what_was_changed() -> None:
-        with moment_of(folder, index) as moment:
+        with folder_moment(folder, index) as moment:
             (folder / "a.md").write_bytes(b"other again")
             moment.read("a.md")
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlab.sources.folder.front_matter import LONGEST, read_front_matter
+from memlab.systems.claude_code.markdown import LONGEST, read_front_matter
 
 OLDER = """---
 name: Prefers small commits

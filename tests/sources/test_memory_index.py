@@ -22,7 +22,7 @@ from memlab.systems.claude_code.index import (
     remove_entries,
     units_of,
 )
-from memlab.systems.claude_code.links import FileNames, is_local, mentions_in, wikilinks_in
+from memlab.systems.claude_code.markdown import FileNames, is_local, mentions_in, wikilinks_in
 
 FOLDER = Path("/home/u/.claude/projects/-w/memory")
 FILES = ("a.md", "b.md", "c.md", "d.md")

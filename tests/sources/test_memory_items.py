@@ -3,21 +3,30 @@
 import re
 import shlex
 import sqlite3
+import tempfile
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from click.testing import CliRunner
-from stores import RawText, row, run_sql, write_rows
+from hypothesis import given
+from hypothesis import strategies as st
+from stores import ANY_VALUE, RawText, episodes, row, row_lists, run_sql, write_rows, write_signals
 
 import memlab
 from memlab.cli import main
 from memlab.errors import BadRowError
 from memlab.items import EventId, EventRef, MemoryItem, MemoryKind, MemoryProvenance
+from memlab.sources.base import Fault, Rows
+from memlab.sources.tables import SCHEMA, TEXTS
 from memlab.store import SqliteMemoryStore
 from memlab.store.database import CREATE_TABLE
+from memlab.store.records import Record
 from memlab.store.signals import SIGNAL_COLUMNS
+from memlab.systems.memory_items.rows import rows_of_records
+from memlab.systems.memory_items.source import MemoryItems
 from sources.conformance import Compacted
 
 _SIDE = ", ".join(f"{name} {kind}" for name, kind in SIGNAL_COLUMNS.items())
@@ -175,6 +184,52 @@ def test_what_plain_sql_wrote_goes_from_show_to_restore(written: Path) -> None:
     with SqliteMemoryStore(written, archive=True) as store:
         assert len(store.list_active()) == 4
         assert store.compact_episodic(1) == 1
+
+
+def scanned(path: Path) -> tuple[list[Rows], list[Record]]:
+    """All rows of a store, and their records."""
+    with MemoryItems(path).reading() as reader:
+        batches = list(reader.batches(with_body=True))
+        positions = [p for rows in batches for p in rows.table["position"].to_pylist()]
+        return batches, list(reader.records(positions))  # type: ignore[arg-type]
+
+
+def together(batches: Iterable[Rows]) -> tuple[list[dict[str, Any]], list[Fault]]:
+    found = list(batches)
+    rows = [row for each in found for row in each.table.select(SCHEMA.names).to_pylist()]
+    return rows, sorted(fault for each in found for fault in each.faults)
+
+
+@given(data=st.data())
+def test_archived_rows_are_those_that_a_scan_gives(data: st.DataObject) -> None:
+    rows = data.draw(row_lists(max_size=5))
+    for each in rows:
+        for name in data.draw(st.lists(st.sampled_from(TEXTS[1:]), max_size=1)):
+            each[name] = data.draw(ANY_VALUE | st.sampled_from(["\0", '"', "\\", "\x1e\n", "é"]))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "memory.db"
+        run_sql(path, CREATE_TABLE.replace("NOT NULL", ""))
+        write_rows(path, rows)
+        batches, records = scanned(path)
+    assert together(rows_of_records(records, with_body=True)) == together(batches)
+
+
+def test_archived_signals_come_with_their_rows(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(3))
+    write_signals(path, "e2", importance=0.5, trusted=0, namespace="ü", access_count="many")
+    (rows,) = rows_of_records(scanned(path)[1])
+    assert rows.table["importance"].to_pylist() == [None, 0.5, None]
+    assert rows.table["namespace"].to_pylist() == [None, "ü", None]
+    assert rows.faults == [(2, "access_count", "access_count 'many' is not a whole number")]
+    assert not {"body", "expires_at"} & set(rows.table.column_names)
+
+
+def test_more_records_than_are_read_at_once_come_in_order(tmp_path: Path) -> None:
+    _, records = scanned(write_rows(tmp_path / "memory.db", episodes(9)))
+    many = [(number, records[number % 9][1]) for number in range(4101)]
+    first, second = rows_of_records(many, with_body=True)
+    assert (len(first.table), len(second.table)) == (4096, 5)
+    assert second.table["position"].to_pylist() == [n for n, _ in many[4096:]]
 
 
 class TestMemoryItems(Compacted):

@@ -16,7 +16,7 @@ back, in a folder ``.memlab`` inside the folder, and is over when that has gone:
 
 Whoever is stopped before 4 leaves ``.memlab``. The next to change the folder first takes the change
 back: files return to their names, what the index said of them returns into the index as it is now.
-Whoever only reads sees the folder as if that had been done (:mod:`memlab.sources.folder.moment`).
+Whoever only reads sees the folder as if that had been done.
 What goes is in the archive before 1, so that nothing is ever there only once.
 """
 

@@ -7,7 +7,7 @@ as far as that is known from elsewhere, belongs to its place.
 
 import json
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from os import PathLike, fspath
@@ -18,7 +18,7 @@ from memlab.errors import CompactionError, StoreError
 from memlab.sources.base import Key, Reader, Rows, Source, Watch, Writer, rows_of_each, unwatched
 from memlab.sources.folder.change import FolderChange, Parts, changed_folder
 from memlab.sources.folder.files import FileCopy, is_file_name
-from memlab.sources.folder.moment import FolderMoment, moment_now, moment_of
+from memlab.sources.folder.journal import FolderMoment, Index, folder_moment, moment_now
 from memlab.store.records import (
     check_canonical,
     encoded,
@@ -59,13 +59,10 @@ class Found(NamedTuple):
     place: dict[str, Any]
 
 
-class FolderSource(Source):
+class FolderSource(Source, Index):
     """A folder of memory files: its index is edited by what a kind of folder knows of it."""
 
     is_folder = True
-    index_name: str
-    index_first: bool
-    """Whether a deletion takes its lines out of the index before the files that they name."""
     derived: ClassVar[tuple[str, ...]] = ()
     """Files that the system makes anew from the others."""
 
@@ -108,18 +105,10 @@ class FolderSource(Source):
     def check_place(self, found: Found) -> None:
         """Check what an archive's record says of a memory's place, and of its index."""
 
-    @abstractmethod
-    def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
-        """Return the index with nothing in it that names memories."""
-
-    @abstractmethod
-    def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
-        """Return the index with what it said of memories in its place again."""
-
     @contextmanager
     def reading(self) -> Iterator[Reader]:
         """Open the folder at one moment; what was read is looked at again at the end."""
-        with moment_of(self.path, self) as moment:
+        with folder_moment(self.path, self) as moment:
             yield _Reader(self, moment)
 
     @contextmanager

@@ -69,7 +69,7 @@ def match_of(connection: sqlite3.Connection, sample: Iterable[SampleRow]) -> Mat
 def check_is_of(archive: Archive) -> None:
     """Check that an archive is of the store beside it, as far as anybody can tell."""
     location = archive.location
-    if location.scheme == "file" and _is_foreign(location, archive.identity_sample()):
+    if location.has_sample and _is_foreign(location, archive.identity_sample()):
         raise ArchiveError(
             f"{location.path} is the archive of another store: not one of the memories that stayed "
             f"when it was written is in {location.store}; nothing was changed: move it away, or "
@@ -79,7 +79,7 @@ def check_is_of(archive: Archive) -> None:
 
 def check_archive_of(location: ArchiveLocation) -> None:
     """Check what lies where the archive of a store would be; nothing may be there."""
-    if location.scheme == "file" and is_begun(location):
+    if location.has_sample and is_begun(location):
         with suppress(UnfilledArchiveError):
             read_archive(location, check_is_of)
     elif renamed := archive_of_other_name(location):
@@ -101,7 +101,7 @@ def _renamed(renamed: Path, location: ArchiveLocation) -> ArchiveError:
 
 def archive_of_other_name(location: ArchiveLocation) -> Path | None:
     """Return the archive of a store that was renamed since, where one lies beside it."""
-    if location.scheme != "file" or location.like is None or not location.like.is_file():
+    if not location.has_sample or location.like is None or not location.like.is_file():
         return None
     for path in islice(location.path.parent.glob(f"*{SUFFIX}"), _LOOKED_AT):
         of = path.with_name(path.name.removesuffix(SUFFIX))

@@ -40,6 +40,8 @@ class ArchiveLocation(NamedTuple):
     compared: Callable[[bytes], bytes] = unchanged
     """Returns what of a record must be as a plan saw it."""
     id_of: Callable[[bytes], Any] = id_in
+    has_sample: bool = True
+    """Whether it notes a few memories that stay, by which its store is told from another."""
 
 
 def archive_path(store: Path) -> Path:

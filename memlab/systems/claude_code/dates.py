@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple
 
 from memlab.clock import moment_and_zone, moment_of
 from memlab.sources.base import Key
-from memlab.sources.folder.front_matter import FrontMatter
-from memlab.sources.reads import LineReader, mapping, unheard
+from memlab.sources.reads import LineReader, mapping
 from memlab.sources.transcripts import blocks_of, transcript_files
+from memlab.systems.claude_code.markdown import FrontMatter
 
 FROM_FRONT_MATTER: Final = "front matter"
 FROM_TRANSCRIPTS: Final = "transcripts"
@@ -152,7 +152,7 @@ def _calls(path: Path, stamp: tuple[int, int]) -> tuple[Call, ...]:  # noqa: ARG
         is_call = PROJECTS.encode() in line and _CALL.search(line) is not None
         return is_call or (bool(calls) and _FAILED.search(line) is not None)
 
-    for line in LineReader([path], unheard, Counter()).objects(path, matters):
+    for line in LineReader([path]).objects(path, matters):
         calls.update(_calls_in(line))
         for block in blocks_of(line, "tool_result"):
             if block.get("is_error") is True:

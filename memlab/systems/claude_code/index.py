@@ -17,16 +17,16 @@ from enum import StrEnum
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NotRequired, TypedDict
+from typing import Any, Final, NamedTuple
 
-from memlab.sources.folder.front_matter import read_front_matter
 from memlab.store.shapes import fields, listed, raw_text, some, text, truth, whole
-from memlab.systems.claude_code.links import (
+from memlab.systems.claude_code.markdown import (
     FileNames,
     Mention,
     is_entry,
     is_local,
     mentions_in,
+    read_front_matter,
     unlinked,
 )
 
@@ -48,6 +48,7 @@ ENTRY: Final = fields(
 HIDDEN: Final = "\0"
 """Stands for each character of a comment."""
 
+_LINES: Final = re.compile(r"[^\n]*\n|[^\n]+")
 _CODE: Final = re.compile(r" {0,3}(```|~~~)")
 _COMMENT: Final = re.compile(r" {0,3}<!--")
 _COMMENTS: Final = re.compile(r"<!--.*?(?:(-->)|\Z)", re.DOTALL)
@@ -115,15 +116,27 @@ class MemoryIndex:
     raw: bytes
     rule: LoadRule = CLAUDE_CODE
 
-    @property
+    @cached_property
+    def text(self) -> str:
+        """All of it that a start may load."""
+        return "".join(self._seen).strip()
+
+    @cached_property
     def loaded(self) -> str:
         """The text that is loaded."""
-        return self._parts[0]
+        lines = self.text.split("\n")[: self.rule.lines]
+        return _within_units("\n".join(lines), self.rule.units)
 
-    @property
-    def states(self) -> Sequence[State]:
+    @cached_property
+    def states(self) -> list[State]:
         """What becomes of each line."""
-        return self._parts[1]
+        whole, states, at = "".join(self._seen), list[State](), 0
+        end = len(whole) - len(whole.lstrip()) + len(self.loaded)
+        for line in self._seen:
+            inside = at + len(line.rstrip()) <= end or self.loaded == self.text
+            states.append((State.LOADED if inside else State.CUT) if line else State.UNSEEN)
+            at += len(line)
+        return states
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
@@ -155,7 +168,7 @@ class MemoryIndex:
         return _digest(self.raw)
 
     @cached_property
-    def digests(self) -> Sequence[str]:
+    def digests(self) -> list[str]:
         """The digest of each line that is not blank."""
         return [_digest(encoded(line)) if line.strip() else "" for line in self._lines]
 
@@ -196,8 +209,8 @@ class MemoryIndex:
         return list(without_comments(self._lines))
 
     @cached_property
-    def _parts(self) -> tuple[str, list[State]]:
-        return loaded_part(self._masked, self.rule)
+    def _seen(self) -> list[str]:
+        return [line.replace(HIDDEN, "") for line in self._masked]
 
 
 def units_of(text: str) -> int:
@@ -223,24 +236,6 @@ def without_comments(lines: Sequence[str]) -> Iterator[str]:
             yield line
 
 
-def loaded_part(masked: Sequence[str], rule: LoadRule) -> tuple[str, list[State]]:
-    """Return the text that is loaded, and what becomes of each line."""
-    seen = [line.replace(HIDDEN, "") for line in masked]
-    whole = "".join(seen)
-    text = whole.strip()
-    kept = _within_units("\n".join(text.split("\n")[: rule.lines]), rule.units)
-    end = len(whole) - len(whole.lstrip()) + len(kept)
-    states, at = [], 0
-    for line, shown in zip(masked, seen, strict=True):
-        at += len(shown)
-        if line and not shown:
-            states.append(State.UNSEEN)
-        else:
-            inside = at - len(shown) + len(shown.rstrip()) <= end
-            states.append(State.LOADED if inside or kept == text else State.CUT)
-    return kept, states
-
-
 def _masked(line: str, *, in_comment: bool) -> tuple[str, bool]:
     """Return a line with its comments hidden, and whether one goes on after it."""
     mark = "<!--" * in_comment
@@ -262,8 +257,7 @@ def _within_units(text: str, limit: int) -> str:
 def lines_of(raw: bytes | str) -> list[str]:
     """Return the lines of a file, each with its end, so that joined they are the file."""
     text = raw if isinstance(raw, str) else raw.decode("utf-8", "surrogateescape")
-    parts = text.split("\n")
-    return [f"{part}\n" for part in parts[:-1]] + parts[-1:] * bool(parts[-1])
+    return _LINES.findall(text)
 
 
 def encoded(text: str) -> bytes:
@@ -281,34 +275,29 @@ def _indent(line: str) -> int:
     return len(expanded) - len(expanded.lstrip())
 
 
-class IndexEntry(TypedDict):
-    """A block that names files, and what stood around it, as JSON."""
-
-    line: int
-    text: str
-    entry: bool
-    files: list[str]
-    above: list[str]
-    below: list[str]
-    whole: str
-    also: NotRequired[str]
+IndexEntry = Mapping[str, Any]
+"""A block that names files and what stood around it, as :data:`ENTRY` has it."""
+Entries = Mapping[str, Sequence[IndexEntry]]
+"""By file, what :func:`entries_of` returned of it."""
 
 
+@dataclass(frozen=True)
 class _EntriesOfFile(Sequence[IndexEntry]):
-    """What an index says of a file, as JSON values, each put together when it is looked at.
+    """What an index says of a file, each entry put together when it is looked at.
 
     The lines around every line of a long index would be two hundred times the index.
     """
 
-    def __init__(self, index: MemoryIndex, names: FileNames, also: dict[str, str]) -> None:
-        self._index, self._names, self._also = index, names, also
-        self.blocks: list[Block] = []
+    of: MemoryIndex
+    names: FileNames
+    blocks: list[Block]
+    also: dict[str, str]
 
     def __len__(self) -> int:
         return len(self.blocks)
 
     def __getitem__(self, at: Any) -> Any:
-        block, digests = self.blocks[at], self._index.digests
+        block, digests = self.blocks[at], self.of.digests
         first = block.number - 1
         end = first + len(lines_of(block.text))
         above = digests[max(first - _AROUND, 0) : first]
@@ -316,16 +305,12 @@ class _EntriesOfFile(Sequence[IndexEntry]):
             "line": first,
             "text": block.text,
             "entry": block.is_entry,
-            "files": block.files(self._names),
+            "files": block.files(self.names),
             "above": [each for each in reversed(above) if each],
             "below": [each for each in digests[end : end + _AROUND] if each],
-            "whole": self._index.digest,
-            **self._also,
+            "whole": self.of.digest,
+            **self.also,
         }
-
-
-Entries = Mapping[str, Sequence[IndexEntry]]
-"""By file, what :func:`entries_of` returned of it."""
 
 
 class _Form(NamedTuple):
@@ -338,12 +323,11 @@ class _Form(NamedTuple):
 
 def entries_of(index: MemoryIndex, names: FileNames) -> dict[str, Sequence[IndexEntry]]:
     """Return what an index says of each file it names."""
-    aliases = {file: {"also": alias} for alias, file in names.aliases.items()}
-    found: dict[str, Sequence[IndexEntry]] = {}
-    for file, blocks in index.named(names).items():
-        found[file] = entries = _EntriesOfFile(index, names, aliases.get(file, {}))
-        entries.blocks = blocks
-    return found
+    also = {file: {"also": alias} for alias, file in names.aliases.items()}
+    return {
+        file: _EntriesOfFile(index, names, blocks, also.get(file, {}))
+        for file, blocks in index.named(names).items()
+    }
 
 
 def remove_entries(raw: bytes, gone: Entries, there: Iterable[str], folder: Path) -> bytes:

@@ -27,7 +27,7 @@ from memlab.sources.reads import (
     sequence,
     text,
 )
-from memlab.sources.transcripts import Seen, Touch, blocks_of, projects_folder, seen_in
+from memlab.sources.transcripts import Seen, Touch, blocks_of, seen_in
 from memlab.systems.claude_code.dates import PROJECTS, is_of_project
 from memlab.systems.claude_code.index import INDEX
 from memlab.systems.claude_code.shell import file_uses
@@ -55,10 +55,9 @@ def recognises(asked: Asked) -> bool:
 def find(asked: Asked) -> Found:
     """Return the reads of the files in a memory folder."""
     folder = _the_one(asked.path)
-    root = projects_folder(asked, beside=folder.parent.parent if is_of_project(folder) else None)
-    found = Found()
-    look = _Look(folder)
-    seen = seen_in(root, look, found, asked.progress)
+    beside = folder.parent.parent if is_of_project(folder) else None
+    found, look = Found(store=str(folder)), _Look(folder)
+    seen = seen_in(asked, look, found, beside=beside)
     found.left_out.update(look.left_out.values())
     uses = [_use(one, asked.before) for one in _of_one_folder(seen, found)]
     found.writes = [use for use in uses if use.kind == WRITE]
@@ -73,13 +72,6 @@ def find(asked: Asked) -> Found:
             first = written.get((use.memory_id, use.session or ""))
             kind = READ if first is None else OWN_SESSION if use.at >= first else MAINTENANCE
             (found.reads if kind == READ else found.apart).append(use._replace(kind=kind))
-    if not found.files:
-        found.notes.append(f"there are no transcripts in {root}; name their folder: --transcripts")
-    found.notes.append(
-        "Claude Code deletes transcripts after 30 days (cleanupPeriodDays): harvest more often, "
-        "and the log keeps what they said"
-    )
-    found.store = str(folder)
     return found
 
 

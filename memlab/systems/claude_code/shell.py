@@ -28,14 +28,6 @@ class _Word(NamedTuple):
     exact: bool
 
 
-class _Found(NamedTuple):
-    """What commands use, whether their output is shown, and the folder that they end in."""
-
-    uses: list[Use]
-    shown: bool
-    cwd: str | None
-
-
 _GREP: Final = "efmABCdD"
 _READERS: Final = {
     "cat": "",
@@ -100,16 +92,7 @@ def file_uses(command: str, cwd: str | None) -> Iterator[Use]:
     `cwd` is the folder it starts in; relative paths are left out where it is not known. A path is
     absolute or begins with ``~``, and may stand several times.
     """
-    yield from _script(command, cwd, inside=False)
-
-
-def _script(command: str, cwd: str | None, *, inside: bool) -> list[Use]:
-    """Return the files that a script names; of what it hands to a shell, one level of scripts."""
-    text = command.encode(errors="replace")
-    if len(text) > _LONGEST:
-        return []
-    root = _parser().parse(_NO_ASCII.sub(b"x", text)).root_node  # beyond it, the grammar can crash
-    return _Script(text, inside=inside).visit(root, cwd, [], 0).uses
+    yield from _Script(command, cwd, inside=False).uses
 
 
 @cache
@@ -121,89 +104,94 @@ def _parser() -> Any:
 
 
 class _Script:
-    """Goes through the syntax tree of a script."""
+    """Goes through the syntax tree of a script, from the folder that it starts in."""
 
-    def __init__(self, text: bytes, *, inside: bool) -> None:
-        self._text = text
+    def __init__(self, command: str, cwd: str | None, *, inside: bool) -> None:
+        self.uses: list[Use] = []
+        self._text = command.encode(errors="replace")
+        self._cwd = cwd
         self._inside = inside
-        """Whether another script hands this one to a shell."""
+        """Whether another script hands this one to a shell: one level of scripts is looked into."""
+        if len(self._text) <= _LONGEST:
+            known = _NO_ASCII.sub(b"x", self._text)  # beyond it, the grammar can crash
+            self._visit(_parser().parse(known).root_node, [], 0)
 
-    def visit(self, node: Any, cwd: str | None, redirects: list[Any], depth: int) -> _Found:
-        """Return what a node uses; redirections outside of it are those of its last command."""
+    def _visit(self, node: Any, redirects: list[Any], depth: int) -> bool:
+        """Take in what a node uses, and return whether its output is shown.
+
+        Redirections outside of it are those of its last command.
+        """
         if depth > _DEEPEST:
-            return _Found([], shown=True, cwd=cwd)
+            return True
         if node.type in _GROUPS:
-            return self._group(node, cwd, redirects, depth + 1)
+            return self._group(node, redirects, depth + 1)
         if node.type == "pipeline":
-            return self._pipeline(node.named_children, cwd, redirects, depth + 1)
-        visits = {"list": self._list, "redirected_statement": self._redirected}
-        if visit := visits.get(node.type):
-            return visit(node, cwd, redirects, depth + 1)
-        if node.type == "command":
-            return self._command(node, cwd, redirects)
-        return _Found([], shown=True, cwd=cwd)
+            return self._pipeline(node.named_children, redirects, depth + 1)
+        if node.type == "list":  # joined by && or ||: of alternatives the first
+            left, *_, right = node.named_children
+            shown = self._visit(left, [], depth + 1)
+            is_alternative = any(child.type == "||" for child in node.children)
+            return shown if is_alternative else self._visit(right, redirects, depth + 1)
+        if node.type == "redirected_statement":
+            return self._redirected(node, redirects, depth + 1)
+        return self._command(node, redirects) if node.type == "command" else True
 
-    def _list(self, node: Any, cwd: str | None, redirects: list[Any], depth: int) -> _Found:
-        """Visit both sides of ``&&``, of alternatives the first."""
-        left, *_, right = node.named_children
-        first = self.visit(left, cwd, [], depth)
-        if any(child.type == "||" for child in node.children):
-            return first
-        return self._then(first, right, redirects, depth)
-
-    def _then(self, first: _Found, node: Any, redirects: list[Any], depth: int) -> _Found:
-        second = self.visit(node, first.cwd, redirects, depth)
-        return second._replace(uses=first.uses + second.uses)
-
-    def _group(self, node: Any, cwd: str | None, redirects: list[Any], depth: int) -> _Found:
-        output = _Redirects(redirects, cwd, self._word)
-        uses: list[Use] = []
-        inner = cwd
+    def _group(self, node: Any, redirects: list[Any], depth: int) -> bool:
+        output = _Redirects(redirects, self._cwd, self._word)
+        start, cwd = len(self.uses), self._cwd
         for child in node.named_children:
-            found = self.visit(child, inner, [], depth)
-            uses += found.uses
-            inner = found.cwd
-        kept = output.kept(uses) + output.writes
-        return _Found(kept, output.shown, cwd if node.type == "subshell" else inner)
+            self._visit(child, [], depth)
+        self.uses += output.writes
+        if node.type == "subshell":
+            self._cwd = cwd
+        return self._ended(start, shown=output.shown)
 
-    def _pipeline(
-        self, nodes: Sequence[Any], cwd: str | None, redirects: list[Any], depth: int
-    ) -> _Found:
+    def _pipeline(self, nodes: Sequence[Any], redirects: list[Any], depth: int) -> bool:
         """Visit commands that are joined: the last one's output is what is shown."""
-        *others, last = nodes
-        found = [self.visit(node, cwd, [], depth) for node in others]
-        found.append(self.visit(last, cwd, redirects, depth))
-        uses = [use for one in found for use in one.uses if found[-1].shown or use.verb == "write"]
-        return _Found(uses, found[-1].shown, cwd)
+        start, cwd, shown = len(self.uses), self._cwd, True
+        for node in nodes:
+            shown = self._visit(node, redirects if node == nodes[-1] else [], depth)
+            self._cwd = cwd
+        return self._ended(start, shown=shown)
 
-    def _redirected(self, node: Any, cwd: str | None, redirects: list[Any], depth: int) -> _Found:
+    def _redirected(self, node: Any, redirects: list[Any], depth: int) -> bool:
         """Visit a statement with its redirections; a here-document holds what stands behind it."""
         documents = _children(node, "heredoc_redirect")
         own = [each for one in (node, *documents) for each in _children(one, "file_redirect")]
         body = node.child_by_field_name("body") or node.named_children[0]
         behind = [(child, one) for one in documents for child in _children(one, *_COMMANDS)]
         if not behind:
-            return self.visit(body, cwd, own + redirects, depth)
+            return self._visit(body, own + redirects, depth)
         (following, document), *_ = behind
         if following.type == "pipeline" and document.child_by_field_name("right") != following:
-            joined = [body, *following.named_children]
-            return self._pipeline(joined, cwd, own + redirects, depth)
-        return self._then(self.visit(body, cwd, own, depth), following, redirects, depth)
+            return self._pipeline([body, *following.named_children], own + redirects, depth)
+        self._visit(body, own, depth)
+        return self._visit(following, redirects, depth)
 
-    def _command(self, node: Any, cwd: str | None, redirects: list[Any]) -> _Found:
+    def _command(self, node: Any, redirects: list[Any]) -> bool:
+        start = len(self.uses)
         own = _children(node, "file_redirect")
-        output = _Redirects(own + redirects, cwd, self._word)
+        output = _Redirects(own + redirects, self._cwd, self._word)
         name = node.child_by_field_name("name")
         words = [self._word(each) for each in node.children_by_field_name("argument")]
         if name is not None and name.named_children:
             words.insert(0, self._word(name.named_children[0]))
         called, arguments = _name_and_words(words + output.words)
-        uses = [*output.writes, *_of_command(called, arguments, cwd)]
+        self.uses += [*output.writes, *_of_command(called, arguments, self._cwd)]
         if called in _SHELLS and not self._inside and (script := _command_string(arguments)):
-            uses += _script(script, cwd, inside=True)
+            self.uses += _Script(script, self._cwd, inside=True).uses
         if called in _READERS:
-            uses += [Use(path, "read") for path in output.inputs]
-        return _Found(output.kept(uses), output.shown, _after(called, arguments, cwd))
+            self.uses += [Use(path, "read") for path in output.inputs]
+        if called in {"cd", "pushd"}:
+            folders = [word for word in arguments if not word.text.startswith("-")]
+            self._cwd = _resolved(folders[0], self._cwd) if folders else "~"
+        return self._ended(start, shown=output.shown)
+
+    def _ended(self, start: int, *, shown: bool) -> bool:
+        """Keep what is still seen of the uses from `start` on."""
+        if not shown:
+            self.uses[start:] = [use for use in self.uses[start:] if use.verb == "write"]
+        return shown
 
     def _word(self, node: Any) -> _Word:
         """Return the word that a node of the grammar stands for."""
@@ -268,10 +256,6 @@ class _Redirects:
             if path is not None and target.exact:
                 self.writes.append(Use(path, "write"))
 
-    def kept(self, uses: list[Use]) -> list[Use]:
-        """Return what is still seen of uses."""
-        return uses if self.shown else [use for use in uses if use.verb == "write"]
-
 
 def _plain(text: bytes) -> str:
     return _ESCAPED_IN_QUOTES.sub(_unescaped, text.decode(errors="replace"))
@@ -279,14 +263,6 @@ def _plain(text: bytes) -> str:
 
 def _unescaped(match: re.Match[str]) -> str:
     return "" if match[1] == "\n" else match[1]
-
-
-def _after(name: str, words: Sequence[_Word], cwd: str | None) -> str | None:
-    """Return the folder in which the next command stands."""
-    if name not in {"cd", "pushd"}:
-        return cwd
-    folders = [word for word in words if not word.text.startswith("-")]
-    return _resolved(folders[0], cwd) if folders else "~"
 
 
 def _of_command(name: str, words: Sequence[_Word], cwd: str | None) -> Iterator[Use]:

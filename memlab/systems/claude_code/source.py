@@ -6,35 +6,23 @@ away, so that no line ever names a file that has gone.
 """
 
 import json
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final
 
 from memlab.errors import StoreError
 from memlab.settings import Settings
-from memlab.sources.base import Trouble, Watch, place_of, unwatched
+from memlab.sources.base import Orders, Trouble, Watch, unwatched
 from memlab.sources.folder.files import FileCopy, Folder, Stamp, opened_folder
-from memlab.sources.folder.front_matter import FrontMatter, read_front_matter
-from memlab.sources.folder.moment import FolderMoment
-from memlab.sources.folder.moment import moment_of as moment_of_folder
+from memlab.sources.folder.journal import FolderMoment, folder_moment
 from memlab.sources.folder.source import FolderSource, Found
+from memlab.sources.reads import text as readable
 from memlab.store.shapes import fields, listed, text, truth, whole
 from memlab.store.snapshot import retry_if_changed
-from memlab.systems.claude_code.dates import (
-    Dated,
-    Stamps,
-    dated_by_lines,
-    earliest,
-    first_calls,
-    transcript_stamps,
-)
-from memlab.systems.claude_code.facts import IndexFacts, Orders, orders_of
+from memlab.systems.claude_code.dates import Stamps, first_calls, transcript_stamps
 from memlab.systems.claude_code.index import (
     CLAUDE_CODE,
     ENTRY,
@@ -45,9 +33,9 @@ from memlab.systems.claude_code.index import (
     entries_of,
     insert_entries,
     remove_entries,
-    units_of,
 )
-from memlab.systems.claude_code.links import FileNames, wikilinks_in
+from memlab.systems.claude_code.markdown import read_front_matter, wikilinks_in
+from memlab.systems.claude_code.view import FolderView, Note
 
 KINDS: Final[Mapping[str, str]] = {"user": "semantic", "feedback": "semantic"}
 """What each type of memory is; those are what an agent was told to do. Any other is an episode."""
@@ -67,65 +55,6 @@ _PLACE: Final = fields(
         "links": listed(text),
     }
 )
-_Result = TypeVar("_Result")
-
-
-class Note(NamedTuple):
-    """What a file says of itself."""
-
-    head: FrontMatter
-    links: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _View:
-    """What is known of a folder at a moment: its files, its index, and what that calls them."""
-
-    moment: FolderMoment
-    notes: Mapping[str, Note]
-    index: MemoryIndex
-    called: Mapping[str, datetime]
-
-    @cached_property
-    def names(self) -> FileNames:
-        """What links may call the files: their names, or those they give themselves.
-
-        A name that two files give themselves means neither.
-        """
-        own = [
-            (note.head.fields.get("name", "").strip(), file) for file, note in self.notes.items()
-        ]
-        times = Counter(name for name, _ in own)
-        aliases = {name: file for name, file in own if name and times[name] == 1}
-        return FileNames(self.moment.folder.path, self.notes.keys(), aliases)
-
-    @cached_property
-    def dates(self) -> dict[str, Dated]:
-        """When each file was first there."""
-        found = {
-            name: earliest(
-                name, note.head, self.called.get(name), self.moment.stamp_of(name).written
-            )
-            for name, note in self.notes.items()
-        }
-        return dated_by_lines(found, self.index.named(self.names))
-
-    def lines(self) -> dict[str, dict[State, str]]:
-        """Return what the index costs of each file it names: the lines it is the first name of.
-
-        Those that are loaded, or, where all are below the cut, what they would cost above it.
-        """
-        texts: dict[str, dict[State, str]] = {}
-        for block in self.index.blocks:
-            if block.state is not State.UNSEEN:
-                for number, name in enumerate(block.files(self.names)):
-                    of_file = texts.setdefault(name, {})
-                    cost = _readable(block.text) if number == 0 else ""
-                    of_file[block.state] = of_file.get(block.state, "") + cost
-        for of_file in texts.values():
-            if State.LOADED in of_file:
-                of_file.pop(State.CUT, None)
-        return texts
 
 
 class ClaudeCode(FolderSource):
@@ -188,12 +117,11 @@ class ClaudeCode(FolderSource):
         entries, lines = entries_of(view.index, view.names), view.lines()
         found = []
         for name, note in view.notes.items():
-            at, dated, tie = view.dates[name]
             links = [view.names.file_of(link) for link in note.links]
             place = {
-                "position": place_of(int(at.timestamp() * 1_000), tie),
-                "created_at": at.isoformat(),
-                "dated": dated,
+                "position": view.position(name),
+                "created_at": view.dates[name].at.isoformat(),
+                "dated": view.dates[name].how,
                 "loaded": State.LOADED in lines.get(name, ()),
                 "at_start": "".join(lines.get(name, {}).values()),
                 "links": [link for link in dict.fromkeys(links) if link not in (None, name)],
@@ -213,9 +141,9 @@ class ClaudeCode(FolderSource):
             "key": found.key,
             "memory_id": found.key,
             "kind": self._kinds.get(kind, "episodic"),
-            "title": _readable(": ".join(words)),
-            "body": _readable(text[head.text_at :].strip()),
-            "tags_json": json.dumps([_readable(kind)] if kind else [], ensure_ascii=False),
+            "title": readable(": ".join(words)),
+            "body": readable(text[head.text_at :].strip()),
+            "tags_json": json.dumps([readable(kind)] if kind else [], ensure_ascii=False),
             "evidence_refs_json": json.dumps(found.place["links"], ensure_ascii=False),
             # Sessions run side by side: one that writes again has not come back to what it wrote.
             "thread_id": head.fields.get("originSessionId") or None,
@@ -243,60 +171,24 @@ class ClaudeCode(FolderSource):
         """Return the index with what it said of files in its place again."""
         return insert_entries(raw, said, filter(is_memory, there), self.path)
 
-    def about(self) -> IndexFacts:
+    def about(self) -> FolderView:
         """Return what there is to say of the index."""
-        return self._looked_at(self._facts)
+
+        def view() -> FolderView:
+            with folder_moment(self.path, self) as moment:
+                return self._view(moment)
+
+        return retry_if_changed(view)
 
     def orders(self, reads: Mapping[str, int]) -> Orders:
         """Return which files are loaded at start, by the index as it stands and in other orders."""
-
-        def orders(view: _View) -> Orders:
-            written = {
-                each.key: datetime.fromisoformat(each.place["created_at"])
-                for each in self.memories(view.moment)
-            }
-            return orders_of(view.index, view.names, written, reads)
-
-        return self._looked_at(orders)
+        return self.about().orders(reads)
 
     def troubles(self) -> list[Trouble]:
         """Return what can be wrong with front matter and index."""
         return self.about().troubles()
 
-    def _facts(self, view: _View) -> IndexFacts:
-        notes, index, moment = view.notes, view.index, view.moment
-        everything = replace(index, rule=LoadRule(len(index.raw) + 1, 2 * len(index.raw) + 1))
-        named = index.named(view.names)
-        cut = [b for b in index.blocks if b.state is State.CUT and b.files(view.names)]
-        below = {file for file in named if all(b.state is State.CUT for b in named[file])}
-        others = moment.listing.others
-        return IndexFacts(
-            folder=self.name,
-            rule=self._rule,
-            lines=len(index.states),
-            loaded_lines=index.states.count(State.LOADED),
-            units=units_of(everything.loaded),
-            loaded_units=units_of(index.loaded),
-            files=len(notes),
-            named=len(named),
-            cut=tuple((each.number, _readable(each.text.strip())) for each in cut),
-            cut_files=tuple(sorted(below)),
-            unnamed=tuple(sorted(notes.keys() - named.keys())),
-            dangling=tuple((n, _readable(target)) for n, target in index.dangling(view.names)),
-            dated=dict(Counter(each.how for each in view.dates.values())),
-            broken={each: note.head.problem for each, note in notes.items() if note.head.problem},
-            not_read=tuple(name for name in others if not name.startswith(".memlab")),
-            pending=moment.is_pending,
-        )
-
-    def _looked_at(self, look: Callable[[_View], _Result]) -> _Result:
-        def once() -> _Result:
-            with moment_of_folder(self.path, self) as moment:
-                return look(self._view(moment))
-
-        return retry_if_changed(once)
-
-    def _view(self, moment: FolderMoment) -> _View:
+    def _view(self, moment: FolderMoment) -> FolderView:
         notes = {name: self._note(moment, name) for name in moment.names if is_memory(name)}
         raw = b"" if moment.index is None else moment.index.data
         if (self._index.raw, self._index.rule) != (raw, self._rule):
@@ -304,7 +196,7 @@ class ClaudeCode(FolderSource):
         stamps = transcript_stamps(moment.folder.path)
         if self._called[0] != stamps:
             self._called = stamps, first_calls(moment.folder.path, stamps)
-        return _View(moment, notes, self._index, self._called[1])
+        return FolderView(self.name, moment, notes, self._index, self._called[1])
 
     def _note(self, moment: FolderMoment, name: str) -> Note:
         known = self._notes.get(name)
@@ -341,7 +233,3 @@ def _has_memories(folder: Folder, names: Collection[str]) -> bool:
 
 def _text_of(file: FileCopy) -> str:
     return file.data.decode(errors="replace")
-
-
-def _readable(text: str) -> str:
-    return text.encode(errors="replace").decode()

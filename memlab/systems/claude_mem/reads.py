@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from memlab.sources.reads import OWN_SESSION, READ, Asked, Found, Read, mapping, sequence, text
 from memlab.sources.sqlite_rows import read_database, tables_of
-from memlab.sources.transcripts import Touch, projects_folder, seen_in
+from memlab.sources.transcripts import Touch, blocks_of, seen_in
 
 NAME: Final = "a claude-mem database"
 
@@ -36,10 +36,10 @@ def recognises(asked: Asked) -> bool:
 def find(asked: Asked) -> Found:
     """Return the observations that were fetched."""
     database = _database(asked.path).resolve()
-    root = projects_folder(asked, beside=database.parent.parent / ".claude" / "projects")
+    beside = database.parent.parent / ".claude" / "projects"
     found = Found()
     written = read_database(database, _sessions)
-    for one in seen_in(root, _Look(), found, asked.progress):
+    for one in seen_in(asked, _Look(), found, beside=beside):
         memory_id = one.touch.memory_id
         own = written.get(memory_id) == one.session
         (found.apart if own else found.reads).append(
@@ -52,10 +52,6 @@ def find(asked: Asked) -> Found:
                 OWN_SESSION if own else READ,
             )
         )
-    found.notes.append(
-        "Claude Code deletes transcripts after 30 days (cleanupPeriodDays): harvest more often, "
-        "and the log keeps what they said"
-    )
     found.store = str(database)
     return found
 
@@ -67,9 +63,9 @@ class _Look:
         return b"get_observations" in line and b'"tool_use"' in line
 
     def touches(self, line: dict[str, Any]) -> Iterator[Touch]:
-        for block in map(mapping, sequence(mapping(line.get("message")).get("content"))):
+        for block in blocks_of(line, "tool_use"):
             tool = text(block.get("name"))
-            if block.get("type") == "tool_use" and (tool == _TOOL or tool.endswith(f"__{_TOOL}")):
+            if tool == _TOOL or tool.endswith(f"__{_TOOL}"):
                 call = text(block.get("id")) or text(line.get("uuid"))
                 for number in _ids(mapping(block.get("input")).get("ids")):
                     yield Touch(call, number, _TOOL)

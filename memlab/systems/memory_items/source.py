@@ -98,7 +98,7 @@ class MemoryItems(Source):
     @contextmanager
     def reading(self) -> Iterator[Reader]:
         """Open the store at one consistent moment, leaving no trace."""
-        from memlab.systems.memory_items.scan import snapshot
+        from memlab.systems.memory_items.rows import snapshot
 
         if self._open is not None:
             with closing(connect(":memory:")) as copy:
@@ -197,8 +197,7 @@ class _Reader(Reader):
         self._known: Layout | None = None
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
-        from memlab.systems.memory_items.rows import add_signals
-        from memlab.systems.memory_items.scan import scan_rows
+        from memlab.systems.memory_items.rows import add_signals, scan_rows
 
         check_asked(columns, self._layout.columns, "memory_items")
         scanned = scan_rows(self._scanning, with_body=with_body)

@@ -1,16 +1,34 @@
-"""Which files a line of an index names, however it writes them."""
+"""Markdown as Claude Code writes it: the front matter of a file, and the files that a line names.
+
+PyYAML reads front matter, with the loader that makes nothing but texts, lists and mappings. It is
+written by an agent or by hand and often is no YAML (``description: Tests: run them all``), so what
+PyYAML refuses is read line by line: a memory's type decides whether it may be deleted and must not
+get lost over a colon.
+"""
 
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from unicodedata import normalize
 from urllib.parse import unquote
 
 from memlab.errors import StoreError
+
+LONGEST: Final = 2**16
+"""Characters at the beginning of a file in which its front matter must end."""
+
+_BEGIN: Final = re.compile(r"\ufeff?---[^\S\n]*\n")
+_END: Final = re.compile(r"^(?:---|\.\.\.)[^\S\n]*(?:\n|\Z)", re.MULTILINE)
+_LINE: Final = re.compile(r"[ \t]*([A-Za-z_][\w.-]*)[ \t]*:(?:[ \t]+(.*))?$")
+_NESTING: Final = "[{-?:&*"
+_MOST_NESTED: Final = 500
+_MOST_BRACKETS: Final = 200
+"""Of brackets inside one another PyYAML takes time that grows with the square of their number."""
 
 _PIECE: Final = re.compile(r"[^\[\]\\\n]++|\\.|\[[^\[\]\n]*+\]")
 """Of a link's label."""
@@ -26,10 +44,80 @@ _TITLE: Final = re.compile(r"""(?<![ \t])[ \t]+(?:"[^"]*"|'[^']*')$""")
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _DECORATION: Final = "*_`~ \t"
 _SUFFIX: Final = ".md"
-_LONGEST: Final = 255
+_LONGEST_NAME: Final = 255
 """Characters of a file's name; to compose more of them can take time that grows with the square."""
 _DEEPEST: Final = 20
 """Links inside one another that are looked for."""
+
+
+class FrontMatter(NamedTuple):
+    """What stands at the head of a file."""
+
+    fields: Mapping[str, str]
+    text_at: int
+    problem: str
+
+
+def read_front_matter(text: str) -> FrontMatter:
+    r"""Return the front matter of a file; nothing where there is none.
+
+    Examples
+    --------
+    >>> head = read_front_matter("---\nname: a\nmetadata:\n  type: user\n---\nbody")
+    >>> head.fields["type"], head.problem
+    ('user', '')
+    >>> read_front_matter("---\nname: Tests: all of them\ntype: user\n---\n").fields["name"]
+    'Tests: all of them'
+    """
+    begin = _BEGIN.match(text[:LONGEST])
+    if begin is None:
+        return FrontMatter({}, 0, "")
+    rest = text[begin.end() : LONGEST]
+    if end := _END.search(rest):
+        block, text_at, problem = rest[: end.start()], begin.end() + end.end(), ""
+    else:
+        lines = rest.splitlines(keepends=True)
+        block = "".join(takewhile(lambda line: _LINE.match(line.rstrip("\r\n")), lines))
+        text_at, problem = 0, "it does not end" if block else ""
+    if block.count("[") + block.count("{") > _MOST_BRACKETS:
+        problem = problem or "it has more brackets than anybody writes"
+    if not problem:
+        import yaml  # no other kind of store pays for it
+
+        # The loader in C is five times as fast; nested too deep, it would run out of stack.
+        is_deep = sum(map(block.count, _NESTING)) >= _MOST_NESTED
+        loader = yaml.BaseLoader if is_deep else getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+        try:
+            found = yaml.load(block, Loader=loader)  # noqa: S506 - makes texts only
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            problem = str(error).partition("\n")[0] or type(error).__name__
+        else:
+            if isinstance(found, dict):
+                return FrontMatter(_flat(found), text_at, "")
+            problem = "" if found is None or found == "" else "it is no mapping"
+    return FrontMatter(_line_by_line(block), text_at, problem)
+
+
+def _flat(found: Mapping[Any, Any]) -> dict[str, str]:
+    """Return the fields that are texts, those of nested mappings after those of the top level."""
+    fields: dict[str, str] = {}
+    for each in (found, *(value for value in found.values() if isinstance(value, dict))):
+        for name, value in each.items():
+            if isinstance(name, str) and isinstance(value, str):
+                fields.setdefault(name, value)
+    return fields
+
+
+def _line_by_line(block: str) -> dict[str, str]:
+    """Return what stands behind each name on a line of its own; the first of a name counts."""
+    fields: dict[str, str] = {}
+    for line in block.splitlines():
+        found = _LINE.match(line.rstrip())
+        if found and found[2]:
+            value = found[2].strip()
+            quoted = len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'"
+            fields.setdefault(found[1], value[1:-1] if quoted else value)
+    return fields
 
 
 class Mention(NamedTuple):
@@ -159,14 +247,10 @@ def _words(mention: Mention, names: FileNames) -> str:
     return mention.label
 
 
-def _composed(name: str) -> str:
-    return normalize("NFC", name)
-
-
 _SPELLINGS: Final[tuple[Callable[[str], str], ...]] = (
     str,
-    _composed,
-    lambda name: _composed(name).casefold(),
+    lambda name: normalize("NFC", name),
+    lambda name: normalize("NFC", name).casefold(),
 )
 
 
@@ -187,6 +271,6 @@ def _candidates(target: str, folder: Path) -> Iterator[str]:
     bare = re.split(r"[#?]", written, maxsplit=1)[0]
     for text in dict.fromkeys((written, bare, unquote(bare))):
         path = text.removeprefix("./").removeprefix(f"{folder}/").removeprefix(f"{folder.name}/")
-        if 0 < len(path) <= _LONGEST and "/" not in path:
+        if 0 < len(path) <= _LONGEST_NAME and "/" not in path:
             yield path
             yield f"{path}{_SUFFIX}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from memlab.cli.options import FILE
+from memlab.cli.options import FILE, NUMBER
 from memlab.cli.output import print_lines, print_text, quiet
 from memlab.text import Cell, Sheet, Table, as_text, for_terminal
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from memlab.fleet.task import Progress, Runner
 
 Command = Callable[..., Any]
-Columns = Mapping[str, Callable[[Any], Cell]]
-"""The cell of each column for a row of a table, by what the column is headed."""
+Columns = Mapping[str, str | Callable[[Any], str | None]]
+"""By what a column is headed, the field that stands in it, or what makes its cell of a row."""
 
 NARROWEST: Final = 16
 """Characters of a store's name that are shown however narrow the terminal is."""
@@ -30,7 +30,7 @@ NARROWEST: Final = 16
 NAMES = click.argument("names", nargs=-1, required=True, metavar="NAMES...")
 TOKEN_BUDGET = click.option(
     "--token-budget",
-    type=click.IntRange(min=0),
+    type=NUMBER,
     metavar="N",
     help="Tokens that the memories loaded at start may take, of each store.",
 )
@@ -60,7 +60,7 @@ _WHO: Final = (
 _PRINTED: Final = (
     click.option(
         "--limit",
-        type=click.IntRange(min=0),
+        type=NUMBER,
         default=20,
         show_default=True,
         metavar="N",
@@ -123,16 +123,14 @@ class Job:
                 start_over(folder)
         return self.out
 
-    def show(
-        self, table: "pd.DataFrame", page: Callable[["pd.DataFrame"], Sequence[str | Sheet]]
-    ) -> None:
+    def show(self, table: "pd.DataFrame", page: Callable[[], Sequence[str | Sheet]]) -> None:
         """Print a table whole for a script, where that was asked for, else as a page of lines."""
         if self.as_json:
             print_text(table.to_json(orient="records", date_format="iso", indent=1))
         elif self.as_csv:
             print_text(table.to_csv(index=False))
         else:
-            print_lines(*page(table))
+            print_lines(*page())
 
     def sheet(
         self,
@@ -148,7 +146,8 @@ class Job:
         table = table.sort_values(most, ascending=False, kind="stable")
         good, bad = table[table["error"].isna()], table[table["error"].notna()]
         listed, left_out = good.head(self.limit), bad.head(self.limit)
-        cells = [tuple(cell(row) for cell in columns.values()) for row in listed.itertuples()]
+        whole = listed.astype(object).where(listed.notna(), None)
+        cells = [tuple(_cell(row, of) for of in columns.values()) for row in whole.itertuples()]
         beside = as_text(Sheet("", (), [Table("", tuple(columns), cells)])).splitlines()
         taken = max(map(len, beside), default=0)
         width = max(NARROWEST, shutil.get_terminal_size().columns - taken - 2)
@@ -168,6 +167,14 @@ class Job:
             )
         where = [("below", below)] if below else []
         return Sheet(title, [*where, *facts], tables)
+
+
+def _cell(row: Any, of: str | Callable[[Any], str | None]) -> Cell:
+    """Return a cell of a row: numbers whole, and a dash for what is missing."""
+    value = getattr(row, of) if isinstance(of, str) else of(row)
+    if value is None:
+        return "–"
+    return value if isinstance(value, str) else int(value)
 
 
 def job_options(*, keeps: bool = True, prints: bool = True) -> Callable[[Command], Command]:

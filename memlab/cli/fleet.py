@@ -1,0 +1,343 @@
+"""``memlab fleet``: many stores at once; what reads them, and one review before the change."""
+
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from memlab.cli.jobs import NAMES, TOKEN_BUDGET, Columns, Job, bar, fail_if, job_options
+from memlab.cli.options import FILE, NUMBER, SHARE, YES, json_option
+from memlab.cli.output import print_lines, print_result, share
+from memlab.cli.policy import SettingsCommand, faults_of, policy_asked, policy_option, set_option
+from memlab.clock import now_utc
+from memlab.text import Sheet, command, counted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from memlab.fleet import Cohort, Members
+    from memlab.fleet.task import Progress
+
+VERDICTS: Final = ("floor-exceeds-budget", "target-exceeds-budget")
+"""Those that make the exit code 1: somebody has to choose."""
+
+LOADED: Final[Columns] = {
+    "at start": "boot_memories",
+    "tokens": "boot_tokens",
+    "floor": "floor_tokens",
+    "prunable": "prunable",
+    "share": lambda row: share(row.prunable_tokens, row.boot_tokens),
+    "written": lambda row: row.last_at and f"{row.last_at:%Y-%m-%d}",
+}
+FITS: Final = "fits (serves)"
+"""The column that there is where there is a budget."""
+CAPS: Final[Columns] = {
+    "safe": "keep_recent",
+    "likely": "likely",
+    FITS: lambda row: None if row.fits is None else f"{row.fits:,} ({row.fits_served:.0%})",
+    "own/fleet": lambda row: f"{row.own:.0%}/{row.fleet:.0%}",
+    "refs": "references",
+    "would go": "deletes",
+    "tokens": "boot_now",
+    "after": "boot_after",
+}
+APPLIED: Final[Columns] = {
+    "deleted": "deleted",
+    "at start": "boot_before",
+    "after": "boot_after",
+    "status": "status",
+}
+MAINTAINED: Final[Columns] = {
+    "deletes": "deleted",
+    "status": "status",
+    "compact": lambda row: shorten(row.compact or "", 40, placeholder=" …"),
+}
+
+
+@click.group(short_help="Do with many stores what is done with one.")
+def fleet() -> None:
+    """Look at many stores, size them, and change them after one review.
+
+    NAMES are paths, patterns such as '/srv/agents/**/memory.db', folders, URLs, and @FILE with a
+    name on each line; a store that is named twice counts once. A store that cannot be read is a
+    line with its error. The exit code is 1 where any store has one, or passes a threshold.
+    """
+
+
+@fleet.command("show", short_help="Show what agents load from each store.")
+@NAMES
+@click.option(
+    "--threshold",
+    type=NUMBER,
+    metavar="N",
+    help="Prunable memories that are still all right; more in any store makes the exit code 1.",
+)
+@job_options()
+def show_fleet(names: tuple[str, ...], threshold: int | None, job: Job) -> None:
+    """Show what agents load from each store at start, largest first, and how much is prunable.
+
+    \b
+    memlab fleet show '/srv/agents/*/memory.db'
+    memlab fleet show @stores.txt --threshold 500 --csv
+    """  # noqa: D301 - \b keeps the lines below it apart
+    from memlab.fleet import expand_names, survey
+
+    members, folder = expand_names(names), job.kept()
+    with job.working() as work:
+        table = work("survey", survey, members, now=now_utc(), out=folder)
+    over = 0 if threshold is None else int(table["prunable"].gt(threshold).sum())
+
+    def page() -> list[str | Sheet]:
+        facts = _loaded(table, members)
+        if threshold is not None:
+            facts.append(("over the threshold", f"{over:,} of {counted(len(table), 'stores')}"))
+        bad = int(table["error"].notna().sum())
+        title = f"{counted(len(table), 'stores')}, {f'{bad:,} left out' if bad else 'all read'}"
+        sheet = job.sheet(title, table, LOADED, most="boot_tokens", facts=facts)
+        return [sheet, "", f"next: {command('fleet size', *names)}    a cap for each"]
+
+    job.show(table, page)
+    fail_if(table["error"].notna().any() or table["unreadable"].gt(0).any() or over > 0)
+
+
+def _loaded(table: "pd.DataFrame", members: "Members") -> list[tuple[str, str]]:
+    sums = table.sum(numeric_only=True).astype(int)
+    loaded = f"{counted(sums['boot_memories'])}, {counted(sums['boot_tokens'], 'tokens')}"
+    prunable = counted(sums["prunable_tokens"], "tokens")
+    disk = f"{sums['bytes'] / 1e6:,.1f} MB"
+    if sums["free_bytes"] * 20 > sums["bytes"]:  # else a vacuum is not worth it
+        disk += f", of which a vacuum gives back {sums['free_bytes'] / 1e6:,.1f} MB"
+    facts = [
+        ("loaded at start", loaded),
+        ("prunable share", f"{share(sums['prunable_tokens'], sums['boot_tokens'])}, {prunable}"),
+        ("on the disk", disk),
+    ]
+    if sums["unreadable"]:
+        where = counted(int(table["unreadable"].gt(0).sum()), "stores")
+        facts.append(("not readable", f"{counted(sums['unreadable'], 'memories')} of {where}"))
+    if members.repeated:
+        facts.append(("named twice", f"{members.repeated:,}; a store counts once"))
+    if members.others:
+        databases = counted(len(members.others), "databases")
+        facts.append(("no stores", f"{databases} of something else, such as {members.others[0]}"))
+    return facts
+
+
+@fleet.command("size", short_help="Recommend a keep_recent for each store.")
+@NAMES
+@click.option(
+    "--target",
+    type=SHARE,
+    help="The share of later references to serve; 0.9 where memlab.toml says nothing.",
+)
+@TOKEN_BUDGET
+@job_options()
+def size_fleet(
+    names: tuple[str, ...], target: float | None, token_budget: int | None, job: Job
+) -> None:
+    """Recommend a keep_recent for each store, by its own references and those of its fleet.
+
+    What many stores of one kind of agent share says more of each than other projects do; the
+    columns own and fleet say how much of a number rests on which. The stores are only read.
+
+    \b
+    memlab fleet size '/srv/agents/*/memory.db' --token-budget 20000
+    """  # noqa: D301 - \b keeps the lines below it apart
+    from memlab.fleet import cohort_of, expand_names, size
+
+    members, folder = expand_names(names), job.kept()
+    with job.working() as work:
+        cohort = work("references", cohort_of, members)
+        asked = {"target": target, "token_budget": token_budget, "cohort": cohort}
+        table = work("size", size, members, out=folder, **asked)
+
+    def page() -> list[str | Sheet]:
+        good = table[table["error"].isna()]
+        saved = table["boot_now"] - table["boot_after"]
+        verdicts = good["verdict"].value_counts().items()
+        deletes = counted(int(good["deletes"].sum()), "memories")
+        facts = [
+            ("verdicts", ", ".join(f"{count:,} {name}" for name, count in verdicts) or "none"),
+            ("the fleet says", _shared(cohort)),
+            ("would go", f"{deletes}, {counted(int(saved.sum()), 'tokens')} at start"),
+        ]
+        caps = f"{int(good['keep_recent'].notna().sum()):,} of {counted(len(table), 'stores')}"
+        without = {FITS} if good["fits"].isna().all() else set()
+        columns = {name: cell for name, cell in CAPS.items() if name not in without}
+        most = table.assign(saved=saved)
+        sheet = job.sheet(f"a cap for {caps}", most, columns, most="saved", facts=facts)
+        plan = command("fleet plan", *names)
+        lines = ["", f"next: {plan} --keep-recent N --save fleet-plan.json"]
+        if token_budget is not None and good["verdict"].eq("target-exceeds-budget").any():
+            policy = f"--policy tokens --max-tokens {token_budget}"
+            lines.append(f"      {plan} {policy} --save fleet-plan.json    for the budget")
+        return [sheet, *lines]
+
+    job.show(table, page)
+    fail_if(table["error"].notna().any() or table["verdict"].isin(VERDICTS).any())
+
+
+def _shared(cohort: "Cohort") -> str:
+    """Say what the prior of each store rests on."""
+    if not cohort.stores:
+        return "nothing yet: too few stores have references; other projects stand in"
+    return (
+        f"{counted(cohort.references, 'references')} of {counted(cohort.stores, 'stores')}; "
+        f"{cohort.weight_at(0.9):.0%} of what a store without its own is sized by"
+    )
+
+
+@fleet.command("report", short_help="Write one HTML page on all stores.")
+@NAMES
+@click.option(
+    "-o",
+    "--output",
+    type=FILE,
+    default=Path("memlab-fleet.html"),
+    show_default=True,
+    help="The file to write.",
+)
+@TOKEN_BUDGET
+@job_options(prints=False)
+def report_fleet(names: tuple[str, ...], output: Path, token_budget: int | None, job: Job) -> None:
+    """Write one self-contained HTML page: what the stores load, where caps help, what to look at.
+
+    The stores are only read.
+    """
+    from memlab.files import check_writable
+    from memlab.fleet import examine_fleet, expand_names, write_fleet_report
+    from memlab.fleet.page import KEPT_APART
+    from memlab.lazy import import_extra
+
+    check_writable(output)
+    import_extra("jinja2", extra="report")
+    import_extra("matplotlib", extra="report")
+    members, folder = expand_names(names), job.kept(*KEPT_APART)
+    with job.runner() as runner, ExitStack() as bars:
+
+        def telling(what: str) -> "Progress":
+            bars.close()
+            return bars.enter_context(bar(what))
+
+        asked: dict[str, Any] = {"token_budget": token_budget, "telling": telling, "out": folder}
+        found = examine_fleet(members, now=now_utc(), runner=runner, **asked)
+    write_fleet_report(output, found)
+    left_out = f", {found.failed:,} left out" if found.failed else ""
+    print_lines(f"report: {output}", f"  {counted(len(found.stores), 'stores')}{left_out}")
+    fail_if(found.failed > 0)
+
+
+@fleet.command(
+    "plan", cls=SettingsCommand, short_help="Show what a cap would delete from each store."
+)
+@NAMES
+@policy_option()
+@set_option
+@click.option(
+    "--save",
+    type=FILE,
+    metavar="FILE",
+    help="Write the plan for review; stopped half way, the same command goes on.",
+)
+@click.option("--fresh", is_flag=True, help="Begin anew where FILE is there, from every store.")
+@json_option
+@job_options(keeps=False, prints=False)
+def plan_fleet(
+    names: tuple[str, ...],
+    policy_name: str | None,
+    given: tuple[str, ...],
+    save: Path | None,
+    job: Job,
+    **settings: Any,
+) -> None:
+    """Show what a policy would delete from each store. Nothing is deleted.
+
+    Without a policy, that which memlab.toml beside each store remembers.
+
+    \b
+    memlab fleet plan '/srv/agents/*/memory.db' --keep-recent 200 --save fleet-plan.json
+    memlab fleet apply fleet-plan.json
+    """  # noqa: D301 - \b keeps the lines below it apart
+    from memlab.fleet import expand_names, plan
+    from memlab.fleet.change import saved_beside
+
+    chosen = policy_asked(policy_name, settings, given)
+    policy = chosen and chosen.policy
+    members = expand_names(names)
+    job.out = None if save is None else saved_beside(save)
+    job.kept(option="--save FILE")
+    with faults_of([policy] if policy else []), job.working() as work:
+        made = work("plan", plan, members, policy, now=now_utc(), save=save)
+    print_result(made, as_json=job.as_json)
+    fail_if(bool(made.refused))
+
+
+@fleet.command("apply", short_help="Carry out a plan that was saved and reviewed.")
+@click.argument("plan_file", metavar="FILE", type=FILE)
+@job_options(keeps=False)
+def apply_fleet(plan_file: Path, job: Job) -> None:
+    """Carry out a reviewed plan, each store for itself, as memlab fleet plan --save wrote it.
+
+    What is deleted goes to the store's own archive first. A store that has changed since is
+    refused, alone. Stopped half way, the same command finishes it; nothing is applied twice.
+    """
+    from memlab.fleet import apply
+
+    with job.working() as work:
+        table = work("apply", apply, plan_file, now=now_utc())
+
+    def page() -> list[str | Sheet]:
+        good = table[table["error"].isna()]
+        is_done = good["status"] == "applied before"
+        deleted = counted(int(good["deleted"][~is_done].sum()), "memories")
+        before, after = (int(good[moment].sum()) for moment in ("boot_before", "boot_after"))
+        facts = [
+            ("deleted", f"{deleted}, archived beside their stores"),
+            ("at start", f"{before:,} -> {counted(after, 'tokens')}"),
+        ]
+        if is_done.any():
+            memories = counted(int(good["deleted"][is_done].sum()), "memories")
+            words = f"{counted(int(is_done.sum()), 'stores')}, {memories}"
+            facts.append(("applied before", f"{words}; nothing is applied twice"))
+        stores, refused = counted(len(table), "stores"), len(table) - len(good)
+        title = f"{len(good):,} of {stores} applied, {refused:,} refused"
+        sheet = job.sheet(title, table, APPLIED, most="deleted", facts=facts)
+        undo = next(iter(good["undo"]), "")
+        return [sheet, *(["", f"undo one: {undo}"] if undo else [])]
+
+    job.show(table, page)
+    fail_if(table["error"].notna().any())
+
+
+@fleet.command("maintain", short_help="Compact, drop and vacuum each store as it remembers.")
+@NAMES
+@click.option("--apply", "do_it", is_flag=True, help="Do it. Without it, only show.")
+@YES
+@job_options()
+def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: Job) -> None:
+    """Look after each store by what memlab.toml beside it remembers: fit for cron.
+
+    A store whose health fails is not changed; one of which nothing is remembered is left out.
+    """
+    from memlab.fleet import expand_names, maintain, plan_maintenance
+
+    members, folder = expand_names(names), job.kept()
+    with job.working() as work:
+        call = partial(maintain, yes=yes) if do_it else plan_maintenance
+        table = work("maintain", call, members, now=now_utc(), out=folder)
+    failed = table["status"].eq("FAILED").fillna(value=False)
+
+    def page() -> list[str | Sheet]:
+        counts = table["status"].value_counts().items()
+        told = ", ".join(f"{count:,} {name}" for name, count in counts) or "none"
+        why = table[["vacuum", "drop", "compact", "doctor"]].bfill(axis=1)["vacuum"]
+        most = table.assign(error=table["error"].mask(failed, why))
+        title = f"maintenance of {counted(len(table), 'stores')}: {told}"
+        asked = [] if do_it else ["", "nothing was changed; add --apply to do it"]
+        return [job.sheet(title, most, MAINTAINED, most="deleted"), *asked]
+
+    job.show(table, page)
+    fail_if(table["error"].notna().any() or failed.any())

@@ -1,0 +1,234 @@
+"""A folder of Claude Code's memory at a moment: its files, and what the index says of them."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from memlab.sources.base import MOST_READ, TODAY, Orders, Trouble, place_of
+from memlab.sources.folder.journal import FolderMoment
+from memlab.sources.reads import text as readable
+from memlab.systems.claude_code.dates import Dated, dated_by_lines, earliest
+from memlab.systems.claude_code.index import INDEX, Block, MemoryIndex, State, encoded, units_of
+from memlab.systems.claude_code.markdown import FileNames, FrontMatter
+from memlab.text import Sheet, Shown, Table
+
+LISTED: Final = 10
+"""Lines of a list that are shown."""
+_NAMED: Final = 3
+"""Names that a sentence ends with."""
+_LOADED: Final = frozenset({State.LOADED})
+_SEEN: Final = frozenset({State.LOADED, State.CUT})
+
+
+class Note(NamedTuple):
+    """What a file says of itself."""
+
+    head: FrontMatter
+    links: tuple[str, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class FolderView(Shown):
+    """What is known of a folder, and what there is to say of its index that no frame holds."""
+
+    folder: str
+    moment: FolderMoment
+    notes: Mapping[str, Note]
+    index: MemoryIndex
+    called: Mapping[str, datetime]
+    """When transcripts first tell of each file."""
+
+    @cached_property
+    def names(self) -> FileNames:
+        """What links may call the files: their names, or those they give themselves.
+
+        A name that two files give themselves means neither.
+        """
+        own = [
+            (note.head.fields.get("name", "").strip(), file) for file, note in self.notes.items()
+        ]
+        times = Counter(name for name, _ in own)
+        aliases = {name: file for name, file in own if name and times[name] == 1}
+        return FileNames(self.moment.folder.path, self.notes.keys(), aliases)
+
+    @cached_property
+    def named(self) -> dict[str, list[Block]]:
+        """The blocks of the index that name each file."""
+        return self.index.named(self.names)
+
+    @cached_property
+    def dates(self) -> dict[str, Dated]:
+        """When each file was first there."""
+        found = {
+            name: earliest(
+                name, note.head, self.called.get(name), self.moment.stamp_of(name).written
+            )
+            for name, note in self.notes.items()
+        }
+        return dated_by_lines(found, self.named)
+
+    def position(self, name: str) -> int:
+        """Return where a file stands by when it was first there."""
+        at, _, tie = self.dates[name]
+        return place_of(int(at.timestamp() * 1_000), tie)
+
+    def lines(self) -> dict[str, dict[State, str]]:
+        """Return what the index costs of each file it names: the lines it is the first name of.
+
+        Those that are loaded, or, where all are below the cut, what they would cost above it.
+        """
+        texts: dict[str, dict[State, str]] = {}
+        for block in self.index.blocks:
+            if block.state is not State.UNSEEN:
+                for number, name in enumerate(block.files(self.names)):
+                    of_file = texts.setdefault(name, {})
+                    cost = readable(block.text) if number == 0 else ""
+                    of_file[block.state] = of_file.get(block.state, "") + cost
+        for of_file in texts.values():
+            if State.LOADED in of_file:
+                of_file.pop(State.CUT, None)
+        return texts
+
+    @property
+    def loaded_lines(self) -> int:
+        """How many lines of the index are loaded."""
+        return self.index.states.count(State.LOADED)
+
+    @property
+    def cut_files(self) -> list[str]:
+        """The files all of whose lines are below the cut."""
+        named = self.named.items()
+        return sorted(file for file, blocks in named if all(b.state is State.CUT for b in blocks))
+
+    @property
+    def unnamed(self) -> list[str]:
+        """The files that no line names."""
+        return sorted(self.notes.keys() - self.named.keys())
+
+    @property
+    def dangling(self) -> list[tuple[int, str]]:
+        """Line and target of every link to a file that is not there."""
+        return [(n, readable(target)) for n, target in self.index.dangling(self.names)]
+
+    @property
+    def dated(self) -> dict[str, int]:
+        """How it is known when files were first there, and of how many it is."""
+        return dict(Counter(each.how for each in self.dates.values()))
+
+    @property
+    def broken(self) -> list[tuple[str, str]]:
+        """The files whose front matter is no YAML, and why."""
+        return [(file, n.head.problem) for file, n in self.notes.items() if n.head.problem]
+
+    def troubles(self) -> list[Trouble]:
+        """Return what a person could mend: front matter, lines without a file, lines that are cut.
+
+        A file that no line names is none: many are found by a search or by another file.
+        """
+        files = f"{len(self.notes):,}"
+        broken = [f"{name} ({why})" for name, why in sorted(self.broken)]
+        dangling = [f"line {number}: {target}" for number, target in self.dangling]
+        return [
+            _trouble(
+                "front_matter",
+                broken,
+                f"of {files} files have front matter that is no YAML and was read line by line",
+                f"that of all {files} files is YAML, or there is none",
+                "put a value that holds a colon or a bracket in quotes",
+            ),
+            _trouble(
+                "index_links",
+                dangling,
+                f"links of {INDEX} lead to no file",
+                f"every link of {INDEX} leads to a file",
+                f"take them out of {INDEX}, or write the files",
+            ),
+            _trouble(
+                "index_cut",
+                self.cut_files,
+                f"of {len(self.named):,} named files stand below what is loaded",
+                f"the lines of all {len(self.named):,} named files are loaded",
+                f"move lines up, or take some out: memlab show {self.folder} lists them",
+            ),
+        ]
+
+    def sheet(self) -> Sheet:
+        """Return the facts as a page."""
+        index, units = self.index, f"{units_of(self.index.text):,}"
+        if index.loaded == index.text:
+            units += f" of at most {index.rule.units:,}"
+        else:
+            units = f"{units_of(index.loaded):,} of {units}"
+        dated = ", ".join(f"{count:,} by {how}" for how, count in sorted(self.dated.items()))
+        cut = [b for b in index.blocks if b.state is State.CUT and b.files(self.names)]
+        others = [each for each in self.moment.listing.others if not each.startswith(".memlab")]
+        lines = f"{self.loaded_lines:,} of {len(index.states):,} lines"
+        facts = [
+            ("index", f"{lines} are loaded, {units} characters"),
+            ("memories", f"{len(self.named):,} of {len(self.notes):,} files are named by a line"),
+            ("dated", dated or "none"),
+        ]
+        if self.cut_files:
+            facts.append(("cut", f"{len(self.cut_files):,} named files stand below what is loaded"))
+        if others:
+            facts.append(("not read", f"{len(others):,} links, folders and other files"))
+        if self.moment.is_pending:
+            facts.append(("pending", "a change was cut short; the next one takes it back first"))
+        below = [(each.number, readable(each.text.strip())) for each in cut]
+        tables = [
+            _table("lines that are cut", ("line", "text"), below),
+            _table("files that no line names", ("file",), [(name,) for name in self.unnamed]),
+            _table("lines whose file is not there", ("line", "link"), self.dangling),
+            _table("front matter that is no YAML", ("file", "why"), self.broken),
+        ]
+        return Sheet(f"{INDEX} in {self.folder}", facts, [each for each in tables if each.rows])
+
+    def orders(self, reads: Mapping[str, int]) -> Orders:
+        """Return what the index has loaded, its entries in each order."""
+        written = {name: self.dates[name].at for name in sorted(self.notes, key=self.position)}
+        age = {name: number for number, name in enumerate(written)}
+        keys: dict[str, Callable[[str], int]] = {
+            "newest first": lambda name: -age[name],
+            "oldest first": lambda name: age[name],
+            MOST_READ: lambda name: -reads.get(name, 0),
+        }
+        visible = self._files(self.index, _SEEN)
+        lines, fits = {TODAY: visible}, {TODAY: len(self._files(self.index, _LOADED))}
+        for order, key in keys.items():
+            lines[order] = tuple(sorted(visible, key=key))
+            fits[order] = len(self._files(self._reordered(key), _LOADED))
+        return Orders(written, lines, fits)
+
+    def _files(self, index: MemoryIndex, states: Collection[State]) -> tuple[str, ...]:
+        """Return the files that lines of some states name, from the top down."""
+        blocks = (block for block in index.blocks if block.state in states)
+        return tuple(dict.fromkeys(name for block in blocks for name in block.files(self.names)))
+
+    def _reordered(self, key: Callable[[str], int]) -> MemoryIndex:
+        """Return the index with its entries in another order, at the places where entries stood."""
+        blocks = self.index.blocks
+        moves = [b.is_entry and b.state in _SEEN and bool(b.files(self.names)) for b in blocks]
+        entries = [block for block, does in zip(blocks, moves, strict=True) if does]
+        ordered = iter(sorted(entries, key=lambda block: key(block.files(self.names)[0])))
+        texts = [
+            (next(ordered) if does else block).text
+            for block, does in zip(blocks, moves, strict=True)
+        ]
+        whole = "".join(text if text.endswith("\n") else f"{text}\n" for text in texts)
+        return MemoryIndex(encoded(whole), self.index.rule)
+
+
+def _trouble(name: str, found: Sequence[str], words: str, otherwise: str, advice: str) -> Trouble:
+    """Return what is wrong, with the first that it is wrong with."""
+    more = f" and {len(found) - _NAMED:,} more" if len(found) > _NAMED else ""
+    summary = f"{len(found):,} {words}: {', '.join(found[:_NAMED])}{more}" if found else otherwise
+    return Trouble(name, len(found), summary, advice)
+
+
+def _table(heading: str, header: tuple[str, ...], rows: Sequence[tuple[str | int, ...]]) -> Table:
+    hidden = len(rows) - LISTED
+    remark = f"and {hidden:,} more" if hidden > 0 else ""
+    return Table(f"{heading}: {len(rows):,}", header, [*rows[:LISTED]], remark)

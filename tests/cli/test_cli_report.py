@@ -1,0 +1,221 @@
+"""Reports, charts and notebooks as a person asks for them."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Self
+
+import pytest
+from click.testing import Result
+from shell import run
+from stores import episodes, write_rows
+
+import memlab
+from memlab import charts
+from memlab.report.drawing import CHARTS
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """To be read, and not changed."""
+    path = tmp_path_factory.mktemp("charts") / "memory.db"
+    return memlab.copy_store(memlab.store_path("three_hundred_issues"), path)
+
+
+# Report
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """The folder of a store with its report, its record and its plan; and what was printed."""
+    folder = tmp_path_factory.mktemp("reported")
+    path = memlab.copy_store(memlab.store_path("three_hundred_issues"), folder / "memory.db")
+    page, record, log = (folder / name for name in ("report.html", "record.md", "reads.csv"))
+    log.write_text("memory_id,at\nsemantic-decision-1,2026-06-01T00:00:00Z\n")
+    asked = ("--keep-recent", 25, "--target", 0.8, "--token-budget", 9_000, "--log", log)
+    return folder, run("report", path, "-o", page, *asked, "--record", record)
+
+
+def test_it_writes_one_page_prints_where_and_answers_what_is_asked(
+    reported: tuple[Path, Result],
+) -> None:
+    folder, done = reported
+    assert done.exit_code == 0
+    assert f"report: {folder / 'report.html'}" in done.output
+    assert "600 → 33 memories" in done.output
+    assert f"next: memlab compact {folder / 'memory.db'} --keep-recent 25" in done.output
+    page = (folder / "report.html").read_text()
+    assert "Memory report: memory&#46;db" in page or "Memory report: memory.db" in page
+    assert page.count("<svg ") >= 5
+    assert "80% of references, within 9,000 tokens, keep_recent = 25" in page
+    assert "Reads come from reads.csv." in page
+    assert str(folder) not in page
+
+
+def test_the_record_names_the_evidence_and_the_plan_and_once_applied_the_receipt(
+    reported: tuple[Path, Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (reported[0] / "record.md").read_text()
+    assert "| cap | `keep_recent = 25`, chosen by hand |" in text
+    assert "| deletes | 567 of 644 memories |" in text
+    assert "`memlab apply record.plan.json`" in text
+    assert "from nine other projects" in text
+    store = memlab.copy_store(reported[0] / "memory.db", tmp_path / "memory.db")
+    assert run("apply", reported[0] / "record.plan.json", "--store", store).exit_code == 0
+    monkeypatch.setattr("memlab.report.page.write_report", lambda *_, **__: None)
+    record = tmp_path / "record.md"
+    assert run("report", store, "--keep-recent", 25, "--record", record).exit_code == 0
+    assert "567 memories deleted and archived; undo: `memlab restore" in record.read_text()
+
+
+# Charts
+
+
+def test_every_chart_of_a_store_has_a_name() -> None:
+    plots = {name for name in charts.__all__ if name.startswith("plot_")}
+    named = {f"plot_{name.replace('-', '_')}" for name in CHARTS}
+    assert {name for name in plots - named if not name.startswith("plot_fleet")} == set()
+    assert all(f"  {name} " in run("chart", "--help").output for name in CHARTS)
+
+
+@pytest.mark.parametrize("name", sorted(CHARTS))
+def test_a_chart_is_an_svg_file_that_says_what_it_shows(
+    name: str, store: Path, tmp_path: Path
+) -> None:
+    drawn = run("chart", name, store, "-o", tmp_path / "chart.svg")
+    assert drawn.exit_code == 0, drawn.output
+    root = ET.fromstring((tmp_path / "chart.svg").read_text())
+    said = {child.tag.rpartition("}")[2]: child.text for child in root}
+    assert said["title"]
+    assert said["title"] in drawn.output
+    assert len(said["desc"] or "") > 20
+
+
+def test_a_chart_can_be_narrow_a_picture_and_of_what_is_asked(store: Path, tmp_path: Path) -> None:
+    wide, narrow, picture = (tmp_path / name for name in ("wide.svg", "narrow.svg", "a.png"))
+    asked = ("--cap", 123, "--target", 0.75, "--token-budget", 9_000)
+    for words in ((wide, *asked), (narrow, "--narrow"), (picture,)):
+        assert run("chart", "cap-curve", store, "-o", *words).exit_code == 0
+    widths = [float(ET.parse(path).getroot().get("width", "0pt")[:-2]) for path in (wide, narrow)]
+    assert widths == [576, 288]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "keep_recent = 123" in wide.read_text()
+    assert "target 75%" in wide.read_text()
+
+
+@pytest.mark.parametrize("count", [0, 1])
+@pytest.mark.parametrize("name", ["cap-curve", "age-ranks", "before-after", "regret"])
+def test_hardly_any_memories_have_a_chart(name: str, count: int, tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "memory.db", episodes(count))
+    drawn = run("chart", name, path, "-o", tmp_path / "chart.svg")
+    assert drawn.exit_code == 0, drawn.output
+    ET.fromstring((tmp_path / "chart.svg").read_text())
+
+
+def test_compare_draws_svg_too(store: Path, tmp_path: Path) -> None:
+    words = ("--policy", "recent", "--cap", 50, "--chart", tmp_path / "compared.svg")
+    drawn = run("compare", store, *words)
+    assert drawn.exit_code == 0, drawn.output
+    assert ET.fromstring((tmp_path / "compared.svg").read_text()).tag.endswith("svg")
+
+
+# Notebooks
+
+
+@pytest.fixture
+def _no_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("memlab.cli.report._run_to_its_end", lambda _: 0)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("_no_server")
+def test_each_store_has_a_folder_of_notebooks_of_its_own_which_stay_as_they_are(
+    store: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    other = memlab.copy_store(store, tmp_path / "other" / store.name)
+    for path in (store, other):
+        assert run("lab", path).exit_code == 0
+    first, second = sorted(Path("memlab-notebooks").iterdir())
+    (first / "02_compact.ipynb").write_text("mine")
+    for path in (store, other):
+        assert "wrote" not in run("lab", path).output
+    assert (first / "02_compact.ipynb").read_text() == "mine"
+    stated = [(folder / "01_growth.ipynb").read_text() for folder in (first, second)]
+    assert {str(path) for path in (store, other) for text in stated if str(path) in text} == {
+        str(store),
+        str(other),
+    }
+
+
+@pytest.mark.usefixtures("_no_server")
+def test_a_folder_of_claude_codes_memory_takes_the_place_of_the_bundled_one(
+    tmp_path: Path,
+) -> None:
+    bundled = memlab.store_path("two_years").parent / "claude" / "projects"
+    own = Path(shutil.copytree(bundled, tmp_path / "projects"))
+    memory = next(own.glob("*/memory"))
+    for store, expected in ((memory, memory), (memlab.store_path("two_years"), None)):
+        assert run("lab", store, "--folder", f"of {store.stem}").exit_code == 0
+        text = Path(f"of {store.stem}", "05_your_own_store.ipynb").read_text()
+        shown = expected or next(bundled.glob("*/memory"))
+        assert str(shown) in text
+        assert str(shown.parent.parent) in text
+
+
+@pytest.mark.usefixtures("_no_server")
+def test_notebooks_of_another_store_are_not_opened(store: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "notebooks"
+    assert run("lab", "--folder", folder).exit_code == 0
+    refused = run("lab", store, "--folder", folder)
+    assert refused.exit_code == 2
+    assert f"the notebooks in {folder} are for " in refused.output
+    assert "name another folder with --folder" in refused.output
+    (folder / "store.txt").unlink()
+    assert run("lab", store, "--folder", folder).exit_code == 2
+
+
+def test_a_server_outlives_the_ctrl_c_that_it_hears_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Server:
+        waits = 0
+
+        def __init__(self, command: list[str]) -> None:
+            assert command[1:3] == ["-m", "jupyterlab"]
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            assert self.waits == 2
+
+        def wait(self) -> int:
+            self.waits += 1
+            if self.waits == 1:
+                raise KeyboardInterrupt
+            return 7
+
+    monkeypatch.setattr(subprocess, "Popen", Server)
+    monkeypatch.setattr("memlab.report.bundled.copy_notebooks", lambda *_, **__: [])
+    assert run("lab").exit_code == 7
+
+
+def test_who_ends_the_lab_ends_its_server(tmp_path: Path) -> None:
+    server = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(60)"
+    program = (
+        "import sys; from memlab.cli.report import _run_to_its_end as run; "
+        "sys.exit(run([sys.executable, '-c', *sys.argv[1:]]))"
+    )
+    command = [sys.executable, "-c", program, server, str(tmp_path / "pid")]
+    with subprocess.Popen(command) as lab:
+        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+            assert lab.poll() is None
+            time.sleep(0.05)
+        lab.send_signal(signal.SIGTERM)
+        assert lab.wait(timeout=30) != 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
