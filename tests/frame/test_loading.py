@@ -45,8 +45,7 @@ from memlab.items import (
     strings_of,
 )
 from memlab.store.database import CREATE_TABLE
-from memlab.systems.memory_items import rows as row_by_row
-from memlab.systems.memory_items import scan
+from memlab.systems.memory_items import rows as scan
 
 EVERY_ROW = (-(2**63), 2**63 - 1)
 
@@ -157,7 +156,7 @@ def test_reading_joined_and_reading_one_by_one_give_the_same(data: st.DataObject
             connection.text_factory = bytes
             found = connection.execute(scan.SELECT_JOINED, EVERY_ROW).fetchone()
             joined = scan._apart(connection, EVERY_ROW, found)
-            by_row = row_by_row.one_by_one(connection, EVERY_ROW)
+            by_row = scan.one_by_one(connection, EVERY_ROW)
     if joined is None:
         assert by_row.faults or _holds_a_mark(rows)
     else:

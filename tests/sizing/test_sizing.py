@@ -1,4 +1,4 @@
-"""The exact curve: against the real store run forward, against brute force, and by example."""
+"""The exact curves: against the real store and a replay, against brute force, and by example."""
 
 import subprocess
 import sys
@@ -16,12 +16,16 @@ from memlab import columns as c
 from memlab.errors import WrongArgumentError
 from memlab.evidence.references import find_references
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
+from memlab.policies import TokenBudget
+from memlab.replay import replay
 from memlab.sizing import (
     advise,
     age_rank_quantiles,
     backtest_cap,
     boot_over_time,
+    budget_curve,
     cap_curve,
+    prepare_budget,
     prepare_sizing,
     recommend_cap,
 )
@@ -30,36 +34,26 @@ from memlab.sizing.curve import EXACT_AT
 from memlab.sizing.history import FEW, History, history_of, ranked
 from memlab.store import SqliteMemoryStore
 
-LIVES = st.lists(
-    st.tuples(
-        st.sampled_from(["episodic", "episodic", "episodic", "semantic"]),
-        st.lists(st.integers(0, 11), max_size=2, unique=True),
-        st.lists(st.integers(0, 11), max_size=2, unique=True),
-        st.integers(1, 50),
-    ),
-    min_size=1,
-    max_size=12,
-)
-"""For every row written: its kind, which rows it replaces, which it names, and its tokens."""
 
-
-def frame_of(lives: list[tuple[str, list[int], list[int], int]]) -> pd.DataFrame:
-    """The store as it would be, had nothing been pruned."""
-    replaced_by: dict[int, int] = {}
-    for place, (_, replaces, _, _) in enumerate(lives):
-        replaced_by |= {old: place for old in replaces if old < place and old not in replaced_by}
-    return make_frame(
-        *(
+@st.composite
+def lives(draw: st.DrawFn) -> pd.DataFrame:
+    """A store with a floor, memories superseded later, and references."""
+    count = draw(st.integers(2, 14))
+    rows = []
+    for number in range(count):
+        later = st.sampled_from([None, *(f"m{n}" for n in range(number + 1, count))])
+        rows.append(
             row(
-                f"m{place}",
-                kind=kind,
-                tokens=tokens,
-                evidence_refs=tuple(f"m{name}" for name in names if name < place),
-                superseded_by=f"m{replaced_by[place]}" if place in replaced_by else None,
+                f"m{number}",
+                kind=draw(st.sampled_from(["episodic", "episodic", "semantic"])),
+                tokens=draw(st.integers(0, 12)),
+                superseded_by=draw(st.none() | later),
+                evidence_refs=tuple(
+                    f"m{n}" for n in draw(st.sets(st.integers(0, max(number - 1, 0)), max_size=2))
+                ),
             )
-            for place, (kind, _, names, tokens) in enumerate(lives)
         )
-    )
+    return make_frame(*rows)
 
 
 def run_forward(frame: pd.DataFrame, cap: int) -> Iterator[tuple[set[str], set[str]]]:
@@ -80,39 +74,53 @@ def run_forward(frame: pd.DataFrame, cap: int) -> Iterator[tuple[set[str], set[s
             yield there, {active.memory_id for active in store.list_active()}
 
 
-@given(lives=LIVES, cap=st.integers(0, 6))
-def test_served_references_are_those_the_real_store_still_has(
-    lives: list[tuple[str, list[int], list[int], int]], cap: int
+@given(frame=lives(), cap=st.integers(0, 6))
+def test_a_cap_serves_and_loads_what_the_real_store_under_it_does(
+    frame: pd.DataFrame, cap: int
 ) -> None:
-    frame = frame_of(lives)
     references = find_references(frame)
-    found = ranked(frame, history_of(frame), references)
-    there = [ids for ids, _ in run_forward(frame, cap)]
+    stages = list(run_forward(frame, cap))
     served = [
-        target in there[int(at) - 1]
+        target in stages[int(at) - 1][0]
         for target, at in zip(references[c.TARGET_ID], references[c.AT_POSITION], strict=True)
     ]
-    assert (found.rank <= cap).tolist() == served
-    if len(references):
-        curve = prepare_sizing(frame, references).at([cap])
-        assert curve["served_observed"].iloc[0] == pytest.approx(np.mean(served))
-
-
-@given(lives=LIVES, cap=st.integers(0, 6))
-def test_boot_context_over_history_is_that_of_the_real_store(
-    lives: list[tuple[str, list[int], list[int], int]], cap: int
-) -> None:
-    frame = frame_of(lives)
+    assert (ranked(frame, history_of(frame), references).rank <= cap).tolist() == served
+    found = prepare_sizing(frame, references).at([cap]).iloc[0]
+    if served:
+        assert found["served_observed"] == pytest.approx(np.mean(served))
     tokens = frame.set_index(c.MEMORY_ID)[c.TOKENS]
-    active = [ids for _, ids in run_forward(frame, cap)][1:]
-    found = prepare_sizing(frame).at([cap]).iloc[0]
     for name, then in {
-        "boot_memories": np.sort([len(ids) for ids in active]),
-        "boot_tokens": np.sort([tokens[list(ids)].sum() for ids in active]),
+        "boot_memories": np.sort([len(ids) for _, ids in stages[1:]]),
+        "boot_tokens": np.sort([tokens[list(ids)].sum() for _, ids in stages[1:]]),
     }.items():
         assert found[f"{name}_mean"] == pytest.approx(then.mean())
         assert found[f"{name}_p95"] == then[int(np.ceil(0.95 * len(then))) - 1]
         assert found[f"{name}_max"] == then[-1]
+
+
+@given(lives(), st.booleans(), st.data())
+def test_a_budget_serves_what_a_replay_under_it_serves(
+    frame: pd.DataFrame, long: bool, data: st.DataObject
+) -> None:
+    references = find_references(frame)
+    with patch.object(history_module, "SHORT", 0 if long else 2_048):
+        took = prepare_budget(frame, references).took
+    telling = np.unique(np.concatenate([[0], took, took - 1]).clip(0)).tolist()
+    for budget in data.draw(st.sets(st.sampled_from(telling), min_size=1, max_size=4)):
+        kept = replay(frame, references, TokenBudget(budget)).references["kept"]
+        assert (took <= budget).tolist() == kept.tolist()
+
+
+@pytest.mark.parametrize("curve_of", [cap_curve, budget_curve])
+@given(frame=lives())
+def test_a_larger_number_serves_keeps_and_costs_no_less(
+    curve_of: Callable[[pd.DataFrame], pd.DataFrame], frame: pd.DataFrame
+) -> None:
+    curve = curve_of(frame)
+    assert curve.index.is_monotonic_increasing
+    assert (curve.drop(columns="pruned").diff().iloc[1:].fillna(0) >= -1e-12).all(axis=None)
+    assert (curve["low"] <= curve["served"] + 1e-12).all()
+    assert (curve["served"] <= curve["high"] + 1e-12).all()
 
 
 def largest_rank_by_counting(history: History, target: int, at: int) -> int:
@@ -142,11 +150,11 @@ def test_ranks_follow_their_definition_on_longer_histories(
     assert history.largest_ranks(target, at).tolist() == expected
 
 
-@given(lives=LIVES, cap=st.integers(0, 6))
+@given(frame=lives(), cap=st.integers(0, 6))
 def test_the_table_of_a_short_history_says_what_the_compiled_loops_say(
-    lives: list[tuple[str, list[int], list[int], int]], cap: int
+    frame: pd.DataFrame, cap: int
 ) -> None:
-    history = history_of(frame_of(lives))
+    history = history_of(frame)
     rows = len(history)
     target, at = (places.astype(np.int64) for places in np.triu_indices(rows + 1, k=1))
     with patch.object(history_module, "SHORT", 0):
