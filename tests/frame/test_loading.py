@@ -337,7 +337,7 @@ def test_rows_too_large_to_be_joined_are_loaded_as_others_are(
         with_body = data.draw(st.booleans())
         joined = memlab.load(path, with_body=with_body, on_bad_row="keep")
         patch.setattr(scan, "_MOST_JOINED", 90)
-        patch.setattr(row_by_row, "_PIECE", 7)
+        patch.setattr(scan, "_PIECE", 7)
         assert_frame_equal(memlab.load(path, with_body=with_body, on_bad_row="keep"), joined)
 
 
