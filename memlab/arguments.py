@@ -75,25 +75,7 @@ SHOWN: Final = 160
 
 
 def expect(value: object, *kinds: type, call: str, name: str, optional: bool = False) -> None:
-    """Refuse an argument that is of none of the `kinds`.
-
-    Parameters
-    ----------
-    value : object
-        What was given.
-    *kinds : type
-        What the call takes; the first one is named in the message. ``True`` is no number.
-    call : str
-        What was called, such as ``"memlab.plan"``.
-    name : str
-        The argument's name.
-    optional : bool
-        Whether None will do as well.
-
-    Raises
-    ------
-    WrongArgumentError
-        In words: what the call takes, what it was given, and the call that was probably meant.
+    """Refuse an argument that is of none of the `kinds`, in words; ``True`` is no number.
 
     Examples
     --------

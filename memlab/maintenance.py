@@ -78,6 +78,16 @@ class Maintenance(Shown):
         return any(step.outcome is StepOutcome.FAILED for step in self.steps)
 
     @property
+    def deleted(self) -> int:
+        """How many memories were deleted."""
+        return self.receipt.deleted if self.receipt else 0
+
+    @property
+    def undo(self) -> str | None:
+        """The command that takes that back."""
+        return self.receipt.undo if self.receipt and self.receipt.archive else None
+
+    @property
     def has_work(self) -> bool:
         """Whether there is something left to do."""
         return any(step.outcome is StepOutcome.WOULD for step in self.steps)
@@ -92,8 +102,8 @@ class Maintenance(Shown):
                 {"step": step.name, "outcome": str(step.outcome), "words": step.words}
                 for step in self.steps
             ],
-            "deleted": self.receipt.deleted if self.receipt else 0,
-            "undo": self.receipt.undo if self.receipt and self.receipt.archive else None,
+            "deleted": self.deleted,
+            "undo": self.undo,
             "diagnosis": self.diagnosis.to_dict(),
         }
 
@@ -108,8 +118,8 @@ class Maintenance(Shown):
     def sheet(self) -> Sheet:
         """Return what is printed."""
         facts = [(f"{step.outcome:<7} {step.name}", step.words) for step in self.steps]
-        if self.receipt is not None and self.receipt.archive:
-            facts.append(("        undo", self.receipt.undo))
+        if self.undo:
+            facts.append(("        undo", self.undo))
         title = "maintained" if self.applied else "maintenance would do"
         return Sheet(f"{title}: {self.store}", facts)
 

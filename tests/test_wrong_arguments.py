@@ -176,11 +176,6 @@ def test_a_pipeline_of_what_is_no_policy_is_told_in_words(given: SimpleNamespace
                 memlab.Pipeline(*policies)
 
 
-def test_a_text_for_a_cap_is_told_in_words() -> None:
-    with pytest.raises(ValueError, match="max_items='x' is not a whole number"):
-        memlab.policies.ValueCap("x")  # type: ignore[arg-type]
-
-
 MEANT: dict[str, tuple[Callable[[SimpleNamespace], object], str]] = {
     "a cap for a policy": (lambda at: memlab.plan(at.path, 50), "as in memlab.KeepRecent(50)"),
     "a class for a policy": (

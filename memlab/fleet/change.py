@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -38,7 +38,7 @@ from memlab.errors import AlreadyAppliedError, PlanError, PolicyError
 from memlab.files import ALONE, read_whole, write_whole
 from memlab.fleet.names import Member, Members, Sources
 from memlab.fleet.overview import bytes_of
-from memlab.fleet.sweep import outcomes_of, table_of
+from memlab.fleet.sweep import column_of, index_of, outcomes_of, table_of
 from memlab.fleet.task import FleetTask, Progress, Runner
 from memlab.maintenance import Maintenance, StepOutcome
 from memlab.maintenance import maintain as maintain_store
@@ -525,21 +525,14 @@ class SavedPlans:
         self._plan = plan
         self._digests = {each.store: each.digest for each in plan.changed}
         self.members = Members(tuple(map(Member.at, self._digests)))
-        self._parts: dict[str, Path] = {}
-        self._read: tuple[Path | None, Mapping[str, bytes]] = (None, plan.texts)
-        if plan.folder is not None and self._digests:
-            from memlab.fleet.parts import index_of
-
-            self._parts = index_of(plan.folder)
+        self._parts = index_of(plan.folder) if plan.folder and self._digests else {}
+        self._texts_in = lru_cache(maxsize=1)(partial(column_of, name="plan"))
 
     def of(self, member: Member) -> tuple[str, bytes | None]:
         """Return the digest that was reviewed, and the plan; None where it is missing."""
         part = self._parts.get(member.name)
-        if part != self._read[0]:
-            from memlab.fleet.parts import column_of
-
-            self._read = (part, {} if part is None else column_of(part, "plan"))
-        return self._digests[member.name], self._read[1].get(member.name)
+        texts = self._plan.texts if part is None else self._texts_in(part)
+        return self._digests[member.name], texts.get(member.name)
 
 
 @dataclass(frozen=True)
@@ -646,14 +639,13 @@ def _maintained(look_after: Callable[[str], Maintenance], where: str) -> Maintai
     outcomes = {step.outcome for step in found.steps if step.name != "doctor"}
     ends = (StepOutcome.WOULD, StepOutcome.DONE)
     status = next((each for each in ends if each in outcomes), StepOutcome.NOTHING)
-    receipt = found.receipt
     planned = len(found.plan.memories) if found.plan and not found.applied else 0
     return MaintainedStore(
         status=str(StepOutcome.FAILED if found.failed else status),
-        deleted=receipt.deleted if receipt else planned,
+        deleted=found.deleted or planned,
         doctor=said.get("doctor", said.get("clock")),
         compact=said.get("compact"),
         drop=said.get("drop"),
         vacuum=said.get("vacuum"),
-        undo=receipt.undo if receipt and receipt.archive else None,
+        undo=found.undo,
     )

@@ -1,17 +1,27 @@
 """A task done to every store of a fleet: its rows in one frame, errors among them.
 
-Here is what is the same for all tasks: results come in the order of the names, those that are kept
-are not asked for again, and what they look like in a frame is read from the row's annotations.
+Results come in the order of the names; what they look like in a frame is read from the row's
+annotations. They can be kept as they come, so that a run that was stopped goes on where it was: in
+a folder of Parquet files, each with some stores, a row each; ``pandas.read_parquet(folder)`` reads
+them all. A part appears whole or not at all, so a kill costs what was not yet written, and that is
+done again.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from memlab import columns as col
+from memlab.errors import MemlabError
+from memlab.files import ALONE, read_whole, whole_file, write_whole
 from memlab.fleet.names import Member, Sources, members_of
 from memlab.fleet.task import (
     STORE,
@@ -36,6 +46,26 @@ FEW: Final = 20
 FEW_BYTES: Final = 20_000_000
 """The same of bytes."""
 
+ROWS: Final = 500
+"""Stores of a part, at most."""
+BYTES: Final = 16_000_000
+"""Bytes of a part's values at which it is written, about."""
+SECONDS: Final = 2.0
+"""How long a result waits to be written, about."""
+
+_ARROW: Final = {
+    str: pa.string(),
+    int: pa.int64(),
+    float: pa.float64(),
+    bytes: pa.large_binary(),
+    datetime: pa.timestamp("us", "UTC"),
+}
+_STORE: Final = pa.field(STORE, pa.string())
+_OWN: Final = [pa.field(name, pa.string()) for name in ("error", "error_kind", "store_state")]
+_ALL: Final = "part-*.parquet"
+_RUN: Final = "_run.json"
+"""Parquet readers pass over names that begin with an underscore."""
+
 
 def outcomes_of(
     task: FleetTask[Row],
@@ -48,21 +78,14 @@ def outcomes_of(
 ) -> list[Outcome[Row]]:
     """Do a task to every store; return what became of each, in the order of their names."""
     members = members_of(sources).stores
-    parts = None
-    if out is not None:
-        from memlab.fleet.parts import Parts
-
-        parts = Parts(Path(out), task)
+    parts = None if out is None else Parts(Path(out), task)
     found = {} if parts is None else parts.still_there(members)
     missing = [member for member in members if member.name not in found]
     if progress is not None and found:
         progress(len(found), len(members))
     try:
         for outcome in (runner or usual_runner(missing)).run(task, missing, given):
-            found[outcome.name] = outcome
-            if parts is not None:
-                parts.add(outcome)
-                found[outcome.name] = _without_large(outcome)
+            found[outcome.name] = outcome if parts is None else parts.add(outcome)
             if progress is not None:
                 progress(len(found), len(members))
     finally:
@@ -99,9 +122,168 @@ def usual_runner(members: Sequence[Member]) -> Runner:
     return Processes()
 
 
-def _without_large(outcome: Outcome[Row]) -> Outcome[Row]:
-    """Return an outcome without what is large in it, which is on the disk."""
-    large = [name for name, value in vars(outcome.value or outcome).items() if type(value) is bytes]
-    if not large:
-        return outcome
-    return replace(outcome, value=replace(outcome.value, **dict.fromkeys(large)))  # type: ignore[type-var]
+class Parts:
+    """A folder of results of one task."""
+
+    def __init__(self, folder: Path, task: FleetTask[Any]) -> None:
+        self.folder, self._task = folder, task
+        columns = [pa.field(name, _ARROW[kind]) for name, kind in task.columns.items()]
+        self._schema = pa.schema([_STORE, *columns, *_OWN])
+        self._waiting: list[dict[str, Any]] = []
+        self._bytes, self._since = 0, monotonic()
+        self._is_fresh = self._begin()
+
+    def still_there(self, members: Sequence[Member]) -> dict[str, Outcome[Any]]:
+        """Return the results that still hold, and drop all others: a store has one row, or none."""
+        small = [each for each in self._schema if not pa.types.is_large_binary(each.type)]
+        kept: dict[str, tuple[Path, Outcome[Any]]] = {}
+        for part in _parts_of(self.folder):
+            for row in _read(part, pa.schema(small)).to_pylist():
+                kept[row["store"]] = part, self._outcome(row)  # of two results the later
+        named = {member.name: member for member in members}
+        found = {
+            name: outcome
+            for name, (_, outcome) in kept.items()
+            if name in named and self._still_holds(named[name], outcome)
+        }
+        if len(found) < len(kept):
+            self._keep({name: kept[name][0] for name in found})
+        return found
+
+    def add(self, outcome: Outcome[Any]) -> Outcome[Any]:
+        """Keep a result; it is on the disk within a moment, and after :meth:`flush`.
+
+        Returns it without what is large in it, which need not be held.
+        """
+        value = {} if outcome.value is None else vars(outcome.value)
+        large = {name: each for name, each in value.items() if isinstance(each, bytes)}
+        row = {"error": outcome.error or None, "error_kind": outcome.kind or None}
+        row |= {"store_state": outcome.state, **value, "store": outcome.name}
+        self._waiting.append(row)
+        self._bytes += sum(map(len, large.values()))
+        late = monotonic() - self._since > SECONDS
+        # what was done to a store is said at once, whatever happens next
+        if self._task.changes or late or len(self._waiting) >= ROWS or self._bytes >= BYTES:
+            self.flush()
+        if outcome.value is None or not large:
+            return outcome
+        return replace(outcome, value=replace(outcome.value, **dict.fromkeys(large)))
+
+    def flush(self) -> None:
+        """Write what waits to be written."""
+        if self._waiting:
+            files = _parts_of(self.folder)
+            number = int(files[-1].stem.removeprefix("part-")) + 1 if files else 1
+            table = pa.Table.from_pylist(self._waiting, self._schema)
+            self._write(self.folder / f"part-{number:06}.parquet", table)
+        self._waiting, self._bytes, self._since = [], 0, monotonic()
+
+    def finish(self) -> None:
+        """Note that every store has its result."""
+        self._note({**self._read_note(), "finished": True})
+
+    def _still_holds(self, member: Member, outcome: Outcome[Any]) -> bool:
+        """Whether a result need not be asked for again.
+
+        An error always is. A store that cannot be seen from here is, once the run that asked for it
+        has finished.
+        """
+        if outcome.error:
+            return False
+        now = member.state()
+        return outcome.state == now if now else not self._is_fresh
+
+    def _keep(self, kept: Mapping[str, Path]) -> None:
+        """Drop all results but those of these stores, each in its part."""
+        for part in _parts_of(self.folder):
+            table = _read(part, self._schema)
+            stay = [kept.get(name) == part for name in table["store"].to_pylist()]
+            if not any(stay):
+                part.unlink()
+            elif not all(stay):
+                self._write(part, table.filter(pa.array(stay)))
+
+    def _outcome(self, row: dict[str, Any]) -> Outcome[Any]:
+        store, error, kind, state = (row[each.name] for each in (_STORE, *_OWN))
+        if error is not None:
+            return Outcome(store, error=error, kind=kind or "", state=state)
+        value = {each.name: row.get(each.name) for each in fields(self._task.row)}
+        return Outcome(store, self._task.row(**value), state=state)
+
+    def _write(self, part: Path, table: Any) -> None:
+        with whole_file(part, limit=ALONE) as draft:
+            pq.write_table(table, draft, compression="zstd")
+
+    def _begin(self) -> bool:
+        """Whether this is a new run: the last one finished, or there was none."""
+        question = {"asked": self._task.name, **self._task.asked, "columns": self._schema.names}
+        rests_on = self._task.rests_on
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise MemlabError(
+                f"{self.folder} cannot be made ({error.strerror or error}); name another folder"
+            ) from error
+        before = self._read_note()
+        if not before and any(self.folder.iterdir()):
+            raise MemlabError(f"{self.folder} holds other files; name a new folder")
+        if before and before.get("question") != question:
+            raise MemlabError(
+                f"{self.folder} holds the answers to another question, or those of another memlab; "
+                "name a new folder, or add --fresh to throw these away"
+            )
+        is_fresh = bool(before.get("finished", True))
+        if is_fresh and (rests_on is None or before.get("rests_on", "") != rests_on):
+            self._keep({})
+        asked = {"question": question, "rests_on": rests_on}
+        self._note({"memlab_fleet_run": 1, **asked, "finished": False})
+        return is_fresh
+
+    def _read_note(self) -> dict[str, Any]:
+        if not (self.folder / _RUN).exists():
+            return {}
+        try:
+            found = json.loads(read_whole(self.folder / _RUN))
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) and "memlab_fleet_run" in found else {}
+
+    def _note(self, note: Mapping[str, Any]) -> None:
+        write_whole(self.folder / _RUN, json.dumps(note, indent=1) + "\n", limit=ALONE)
+
+
+def index_of(folder: Path) -> dict[str, Path]:
+    """Return which part of a folder holds each store."""
+    found: dict[str, Path] = {}
+    for part in _parts_of(folder):
+        found |= dict.fromkeys(_read(part, pa.schema([_STORE]))["store"].to_pylist(), part)
+    return found
+
+
+def column_of(part: Path, name: str) -> dict[str, Any]:
+    """Return a field of bytes of every store of a part."""
+    table = _read(part, pa.schema([_STORE, (name, _ARROW[bytes])]))
+    return dict(zip(table["store"].to_pylist(), table[name].to_pylist(), strict=True))
+
+
+def start_over(folder: Path) -> None:
+    """Remove the results in a folder, and nothing else."""
+    if folder.is_dir():
+        for file in [*_parts_of(folder), folder / _RUN]:
+            file.unlink(missing_ok=True)
+
+
+def _parts_of(folder: Path) -> list[Path]:
+    """Return the parts in the order in which they were written."""
+    return sorted(folder.glob(_ALL))
+
+
+def _read(part: Path, schema: Any) -> Any:
+    try:
+        table = pq.read_table(part, columns=schema.names, partitioning=None)
+    except (OSError, pa.ArrowInvalid, KeyError) as error:
+        why = str(error).partition("\n")[0]
+        raise MemlabError(f"{part} cannot be read ({why}); remove it, and run again") from error
+    if not table.schema.equals(schema) or table["store"].null_count:
+        raise MemlabError(f"{part} cannot be read (others made it); remove it, and run again")
+    return table

@@ -82,31 +82,19 @@ class Runner(Protocol):
 
 @dataclass(frozen=True)
 class FleetTask(Generic[Row]):
-    """What is done to each store. It pickles, for others may do it.
-
-    Parameters
-    ----------
-    name : str
-        What it is called where its results are kept.
-    work : callable
-        Takes what opens a store, and what is given for it alone where anything is; returns its row.
-    row : type
-        The dataclass of a row. A field ``store`` is the name that the outcome has already.
-    changes : bool
-        Whether a store is another one afterwards.
-    asked : mapping
-        What else makes results those of another question.
-    rests_on : str or None
-        What results of a run that has finished hold for beside the stores; None where they say
-        nothing to a later run.
-    """
+    """What is done to each store. It pickles, for others may do it."""
 
     name: str
     work: Callable[..., Row]
+    """Takes what opens a store, and what is given for it alone where anything is."""
     row: type[Row]
+    """The dataclass of a row; a field ``store`` is the name that the outcome has already."""
     changes: bool = False
+    """Whether a store is another one afterwards."""
     asked: Mapping[str, Any] = field(default_factory=dict)
+    """What else makes results those of another question."""
     rests_on: str | None = ""
+    """What results of a finished run hold for beside the stores; None: they say nothing later."""
 
     @property
     def columns(self) -> dict[str, type]:

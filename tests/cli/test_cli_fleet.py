@@ -60,13 +60,6 @@ def test_show_for_a_script_prints_every_store(agents: Path) -> None:
     assert [each["memories"] for each in rows if each["memories"]] == ["4", "31", "301"]
 
 
-def test_a_store_that_cannot_be_read_makes_the_exit_code_1(agents: Path) -> None:
-    shown = run("fleet", "show", agents / "agent-3" / "memory.db", agents / "gone.db")
-    assert shown.exit_code == 1
-    assert "2 stores, 1 left out" in shown.output
-    assert "there is no file" in shown.output
-
-
 def test_a_store_over_the_threshold_makes_the_exit_code_1(agents: Path) -> None:
     over = run("fleet", "show", f"{agents}/*/memory.db", "--threshold", "100")
     assert over.exit_code == 1

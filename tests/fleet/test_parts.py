@@ -11,7 +11,7 @@ from stores import episodes, write_rows
 from memlab.errors import MemlabError
 from memlab.fleet import Serial, survey
 from memlab.fleet.overview import survey_task
-from memlab.fleet.parts import Parts, start_over
+from memlab.fleet.sweep import Parts, start_over
 from memlab.sources.base import Source
 from memlab.sources.opening import open_source
 
