@@ -87,7 +87,12 @@ class FolderChange:
             zip(operation.entries, memories.values(), strict=True)
         ):
             if parts.file is not None:
-                self._move_out(operation, str(number), entry.name, parts.file.data)
+                with suppress(FileNotFoundError):
+                    self.folder.move(entry.name, operation.files, str(number))
+                self._watch(Step.MOVED)
+                moved = operation.files, str(number), parts.file.data, entry.name
+                self._check(*moved)
+                self._moved.append(moved)
         operation.files.sync()
         self.folder.sync()
         if not self._index.index_first:
@@ -113,8 +118,8 @@ class FolderChange:
         """Make all of it last, if what was moved is still what it was: it may have been open."""
         if not self._count:
             return
-        for folder, name, data, called in self._moved:
-            self._check(folder, name, data, called)
+        for moved in self._moved:
+            self._check(*moved)
         end_pending(self.folder)
         self.is_over = True
         self.folder.sync()
@@ -149,13 +154,6 @@ class FolderChange:
         self.folder.sync()
         self._watch(Step.PREPARED)
         return operation
-
-    def _move_out(self, operation: Operation, number: str, name: str, data: bytes) -> None:
-        with suppress(FileNotFoundError):
-            self.folder.move(name, operation.files, number)
-        self._watch(Step.MOVED)
-        self._check(operation.files, number, data, name)
-        self._moved.append((operation.files, number, data, name))
 
     def _swap(self, operation: Operation) -> None:
         aside = operation.swap_index(self._index)

@@ -359,24 +359,19 @@ def add_signals(
     ahead = next(said, None)
     for rows in batches:
         positions = rows.table["position"].to_pylist() if names or others else []
-        table, faults = rows.table, rows.faults
-        if names:
-            here: Said = {}
-            while positions and ahead is not None and ahead[0] <= positions[-1]:
-                here[ahead[0]] = ahead[1:]
-                ahead = next(said, None)
-            arrays, wrong = _signal_arrays(names, positions, here)
-            faults = faults + wrong
-            for name, array in arrays.items():
-                table = table.append_column(name, array)
-        yield Rows(table, faults, _others(connection, others, positions))
+        here: Said = {}
+        while positions and ahead is not None and ahead[0] <= positions[-1]:
+            here[ahead[0]] = ahead[1:]
+            ahead = next(said, None)
+        known = _with_signals(rows, names, positions, here)
+        yield Rows(known.table, known.faults, _others(connection, others, positions))
 
 
-def _signal_arrays(
-    names: Sequence[str], positions: Sequence[int], said: Mapping[int, Sequence[Any]]
-) -> tuple[dict[str, Any], list[Fault]]:
-    """Return one typed Arrow column per signal, a value for every position, and what is wrong."""
-    arrays, faults = {}, []
+def _with_signals(
+    rows: Rows, names: Sequence[str], positions: Sequence[int], said: Mapping[int, Sequence[Any]]
+) -> Rows:
+    """Return rows with a typed column per signal, a value for every position."""
+    table, faults = rows.table, [*rows.faults]
     for place, name in enumerate(names):
         kind, meanings = SIGNALS.field(name).type, {}
         values = []
@@ -389,8 +384,8 @@ def _signal_arrays(
             values.append(value)
             if wrong:
                 faults.append((position, name, f"{name} {wrong}"))
-        arrays[name] = pa.array(values, kind)
-    return arrays, faults
+        table = table.append_column(name, pa.array(values, kind))
+    return Rows(table, faults)
 
 
 def _said(
@@ -403,16 +398,8 @@ def _said(
         f"SELECT item.rowid, {chosen} FROM main.memory_items AS item JOIN main.{SIDE_TABLE} AS "
         f"signal ON {has_signals(layout.signals)} ORDER BY item.rowid"
     )
-    while some := _fetched(connection, cursor):
+    while some := _with_texts(connection, str, lambda: cursor.fetchmany(_RECORDS_AT_ONCE)):
         yield from some
-
-
-def _fetched(connection: sqlite3.Connection, cursor: sqlite3.Cursor) -> list[tuple[Any, ...]]:
-    factory, connection.text_factory = connection.text_factory, str
-    try:
-        return cursor.fetchmany(4096)
-    finally:
-        connection.text_factory = factory
 
 
 def _others(
@@ -420,21 +407,29 @@ def _others(
 ) -> dict[str, list[object]]:
     if not names:
         return {}
+    query = f"SELECT {', '.join(map(quoted, names))} {BETWEEN} ORDER BY rowid"
     bounds = (positions[0], positions[-1]) if positions else (0, -1)
-    chosen = ", ".join(map(quoted, names))
-    with exact(connection):
-        found = connection.execute(f"SELECT {chosen} {BETWEEN} ORDER BY rowid", bounds).fetchall()
-    return {name: [_plain(row[at]) for row in found] for at, name in enumerate(names)}
+    found = _with_texts(connection, _text, lambda: connection.execute(query, bounds).fetchall())
+    return {name: [row[at] for row in found] for at, name in enumerate(names)}
 
 
-def _plain(value: Any) -> object:
+def _with_texts(
+    connection: sqlite3.Connection, factory: Callable[[bytes], Any], fetch: Callable[[], list[Any]]
+) -> list[Any]:
+    """Return what is fetched with text made by `factory`."""
+    before, connection.text_factory = connection.text_factory, factory
+    try:
+        return fetch()
+    finally:
+        connection.text_factory = before
+
+
+def _text(value: bytes) -> str | bytes:
     """Return text as text where it is UTF-8, and as bytes where it is not."""
-    if not isinstance(value, bytearray):
-        return value
     try:
         return value.decode()
     except UnicodeDecodeError:
-        return bytes(value)
+        return value
 
 
 def _meaning(kind: Any, stored: object) -> tuple[Any, str | None]:
@@ -449,16 +444,12 @@ def _meaning(kind: Any, stored: object) -> tuple[Any, str | None]:
         return None, str(error)
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
 _MEANINGS: Final[dict[Any, tuple[Callable[[Any], bool], Callable[[Any], Any], str]]] = {
     pa.float64(): (lambda value: isinstance(value, int | float), float, "not a number"),
     pa.int64(): (lambda value: isinstance(value, int), int, "not a whole number"),
     pa.bool_(): (lambda value: value in (0, 1), bool, "neither 0 nor 1"),
-    TEXT: (_is_text, str, "not text"),
-    MOMENT: (_is_text, moment_of, "not text"),
+    TEXT: (lambda value: isinstance(value, str), str, "not text"),
+    MOMENT: (lambda value: isinstance(value, str), moment_of, "not text"),
 }
 """What a signal of each type may be stored as, how it is read, and what is said of others."""
 
@@ -476,7 +467,12 @@ def rows_of_records(records: Iterable[Record], *, with_body: bool = False) -> It
             )
             for position, row in zip(positions, stored, strict=True)
         )
-        rows = _with_signals(rows, positions, stored)
+        pairs = zip(positions, stored, strict=True)
+        signals = {position: row[SIDE_TABLE][-1] for position, row in pairs if SIDE_TABLE in row}
+        kept = {name for row in signals.values() for name in row if row[name] is not None}
+        names = [name for name in SIGNALS.names if name in kept]
+        said = {at: [_readable(row.get(name)) for name in names] for at, row in signals.items()}
+        rows = _with_signals(rows, names, positions, said)
         yield rows if with_body else _without_body(rows)
 
 
@@ -494,22 +490,6 @@ def _exact(value: Any) -> Any:
         case {"real": word}:
             return float(word)
     return value
-
-
-def _with_signals(rows: Rows, positions: list[int], stored: list[dict[str, Any]]) -> Rows:
-    said = {
-        position: [_readable(row[SIDE_TABLE][-1].get(name)) for name in SIGNALS.names]
-        for position, row in zip(positions, stored, strict=True)
-        if SIDE_TABLE in row
-    }
-    if not said:
-        return rows
-    arrays, wrong = _signal_arrays(SIGNALS.names, positions, said)
-    table, faults = rows.table, [*rows.faults, *wrong]
-    for name, array in arrays.items():
-        if array.null_count < len(array):
-            table = table.append_column(name, array)
-    return Rows(table, faults)
 
 
 def _readable(value: Any) -> Any:
