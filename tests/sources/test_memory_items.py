@@ -27,7 +27,7 @@ from memlab.store.records import Record
 from memlab.store.signals import SIGNAL_COLUMNS
 from memlab.systems.memory_items.rows import rows_of_records
 from memlab.systems.memory_items.source import MemoryItems
-from sources.conformance import Compacted
+from sources.conformance import Compacted, Conformance
 
 _SIDE = ", ".join(f"{name} {kind}" for name, kind in SIGNAL_COLUMNS.items())
 
@@ -236,5 +236,5 @@ class TestMemoryItems(Compacted):
     lab_type = MemoryItemsLab
 
 
-class TestMemoryItemsWithARollbackJournal(Compacted):
+class TestMemoryItemsWithARollbackJournal(Conformance):
     lab_type = RollbackLab

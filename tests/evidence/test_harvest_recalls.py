@@ -1,4 +1,4 @@
-"""Codex's citations, in the rollout files of its sessions."""
+"""What other agents write down: Codex's citations, and OpenClaw's recalls."""
 
 import json
 from contextlib import closing
@@ -12,6 +12,8 @@ from memlab import columns as c
 from memlab.errors import MemlabError
 from memlab.evidence.harvest import harvest_reads
 from memlab.evidence.reads import read_access_log
+from memlab.sources.reads import BROKEN
+from memlab.systems import openclaw
 from memlab.systems.codex import COPIES, WITHOUT_THREAD, WITHOUT_TIME
 
 THREADS = [f"0199{n}000-0000-7000-8000-00000000000{n}" for n in range(10)]
@@ -110,8 +112,8 @@ def test_a_fork_repeats_what_its_parent_said(home: Path) -> None:
 
 
 def test_parents_in_a_circle_end(home: Path) -> None:
-    write(home, THREADS[0], meta(THREADS[0], THREADS[1]), said("a" + citation(THREADS[5])))
-    write(home, THREADS[1], meta(THREADS[1], THREADS[0]), said("b" + citation(THREADS[5])))
+    for one, other in (THREADS[:2], THREADS[1::-1]):
+        write(home, one, meta(one, other), said(one + citation(THREADS[5])))
     assert harvest_reads(home).reads == 2
 
 
@@ -127,3 +129,68 @@ def test_the_database_of_memories_means_the_sessions_beside_it(home: Path) -> No
     with pytest.raises(MemlabError, match="there are no sessions in"):
         harvest_reads(alone)
     assert harvest_reads(alone, transcripts=moved).reads == 1
+
+
+def recall(second: int, *paths: str, query: str = "where is it", **changed: Any) -> dict[str, Any]:
+    results = [{"path": path, "startLine": 1, "endLine": 4, "score": 0.9} for path in paths]
+    return {
+        "type": "memory.recall.recorded",
+        "timestamp": f"2026-08-01T09:00:{second:02}.000Z",
+        "query": query,
+        "resultCount": len(results),
+        "results": results,
+        **changed,
+    }
+
+
+def write_events(path: Path, *events: dict[str, Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events))
+    return path
+
+
+@pytest.fixture
+def old_log(tmp_path: Path) -> Path:
+    return tmp_path / "memory" / ".dreams" / "events.jsonl"
+
+
+def test_a_recall_reads_every_file_that_it_found_once(tmp_path: Path, old_log: Path) -> None:
+    day, other = "memory/2026-04-05.md", "memory/2026-04-06.md"
+    write_events(old_log, recall(1, day, other, day), recall(2, day))
+    (tmp_path / "MEMORY.md").write_text("index")  # does not make it Claude Code's
+    found = harvest_reads(tmp_path)
+    assert found.way == "an OpenClaw workspace"
+    assert ids(found.log) == [day, other, day]
+    assert found.by == {"recall": 3}
+    assert "no version records memory_get" in str(found)
+
+
+def test_what_is_no_read_is_counted(tmp_path: Path, old_log: Path) -> None:
+    write_events(
+        old_log,
+        recall(1, "a.md", query="__dreaming_light__"),
+        recall(2, "a.md", type="memory.recall.skipped", reason="non-short-term-memory-path"),
+        recall(3, "a.md", type="memory.promotion.applied"),
+        recall(4, "a.md", timestamp="soon"),
+        recall(5, ""),
+        recall(6, "a.md", timestamp="2026-08-01T09:00:06"),
+        recall(7, results="none"),
+    )
+    with old_log.open("a") as out:
+        out.write('{"type":"memory.recall.recorded","timest')
+    found = harvest_reads(tmp_path)
+    assert ids(found.log) == ["a.md"]
+    assert found.left_out == {
+        **dict.fromkeys((openclaw.SWEEPS, openclaw.SKIPPED, BROKEN), 1),
+        **dict.fromkeys((openclaw.WITHOUT_TIME, openclaw.WITHOUT_PATH), 1),
+    }
+    assert found.notes[0] == "1 time without a zone, taken as UTC"
+
+
+def test_an_event_that_was_exported_is_the_same_read(tmp_path: Path, old_log: Path) -> None:
+    write_events(old_log, recall(1, "a.md"), recall(2, "b.md"))
+    new_log = tmp_path / "memory" / "events" / "0af3" / "memory-host-events.jsonl"
+    write_events(new_log, recall(2, "b.md"), recall(3, "c.md"))
+    found = harvest_reads(tmp_path)
+    assert ids(found.log) == ["a.md", "b.md", "c.md"]
+    assert harvest_reads(new_log, found.log).new == 0
