@@ -76,6 +76,13 @@ def write_index(folder: Path, lines: Iterable[str], *, end: str = "\n") -> None:
     draft.rename(folder / "MEMORY.md")
 
 
+def write_memories(folder: Path, *names: str, line: str = "- [T]({}.md)") -> None:
+    """Add a memory for each name, an hour apart, and its line to the index."""
+    for number, name in enumerate(names):
+        write_memory(folder, f"{name}.md", memory(name), at(number))
+    write_index(folder, [*index_lines(folder), *(line.format(name) for name in names)])
+
+
 def index_lines(folder: Path) -> list[str]:
     index = folder / "MEMORY.md"
     return index.read_text().splitlines() if index.exists() else []
@@ -92,31 +99,23 @@ def call(
 ) -> list[str]:
     """The two lines of a call of a tool: the call, and its result."""
     name = f"toolu_{session}_{number}"
-    common = {"sessionId": session, "timestamp": stamp(moment), "isSidechain": False}
-    arguments: dict[str, Any] = {"file_path": str(path)}
-    if tool == "Write":
-        arguments["content"] = "text"
-    use = {"type": "tool_use", "id": name, "name": tool, "input": arguments}
+    use = {"type": "tool_use", "id": name, "name": tool, "input": {"file_path": str(path)}}
     result: dict[str, Any] = {"type": "tool_result", "tool_use_id": name, "content": "1\tx"}
     if failed:
         result |= {"is_error": True, "content": "File does not exist."}
+    lines = (("assistant", f"u_{name}", use), ("user", f"r_{name}", result))
     return [
-        json.dumps(each, separators=(",", ":"))
-        for each in (
+        json.dumps(
             {
-                "type": "assistant",
-                "uuid": f"u_{name}",
-                "requestId": f"req_{name}",
-                **common,
-                "message": {"id": f"msg_{name}", "role": "assistant", "content": [use]},
+                "type": kind,
+                "uuid": uuid,
+                "sessionId": session,
+                "timestamp": stamp(moment),
+                "message": {"role": kind, "content": [block]},
             },
-            {
-                "type": "user",
-                "uuid": f"r_{name}",
-                **common,
-                "message": {"role": "user", "content": [result]},
-            },
+            separators=(",", ":"),
         )
+        for kind, uuid, block in lines
     ]
 
 

@@ -22,6 +22,7 @@ from claude_store import (
     memory,
     project_folder,
     write_index,
+    write_memories,
     write_memory,
     write_transcript,
 )
@@ -51,22 +52,12 @@ class ClaudeCodeLab:
         styles = ("origin", "modified", "type", "none", "node origin", "broken")
         bodies = ("text", "né 北京 🦀 [[topic_1]] [[topic_3]]\r\n", "", "<b>" + "long " * 3000)
         for number in range(count):
-            kind = "feedback" if number == 0 else "project"
-            text = memory(
-                f"topic {number}",
-                kind,
-                style="type" if number == 0 else styles[number % 6],
-                session=f"s{number % 3}",
-                modified=at(number),
-                body=bodies[number % 4],
-            )
-            write_memory(self.path, f"topic_{number}.md", text, at(number))
-            (self.path / f"topic_{number}.md").chmod(0o640 if number % 2 else 0o600)
-            write_transcript(
-                self.path.parent,
-                f"s{number % 3}",
-                call("Write", self.path / f"topic_{number}.md", at(number), "s", number),
-            )
+            kind, style = ("project", styles[number % 6]) if number else ("feedback", "type")
+            session, title, body = f"s{number % 3}", f"topic {number}", bodies[number % 4]
+            text = memory(title, kind, style=style, session=session, modified=at(number), body=body)
+            path = write_memory(self.path, f"topic_{number}.md", text, at(number))
+            path.chmod(0o640 if number % 2 else 0o600)
+            write_transcript(path.parents[1], session, call("Write", path, at(number), "s", number))
         lines = ["# Memory", "", *(f"- [T{n}](topic_{n}.md) — hook {n}" for n in range(count))]
         write_index(self.path, lines, end="")
 
@@ -84,17 +75,11 @@ class ClaudeCodeLab:
     def exactly(self) -> dict[Key, Any]:
         lines = index_lines(self.path)
         found: dict[Key, Any] = {}
-        for path in self.path.glob("*.md"):
-            if path.name != "MEMORY.md":
-                there = path.stat()
-                named = [line for line in lines if path.name in line]
-                found[path.name] = (
-                    path.read_bytes(),
-                    there.st_mode,
-                    there.st_mtime_ns,
-                    there.st_uid,
-                    named,
-                )
+        for path in set(self.path.glob("*.md")) - {self.path / "MEMORY.md"}:
+            named = [line for line in lines if path.name in line]
+            there = path.stat()
+            state = there.st_mode, there.st_mtime_ns, there.st_uid
+            found[path.name] = (path.read_bytes(), state, named)
         return found
 
 
@@ -173,9 +158,8 @@ def test_a_memory_costs_its_lines_at_start_and_not_its_text(folder: Path) -> Non
 
 
 def test_what_is_named_is_active_and_what_stands_below_the_cut_is_not_loaded(folder: Path) -> None:
-    for number in range(210):
-        write_memory(folder, f"f{number}.md", memory(f"m{number}"), at(number))
-    write_index(folder, [f"- [T](f{number}.md)" for number in range(205)])
+    write_memories(folder, *(f"f{number}" for number in range(210)))
+    write_index(folder, index_lines(folder)[:205])
     frame = memlab.load(folder).set_index("memory_id")
     assert frame["active"].sum() == 205
     assert frame["loaded_at_start"].sum() == 200
@@ -216,11 +200,10 @@ def test_links_between_memories_are_references_and_cycles_do_no_harm(folder: Pat
 
 
 def test_the_earliest_moment_known_is_taken_and_how_it_is_known_is_said(folder: Path) -> None:
-    write_memory(folder, "a.md", memory("a", style="modified", modified=at(5)), at(50))
-    write_memory(folder, "b.md", memory("b", style="modified", modified=at(6)), at(50))
-    write_memory(folder, "c.md", memory("c"), at(50))
-    write_memory(folder, "d.md", memory("d"), at(7))
-    write_memory(folder, "e.md", memory("e"), at(8))
+    for name, said, written in (("a", 5, 50), ("b", 6, 50), ("c", 0, 50), ("d", 0, 7), ("e", 0, 8)):
+        style = "modified" if said else "origin"
+        text = memory(name, style=style, modified=at(said))
+        write_memory(folder, f"{name}.md", text, at(written))
     lines = [
         *call("Write", folder / "b.md", at(2), "s", 1),
         *call("Edit", folder / "b.md", at(3), "s", 2),
@@ -234,20 +217,17 @@ def test_the_earliest_moment_known_is_taken_and_how_it_is_known_is_said(folder: 
     ]
     write_transcript(folder.parent, "s", lines)
     frame = memlab.load(folder).set_index("memory_id")
-    assert frame["created_at"].to_dict() == {
-        "a.md": at(5),
-        "b.md": at(2),
-        "c.md": at(1),
-        "d.md": at(7),
-        "e.md": at(8),
+    assert [f"{(when - at(0)).total_seconds() / 3600:g}" for when in frame["created_at"]] == [
+        *("1", "2", "5", "7", "8")
+    ]
+    dated = {
+        str(key): json.loads(record)["place"]["dated"]
+        for key, record in records_of(folder, *frame.index)
     }
-    places = {
-        str(key): json.loads(record)["place"] for key, record in records_of(folder, *frame.index)
-    }
-    assert {key: place["dated"] for key, place in places.items()} == {
-        "a.md": "front matter",
-        "b.md": "transcripts",
+    assert dated == {
         "c.md": "transcripts",
+        "b.md": "transcripts",
+        "a.md": "front matter",
         "d.md": "file time",
         "e.md": "file time",
     }
@@ -299,7 +279,6 @@ def test_files_of_a_copy_that_no_line_names_keep_their_times(folder: Path) -> No
 def test_transcripts_of_a_worktree_tell_of_the_memory_of_the_main_checkout(folder: Path) -> None:
     for name in ("a", "b", "c"):
         write_memory(folder, f"{name}.md", memory(name), at(500))
-    write_index(folder, [f"- [{name}]({name}.md)" for name in ("a", "b", "c")])
     worktree = folder.parent.with_name(f"{folder.parent.name}--worktrees-fix")
     write_transcript(worktree, "s1", call("Write", folder / "a.md", at(1), "s1", 1))
     agents = worktree / "s1" / "subagents"
@@ -339,10 +318,9 @@ def test_a_transcript_is_read_once_for_the_memories_of_all_projects(
 
 def test_a_folder_of_no_project_goes_by_front_matter_and_file_times(tmp_path: Path) -> None:
     folder = tmp_path / "docs" / "memory"
-    write_memory(folder, "a.md", memory("a"), at(3))
-    write_index(folder, ["- [A](a.md)"])
-    write_transcript(folder.parent, "s", call("Write", folder / "a.md", at(1), "s", 1))
-    assert memlab.load(folder)["created_at"].tolist() == [at(3)]
+    write_memories(folder, "a")
+    write_transcript(folder.parent, "s", call("Write", folder / "a.md", at(-1), "s", 1))
+    assert memlab.load(folder)["created_at"].tolist() == [at(0)]
 
 
 # Files as they are
@@ -391,10 +369,8 @@ def test_what_is_no_folder_is_an_error_that_says_so(tmp_path: Path) -> None:
 
 
 def test_a_line_changed_since_is_refused_and_a_new_memory_is_no_hindrance(folder: Path) -> None:
-    for number in range(4):
-        write_memory(folder, f"f{number}.md", memory("m"), at(number))
-    lines = [f"- [T](f{number}.md) hook" for number in range(4)]
-    write_index(folder, lines)
+    write_memories(folder, "f0", "f1", "f2", "f3")
+    lines = index_lines(folder)
     records = dict(records_of(folder, "f0.md", "f1.md"))
     write_memory(folder, "f9.md", memory("m"), at(9))
     edited = "- [T](f1.md) edited"
