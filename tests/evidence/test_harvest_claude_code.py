@@ -44,11 +44,12 @@ def contents(log: Path) -> list[bytes]:
     return [file.read_bytes() for file in (log, apart_of(log)) if file.exists()]
 
 
-@given(st.integers(0, 2**32))
-@settings(max_examples=25)
-def test_every_read_is_found_and_none_is_made_up(seed: int) -> None:
+@given(st.integers(0, 2**32), st.sampled_from([None, f"/home/x/.claude/projects/{SLUG}/memory"]))
+@settings(max_examples=30)
+def test_every_read_is_found_and_none_is_made_up(seed: int, called: str | None) -> None:
+    """Transcripts from another place call the folder otherwise."""
     with TemporaryDirectory() as home:
-        world = World(Path(home), seed)
+        world = World(Path(home), seed, called=called)
         world.run(8)
         files = {each: each.stat() for each in world.projects.rglob("*")}
         found = harvest(world)
@@ -81,16 +82,6 @@ def test_what_was_swept_away_stays_and_is_judged_by_what_was_known(seed: int) ->
         assert logged(world.home / "reads.log") == exactly(world.counted())
 
 
-@given(st.integers(0, 2**32))
-@settings(max_examples=10)
-def test_transcripts_from_another_place_name_the_folder_otherwise(seed: int) -> None:
-    with TemporaryDirectory() as home:
-        called = f"/home/somebody/.claude/projects/{SLUG}/memory"
-        world = World(Path(home), seed, called=called)
-        world.run(8)
-        assert logged(harvest(world).log) == exactly(world.counted())
-
-
 class Desk:
     """A memory folder with a few files, and transcripts written line by line."""
 
@@ -98,8 +89,11 @@ class Desk:
         self.world = World(home, 0, memories=4)
         self.world.chance.random = lambda: 0.99  # type: ignore[method-assign] - nothing by chance
 
-    def session(self, name: str, project: str = SLUG) -> Session:
-        return Session(self.world, name, project)
+    def session(self, name: str = "s1", *reads: str) -> Session:
+        session = Session(self.world, name, SLUG)
+        for memory_id in reads:
+            read(session, memory_id)
+        return session
 
     def save(self, *sessions: Session) -> Harvest:
         for session in sessions:
@@ -117,9 +111,7 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def test_a_session_that_goes_on_and_edits_takes_its_read_back(desk: Desk) -> None:
-    session = desk.session("s1")
-    read(session, "m1.md")
-    read(session, "m2.md")
+    session = desk.session("s1", "m1.md", "m2.md")
     desk.save(session)
     assert desk.logged == ["m1.md", "m2.md"]
     write(session, "m1.md")
@@ -132,8 +124,7 @@ def test_a_session_that_goes_on_and_edits_takes_its_read_back(desk: Desk) -> Non
 
 
 def test_a_read_without_an_answer_counts_once_the_answer_is_there(desk: Desk) -> None:
-    session = desk.session("s1")
-    read(session, "m1.md")
+    session = desk.session("s1", "m1.md")
     answer = session.lines.pop()
     found = desk.save(session)
     assert found.reads == 0
@@ -182,10 +173,9 @@ def test_the_oldest_is_known_by_its_lines_where_files_are_as_old_as_they_else_by
 def test_a_line_without_a_session_belongs_to_its_file_or_to_who_sent_the_agent(
     desk: Desk, by_agent: bool
 ) -> None:
-    session, sent = desk.session("s1"), desk.session("s1")
+    session = desk.session()
     write(session, "m1.md")
-    read(sent, "m1.md")
-    read(sent, "m2.md")
+    sent = desk.session("s1", "m1.md", "m2.md")
     for line in (*session.lines, *sent.lines):
         del line["sessionId"]
     session.agents = {"agent-a": sent.lines} if by_agent else {}
@@ -195,9 +185,7 @@ def test_a_line_without_a_session_belongs_to_its_file_or_to_who_sent_the_agent(
 
 
 def test_several_results_in_one_line_are_told_apart(desk: Desk) -> None:
-    session = desk.session("s1")
-    for memory_id in ("m1.md", "m2.md"):
-        read(session, memory_id)
+    session = desk.session("s1", "m1.md", "m2.md")
     calls, answers = session.lines[::2], session.lines[1::2]
     answers[1]["message"]["content"][0]["is_error"] = True
     answers[0]["message"]["content"] += answers[1]["message"]["content"]
@@ -229,8 +217,7 @@ CALL = {"type": "tool_use", "id": "x"}
     ],
 )
 def test_fields_of_another_kind_are_passed_over(desk: Desk, change: dict[str, Any]) -> None:
-    session = desk.session("s1")
-    read(session, "m1.md")
+    session = desk.session("s1", "m1.md")
     strange = {"uuid": "o", "note": 'memory "tool_use"', **change}
     session.lines.insert(0, {**session.lines[0], **strange})
     desk.save(session)
@@ -238,10 +225,7 @@ def test_fields_of_another_kind_are_passed_over(desk: Desk, change: dict[str, An
 
 
 def test_calls_without_time_or_id_are_said(desk: Desk) -> None:
-    session = desk.session("s1")
-    read(session, "m1.md")
-    read(session, "m2.md")
-    read(session, "m3.md")
+    session = desk.session("s1", "m1.md", "m2.md", "m3.md")
     session.lines[0]["timestamp"] = "yesterday"
     session.lines[2]["timestamp"] = session.lines[2]["timestamp"].removesuffix("Z")
     del session.lines[4]["message"]["content"][0]["id"]
@@ -252,8 +236,7 @@ def test_calls_without_time_or_id_are_said(desk: Desk) -> None:
 
 
 def test_files_of_another_kind_cost_nothing_else(desk: Desk) -> None:
-    session = desk.session("s1")
-    read(session, "m1.md")
+    session = desk.session("s1", "m1.md")
     folder = desk.world.projects / SLUG
     (folder / "noise.jsonl").write_bytes(os.urandom(2**20))
     (folder / "empty.jsonl").touch()
@@ -268,8 +251,7 @@ def test_files_of_another_kind_cost_nothing_else(desk: Desk) -> None:
 
 
 def test_a_line_of_hundreds_of_megabytes_is_not_held_in_memory(desk: Desk) -> None:
-    session = desk.session("s1")
-    read(session, "m1.md")
+    session = desk.session("s1", "m1.md")
     size = 7 * LONGEST
     with (desk.world.projects / SLUG / "huge.jsonl").open("wb") as out:
         out.write(b'{"type":"user","x":"')
@@ -289,8 +271,7 @@ def test_a_line_of_hundreds_of_megabytes_is_not_held_in_memory(desk: Desk) -> No
 
 class TestFolder:
     def test_a_project_or_all_of_them_mean_their_one_memory_folder(self, desk: Desk) -> None:
-        session = desk.session("s1")
-        read(session, "m1.md")
+        session = desk.session("s1", "m1.md")
         desk.save(session)
         log = desk.world.home / "other.log"
         assert harvest_reads(desk.world.projects / SLUG, log).new == 1
@@ -365,10 +346,8 @@ def test_memories_below_the_cut_had_no_chance(desk: Desk) -> None:
     session = desk.session("s1")
     for memory_id in desk.world.memories:
         write(session, memory_id)
-    later = desk.session("s2")
     desk.world._now += timedelta(days=1)
-    read(later, "m1.md")
-    found = desk.save(session, later)
+    found = desk.save(session, desk.session("s2", "m1.md"))
     assert found.chances == (
         "4 memories: 1 read, 2 never read, though they could have been, "
         "1 below what is loaded at start, and never read"
@@ -376,8 +355,7 @@ def test_memories_below_the_cut_had_no_chance(desk: Desk) -> None:
 
 
 def test_lines_are_told_apart_by_more_than_line_feeds(desk: Desk) -> None:
-    session = desk.session("s1")
-    read(session, "m1.md")
+    session = desk.session("s1", "m1.md")
     session.lines[0]["message"]["content"].insert(0, {"type": "text", "text": "a\u2028b\x85c"})
     desk.world._as_ascii = False
     desk.save(session)

@@ -36,7 +36,6 @@ from memlab.sources.base import Key, Reader, at_one_moment
 from memlab.sources.folder.files import FileCopy, opened_folder
 from memlab.sources.reads import LineReader, Wanted
 from memlab.store.records import encoded, fingerprint_of, with_place
-from memlab.systems.claude_code.index import LoadRule
 from memlab.systems.claude_code.source import ClaudeCode
 from sources.conformance import Compacted, Lab, titles, together
 
@@ -168,8 +167,6 @@ def test_what_is_named_is_active_and_what_stands_below_the_cut_is_not_loaded(fol
     assert costs["f204.md"] == costs["f199.md"] > 0  # what its line costs where it is loaded
     assert costs["f205.md"] == 0
     assert boot_context(frame.reset_index())["memories"].sum() == 200
-    few = memlab.load(ClaudeCode(folder, rule=LoadRule(lines=10)))
-    assert few["loaded_at_start"].sum() == 10
 
 
 def test_user_and_feedback_are_load_bearing_and_the_rest_is_prunable(folder: Path) -> None:

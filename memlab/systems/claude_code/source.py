@@ -65,20 +65,13 @@ class ClaudeCode(FolderSource):
     index_first = True
     cuts_index = True
 
-    def __init__(
-        self,
-        where: str | PathLike[str],
-        *,
-        rule: LoadRule = CLAUDE_CODE,
-        kinds: Mapping[str, str] = KINDS,
-        watch: Watch = unwatched,
-    ) -> None:
+    def __init__(self, where: str | PathLike[str], *, watch: Watch = unwatched) -> None:
         super().__init__(where, watch=watch)
-        self._rule, self._kinds = rule, kinds
+        self._rule, self._kinds = CLAUDE_CODE, KINDS
         self._notes: dict[str, tuple[Stamp, Note]] = {}
         """By file: a folder is looked at more than once, and a file whose stamp is the same is not
         read again."""
-        self._index = MemoryIndex(b"", rule)
+        self._index = MemoryIndex(b"")
         self._called: tuple[Stamps, dict[str, datetime]] = {}, {}
 
     @classmethod
