@@ -71,17 +71,14 @@ class Session:
         self.world.events.append(Event(self.name, memory_id, at, writes))
 
     def line(self, kind: str, at: datetime, **fields: Any) -> dict[str, Any]:
-        world = self.world
         return {
-            "parentUuid": None,
             "isSidechain": False,
-            "userType": "external",
             "cwd": self.cwd,
             "sessionId": self.name,
-            "version": world.chance.choice(["2.0.1", "2.1.259"]),
+            "version": "2.1.259",
             "type": kind,
-            "uuid": world.unique("uuid"),
-            "timestamp": world.stamp(at),
+            "uuid": self.world.unique("uuid"),
+            "timestamp": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             **fields,
         }
 
@@ -89,25 +86,23 @@ class Session:
         self, tool: str, given: dict[str, Any], *, result: bool = True, **answer: Any
     ) -> datetime:
         """Write a call and its result; return when the call was made."""
-        at, ended = self.world.tick(), self.world.tick()
+        chance, at = self.world.chance, self.world.tick()
         call = self.world.unique("toolu")
         used = {"type": "tool_use", "id": call, "name": tool, "input": given}
-        message = {"id": self.world.chance.choice(["msg_1", "msg_2"]), "content": [used]}
-        written = [self.line("assistant", at, message=message, requestId="req_1")]
+        message = {"id": chance.choice(["msg_1", "msg_2"]), "content": [used]}
+        lines = [self.line("assistant", at, message=message, requestId="req_1")]
         if result:
-            written.append(self._result(ended, call, answer))
-        self._write(written)
+            block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call}
+            block["content"] = answer.get("content", "     1\tx")
+            if chance.random() < 0.3:
+                block["content"] = [{"type": "text", "text": block["content"]}]
+            if answer.get("error") or chance.random() < 0.5:
+                block["is_error"] = bool(answer.get("error"))
+            details = {"toolUseResult": answer["details"]} if "details" in answer else {}
+            message = {"role": "user", "content": [block]}
+            lines.append(self.line("user", self.world.tick(), message=message, **details))
+        self._write(lines)
         return at
-
-    def _result(self, at: datetime, call: str, answer: dict[str, Any]) -> dict[str, Any]:
-        block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call}
-        block["content"] = answer.get("content", "     1\tx")
-        if self.world.chance.random() < 0.3:
-            block["content"] = [{"type": "text", "text": block["content"]}]
-        if answer.get("error") or self.world.chance.random() < 0.5:
-            block["is_error"] = bool(answer.get("error"))
-        details = {"toolUseResult": answer["details"]} if "details" in answer else {}
-        return self.line("user", at, message={"role": "user", "content": [block]}, **details)
 
     def _write(self, lines: list[dict[str, Any]]) -> None:
         """Write lines into the session's own file, or into one of its agents'."""
@@ -275,9 +270,6 @@ class World:
         self._now += timedelta(milliseconds=self.chance.randrange(1, 90_000))
         return self._now
 
-    def stamp(self, at: datetime) -> str:
-        return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
     def unique(self, kind: str) -> str:
         self._count += 1
         return f"{kind}_{self._count}"
@@ -296,26 +288,22 @@ class World:
 
     def counted(self) -> set[tuple[str, datetime]]:
         """The reads that are later needs: by sessions that never changed the memory."""
-        return {(e.memory_id, e.at) for e, kind in self._kinds() if kind == "read"}
+        return self.apart("read")
 
     def apart(self, kind: str) -> set[tuple[str, datetime]]:
         """The reads that are ``maintenance``, or of the memory's ``own session``."""
-        return {(e.memory_id, e.at) for e, found in self._kinds() if found == kind}
-
-    def _kinds(self) -> list[tuple[Event, str]]:
         changed: dict[tuple[str, str], datetime] = {}
         for event in self.events:
             if event.writes:
-                key = (event.session, event.memory_id)
-                changed[key] = min(event.at, changed.get(key, event.at))
-        kinds = []
+                changed.setdefault((event.session, event.memory_id), event.at)
+        found = set()
         for event in self.events:
             first = changed.get((event.session, event.memory_id))
             own = first is not None and event.at > first
-            kind = "read" if first is None else "own session" if own else "maintenance"
-            if not event.writes:
-                kinds.append((event, kind))
-        return kinds
+            is_a = "read" if first is None else "own session" if own else "maintenance"
+            if not event.writes and is_a == kind:
+                found.add((event.memory_id, event.at))
+        return found
 
     def _begin(self) -> Session:
         """Begin a session: a new one, or one that repeats another's lines first."""
@@ -325,12 +313,8 @@ class World:
             before = self.chance.choice(self.sessions)
             session.project = before.project
             how = self.chance.choice(["resumed", "branched", "continued"])
-            end = (
-                len(before.lines)
-                if how == "resumed"
-                else self.chance.randrange(len(before.lines) + 1)
-            )
-            for line in before.lines[:end]:
+            end = self.chance.randrange(len(before.lines) + 1)
+            for line in before.lines[: None if how == "resumed" else end]:
                 copy = {**line}
                 if how != "continued" and "sessionId" in copy:
                     copy["sessionId"] = session.name
