@@ -272,11 +272,6 @@ def test_a_missing_tokenizer_says_what_to_install(
         memlab.load(write_rows(tmp_path / "memory.db", []), count_tokens="o200k_base")
 
 
-def test_another_word_for_bad_rows_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="on_bad_row must be 'raise' or 'keep', not 'drop'"):
-        memlab.load(write_rows(tmp_path / "memory.db", []), on_bad_row="drop")  # type: ignore[arg-type]
-
-
 def test_every_kind_of_source_gives_the_same_frame(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "my #1 memory?.db", episodes(4))
     link = tmp_path / "link.db"

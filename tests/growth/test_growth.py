@@ -246,13 +246,6 @@ def test_what_is_from_the_future_or_load_bearing_does_not_count_towards_the_pace
         assert summarize(frame, now=NOW).pace is None
 
 
-def test_weeks_before_the_oldest_surviving_row_do_not_slow_the_pace() -> None:
-    pace = summarize(episodes_on(*np.linspace(0.5, 15, 30)), now=NOW).pace
-    assert pace is not None
-    assert pace.windows == 2
-    assert pace.median == pytest.approx(2.0, abs=0.15)
-
-
 def test_episodes_that_come_in_bursts_are_never_none_a_day() -> None:
     burst = [float(day) for day in np.linspace(20, 21, 250)]
     for rest in ([], [1.0], [90.0] * 7):
