@@ -1,11 +1,13 @@
 """Imports that wait: a package's public names (PEP 562), and dependencies that are optional."""
 
+import ast
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Final
 
 from memlab.errors import MissingExtraError
@@ -17,19 +19,23 @@ _STATED: Final = re.compile(
 
 
 def lazy_names(
-    package: str, homes: Mapping[str, str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the ``__getattr__`` and the ``__dir__`` of a package.
+    package: str, file: str
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose `file` this is.
+
+    The stub beside it says once, to type checkers and here, from which module each name comes, as
+    Scientific Python's SPEC 1 has it.
 
     Examples
     --------
-    >>> get, names = lazy_names("memlab", {"items": "MemoryItem MemoryKind"})
-    >>> get("MemoryKind").__module__, names()
-    ('memlab.items', ['MemoryItem', 'MemoryKind'])
+    >>> import memlab.frame
+    >>> get, names, public = lazy_names("memlab.frame", memlab.frame.__file__)
+    >>> get("load").__module__, names() == public, public
+    ('memlab.frame.loading', True, ['frame_of', 'load'])
     """
-    home = {
-        name: f"{package}.{module}" for module, names in homes.items() for name in names.split()
-    }
+    stub = ast.parse(Path(file).with_suffix(".pyi").read_bytes())
+    lines = (each for each in stub.body if isinstance(each, ast.ImportFrom))
+    home = {alias.name: str(line.module) for line in lines for alias in line.names}
 
     def get(name: str) -> Any:
         if name in home:
@@ -41,7 +47,7 @@ def lazy_names(
         setattr(sys.modules[package], name, value)
         return value
 
-    return get, lambda: sorted(home)
+    return get, lambda: sorted(home), sorted(home)
 
 
 def import_extra(module: str, *, extra: str) -> Any:

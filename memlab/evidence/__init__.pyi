@@ -1,0 +1,12 @@
+from memlab.evidence.access_log import AccessLog as AccessLog
+from memlab.evidence.cut import CutLosses as CutLosses
+from memlab.evidence.cut import cut_losses as cut_losses
+from memlab.evidence.harvest import Harvest as Harvest
+from memlab.evidence.harvest import harvest_reads as harvest_reads
+from memlab.evidence.posterior import law_lines as law_lines
+from memlab.evidence.reads import describe_chances as describe_chances
+from memlab.evidence.reads import describe_log as describe_log
+from memlab.evidence.reads import read_access_log as read_access_log
+from memlab.evidence.reads import reading_chances as reading_chances
+from memlab.evidence.references import count_references as count_references
+from memlab.evidence.references import find_references as find_references

@@ -1,0 +1,11 @@
+from memlab.growth.context import PARTS as PARTS
+from memlab.growth.context import Boot as Boot
+from memlab.growth.context import boot_context as boot_context
+from memlab.growth.context import growth_curve as growth_curve
+from memlab.growth.inventory import Inventory as Inventory
+from memlab.growth.inventory import Store as Store
+from memlab.growth.inventory import find_stores as find_stores
+from memlab.growth.summary import Forecast as Forecast
+from memlab.growth.summary import Pace as Pace
+from memlab.growth.summary import StoreSummary as StoreSummary
+from memlab.growth.summary import summarize as summarize
