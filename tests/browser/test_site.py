@@ -3,7 +3,7 @@
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -28,40 +28,26 @@ PAGES = (
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built anew; a warning is an error."""
     made = tmp_path_factory.mktemp("site")
-    words = [
-        "-m",
-        "mkdocs",
-        "build",
-        "--strict",
-        "--quiet",
-        "-f",
-        ".ci/mkdocs.yml",
-        "-d",
-        str(made),
-    ]
+    build = ["-m", "mkdocs", "build", "--strict", "--quiet", "-f", ".ci/mkdocs.yml", "-d"]
     built = subprocess.run(
-        [sys.executable, *words], cwd=CHECKOUT, capture_output=True, text=True, check=False
+        [sys.executable, *build, made], cwd=CHECKOUT, capture_output=True, text=True, check=False
     )
     assert built.returncode == 0, built.stderr
     return made
 
 
-@pytest.fixture
-def asked(browser: Browser, site: Path) -> Iterator[list[str]]:
-    """What the pages ask for while they are opened one after the other."""
+def test_a_page_is_as_narrow_as_its_screen_and_asks_for_nothing_from_elsewhere(
+    browser: Browser, site: Path
+) -> None:
     context = browser.new_context(viewport={"width": 420, "height": 900})
-    seen: list[str] = []
-    context.on("request", lambda request: seen.append(request.url))
+    asked: list[str] = []
+    context.on("request", lambda request: asked.append(request.url))
     page = context.new_page()
     for name in PAGES:
         page.goto((site / name).as_uri(), wait_until="networkidle")
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= 420, f"{name} is {wide} pixels wide on a narrow screen"
-    yield seen
     context.close()
-
-
-def test_a_page_asks_for_nothing_from_elsewhere(asked: list[str]) -> None:
     assert asked
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
 
@@ -107,14 +93,18 @@ def test_the_first_commands_are_seen_whole(browser: Browser, site: Path) -> None
         page.close()
 
 
-def test_the_reference_has_every_public_name(site: Path) -> None:
-    names = (site / "reference" / "names.html").read_text()
-    assert set(memlab.__all__) <= set(re.findall(r'<h3 id="memlab[.\w]*?\.(\w+)"', names))
-
-
-def test_the_reference_has_every_command(site: Path) -> None:
-    commands = (site / "reference" / "commands.html").read_text()
-    assert set(COMMANDS) <= set(re.findall(r'<h3 id="memlab-(\w+)"', commands))
+@pytest.mark.parametrize(
+    ("page", "names", "heading"),
+    [
+        ("names", memlab.__all__, r'<h3 id="memlab[.\w]*?\.(\w+)"'),
+        ("commands", COMMANDS, r'<h3 id="memlab-(\w+)"'),
+    ],
+)
+def test_the_reference_has_every_name(
+    site: Path, page: str, names: Iterable[str], heading: str
+) -> None:
+    there = re.findall(heading, (site / "reference" / f"{page}.html").read_text())
+    assert set(names) <= set(there)
 
 
 def test_every_notebook_is_a_page(site: Path) -> None:

