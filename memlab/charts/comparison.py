@@ -229,8 +229,8 @@ def _overlap_title(shares: pd.DataFrame, of: str) -> str:
     line, column = map(int, np.unravel_index(np.nanargmin(fewer), fewer.shape))
     one, other = (for_terminal(str(shares.index[place])) for place in (line, column))
     taken, least = "deletions" if of == "deleted" else "losses", float(fewer[line, column])
-    if least == 1:
-        return f"Whatever the policy, fewer {taken} are among the more"
+    if least >= 0.995:
+        return f"Of two policies, nearly all {taken} of the one with fewer are the other's too"
     return f"{one} and {other} share {share(least)} of the fewer {taken}, the least of all"
 
 

@@ -286,8 +286,10 @@ def plot_law(
         ax.plot(store["memories"], store["cap"], color=paint.ink, linewidth=1.6, label="this store")
         last = float(store["memories"].iloc[-1]), float(store["cap"].iloc[-1])
         ax.plot(*last, "o", color=paint.ink, markersize=8, label="_now")
-        bold: dict[str, Any] = {"colour": paint.ink, "fontweight": "bold", "bbox": plot.on_paper}
-        plot.write(f"this store: {last[1]:,.0f}", last, (-6, 8), ha="right", **bold)
+        left = plot.in_axes(*last)[0] < 0.3
+        side: dict[str, Any] = {"ha": "left" if left else "right", "bbox": plot.on_paper}
+        name, offset = f"this store: {last[1]:,.0f}", (6 if left else -6, 8)
+        plot.write(name, last, offset, colour=paint.ink, fontweight="bold", **side)
     plot.label_ends(ends)
     served = percent_of(law["share"].iloc[0])
     plot.log_axis(ax.xaxis, "memories written")

@@ -144,12 +144,13 @@ class Plot:
         rooms = [len(name) + 8 for name, _, _ in key]
         columns = len(key) if sum(rooms) <= across else max(1, across // max(rooms))
         key_lines = -(-len(key) // columns) if key else 0
-        self._grow(17 * titled.count("\n") + 13 * lines.count("\n") + 16 * max(0, key_lines - 1))
-        pad = 8 + 13 * len(lines.splitlines()) + 16 * key_lines
+        key_height = 2 + 14 * key_lines if key else 0
+        self._grow(17 * titled.count("\n") + 13 * lines.count("\n") + 14 * max(0, key_lines - 1))
+        pad = 8 + 13 * len(lines.splitlines()) + key_height
         drawn = self.ax.set_title(titled, loc="left", pad=pad, parse_math=False, gid=TITLE)
         drawn.set(color=self.paint.ink, fontsize=LARGE, fontweight="bold")
         if lines:
-            self._write_outside(lines, (0, 1), (0, 6 + 16 * key_lines), va="bottom", gid=SUBTITLE)
+            self._write_outside(lines, (0, 1), (0, 6 + key_height), va="bottom", gid=SUBTITLE)
         if key:
             self.ax.legend(
                 handles=[_sample(*each) for each in key],
@@ -250,9 +251,9 @@ class Plot:
     def draw_counted(self, points: Numbers, *, among: int, most: int = 600, **style: Any) -> int:
         """Draw dots, those that would lie on one another as one: as large as they are many.
 
-        Where there is room in a dot, it says how many. Of more than `most`, those near each other
-        are one. The more there are `among` all kinds, the smaller is each. Call it once the limits
-        are final. Returns the most that one dot stands for.
+        A dot with room, that no other covers, says how many. Of more than `most`, those near each
+        other are one. The more there are `among` all kinds, the smaller is each. Call it once the
+        limits are final. Returns the most that one dot stands for.
         """
         ax = self.ax
         one = float(np.clip(40 / np.sqrt(among), *DOT))
@@ -275,6 +276,9 @@ class Plot:
             ax.plot(x[these], y[these], alpha=0.6, zorder=2.5, **dots, **style)
         fits = wide >= 5 * np.char.str_len(counts.astype(str)) + 4
         for dot in np.flatnonzero((counts > 1) & fits):
+            away = np.hypot(*(middle - middle[dot]).T)
+            if (away < (wide + wide[dot]) / 2).sum() > 1:
+                continue
             said = ax.text(x[dot], y[dot], f"{counts[dot]}", ha="center", va="center")
             said.set(color=self.paint.ink, fontsize=SMALL - 1.5, zorder=4)
         return int(counts.max(initial=0))

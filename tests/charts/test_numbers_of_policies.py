@@ -97,7 +97,10 @@ def test_overlap_is_written_into_its_cells(replays: list[Replay]) -> None:
     ("shares", "said"),
     [
         ([[1, 0.5, 1], [0.4, 1, 1], [0.3, 0.7, 1]], "a and b share 50% of the fewer losses"),
-        ([[1, 1, 0.2], [0.1, 1, 0.2], [1, 1, 1]], "fewer losses are among the more"),
+        (
+            [[1, 1, 0.2], [0.1, 1, 0.2], [1, 1, 1]],
+            "nearly all losses of the one with fewer",
+        ),
         ([[1, np.nan], [np.nan, np.nan]], "Who loses what"),
     ],
 )

@@ -200,3 +200,11 @@ def test_names_of_projects_that_end_together_do_not_lie_on_each_other(lines: pd.
     tops = sorted((round(box.x0), box.y0) for box in boxes)
     apart = [b[1] - a[1] for a, b in pairwise(tops) if a[0] == b[0]]
     assert min(apart) > 6
+
+
+@pytest.mark.parametrize("memories", [60, 40_000])
+def test_the_cap_of_a_store_is_named_within_the_axes(lines: pd.DataFrame, memories: int) -> None:
+    ax = drawn(plot_law(lines, store=pd.DataFrame({"memories": [memories], "cap": [50]})))
+    (name,) = [text for text in ax.texts if text.get_text() == "this store: 50"]
+    box, inside = name.get_window_extent(), ax.get_window_extent()
+    assert inside.x0 < box.x0 < box.x1 < inside.x1
