@@ -6,8 +6,7 @@ A policy is a frozen dataclass; :func:`decide` applies it to a frame and deletes
 from memlab.policies.base import CappedPolicy, DatedPolicy, Policy, decide
 from memlab.policies.duplicates import NearDuplicate, near_duplicates
 from memlab.policies.learned import Learned
-from memlab.policies.named import NAMED, POLICIES, policy_named
-from memlab.policies.pipeline import Pipeline
+from memlab.policies.named import NAMED, POLICIES, Pipeline, policy_named
 from memlab.policies.rules import (
     ImportanceBudget,
     ImportanceFloor,

@@ -1,22 +1,27 @@
-"""Policies by name: as a command asks for them, as memlab.toml keeps them, and in labels."""
+"""Policies in a row, and all by name: as a command asks for them, in memlab.toml, in labels."""
 
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from importlib import import_module
 from operator import attrgetter
 from os import environ
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Self
 
+import numpy as np
+import pandas as pd
+
+from memlab import columns as col
+from memlab.arguments import expect
 from memlab.clock import age_text
 from memlab.errors import PolicyError
-from memlab.policies.base import GoesBy, Policy, runner_for
+from memlab.policies.base import GoesBy, Policy, Population, Runner, named_by, runner_for
 from memlab.policies.duplicates import NearDuplicate
 from memlab.policies.learned import Learned
-from memlab.policies.pipeline import Pipeline
 from memlab.policies.rules import (
     ImportanceBudget,
     ImportanceFloor,
@@ -30,6 +35,109 @@ from memlab.policies.rules import (
 from memlab.policies.typed import REQUIRED, Setting, settings_of
 from memlab.settings import NUMBERS, SIZED, Settings
 from memlab.text import shortened
+
+
+@dataclass(frozen=True, init=False)
+class Pipeline(Policy):
+    """Policies in order, each deciding on what the one before left.
+
+    Reasons say which step let a row go, so that steps are counted apart.
+
+    Examples
+    --------
+    >>> [step.name for step in Pipeline.odek().steps]
+    ['dedup', 'ttl', 'recent']
+    """
+
+    policies: tuple[Policy, ...]
+
+    name: ClassVar[str] = "pipeline"
+    origin: ClassVar[str] = "odek, MemForge: several rules in order"
+    population: ClassVar[Population] = "all"
+    runner: ClassVar[Runner] = "steps"
+
+    def __init__(self, *policies: Policy) -> None:
+        for policy in policies:
+            expect(policy, Policy, call="Pipeline", name="policies")
+        said = {
+            "policies": policies,
+            "reads_bodies": any(step.reads_bodies for step in policies),
+            "learns": any(step.learns for step in policies),
+            "goes_by": policies[-1].goes_by if policies else "",
+        }
+        for name, value in said.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def odek(
+        cls, *, threshold: float = 0.92, ttl: timedelta | None = None, keep: int = 500
+    ) -> "Pipeline":
+        """Return odek's order with its defaults: duplicates, expiry (off), newest 500 by time.
+
+        Parameters
+        ----------
+        threshold : float
+            Cosine from which a newer row replaces an older; 0 is off.
+        ttl : timedelta, optional
+            Age at which a row expires; 0 is off.
+        keep : int
+            Prunable rows that stay, the newest by creation time; 0 is off.
+        """
+        cap = KeepRecent(keep, by=col.CREATED_AT)
+        return cls(NearDuplicate(threshold), TimeToLive(ttl), *([cap] if keep else []))
+
+    @classmethod
+    def memforge(cls, *, threshold: float = 0.1, max_items: int | None = None) -> "Pipeline":
+        """Return MemForge's order with its defaults: importance floor, then budget (off).
+
+        Parameters
+        ----------
+        threshold : float
+            Importance below which a row goes, graduated rows excepted.
+        max_items : int, optional
+            Rows an agent may hold; 0 or None is off.
+        """
+        return cls(ImportanceFloor(threshold), ImportanceBudget(max_items))
+
+    @classmethod
+    def betterdb(cls, *, max_items: int) -> "Pipeline":
+        """Return BetterDB's defaults: rows past their own expiry, then the cap of each scope.
+
+        Parameters
+        ----------
+        max_items : int
+            Rows that may match the agent, thread, namespace and tags that one was written with.
+        """
+        return cls(TimeToLive(), ValueCap(max_items))
+
+    @property
+    def steps(self) -> tuple[Policy, ...]:
+        """The policies that run, those of an inner pipeline among them."""
+        return tuple(
+            step
+            for policy in self.policies
+            for step in (policy.steps if runner_for(policy) == "steps" else (policy,))
+        )
+
+    def after(self, past: pd.DataFrame, references: pd.DataFrame | None = None) -> Self:
+        """Return the pipeline with a past to learn from for each of its policies."""
+        pipeline = copy(self)
+        taught = tuple(policy.after(past, references) for policy in self.policies)
+        object.__setattr__(pipeline, "policies", taught)
+        return pipeline
+
+    def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
+        """Name the rows that go at each step, among those that the steps before left."""
+        left, gone = rows, [pd.Series(dtype="str")]
+        for number, step in enumerate(self.steps, start=1):
+            labels = left.index
+            named = named_by(step, left.reset_index(drop=True), now=now)
+            named.index = labels[named.index.to_numpy(dtype=np.int64)]
+            left = left.drop(index=named.index)
+            gone.append(f"step {number}: " + named if len(self.steps) > 1 else named)
+        every: pd.Series[str] = pd.concat(gone).astype("str")
+        return every
+
 
 POLICIES: Final[dict[str, type[Policy]]] = {
     policy.name: policy
@@ -65,17 +173,28 @@ def _of_class(name: str, kind: type[Policy]) -> Named:
     return Named(name, kind, settings_of(kind), kind.origin, kind.goes_by)
 
 
-def _of_steps(name: str, make: Callable[..., Policy], origin: str, *steps: type[Policy]) -> Named:
+def _of_steps(name: str, make: Callable[..., Policy], origin: str) -> Named:
     """Return a function that makes a pipeline; what its settings mean is said by the steps."""
-    said = {one.name: one for step in reversed(steps) for one in settings_of(step).values()}
-    settings = {
-        own.name: replace(
-            said.get(own.name, own), owner=own.owner, type=own.type, default=own.default
-        )
-        for own in settings_of(make).values()
+    own = settings_of(make)
+    example = make(**{each.name: 1 for each in own.values() if each.default is REQUIRED})
+    said = {
+        one.name: one for step in example.steps[::-1] for one in settings_of(type(step)).values()
     }
-    return Named(name, make, settings, origin, steps[-1].goes_by)
+    settings = {
+        each.name: replace(
+            said.get(each.name, each), owner=each.owner, type=each.type, default=each.default
+        )
+        for each in own.values()
+    }
+    return Named(name, make, settings, origin, example.steps[-1].goes_by)
 
+
+ORDERS: Final = (
+    ("odek", "odek's order: near-duplicates, expiry, then the newest 500"),
+    ("memforge", "MemForge's order: importance floor, then budget per agent"),
+    ("betterdb", "BetterDB's defaults: own expiry, then the cap of each scope"),
+)
+"""Several policies in a row that have a name."""
 
 NAMED: Final = {
     one.name: one
@@ -85,28 +204,7 @@ NAMED: Final = {
             for name, kind in POLICIES.items()
             if kind not in {KeepAll, Pipeline}
         ),
-        _of_steps(
-            "odek",
-            Pipeline.odek,
-            "odek's order: near-duplicates, expiry, then the newest 500",
-            NearDuplicate,
-            TimeToLive,
-            KeepRecent,
-        ),
-        _of_steps(
-            "memforge",
-            Pipeline.memforge,
-            "MemForge's order: importance floor, then budget per agent",
-            ImportanceFloor,
-            ImportanceBudget,
-        ),
-        _of_steps(
-            "betterdb",
-            Pipeline.betterdb,
-            "BetterDB's defaults: own expiry, then the cap of each scope",
-            TimeToLive,
-            ValueCap,
-        ),
+        *(_of_steps(name, getattr(Pipeline, name), origin) for name, origin in ORDERS),
     )
 }
 """What may be asked for by name."""
@@ -253,10 +351,6 @@ def _made(named: Named, given: Mapping[str, Any]) -> Policy:
     return named.make(**meant)
 
 
-ORDERS: Final = ("odek", "memforge", "betterdb")
-"""Names of several policies in a row."""
-
-
 def family_of(policy: Policy) -> str:
     """Name a policy with those of its settings, its size aside, that are not the defaults.
 
@@ -300,7 +394,7 @@ def _known_as(policy: Policy) -> tuple[str, Mapping[str, Setting], dict[str, Any
     if runner_for(policy) != "steps":
         settings = settings_of(type(policy))
         return policy.name, settings, _set_apart(settings, vars(policy))
-    for named in (NAMED[name] for name in ORDERS):
+    for named in (NAMED[name] for name, _ in ORDERS):
         given = {
             name: getattr(step, name)
             for name in named.settings

@@ -14,8 +14,14 @@ from memlab import columns as c
 from memlab.evidence.references import find_references
 from memlab.frame.loading import load
 from memlab.policies import KeepRecent, Policy, TokenBudget, decide
-from memlab.policies.expectation import LIVED, WRITTEN, Expectation, experience_of, fit_choice
-from memlab.policies.learned import Learned
+from memlab.policies.learned import (
+    LIVED,
+    WRITTEN,
+    Expectation,
+    Learned,
+    experience_of,
+    fit_choice,
+)
 from memlab.replay import replay, replay_each
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
