@@ -217,8 +217,7 @@ def _one_pass(
     for start in range(0, len(asking), BLOCK):
         block = asking[start : start + BLOCK]
         older = np.flatnonzero(won[: block[-1]] < 0)
-        products = vectors[block] @ vectors[older].T
-        products = products.toarray() if hasattr(products, "toarray") else products
+        products = cosines(vectors[block], vectors[older])
         products.round(decimals, out=products)
         for row, line, until in zip(block, products, np.searchsorted(older, block), strict=True):
             highest = line[:until].max(initial=-2.0)
@@ -250,6 +249,12 @@ def unit_rows(vectors: Any) -> Any:
     return matrix
 
 
+def cosines(rows: Any, others: Any) -> Any:
+    """Return the cosine of each of some unit rows and each of others, as an array."""
+    products = rows @ others.T
+    return products.toarray() if hasattr(products, "toarray") else products
+
+
 def _check_finite(values: npt.NDArray[Any]) -> None:
     if not np.isfinite(values).all():
         raise ValueError("a text vector holds NaN or infinity; cosine needs finite numbers")
@@ -275,12 +280,12 @@ class TextIndex:
         vector = self._unit([f"{title}\n{body}"])
         if not self._place:
             return None
-        cosines = np.concatenate([_products(block, vector) for block in self._blocks])
-        cosines[[row is None for row in self._rows]] = -1.0
-        highest = cosines.max()
+        likeness = np.concatenate([_products(block, vector) for block in self._blocks])
+        likeness[[row is None for row in self._rows]] = -1.0
+        highest = likeness.max()
         if highest < self._policy.threshold - 1e-6:
             return None
-        alike = (self._rows[place] for place in np.flatnonzero(cosines == highest))
+        alike = (self._rows[place] for place in np.flatnonzero(likeness == highest))
         return max(row for row in alike if row)[1]
 
     def add(self, row: Text) -> None:
@@ -316,6 +321,5 @@ class TextIndex:
 
 def _products(block: Any, vector: Any) -> Floats:
     """Return the cosine of every row of a block and one vector, ties told by rounding."""
-    cosines = block @ vector.T
-    cosines = cosines.toarray() if hasattr(cosines, "toarray") else cosines
-    return np.asarray(np.round(cosines.ravel().astype(np.float64), DECIMALS[block.dtype]))
+    products = cosines(block, vector).ravel().astype(np.float64)
+    return np.asarray(np.round(products, DECIMALS[block.dtype]))

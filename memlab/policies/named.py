@@ -176,17 +176,15 @@ def _of_class(name: str, kind: type[Policy]) -> Named:
 def _of_steps(name: str, make: Callable[..., Policy], origin: str) -> Named:
     """Return a function that makes a pipeline; what its settings mean is said by the steps."""
     own = settings_of(make)
-    example = make(**{each.name: 1 for each in own.values() if each.default is REQUIRED})
-    said = {
-        one.name: one for step in example.steps[::-1] for one in settings_of(type(step)).values()
-    }
+    steps = make(**{each.name: 1 for each in own.values() if each.default is REQUIRED}).steps
+    said = {one.name: one for step in steps[::-1] for one in settings_of(type(step)).values()}
     settings = {
         each.name: replace(
             said.get(each.name, each), owner=each.owner, type=each.type, default=each.default
         )
         for each in own.values()
     }
-    return Named(name, make, settings, origin, example.steps[-1].goes_by)
+    return Named(name, make, settings, origin, steps[-1].goes_by)
 
 
 ORDERS: Final = (

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from memlab.frame.fields import as_instant
 from memlab.policies import CappedPolicy, DatedPolicy, Learned, NearDuplicate, Policy
 from memlab.policies.base import lowest_of, named_by, runner_for
-from memlab.policies.duplicates import oldest_first, texts_of, unit_rows, word_counts
+from memlab.policies.duplicates import cosines, oldest_first, texts_of, unit_rows, word_counts
 from memlab.replay.life import Flags, Ints, Life, Signals
 
 Gone = Iterable[tuple[int, str]]
@@ -265,8 +265,7 @@ class Repeating(Asked):
         """See whether a row repeats one that is there."""
         if self.life.history.ever_prunable[row] and self._threshold and not self._found:
             others = np.flatnonzero(self._compared)
-            cosine = self._unit[others] @ self._unit[[row]].T
-            cosine = cosine.toarray() if hasattr(cosine, "toarray") else cosine
+            cosine = cosines(self._unit[others], self._unit[[row]])
             self._found = bool((cosine >= self._threshold - 1e-4).any())
         super().enter(row)
 
