@@ -14,10 +14,19 @@ from pathlib import Path
 from typing import Any
 
 START = datetime(2026, 3, 1, 9, tzinfo=UTC)
-TYPES = ("project", "feedback", "reference", "user")
-WEIGHTS = (240, 133, 53, 4)
-STYLES = ("type", "origin", "metadata", "node", "node origin", "modified", "none", "broken")
-STYLE_WEIGHTS = (26, 38, 12, 4, 11, 5, 4, 2)
+TYPES = (*("project",) * 6, *("feedback",) * 3, "reference", "user")
+STYLES = (
+    *(*("origin", "type") * 3, "metadata", "metadata", "node origin", "node origin"),
+    *("node", "modified", "none", "broken"),
+)
+NAMES = (*("topic_{}.md",) * 9, "Topic {}.md", "v1.{}.notes.md", "überblick-{}.md", "北京_{}.md")
+BODIES = ("Short.", "A longer text. " * 40, "See [[{0}]] [[{1}]].", "né 北京 🦀\r\nend")
+LINES = (
+    *("- {link} — a hook, {number}",) * 12,
+    *("* ★ **{link}** hook", "- {link}, [second]({other}) — two", "- [[{stem}]] by name"),
+    *("\nBefore a release read {link} once more.\n", "- {link} — a hook that\n  goes on below"),
+    *("- {link}\n- [Gone](gone_{number}.md) — its file was removed", "\n## Section {number}\n"),
+)
 
 
 def at(number: float) -> datetime:
@@ -139,64 +148,26 @@ def as_found(folder: Path, seed: int, *, files: int | None = None) -> Path:
     """Fill a folder as such folders are found; the same for the same seed."""
     rng = random.Random(seed)
     count = files if files is not None else min(int(rng.lognormvariate(2.1, 1)) + 1, 130)
-    names = [_name(rng, number) for number in range(count)]
+    names = [rng.choice(NAMES).format(number) for number in range(count)]
+    stems = [name.removesuffix(".md") for name in names]
     for number, name in enumerate(names):
-        kind = rng.choices(TYPES, WEIGHTS)[0]
-        style = rng.choices(STYLES, STYLE_WEIGHTS)[0]
-        others = rng.sample(names, min(2, count))
-        links = " ".join(f"[[{other.removesuffix('.md')}]]" for other in others)
-        body = rng.choice(["Short.", "A longer text. " * 40, f"See {links}.", "né 北京 🦀\r\nend"])
         text = memory(
             f"memory {number}",
-            kind,
-            style=style,
+            rng.choice(TYPES),
+            style=rng.choice(STYLES),
             session=f"s{number % 5}",
             modified=at(number + 0.5),
-            body=body,
+            body=rng.choice(BODIES).format(*rng.choices(stems, k=2)),
         )
         write_memory(folder, name, text, at(number))
-    write_index(folder, _lines(rng, names), end=rng.choice(["\n", ""]))
-    return folder
-
-
-def _name(rng: random.Random, number: int) -> str:
-    shape = rng.choices(
-        [
-            "topic_{}.md",
-            "Topic {}.md",
-            "v1.{}.notes.md",
-            "überblick-{}.md",
-            "北京_{}.md",
-            "topic_{}.MD.md",
-        ],
-        [80, 5, 5, 4, 3, 3],
-    )[0]
-    return shape.format(number)
-
-
-def _lines(rng: random.Random, names: Sequence[str]) -> list[str]:
     lines = ["# Memory index", ""]
     if rng.random() < 0.1:
         lines = ["---", "title: index", "---", "<!-- for people", "only -->", *lines]
-    waiting = [name for name in names if rng.random() < 0.6]
-    while waiting:
-        name = waiting.pop(0)
-        link = f"[About {name}]({name if ' ' not in name else name.replace(' ', '%20')})"
-        shape = rng.random()
-        if shape < 0.75:
-            lines.append(f"- {link} — a hook, {rng.randint(1, 99)}")
-        elif shape < 0.8:
-            lines.append(f"* ★ **{link}** hook")
-        elif shape < 0.85 and waiting:
-            lines.append(f"- {link}, [second]({waiting.pop(0).replace(' ', '%20')}) — two")
-        elif shape < 0.9:
-            lines += ["", f"Before a release read {link} once more.", ""]
-        elif shape < 0.95:
-            lines.append(f"- [[{name.removesuffix('.md')}]] by name")
-        else:
-            lines += [f"- {link} — a hook that", "  goes on below"]
-        if rng.random() < 0.08:
-            lines.append(f"- [Gone](gone_{len(lines)}.md) — its file was removed by hand")
-        if rng.random() < 0.05:
-            lines += ["", f"## Section {len(lines)}", ""]
-    return lines
+    for number, (name, stem) in enumerate(zip(names, stems, strict=True)):
+        if rng.random() < 0.6:
+            target, other = (each.replace(" ", "%20") for each in (name, rng.choice(names)))
+            link = f"[About {name}]({target})"
+            words = {"link": link, "stem": stem, "number": number, "other": other}
+            lines.append(rng.choice(LINES).format(**words))
+    write_index(folder, lines, end=rng.choice(["\n", ""]))
+    return folder

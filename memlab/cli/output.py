@@ -51,7 +51,6 @@ def print_json(value: Any) -> None:
     if hasattr(value, "to_json"):
         print_text(value.to_json())
         return
-    value = value.to_dict() if hasattr(value, "to_dict") else value
     print_text(json.dumps(_plain(value), indent=2, allow_nan=False))
 
 
@@ -103,6 +102,7 @@ def share(part: float, whole: float) -> str:
 
 
 def _plain(value: Any) -> Any:
+    value = value.to_dict() if hasattr(value, "to_dict") else value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Size):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from memlab.sources.base import MOST_READ, TODAY, Orders, Trouble, place_of
 from memlab.sources.folder.journal import FolderMoment
@@ -119,9 +119,9 @@ class FolderView(Shown):
         return dict(Counter(each.how for each in self.dates.values()))
 
     @property
-    def broken(self) -> list[tuple[str, str]]:
+    def broken(self) -> dict[str, str]:
         """The files whose front matter is no YAML, and why."""
-        return [(file, n.head.problem) for file, n in self.notes.items() if n.head.problem]
+        return {file: n.head.problem for file, n in self.notes.items() if n.head.problem}
 
     def troubles(self) -> list[Trouble]:
         """Return what a person could mend: front matter, lines without a file, lines that are cut.
@@ -129,7 +129,7 @@ class FolderView(Shown):
         A file that no line names is none: many are found by a search or by another file.
         """
         files = f"{len(self.notes):,}"
-        broken = [f"{name} ({why})" for name, why in sorted(self.broken)]
+        broken = [f"{name} ({why})" for name, why in sorted(self.broken.items())]
         dangling = [f"line {number}: {target}" for number, target in self.dangling]
         return [
             _trouble(
@@ -155,34 +155,52 @@ class FolderView(Shown):
             ),
         ]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the facts, as JSON has them."""
+        index, others = self.index, self.moment.listing.others
+        cut = [b for b in index.blocks if b.state is State.CUT and b.files(self.names)]
+        return {
+            "folder": self.folder,
+            "rule": {"lines": index.rule.lines, "units": index.rule.units},
+            "lines": len(index.states),
+            "loaded_lines": self.loaded_lines,
+            "units": units_of(index.text),
+            "loaded_units": units_of(index.loaded),
+            "files": len(self.notes),
+            "named": len(self.named),
+            "cut": [(each.number, readable(each.text.strip())) for each in cut],
+            "cut_files": self.cut_files,
+            "unnamed": self.unnamed,
+            "dangling": self.dangling,
+            "dated": self.dated,
+            "broken": self.broken,
+            "not_read": [each for each in others if not each.startswith(".memlab")],
+            "pending": self.moment.is_pending,
+        }
+
     def sheet(self) -> Sheet:
         """Return the facts as a page."""
-        index, units = self.index, f"{units_of(self.index.text):,}"
-        if index.loaded == index.text:
-            units += f" of at most {index.rule.units:,}"
-        else:
-            units = f"{units_of(index.loaded):,} of {units}"
+        known, most = self.to_dict(), self.index.rule.units
+        units, loaded = known["units"], known["loaded_units"]
+        size = f"{units:,} of at most {most:,}" if loaded == units else f"{loaded:,} of {units:,}"
         dated = ", ".join(f"{count:,} by {how}" for how, count in sorted(self.dated.items()))
-        cut = [b for b in index.blocks if b.state is State.CUT and b.files(self.names)]
-        others = [each for each in self.moment.listing.others if not each.startswith(".memlab")]
-        lines = f"{self.loaded_lines:,} of {len(index.states):,} lines"
+        lines = f"{self.loaded_lines:,} of {known['lines']:,} lines"
         facts = [
-            ("index", f"{lines} are loaded, {units} characters"),
+            ("index", f"{lines} are loaded, {size} characters"),
             ("memories", f"{len(self.named):,} of {len(self.notes):,} files are named by a line"),
             ("dated", dated or "none"),
         ]
         if self.cut_files:
             facts.append(("cut", f"{len(self.cut_files):,} named files stand below what is loaded"))
-        if others:
+        if others := known["not_read"]:
             facts.append(("not read", f"{len(others):,} links, folders and other files"))
         if self.moment.is_pending:
             facts.append(("pending", "a change was cut short; the next one takes it back first"))
-        below = [(each.number, readable(each.text.strip())) for each in cut]
         tables = [
-            _table("lines that are cut", ("line", "text"), below),
+            _table("lines that are cut", ("line", "text"), known["cut"]),
             _table("files that no line names", ("file",), [(name,) for name in self.unnamed]),
             _table("lines whose file is not there", ("line", "link"), self.dangling),
-            _table("front matter that is no YAML", ("file", "why"), self.broken),
+            _table("front matter that is no YAML", ("file", "why"), [*self.broken.items()]),
         ]
         return Sheet(f"{INDEX} in {self.folder}", facts, [each for each in tables if each.rows])
 
