@@ -1,20 +1,24 @@
 #!/usr/bin/env python3
-"""Fit the law of references on public project histories, and write ``memlab/evidence/law.json``.
+"""Fit the laws of references and reads on public histories; write ``memlab/evidence/laws/``.
 
-    python data/fit_law.py [FOLDER] [-o FILE]    FOLDER holds history-*-memories.csv.gz and
-                                                 history-*-references.csv.gz; ../shared/data if none
+    python data/fit_law.py [FOLDER] [-o FOLDER]  FOLDER holds history-*-memories.csv.gz and
+                                                 history-*-references.csv.gz, recalls-*-memories,
+                                                 recalls-*-reads and recalls-groups.csv;
+                                                 ../shared/data if none
 
-What is fitted. A history is cut into stretches in which it doubles: from 250 memories to 500, to
-1,000 and so on. A reference that arises when N memories have been written and whose target has age
-rank r reaches ``log(1 + r) / log(1 + N)``. For each share s, the reach that serves s of a stretch's
-references is
+What is fitted. A history is cut into stretches in which it doubles: references from 250 memories to
+500, to 1,000 and so on, reads from 16. A need that arises when N memories have been written and
+whose target has age rank r reaches ``log(1 + r) / log(1 + N)``. For each share s, the reach that
+serves s of a stretch's needs is
 
     y[project, stretch] = reach + u[project] + e[project, stretch] + sample error
 
 with u normal with standard deviation `between`, e with `within`, and the sample error with variance
 `noise` / references of the stretch. `noise` is ``s (1 - s)`` over the squared density of the reach,
 taken inside each project and averaged: the asymptotic variance of a quantile. The rest is fitted by
-restricted maximum likelihood. References of one change count once: they arose in one sitting.
+restricted maximum likelihood. References of one change count once: they arose in one sitting; so do
+reads between two writes. Stores of one owner are one project. A read is the best hit of a search
+among notes of earlier days, and one note is needed once a day.
 
 `worth`: before each stretch but its first, a project is forecast by the law of the other projects
 and by its own earlier references, weighed n / (n + worth); the worth under which all forecasts are
@@ -26,6 +30,7 @@ says more of what comes next.
 import argparse
 import csv
 import gzip
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -36,7 +41,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize, minimize_scalar
 
-from memlab.evidence.prior import SEEN, STRETCH, Law, Project, reach_of
+from memlab.evidence.prior import EVIDENCE, STRETCH, Evidence, Law, Project, reach_of
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -50,8 +55,14 @@ WEIGHED: Final = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 """Shares at which forecasts are compared to find the worth."""
 DRAWN: Final = (0.5, 0.75, 0.9, 0.95, 0.99)
 """Shares for which each project's own line is kept."""
-FEWEST: Final = 8
-"""References without which a stretch has no quantile."""
+FEWEST: Final = {"references": 8, "reads": 5}
+"""Needs without which a stretch has no quantile."""
+SEEN: Final = {"references": (250, 16_000), "reads": (16, 256)}
+"""Memories written at which each law is seen."""
+SOURCE: Final = {
+    "references": "references between merged pull requests of {}",
+    "reads": "best hits of searches in public workspaces of agents, kept in git: stores {}",
+}
 DIGITS: Final = 4
 
 
@@ -80,12 +91,19 @@ class Stretch:
 
 @dataclass(frozen=True)
 class History:
-    """A project's references: memories written when each arose, and its target's age rank."""
+    """A project's needs: memories written when each arose, and its target's age rank."""
 
     name: str
     memories: int
     at: Ints
     rank: Ints
+    evidence: Evidence = "references"
+    owner: str = ""
+
+    @property
+    def project(self) -> str:
+        """What it shares with others of its owner."""
+        return self.owner or self.name
 
     def part(self, first: float, last: float) -> Stretch:
         """Return the references that arose from `first` up to and without `last` memories."""
@@ -97,12 +115,12 @@ class History:
     @cached_property
     def seen(self) -> Stretch:
         """The references at which the law is seen."""
-        return self.part(*SEEN)
+        return self.part(*SEEN[self.evidence])
 
     @cached_property
     def beginnings(self) -> list[int]:
         """Memories at which a stretch begins: each doubles what there is."""
-        first, last = SEEN
+        first, last = SEEN[self.evidence]
         doublings = range(int(np.log2(last / first)) + 1)
         return [first * 2**n for n in doublings if first * 2**n < self.memories]
 
@@ -110,30 +128,56 @@ class History:
     def stretches(self) -> list[Stretch]:
         """The stretches that have references enough, in order."""
         found = (self.part(first, STRETCH * first) for first in self.beginnings)
-        return [stretch for stretch in found if stretch.sittings >= FEWEST]
+        return [stretch for stretch in found if stretch.sittings >= FEWEST[self.evidence]]
 
 
-def read_histories(folder: Path) -> list[History]:
-    """Return the histories of a folder, by name."""
-    return [
-        read_history(folder, path.name.removeprefix("history-").removesuffix("-memories.csv.gz"))
-        for path in sorted(folder.glob("history-*-memories.csv.gz"))
+def read_histories(folder: Path, evidence: Evidence = "references") -> list[History]:
+    """Return the histories of one kind of evidence in a folder, by name."""
+    begins, read = {"references": ("history-", read_history), "reads": ("recalls-", read_recalls)}[
+        evidence
     ]
+    names = (path.name for path in sorted(folder.glob(f"{begins}*-memories.csv.gz")))
+    return [read(folder, name.removesuffix("-memories.csv.gz")) for name in names]
 
 
 def read_history(folder: Path, name: str) -> History:
-    """Return one history: each earlier memory that a change names, once."""
+    """Return a project's references: each earlier memory that a change names, once."""
     position = {
         int(row["number"]): int(row["position"])
-        for row in _rows(folder / f"history-{name}-memories.csv.gz")
+        for row in _rows(folder / f"{name}-memories.csv.gz")
     }
     named = {
         (position[int(float(row["by_number"]))], int(row["target_position"]))
-        for row in _rows(folder / f"history-{name}-references.csv.gz")
+        for row in _rows(folder / f"{name}-references.csv.gz")
         if row["by_number"] and int(float(row["by_number"])) in position
     }
     pairs = np.array(sorted((at, target) for at, target in named if target < at))
-    return History(name, len(position), pairs[:, 0], pairs[:, 0] - pairs[:, 1])
+    rank = pairs[:, 0] - pairs[:, 1]
+    return History(name.removeprefix("history-"), len(position), pairs[:, 0], rank)
+
+
+def read_recalls(folder: Path, name: str) -> History:
+    """Return a store's reads: the best hit of each search, each note once a day."""
+    born = [row["born"] for row in _rows(folder / f"{name}-memories.csv.gz")]
+    days = {
+        (row["at"][:10], int(row["position"])): row["at"]
+        for row in reversed(list(_rows(folder / f"{name}-reads.csv.gz")))
+        if row["best"] == "1"
+    }
+    written = sorted(born)  # of one form and in UTC: their order is that of time
+    pairs = np.array(
+        sorted(
+            (bisect_right(written, at), place)
+            for (_, place), at in days.items()
+            if born[place] <= at
+        )
+    )
+    with (folder / "recalls-groups.csv").open(newline="", encoding="utf-8") as file:
+        owners = {row["store"]: row["group"] for row in csv.DictReader(file)}
+    rank = np.maximum(pairs[:, 0] - pairs[:, 1], 1)
+    return History(
+        name.removeprefix("recalls-"), len(born), pairs[:, 0], rank, "reads", owners[name]
+    )
 
 
 def fit(histories: Sequence[History], *, worth: float | None = None) -> Law:
@@ -141,8 +185,8 @@ def fit(histories: Sequence[History], *, worth: float | None = None) -> Law:
     law = _without_worth(histories)
     if worth is None:
         others = {
-            each.name: _without_worth([one for one in histories if one is not each], WEIGHED)
-            for each in histories
+            project: _without_worth([one for one in histories if one.project != project], WEIGHED)
+            for project in {each.project for each in histories}
         }
         worth = _most_likely_worth(histories, others)
     return replace(law, worth=round(worth, 1))
@@ -150,7 +194,8 @@ def fit(histories: Sequence[History], *, worth: float | None = None) -> Law:
 
 def _without_worth(histories: Sequence[History], shares: Sequence[float] = SHARES) -> Law:
     stretches = [stretch for history in histories for stretch in history.stretches]
-    project = np.repeat(np.arange(len(histories)), [len(each.stretches) for each in histories])
+    projects = [history.project for history in histories for _ in history.stretches]
+    project = np.unique(projects, return_inverse=True)[1]
     count = np.array([stretch.sittings for stretch in stretches])
     columns = []
     for share in shares:
@@ -166,9 +211,9 @@ def _without_worth(histories: Sequence[History], shares: Sequence[float] = SHARE
         noise=fitted[3],
         worth=0.0,
         pace=_pace(histories),
+        seen=SEEN[histories[0].evidence],
         projects=tuple(map(_line, histories)),
-        source="references between merged pull requests of "
-        + ", ".join(history.name for history in histories),
+        source=SOURCE[histories[0].evidence].format(", ".join(each.name for each in histories)),
     )
 
 
@@ -223,7 +268,7 @@ def _noise(histories: Sequence[History], share: float) -> float:
 
 def _most_likely_worth(histories: Sequence[History], others: dict[str, Law]) -> float:
     """Return the worth under which the projects' own pasts forecast them best."""
-    cases = [case for history in histories for case in _forecasts(history, others[history.name])]
+    cases = [each for one in histories for each in _forecasts(one, others[one.project])]
     own, next_one, references, ahead = np.array([case[:4] for case in cases]).T
     mean, between, within, noise = np.array([case[4:] for case in cases]).T
 
@@ -290,18 +335,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=HERE.parents[1] / "shared" / "data")
     parser.add_argument(
-        "-o", "--output", type=Path, default=HERE.parent / "memlab" / "evidence" / "law.json"
+        "-o", "--output", type=Path, default=HERE.parent / "memlab" / "evidence" / "laws"
     )
     asked = parser.parse_args()
-    histories = read_histories(asked.folder)
-    if not histories:
-        parser.error(f"{asked.folder} holds no history-*-memories.csv.gz")
-    law = fit(histories)
-    asked.output.write_text(law.to_json(), encoding="utf-8")
-    print("share   reach  between  within   noise")
-    for line in zip(law.shares, law.reach, law.between, law.within, law.noise, strict=True):
-        print("{:5.3f}  {:6.4f}   {:6.4f}  {:6.4f}  {:6.4f}".format(*line))
-    print(f"worth {law.worth}, pace {law.pace}")
+    for evidence in EVIDENCE:
+        histories = read_histories(asked.folder, evidence)
+        if not histories:
+            parser.error(f"{asked.folder} holds no histories of {evidence}")
+        law = fit(histories)
+        (asked.output / f"{evidence}.json").write_text(law.to_json(), encoding="utf-8")
+        print(f"{evidence}\nshare   reach  between  within   noise")
+        for line in zip(law.shares, law.reach, law.between, law.within, law.noise, strict=True):
+            print("{:5.3f}  {:6.4f}   {:6.4f}  {:6.4f}  {:6.4f}".format(*line))
+        print(f"worth {law.worth}, pace {law.pace}")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """Whether a recommended cap holds: each project sized by the law of the others and its own past.
 
-    python .ci/bench/bench_law.py [FOLDER] [--target 0.9] [--confidence 0.9]
+    python .ci/bench/bench_law.py [FOLDER] [--evidence reads] [--target 0.9] [--confidence 0.9]
 
 FOLDER holds the recorded histories, ../shared/data if none. The law is fitted anew without the
-project. At each cut the project's cap is chosen on what came before and measured on what came
-after: until the store had doubled, or over the next fifth of its history. Prints, for each way of
-choosing and each set of cuts, the share of cuts that reach the target and the median of cap over
-the smallest cap that would have.
+project, of reads without all stores of one owner. At each cut the project's caps are chosen on what
+came before and measured on what came after: until the store had doubled, or over the next fifth of
+its history. Prints, for each way of choosing and each set of cuts, the share of cuts that reach the
+target, the median of cap over the smallest cap that would have, and its worst tenth; of the safe
+cap and of the likely one.
 """
 
 import argparse
@@ -22,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "data"))
 
 import fit_law
 
-from memlab.evidence.prior import Law
+from memlab.evidence.prior import EVIDENCE, Law
 from memlab.sizing.history import History, Ranked
 from memlab.sizing.record import CUTS, cuts_of, posterior_of, widening
 
@@ -34,10 +35,10 @@ FEWEST = 5
 
 
 class Tried(NamedTuple):
-    """A cap at a cut, and the one that it would have taken."""
+    """The two caps at a cut, over the one that it would have taken."""
 
-    reached: bool
-    ratio: float
+    safe: float
+    likely: float
 
 
 def as_arrays(project: fit_law.History) -> tuple[History, Ranked]:
@@ -48,14 +49,15 @@ def as_arrays(project: fit_law.History) -> tuple[History, Ranked]:
     return history, Ranked(project.rank, at, at, at, at, at, np.zeros(len(at), bool))
 
 
-def cap_at(
+def caps_at(
     history: History, references: Ranked, law: Law, *, cut: int, target: float, confidence: float
-) -> int:
-    """The cap that would have been recommended when `cut` rows had been written."""
+) -> tuple[int, int]:
+    """The safe and the likely cap that would have been found when `cut` rows had been written."""
     before, seen = history.until(cut), references.between(0, cut)
     record = cuts_of(before, seen, law, confidence, CUTS)
     plain = posterior_of(before, seen, law, confidence)
-    return replace(plain, widened=widening(record)).cap_for(target)[2]
+    likely, _, safe = replace(plain, widened=widening(record)).cap_for(target)
+    return safe, likely
 
 
 def cuts_for(name: str, n: int) -> list[int]:
@@ -80,10 +82,12 @@ def tried(
         if len(after) < FEWEST:
             continue
         known = references if asked.own else nothing
-        cap = cap_at(history, known, law, cut=cut, target=asked.target, confidence=asked.confidence)
+        safe, likely = caps_at(
+            history, known, law, cut=cut, target=asked.target, confidence=asked.confidence
+        )
         rank = np.sort(after.rank)
         needed = rank[int(np.ceil(asked.target * len(rank) - 1e-9)) - 1]
-        yield Tried(bool(needed <= cap), cap / max(needed, 1))
+        yield Tried(safe / max(needed, 1), likely / max(needed, 1))
 
 
 def main() -> None:
@@ -92,27 +96,35 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?", default=CHECKOUT.parent / "shared" / "data")
     parser.add_argument("--target", type=float, default=0.9)
     parser.add_argument("--confidence", type=float, default=0.9)
+    parser.add_argument("--evidence", choices=EVIDENCE, default="references")
     asked = parser.parse_args()
-    projects = fit_law.read_histories(asked.folder)
-    laws = [fit_law.fit([p for p in projects if p is not one]) for one in projects]
+    histories = fit_law.read_histories(asked.folder, asked.evidence)
+    laws = {
+        left_out: fit_law.fit([each for each in histories if each.project != left_out])
+        for left_out in {each.project for each in histories}
+    }
     stretches = {
         "until doubled": lambda cut, _: 2 * cut,
         "next fifth": lambda cut, n: cut + 0.2 * n,
     }
     for asked.own in (True, False):
-        print("with its own references" if asked.own else "without any of its own")
+        print(f"with its own {asked.evidence}" if asked.own else "without any of its own")
         for name, until in stretches.items():
             for cuts in ("early", "late", "all"):
                 found = [
                     one
-                    for project, law in zip(projects, laws, strict=True)
-                    for one in tried(project, law, cuts, until, asked)
+                    for history in histories
+                    for one in tried(history, laws[history.project], cuts, until, asked)
                 ]
-                reached, ratio = np.array(found).T
-                print(
-                    f"  {name:14} {cuts:6} {len(found):4} cuts: {reached.mean():.2f} reach the "
-                    f"target, median cap / needed {np.median(ratio):.2f}"
-                )
+                for kind, ratio in zip(
+                    Tried._fields, np.array(found).reshape(-1, 2).T, strict=True
+                ):
+                    if len(ratio):
+                        print(
+                            f"  {name:14} {cuts:6} {len(ratio):4} cuts, {kind:6}: "
+                            f"{(ratio >= 1).mean():.2f} reach the target, cap / needed "
+                            f"{np.median(ratio):.2f}, worst tenth {np.quantile(ratio, 0.9):.1f}"
+                        )
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from memlab import columns as c
 from memlab.evidence.prior import (
     DEFAULT_CONFIDENCE,
     MIDDLE,
-    SEEN,
     STRETCH,
+    Evidence,
     Floats,
     Law,
     fitted_law,
@@ -177,7 +177,7 @@ _ALONG: Final = 60
 
 @dataclass(frozen=True, repr=False)
 class PriorCap(Shown):
-    """The cap that serves a share of references, by what other projects referred to."""
+    """The cap that serves a share of later needs, by what was needed elsewhere."""
 
     memories: int
     share: float
@@ -187,35 +187,49 @@ class PriorCap(Shown):
     confidence: float
     seen: bool
     projects: int
+    evidence: Evidence = "references"
 
     def sheet(self) -> Sheet:
         """Return what is printed."""
-        fewest, most = SEEN
+        fewest, most = fitted_law(self.evidence).seen
         where = f"{fewest:,} to {counted(most, 'memories')}"
+        others = "other projects" if self.evidence == "references" else "stores that are searched"
         unseen = "" if self.seen else "; not seen at this size, so the limits are wider"
         limits = f"{self.low:,} to {self.high:,}, each at {self.confidence:.0%} confidence"
         facts = [
             ("limits", limits),
             ("to be safe", f"keep_recent = {self.high:,}"),
             ("holds until", f"{2 * self.memories:,} memories have been written"),
-            ("evidence", f"{in_words(self.projects)} other projects at {where}{unseen}"),
+            ("evidence", f"{in_words(self.projects)} {others} at {where}{unseen}"),
         ]
         title = (
-            f"keep_recent = {self.cap:,} serves {100 * self.share:.4g}% of references where "
+            f"keep_recent = {self.cap:,} serves {100 * self.share:.4g}% of {self.evidence} where "
             f"{self.memories:,} memories have been written"
         )
         return Sheet(title, facts)
 
 
-def law(memories: int, share: float = 0.9, *, confidence: float = DEFAULT_CONFIDENCE) -> PriorCap:
-    """Return the cap that serves a share of references, by other projects alone.
+def law(
+    memories: int,
+    share: float = 0.9,
+    *,
+    evidence: Evidence = "references",
+    confidence: float = DEFAULT_CONFIDENCE,
+) -> PriorCap:
+    """Return the cap that serves a share of later needs, by what was needed elsewhere.
+
+    References by name, such as one change makes to another, fall off with age. What an agent opens
+    after a search hardly does: a cap by age that serves nine in ten reads saves little.
 
     Parameters
     ----------
     memories : int
         Prunable memories written so far, 0 or more.
     share : float
-        Share of references to serve until as many have been written again, above 0 and below 1.
+        Share of needs to serve until as many have been written again, above 0 and below 1.
+    evidence : {"references", "reads"}
+        What the needs are: memories that later ones name, in nine public projects; or notes that
+        agents found by searching, in 32 public stores.
     confidence : float
         Of each limit on its own, above 0.5 and below 1.
 
@@ -236,12 +250,15 @@ def law(memories: int, share: float = 0.9, *, confidence: float = DEFAULT_CONFID
       to be safe   keep_recent = 497
       holds until  2,000 memories have been written
       evidence     nine other projects at 250 to 16,000 memories
+    >>> law(1_000, 0.9, evidence="reads").cap
+    897
     """
     memories = arguments.whole_number("memories", memories)
     share = arguments.share("share", share)
     confidence = arguments.confidence(confidence)
-    cap, low, high = _ahead(fitted_law(), memories, confidence).cap_for(share)
-    fewest, most = SEEN
+    fitted = fitted_law(evidence)
+    cap, low, high = _ahead(fitted, memories, confidence).cap_for(share)
+    fewest, most = fitted.seen
     return PriorCap(
         memories,
         share,
@@ -250,17 +267,25 @@ def law(memories: int, share: float = 0.9, *, confidence: float = DEFAULT_CONFID
         high,
         confidence,
         fewest <= memories <= most,
-        len(fitted_law().projects),
+        len(fitted.projects),
+        evidence,
     )
 
 
-def law_lines(share: float = 0.9, *, confidence: float = DEFAULT_CONFIDENCE) -> pd.DataFrame:
+def law_lines(
+    share: float = 0.9,
+    *,
+    evidence: Evidence = "references",
+    confidence: float = DEFAULT_CONFIDENCE,
+) -> pd.DataFrame:
     """Return what `memlab.charts.plot_law` draws: the law along a store's size, and each project.
 
     Parameters
     ----------
     share : float
-        Share of references to serve, above 0 and below 1.
+        Share of needs to serve, above 0 and below 1.
+    evidence : {"references", "reads"}
+        What the needs are, as for :func:`memlab.law`.
     confidence : float
         Of each limit on its own, above 0.5 and below 1.
 
@@ -277,8 +302,8 @@ def law_lines(share: float = 0.9, *, confidence: float = DEFAULT_CONFIDENCE) -> 
     """
     share = arguments.share("share", share)
     confidence = arguments.confidence(confidence)
-    fitted = fitted_law()
-    sizes = np.geomspace(*SEEN, _ALONG).round().astype(np.int64)
+    fitted = fitted_law(evidence)
+    sizes = np.geomspace(*fitted.seen, _ALONG).round().astype(np.int64)
     caps = [_ahead(fitted, int(size), confidence).cap_for(share) for size in sizes]
     itself = pd.DataFrame(caps, columns=[CAP, LOW, HIGH]).assign(
         **{c.MEMORIES: sizes, PROJECT: None}

@@ -1,25 +1,31 @@
-"""The law: how far back references reach in public project histories.
+"""The law: how far back later needs reach in public histories, for each kind of evidence.
 
-Measure how far a reference reaches as the power to which the number of memories written must be
-raised to give the age rank of its target: 0 for the newest memory, 1 for the oldest. In nine
-histories of up to 16,000 memories this *reach* is spread the same way however much has been
-written. Half of the references reach back less than ``N ** 0.37``, nine in ten less than
-``N ** 0.72``: the cap that serves nine in ten grows like that power of the memories written.
+Measure how far a need reaches as the power to which the number of memories written must be raised
+to give the age rank of its target: 0 for the newest memory, 1 for the oldest. This *reach* is
+spread the same way however much has been written. Of references by name, in nine histories of up to
+16,000 memories, half reach back less than ``N ** 0.37``, nine in ten less than ``N ** 0.72``; of
+reads by agents that search, in 32 stores of up to 256 memories, less than ``N ** 0.72`` and
+``N ** 0.94``. The cap that serves nine in ten grows like that power of the memories written.
 
-The fitted numbers lie in ``law.json``, made by ``data/fit_law.py``.
+The fitted numbers lie in ``laws/``, made by ``data/fit_law.py``.
 """
 
 import json
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Numbers = npt.ArrayLike
+
+Evidence = Literal["references", "reads"]
+"""How a later need shows: a later memory names the memory, or an agent that searched opened it."""
+
+EVIDENCE: Final[tuple[Evidence, ...]] = get_args(Evidence)
 
 STRETCH: Final = 2.0
 """The next stretch of a store lasts until it has written this many times what it has."""
@@ -37,12 +43,9 @@ DEFAULT_CONFIDENCE: Final = 0.9
 FEWEST_AHEAD: Final = 5.0
 """References that the next stretch is taken to bring at least: a share of fewer says little."""
 
-SEEN: Final = (250, 16_000)
-"""Memories written at which the law was seen."""
-
 
 class Project(NamedTuple):
-    """What one project's references took: a thin line in the chart of the law."""
+    """What the needs of one project, or one store, took: a thin line in the chart of the law."""
 
     name: str
     memories: tuple[int, ...]
@@ -51,7 +54,7 @@ class Project(NamedTuple):
 
 @dataclass(frozen=True)
 class Law:
-    """The reach that serves a share of references, and how projects differ from it."""
+    """The reach that serves a share of needs, and how projects differ from it."""
 
     shares: tuple[float, ...]
     reach: tuple[float, ...]
@@ -60,6 +63,7 @@ class Law:
     noise: tuple[float, ...]
     worth: float
     pace: tuple[float, float]
+    seen: tuple[int, int]
     projects: tuple[Project, ...] = ()
     source: str = ""
 
@@ -78,9 +82,14 @@ class Law:
             np.interp(levels, (0, *self.shares, 1), (0, *spread, 0))
             for spread in (self.between, self.within)
         )
-        beyond = doublings_beyond(memories)
+        beyond = self.doublings_beyond(memories)
         found: Floats = np.sqrt((1 - weight) * between**2 + (1 + beyond) * within**2)
         return found
+
+    def doublings_beyond(self, memories: float) -> float:
+        """Return how many doublings a store is away from those at which the law was seen."""
+        fewest, most = self.seen
+        return float(max(0.0, np.log2(fewest / max(memories, 1.0)), np.log2(memories / most or 1)))
 
     def weight_of(self, references: int) -> float:
         """Return how much a store's own references say of it, beside the law: from 0 to 1."""
@@ -107,9 +116,12 @@ class Law:
 
 
 @cache
-def fitted_law() -> Law:
-    """Return the law as fitted on the nine histories."""
-    return Law.from_json(files("memlab.evidence").joinpath("law.json").read_text("utf-8"))
+def fitted_law(evidence: Evidence = "references") -> Law:
+    """Return the law as fitted on public histories of one kind of evidence."""
+    if evidence not in EVIDENCE:
+        raise ValueError(f"evidence must be one of {', '.join(EVIDENCE)}, not {evidence!r}")
+    text = files("memlab.evidence").joinpath("laws", f"{evidence}.json").read_text("utf-8")
+    return Law.from_json(text)
 
 
 def reach_of(rank: Numbers, written: Numbers) -> Floats:
@@ -144,12 +156,6 @@ def limits_of(
         np.clip(np.maximum.accumulate(lower), 0, 1),
         np.clip(np.minimum.accumulate(upper[::-1])[::-1], 0, 1),
     )
-
-
-def doublings_beyond(memories: float) -> float:
-    """Return how many doublings a store is away from those at which the law was seen."""
-    fewest, most = SEEN
-    return float(max(0.0, np.log2(fewest / max(memories, 1.0)), np.log2(memories / most or 1)))
 
 
 def _frozen(value: Any) -> Any:

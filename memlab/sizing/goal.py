@@ -8,7 +8,7 @@ import pandas as pd
 
 from memlab import arguments
 from memlab.evidence.past import Memories
-from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_TARGET, SEEN, doublings_beyond
+from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_TARGET
 from memlab.settings import Settings
 from memlab.sizing.advice import Advice, BudgetAdvice, TradeEnd
 from memlab.sizing.curve import BudgetSizing, Prepared, Sizing, prepare_budget, prepared
@@ -332,8 +332,8 @@ def _on_the_limits(sizing: Sizing) -> Iterator[str]:
             f"limits are {sizing.ahead.widened - 1:.0%} wider than references alone give: "
             "what followed earlier cuts of this history was a surprise"
         )
-    if doublings_beyond(sizing.ahead.memories):
-        fewest, most = SEEN
+    if sizing.law.doublings_beyond(sizing.ahead.memories):
+        fewest, most = sizing.law.seen
         yield (
             f"other projects were seen at {fewest:,} to {counted(most, 'memories')}, not at "
             f"{sizing.ahead.memories:,}: limits are wider for it"

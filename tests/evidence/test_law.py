@@ -1,5 +1,6 @@
 """What ships is the fitted law; ``memlab.law`` is a cap with limits where nothing is known."""
 
+import gzip
 import importlib.util
 import sys
 from collections.abc import Iterator
@@ -15,10 +16,10 @@ from hypothesis import strategies as st
 import memlab
 from memlab.evidence.posterior import LEVELS, Posterior
 from memlab.evidence.prior import (
+    EVIDENCE,
     MIDDLE,
-    SEEN,
+    Evidence,
     Law,
-    doublings_beyond,
     fitted_law,
     limits_of,
     rank_at,
@@ -42,10 +43,36 @@ def fitting() -> Iterator[ModuleType]:
     del sys.modules[spec.name]
 
 
-def test_the_numbers_that_ship_are_what_the_histories_give(fitting: ModuleType) -> None:
+@pytest.mark.parametrize("evidence", EVIDENCE)
+def test_the_numbers_that_ship_are_what_the_histories_give(
+    fitting: ModuleType, evidence: Evidence
+) -> None:
     if not any(HISTORIES.glob("history-*")):
         pytest.skip("no recorded histories (shared/data) beside the checkout")
-    assert fitting.fit(fitting.read_histories(HISTORIES)) == fitted_law()
+    assert fitting.fit(fitting.read_histories(HISTORIES, evidence)) == fitted_law(evidence)
+
+
+def test_a_read_is_the_best_hit_of_a_search_once_a_day(fitting: ModuleType, tmp_path: Path) -> None:
+    def write(name: str, *lines: str) -> None:
+        with gzip.open(tmp_path / f"recalls-r01-{name}.csv.gz", "wt", encoding="utf-8") as file:
+            file.write("\n".join(lines))
+
+    write(
+        "memories", "position,born", *(f"{day - 1},2026-03-{day:02}T00:00:00Z" for day in (1, 2, 3))
+    )
+    write(
+        "reads",
+        "at,query,position,best",
+        "2026-03-02T09:00:00Z,0,0,1",
+        "2026-03-02T09:01:00Z,1,0,1",
+        "2026-03-02T09:01:00Z,1,1,0",
+        "2026-03-03T09:00:00Z,2,0,1",
+        "2026-03-03T09:00:00Z,3,1,1",
+    )
+    (tmp_path / "recalls-groups.csv").write_text("store,group\nrecalls-r01,7\n")
+    (read,) = fitting.read_histories(tmp_path, "reads")
+    assert (read.name, read.owner, read.memories) == ("r01", "7", 3)
+    assert [*zip(read.at.tolist(), read.rank.tolist(), strict=True)] == [(2, 2), (3, 3), (3, 2)]
 
 
 def simulated(fitting: ModuleType, seed: int, *, shift: float, references: int) -> object:
@@ -81,8 +108,9 @@ def test_small_samples_are_not_taken_for_a_spread_of_projects(fitting: ModuleTyp
     assert law.between[middle] < 0.015
 
 
-def test_a_law_comes_back_from_its_file() -> None:
-    law = fitted_law()
+@pytest.mark.parametrize("evidence", EVIDENCE)
+def test_a_law_comes_back_from_its_file(evidence: Evidence) -> None:
+    law = fitted_law(evidence)
     assert Law.from_json(law.to_json()) == law
 
 
@@ -104,12 +132,25 @@ def test_reach_and_rank_are_two_names_of_one_place(written: int, share: float) -
     assert 0 <= float(reach_of(rank, written)) <= 1 + 1e-12
 
 
-def test_nothing_is_beyond_where_the_law_was_seen_and_doublings_are_counted() -> None:
-    fewest, most = SEEN
-    assert [doublings_beyond(size) for size in (fewest, 1_000, most)] == [0, 0, 0]
-    assert doublings_beyond(fewest / 4) == pytest.approx(2)
-    assert doublings_beyond(most * 2) == pytest.approx(1)
-    assert doublings_beyond(0) > doublings_beyond(10)
+@pytest.mark.parametrize("evidence", EVIDENCE)
+def test_nothing_is_beyond_where_a_law_was_seen_and_doublings_are_counted(
+    evidence: Evidence,
+) -> None:
+    law = fitted_law(evidence)
+    fewest, most = law.seen
+    assert [law.doublings_beyond(size) for size in (fewest, 2 * fewest, most)] == [0, 0, 0]
+    assert law.doublings_beyond(fewest / 4) == pytest.approx(2)
+    assert law.doublings_beyond(most * 2) == pytest.approx(1)
+    assert law.doublings_beyond(0) > law.doublings_beyond(fewest / 2)
+
+
+def test_reads_reach_farther_back_than_references() -> None:
+    for size in (50, 250, 1_000):
+        by_name, by_search = (memlab.law(size, evidence=evidence) for evidence in EVIDENCE)
+        assert by_name.cap < by_search.cap <= 2 * size
+        assert f"{by_search.cap:,} serves 90% of reads" in str(by_search)
+    with pytest.raises(ValueError, match="must be one of references, reads, not 'recalls'"):
+        memlab.law(100, evidence="recalls")  # type: ignore[arg-type]
 
 
 def test_spread_falls_with_own_references_and_grows_beyond_what_was_seen() -> None:
