@@ -478,7 +478,8 @@ class Source(ABC):
     def facts_of(self, record: bytes) -> Facts:
         """Return what applying and restoring must know of a record."""
         row = self.row_of(record)
-        return Facts(row["memory_id"], row["kind"], row["tags_json"], row["title"])
+        tags = "" if row.get("faults") else row["tags_json"]
+        return Facts(row["memory_id"], row["kind"], tags, row["title"])
 
     def lasting(self, record: bytes) -> bytes:
         """Return what of a record mere use does not change: no count, last access or time to live.

@@ -1,6 +1,6 @@
 """The Arrow columns in which every source hands out its memories."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -61,39 +61,37 @@ SIGNALS: Final = pa.schema(
 """Further columns, of sources that keep such signals; null where a memory has none."""
 
 _ABSENT: Final[dict[str, Any]] = {
-    "body": "",
     "tags_json": "[]",
     "supersedes_json": "[]",
     "evidence_refs_json": "[]",
     "active": True,
 }
+_FILLED: Final = [name for name in SCHEMA.names if name not in ("body", "chars")]
 
 
 def table_of(columns: Mapping[str, Sequence[Any]]) -> Any:
     """Return Python or Arrow columns as a table, with what a source has no column for filled in."""
     count = len(columns["position"])
-    arrays: dict[str, Any] = {}
-    for field in SCHEMA:
-        if field.name in columns:
-            arrays[field.name] = _typed(columns[field.name], field.type, field.name)
-        elif field.name not in ("body", "chars"):
-            filled = [_ABSENT.get(field.name)] * count
-            arrays[field.name] = _typed(filled, field.type, field.name)
-    if "body" in columns or "chars" not in columns:
+    absent = {name: [_ABSENT.get(name)] * count for name in _FILLED if name not in columns}
+    given = {**absent, **columns}
+    arrays = _arrays(given, SCHEMA)
+    if "body" in given or "chars" not in given:
         texts = [arrays[name] for name in ("title", "body") if name in arrays]
         lengths = [pc.fill_null(pc.utf8_length(text), 0) for text in texts]
         arrays["chars"] = pc.add(*lengths) if len(lengths) == 2 else lengths[0]
         arrays["chars"] = arrays["chars"].cast(pa.int64())
-    if KEY in columns:
-        arrays[KEY] = pa.array(columns[KEY])
-    if AT_START in columns:
-        arrays[AT_START] = _typed(columns[AT_START], TEXT, AT_START)
-    arrays |= {
-        field.name: _typed(columns[field.name], field.type, field.name)
-        for field in SIGNALS
-        if field.name in columns
+    if KEY in given:
+        arrays[KEY] = pa.array(given[KEY])
+    return pa.table(arrays | _arrays(given, [pa.field(AT_START, TEXT), *SIGNALS]))
+
+
+def _arrays(given: Mapping[str, Sequence[Any]], kinds: Iterable[Any]) -> dict[str, Any]:
+    """Return those columns that are given and have one of some fields, in the order of these."""
+    return {
+        field.name: _typed(given[field.name], field.type, field.name)
+        for field in kinds
+        if field.name in given
     }
-    return pa.table(arrays)
 
 
 def _typed(values: Sequence[Any], kind: Any, name: str) -> Any:

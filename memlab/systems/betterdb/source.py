@@ -11,12 +11,13 @@ from urllib.parse import quote
 
 from memlab.errors import MemlabError
 from memlab.sources.address import Address, ServerSource
-from memlab.sources.base import Facts, Key, Reader, Writer
+from memlab.sources.base import Key, Reader, Writer
 from memlab.sources.valkey import Changes, connected, host_and_port
 from memlab.store.shapes import digits, either, fields, text, whole
-from memlab.systems.betterdb.reader import (
+from memlab.systems.betterdb.memories import (
     ENDS,
     ID,
+    BetterdbWriter,
     SettlingReader,
     hash_of,
     lasting_of,
@@ -70,8 +71,6 @@ class Betterdb(ServerSource):
     @contextmanager
     def changing(self) -> Iterator[Writer]:
         """Open the server for a change, made some hundred memories at a time."""
-        from memlab.systems.betterdb.changes import BetterdbWriter
-
         with connected(self.address, self._database) as line:
             yield BetterdbWriter(line, self._store)
 
@@ -79,12 +78,6 @@ class Betterdb(ServerSource):
         """Return an archived memory as a row."""
         memory_id, stored = hash_of(record)
         return row_of(f"{self._store}:mem:{memory_id}", memory_id, stored)
-
-    def facts_of(self, record: bytes) -> Facts:
-        """Return a record's id, kind and tags; no tags of one that cannot be read."""
-        row = self.row_of(record)
-        tags = "" if row["faults"] else row["tags_json"]
-        return Facts(row["memory_id"], row["kind"], tags, row["title"])
 
     def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that a memory of this store can have a record: no other key is written to."""

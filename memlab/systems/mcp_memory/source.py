@@ -1,7 +1,7 @@
 """mcp-memory-service: one SQLite file of memories, their vectors and a graph between them.
 
 A memory is a row that its service has not deleted; the vector that finds it and the edges on both
-of its sides belong to it. How they are changed is in :mod:`memlab.systems.mcp_memory.changes`.
+of its sides belong to it. How they are changed is in :mod:`memlab.systems.mcp_memory.memories`.
 
 Reads are the last ten queries that found a memory, in the memory's own metadata. Queries before
 them are gone, so a memory that is found often shows fewer reads than it had; harvests in between
@@ -20,12 +20,13 @@ from memlab.sources.reads import Asked, Found, Read, mapping, moment_of_seconds,
 from memlab.sources.sqlite_rows import TableSource, read_database, tables_of
 from memlab.store import shapes
 from memlab.store.records import encoded
-from memlab.systems.mcp_memory.reader import (
+from memlab.systems.mcp_memory.memories import (
     EDGES,
     TABLE,
     VECTOR,
     MemoryReader,
     metadata_of,
+    opened_for_change,
     row_of,
 )
 from memlab.text import counted
@@ -69,8 +70,6 @@ class McpMemory(TableSource):
 
     def changing(self) -> AbstractContextManager[Writer]:
         """Open the database for one transaction, whose commit reaches the disk."""
-        from memlab.systems.mcp_memory.changes import opened_for_change
-
         return opened_for_change(self.path)
 
     def row_of(self, record: bytes) -> dict[str, Any]:

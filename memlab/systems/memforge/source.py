@@ -2,7 +2,7 @@
 
 Needs the ``postgresql`` extra. What the URL leaves open, libpq takes from the environment
 (``PGPASSWORD``, ``~/.pgpass``, ``PGHOST``). Reading needs SELECT on the tables, changing what
-:mod:`memlab.systems.memforge.changes` says.
+:mod:`memlab.systems.memforge.memories` says.
 """
 
 import json
@@ -27,7 +27,15 @@ from memlab.sources.postgres import (
 )
 from memlab.sources.reads import Asked, Found, Read
 from memlab.store.shapes import fields, listed, named, optional, text, whole
-from memlab.systems.memforge.reader import LINKS, ROWS, TABLE, MemoryReader, lasting_of, row_of
+from memlab.systems.memforge.memories import (
+    LINKS,
+    ROWS,
+    TABLE,
+    MemforgeWriter,
+    MemoryReader,
+    lasting_of,
+    row_of,
+)
 
 NAME: Final = "a MemForge database"
 
@@ -73,8 +81,6 @@ class Memforge(ServerSource):
     @contextmanager
     def changing(self) -> Iterator[Writer]:
         """Open a transaction that is committed when the block ends."""
-        from memlab.systems.memforge.changes import MemforgeWriter
-
         with self._transaction(write=True) as connection:
             writer = MemforgeWriter(connection, self._agent)
             writer.check_safe(self.name)

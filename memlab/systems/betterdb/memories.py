@@ -1,22 +1,39 @@
-"""BetterDB's memories on a server: hashes to the byte, and the rows of the frame that they make."""
+"""BetterDB's memories on a server: read, deleted as BetterDB does, and put back.
+
+A server has no transaction over many steps that could be rolled back. Some hundred memories are
+compared and deleted in one atomic step (WATCH, MULTI, EXEC); where a later step finds one that has
+changed, what the earlier ones deleted is put back from a file that nobody else can open.
+"""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
-from typing import Any, ClassVar, Final, NamedTuple
+from tempfile import TemporaryFile
+from typing import IO, Any, ClassVar, Final, NamedTuple
 
-from memlab.errors import ChangedWhileReadError, StoreError
+from memlab.errors import (
+    ArchiveError,
+    ChangedWhileReadError,
+    CompactionError,
+    StalePlanError,
+    StoreError,
+)
 from memlab.sources.base import (
     Key,
     Reader,
     Rows,
+    Watch,
+    Writer,
     canonical,
     check_asked,
     place_of,
     portions,
     rows_of_each,
+    unwatched,
 )
 from memlab.sources.valkey import Changes, Line
+from memlab.store.records import fingerprint_of
 
 FOREVER: Final = -1
 """When a hash ends that has no time to live."""
@@ -41,6 +58,11 @@ _ROWS_AT_ONCE: Final = 2000
 _LOOKS: Final = 20
 _LAST: Final = 253_402_300_799_999
 """The last millisecond of the year 9999."""
+_TRIES: Final = 20
+"""So many times a step is tried again when somebody writes to one of its memories meanwhile."""
+
+_ENDING: Final = 1000
+"""Milliseconds that a time to live must have left for a memory to be put back."""
 
 
 class Hash(NamedTuple):
@@ -65,7 +87,7 @@ class HashReader(Reader):
         """Yield every memory in order of time."""
         check_asked(columns, _OTHERS, "a memory of BetterDB's")
         asked = (*_LASTING, *_OF_USE, *(name.encode() for name in columns))
-        found = dict(self._fields(self._keys(), asked))
+        found = dict(self.hashes(self._keys(), asked))
         self._settle(found, asked)
         if not found:
             self._check_there()
@@ -88,10 +110,12 @@ class HashReader(Reader):
             for key, stored in found.items():
                 yield key.decode(errors="surrogateescape"), self.record(key, stored)
 
-    def hashes(self, keys: Iterable[bytes]) -> Iterator[tuple[bytes, Hash]]:
-        """Yield the hashes that are there, some hundred of one moment at a time."""
+    def hashes(
+        self, keys: Iterable[bytes], names: Sequence[bytes] = ()
+    ) -> Iterator[tuple[bytes, Hash]]:
+        """Yield the hashes that are there, or some fields, some hundred of one moment at a time."""
         for some in portions(keys, self.lot):
-            yield from found_in(some, self.line.at_once(asking_for(some)) or [])
+            yield from _found_in(some, self.line.at_once(_asking_for(some, names)) or [], names)
 
     def record(self, key: bytes, stored: Hash) -> bytes:
         """Return the record of a hash."""
@@ -110,20 +134,6 @@ class HashReader(Reader):
             seen.update(keys)
             if cursor == b"0":
                 return
-
-    def _fields(
-        self, keys: Iterable[bytes], asked: Sequence[bytes]
-    ) -> Iterator[tuple[bytes, Hash]]:
-        """Yield some fields of the hashes that are there."""
-        for some in portions(keys, self.lot):
-            commands = [c for key in some for c in (("HMGET", key, *asked), ("PEXPIRETIME", key))]
-            answers = self.line.at_once(commands) or []
-            for key, values, ends in zip(some, answers[::2], answers[1::2], strict=True):
-                if isinstance(values, list) and isinstance(ends, int) and ends >= FOREVER:
-                    pairs = zip(asked, values, strict=True)
-                    fields = {name: value for name, value in pairs if value is not None}
-                    if not fields or fields.keys() - _OF_USE:  # else a late recall left them
-                        yield key, Hash(fields, ends)
 
     def _settle(self, found: dict[bytes, Hash], asked: Sequence[bytes]) -> None:
         """Make up for what changed while it was read."""
@@ -191,17 +201,14 @@ class SettlingReader(HashReader):
         for _ in range(_LOOKS):
             self._changed |= before
             then = {key: _row_mark(found.pop(key, None)) for key in before}
-            found.update(self._fields(before, asked))
+            found.update(self.hashes(before, asked))
             after = self._changes.so_far()
             if not before & after:
                 break
             before = after
         else:
             if any(_row_mark(found.get(key)) != mark for key, mark in then.items()):
-                raise ChangedWhileReadError(
-                    f"the memories of {self.store} are written faster than they are read; try "
-                    "again when fewer agents are at work"
-                )
+                raise self._moved()
         self._changed |= after
         look = {key: _row_mark(each) for key, each in found.items()}
         if self._look not in (None, look):
@@ -209,19 +216,204 @@ class SettlingReader(HashReader):
         self._look = look
 
 
-def asking_for(keys: Iterable[bytes]) -> list[tuple[Any, ...]]:
-    """Return the commands that :func:`found_in` understands the answers to."""
-    return [command for key in keys for command in (("HGETALL", key), ("PEXPIRETIME", key))]
+class BetterdbWriter(HashReader, Writer):
+    """Changes memories on a server, each in one atomic step with its neighbours."""
+
+    def __init__(self, line: Line, store: str) -> None:
+        super().__init__(line, store)
+        self._ends: dict[bytes, int] = {}
+        self._written: dict[bytes, str] = {}
+        """The fingerprints of what was put back."""
+
+    def insert(self, records: Iterable[tuple[Key, bytes]], *, watch: Watch = unwatched) -> int:
+        """Write memories at their keys; take them out again where anything goes wrong."""
+        try:
+            return super().insert(records, watch=watch)
+        except BaseException:
+            with suppress(Exception):  # the error that is on its way says more
+                self._take_out()
+            raise
+
+    def _count(self) -> int:
+        return 0  # others write all the while
+
+    def _stale(self, expected: Mapping[Key, str]) -> list[Key]:
+        """Return what is not as planned, unless its own time has passed meanwhile."""
+        wanted = {raw_key(key): fingerprint for key, fingerprint in expected.items()}
+        stale = self._others_than(wanted, self._print)
+        return [] if self._have_ended(stale) else [shown_key(key) for key in stale]
+
+    def _delete(self, expected: Mapping[Key, str]) -> None:
+        """Delete memories that are as expected, and count them as BetterDB counts evictions.
+
+        One whose own time passes meanwhile is as good as deleted.
+        """
+        wanted = {raw_key(key): fingerprint for key, fingerprint in expected.items()}
+        with TemporaryFile() as undo:
+            for some in portions(wanted, self.lot):
+                if self._delete_some(some, wanted, undo):
+                    continue
+                if not self._put_back(undo):
+                    raise CompactionError(
+                        f"memories of {self.store} changed while they were deleted, and not "
+                        "all that were gone could be put back: restore the plan"
+                    )
+                raise StalePlanError(
+                    "1 memories are gone or changed while they were deleted; those that were "
+                    "gone are back; nothing was deleted: make a new plan"
+                )
+
+    def _check_deleted(self, expected: Mapping[Key, str], before: int) -> None:  # noqa: ARG002
+        if left := sum(1 for _ in self.hashes(map(raw_key, expected))):
+            raise CompactionError(
+                f"{left:,} of {len(expected):,} memories are there again: somebody writes them "
+                "while they are deleted; stop that, then restore the plan and make a new one"
+            )
+
+    def _insert(self, records: Iterable[tuple[Key, bytes]]) -> int:
+        """Write every field of memories, and the moment at which they end.
+
+        Those whose time has passed since they were archived would be gone at once: they are left
+        out.
+        """
+        soon = self._now() + _ENDING
+        self._written = {}
+        for some in portions(records, self.lot):
+            hashes = {raw_key(key): hash_of(record)[1] for key, record in some}
+            living = {
+                k: each for k, each in hashes.items() if each.ends == FOREVER or each.ends > soon
+            }
+            if not self._write(living):
+                raise ArchiveError(
+                    f"a memory of {self.store} is there already; nothing was restored: restore the "
+                    "others by --id"
+                )
+            self._written.update((k, self._print_back(k, each)) for k, each in living.items())
+        return len(self._written)
+
+    def _check_inserted(self, records: Iterable[tuple[Key, bytes]], wanted: int) -> None:  # noqa: ARG002
+        if wrong := self._others_than(self._written, self._print_back):
+            raise ArchiveError(
+                f"{len(wrong):,} memories did not come back as they were, {shown_key(wrong[0])} "
+                "first; the others were taken out again: see who writes them"
+            )
+
+    def _looked_at(self, asked: Iterable[bytes], found: Mapping[bytes, Hash]) -> None:  # noqa: ARG002
+        self._ends.update((key, each.ends) for key, each in found.items() if each.ends != FOREVER)
+
+    def _others_than(
+        self, wanted: Mapping[bytes, str], told: Callable[[bytes, Hash], str]
+    ) -> list[bytes]:
+        """Return the keys whose memories are not there with these fingerprints."""
+        found = self.hashes(wanted)
+        same = {key for key, stored in found if told(key, stored) == wanted[key]}
+        return [key for key in wanted if key not in same]
+
+    def _print(self, key: bytes, stored: Hash) -> str:
+        """Return the fingerprint that a plan holds a memory to."""
+        return fingerprint_of(lasting_of(self._id(key), stored))
+
+    def _print_back(self, key: bytes, stored: Hash) -> str:
+        """Return one that tells when it ends, too; it may be recalled as soon as it is back."""
+        return fingerprint_of(self.record(key, without_use(stored)))
+
+    def _delete_some(self, keys: list[bytes], wanted: Mapping[bytes, str], undo: IO[bytes]) -> bool:
+        """Delete some memories in one step; False where one is not as expected.
+
+        Where one was recalled within the step, it is done by halves: of few, none is.
+        """
+        for _ in range(_TRIES if len(keys) == 1 else 1):
+            found = dict(self._watch(keys))
+            gone = [key for key in keys if key not in found]
+            if (gone and not self._have_ended(gone)) or any(
+                self._print(key, stored) != wanted[key] for key, stored in found.items()
+            ):
+                self.line.ask("UNWATCH")
+                return False
+            counted = ("HINCRBY", f"{self.store}:__mem_stats", "evictions", len(found))
+            done = [("DEL", *found), counted] if found else []
+            if self.line.at_once(done) is not None:
+                undo.writelines(self.record(k, each) + b"\n" for k, each in found.items())
+                return True
+        half = len(keys) // 2
+        return half > 0 and all(
+            self._delete_some(some, wanted, undo) for some in (keys[:half], keys[half:])
+        )
+
+    def _have_ended(self, keys: Iterable[bytes]) -> bool:
+        """Whether the time of all these memories has passed that were looked at."""
+        now = self._now()
+        return all(key in self._ends and self._ends[key] <= now for key in keys)
+
+    def _write(self, hashes: Mapping[bytes, Hash]) -> bool:
+        """Write some memories in one step; False where one of the keys is taken."""
+        if not hashes:
+            return True
+        commands: list[tuple[Any, ...]] = [("DEL", *hashes)]  # what a late recall left there
+        for key, stored in hashes.items():
+            commands.append(
+                ("HSET", key, *(part for pair in stored.fields.items() for part in pair))
+            )
+            if stored.ends != FOREVER:
+                commands.append(("PEXPIREAT", key, stored.ends))
+        for _ in range(_TRIES):
+            if dict(self._watch(list(hashes))):
+                self.line.ask("UNWATCH")
+                return False
+            if self.line.at_once(commands) is not None:
+                return True
+        return False
+
+    def _watch(self, keys: list[bytes]) -> Iterator[tuple[bytes, Hash]]:
+        """Read hashes that are being watched from now on."""
+        return _found_in(keys, self.line.ask_all([("WATCH", *keys), *_asking_for(keys)])[1:])
+
+    def _now(self) -> int:
+        """Return the server's time, in milliseconds."""
+        seconds, micros = map(int, self.line.ask("TIME"))
+        return seconds * 1000 + micros // 1000
+
+    def _put_back(self, undo: IO[bytes]) -> bool:
+        """Undo what :meth:`delete` has done; whether all of it was."""
+        undo.seek(0)
+        whole = True
+        for some in portions(map(hash_of, undo), self.lot):
+            gone = {f"{self.prefix}{memory_id}".encode(): each for memory_id, each in some}
+            if self._write(gone):
+                self.line.ask("HINCRBY", f"{self.store}:__mem_stats", "evictions", -len(some))
+            else:
+                whole = False
+        return whole
+
+    def _take_out(self) -> None:
+        """Undo what :meth:`insert` has done, where nobody has changed it since."""
+        for key, fingerprint in self._written.items():
+            found = dict(self._watch([key]))
+            if key in found and self._print_back(key, found[key]) == fingerprint:
+                self.line.at_once([("DEL", key)])
+            else:
+                self.line.ask("UNWATCH")
 
 
-def found_in(keys: Iterable[bytes], answers: Sequence[Any]) -> Iterator[tuple[bytes, Hash]]:
+def _asking_for(keys: Iterable[bytes], names: Sequence[bytes] = ()) -> list[tuple[Any, ...]]:
+    """Return the commands that :func:`_found_in` understands the answers to."""
+    word, *rest = ("HMGET", *names) if names else ("HGETALL",)
+    return [asked for key in keys for asked in ((word, key, *rest), ("PEXPIRETIME", key))]
+
+
+def _found_in(
+    keys: Iterable[bytes], answers: Sequence[Any], names: Sequence[bytes] = ()
+) -> Iterator[tuple[bytes, Hash]]:
     """Yield those of `keys` that are there as hashes.
 
     A recall that comes just after a deletion leaves its own fields behind: that is no memory.
     """
-    for key, flat, ends in zip(keys, answers[::2], answers[1::2], strict=True):
-        if isinstance(flat, list) and isinstance(ends, int) and set(flat[::2]) - _OF_USE:
-            yield key, Hash(dict(zip(flat[::2], flat[1::2], strict=True)), ends)
+    for key, said, ends in zip(keys, answers[::2], answers[1::2], strict=True):
+        if isinstance(said, list) and isinstance(ends, int) and ends >= FOREVER:
+            pairs = zip(names or said[::2], said if names else said[1::2], strict=True)
+            fields = {name: value for name, value in pairs if value is not None}
+            if not fields or fields.keys() - _OF_USE:
+                yield key, Hash(fields, ends)
 
 
 def record_of(memory_id: str, stored: Hash) -> bytes:

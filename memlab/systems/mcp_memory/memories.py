@@ -1,0 +1,500 @@
+"""mcp-memory-service's memories: read, deleted as its own delete does, and put back.
+
+Of the vectors the tables that they are kept in are read, not the virtual one, so that it takes the
+standard library alone. A virtual table ``vec0`` keeps its vectors some hundred a row: ``_rowids``
+says in which chunk and at which place one is, ``_vector_chunks00`` holds the bytes, ``_chunks`` the
+size and the partition.
+
+A deletion takes the vector and the edges on both sides and sets ``deleted_at``; the row itself
+stays until the service purges it, for its text search counts on that. An undo clears ``deleted_at``
+and puts vector and edges back; a row that the service has purged since is inserted as it was.
+"""
+
+import json
+import os
+import re
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from memlab.errors import ArchiveError, CompactionError, StoreError, UnsafeDeletionError
+from memlab.lazy import install_command
+from memlab.sources.base import Fault, Key, Writer, place_of
+from memlab.sources.reads import moment_of_seconds
+from memlab.sources.sqlite_rows import TableReader, columns_of, exact_rows, text_of
+from memlab.store.database import check_encoding, error_in_words, store_file, transaction
+from memlab.store.records import bound_value, encoded, quoted
+from memlab.store.shapes import be, optional, text, whole
+from memlab.text import Sheet, Shown
+
+TABLE: Final = "memories"
+GRAPH: Final = "memory_graph"
+VECTORS: Final = "memory_embeddings"
+DELETED_AT: Final = "deleted_at"
+KNOWN_SCHEMA: Final = 19
+"""The newest ``schema_version`` that this adapter was tried on."""
+
+VECTOR: Final = "$vector"
+"""In a record: the memory's vector, and the partition that it is found in."""
+EDGES: Final = "$edges"
+"""In a record: the edges of the graph on both of its sides."""
+
+PROTECTED: Final = frozenset({"critical", "important", "reference", "permanent"})
+"""Tags of what the service itself never forgets."""
+_MISTAKE: Final = "mistake"
+_FAILURES: Final = 3
+"""A mistake made so often is protected as well."""
+
+_PARTS: Final = frozenset(f"{VECTORS}_{part}" for part in ("rowids", "chunks", "vector_chunks00"))
+
+BACKEND: Final = "MCP_MEMORY_STORAGE_BACKEND"
+
+_NOW: Final = "(julianday('now') - 2440587.5) * 86400.0"
+"""Seconds since 1970, as the service writes them."""
+_SYNCING: Final = ("sync_events", "sync_cursor", "push_cursor")
+_OWN_TRIGGERS: Final = frozenset({"memories_fts_ai", "memories_fts_au", "memories_fts_ad"})
+_WAIT: Final = 30.0
+_FLOATS: Final = re.compile(r"content_embedding\s+float\[\d+\]", re.IGNORECASE)
+_PARTITION: Final = re.compile(r"\bstore\s+text\s+partition\s+key", re.IGNORECASE)
+
+
+@dataclass(frozen=True, repr=False)
+class ServiceFacts(Shown):
+    """What lies beside the memories."""
+
+    schema: int | None
+    known_schema: int
+    deleted: int
+    vectors: int
+    edges: int
+    synced: int
+
+    def sheet(self) -> Sheet:
+        """Return the facts as a page."""
+        facts = [
+            ("loaded", "nothing at start by itself: a search brings memories"),
+            ("beside", f"{self.vectors:,} vectors, {self.edges:,} edges"),
+            ("deleted", f"{self.deleted:,}, which the service has not purged yet"),
+        ]
+        if self.synced:
+            facts.append(("synced", f"{self.synced:,} events: memlab deletes nothing here"))
+        if self.schema is not None and self.schema > self.known_schema:
+            newer = f"{self.schema}, newer than {self.known_schema}, the newest that memlab knows"
+            facts.append(("schema", f"{newer}; what it knows is read, nothing is deleted"))
+        return Sheet("mcp-memory-service", facts)
+
+
+class MemoryReader(TableReader):
+    """Memories over a connection that sees one moment."""
+
+    system = "mcp-memory-service"
+    table = TABLE
+    needed: ClassVar = {
+        TABLE: ("id", "content_hash", "content", "tags", "memory_type", "metadata", "created_at")
+    }
+    read = (*needed[TABLE], "confidence", "last_accessed", "superseded_by", "store")
+
+    def __init__(self, connection: sqlite3.Connection, where: Path) -> None:
+        super().__init__(connection, where)
+        self.live = f"{DELETED_AT} IS NULL" if DELETED_AT in self.columns else "1"
+
+    def facts(self) -> ServiceFacts:
+        """Return what is said of the database beside its frame."""
+
+        def count(table: str, condition: str = "1") -> int:
+            if table not in self.tables:
+                return 0
+            return int(self._one(f"SELECT count(*) FROM {table} WHERE {condition}"))
+
+        return ServiceFacts(
+            schema=self.schema(),
+            known_schema=KNOWN_SCHEMA,
+            deleted=count(TABLE, f"NOT ({self.live})"),
+            vectors=count(f"{VECTORS}_rowids"),
+            edges=count(GRAPH),
+            synced=count("sync_events"),
+        )
+
+    def schema(self) -> int | None:
+        """Return the version that the service's migrations left the file at."""
+        if "metadata" not in self.tables:
+            return None
+        found = self.connection.execute(
+            "SELECT CAST(value AS INTEGER) FROM metadata WHERE key = 'schema_version'"
+        ).fetchone()
+        return found[0] if found else None
+
+    def _places(self) -> Iterator[tuple[int, int]]:
+        found = self.connection.execute(f"SELECT id, created_at FROM {TABLE} WHERE {self.live}")
+        return ((_place(key, at), key) for key, at in found)
+
+    def _row(self, stored: Mapping[str, Any]) -> dict[str, Any]:
+        return row_of(stored)
+
+    def _records(self, rows: Mapping[Key, dict[str, Any]]) -> dict[Key, bytes]:
+        """Return each memory's row with its vector and edges."""
+        live = {key: row for key, row in rows.items() if DELETED_AT not in row}
+        vectors = self._vectors(list(live))
+        edges = self._edges({str(row.get("content_hash")) for row in live.values()})
+        for key, row in live.items():
+            name = row.get("content_hash")  # SQLite holds anything in any column
+            if key in vectors:
+                row[VECTOR] = vectors[key]
+            if isinstance(name, str) and name in edges:
+                row[EDGES] = edges[name]
+        return {key: encoded(row) for key, row in live.items()}
+
+    def _edges(self, hashes: set[str]) -> dict[str, list[dict[str, Any]]]:
+        """Return the edges on both sides of some memories, in an order that never changes."""
+        found: dict[str, dict[bytes, dict[str, Any]]] = {}
+        if GRAPH not in self.tables:
+            return {}
+        for side in ("source_hash", "target_hash"):
+            for edge in exact_rows(self.connection, GRAPH, side, hashes):
+                ends = edge["source_hash"], edge["target_hash"]
+                for end in hashes.intersection(map(str, ends)):
+                    found.setdefault(end, {})[encoded(edge)] = edge
+        return {end: [edge for _, edge in sorted(edges.items())] for end, edges in found.items()}
+
+    def _vectors(self, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
+        """Return the vectors of memories that have one: hexadecimal digits, and a partition."""
+        if not self.tables >= _PARTS or not keys:
+            return {}
+        of = columns_of(self.connection, f"{VECTORS}_chunks")
+        partition = "c.partition00" if "partition00" in of else "NULL"
+        places = self.connection.execute(
+            f"SELECT r.rowid, r.chunk_id, r.chunk_offset, c.size, {partition} "
+            f"FROM {VECTORS}_rowids AS r JOIN {VECTORS}_chunks AS c ON c.chunk_id = r.chunk_id "
+            f"WHERE r.rowid IN ({', '.join('?' * len(keys))}) ORDER BY r.chunk_id",
+            list(keys),
+        ).fetchall()
+        found: dict[Key, dict[str, Any]] = {}
+        chunk, data = None, b""
+        for key, chunk_id, offset, size, store in places:
+            try:
+                if chunk_id != chunk:  # a chunk is read once, for it holds a thousand vectors
+                    chunk, data = chunk_id, self._chunk(chunk_id)
+                whole(1)(size)
+                whole(0, size - 1)(offset)
+                optional(text)(store)
+            except ValueError as error:
+                raise StoreError(
+                    f"the vector of memory {key} is kept otherwise than sqlite-vec keeps it "
+                    f"({error}); nothing was changed: restore a backup, or let the service make "
+                    "its vectors anew"
+                ) from error
+            length = len(data) // size
+            vector = data[offset * length : (offset + 1) * length]
+            found[key] = {"data": vector.hex()} | ({} if store is None else {"store": store})
+        return found
+
+    def _chunk(self, chunk_id: int) -> bytes:
+        """Return the vectors of a chunk, one after another."""
+        found = self.connection.execute(
+            f"SELECT vectors FROM {VECTORS}_vector_chunks00 WHERE rowid = ?", (chunk_id,)
+        ).fetchone()
+        (vectors,) = found or (b"",)
+        be(vectors, bytes, "a blob")
+        return bytes(vectors)
+
+
+@contextmanager
+def opened_for_change(path: Path) -> Iterator["MemoryWriter"]:
+    """Open a database for one transaction.
+
+    Its driver may be another SQLite than the standard library's: that one never has this file open
+    meanwhile, for closing it would drop this transaction's locks.
+    """
+    _check_backend(path)
+    module = driver()
+    file = store_file(path).resolve()
+    with _errors_in_words(module, path):
+        opened = module.connect(str(file), timeout=_WAIT, isolation_level=None)
+        with closing(opened) as connection:
+            connection.text_factory = lambda data: data.decode(errors="replace")
+            load_extension(connection)
+            connection.execute("PRAGMA synchronous = EXTRA")
+            with transaction(connection):
+                check_encoding(connection, path)
+                writer = MemoryWriter(connection, path)
+                writer.check_safe(path)
+                yield writer
+
+
+class MemoryWriter(MemoryReader, Writer):
+    """Changes memories in one transaction."""
+
+    suspect = f"a trigger on {TABLE}"
+
+    def check_safe(self, name: Path) -> None:
+        """Check that a deletion would do no more than the service's own."""
+        for table in _SYNCING:
+            if table in self.tables and self._one(f"SELECT count(*) FROM {table}"):
+                raise UnsafeDeletionError(
+                    f"{name} is kept in step with other machines ({table} holds rows), and each "
+                    "deletion must be told to them; nothing was changed: delete with the service's "
+                    "own tools",
+                    instead="the service's delete_memory",
+                )
+        if (version := self.schema() or 0) > KNOWN_SCHEMA:
+            raise UnsafeDeletionError(
+                f"{name} is of schema {version} and memlab knows {KNOWN_SCHEMA}: it reads what it "
+                "knows and deletes nothing; use a newer memlab, or the service's own tools",
+                instead="the service's delete_memory",
+            )
+        if DELETED_AT not in self.columns:
+            raise UnsafeDeletionError(
+                f"{name} is of a version without {DELETED_AT}, whose deletions cannot be taken "
+                "back; nothing was changed: let a newer mcp-memory-service open it once",
+                instead="a newer mcp-memory-service",
+            )
+        triggers = self.connection.execute(
+            "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND tbl_name IN (?, ?)",
+            (TABLE, GRAPH),
+        )
+        if foreign := sorted({name for (name,) in triggers} - _OWN_TRIGGERS):
+            raise UnsafeDeletionError(
+                f"a deletion in {name} would set off {', '.join(foreign)}, and nobody knows what "
+                "that does; nothing was changed: drop it while memlab works",
+                instead=f"DROP TRIGGER {foreign[0]}",
+            )
+        self._partition = _partition_of(self.connection)
+
+    def _delete(self, expected: Mapping[Key, str]) -> None:
+        """Delete memories as the service does."""
+        all_rows = f"SELECT count(*) FROM {TABLE}"  # with those deleted
+        rows = self._one(all_rows)
+        for key, record in dict(self.records(expected)).items():
+            content_hash = str(json.loads(record)["content_hash"])
+            if self._partition is not None:
+                self.connection.execute(f"DELETE FROM {VECTORS} WHERE rowid = ?", (key,))
+            if GRAPH in self.tables:
+                at_an_end = "source_hash = ?1 OR target_hash = ?1"
+                self.connection.execute(f"DELETE FROM {GRAPH} WHERE {at_an_end}", (content_hash,))
+            self.connection.execute(
+                f"UPDATE {TABLE} SET {DELETED_AT} = {_NOW} WHERE id = ? AND {self.live}", (key,)
+            )
+        if rows != self._one(all_rows):
+            raise CompactionError(
+                f"rows of {TABLE} would have gone; all was rolled back: look for {self.suspect}"
+            )
+
+    def conflicts(self, records: Iterable[tuple[Key, bytes]]) -> list[str]:
+        """Say which contents were stored again since, and which ids are another memory's now."""
+        taken = []
+        for key, record in records:
+            content_hash = json.loads(record)["content_hash"]
+            for other, found in self._rows_like(key, content_hash):
+                if other != key:
+                    taken.append(f"the same content, stored again as {other}")
+                elif found != content_hash:
+                    taken.append(f"another memory under id {key}")
+        return taken
+
+    def _insert(self, records: Iterable[tuple[Key, bytes]]) -> int:
+        """Put memories back with their vectors and edges."""
+        count = 0
+        for key, record in records:
+            self._put_back(key, json.loads(record))
+            count += 1
+        return count
+
+    def _is_back(self, there: bytes, record: bytes) -> bool:
+        """Whether a memory is as it was; edges an earlier undo of the other side made are more."""
+        if there == record:
+            return True
+        now, then = json.loads(there), json.loads(record)
+        edges, wanted = now.pop(EDGES, []), then.pop(EDGES, [])
+        return bool(now == then) and all(edge in edges for edge in wanted)
+
+    def _put_back(self, key: Key, record: dict[str, Any]) -> None:
+        vector, edges = record.pop(VECTOR, None), record.pop(EDGES, [])
+        store = (vector or {}).get("store", "default")
+        if self._rows_like(key, record["content_hash"]):
+            self.connection.execute(
+                f"UPDATE {TABLE} SET {DELETED_AT} = NULL WHERE id = ? AND content_hash = ?",
+                (key, record["content_hash"]),
+            )
+        else:
+            self._add(TABLE, record)
+        if vector is not None:
+            if self._partition is None:
+                raise ArchiveError(
+                    f"the database keeps no vectors any more, and memory {key} had one; nothing "
+                    "was restored: let the service make its tables first"
+                )
+            row = {"rowid": key, "content_embedding": {"blob": vector["data"]}}
+            self._add(VECTORS, row | ({"store": store} if self._partition else {}))
+        for edge in edges:
+            self._add(GRAPH, edge, or_ignore=True)
+
+    def _add(self, table: str, row: dict[str, Any], *, or_ignore: bool = False) -> None:
+        bound = [bound_value(value) for value in row.values()]
+        self.connection.execute(
+            f"INSERT {'OR IGNORE ' if or_ignore else ''}INTO {table} "
+            f"({', '.join(map(quoted, row))}) VALUES ({', '.join(sql for sql, _ in bound)})",
+            [value for _, value in bound],
+        )
+
+    def _rows_like(self, key: Key, content_hash: str) -> list[tuple[int, str]]:
+        found = self.connection.execute(
+            f"SELECT id, content_hash FROM {TABLE} WHERE id = ? OR content_hash = ?",
+            (key, content_hash),
+        )
+        return found.fetchall()
+
+    def _count(self) -> int:
+        return int(self._one(f"SELECT count(*) FROM {TABLE} WHERE {self.live}"))
+
+
+def driver() -> Any:
+    """Return the module whose connections can load extensions: the standard one, or pysqlite3."""
+    install = install_command("mcp-memory")
+    if find_spec("sqlite_vec") is None:
+        raise UnsafeDeletionError(
+            "deleting here takes a vector along, which only sqlite-vec can; nothing was changed: "
+            f"{install}, then run the same command",
+            instead=install,
+        )
+    if hasattr(sqlite3.Connection, "enable_load_extension"):
+        return sqlite3
+    if find_spec("pysqlite3") is not None:
+        return import_module("pysqlite3")
+    raise UnsafeDeletionError(
+        "the sqlite3 of this Python cannot load extensions, and deleting here takes sqlite-vec; "
+        f"nothing was changed: {install}, or run memlab with the Python that the service runs with",
+        instead=install,
+    )
+
+
+def load_extension(connection: Any) -> None:
+    """Give a connection of :func:`driver` the table type ``vec0``."""
+    connection.enable_load_extension(True)  # noqa: FBT003 - SQLite's own signature
+    try:
+        import_module("sqlite_vec").load(connection)
+    finally:
+        connection.enable_load_extension(False)  # noqa: FBT003 - SQLite's own signature
+
+
+def _partition_of(connection: sqlite3.Connection) -> bool | None:
+    """Return whether vectors are kept by store; None where the database keeps none."""
+    found = connection.execute(
+        "SELECT sql FROM sqlite_schema WHERE name = ?", (VECTORS,)
+    ).fetchone()
+    if found is None:
+        return None
+    if not _FLOATS.search(found[0]):
+        raise StoreError(f"{VECTORS} keeps other vectors than memlab knows; nothing was changed")
+    return bool(_PARTITION.search(found[0]))
+
+
+def _check_backend(path: Path) -> None:
+    """Refuse where the service writes to Cloudflare as well, as far as the environment says so."""
+    backend = os.environ.get(BACKEND, "").strip().lower()
+    if backend in ("hybrid", "cloudflare"):
+        raise UnsafeDeletionError(
+            f"{BACKEND} is {backend}: the service keeps {path} in step with Cloudflare, which "
+            "would bring back what is deleted here, or lose what is restored; nothing was changed: "
+            "delete with the service's own tools",
+            instead="the service's delete_memory",
+        )
+
+
+@contextmanager
+def _errors_in_words(module: Any, path: Path) -> Iterator[None]:
+    """Raise the errors of either SQLite in words."""
+    try:
+        yield
+    except module.ProgrammingError:
+        raise
+    except module.Error as error:
+        if not hasattr(error, "sqlite_errorname"):  # pysqlite3 says the code in its text alone
+            words = {"locked": "BUSY", "readonly": "READONLY", "read-only": "READONLY"}
+            error.sqlite_errorname = next((c for w, c in words.items() if w in str(error)), "")
+        raise error_in_words(error, path) from error
+
+
+def row_of(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a memory as a row, from its columns or from its record."""
+    told = metadata_of(fields.get("metadata"))
+    tags = [tag for each in text_of(fields.get("tags")).split(",") if (tag := each.strip())]
+    memory_type = text_of(fields.get("memory_type")).strip()
+    title, _, body = text_of(fields.get("content")).partition("\n")
+    created = _number(fields.get("created_at"))
+    position, at = _place(fields["id"], created), moment_of_seconds(created)
+    replaced = text_of(fields.get("superseded_by")) or None
+    last = [told.get("last_accessed_at"), fields.get("last_accessed")]
+    count = _number(told.get("access_count"))
+    faults: list[Fault] = []
+    if at is None:
+        shown = f"created_at {fields.get('created_at')!r:.80} is no time"
+        faults.append((position, "created_at", shown))
+    if not isinstance(fields.get("content_hash"), str):
+        faults.append((position, "content_hash", "content_hash is no text"))
+    return {
+        "position": position,
+        "key": fields["id"],
+        "memory_id": text_of(fields.get("content_hash")),
+        "kind": "semantic" if is_protected(tags, memory_type, told) else "episodic",
+        "title": title,
+        "body": body,
+        "tags_json": json.dumps([*tags, *filter(None, [memory_type])], ensure_ascii=False),
+        "authored_by": "mcp-memory-service",
+        "created_at": at,
+        "confidence": _first(fields.get("confidence"), 1.0),
+        "active": replaced is None,
+        "superseded_by": replaced,
+        "importance": _first(told.get("importance_score"), told.get("quality_score")),
+        "access_count": int(count) if count is not None and 0 <= count < 2**62 else None,
+        "last_accessed_at": moment_of_seconds(_first(*last)),
+        "namespace": text_of(fields.get("store")) or None,
+        "loaded_at_start": False,
+        "faults": faults,
+    }
+
+
+def is_protected(tags: Sequence[str], memory_type: str, told: Mapping[str, Any]) -> bool:
+    """Whether the service itself never forgets a memory.
+
+    Examples
+    --------
+    >>> is_protected(["Critical"], "note", {}), is_protected([], "mistake", {"failure_count": 3})
+    (True, True)
+    """
+    if PROTECTED & {tag.lower() for tag in tags}:
+        return True
+    failures = _number(told.get("failure_count"))
+    return memory_type == _MISTAKE and failures is not None and failures >= _FAILURES
+
+
+def metadata_of(value: object) -> dict[str, Any]:
+    """Return the fields of a memory's metadata; none of what is no JSON object."""
+    try:
+        found = json.loads(text_of(value) or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _number(value: object) -> float | None:
+    """Return a finite number, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if abs(value) < 1e308 else None
+
+
+def _first(*values: object) -> float | None:
+    """Return the first of some values that is a number."""
+    return next((number for number in map(_number, values) if number is not None), None)
+
+
+def _place(key: int, created_at: object) -> int:
+    """Return where a memory stands by the time it was stored."""
+    if not isinstance(created_at, int | float) or created_at != created_at:  # noqa: PLR0124 - NaN
+        return place_of(0, key)
+    return place_of(int(min(max(created_at, 0.0), 1e12) * 1_000), key)
