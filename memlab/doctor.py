@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -282,22 +282,15 @@ def _supersession(source: Source, frame: pd.DataFrame) -> Check:
     )
 
 
-def _in_cycles(links: dict[str, str]) -> list[str]:
-    """Return the ids from which following the links leads back to themselves."""
-    walk_of: dict[str, int] = {}
-    found: list[str] = []
-    for walk, start in enumerate(links):
-        here = start
-        while here in links and here not in walk_of:
-            walk_of[here] = walk
-            here = links[here]
-        if walk_of.get(here) != walk:
-            continue
-        entry = here
-        while not found or found[-1] != entry:
-            here = links[here]
-            found.append(here)
-    return found
+def _in_cycles(links: Mapping[str, str]) -> list[str]:
+    """Return the ids from which following the links leads back: where no walk, however long, ends.
+
+    Each turn makes the walks twice as long, until they are longer than there are ids.
+    """
+    ends = links
+    for _ in range(len(links).bit_length()):
+        ends = {start: ends[end] for start, end in ends.items() if end in ends}
+    return sorted(set(ends.values()))
 
 
 def _archived_ids(source: Source, wanted: Collection[str]) -> set[str]:

@@ -20,6 +20,7 @@ from memlab.cli.output import (
     PLANNING,
     RESTORING,
     doing,
+    fail_if,
     print_json,
     print_lines,
     print_result,
@@ -355,8 +356,7 @@ def finish_plan(store: Path, digest: str, as_json: bool) -> None:
 @click.argument("before", metavar="PLAN", type=FILE)
 @click.argument("after", metavar="PLAN", type=FILE)
 @json_option
-@click.pass_context
-def diff_plans(ctx: click.Context, before: Path, after: Path, as_json: bool) -> None:
+def diff_plans(before: Path, after: Path, as_json: bool) -> None:
     """Show what the second PLAN does otherwise than the first, as memlab compact wrote them.
 
     Ends with 1 where they differ in what they delete or supersede, and with 0 where they do not.
@@ -365,7 +365,7 @@ def diff_plans(ctx: click.Context, before: Path, after: Path, as_json: bool) -> 
 
     found = difference_of(_plan_in(before), _plan_in(after))
     print_result(found, as_json=as_json)
-    ctx.exit(1 if found.differs else 0)
+    fail_if(found.differs)
 
 
 def _plan_in(file: Path) -> "Plan":

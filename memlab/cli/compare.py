@@ -1,9 +1,10 @@
 """``memlab compare``: policies side by side on a store's own past."""
 
 import sys
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -27,9 +28,11 @@ if TYPE_CHECKING:
     from memlab.policies.named import Named
     from memlab.policies.typed import Setting
 
-CAPS: Final = ("50", "100", "200", "500", "1000")
-AGES: Final = ("7d", "30d", "90d", "180d", "365d")
-BUDGETS: Final = ("2000", "5000", "10000", "25000", "50000")
+SIZES: Final = {
+    "count": (50, 100, 200, 500, 1000),
+    "age": ("7d", "30d", "90d", "180d", "365d"),
+    "tokens": (2000, 5000, 10000, 25000, 50000),
+}
 """Settings that are tried where none are named: those people ask about."""
 
 TRIED: Final = ("recent", "ttl", "value", "learned")
@@ -46,8 +49,8 @@ TIMES: Final = 10_000
     f"times.  [default: {', '.join(TRIED)}]",
 )
 @set_option
-@click.option("--cap", "caps", type=NUMBER, multiple=True, help="A count to try.")
-@click.option("--ttl", "ages", metavar="AGE", multiple=True, help="An age to try, like 30d.")
+@click.option("--cap", "count", type=NUMBER, multiple=True, help="A count to try.")
+@click.option("--ttl", "age", metavar="AGE", multiple=True, help="An age to try, like 30d.")
 @click.option("--tokens", type=NUMBER, multiple=True, help="A budget of tokens to try.")
 @click.option(
     "--token-budget",
@@ -72,14 +75,12 @@ def compare(
     store: Path,
     policy_names: tuple[str, ...],
     given: tuple[str, ...],
-    caps: tuple[int, ...],
-    ages: tuple[str, ...],
-    tokens: tuple[int, ...],
     token_budget: int | None,
     log_file: Path | None,
     chart: Path | None,
     every: int | None,
     as_json: bool,
+    **sizes: tuple[Any, ...],
 ) -> None:
     """Compare policies on STORE's own past: what each would have lost, and what that saved.
 
@@ -98,22 +99,14 @@ def compare(
     from memlab.replay.comparison import Comparison
     from memlab.sources.opening import open_source, settings_of
 
-    sizes: dict[str, tuple[str, ...]] = {
-        "count": tuple(map(str, caps)) or CAPS,
-        "age": ages or AGES,
-        "tokens": tuple(map(str, tokens)) or BUDGETS,
-    }
     policies = _policies([policy_named(name) for name in policy_names or TRIED], sizes, given)
     if chart is not None:
         check_writable(chart)
     source = open_source(store)
     settings = settings_of(source)
-    remembered = None
-    if not policy_names:
-        in_time = not settings.is_auto  # whose horizon is no matter here
-        remembered = policy_in(settings) if in_time else policy_in_force(source).policy
-    if remembered is not None and remembered not in policies:
-        policies.append(remembered)
+    if not policy_names:  # the horizon of a number is no matter here
+        remembered = policy_in_force(source).policy if settings.is_auto else policy_in(settings)
+        policies += [remembered] if remembered and remembered not in policies else []
     log = reads_of(settings, log_file)
     frame = load_past(source, with_body=any(policy.reads_bodies for policy in policies), log=log)
     references = find_references(frame, log, now=None if log is None else now_utc())
@@ -135,7 +128,7 @@ def compare(
 
 
 def _policies(
-    tried: "list[Named]", sizes: dict[str, tuple[str, ...]], given: tuple[str, ...]
+    tried: "list[Named]", sizes: Mapping[str, tuple[Any, ...]], given: tuple[str, ...]
 ) -> "list[Policy]":
     """Return every policy at each of its sizes and of the settings that were given for it."""
     texts: dict[str, list[str]] = {}
@@ -149,7 +142,7 @@ def _policies(
         size = _varied(named)
         rooms = {key for key in own if named.settings[key].size not in {"", "age"}}
         if size is not None and (not rooms or size.name in rooms or size.size == "age"):
-            own.setdefault(size.name, list(sizes[size.size]))
+            own.setdefault(size.name, [str(n) for n in sizes[size.size] or SIZES[size.size]])
         values = [[parsed(named.settings[key], text) for text in own[key]] for key in own]
         policies += [made(named, dict(zip(own, each, strict=True))) for each in product(*values)]
     return policies

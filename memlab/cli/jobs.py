@@ -194,12 +194,6 @@ def job_options(*, keeps: bool = True, prints: bool = True) -> Callable[[Command
     return add
 
 
-def fail_if(found: bool) -> None:
-    """End the command with the exit code of a finding, where there is one."""
-    if found:
-        click.get_current_context().exit(1)
-
-
 @contextmanager
 def bar(what: str) -> Iterator["Progress"]:
     """Show how many stores are done and how many a second, on a terminal alone."""

@@ -89,6 +89,12 @@ def print_result(found: Shown, *also: str, as_json: bool) -> None:
     print_lines(found, *([""] if below else []), *below)
 
 
+def fail_if(found: bool) -> None:
+    """End the command with the exit code of a finding, where there is one."""
+    if found:
+        click.get_current_context().exit(1)
+
+
 def terminal_width() -> int | None:
     """Return the columns of the terminal that is printed on; None where it is none."""
     if not sys.stdout.isatty():

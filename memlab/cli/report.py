@@ -109,12 +109,7 @@ def _write_record(record: Path, path: Path, findings: "Findings", limit: Limit) 
 
 
 def examined(
-    store: Path | None,
-    *,
-    cap: int | None,
-    target: float | None,
-    token_budget: int | None,
-    log_file: Path | None,
+    store: Path | None, *, cap: int | None, log_file: Path | None, **asked: Any
 ) -> "tuple[Path, Findings]":
     """Return the store, the bundled one where none is named, and what is found in it."""
     from memlab.evidence.cut import cut_losses
@@ -128,7 +123,7 @@ def examined(
     path = store_or_bundled(store)
     source = open_source(path)
     settings = settings_of(source)
-    goal = Goal.of(settings, target=target, token_budget=token_budget)
+    goal = Goal.of(settings, **asked)
     log, log_file = reads_of(settings, log_file), log_file or next(iter(settings.log), None)
     cap = settings.keep_recent if cap is None else cap
     doing("reading the store")

@@ -14,7 +14,7 @@ from memlab.cli.options import (
     store_or_bundled,
     threshold_option,
 )
-from memlab.cli.output import doing, print_json, print_lines, print_result
+from memlab.cli.output import doing, fail_if, print_json, print_lines, print_result
 from memlab.errors import StoreError
 from memlab.text import command
 
@@ -119,10 +119,7 @@ def find(folder: Path | None, as_json: bool) -> None:
 @threshold_option
 @click.option("--strict", is_flag=True, help="End with 1 for a warning, too.")
 @json_option
-@click.pass_context
-def doctor(
-    ctx: click.Context, store: Path, threshold: int | None, strict: bool, as_json: bool
-) -> None:
+def doctor(store: Path, threshold: int | None, strict: bool, as_json: bool) -> None:
     """Look at the health of STORE, of its archive and of its settings. Reads only.
 
     Ends with exit code 1 where something fails; a warning is worth a look and ends with 0.
@@ -132,5 +129,4 @@ def doctor(
     doing("looking at the store and its archive")
     found = diagnose(store, threshold=threshold)
     print_result(found, as_json=as_json)
-    bad = {Status.FAIL, Status.WARN} if strict else {Status.FAIL}
-    ctx.exit(1 if found.status in bad else 0)
+    fail_if(found.status in {Status.FAIL, *([Status.WARN] if strict else [])})

@@ -52,19 +52,15 @@ if TYPE_CHECKING:
 )
 @click.option("--explain", is_flag=True, help="Say in full how the number is found.")
 @json_option
-@click.pass_context
 def size(
-    ctx: click.Context,
     store: Path | None,
-    target: float | None,
-    token_budget: int | None,
     log_file: Path | None,
-    confidence: float | None,
     only_log: bool,
     by: str,
     save: bool,
     explain: bool,
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Recommend a keep_recent for STORE from what was referred to later.
 
@@ -93,7 +89,7 @@ def size(
     settings = settings_of(source)
     if only_log and log_file is None and not settings.log:
         raise click.UsageError("--only-log needs --log FILE")
-    goal = Goal.of(settings, target=target, confidence=confidence, token_budget=token_budget)
+    goal = Goal.of(settings, **asked)
     log, now = reads_of(settings, log_file), now_utc()
     doing("reading the store and its archive")
     past = load_past(source, log=log)
@@ -123,9 +119,8 @@ def size(
         if explain and isinstance(advice, Advice):
             print_lines("", f"how the number is found: {advice.rule}")
     if save:
-        given = {"token_budget": goal.token_budget, "log": log_file, "confidence": confidence}
-        kept = {"target": goal.target} | {k: v for k, v in given.items() if v is not None}
-        ctx.exit(_save(source, advice, kept))
+        kept = asked | {"target": goal.target, "token_budget": goal.token_budget, "log": log_file}
+        _save(source, advice, {k: v for k, v in kept.items() if v is not None})
 
 
 def _advised(
@@ -212,15 +207,15 @@ def _evidence(
             yield f"by the index: {loads}; {more}"
 
 
-def _save(source: "Source", advice: "Advice | BudgetAdvice", kept: dict[str, Any]) -> int:
-    """Remember the safe number, until when it speaks and what it rests on; return the exit code."""
+def _save(source: "Source", advice: "Advice | BudgetAdvice", kept: dict[str, Any]) -> None:
+    """Remember the safe number, until when it speaks and what it rests on."""
     from memlab.settings import SIZED, Sized
     from memlab.sources.opening import remember, settings_of
 
     policy = advice.policy
     if policy is None:
         click.echo("nothing was remembered: there is no number to remember", err=True)
-        return 1
+        raise click.exceptions.Exit(1)
     sized = Sized(now_utc().replace(microsecond=0), advice.memories, advice.until)
     settings = settings_of(source)
     if settings.is_auto and (settings.policy or {})["name"] == policy["name"]:
@@ -231,7 +226,6 @@ def _save(source: "Source", advice: "Advice | BudgetAdvice", kept: dict[str, Any
     file = remember(source, {"policy": policy, **kept})
     by_it = " and ".join(command(name, source.name) for name in ("compact", "maintain"))
     click.echo(f"\n{for_terminal(f'remembered in {file}; {by_it} go by it, {until}')}", err=True)
-    return 0
 
 
 @click.command(short_help="Gather what an agent read into an access log.")

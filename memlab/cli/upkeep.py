@@ -12,6 +12,7 @@ from memlab.cli.options import FILE, STORE, STORE_FILE, STORE_ON_DISK, YES, json
 from memlab.cli.output import (
     REWRITING,
     doing,
+    fail_if,
     print_json,
     print_lines,
     print_result,
@@ -37,8 +38,7 @@ DAY: Final = click.DateTime(formats=["%Y-%m-%d"])
 @click.option("--apply", "do_it", is_flag=True, help="Do it. Without it, only show.")
 @YES
 @json_option
-@click.pass_context
-def maintain_store(ctx: click.Context, store: Path, do_it: bool, yes: bool, as_json: bool) -> None:
+def maintain_store(store: Path, do_it: bool, yes: bool, as_json: bool) -> None:
     """Look after STORE by what memlab.toml remembers of it: fit for cron.
 
     Looks at its health and stops where something fails; compacts it by the remembered policy, into
@@ -53,7 +53,7 @@ def maintain_store(ctx: click.Context, store: Path, do_it: bool, yes: bool, as_j
     now = now_utc()
     found = maintain(store, now=now, yes=yes) if do_it else plan_maintenance(store, now=now)
     print_result(found, as_json=as_json)
-    ctx.exit(1 if found.failed else 0)
+    fail_if(found.failed)
 
 
 @click.command(short_help="List, search, export or drop what was deleted.")
