@@ -16,8 +16,7 @@ from memlab.compaction.applier import apply
 from memlab.compaction.drops import Drop, drop_archived, what_drops
 from memlab.compaction.in_force import policy_in_force
 from memlab.compaction.planner import plan
-from memlab.compaction.plans import Plan
-from memlab.compaction.receipts import Receipt
+from memlab.compaction.plans import Plan, Receipt
 from memlab.compaction.reclaim import Vacuumed, checked_for_vacuum, in_bytes, space, vacuum
 from memlab.compaction.wire import sized
 from memlab.doctor import Diagnosis, Status, diagnose

@@ -14,7 +14,7 @@ from memlab.compaction.effects import cost_of as cost_of
 from memlab.compaction.effects import survivors as survivors
 from memlab.compaction.planner import plan as plan
 from memlab.compaction.plans import Plan as Plan
-from memlab.compaction.receipts import Receipt as Receipt
+from memlab.compaction.plans import Receipt as Receipt
 from memlab.compaction.reclaim import Space as Space
 from memlab.compaction.reclaim import Vacuumed as Vacuumed
 from memlab.compaction.reclaim import space as space

@@ -21,8 +21,8 @@ from memlab.compaction.plans import (
     Plan,
     PlannedLink,
     PlannedMemory,
+    Receipt,
 )
-from memlab.compaction.receipts import Receipt
 from memlab.compaction.wire import some_of
 from memlab.errors import (
     AlreadyAppliedError,

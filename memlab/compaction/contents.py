@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 
 from memlab import columns as col
 from memlab.compaction.applier import is_superseded, plan_in, receipt_of
-from memlab.compaction.plans import Plan
-from memlab.compaction.receipts import Receipt
+from memlab.compaction.plans import Plan, Receipt
 from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
 from memlab.items import readable_strings_of

@@ -1,27 +1,41 @@
 """What changed between two plans, as data."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
-from memlab.compaction.plans import Plan, PlannedLink, PlannedMemory, links_listing_of, listing_of
+from memlab.compaction.plans import (
+    Listing,
+    Plan,
+    PlannedLink,
+    PlannedMemory,
+    first_of,
+    links_listing_of,
+    listing_of,
+)
 from memlab.compaction.wire import in_words, minute, sized
-from memlab.items import Size
-from memlab.text import Cell, Sheet, Shown, Table
+from memlab.text import Sheet, Shown
 
-LISTED: Final = 10
-"""Memories of a list that are shown."""
+_FACTS: Final[dict[str, Callable[[Plan], str]]] = {
+    "store": attrgetter("store"),
+    "policy": lambda plan: in_words(plan.policy),
+    "made": lambda plan: minute(plan.made_at),
+    "tokens": attrgetter("token_rule"),
+    "memories": lambda plan: sized(plan.total),
+    "deletes": lambda plan: sized(plan.deletes),
+    "supersedes": lambda plan: sized(plan.superseded),
+    "keeps": lambda plan: sized(plan.keeps),
+}
+"""What is told of two plans where it is not the same."""
 
-Planned = TypeVar("Planned", PlannedMemory, PlannedLink)
-Row = TypeVar("Row")
 
+class Changes(NamedTuple):
+    """Memories, or links, that only one of two plans has, and what each says of those in both."""
 
-class LinkChanges(NamedTuple):
-    """What the second of two plans supersedes otherwise."""
-
-    added: tuple[PlannedLink, ...]
-    removed: tuple[PlannedLink, ...]
-    rewritten: tuple[tuple[PlannedLink, PlannedLink], ...]
+    added: tuple[Any, ...]
+    removed: tuple[Any, ...]
+    rewritten: tuple[tuple[Any, Any], ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,31 +44,30 @@ class Difference(Shown):
 
     before: Plan
     after: Plan
-    added: tuple[PlannedMemory, ...]
-    removed: tuple[PlannedMemory, ...]
-    rewritten: tuple[PlannedMemory, ...]
-    links: LinkChanges
+    memories: Changes
+    links: Changes
 
     @property
     def differs(self) -> bool:
         """Whether the two delete or supersede other memories, or those of another store."""
-        otherwise = (self.added, self.removed, self.rewritten, *self.links)
-        return any(otherwise) or self.before.store != self.after.store
+        return any((*self.memories, *self.links)) or self.before.store != self.after.store
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as JSON values."""
-        listed = {"added": self.added, "removed": self.removed, "rewritten": self.rewritten}
+        memories, links = self.memories, self.links
         return {
             "before": self.before.digest,
             "after": self.after.digest,
             "differs": self.differs,
-            **{name: [each._asdict() for each in memories] for name, memories in listed.items()},
+            "added": _dicts(memories.added),
+            "removed": _dicts(memories.removed),
+            "rewritten": _dicts(after for _, after in memories.rewritten),
             "supersedes": {
-                "added": [each._asdict() for each in self.links.added],
-                "removed": [each._asdict() for each in self.links.removed],
+                "added": _dicts(links.added),
+                "removed": _dicts(links.removed),
                 "rewritten": [
-                    {"before": first._asdict(), "after": second._asdict()}
-                    for first, second in self.links.rewritten
+                    {"before": before._asdict(), "after": after._asdict()}
+                    for before, after in links.rewritten
                 ],
             },
         }
@@ -62,27 +75,27 @@ class Difference(Shown):
     def sheet(self) -> Sheet:
         """Return what is printed."""
         title = f"plan {self.before.digest[:12]} -> plan {self.after.digest[:12]}"
-        facts = list(_changed("store", self.before.store, self.after.store))
-        facts += _changed("policy", in_words(self.before.policy), in_words(self.after.policy))
-        facts += _changed("made", minute(self.before.made_at), minute(self.after.made_at))
-        facts += _changed("tokens", self.before.token_rule, self.after.token_rule)
-        facts += _changed("memories", _size(self.before.total), _size(self.after.total))
-        facts += _changed("deletes", _size(self.before.deletes), _size(self.after.deletes))
-        facts += _changed("supersedes", _size(self.before.superseded), _size(self.after.superseded))
-        facts += _changed("keeps", _size(self.before.keeps), _size(self.after.keeps))
+        said = ((name, of(self.before), of(self.after)) for name, of in _FACTS.items())
+        facts = [(name, f"{first} -> {then}") for name, first, then in said if first != then]
         if not self.differs:
             done = "superseded" if self.after.supersedes else "deleted"
             facts.append((done, "the same memories, for the same reasons"))
-        links = self.links
-        tables = [
-            _table("only the second deletes", self.added, listing_of),
-            _table("only the first deletes", self.removed, listing_of),
-            _table("both delete, changed or for another reason", self.rewritten, listing_of),
-            _table("only the second supersedes", links.added, links_listing_of),
-            _table("only the first supersedes", links.removed, links_listing_of),
-            _table("both supersede, changed or for another reason", links.rewritten, _relinked),
+        memories, links = self.memories, self.links
+        rewritten = [after for _, after in memories.rewritten]
+        told: list[tuple[str, Sequence[Any], Callable[[Sequence[Any]], Listing]]] = [
+            ("only the second deletes", memories.added, listing_of),
+            ("only the first deletes", memories.removed, listing_of),
+            ("both delete, changed or for another reason", rewritten, listing_of),
+            ("only the second supersedes", links.added, links_listing_of),
+            ("only the first supersedes", links.removed, links_listing_of),
+            ("both supersede, changed or for another reason", links.rewritten, _relinked),
         ]
-        return Sheet(title, facts, [table for table in tables if table.rows])
+        tables = [
+            first_of(rows, listing, f"{heading}: {len(rows):,}")
+            for heading, rows, listing in told
+            if rows
+        ]
+        return Sheet(title, facts, tables)
 
 
 def difference_of(before: Plan, after: Plan) -> Difference:
@@ -90,70 +103,35 @@ def difference_of(before: Plan, after: Plan) -> Difference:
 
     Memories are the same when they have the same key and id.
     """
-    added, removed, both = _compared(before.memories, after.memories)
-    links_added, links_removed, linked = _compared(before.supersedes, after.supersedes)
-    return Difference(
-        before,
-        after,
-        added,
-        removed,
-        tuple(
-            second
-            for first, second in both
-            if (first.fingerprint, first.reason) != (second.fingerprint, second.reason)
-        ),
-        LinkChanges(
-            links_added,
-            links_removed,
-            tuple(pair for pair in linked if _link(pair[0]) != _link(pair[1])),
-        ),
-    )
+    says = ("fingerprint", "reason")
+    memories = _changes(before.memories, after.memories, *says)
+    by = ("by_key", "by_memory_id", "by_fingerprint")
+    links = _changes(before.supersedes, after.supersedes, *says, *by)
+    return Difference(before, after, memories, links)
 
 
-def _compared(
-    first: Iterable[Planned], second: Iterable[Planned]
-) -> tuple[tuple[Planned, ...], tuple[Planned, ...], Iterator[tuple[Planned, Planned]]]:
-    """Return what only the second has, what only the first has, and what both have."""
+def _changes(
+    first: Sequence[PlannedMemory | PlannedLink],
+    second: Sequence[PlannedMemory | PlannedLink],
+    *says: str,
+) -> Changes:
+    """Compare what two plans list, and of what both do, some fields."""
     before = {(each.key, each.memory_id): each for each in first}
     after = {(each.key, each.memory_id): each for each in second}
-    return (
+    both = [(before[name], each) for name, each in after.items() if name in before]
+    said = attrgetter(*says)
+    return Changes(
         tuple(each for name, each in after.items() if name not in before),
         tuple(each for name, each in before.items() if name not in after),
-        ((before[name], each) for name, each in after.items() if name in before),
+        tuple(pair for pair in both if said(pair[0]) != said(pair[1])),
     )
 
 
-def _link(link: PlannedLink) -> tuple[object, ...]:
-    """Return what makes a link of one memory another."""
-    return (link.fingerprint, link.reason, link.by_key, link.by_memory_id, link.by_fingerprint)
+def _dicts(rows: Iterable[Any]) -> list[dict[str, Any]]:
+    return [each._asdict() for each in rows]
 
 
-def _changed(name: str, before: str, after: str) -> Iterator[tuple[str, str]]:
-    """Yield a fact where it is not the same before and after."""
-    if before != after:
-        yield name, f"{before} -> {after}"
-
-
-def _size(size: Size) -> str:
-    return sized(size)
-
-
-def _table(
-    heading: str,
-    listed: Sequence[Row],
-    listing: Callable[[Sequence[Row]], tuple[tuple[str, ...], list[tuple[Cell, ...]]]],
-) -> Table:
-    hidden = len(listed) - LISTED
-    return Table(
-        f"{heading}: {len(listed):,}",
-        *listing(listed[:LISTED]),
-        f"and {hidden:,} more" if hidden > 0 else "",
-    )
-
-
-def _relinked(
-    pairs: Sequence[tuple[PlannedLink, PlannedLink]],
-) -> tuple[tuple[str, ...], list[tuple[Cell, ...]]]:
+def _relinked(pairs: Sequence[tuple[PlannedLink, PlannedLink]]) -> Listing:
     """Return links of two plans as columns and rows for people."""
     header = ("tokens", "reason", "id", "first by", "then by", "title")
     return header, [

@@ -1,41 +1,39 @@
-"""What a deletion would do, as data.
+"""What a deletion would do, and what it did, as data.
 
 Nothing here opens a store or reads a clock. A plan is made by :func:`memlab.plan`, reviewed,
-kept beside the code in version control, and carried out by :func:`memlab.apply`.
+kept beside the code in version control, and carried out by :func:`memlab.apply`, which returns a
+receipt.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import cached_property
 from itertools import chain
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from memlab.clock import moment_of
 from memlab.compaction.wire import (
     FORMAT,
-    NamedRow,
     canonical,
     change,
-    field_of,
     fields_checked,
+    fields_in,
     in_words,
     json_lines,
     minute,
     parsed,
     share,
     sized,
-    tuples_of,
-    when,
 )
 from memlab.errors import PlanError
 from memlab.items import Size
 from memlab.sources.base import LEAST_PLACE_OF_TIME, portions
 from memlab.sources.opening import start_words
 from memlab.store.triggers import TriggerEffect
-from memlab.text import Cell, Sheet, Shown, Table
+from memlab.text import Cell, Sheet, Shown, Table, counted, in_shell
 
 TITLE: Final = 80
 """Characters of a title that a plan keeps for its reader."""
@@ -104,6 +102,9 @@ class Group(NamedTuple):
 LISTED: Final = 10
 """How many memories a printed plan lists; the others are counted."""
 
+Row = TypeVar("Row")
+Listing = tuple[tuple[str, ...], list[tuple[Cell, ...]]]
+"""Names of columns, and rows for people."""
 
 _LAST_GOES: Final = (
     "whole until something is written: that takes the place of the newest, which goes"
@@ -235,20 +236,18 @@ class Plan(Shown):
         """
         if compact:
             text = "".join(self._canonical())
-            vars(self).setdefault("digest", _sha256(text))
+            vars(self).setdefault("digest", hashlib.sha256(text.encode()).hexdigest())
             return f'{{"digest":"{self.digest}","memlab_plan":{FORMAT},{text[1:]}'
         return "".join(self.json_pieces())
 
     def json_pieces(self) -> Iterator[str]:
         """Yield what :meth:`to_json` returns, a memory at a time."""
-        head = {"memlab_plan": FORMAT, "digest": self.digest, **self._head()}
         begin = "{\n"
-        for name, value in head.items():
-            yield f"{begin}{json.dumps(name)}: {json.dumps(value)}"
-            begin = ",\n"
-        for name, rows in self._lists().items():
+        content = {"memlab_plan": FORMAT, "digest": self.digest, **self._content()}
+        for name, value in content.items():
             yield f"{begin}{json.dumps(name)}: "
-            yield from json_lines(rows)
+            yield from json_lines(value) if isinstance(value, tuple) else [json.dumps(value)]
+            begin = ",\n"
         yield "\n}\n"
 
     @classmethod
@@ -262,19 +261,7 @@ class Plan(Shown):
         """
         content = parsed(text, "memlab_plan")
         with fields_checked("plan"):
-            plan = cls(
-                store=field_of(content, "store", str),
-                made_at=when(content, "made_at"),
-                policy=field_of(content, "policy", dict),
-                token_rule=field_of(content, "token_rule", str),
-                groups=tuples_of(content, "groups", Group),
-                memories=tuples_of(content, "memories", PlannedMemory),
-                kept=tuples_of(content, "kept", KeptMemory),
-                supersedes=tuples_of({"supersedes": []} | content, "supersedes", PlannedLink),
-                written=tuples_of({"written": []} | content, "written", TriggerEffect),
-                expires=tuples_of({"expires": []} | content, "expires", Expiring),
-                last_goes=field_of({"last_goes": False} | content, "last_goes", bool),
-            )
+            plan = cls(**fields_in(content, cls))
             plan.expired(plan.made_at)
         if plan.digest != content.get("digest"):
             raise PlanError(
@@ -284,6 +271,7 @@ class Plan(Shown):
 
     def sheet(self) -> Sheet:
         """Return what is printed."""
+        title = f"plan {self.digest[:12]} for {self.store}"
         floor = self.floor
         does = ("deletes", share(self.deletes, self.total))
         if self.supersedes:
@@ -299,14 +287,19 @@ class Plan(Shown):
         if self.last_goes:
             facts.append(("restore", _LAST_GOES))
         if self.supersedes:
-            return Sheet(self._title, facts, [_links_table(self.supersedes)])
-        tables = [_groups_table("deletes", [group for group in self.groups if group.deleted])]
-        tables += [_groups_table("keeps", [group for group in self.groups if not group.deleted])]
+            costliest = sorted(self.supersedes, key=lambda link: -link.tokens)
+            heading, where = (
+                "what it supersedes, the costliest first",
+                ", all in the plan's supersedes",
+            )
+            return Sheet(title, facts, [first_of(costliest, links_listing_of, heading, where)])
+        tables = [self._groups_table("deletes", deleted=True)]
+        tables += [self._groups_table("keeps", deleted=False)]
         if self.memories:
             tables.append(self._listing())
         if self.written:
             tables.append(Table("other tables", ("trigger", "does", "table"), list(self.written)))
-        return Sheet(self._title, facts, tables)
+        return Sheet(title, facts, tables)
 
     def doubts(self) -> list[str]:
         """Say so when the clock is far from all that is known of the store's time, or all goes."""
@@ -329,9 +322,9 @@ class Plan(Shown):
             lines.append("room under this policy and stay; a larger number keeps more")
         return lines
 
-    @property
-    def _title(self) -> str:
-        return f"plan {self.digest[:12]} for {self.store}"
+    def _groups_table(self, heading: str, *, deleted: bool) -> Table:
+        rows = [group[1:] for group in self.groups if group.deleted is deleted]
+        return Table(heading, Group._fields[1:], rows, "" if rows else "nothing")
 
     def _listing(self) -> Table:
         """List the oldest and the newest that it deletes, and say how many lie between."""
@@ -346,40 +339,121 @@ class Plan(Shown):
 
     def _canonical(self) -> Iterator[str]:
         """Yield the text that the digest is made of."""
-        head, lists = self._head(), self._lists()
         begin = "{"
-        for name in sorted({*head, *lists}):
+        for name, value in sorted(self._content().items()):
             yield f'{begin}"{name}":'
             begin = ","
-            if name in head:
-                yield canonical(head[name])
+            if not isinstance(value, tuple):
+                yield canonical(value)
                 continue
             comma = "["
-            for some in portions(lists[name]):
+            for some in portions(value):
                 yield comma + canonical([row._asdict() for row in some])[1:-1]
                 comma = ","
             yield "[]" if comma == "[" else "]"
         yield "}"
 
-    def _head(self) -> dict[str, Any]:
-        return {
-            "store": self.store,
-            "made_at": self.made_at.isoformat(),
-            "policy": dict(self.policy),
-            "token_rule": self.token_rule,
-            **({"last_goes": True} if self.last_goes else {}),
-        }
+    def _content(self) -> dict[str, Any]:
+        """Return what a plan's file says, its lists last; what is at its default is not said."""
+        values = {each.name: (getattr(self, each.name), each.default) for each in fields(self)}
+        said = {name: value for name, (value, default) in values.items() if value != default}
+        said |= {"made_at": self.made_at.isoformat(), "policy": dict(self.policy)}
+        return dict(sorted(said.items(), key=lambda item: isinstance(item[1], tuple)))
 
-    def _lists(self) -> dict[str, Sequence[NamedRow]]:
-        """Return what a plan's file lists one line each."""
-        return {
-            "groups": self.groups,
-            "memories": self.memories,
-            "kept": self.kept,
-            **({"supersedes": self.supersedes} if self.supersedes else {}),
-            **({"written": self.written} if self.written else {}),
-            **({"expires": self.expires} if self.expires else {}),
+
+@dataclass(frozen=True, repr=False)
+class Receipt(Shown):
+    """What applying a plan did.
+
+    Parameters
+    ----------
+    digest : str
+        The plan's.
+    store, archive : str
+        Where the memories were, and where they are now. The archive is None when there was nothing
+        to delete.
+    policy : dict
+        As in the plan.
+    made_at, applied_at : datetime
+        When it was decided and when it was done.
+    deleted : int
+        How many memories.
+    superseded : int
+        For how many another memory stands now.
+    boot_before, boot_after : Size
+        The boot context as the plan saw it.
+    token_rule : str
+        How tokens were counted.
+    expired : int
+        How many the plan would have deleted whose own time had passed before.
+    finished : tuple of str
+        Digests of earlier plans that had been carried out and were noted as done now: each was
+        stopped before its note.
+    """
+
+    digest: str
+    store: str
+    archive: str | None
+    policy: Mapping[str, Any]
+    made_at: datetime
+    applied_at: datetime
+    deleted: int
+    boot_before: Size
+    boot_after: Size
+    token_rule: str
+    superseded: int = 0
+    expired: int = 0
+    finished: tuple[str, ...] = ()
+
+    def __hash__(self) -> int:
+        return hash((self.digest, self.applied_at))
+
+    @property
+    def undo(self) -> str:
+        """The command that takes it back."""
+        return in_shell("memlab", "restore", self.store, self.digest[:12])
+
+    def to_json(self) -> str:
+        """Return the receipt as one JSON object."""
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        content |= {
+            "policy": dict(self.policy),
+            "made_at": self.made_at.isoformat(),
+            "applied_at": self.applied_at.isoformat(),
+            "boot_before": self.boot_before._asdict(),
+            "boot_after": self.boot_after._asdict(),
         }
+        return json.dumps({"memlab_receipt": FORMAT, **content}, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Self:
+        """Return the receipt that :meth:`to_json` wrote.
+
+        Raises
+        ------
+        PlanError
+            When the text is not a receipt, or is one of another format.
+        """
+        content = parsed(text, "memlab_receipt")
+        with fields_checked("receipt"):
+            return cls(**fields_in(content, cls))
+
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
+        facts = [("policy", in_words(self.policy)), ("applied", minute(self.applied_at))]
+        done = "superseded" if self.superseded else "deleted"
+        facts.append((done, counted(self.superseded or self.deleted)))
+        if self.expired:
+            facts.append(("expired", f"{counted(self.expired)} since the plan was made"))
+        facts.append((start_words(self.store), change(self.boot_before, self.boot_after)))
+        facts.append(("archive", self.archive or "none: there was nothing to delete"))
+        if self.archive:
+            facts.append(("undo", self.undo))
+        for digest in self.finished:
+            undo = in_shell("memlab", "restore", self.store, digest[:12])
+            what = f"plan {digest[:12]} was carried out earlier and stopped before it was noted"
+            facts.append(("finished", f"{what}; undo: {undo}"))
+        return Sheet(f"plan {self.digest[:12]} applied to {self.store}", facts)
 
 
 def _steps_of(policy: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -392,27 +466,12 @@ def _steps_of(policy: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield from _steps_of(one)
 
 
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def _total(groups: Iterable[Group]) -> Size:
     sizes = [(group.memories, group.tokens) for group in groups]
     return Size(sum(memories for memories, _ in sizes), sum(tokens for _, tokens in sizes))
 
 
-def _groups_table(heading: str, groups: list[Group]) -> Table:
-    return Table(
-        heading,
-        ("label", "kind", "reason", "memories", "tokens"),
-        [(g.label, g.kind, g.reason, g.memories, g.tokens) for g in groups],
-        "" if groups else "nothing",
-    )
-
-
-def listing_of(
-    memories: Sequence[PlannedMemory],
-) -> tuple[tuple[str, ...], list[tuple[Cell, ...]]]:
+def listing_of(memories: Sequence[PlannedMemory]) -> Listing:
     """Return memories as columns and rows for people; a position made of a time is left out."""
     header = ("position", "created", "tokens", "reason", "id", "title")
     rows: list[tuple[Cell, ...]] = [
@@ -423,19 +482,16 @@ def listing_of(
     return header, rows
 
 
-def links_listing_of(
-    links: Sequence[PlannedLink],
-) -> tuple[tuple[str, ...], list[tuple[Cell, ...]]]:
+def links_listing_of(links: Sequence[PlannedLink]) -> Listing:
     """Return memories for which others stand as columns and rows for people."""
     header = ("tokens", "reason", "id", "superseded by", "title")
     return header, [(m.tokens, m.reason, m.memory_id, m.by_memory_id, m.title) for m in links]
 
 
-def _links_table(links: tuple[PlannedLink, ...]) -> Table:
-    costliest = sorted(links, key=lambda link: -link.tokens)
-    hidden = len(links) - LISTED
-    return Table(
-        "what it supersedes, the costliest first",
-        *links_listing_of(costliest[:LISTED]),
-        f"and {hidden:,} more, all in the plan's supersedes" if hidden > 0 else "",
-    )
+def first_of(
+    rows: Sequence[Row], listing: Callable[[Sequence[Row]], Listing], heading: str, where: str = ""
+) -> Table:
+    """Return the first rows of a list as a table that says how many more there are."""
+    hidden = len(rows) - LISTED
+    remark = f"and {hidden:,} more{where}" if hidden > 0 else ""
+    return Table(heading, *listing(rows[:LISTED]), remark)

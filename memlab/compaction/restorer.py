@@ -12,8 +12,7 @@ from typing import Self
 from memlab.arguments import expect, texts
 from memlab.clock import moment_or_now
 from memlab.compaction.applier import links_now, plan_in, said_to_be_done, settle
-from memlab.compaction.plans import Plan
-from memlab.compaction.receipts import Receipt
+from memlab.compaction.plans import Plan, Receipt
 from memlab.compaction.wire import some_of
 from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file

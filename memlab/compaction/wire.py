@@ -4,9 +4,9 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Protocol, TypeVar, get_args
+from typing import Any, Final, TypeVar, get_args, get_origin
 
 from memlab.arguments import expect
 from memlab.clock import moment_of
@@ -28,12 +28,6 @@ _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\Z)', re.DOTALL)
 _HALF: Final = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
-
-
-class NamedRow(Protocol):
-    """A named tuple, whichever."""
-
-    def _asdict(self) -> dict[str, Any]: ...
 
 
 def as_data(value: Any) -> Any:
@@ -66,7 +60,7 @@ canonical: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encod
 """Returns JSON values as the one text that a digest is made of."""
 
 
-def json_lines(rows: Iterable[NamedRow]) -> Iterator[str]:
+def json_lines(rows: Iterable[Any]) -> Iterator[str]:
     """Yield a JSON list with one named tuple on each line."""
     begin = "["
     for row in rows:
@@ -149,13 +143,32 @@ def when(content: Mapping[str, Any], name: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def tuple_of(content: Mapping[str, Any], row: Callable[..., Row]) -> Row:
-    """Return the named tuple that ``_asdict`` wrote, each field of the type it is declared with."""
-    return next(_tuples([content], row))
+def fields_in(content: Mapping[str, Any], record: type) -> dict[str, Any]:
+    """Return a dataclass's fields, each of its declared type; one with a default may be missing."""
+    return {
+        each.name: _typed(content, each.name, each.type)
+        for each in fields(record)
+        if each.name in content or each.default is MISSING
+    }
+
+
+def _typed(content: Mapping[str, Any], name: str, kind: Any) -> Any:
+    """Return a field that holds a moment, a mapping, named tuples, texts, or a plain value."""
+    if kind is datetime:
+        return when(content, name)
+    if kind is Size:
+        return next(_tuples([field_of(content, name, dict)], Size))
+    if get_origin(kind) is Mapping:
+        return field_of(content, name, dict)
+    if kind == tuple[str, ...]:
+        return tuple(field_of({name: each}, name, str) for each in field_of(content, name, list))
+    if get_origin(kind) is tuple:
+        return tuples_of(content, name, get_args(kind)[0])
+    return field_of(content, name, *(get_args(kind) or (kind,)))
 
 
 def tuples_of(content: Mapping[str, Any], name: str, row: Callable[..., Row]) -> tuple[Row, ...]:
-    """Return a list of named tuples."""
+    """Return a list of named tuples, each field of the type it is declared with."""
     return tuple(_tuples(field_of(content, name, list), row))
 
 

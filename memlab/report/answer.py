@@ -13,8 +13,7 @@ from memlab.sources.opening import start_words
 from memlab.text import command, counted, for_terminal
 
 if TYPE_CHECKING:
-    from memlab.compaction.plans import Plan
-    from memlab.compaction.receipts import Receipt
+    from memlab.compaction.plans import Plan, Receipt
     from memlab.items import Size
 
 

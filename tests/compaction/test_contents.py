@@ -19,7 +19,7 @@ from memlab.compaction.contents import (
 )
 from memlab.compaction.drops import drop_archived
 from memlab.compaction.planner import plan
-from memlab.compaction.receipts import Receipt
+from memlab.compaction.plans import Receipt
 from memlab.compaction.restorer import restore
 from memlab.errors import ArchiveError
 from memlab.policies import KeepRecent

@@ -12,7 +12,7 @@ from stores import episodes, row, run_sql, write_rows
 import memlab
 from memlab.compaction import archived_plans, drop_archived, restore
 from memlab.compaction.contents import last_applied
-from memlab.compaction.receipts import Receipt
+from memlab.compaction.plans import Receipt
 from memlab.errors import ArchiveError
 from memlab.files import whole_file
 from memlab.policies import KeepRecent

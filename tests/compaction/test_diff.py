@@ -83,6 +83,6 @@ def test_a_plan_that_deletes_and_one_that_supersedes_differ_in_both(store: Path)
     deletes = plan(store, KeepRecent(1), now=NOON)
     found = difference_of(deletes, plan_supersession(store, {"d1": "d2"}, now=NOON))
     assert found.differs
-    assert [each.memory_id for each in found.removed] == ["e1", "e2"]
+    assert [each.memory_id for each in found.memories.removed] == ["e1", "e2"]
     assert [each.memory_id for each in found.links.added] == ["d1"]
     assert set(tables_of(found)) == {"only the first deletes: 2", "only the second supersedes: 1"}

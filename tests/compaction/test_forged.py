@@ -20,8 +20,7 @@ from stores import run_sql
 from memlab.compaction import restore
 from memlab.compaction.applier import apply
 from memlab.compaction.diff import difference_of
-from memlab.compaction.plans import Group, Plan
-from memlab.compaction.receipts import Receipt
+from memlab.compaction.plans import Group, Plan, Receipt
 from memlab.compaction.wire import canonical
 from memlab.errors import CompactionError, MemlabError, PlanError
 from memlab.store.records import fingerprint_of, layout_of, records_at

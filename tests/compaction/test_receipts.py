@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlab.compaction.receipts import Receipt
+from memlab.compaction.plans import Receipt
 from memlab.errors import PlanError
 from memlab.items import Size
 

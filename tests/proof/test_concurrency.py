@@ -11,7 +11,7 @@ from programs import Children
 import memlab
 from memlab.compaction.applier import apply
 from memlab.compaction.planner import plan
-from memlab.compaction.receipts import Receipt
+from memlab.compaction.plans import Receipt
 from memlab.compaction.restorer import restore
 from memlab.errors import AlreadyAppliedError, ArchiveError, StalePlanError
 from memlab.policies import KeepRecent

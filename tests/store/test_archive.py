@@ -18,7 +18,7 @@ from memlab.compaction import finish, restore
 from memlab.compaction.applier import apply
 from memlab.compaction.contents import archived_plans, last_applied
 from memlab.compaction.planner import plan
-from memlab.compaction.receipts import Receipt
+from memlab.compaction.plans import Receipt
 from memlab.compaction.wire import as_data
 from memlab.doctor import Status, diagnose
 from memlab.errors import ArchiveError, DamagedArchiveWarning, UnfilledArchiveError
