@@ -5,7 +5,6 @@ What is deleted was decided by :func:`memlab.plan`; :func:`memlab.restore` puts 
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
@@ -205,16 +204,12 @@ def links_now(reader: Reader, source: Source, keys: Iterable[Key]) -> dict[Key, 
     return {key: source.superseded_by(record) for key, record in reader.records(keys)}
 
 
-@contextmanager
-def said_to_be_done(done: str) -> Iterator[None]:
-    """Say what is done where only the archive's note of it fails."""
-    try:
-        yield
-    except ArchiveError as error:
-        raise ArchiveError(
-            f"{done}; only the archive could not note it ({error.__cause__ or error}): run the "
-            "same command again, it notes it"
-        ) from error
+def not_noted(done: str, error: ArchiveError) -> ArchiveError:
+    """Return the error for what is done where only the archive's note of it failed."""
+    return ArchiveError(
+        f"{done}; only the archive could not note it ({error.__cause__ or error}): run the same "
+        "command again, it notes it"
+    )
 
 
 def receipt_of(plan: Plan, source: Source, now: datetime) -> Receipt:
@@ -276,8 +271,10 @@ def _note(archive: Archive, receipt: Receipt, source: Source, watch: Watch) -> N
     watch(ApplyStep.COMMITTED)
     if receipt.archive is None:
         return
-    with said_to_be_done(f"{_done_by(receipt)} in {source.name}"):
+    try:
         archive.finish(receipt.digest, receipt.applied_at)
+    except ArchiveError as error:
+        raise not_noted(f"{_done_by(receipt)} in {source.name}", error) from error
     watch(ApplyStep.RECORDED)
 
 
@@ -339,6 +336,27 @@ def _with_records(
             key, record = next(found, (None, b""))
 
 
+def _check_fresh(plan: Plan, gone: list[str], changed: list[str]) -> None:
+    """Raise where memories that a plan decided on are not any more as it saw them."""
+    stale = {"gone": gone, "changed": changed}
+    parts = [f"{len(ids):,} {how} ({some_of(ids)})" for how, ids in stale.items() if ids]
+    if parts:
+        raise StalePlanError(
+            f"the store is not as plan {plan.digest[:12]} saw it: {' and '.join(parts)}; "
+            f"{_undone(plan)}",
+            memory_ids=tuple(dict.fromkeys(gone + changed)),
+        )
+
+
+def _wrong(plan: Plan, what: str) -> CompactionError:
+    """Return the error for what a plan says of memories that is not so."""
+    return CompactionError(f"plan {plan.digest[:12]} {what}; {_undone(plan)}")
+
+
+def _undone(plan: Plan) -> str:
+    return f"nothing was {'changed' if plan.supersedes else 'deleted'}: make a new plan"
+
+
 def _check_readable(plan: Plan) -> None:
     """Check what can be checked of a plan without its store."""
     if plan.memories and plan.supersedes:
@@ -348,15 +366,13 @@ def _check_readable(plan: Plan) -> None:
         )
     keys = [memory.key for memory in plan.memories] + [memory.key for memory in plan.kept]
     if len(set(keys)) != len(keys):
-        raise PlanError(
-            f"plan {plan.digest[:12]} names a memory twice; nothing was deleted: make a new plan"
-        )
+        raise PlanError(f"plan {plan.digest[:12]} names a memory twice; {_undone(plan)}")
 
 
 def _check_against_store(
     writer: Writer, archive: Archive, source: Source, plan: Plan, now: datetime
 ) -> frozenset[Key]:
-    """Compare everything that a plan says with its store: a plan file may say anything of it.
+    """Compare everything that a plan says with its store.
 
     Returns the keys of memories that are gone because their own time has passed.
     """
@@ -377,21 +393,14 @@ def _check_against_store(
         elif fingerprint != kept.fingerprint:
             changed.append(kept.memory_id)
         elif (memory_id := source.facts_of(record).memory_id) != kept.memory_id:
-            raise _misnamed(plan, f"{memory_id!r}", f"{kept.memory_id!r}")
+            raise _wrong(plan, f"calls {memory_id!r} by the name of {kept.memory_id!r}")
     ended = plan.expired(now)
     gone = [memory.memory_id for memory in absent if memory.key not in ended]
-    if gone or changed:
-        parts = [f"{len(gone):,} gone ({some_of(gone)})"] if gone else []
-        parts += [f"{len(changed):,} changed ({some_of(changed)})"] if changed else []
-        raise StalePlanError(
-            f"the store is not as plan {plan.digest[:12]} saw it: {' and '.join(parts)}; nothing "
-            "was deleted: make a new plan",
-            memory_ids=tuple(dict.fromkeys(gone + changed)),
-        )
+    _check_fresh(plan, gone, changed)
     if plan.written != writer.side_effects(memory.key for memory in plan.memories):
         raise StalePlanError(
-            f"triggers of the store do other things than plan {plan.digest[:12]} says; nothing was "
-            "deleted: make a new plan"
+            f"triggers of the store do other things than plan {plan.digest[:12]} says; "
+            f"{_undone(plan)}"
         )
     _check_groups(plan)
     return expired
@@ -403,90 +412,62 @@ def _check_links(reader: Reader, source: Source, plan: Plan) -> None:
     newer = {link.by_key: (link.by_memory_id, link.by_fingerprint) for link in plan.supersedes}
     known = {key: (link.memory_id, link.fingerprint) for key, link in older.items()} | newer
     ends = [KeptMemory(key, *named) for key, named in known.items()]
-    stale, wrong = [], []
+    gone, changed, wrong = [], [], []
     for end, record, fingerprint in _with_records(reader, ends, unchanged):
-        if record is None or fingerprint != end.fingerprint:
-            stale.append(end.memory_id)
-            continue
-        facts = source.facts_of(record)
-        if (
-            facts.memory_id != end.memory_id
-            or source.superseded_by(record) is not None
-            or (end.key in older and end.key in newer)
-            or (end.key in older and not _is_older(older[end.key], facts, source))
-        ):
+        if record is None:
+            gone.append(end.memory_id)
+        elif fingerprint != end.fingerprint:
+            changed.append(end.memory_id)
+        elif not _is_so(end, record, older.get(end.key), source) or end.key in older.keys() & newer:
             wrong.append(end.memory_id)
-    if stale:
-        raise StalePlanError(
-            f"the store is not as plan {plan.digest[:12]} saw it: {len(stale):,} gone or changed "
-            f"({some_of(stale)}); nothing was changed: make a new plan",
-            memory_ids=tuple(stale),
-        )
+    _check_fresh(plan, gone, changed)
     if wrong or len(older) != len(plan.supersedes):
-        raise CompactionError(
-            f"plan {plan.digest[:12]} names {some_of(wrong)} for what it is not, or twice; nothing "
-            "was changed: make a new plan"
-        )
+        raise _wrong(plan, f"names {some_of(wrong)} for what it is not, or twice")
 
 
-def _is_older(link: PlannedLink, facts: Facts, source: Source) -> bool:
-    """Whether a memory is the load-bearing one that a plan calls it."""
+def _is_so(end: KeptMemory, record: bytes, link: PlannedLink | None, source: Source) -> bool:
+    """Whether a memory is the one that an end of a link calls it, and load-bearing at its older."""
+    facts = source.facts_of(record)
+    is_so = facts.memory_id == end.memory_id and source.superseded_by(record) is None
+    if link is None:
+        return is_so
     is_named = link.title == (facts.title or "")[:TITLE]
-    return is_named and _is_load_bearing(facts, source, unsure=False)
+    return is_so and is_named and _is_load_bearing(facts, source, unsure=False)
 
 
 def _check_planned(plan: Plan, named: PlannedMemory, facts: Facts, source: Source) -> None:
     """Compare what a plan says of a memory with what it is."""
-    wrong = ""
+    truly = repr(facts.memory_id)
     if _is_load_bearing(facts, source, unsure=True):
-        wrong = f"plan {plan.digest[:12]} names {facts.memory_id!r}, which is load-bearing"
-    elif (facts.memory_id, facts.kind) != (named.memory_id, named.kind):
-        raise _misnamed(
-            plan, f"{facts.memory_id!r}, {facts.kind}", f"{named.memory_id!r}, {named.kind}"
-        )
-    elif facts.title is not None and facts.title[:TITLE] != named.title:
-        wrong = (
-            f"the title of {facts.memory_id!r} is {facts.title[:TITLE]!r} and plan "
-            f"{plan.digest[:12]} calls it {named.title!r}"
-        )
-    elif source.agents_own and named.key != named.position:
-        wrong = (
-            f"{facts.memory_id!r} is at position {named.key} and plan {plan.digest[:12]} says "
-            f"position {named.position}"
-        )
-    if wrong:
-        raise CompactionError(f"{wrong}; nothing was deleted: make a new plan")
-
-
-def _misnamed(plan: Plan, truly: str, named: str) -> CompactionError:
-    return CompactionError(
-        f"plan {plan.digest[:12]} calls {truly} by the name of {named}; nothing was deleted: make "
-        "a new plan"
-    )
+        raise _wrong(plan, f"names {truly}, which is load-bearing")
+    if (facts.memory_id, facts.kind) != (named.memory_id, named.kind):
+        called = f"{named.memory_id!r}, {named.kind}"
+        raise _wrong(plan, f"calls {truly}, {facts.kind} by the name of {called}")
+    if facts.title is not None and facts.title[:TITLE] != named.title:
+        words = f"{named.title!r}, and its title is {facts.title[:TITLE]!r}"
+        raise _wrong(plan, f"calls {truly} {words}")
+    if source.agents_own and named.key != named.position:
+        position = f"position {named.position}, and it is at {named.key}"
+        raise _wrong(plan, f"says that {truly} is at {position}")
 
 
 def _check_groups(plan: Plan) -> None:
     """Compare the counts that a reviewer reads with the memories that the plan lists."""
-    told: Counter[tuple[str, str]] = Counter()
-    tokens: Counter[tuple[str, str]] = Counter()
+    memories, tokens = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     for group in plan.groups:
         if group.deleted:
-            told[group.kind, group.reason] += group.memories
+            memories[group.kind, group.reason] += group.memories
             tokens[group.kind, group.reason] += group.tokens
-    memories = Counter((memory.kind, memory.reason) for memory in plan.memories)
     for memory in plan.memories:
+        memories[memory.kind, memory.reason] -= 1
         tokens[memory.kind, memory.reason] -= memory.tokens
     kept = sum(g.memories for g in plan.groups if not g.deleted and g.label == PRUNABLE)
     labels = {group.label for group in plan.groups if group.deleted}
-    if (
-        told != memories
-        or any(tokens.values())
-        or kept != len(plan.kept)
-        or labels - {PRUNABLE, SUPERSEDED}
-    ):
+    differs = any(memories.values()) or any(tokens.values()) or kept != len(plan.kept)
+    if differs or labels - {PRUNABLE, SUPERSEDED}:
         raise PlanError(
             f"the groups of plan {plan.digest[:12]} do not add up to the memories that it lists; "
-            "nothing was deleted: make a new plan"
+            f"{_undone(plan)}"
         )
 
 

@@ -3,8 +3,7 @@
 What was there stays known: facts of each memory are kept, so that later references to it count on.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
@@ -82,32 +81,25 @@ class Drop(Shown):
 
     def sheet(self) -> Sheet:
         """Return what is printed."""
-        plans = f"{len(self.entries):,} plan{'s' * (len(self.entries) != 1)}"
+        plans = counted(len(self.entries), "plans")
         title = f"drop {counted(self.memories)} of {plans} from the archive of {self.store}"
         facts = [("never restored", f"{self.never_restored:,}: nothing brings these back")]
-        facts += [
-            (
-                entry.digest[:12],
-                f"{counted(entry.left)}, archived {minute(entry.archived_at)}",
-            )
-            for entry in self.entries
-        ]
+        for entry in self.entries:
+            archived = f"archived {minute(entry.archived_at)}"
+            facts.append((entry.digest[:12], f"{counted(entry.left)}, {archived}"))
         facts += [
             (each.digest[:12], f"the facts of {counted(each.memories)}") for each in self.facts
         ]
         if self.facts_too:
-            facts.append(("cost", self._cost()))
+            lost = f"{counted(self.references, 'references')} to them count no more"
+            history = "the history is incomplete for good"
+            cap = "a recommended cap stays above all written since"
+            facts.append(("cost", f"{lost}; {history}, and {cap}"))
         else:
             kept = "position, time, kind, label, size, hashed names: references to them count on"
             facts.append(("facts kept", kept))
         facts += [("not by date", why) for why in self.passed_over]
         return Sheet(title, facts)
-
-    def _cost(self) -> str:
-        return (
-            f"{counted(self.references, 'references')} to them count no more; the history is "
-            "incomplete for good, and a recommended cap stays above all written since"
-        )
 
 
 def drop_archived(
@@ -152,10 +144,11 @@ def drop_archived(
     meant = _meant(before, digest, facts_too=facts_too)
     moment = moment_or_now(now, call="memlab.compaction.drop_archived")
     source = open_source(store)
-    past = _past(source) if facts_too else None  # before anything is locked: it takes long
+    lost = _taken_by(source) if facts_too else None  # before anything is locked: it takes long
     check_not_renamed(archive_at(source))
     with open_archive(archive_at(source)) as archive:
-        with _store_locked(source):
+        # Nobody's apply is then between its copies and its deletion.
+        with nullcontext() if _is_lost(source) else source.changing():
             found = _chosen(source, archive, meant)
             key = b"" if facts_too else make_key(archive)
             for entry in found.entries:
@@ -167,7 +160,7 @@ def drop_archived(
             # Without room on the disk for it the pages stay, and are filled again.
             with suppress(ArchiveError), archive_errors(archive.path):
                 archive.connection.execute("VACUUM")
-    return replace(found, references=past.lost_with(found)) if past else found
+    return found if lost is None else _with_cost(found, lost)
 
 
 def what_drops(
@@ -188,7 +181,7 @@ def what_drops(
     source = open_source(store)
     check_not_renamed(archive_at(source))
     found = read_archive(archive_at(source), lambda archive: _chosen(source, archive, meant))
-    return replace(found, references=_past(source).lost_with(found)) if facts_too else found
+    return _with_cost(found, _taken_by(source)) if facts_too else found
 
 
 class _Meant(NamedTuple):
@@ -213,11 +206,11 @@ def _chosen(source: Source, archive: Archive, meant: _Meant) -> Drop:
         facts = [each for each in dropped if meant.digest and each.digest.startswith(meant.digest)]
         entries = [] if facts else [archive.entry(meant.digest)]
         return Drop(source.name, tuple(entries), meant.facts_too, tuple(facts))
-    doubts = {
-        entry: _doubt(source, archive, entry, before)
-        for entry, before in _with_latest_before(archive.entries())
-        if entry.archived_at < meant.before
-    }
+    latest, doubts = _NEVER, dict[Entry, str]()
+    for entry in archive.entries():
+        if entry.archived_at < meant.before:
+            doubts[entry] = _doubt(source, archive, entry, latest)
+        latest = max(latest, entry.archived_at)
     return Drop(
         source.name,
         tuple(entry for entry, doubt in doubts.items() if not doubt),
@@ -225,14 +218,6 @@ def _chosen(source: Source, archive: Archive, meant: _Meant) -> Drop:
         tuple(each for each in dropped if each.deleted_at < meant.before),
         passed_over=tuple(filter(None, doubts.values())),
     )
-
-
-def _with_latest_before(entries: Iterable[Entry]) -> Iterator[tuple[Entry, datetime]]:
-    """Yield entries, oldest first, each with the latest time that one before it has."""
-    latest = _NEVER
-    for entry in entries:
-        yield entry, latest
-        latest = max(latest, entry.archived_at)
 
 
 def _doubt(source: Source, archive: Archive, entry: Entry, latest_before: datetime) -> str:
@@ -253,25 +238,23 @@ def _doubt(source: Source, archive: Archive, entry: Entry, latest_before: dateti
     )
 
 
-class _Past(NamedTuple):
-    """All that a store has held, and what references are to, by position."""
-
-    positions: "pd.Series[int]"
-    deletions: "pd.Series[int]"
-    targets: "pd.Series[int]"
-
-    def lost_with(self, found: Drop) -> int:
-        """Return how many references are to memories whose facts go."""
-        going = [each.apply for each in found.entries] + [each.apply for each in found.facts]
-        return int(self.targets.isin(self.positions[self.deletions.isin(going)]).sum())
-
-
-def _past(source: Source) -> _Past:
-    """Look a store's past up; nothing where the store is lost."""
-    if source.like is not None and not source.like.exists():
-        return _Past(*[pd.Series(dtype="int64")] * 3)
+def _taken_by(source: Source) -> "pd.Series[int]":
+    """Return for each reference so far the number of the deletion that took what it is to."""
+    if _is_lost(source):
+        return pd.Series(dtype="int64")
     past, deletions = past_and_deletions(source)
-    return _Past(past[c.POSITION], deletions, find_references(past)[c.TARGET_POSITION])
+    deletion_at = dict(zip(past[c.POSITION], deletions, strict=True))
+    return find_references(past)[c.TARGET_POSITION].map(deletion_at)
+
+
+def _with_cost(found: Drop, taken_by: "pd.Series[int]") -> Drop:
+    """Say how many references are to memories whose facts go."""
+    going = [each.apply for each in found.entries] + [each.apply for each in found.facts]
+    return replace(found, references=int(taken_by.isin(going).sum()))
+
+
+def _is_lost(source: Source) -> bool:
+    return source.like is not None and not source.like.exists()
 
 
 def _frame(source: Source, archive: Archive, entry: Entry) -> pd.DataFrame:
@@ -282,13 +265,3 @@ def _frame(source: Source, archive: Archive, entry: Entry) -> pd.DataFrame:
         on_bad_row="keep",
     )
     return frame[frame[c.PROBLEM].isna()]
-
-
-@contextmanager
-def _store_locked(source: Source) -> Iterator[None]:
-    """See to it that no apply is between its copies and its deletion."""
-    if source.like is not None and not source.like.exists():
-        yield
-        return
-    with source.changing():
-        yield

@@ -1,7 +1,6 @@
 """What a compaction would do: to a boot context, and to later references and reads."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -22,7 +21,7 @@ from memlab.settings import NUMBERS
 from memlab.sizing import Verdict, prepare_budget, prepare_sizing
 from memlab.sizing.goal import Goal
 from memlab.sources.opening import SourceLike
-from memlab.text import Sheet, Shown, Table, counted
+from memlab.text import Cell, Sheet, Shown, Table, counted
 
 _AT_ANY_TIME: Final = datetime.fromtimestamp(0, UTC)
 """The newest stay whatever the clock says."""
@@ -55,7 +54,20 @@ class CapEffect(Shown):
 
     def sheet(self) -> Sheet:
         """Return what is printed."""
-        return _effect_sheet(self)
+        ends = {
+            "last episode to be deleted": self.newest_deleted,
+            "first episode to stay": self.oldest_kept,
+            "last episode to stay": self.newest_kept,
+        }
+        facts = [(name, f"{moment:%Y-%m-%d}") for name, moment in ends.items() if moment]
+        rows: list[tuple[Cell, ...]] = []
+        for name, boot in (("before", self.before), ("after", self.after)):
+            share = boot.prunable_by_memories
+            prunable = "–" if share is None else f"{share:.1%}"
+            rows.append((name, boot.memories, boot.tokens, prunable))
+        rows.append(("deleted", *self.deleted, ""))
+        table = Table("", ("boot context", "memories", "tokens", "prunable"), rows)
+        return Sheet(f"keep_recent = {self.keep_recent:,}", facts, [table])
 
 
 def cap_effect(frame: Memories, keep_recent: int) -> CapEffect:
@@ -120,32 +132,6 @@ def _created(frame: pd.DataFrame, position: float) -> datetime | None:
     return None if pd.isna(found) else pd.Timestamp(found).to_pydatetime()
 
 
-def _effect_sheet(effect: CapEffect) -> Sheet:
-    """Lay out what a cap would do."""
-    facts = [
-        (name, f"{moment:%Y-%m-%d}")
-        for name, moment in (
-            ("last episode to be deleted", effect.newest_deleted),
-            ("first episode to stay", effect.oldest_kept),
-            ("last episode to stay", effect.newest_kept),
-        )
-        if moment
-    ]
-    rows = [
-        (name, boot.memories, boot.tokens, _per_cent(boot.prunable_by_memories))
-        for name, boot in (("before", effect.before), ("after", effect.after))
-    ]
-    rows.append(("deleted", effect.deleted.memories, effect.deleted.tokens, ""))
-    title = f"keep_recent = {effect.keep_recent:,}"
-    return Sheet(
-        title, facts, [Table("", ("boot context", "memories", "tokens", "prunable"), rows)]
-    )
-
-
-def _per_cent(share: float | None) -> str:
-    return "–" if share is None else f"{share:.1%}"
-
-
 @dataclass(frozen=True, repr=False)
 class Cost(Shown):
     """What a plan costs in later references and reads.
@@ -177,19 +163,18 @@ class Cost(Shown):
 
     def sheet(self) -> Sheet:
         """Return what is printed."""
-        return Sheet("what that costs", list(self._facts()))
-
-    def _facts(self) -> Iterator[tuple[str, str]]:
+        facts = []
         if self.lost is not None and self.lost_limits is not None:
             low, high = self.lost_limits
             lost = f"about {self.lost:.1%} would find their memory gone"
-            yield "later references", f"{lost}, limits {low:.1%} to {high:.1%}"
+            facts.append(("later references", f"{lost}, limits {low:.1%} to {high:.1%}"))
         if self.safe is not None:
             numbers = f"{self.safe:,} is safe, {self.likely:,} is likely"
-            yield f"to serve {self.target:.0%}", numbers
+            facts.append((f"to serve {self.target:.0%}", numbers))
         found = counted(self.references, "references")
         led = f"{self.to_deleted:,} of {found} led to what it deletes"
-        yield "so far", led if self.references else "no reference or read is known"
+        facts.append(("so far", led if self.references else "no reference or read is known"))
+        return Sheet("what that costs", facts)
 
 
 def cost_of(plan: Plan, *, store: SourceLike | None = None) -> Cost:

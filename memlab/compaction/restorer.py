@@ -11,7 +11,7 @@ from typing import Self
 
 from memlab.arguments import expect, texts
 from memlab.clock import moment_or_now
-from memlab.compaction.applier import links_now, plan_in, said_to_be_done, settle
+from memlab.compaction.applier import links_now, not_noted, plan_in, settle
 from memlab.compaction.plans import Plan, Receipt
 from memlab.compaction.wire import some_of
 from memlab.errors import ArchiveError
@@ -166,8 +166,7 @@ def _put_back(
     except ArchiveError as error:
         if not committed:
             raise
-        with said_to_be_done(f"{back:,} memories were restored into {source.name}"):
-            raise error from error.__cause__
+        raise not_noted(f"{back:,} memories were restored into {source.name}", error) from error
     watch(RestoreStep.RECORDED)
     return Restored(back, len(left_out), writer.rows_left_out)
 

@@ -64,7 +64,7 @@ FORGED: dict[str, tuple[Callable[[Plan], Plan], str, type[MemlabError]]] = {
     "another's id": (lambda p: deleting(p, memory_id="d1"), "name of 'd1'", CompactionError),
     "another title": (
         lambda p: deleting(p, title="harmless"),
-        "'e1' is 'title of e1' .* calls it 'harmless'",
+        "calls 'e1' 'harmless', and its title is 'title of e1'",
         CompactionError,
     ),
     "another kind": (
