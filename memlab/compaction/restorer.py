@@ -1,13 +1,13 @@
 """Putting archived memories back, byte for byte."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from datetime import datetime
 from enum import StrEnum
 from os import PathLike
 from os.path import lexists
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from memlab.arguments import expect, texts
 from memlab.clock import moment_or_now
@@ -118,34 +118,51 @@ def restore(
     if ids is not None:
         ids = texts(ids, call="memlab.restore", name="ids")
     moment = moment_or_now(now, call="memlab.restore")
-    digest, source = _meant(receipt, store)
+    if isinstance(receipt, Receipt):
+        store = receipt.store if store is None else store
+        receipt = receipt.digest
+    if store is None:
+        raise ValueError(f"store must be given with a digest such as {receipt!r}")
+    source = open_source(store)
     if into is None:
         check_archive_of(archive_at(source))
     with open_archive(archive_at(source)) as archive:
-        if not archive.entry(digest).memories:
-            return Restored(_take_back(source, archive, digest, ids, into, watch))
+        asked = _Asked(source, archive, receipt, None if ids is None else frozenset(ids))
+        if not archive.entry(receipt).memories:
+            return Restored(_take_back(asked, into, watch))
         if into is not None:
-            return Restored(_restore_into(source, archive, digest, ids, Path(into)))
-        return _put_back(source, archive, digest, ids, moment, watch)
+            return Restored(_restore_into(asked, Path(into)))
+        return _put_back(asked, moment, watch)
 
 
-def _put_back(
-    source: Source,
-    archive: Archive,
-    digest: str,
-    ids: Collection[str] | None,
-    now: datetime,
-    watch: Watch,
-) -> Restored:
+class _Asked(NamedTuple):
+    """What is to be put back: of which deletion of which archive, and which ids where not all."""
+
+    source: Source
+    archive: Archive
+    digest: str
+    ids: frozenset[str] | None
+
+    def check_known(self, ids: Iterable[str | None], does: str) -> None:
+        """Refuse ids that are not among those of the deletion."""
+        if unknown := sorted(set(self.ids or ()).difference(ids)):
+            raise ArchiveError(
+                f"plan {self.digest[:12]} {does} no memory {some_of(unknown)}; nothing was "
+                f"restored: memlab archive {self.archive.location.store} lists what it did"
+            )
+
+
+def _put_back(asked: _Asked, now: datetime, watch: Watch) -> Restored:
     """Put memories back into the store that they came from."""
+    source, archive = asked.source, asked.archive
     committed, back = False, 0
     try:
         with ExitStack() as noting:
             with source.changing() as writer:
                 settle(archive, writer, source, now)
                 watch(RestoreStep.LOCKED)
-                entry = archive.entry(digest)
-                copies = _chosen(source, archive, entry, ids)
+                entry = archive.entry(asked.digest)
+                copies = _chosen(asked, entry)
                 with archive.one_moment():
                     missing = _missing(writer, archive, entry, copies)
                     watch(RestoreStep.CHECKED)
@@ -171,38 +188,28 @@ def _put_back(
     return Restored(back, len(left_out), writer.rows_left_out)
 
 
-def _take_back(
-    source: Source,
-    archive: Archive,
-    digest: str,
-    ids: Collection[str] | None,
-    into: str | Path | None,
-    watch: Watch,
-) -> int:
+def _take_back(asked: _Asked, into: str | Path | None, watch: Watch) -> int:
     """Take back a plan that superseded memories and deleted none."""
-    plan = plan_in(archive, archive.entry(digest))
+    plan = plan_in(asked.archive, asked.archive.entry(asked.digest))
     if into is not None:
         raise ArchiveError(
             f"plan {plan.digest[:12]} deleted nothing that a new file could be made of; restore "
             "without one"
         )
-    with source.superseding() as writer:
+    with asked.source.superseding() as writer:
         watch(RestoreStep.LOCKED)
-        count = _unlink(writer, source, plan, ids)
+        count = _unlink(writer, asked, plan)
         watch(RestoreStep.VERIFIED)
     watch(RestoreStep.COMMITTED)
     return count
 
 
-def _unlink(writer: Writer, source: Source, plan: Plan, ids: Collection[str] | None) -> int:
+def _unlink(writer: Writer, asked: _Asked, plan: Plan) -> int:
     """Let nothing stand any more for the memories of a plan, or for those with these ids."""
     by_id = {link.memory_id: link for link in plan.supersedes}
-    if ids is not None and (unknown := sorted(set(ids) - by_id.keys())):
-        raise ArchiveError(
-            f"plan {plan.digest[:12]} superseded no memory {some_of(unknown)}; nothing was restored"
-        )
-    wanted = [link for name, link in by_id.items() if ids is None or name in set(ids)]
-    found = links_now(writer, source, [link.key for link in wanted])
+    asked.check_known(by_id, "superseded")
+    wanted = [by_id[name] for name in by_id if asked.ids is None or name in asked.ids]
+    found = links_now(writer, asked.source, [link.key for link in wanted])
     others = [
         link.memory_id
         for link in wanted
@@ -241,32 +248,18 @@ def _damaged(archive: Archive) -> ArchiveError:
     )
 
 
-def _meant(receipt: Receipt | str, store: SourceLike | None) -> tuple[str, Source]:
-    """Return the digest and the store that a caller of :func:`restore` means."""
-    if isinstance(receipt, Receipt):
-        return receipt.digest, open_source(receipt.store if store is None else store)
-    if store is None:
-        raise ValueError(f"store must be given with a digest such as {receipt!r}")
-    return receipt, open_source(store)
-
-
-def _chosen(
-    source: Source, archive: Archive, entry: Entry, ids: Collection[str] | None
-) -> list[Copy]:
+def _chosen(asked: _Asked, entry: Entry) -> list[Copy]:
     """Return the copies to put back, in the order in which they were made."""
+    archive, ids = asked.archive, asked.ids
     copies = archive.copies(entry)
     if ids is None:
         if len(copies) != entry.memories:
             raise _damaged(archive)
         return copies
-    named = {key: source.facts_of(record).memory_id for key, record in archive.records(entry)}
-    if unknown := sorted(set(ids) - set(named.values())):
-        raise ArchiveError(
-            f"plan {entry.digest[:12]} deleted no memory {some_of(unknown)}; nothing was restored: "
-            f"memlab archive {archive.location.store} lists what it deleted"
-        )
-    wanted = set(ids)
-    return [copy for copy in copies if named.get(copy.key) in wanted]
+    records = archive.records(entry)
+    named = {key: asked.source.facts_of(record).memory_id for key, record in records}
+    asked.check_known(named.values(), "deleted")
+    return [copy for copy in copies if named.get(copy.key) in ids]
 
 
 def _missing(writer: Writer, archive: Archive, entry: Entry, copies: list[Copy]) -> _Records:
@@ -291,20 +284,19 @@ def _missing(writer: Writer, archive: Archive, entry: Entry, copies: list[Copy])
     return missing
 
 
-def _restore_into(
-    source: Source, archive: Archive, digest: str, ids: Collection[str] | None, into: Path
-) -> int:
+def _restore_into(asked: _Asked, into: Path) -> int:
     """Make a new store of archived memories alone; it appears whole or not at all."""
+    archive = asked.archive
     if beside := [name for name in map(f"{into}{{}}".format, SIDE_FILES) if lexists(name)]:
         raise ArchiveError(
             f"{', '.join(beside)} would be taken for a part of {into}; nothing was restored: move "
             "it away, or name another file"
         )
     with archive.one_moment():
-        entry = archive.entry(digest)
-        copies = _chosen(source, archive, entry, ids)
+        entry = archive.entry(asked.digest)
+        copies = _chosen(asked, entry)
         with whole_file(into, limit=limit_like(archive.path), replace=False) as draft:
-            count = source.make(draft, _Records(archive, entry, copies))
+            count = asked.source.make(draft, _Records(archive, entry, copies))
     _check_made(into, count)
     return count
 
