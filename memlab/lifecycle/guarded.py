@@ -117,9 +117,7 @@ class LifecycleStore(SqliteMemoryStore):
         self._seen: tuple[int, int] | None = None
         self._failures = 0
         self._last_failure: str | None = None
-        self._repeats: Repeats | None = None
-        if duplicates is not None and duplicates.threshold > 0:
-            self._repeats = Repeats(self.connection, duplicates)
+        self._repeats = Repeats(self.connection, duplicates)
         self._removals = Removals(self.connection, self.archive)
         self.connection.create_function("load_bearing", 2, load_bearing, deterministic=True)
         try:
@@ -304,15 +302,13 @@ class LifecycleStore(SqliteMemoryStore):
         ).fetchone()
         write_signals(self.connection, item, signals, position)
         self._scopes.enter(item, signals, position)
-        if self._repeats is not None:
-            self._repeats.add(item, position)
+        self._repeats.add(item, position)
 
     def _leave_if_active(self, memory_id: str) -> None:
         """Take a row out of its scope and out of the texts, unless it has left already."""
         if is_counted(self.connection, memory_id):
             self._scopes.leave(memory_id)
-        if self._repeats is not None:
-            self._repeats.discard(memory_id)
+        self._repeats.discard(memory_id)
 
     def _enforce(self, scope: str, capacity: ValueCap, now: datetime) -> None:
         """Evict the lowest rows of a scope that holds too many; never fail the put before it."""
@@ -346,7 +342,7 @@ class LifecycleStore(SqliteMemoryStore):
 
     def _replace_duplicate(self, item: MemoryItem, trusted: int, now: datetime) -> None:
         """Delete the row that `item` repeats, unless that one is trusted more."""
-        if self._repeats is None or (found := self._repeats.replaced_by(item, trusted)) is None:
+        if (found := self._repeats.replaced_by(item, trusted)) is None:
             return
         try:
             self._leave_if_active(found)
@@ -362,8 +358,7 @@ class LifecycleStore(SqliteMemoryStore):
     def _forget_known(self) -> None:
         """Read again what is known of scopes and texts when it is next asked for."""
         self._scopes.forget()
-        if self._repeats is not None:
-            self._repeats.forget()
+        self._repeats.forget()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

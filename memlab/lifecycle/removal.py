@@ -108,13 +108,17 @@ class Removals:
 
 
 class Repeats:
-    """The texts of active rows that are not load-bearing, for the rows that may repeat them."""
+    """The texts of active rows that are not load-bearing, for the rows that may repeat them.
 
-    def __init__(self, connection: sqlite3.Connection, policy: NearDuplicate) -> None:
+    Without a policy, or one that takes nothing for a repetition, nothing is known and none repeats.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, policy: NearDuplicate | None) -> None:
         self._connection = connection
-        self._policy = policy
+        self._policy = policy if policy and policy.threshold > 0 else None
         self._texts: TextIndex | None = None
-        TextIndex(policy, []).most_similar("", "")  # what it needs is there, or is said now
+        if self._policy:
+            TextIndex(self._policy, []).most_similar("", "")  # what it needs is there, or said now
 
     def forget(self) -> None:
         """Read the texts again when they are next asked for."""
@@ -122,7 +126,8 @@ class Repeats:
 
     def replaced_by(self, item: MemoryItem, trusted: int) -> str | None:
         """Return the id of the row that `item` replaces: the one it repeats, trust permitting."""
-        texts = self._known()
+        if (texts := self._known()) is None:
+            return None
         texts.discard(item.memory_id)
         if not _may_repeat(item):
             return None
@@ -131,17 +136,17 @@ class Repeats:
 
     def add(self, item: MemoryItem, position: int) -> None:
         """Take in a row that was written."""
-        if _may_repeat(item):
+        if _may_repeat(item) and (texts := self._known()) is not None:
             order = item.provenance.created_at, position
-            self._known().add((item.memory_id, item.title, item.body, order))
+            texts.add((item.memory_id, item.title, item.body, order))
 
     def discard(self, memory_id: str) -> None:
         """Leave a row out from now on."""
         if self._texts is not None:
             self._texts.discard(memory_id)
 
-    def _known(self) -> TextIndex:
-        if self._texts is None:
+    def _known(self) -> TextIndex | None:
+        if self._texts is None and self._policy:
             found = self._connection.execute(_REPEATABLE)
             rows = [
                 (name, title, body, (_made_at(at), position))
