@@ -5,8 +5,9 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
+from memlab.compaction.applier import apply
 from memlab.compaction.planner import plan
-from memlab.compaction.plans import Plan
+from memlab.compaction.plans import Plan, Receipt
 from memlab.policies import KeepRecent
 from memlab.store.archive.archive import create_archive
 from memlab.store.archive.entries import Apply, Archived
@@ -16,8 +17,12 @@ from memlab.store.records import layout_of, records_at
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def planned(store: Path, keep: int = 4) -> Plan:
-    return plan(store, KeepRecent(keep), now=NOON)
+def planned(store: Path, keep: int = 4, *, at: datetime = NOON) -> Plan:
+    return plan(store, KeepRecent(keep), now=at)
+
+
+def compacted(store: Path, keep: int = 4, *, at: datetime = NOON) -> Receipt:
+    return apply(planned(store, keep, at=at), now=at)
 
 
 def leave_unfinished(store: Path, made: Plan) -> None:

@@ -1,0 +1,68 @@
+"""What changes a store or its archive, as a table: what it is given, what it does, its steps."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from archives import NOON, compacted, leave_unfinished, planned
+
+from memlab.compaction import finish, plan_supersession, vacuum
+from memlab.compaction.applier import ApplyStep, apply
+from memlab.compaction.plans import Plan
+from memlab.compaction.reclaim import VacuumStep
+from memlab.compaction.restorer import RestoreStep, restore
+from memlab.sources.base import Watch
+
+
+class Operation(NamedTuple):
+    """Prepares a store and returns a text; takes both and a watch; is on the disk at a step."""
+
+    prepare: Callable[[Path], str]
+    run: Callable[[Path, str, Watch], Any]
+    steps: tuple[str, ...]
+    done: str = "committed"
+
+
+def supersession(store: Path) -> Plan:
+    return plan_supersession(store, {"d1": "s1"}, now=NOON)
+
+
+def cut_short(store: Path) -> str:
+    made = planned(store)
+    leave_unfinished(store, made)
+    return made.digest
+
+
+def carry_out(store: Path, plan: str, watch: Watch) -> Any:
+    return apply(Plan.from_json(plan), store=store, now=NOON, watch=watch)
+
+
+def put_back(store: Path, digest: str, watch: Watch) -> Any:
+    return restore(digest, store=store, now=NOON, watch=watch)
+
+
+OPERATIONS = {
+    "apply": Operation(lambda store: planned(store).to_json(), carry_out, tuple(ApplyStep)),
+    "finish": Operation(
+        cut_short,
+        lambda store, digest, watch: finish(store, digest, now=NOON, watch=watch),
+        tuple(ApplyStep),
+    ),
+    "restore": Operation(lambda store: compacted(store).digest, put_back, tuple(RestoreStep)),
+    "supersede": Operation(
+        lambda store: supersession(store).to_json(),
+        carry_out,
+        ("locked", "copied", "archived", "verified", "committed", "recorded"),
+    ),
+    "take back": Operation(
+        lambda store: apply(supersession(store)).digest,
+        put_back,
+        ("locked", "verified", "committed"),
+    ),
+    "vacuum": Operation(
+        lambda store: compacted(store).digest,
+        lambda store, _, watch: vacuum(store, watch=watch),
+        tuple(VacuumStep),
+        "rewritten",
+    ),
+}

@@ -1,0 +1,250 @@
+"""Every operation on a store x what may befall it: done or not, never half, and in words."""
+
+import shutil
+import signal
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from archives import NOON, compacted, planned
+from compaction.operations import OPERATIONS, Operation
+from invariants import archive_of, assert_nothing_lost, assert_sound, copies_of, rows_of
+from programs import run_program
+from stores import run_sql
+
+import memlab
+from memlab.compaction import (
+    archived_plans,
+    archived_rows,
+    drop_archived,
+    dropped_plans,
+    export_archived,
+    finish,
+    plan_supersession,
+    restore,
+    space,
+    vacuum,
+    what_drops,
+)
+from memlab.compaction.contents import last_applied
+from memlab.compaction.reclaim import checked_for_vacuum
+from memlab.errors import (
+    AlreadyAppliedError,
+    ArchiveError,
+    MemlabError,
+    StoreError,
+    UnsafeDeletionError,
+)
+from memlab.policies import KeepRecent
+from memlab.sources.base import unwatched
+from memlab.systems.memory_items import source as memory_items
+
+
+class StoppedError(Exception):
+    """Raised at a step."""
+
+
+def stop(name: str, store: Path, what: str, step: str) -> None:
+    def watch(done: str) -> None:
+        if done == step:
+            raise StoppedError(step)
+
+    with pytest.raises(StoppedError):
+        OPERATIONS[name].run(store, what, watch)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from compaction.operations import OPERATIONS
+name, store, what, step = sys.argv[1:]
+kill = lambda done: done == step and os.kill(os.getpid(), signal.SIGKILL)
+OPERATIONS[name].run(Path(store), what, kill)
+"""
+
+
+def kill(name: str, store: Path, what: str, step: str) -> None:
+    assert run_program(KILLED, name, store, what, step).returncode == -signal.SIGKILL
+
+
+ENDS: dict[str, tuple[Callable[[str, Path, str, str], None], tuple[str, ...]]] = {
+    "stopped": (stop, ("apply", "restore", "supersede", "take back", "vacuum")),
+    "killed": (kill, ("finish", "supersede", "take back", "vacuum")),
+}
+"""How an operation may end at a step; apply and restore are killed in the conformance suite."""
+
+
+REFUSED_AGAIN: dict[tuple[str, str], type[MemlabError]] = {
+    **{(name, "recorded"): AlreadyAppliedError for name in ("apply", "finish", "supersede")},
+    **{("finish", step): ArchiveError for step in ("checked", "copied")},
+}
+"""What was done is not done twice; an archive has forgotten a plan that it is to copy anew."""
+
+
+def watched(operation: Operation, store: Path, what: str) -> list[str]:
+    steps: list[str] = []
+    operation.run(store, what, lambda step: steps.append(str(step)))
+    return steps
+
+
+@pytest.mark.parametrize(
+    ("how", "name", "step"),
+    [
+        (how, name, str(step))
+        for how, (_, names) in ENDS.items()
+        for name in names
+        for step in OPERATIONS[name].steps
+    ],
+)
+def test_ended_at_a_step_an_operation_is_done_or_not_and_can_be_done_again(
+    store: Path, tmp_path_factory: pytest.TempPathFactory, how: str, name: str, step: str
+) -> None:
+    operation, whole = OPERATIONS[name], rows_of(store)
+    what = operation.prepare(store)
+    before, is_deletion = rows_of(store), name in {"apply", "finish", "restore"}
+    copy = shutil.copytree(store.parent, tmp_path_factory.mktemp("copy") / "of") / store.name
+    assert watched(operation, copy, what) == list(operation.steps)
+    after = rows_of(copy)
+
+    ENDS[how][0](name, store, what, step)
+    is_done = operation.steps.index(step) >= operation.steps.index(operation.done)
+    assert rows_of(store) == (after if is_done else before)
+    assert_sound(store)
+    if is_deletion:
+        assert_nothing_lost(whole, store)
+
+    refusal = REFUSED_AGAIN.get((name, step))
+    with pytest.raises(refusal) if refusal else nullcontext():
+        operation.run(store, what, unwatched)
+    assert rows_of(store) == (before if refusal is ArchiveError else after)
+    if refusal is not ArchiveError and name in {"apply", "finish", "supersede"}:
+        (entry,) = archived_plans(store)
+        assert entry.finished_at is not None
+        assert restore(entry.digest, store=store) == (6 if is_deletion else 1)
+        assert rows_of(store) == whole
+
+
+def test_copies_that_were_not_needed_are_dropped_again(store: Path) -> None:
+    stop("apply", store, planned(store).to_json(), "deleted")
+    assert copies_of(store) == {}
+
+
+def drop(store: Path, digest: str, _: object) -> Any:
+    return drop_archived(store, digest=digest, now=NOON)
+
+
+CHANGES: dict[str, tuple[Callable[[Path], str], Callable[[Path, str, Any], Any]]] = {
+    **{name: (each.prepare, each.run) for name, each in OPERATIONS.items()},
+    "drop": (lambda store: compacted(store).digest, drop),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_store_that_somebody_writes_to_is_refused_in_words(
+    store: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    prepare, run = CHANGES[name]
+    what, connect = prepare(store), memory_items.connect
+    monkeypatch.setattr(memory_items, "connect", lambda path: connect(path, busy_timeout=0.05))
+    before, copies = rows_of(store), copies_of(store)
+    with closing(sqlite3.connect(store, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="locked by another process"):
+            run(store, what, unwatched)
+    assert (rows_of(store), copies_of(store)) == (before, copies)
+
+
+def another_database(path: Path) -> None:
+    run_sql(path, "CREATE TABLE applies (x)")
+
+
+def link_to_a_file(path: Path) -> None:
+    private = path.parent / "private"
+    private.write_bytes(b"somebody's")
+    private.chmod(0o600)
+    path.symlink_to(private)
+
+
+FOREIGN: dict[str, tuple[Callable[[Path], object], str]] = {
+    "notes": (lambda path: path.write_bytes(b"somebody's"), r"not an archive.*move it away"),
+    "another database": (another_database, "is no archive of format 2"),
+    "a later format": (
+        lambda path: run_sql(path, "PRAGMA user_version = 3"),
+        r"format 2 \(it says 3\); nothing in it is lost: move it away and keep it",
+    ),
+    "a link": (link_to_a_file, "link"),
+}
+"""What may lie in an archive's place, and what is said of it."""
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+@pytest.mark.parametrize("name", [name for name in CHANGES if name != "vacuum"])
+def test_what_lies_in_an_archives_place_is_refused_and_kept(
+    store: Path, name: str, what: str
+) -> None:
+    (prepare, run), (put, words) = CHANGES[name], FOREIGN[what]
+    given, archive = prepare(store), archive_of(store)
+    archive.unlink(missing_ok=True)
+    put(archive)
+    before, there, mode = rows_of(store), archive.read_bytes(), archive.stat().st_mode
+    with pytest.raises(ArchiveError, match=words):
+        run(store, given, unwatched)
+    assert rows_of(store) == before
+    assert (archive.read_bytes(), archive.stat().st_mode) == (there, mode)
+
+
+ASK_AN_ARCHIVE: dict[str, Callable[[Path], object]] = {
+    "restore": lambda store: restore("abc", store=store),
+    "finish": lambda store: finish(store, "abc"),
+    "drop": lambda store: drop_archived(store, digest="abc"),
+    "what drops": lambda store: what_drops(store, digest="abc"),
+    "plans": archived_plans,
+    "dropped": dropped_plans,
+    "rows": archived_rows,
+    "export": lambda store: export_archived(store, store.with_name("out.jsonl")),
+}
+
+
+@pytest.mark.parametrize("name", ASK_AN_ARCHIVE)
+def test_without_an_archive_it_says_that_nothing_was_taken_out(store: Path, name: str) -> None:
+    with pytest.raises(ArchiveError, match=r"there is no archive.*no plan has taken anything out"):
+        ASK_AN_ARCHIVE[name](store)
+    assert last_applied(store) is None
+    assert [path.name for path in store.parent.iterdir()] == [store.name]
+
+
+OPEN: dict[str, Callable[[Any], object]] = {
+    "plan": lambda store: memlab.plan(store, KeepRecent(4)),
+    "supersede": lambda store: plan_supersession(store, {"d1": "s1"}),
+    "space": space,
+    "vacuum": vacuum,
+    "checked": checked_for_vacuum,
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_a_missing_store_is_said_in_words(tmp_path: Path, name: str) -> None:
+    with pytest.raises(StoreError, match="there is no file"):
+        OPEN[name](tmp_path / "memory.db")
+
+
+@pytest.mark.parametrize("name", ["space", "vacuum", "checked"])
+@pytest.mark.parametrize("url", ["redis://nowhere:1/0", "postgresql://agent:secret@nowhere:1/db"])
+def test_a_store_on_a_server_is_refused_in_words(name: str, url: str) -> None:
+    with pytest.raises(StoreError, match=r"nowhere:1/.* is on a server.*ask the server") as refused:
+        OPEN[name](url)
+    assert "None" not in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["plan", "supersede"])
+@pytest.mark.parametrize("source", [":memory:", memlab.SqliteMemoryStore])
+def test_a_store_in_memory_is_refused_in_words(name: str, source: Any) -> None:
+    with (
+        source(":memory:") if callable(source) else nullcontext(source) as opened,
+        pytest.raises(UnsafeDeletionError, match=r"in memory.*SqliteMemoryStore\(path\)"),
+    ):
+        OPEN[name](opened)
