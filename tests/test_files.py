@@ -138,3 +138,13 @@ def test_only_ordinary_files_are_replaced(tmp_path: Path, kind: str) -> None:
     target = tmp_path if kind == "folder" else Path(os.devnull)
     with pytest.raises(MemlabError, match="not an ordinary file"):
         write_whole(target, b"")
+
+
+def test_a_draft_that_is_being_written_is_left_alone(tmp_path: Path) -> None:
+    with whole_file(tmp_path / "note") as first:
+        first.write_text("one")
+        with whole_file(tmp_path / "note") as second:
+            assert first.exists()
+            second.write_text("two")
+    assert (tmp_path / "note").read_text() == "one"
+    assert [path.name for path in tmp_path.iterdir()] == ["note"]

@@ -14,6 +14,18 @@ from memlab.compaction.restorer import RestoreStep, restore
 from memlab.sources.base import Watch
 
 
+class StoppedError(Exception):
+    """Raised at a step, as if the process had been stopped there."""
+
+
+def stop_at(step: str | None) -> Watch:
+    def watch(done: str) -> None:
+        if done == step:
+            raise StoppedError(step)
+
+    return watch
+
+
 class Operation(NamedTuple):
     """Prepares a store and returns a text; takes both and a watch; is on the disk at a step."""
 

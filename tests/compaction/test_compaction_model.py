@@ -5,6 +5,7 @@ import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from compaction.operations import StoppedError, stop_at
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -28,10 +29,6 @@ from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
-
-
-class StoppedError(Exception):
-    """Raised at a step, as if the process had been stopped there."""
 
 
 class CompactionUnderStops(RuleBasedStateMachine):
@@ -124,14 +121,6 @@ class CompactionUnderStops(RuleBasedStateMachine):
     def the_store_is_sound(self) -> None:
         assert_sound(self.store)
         assert "d0" in {found[1].decode() for found in rows_of(self.store).values()}
-
-
-def stop_at(step: str | None):  # type: ignore[no-untyped-def]
-    def watch(done: str) -> None:
-        if done == step:
-            raise StoppedError(step)
-
-    return watch
 
 
 TestCompactionUnderStops = CompactionUnderStops.TestCase

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from archives import NOON, compacted, planned
-from compaction.operations import OPERATIONS, Operation
+from compaction.operations import OPERATIONS, Operation, StoppedError, stop_at
 from invariants import archive_of, assert_nothing_lost, assert_sound, copies_of, rows_of
 from programs import run_program
 from stores import run_sql
@@ -43,17 +43,9 @@ from memlab.sources.base import unwatched
 from memlab.systems.memory_items import source as memory_items
 
 
-class StoppedError(Exception):
-    """Raised at a step."""
-
-
 def stop(name: str, store: Path, what: str, step: str) -> None:
-    def watch(done: str) -> None:
-        if done == step:
-            raise StoppedError(step)
-
     with pytest.raises(StoppedError):
-        OPERATIONS[name].run(store, what, watch)
+        OPERATIONS[name].run(store, what, stop_at(step))
 
 
 KILLED = """

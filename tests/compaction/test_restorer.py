@@ -1,17 +1,14 @@
 """Restoring to store files: the same bytes at the same place, or nothing."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from archives import NOON, planned
+from archives import NOON, compacted, planned
 from hypothesis import given
 from hypothesis import strategies as st
-from invariants import (
-    archive_of,
-    assert_load_bearing_rows_stay,
-    assert_nothing_lost,
-    rows_of,
-)
+from invariants import archive_of, assert_load_bearing_rows_stay, assert_nothing_lost, rows_of
+from programs import run_program
 from stores import (
     RawText,
     Row,
@@ -23,38 +20,22 @@ from stores import (
     write_signals,
 )
 
+from memlab import files
+from memlab.compaction import archived_plans, drop_archived
 from memlab.compaction.applier import apply
 from memlab.compaction.planner import plan
 from memlab.compaction.plans import Plan
-from memlab.compaction.restorer import restore
-from memlab.errors import (
-    ArchiveError,
-    MemlabError,
-)
+from memlab.compaction.restorer import RestoreStep, restore
+from memlab.errors import ArchiveError, MemlabError
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.lifecycle import LifecycleStore
-from memlab.policies import ImportanceBudget, KeepRecent
+from memlab.policies import ImportanceBudget
 from memlab.store import SqliteMemoryStore
 
 
-def test_it_gives_back_the_same_bytes_at_the_same_position(store: Path) -> None:
-    before = rows_of(store)
-    receipt = apply(planned(store))
-    assert restore(receipt) == 6
-    assert rows_of(store) == before
-
-
-def test_restoring_twice_restores_nothing(store: Path) -> None:
-    receipt = apply(planned(store))
-    restore(receipt)
-    before = rows_of(store)
-    assert restore(receipt) == 0
-    assert rows_of(store) == before
-
-
-def test_a_restored_row_may_change_and_restoring_again_leaves_it(store: Path) -> None:
-    receipt = apply(planned(store))
-    restore(receipt)
+def test_restoring_twice_restores_nothing_even_where_a_row_has_changed_since(store: Path) -> None:
+    receipt = compacted(store)
+    assert restore(receipt.digest[:6], store=store) == 6
     run_sql(store, "UPDATE memory_items SET superseded_by = 'e9' WHERE memory_id = 'e1'")
     before = rows_of(store)
     assert restore(receipt) == 0
@@ -62,7 +43,7 @@ def test_a_restored_row_may_change_and_restoring_again_leaves_it(store: Path) ->
 
 
 def test_what_was_restored_and_compacted_away_comes_back_again(store: Path) -> None:
-    before, receipt = rows_of(store), apply(planned(store))
+    before, receipt = rows_of(store), compacted(store)
     restore(receipt)
     with SqliteMemoryStore(store) as opened:
         assert opened.compact_episodic(4) == 6
@@ -70,43 +51,18 @@ def test_what_was_restored_and_compacted_away_comes_back_again(store: Path) -> N
     assert rows_of(store) == before
 
 
-def test_some_rows_can_be_restored_alone(store: Path) -> None:
-    before, receipt = rows_of(store), apply(planned(store))
-    after = rows_of(store)
-    assert restore(receipt, ids=["e2", "e5"]) == 2
-    assert rows_of(store) == dict(sorted((after | {5: before[5], 8: before[8]}).items()))
-    assert restore(receipt) == 4
-    assert rows_of(store) == before
-
-
-def test_an_unknown_id_restores_nothing(store: Path) -> None:
-    receipt = apply(planned(store))
-    after = rows_of(store)
-    with pytest.raises(ArchiveError, match="deleted no memory nobody"):
-        restore(receipt, ids=["e1", "nobody"])
-    assert rows_of(store) == after
-
-
-def test_the_beginning_of_a_digest_will_do(store: Path) -> None:
-    receipt = apply(planned(store))
-    assert restore(receipt.digest[:6], store=store) == 6
-
-
 @pytest.mark.parametrize("digest", ["", "zz"])
 def test_an_unknown_digest_is_refused_in_words(store: Path, digest: str) -> None:
-    apply(planned(store))
+    compacted(store)
     with pytest.raises(ArchiveError, match=f"no plan '{digest}' in .*memlab archive"):
         restore(digest, store=store)
 
 
 def test_a_beginning_that_names_two_plans_is_refused(store: Path) -> None:
-    first = apply(planned(store, 9)).digest
-    for keep in range(8, -1, -1):
-        if apply(planned(store, keep)).digest[0] == first[0]:
-            break
-    else:
-        alike = f"UPDATE applies SET digest = '{first[0]}' || substr(digest, 2) WHERE apply = 2"
-        run_sql(archive_of(store), alike)
+    first = compacted(store, 9).digest
+    compacted(store, 8)
+    alike = f"UPDATE applies SET digest = '{first[0]}' || substr(digest, 2) WHERE apply = 2"
+    run_sql(archive_of(store), alike)
     with pytest.raises(ArchiveError, match="names several plans"):
         restore(first[0], store=store)
 
@@ -116,28 +72,56 @@ def test_a_digest_needs_a_store() -> None:
         restore("abc")
 
 
-def test_without_an_archive_it_says_that_nothing_was_taken_out(store: Path) -> None:
-    with pytest.raises(ArchiveError, match="there is no archive"):
-        restore("abc", store=store)
-
-
 @pytest.mark.parametrize(
     ("change", "taken"),
     [
         (lambda path: write_rows(path, [row("new", rowid=4)]), "position 4"),
         (lambda path: write_rows(path, [row("e2", rowid=77)]), "id 'e2'"),
         (lambda path: write_rows(path, [row("e2", rowid=5, title="again")]), "position 5"),
+        (
+            lambda path: run_sql(
+                path,
+                "CREATE TRIGGER censor AFTER INSERT ON memory_items BEGIN UPDATE memory_items "
+                "SET body = '' WHERE memory_id = new.memory_id; END",
+            ),
+            "all was rolled back",
+        ),
+        (
+            lambda path: run_sql(
+                archive_of(path),
+                "CREATE TRIGGER stop BEFORE UPDATE ON archived BEGIN SELECT RAISE(ABORT, 'no'); "
+                "END",
+            ),
+            "no",
+        ),
+        (
+            lambda path: run_sql(
+                archive_of(path),
+                "UPDATE archived SET record = replace(record, 'title of e1', 'forged')",
+            ),
+            r"key 4 of plan \w+ \(its record is not what was archived\); nothing was restored",
+        ),
+        (lambda path: drop_archived(path, digest=archived_plans(path)[0].digest), "are erased"),
     ],
+    ids=["place", "id", "both", "trigger", "note", "forged", "dropped"],
 )
-def test_a_place_taken_since_is_named_and_nothing_changes(
-    store: Path, change: object, taken: str
+def test_what_stands_in_the_way_is_named_and_nothing_changes(
+    store: Path, change: Callable[[Path], object], taken: str
 ) -> None:
-    receipt = apply(planned(store))
-    change(store)  # type: ignore[operator]
+    receipt = compacted(store)
+    change(store)
     before = rows_of(store)
     with pytest.raises(ArchiveError, match=taken):
         restore(receipt)
     assert rows_of(store) == before
+
+
+def test_an_unknown_id_restores_nothing(store: Path) -> None:
+    receipt = compacted(store)
+    after = rows_of(store)
+    with pytest.raises(ArchiveError, match="deleted no memory nobody"):
+        restore(receipt, ids=["e1", "nobody"])
+    assert rows_of(store) == after
 
 
 def test_a_plan_that_frees_the_last_place_says_so_and_the_rest_comes_back_by_id(
@@ -154,31 +138,95 @@ def test_a_plan_that_frees_the_last_place_says_so_and_the_rest_comes_back_by_id(
     assert restore(receipt, ids=[f"e{n}" for n in range(1, 10)]) == 9
 
 
-def test_all_of_it_can_go_into_a_new_file(store: Path, tmp_path: Path) -> None:
-    before, receipt = rows_of(store), apply(planned(store))
-    write_rows(store, [row("new", rowid=4)])
-    after, into = rows_of(store), tmp_path / "restored.db"
-    assert restore(receipt, into=into) == 6
-    assert rows_of(into) == {position: before[position] for position in range(4, 10)}
-    assert rows_of(store) == after
-    assert sorted(p.name for p in tmp_path.iterdir() if "restored" in p.name) == ["restored.db"]
+def test_a_drop_waits_until_what_is_restored_is_noted(store: Path) -> None:
+    """Else the note would be made of whatever plan has that name by then."""
+    digest = compacted(store).digest
+    seen = []
+
+    def watch(step: str) -> None:
+        if step == RestoreStep.COMMITTED:
+            program = (
+                "import sys\n"
+                "from memlab.store.archive.archive import open_archive\n"
+                "from memlab.store.archive.location import location_beside\n"
+                "with open_archive(location_beside(sys.argv[1]), busy_timeout=0) as archive:\n"
+                "    archive.forget(sys.argv[2])\n"
+            )
+            run = run_program(program, store, digest)
+            seen.append("is locked by another process" in run.stderr)
+
+    assert restore(digest, store=store, watch=watch) == 6
+    assert seen == [True]
+    assert [entry.restored for entry in archived_plans(store)] == [6]
 
 
-def test_a_store_that_is_lost_does_not_keep_its_archive_from_a_new_file(
-    store: Path, tmp_path: Path
-) -> None:
-    receipt = apply(planned(store))
-    store.unlink()
-    assert restore(receipt, ids=["e1"], into=tmp_path / "restored.db") == 1
-    assert len(rows_of(tmp_path / "restored.db")) == 1
+class TestIntoANewFile:
+    def test_all_of_it_comes_and_the_store_stays(self, store: Path, tmp_path: Path) -> None:
+        before, receipt = rows_of(store), compacted(store)
+        write_rows(store, [row("new", rowid=4)])
+        after, into = rows_of(store), tmp_path / "restored.db"
+        assert restore(receipt, into=into) == 6
+        assert rows_of(into) == {position: before[position] for position in range(4, 10)}
+        assert rows_of(store) == after
+        assert [p.name for p in tmp_path.iterdir() if "restored" in p.name] == ["restored.db"]
+        with pytest.raises(MemlabError, match="exists; name a file that does not"):
+            restore(receipt, into=store)
+        assert rows_of(store) == after
 
+    def test_a_store_that_is_lost_does_not_keep_its_archive_from_it(
+        self, store: Path, tmp_path: Path
+    ) -> None:
+        receipt = compacted(store)
+        store.unlink()
+        assert restore(receipt, ids=["e1"], into=tmp_path / "restored.db") == 1
+        assert len(rows_of(tmp_path / "restored.db")) == 1
+        drop_archived(store, digest=receipt.digest)
+        with pytest.raises(ArchiveError, match="its words are erased"):
+            restore(receipt, into=tmp_path / "back.db")
 
-def test_an_existing_file_is_not_written_over(store: Path) -> None:
-    receipt = apply(planned(store))
-    before = rows_of(store)
-    with pytest.raises(MemlabError, match="exists; name a file that does not"):
-        restore(receipt, into=store)
-    assert rows_of(store) == before
+    @pytest.mark.parametrize("ending", ["-wal", "-shm", "-journal"])
+    @pytest.mark.parametrize("is_link", [False, True])
+    def test_what_would_be_taken_for_a_part_of_it_is_refused(
+        self, store: Path, tmp_path: Path, ending: str, is_link: bool
+    ) -> None:
+        beside = tmp_path / f"back.db{ending}"
+        beside.symlink_to(tmp_path / "nothing") if is_link else beside.write_bytes(b"stale")
+        with pytest.raises(ArchiveError, match=r"taken for a part of .*back\.db; .* move it away"):
+            restore(compacted(store), into=tmp_path / "back.db")
+        assert not (tmp_path / "back.db").exists()
+        assert is_link or beside.read_bytes() == b"stale"
+
+    def test_a_file_that_is_not_whole_under_its_name_is_not_called_restored(
+        self, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sync = files.sync
+
+        def syncing(path: Path) -> None:
+            if path.suffix == files.DRAFT:
+                run_sql(path, "DELETE FROM memory_items WHERE memory_id = 'e1'")
+            sync(path)
+
+        monkeypatch.setattr(files, "sync", syncing)
+        with pytest.raises(ArchiveError, match="made of 6 memories and 5 are in it"):
+            restore(compacted(store), into=tmp_path / "back.db")
+
+    def test_what_a_killed_one_left_is_gone_after_the_next(
+        self, store: Path, tmp_path: Path
+    ) -> None:
+        digest = compacted(store).digest
+        program = (
+            "import os, sys\n"
+            "from memlab import files\n"
+            "files.sync = lambda _: os._exit(9)\n"
+            "from memlab.compaction import restore\n"
+            "restore(sys.argv[2], store=sys.argv[1], into=sys.argv[3])\n"
+        )
+        target = tmp_path / "back.db"
+        assert run_program(program, store, digest, target).returncode == 9
+        assert not target.exists()
+        assert len(list(tmp_path.glob(".back.db.*.part"))) == 1
+        assert restore(digest, store=store, into=target) == 6
+        assert list(tmp_path.glob(".*.part")) == []
 
 
 def test_signals_go_with_their_row_and_come_back(store: Path) -> None:
@@ -186,7 +234,7 @@ def test_signals_go_with_their_row_and_come_back(store: Path) -> None:
     write_signals(store, "e2", last_accessed_at="2026-03-01T12:00:00Z", agent_id="ü")
     write_signals(store, "e10", importance=0.9)
     rows, signals = rows_of(store), signals_of(store)
-    receipt = apply(planned(store))
+    receipt = compacted(store)
     assert [each[0] for each in signals_of(store)] == ["e10"]
     assert restore(receipt) == 6
     assert (rows_of(store), signals_of(store)) == (rows, signals)
@@ -194,15 +242,10 @@ def test_signals_go_with_their_row_and_come_back(store: Path) -> None:
 
 def test_a_lifecycle_store_gets_back_what_it_knew(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
+    made = MemoryProvenance(None, "agent", source_task_ref="issue:#1", created_at=NOON)
     with LifecycleStore(path) as lifecycle:
         for number in range(6):
-            item = MemoryItem(
-                f"e{number}",
-                MemoryKind.EPISODIC,
-                "title",
-                "body",
-                MemoryProvenance(None, "agent", source_task_ref="issue:#1", created_at=NOON),
-            )
+            item = MemoryItem(f"e{number}", MemoryKind.EPISODIC, "title", "body", made)
             lifecycle.put(item, importance=number / 10, agent_id="a", namespace=f"n{number % 2}")
         lifecycle.touch(["e1", "e4"], now=NOON)
     rows, signals = rows_of(path), signals_of(path)
@@ -214,7 +257,7 @@ def test_a_lifecycle_store_gets_back_what_it_knew(tmp_path: Path) -> None:
 
 def test_rows_come_back_where_no_side_table_is_left(store: Path) -> None:
     write_signals(store, "e1", importance=0.5)
-    before, receipt = rows_of(store), apply(planned(store))
+    before, receipt = rows_of(store), compacted(store)
     run_sql(store, "DROP TABLE memory_signals")
     assert restore(receipt) == 6
     assert rows_of(store) == before
@@ -236,8 +279,7 @@ def test_any_rows_restored_are_byte_for_byte_what_they_were(
         for each, event in zip(rows, events, strict=False)
     ]
     store = write_rows(tmp_path_factory.mktemp("random") / "memory.db", odd)
-    before = rows_of(store)
-    made = plan(store, KeepRecent(0), now=NOON)
+    before, made = rows_of(store), planned(store, 0)
     receipt = apply(made)
     ids = [each.memory_id for number, each in enumerate(made.memories) if number in chosen]
     if made.memories:
