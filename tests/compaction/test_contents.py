@@ -1,46 +1,47 @@
-"""Looking into an archive, exporting it, dropping what is old."""
+"""Looking into an archive: list, search, export; erasing its words while their facts stay."""
 
 import json
+import re
+import sqlite3
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from invariants import assert_nothing_lost, copies_of, rows_of
-from stores import RawText, episodes, row, write_rows, write_signals
+from archives import NOON, compacted, planned
+from invariants import assert_nothing_lost, rows_of
+from stores import RawText, row, write_rows, write_signals
 
-from memlab.compaction.applier import ApplyStep, apply
-from memlab.compaction.contents import (
+import memlab
+from memlab import columns as c
+from memlab.compaction import (
     archived_plans,
     archived_rows,
+    drop_archived,
+    dropped_plans,
     export_archived,
-    last_applied,
+    restore,
+    what_drops,
 )
-from memlab.compaction.drops import drop_archived
-from memlab.compaction.planner import plan
-from memlab.compaction.plans import Receipt
-from memlab.compaction.restorer import restore
+from memlab.compaction.applier import ApplyStep, apply
 from memlab.errors import ArchiveError
-from memlab.policies import KeepRecent
+from memlab.evidence.past import load_past
+from memlab.frame.loading import load
+from memlab.store.archive.archive import Archive
+from memlab.store.archive.entries import Entry, Key
 from memlab.store.archive.location import archive_path
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
-
-
-def compacted(store: Path, keep: int, *, days: int = 0) -> Receipt:
-    moment = NOON + timedelta(days)
-    return apply(plan(store, KeepRecent(keep), now=moment), now=moment)
+SIX = [f"e{number}" for number in range(1, 7)]
 
 
 class TestListing:
-    def test_plans_are_listed_oldest_first(self, store: Path) -> None:
-        first, second = compacted(store, 8), compacted(store, 4, days=1)
+    def test_plans_and_rows_are_listed_in_the_order_they_were_taken_out(self, store: Path) -> None:
+        first, second = compacted(store, 8), compacted(store, 4, at=NOON + timedelta(1))
         restore(second, ids=["e3"])
         entries = archived_plans(store)
         assert [entry.digest for entry in entries] == [first.digest, second.digest]
@@ -49,165 +50,247 @@ class TestListing:
             (4, 4, 1),
         ]
         assert entries[1].finished_at == NOON + timedelta(1)
-
-    def test_rows_are_listed_in_the_order_they_were_taken_out(self, store: Path) -> None:
-        compacted(store, 8)
-        compacted(store, 4, days=1)
         frame = archived_rows(store)
-        assert frame["memory_id"].tolist() == ["e1", "e2", "e3", "e4", "e5", "e6"]
-        assert frame["position"].tolist() == [2, 3, 4, 5, 6, 7]
-
-    def test_one_plan_can_be_listed_alone(self, store: Path) -> None:
-        compacted(store, 8)
-        digest = compacted(store, 4, days=1).digest
-        assert archived_rows(store, digest=digest[:10])["memory_id"].tolist() == [
-            "e3",
-            "e4",
-            "e5",
-            "e6",
-        ]
+        assert frame["memory_id"].tolist() == SIX
+        assert frame["position"].tolist() == [4, 5, 6, 7, 8, 9]
+        alone = archived_rows(store, digest=second.digest[:10])
+        assert alone["memory_id"].tolist() == SIX[2:]
 
     @pytest.mark.parametrize(
         ("text", "found"),
         [
             ("BODY OF E3", ["e3"]),
             ("e1", ["e1"]),
-            ("merged", ["e1", "e2", "e3", "e4", "e5", "e6"]),
+            ("merged", SIX),
             ("%", ["odd"]),
             ("ü", ["odd"]),
             ("' OR 1 --", []),
         ],
     )
-    def test_a_search_looks_in_id_title_body_and_tags(
+    def test_a_search_looks_in_id_title_body_and_tags_and_leaves_no_trace(
         self, store: Path, text: str, found: list[str]
     ) -> None:
-        write_rows(store, [row("odd", rowid=0, title="100 %", body="grün")])
-        compacted(store, 4)
-        assert archived_rows(store, search=text)["memory_id"].tolist() == found
-
-    def test_bytes_that_are_no_text_are_shown_all_the_same(self, store: Path) -> None:
-        write_rows(store, [row("odd", rowid=0, source_event_id=RawText(b"\xff"))])
-        compacted(store, 4)
-        assert archived_rows(store, search="odd")["title"].tolist() == ["title of odd"]
-
-    def test_looking_leaves_no_trace(self, store: Path) -> None:
-        compacted(store, 4)
+        no_text = RawText(b"\xff")
+        odd = row("odd", rowid=0, title="100 %", body="grün", source_event_id=no_text)
+        write_rows(store, [odd])
+        compacted(store)
         before = {path.name: path.read_bytes() for path in store.parent.iterdir()}
-        archived_plans(store)
-        archived_rows(store, search="e1")
+        assert archived_rows(store, search=text)["memory_id"].tolist() == found
         assert {path.name: path.read_bytes() for path in store.parent.iterdir()} == before
-
-    def test_without_an_archive_it_says_so(self, store: Path) -> None:
-        with pytest.raises(ArchiveError, match="no plan has taken anything out"):
-            archived_plans(store)
-
-    def test_without_an_archive_no_plan_was_applied(self, store: Path) -> None:
-        assert last_applied(store) is None
-
-    def test_an_archive_that_a_kill_left_empty_holds_no_plan(self, store: Path) -> None:
-        archive_path(store).touch(mode=0o600)
-        assert last_applied(store) is None
 
 
 class TestExporting:
-    def test_jsonl_holds_every_column_of_every_row(self, store: Path, tmp_path: Path) -> None:
-        write_signals(store, "e1", importance=0.25)
-        receipt = compacted(store, 4)
-        assert export_archived(store, tmp_path / "out.jsonl") == 6
-        lines = (tmp_path / "out.jsonl").read_text().splitlines()
-        first = json.loads(lines[0])
-        assert len(lines) == 6
-        assert first["digest"] == receipt.digest
-        assert first["memory_signals"] == [{"memory_id": "e1", "importance": 0.25}]
-        assert {name: first[name] for name in row("e1")} == row("e1", "episodic", "merged")
-
-    def test_jsonl_keeps_values_of_any_type(self, store: Path, tmp_path: Path) -> None:
-        odd = row("odd", rowid=0, source_event_id=RawText(b"\xff\0"), source_sequence=b"\xfe")
+    def test_jsonl_holds_every_column_of_every_row_and_values_of_any_type(
+        self, store: Path, tmp_path: Path
+    ) -> None:
+        odd = row(
+            "odd",
+            rowid=0,
+            title="\x1b[31m\u202e\0",
+            source_event_id=RawText(b"\xff\0"),
+            source_sequence=b"\xfe",
+        )
         write_rows(store, [odd])
-        compacted(store, 4)
-        export_archived(store, tmp_path / "out.jsonl", search="odd")
-        (line,) = (tmp_path / "out.jsonl").read_text().splitlines()
-        assert json.loads(line)["source_event_id"] == {"text": "ff00"}
-        assert json.loads(line)["source_sequence"] == {"blob": "fe"}
-
-    def test_jsonl_cannot_steer_a_terminal(self, store: Path, tmp_path: Path) -> None:
-        write_rows(store, [row("odd", rowid=0, title="\x1b[31m\u202e\0")])
-        compacted(store, 4)
-        export_archived(store, tmp_path / "out.jsonl")
-        text = (tmp_path / "out.jsonl").read_text()
+        write_signals(store, "e1", importance=0.25)
+        store.chmod(0o600)
+        receipt, out = compacted(store), tmp_path / "out.jsonl"
+        assert export_archived(store, out) == 7
+        assert out.stat().st_mode & 0o777 == 0o600
+        text = out.read_text()
         assert all(char.isprintable() or char == "\n" for char in text)
+        lines = [json.loads(line) for line in text.splitlines()]
+        assert [line["memory_id"] for line in lines] == ["odd", *SIX]
+        assert (lines[0]["source_event_id"], lines[0]["source_sequence"]) == (
+            {"text": "ff00"},
+            {"blob": "fe"},
+        )
+        assert lines[1]["digest"] == receipt.digest
+        assert lines[1]["memory_signals"] == [{"memory_id": "e1", "importance": 0.25}]
+        assert {name: lines[1][name] for name in row("e1")} == row("e1", "episodic", "merged")
 
-    def test_parquet_holds_every_column_of_every_row(self, store: Path, tmp_path: Path) -> None:
-        receipt = compacted(store, 4)
-        assert export_archived(store, tmp_path / "out.parquet", digest=receipt.digest) == 6
-        frame = pd.read_parquet(tmp_path / "out.parquet")
-        assert frame["memory_id"].tolist() == ["e1", "e2", "e3", "e4", "e5", "e6"]
-        assert frame["body"].tolist() == [f"body of e{n}" for n in range(1, 7)]
-        assert frame["position"].tolist() == [2, 3, 4, 5, 6, 7]
-        assert frame["confidence"].tolist() == [0.5] * 6
-
-    def test_parquet_keeps_what_has_no_column_in_the_record(
+    def test_parquet_holds_every_column_of_every_row_and_the_rest_in_its_record(
         self, store: Path, tmp_path: Path
     ) -> None:
         write_rows(store, [row("odd", rowid=0, source_event_id=RawText(b"\xff"))])
-        compacted(store, 4)
-        assert export_archived(store, tmp_path / "out.parquet", search="odd") == 1
-        frame = pd.read_parquet(tmp_path / "out.parquet")
-        record = json.loads(frame["record"][0])
-        assert record["source_event_id"] == {"text": "ff"}
+        receipt, out = compacted(store), tmp_path / "out.parquet"
+        assert export_archived(store, out, digest=receipt.digest) == 7
+        frame = pd.read_parquet(out)
+        assert frame["memory_id"].tolist() == ["odd", *SIX]
+        assert frame["body"].tolist()[1:] == [f"body of {name}" for name in SIX]
+        assert frame["position"].tolist() == [0, 4, 5, 6, 7, 8, 9]
+        assert frame["confidence"].tolist() == [0.5] * 7
+        assert json.loads(frame["record"][0])["source_event_id"] == {"text": "ff"}
 
     def test_an_export_of_nothing_is_a_file_of_nothing(self, store: Path, tmp_path: Path) -> None:
-        compacted(store, 4)
+        compacted(store)
         for name in ("out.jsonl", "out.parquet"):
             assert export_archived(store, tmp_path / name, search="nobody wrote this") == 0
         assert pd.read_parquet(tmp_path / "out.parquet").empty
         assert (tmp_path / "out.jsonl").read_text() == ""
-
-    def test_an_export_is_as_private_as_its_archive(self, store: Path, tmp_path: Path) -> None:
-        store.chmod(0o600)
-        compacted(store, 4)
-        export_archived(store, tmp_path / "out.jsonl")
-        assert (tmp_path / "out.jsonl").stat().st_mode & 0o777 == 0o600
-
-    def test_another_ending_is_a_mistake(self, store: Path) -> None:
         with pytest.raises(ValueError, match=r"path must end in .jsonl or .parquet, not 'out.csv'"):
             export_archived(store, "out.csv")
 
 
+WORDS = ("swordfish", "stoat", "heron", "issue:#4711")
+
+
+@pytest.fixture
+def secrets(tmp_path: Path) -> Path:
+    """Ten episodes that refer to earlier ones, in words that must not be left behind."""
+    rows = [
+        row(
+            f"stoat-{n}",
+            "episodic",
+            "heron",
+            title=f"swordfish {n}",
+            body="heron " * 10_000,
+            source_task_ref=f"issue:#4711{n}",
+            evidence_refs_json=json.dumps([f"issue:#4711{n - 3}", f"stoat-{n - 2}"][: n % 3]),
+            superseded_by="stoat-9" if n == 2 else None,
+            created_at=f"2026-02-{n + 1:02}T12:00:00+00:00",
+        )
+        for n in range(10)
+    ]
+    return write_rows(tmp_path / "secrets.db", rows)
+
+
+def compact(store: Path, keep: int, *, at: datetime = NOON) -> str:
+    return compacted(store, keep, at=at).digest
+
+
+def references(store: Path) -> pd.DataFrame:
+    return memlab.find_references(load_past(store)).drop(columns=c.TARGET_ID)
+
+
+def lost_by(store: Path, *steps: Callable[[], object]) -> list[int]:
+    """Do each step; return how many references are to what it deleted."""
+    targets = memlab.find_references(load_past(store))[c.TARGET_POSITION]
+    there = [set(load(store)[c.POSITION])]
+    for step in steps:
+        step()
+        there.append(set(load(store)[c.POSITION]))
+    return [int(targets.isin(before - after).sum()) for before, after in pairwise(there)]
+
+
 class TestDropping:
-    def test_what_is_older_than_a_date_is_dropped_and_named(self, store: Path) -> None:
-        before = rows_of(store)
-        old, new = compacted(store, 8), compacted(store, 4, days=10)
-        dropped = drop_archived(store, before=NOON + timedelta(5))
-        assert [entry.digest for entry in dropped.entries] == [old.digest]
-        assert [entry.digest for entry in archived_plans(store)] == [new.digest]
-        assert set(copies_of(store)) == {4, 5, 6, 7}
-        assert rows_of(store).keys() == before.keys() - {2, 3, 4, 5, 6, 7}
+    def test_words_are_erased_and_facts_are_kept(self, secrets: Path) -> None:
+        before, expected = load_past(secrets), references(secrets)
+        assert len(expected) > 5
+        first, second = compact(secrets, 5), compact(secrets, 2)
+        size = archive_path(secrets).stat().st_size
+        drop_archived(secrets, digest=first[:12], now=NOON)
+        assert [entry.digest for entry in archived_plans(secrets)] == [second]
+        pd.testing.assert_frame_equal(references(secrets), expected)
+        drop_archived(secrets, digest=second, now=NOON)
+        pd.testing.assert_frame_equal(references(secrets), expected)
+        left = archive_path(secrets).read_bytes()
+        assert not [word for word in WORDS if word.encode() in left]
+        assert len(left) < size
+        past = load_past(secrets)
+        same = [c.POSITION, c.KIND, c.TOKENS, c.CHARS, c.CREATED_AT, c.LOAD_BEARING]
+        pd.testing.assert_frame_equal(past[same], before[same])
+        assert past[c.DELETED_AT].isna().tolist() == [n in (2, 8, 9) for n in range(10)]
+        assert set(past[c.TITLE][:2]) == {""}
 
-    def test_one_plan_can_be_dropped(self, store: Path) -> None:
-        old, new = compacted(store, 8), compacted(store, 4, days=10)
-        drop_archived(store, digest=new.digest[:12])
-        assert [entry.digest for entry in archived_plans(store)] == [old.digest]
+    def test_a_log_finds_dropped_memories_by_the_names_it_has(self, secrets: Path) -> None:
+        read = pd.to_datetime(["2026-02-20T00:00:00Z"]).as_unit("us")
+        log = pd.DataFrame({c.MEMORY_ID: ["stoat-1"], c.AT: read})
+        drop_archived(secrets, digest=compact(secrets, 2), now=NOON)
+        found = memlab.find_references(load_past(secrets, log=log), log, only_log=True)
+        assert found[c.TARGET_POSITION].tolist() == [2]
+        assert memlab.find_references(load_past(secrets), log, only_log=True).empty
 
-    def test_the_bytes_are_gone_from_the_file(self, store: Path) -> None:
-        write_rows(store, [row("secret", rowid=0, body="the password is swordfish " * 1000)])
-        digest = compacted(store, 4).digest
-        size = archive_path(store).stat().st_size
-        assert b"swordfish" in archive_path(store).read_bytes()
-        drop_archived(store, digest=digest)
-        assert b"swordfish" not in archive_path(store).read_bytes()
-        assert archive_path(store).stat().st_size < size
+    def test_what_was_restored_and_dropped_is_there_once(self, secrets: Path) -> None:
+        before = load(secrets)
+        digest = compact(secrets, 2)
+        restore(digest, store=secrets, ids=["stoat-7"], now=NOON)
+        archive = archive_path(secrets).read_bytes()
+        found = what_drops(secrets, digest=digest)
+        assert (found.memories, found.never_restored) == (7, 6)
+        assert "never restored  6" in str(found)
+        assert archive_path(secrets).read_bytes() == archive
+        restore(digest, store=secrets, now=NOON)
+        found = drop_archived(secrets, digest=digest, now=NOON)
+        assert (found.memories, found.never_restored) == (7, 0)
+        past = load_past(secrets)
+        assert past[c.DELETED_AT].isna().all()
+        pd.testing.assert_frame_equal(past[before.columns], before)
 
-    def test_nothing_old_enough_drops_nothing(self, store: Path) -> None:
-        compacted(store, 4)
-        assert drop_archived(store, before=NOON).entries == ()
-        assert len(archived_plans(store)) == 1
+    def test_a_dropped_deletion_is_listed_and_says_why_it_is_not_restored(
+        self, secrets: Path
+    ) -> None:
+        digest = compact(secrets, 2)
+        drop_archived(secrets, digest=digest, now=NOON)
+        assert archived_plans(secrets) == []
+        assert [(each.digest, each.memories) for each in dropped_plans(secrets)] == [(digest, 7)]
+        with pytest.raises(ArchiveError, match=r"dropped from .* 12:00 UTC: its words are erased"):
+            restore(digest[:12], store=secrets)
+
+    def test_facts_too_leaves_nothing_and_says_what_it_costs(self, secrets: Path) -> None:
+        expected = len(references(secrets))
+        digest = compact(secrets, 2)
+        found = what_drops(secrets, digest=digest, facts_too=True)
+        assert found.references > 0
+        assert f"{found.references} references to them count no more" in str(found)
+        assert drop_archived(secrets, digest=digest, facts_too=True, now=NOON) == found
+        assert dropped_plans(secrets) == []
+        assert load_past(secrets)[c.DELETED_AT].isna().all()
+        assert len(references(secrets)) < expected
+
+    @pytest.mark.parametrize("by", ["plans", "a runtime"])
+    def test_each_deletion_of_one_moment_loses_its_own_references(
+        self, secrets: Path, by: str
+    ) -> None:
+        with memlab.SqliteMemoryStore(secrets, archive=True) as opened:
+            delete = partial(compact, secrets) if by == "plans" else opened.compact_episodic
+            lost = lost_by(secrets, *(partial(delete, keep) for keep in (8, 4, 1)))
+        entries = archived_plans(secrets)
+        assert len({entry.finished_at for entry in entries}) == (1 if by == "plans" else 3)
+        found = [what_drops(secrets, digest=each.digest, facts_too=True) for each in entries]
+        assert [each.references for each in found] == lost
+        assert len(set(lost)) > 1
+
+    def test_facts_of_an_earlier_drop_can_go_too(self, secrets: Path) -> None:
+        (lost,) = lost_by(secrets, partial(compact, secrets, 2))
+        (entry,) = archived_plans(secrets)
+        drop_archived(secrets, digest=entry.digest, now=NOON)
+        found = drop_archived(secrets, digest=entry.digest[:12], facts_too=True, now=NOON)
+        assert (found.memories, [each.memories for each in found.facts]) == (0, [7])
+        assert found.references == lost > 0
+        assert dropped_plans(secrets) == []
+        with closing(sqlite3.connect(archive_path(secrets))) as connection:
+            assert connection.execute("SELECT count(*) FROM dropped").fetchone() == (0,)
+
+    def test_names_are_hashed_with_a_key_of_the_archive(
+        self, secrets: Path, tmp_path: Path
+    ) -> None:
+        other = tmp_path / "other.db"
+        other.write_bytes(secrets.read_bytes())
+        facts = []
+        for path in (secrets, other):
+            drop_archived(path, digest=compact(path, 2), now=NOON)
+            with closing(sqlite3.connect(archive_path(path))) as connection:
+                found = connection.execute("SELECT facts FROM dropped ORDER BY rowid").fetchall()
+            facts.append([json.loads(each)[c.MEMORY_ID] for (each,) in found])
+        assert len(set(facts[0]) | set(facts[1])) == 14
+
+    def test_a_drop_that_fails_leaves_everything(self, secrets: Path) -> None:
+        digest = compact(secrets, 2)
+
+        def stopped(archive: Archive, digest: str) -> None:
+            raise ArchiveError(f"stopped at {digest}")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Archive, "erase", stopped)
+            with pytest.raises(ArchiveError, match="stopped"):
+                drop_archived(secrets, digest=digest, now=NOON)
+        assert dropped_plans(secrets) == []
+        assert restore(digest, store=secrets, now=NOON) == 7
 
     def test_it_waits_for_an_apply_under_way(self, store: Path) -> None:
-        before, made = rows_of(store), plan(store, KeepRecent(4), now=NOON)
-        dropping = threading.Thread(
-            target=drop_archived, args=(store,), kwargs={"before": NOON + timedelta(1)}
-        )
+        before, made = rows_of(store), planned(store)
+        later = {"before": NOON + timedelta(1)}
+        dropping = threading.Thread(target=drop_archived, args=(store,), kwargs=later)
         seen = []
 
         def watch(step: str) -> None:
@@ -221,13 +304,75 @@ class TestDropping:
         dropping.join()
         assert seen == [True]
 
-    def test_it_works_where_the_store_is_lost(self, store: Path) -> None:
-        compacted(store, 4)
-        store.unlink()
-        assert drop_archived(store, before=NOON + timedelta(1)).memories == 6
-
     def test_it_takes_one_name_and_a_zone(self, store: Path) -> None:
         with pytest.raises(ValueError, match="either before=None or digest=None"):
             drop_archived(store)
         with pytest.raises(ValueError, match="has no time zone"):
             drop_archived(store, before=datetime(2026, 1, 1))  # noqa: DTZ001 - the mistake
+
+
+class TestDroppingByDate:
+    TOMORROW = NOON + timedelta(1)
+
+    def test_what_is_older_is_dropped_and_named_even_where_the_store_is_lost(
+        self, secrets: Path
+    ) -> None:
+        old, new = compact(secrets, 8), compact(secrets, 4, at=NOON + timedelta(10))
+        assert drop_archived(secrets, before=NOON).entries == ()
+        secrets.unlink()
+        dropped = drop_archived(secrets, before=self.TOMORROW, facts_too=True)
+        assert [entry.digest for entry in dropped.entries] == [old]
+        assert [entry.digest for entry in archived_plans(secrets)] == [new]
+
+    @pytest.mark.parametrize(
+        ("moments", "goes", "why"),
+        [
+            ([datetime(1971, 1, 1, tzinfo=UTC)], [], "before there was memlab"),
+            (
+                [datetime(2026, 2, 3, tzinfo=UTC)],
+                [],
+                r"before its memories were written \(2026-02-08 12:00 UTC\)",
+            ),
+            ([NOON, NOON - timedelta(5)], [4], "before a plan that was applied earlier"),
+        ],
+        ids=["long ago", "unwritten", "out of turn"],
+    )
+    def test_what_a_wrong_clock_archived_is_passed_over_and_named(
+        self, secrets: Path, moments: list[datetime], goes: list[int], why: str
+    ) -> None:
+        keeps = (5, 2)[-len(moments) :]
+        *_, last = (compact(secrets, k, at=at) for k, at in zip(keeps, moments, strict=True))
+        found = what_drops(secrets, before=self.TOMORROW)
+        assert [entry.memories for entry in found.entries] == goes
+        (said,) = found.passed_over
+        assert re.search(why, said)
+        assert f"--drop {last[:12]} drops it all the same" in str(found)
+        drop_archived(secrets, before=self.TOMORROW, now=NOON)
+        assert [entry.digest for entry in archived_plans(secrets)] == [last]
+        assert drop_archived(secrets, digest=last, now=NOON).memories > 0
+
+    def test_entries_and_memories_are_looked_up_once_however_many_there_are(
+        self, secrets: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        compact(secrets, 6, at=datetime(1971, 1, 1, tzinfo=UTC))  # ruled out by its date
+        digests = {compact(secrets, keep) for keep in (5, 4, 2)}
+        looked, read = list[int](), list[str]()
+        entries, records = Archive.entries, Archive.records
+
+        def counted(archive: Archive) -> list[Entry]:
+            looked.append(1)
+            return entries(archive)
+
+        def noted(archive: Archive, entry: Entry) -> Iterator[tuple[Key, bytes]]:
+            read.append(entry.digest)
+            return records(archive, entry)
+
+        monkeypatch.setattr(Archive, "entries", counted)
+        monkeypatch.setattr(Archive, "records", noted)
+        expected = what_drops(secrets, before=self.TOMORROW)
+        assert (len(looked), len(read)) == (1, 3)
+        assert {entry.digest for entry in expected.entries} == digests == set(read)
+        expected = what_drops(secrets, before=self.TOMORROW, facts_too=True)
+        read.clear()
+        assert drop_archived(secrets, before=self.TOMORROW, facts_too=True, now=NOON) == expected
+        assert len(read) == 1 + 2 * 3  # for the references to them, and for their times

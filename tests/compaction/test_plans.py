@@ -1,48 +1,86 @@
-"""Plans as data: written, read, named, shown."""
+"""Plans and receipts as data: written, read, named, shown."""
 
 import hashlib
 import json
 import pickle
-from dataclasses import FrozenInstanceError, dataclass, replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from dataclasses import FrozenInstanceError, dataclass, fields, replace
+from datetime import UTC, timedelta
+from typing import Any
 
 import pytest
+from archives import NOON
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlab.compaction.plans import Group, KeptMemory, Plan, PlannedMemory
+from memlab.compaction.plans import (
+    Expiring,
+    Group,
+    KeptMemory,
+    Plan,
+    PlannedLink,
+    PlannedMemory,
+    Receipt,
+)
 from memlab.compaction.wire import as_data, in_words
 from memlab.errors import PlanError
+from memlab.items import Size
+from memlab.store.triggers import TriggerEffect
 
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOSTILE = "\x1b[31m<script>alert(1)</script>\u202e\0&'\""
 
 TEXT = st.text(max_size=12)
 COUNT = st.integers(0, 2**63 - 1)
 POSITION = st.integers(-(2**63), 2**63 - 1)
-GROUPS = st.builds(Group, st.booleans(), TEXT, TEXT, TEXT, COUNT, COUNT)
 KEY = POSITION | TEXT
-PLANNED = st.builds(PlannedMemory, KEY, POSITION, TEXT, TEXT, TEXT, TEXT, COUNT, TEXT, TEXT)
-KEPT = st.builds(KeptMemory, KEY, TEXT, TEXT)
-SETTINGS = st.one_of(st.none(), st.booleans(), COUNT, st.floats(allow_nan=False), TEXT)
 MOMENTS = st.datetimes(timezones=st.just(UTC))
+SETTINGS = st.one_of(st.none(), st.booleans(), COUNT, st.floats(allow_nan=False), TEXT)
+SAID = {
+    "policy": st.dictionaries(TEXT, SETTINGS, max_size=3),
+    "made_at": MOMENTS,
+    "store": TEXT,
+    "token_rule": TEXT,
+}
+
+
+def lists_of(row: Callable[..., Any], *values: st.SearchStrategy[Any]) -> Any:
+    return st.lists(st.builds(row, *values), max_size=6).map(tuple)
+
+
 PLANS = st.builds(
     Plan,
-    store=TEXT,
-    made_at=MOMENTS,
-    policy=st.dictionaries(TEXT, SETTINGS, max_size=3),
-    token_rule=TEXT,
-    groups=st.lists(GROUPS, max_size=4).map(tuple),
-    memories=st.lists(PLANNED, max_size=25).map(tuple),
-    kept=st.lists(KEPT, max_size=4).map(tuple),
+    **SAID,
+    groups=lists_of(Group, st.booleans(), TEXT, TEXT, TEXT, COUNT, COUNT),
+    memories=lists_of(PlannedMemory, KEY, POSITION, TEXT, TEXT, TEXT, TEXT, COUNT, TEXT, TEXT),
+    kept=lists_of(KeptMemory, KEY, TEXT, TEXT),
+    supersedes=lists_of(
+        PlannedLink, KEY, POSITION, TEXT, TEXT, TEXT, TEXT, COUNT, TEXT, KEY, TEXT, TEXT
+    ),
+    written=lists_of(TriggerEffect, TEXT, TEXT, TEXT),
+    expires=lists_of(Expiring, KEY, MOMENTS.map(lambda moment: moment.isoformat())),
+    last_goes=st.booleans(),
+)
+SIZES = st.builds(Size, COUNT, COUNT)
+RECEIPTS = st.builds(
+    Receipt,
+    **SAID,
+    digest=TEXT,
+    archive=st.none() | TEXT,
+    applied_at=MOMENTS,
+    deleted=COUNT,
+    boot_before=SIZES,
+    boot_after=SIZES,
+    superseded=COUNT,
+    expired=COUNT,
+    finished=st.lists(TEXT, max_size=2).map(tuple),
 )
 
 
-def planned(position: int, **fields: object) -> PlannedMemory:
+def planned(position: int, **changed: object) -> PlannedMemory:
     return PlannedMemory(
         position, position, f"e{position}", "episodic", "a title", "beyond-newest", 10,
         NOON.isoformat(), f"{position:032x}",
-    )._replace(**fields)  # fmt: skip
+    )._replace(**changed)  # fmt: skip
 
 
 def plan_of(*memories: PlannedMemory) -> Plan:
@@ -62,43 +100,61 @@ def plan_of(*memories: PlannedMemory) -> Plan:
     )
 
 
+def receipt(**changed: object) -> Receipt:
+    made = Receipt(
+        digest="0123456789abcdef" * 4,
+        store="/srv/my memory.db",
+        archive="/srv/my memory.db.archive.db",
+        policy={"policy": "recent", "keep": 2, "by": "position"},
+        made_at=NOON,
+        applied_at=NOON,
+        deleted=1,
+        boot_before=Size(6, 120),
+        boot_after=Size(5, 110),
+        token_rule="characters / 4, an estimate",
+    )
+    return replace(made, **changed)  # type: ignore[arg-type]
+
+
+def is_plain(text: str) -> bool:
+    return all(char.isprintable() or char == "\n" for char in text)
+
+
 class TestJson:
     @given(plan=PLANS)
-    def test_a_digest_is_of_the_json_that_the_file_says(self, plan: Plan) -> None:
-        content = json.loads(plan.to_json())
+    def test_a_plan_comes_back_as_it_was_written_under_the_digest_of_what_it_says(
+        self, plan: Plan
+    ) -> None:
+        text = plan.to_json()
+        again = Plan.from_json(text)
+        assert (again, again.digest, again.to_json()) == (plan, plan.digest, text)
+        assert pickle.loads(pickle.dumps(plan)) == plan
+        assert is_plain(text)
+        lines = {json.dumps(memory._asdict()) for memory in plan.memories}
+        assert lines <= {line.strip().rstrip(",") for line in text.splitlines()}
+        content = json.loads(text)
+        compact = replace(plan).to_json(compact=True)  # whose digest nobody has asked for yet
+        assert json.loads(compact) == content
+        assert Plan.from_json(compact) == plan
+        assert "\n" not in compact
         assert content.pop("memlab_plan") == 2
         assert content.pop("digest") == plan.digest
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-        assert hashlib.sha256(text.encode()).hexdigest() == plan.digest
-        lines = {json.dumps(memory._asdict()) for memory in plan.memories}
-        assert lines <= {line.strip().rstrip(",") for line in plan.to_json().splitlines()}
+        hashed = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        assert hashlib.sha256(hashed.encode()).hexdigest() == plan.digest
 
-    @given(plan=PLANS)
-    def test_a_plan_comes_back_as_it_was_written(self, plan: Plan) -> None:
-        again = Plan.from_json(plan.to_json())
-        assert again == plan
-        assert again.digest == plan.digest
-        assert again.to_json() == plan.to_json()
+    @given(receipt=RECEIPTS)
+    def test_a_receipt_comes_back_as_it_was_written(self, receipt: Receipt) -> None:
+        assert Receipt.from_json(receipt.to_json()) == receipt
 
-    @given(plan=PLANS)
-    def test_a_compact_plan_is_the_same_plan_on_one_line(self, plan: Plan) -> None:
-        text = replace(plan).to_json(compact=True)  # whose digest nobody has asked for yet
-        assert json.loads(text) == json.loads(plan.to_json())
-        assert Plan.from_json(text) == plan
-        assert "\n" not in text
-
-    @given(plan=PLANS)
-    def test_plans_pickle(self, plan: Plan) -> None:
-        assert pickle.loads(pickle.dumps(plan)) == plan
-
-    def test_every_memory_has_a_line_of_its_own(self) -> None:
-        lines = plan_of(planned(1), planned(2)).to_json().splitlines()
-        (line,) = [line for line in lines if '"e1"' in line]
-        assert line == (
-            ' {"key": 1, "position": 1, "memory_id": "e1", "kind": "episodic", "title": "a title", '
-            '"reason": "beyond-newest", "tokens": 10, "created_at": "2026-03-01T12:00:00+00:00", '
-            '"fingerprint": "00000000000000000000000000000001"},'
-        )
+    def test_what_an_earlier_version_did_not_say_may_be_missing(self) -> None:
+        for made, later in (
+            (receipt(), {"superseded", "expired", "finished"}),
+            (plan_of(planned(1)), set[str]()),  # which writes no default
+        ):
+            content = json.loads(made.to_json())
+            assert later <= content.keys()
+            left = {name: value for name, value in content.items() if name not in later}
+            assert type(made).from_json(json.dumps(left)) == made
 
     def test_two_plans_differ_in_the_lines_of_the_memories_that_differ(self) -> None:
         one = plan_of(*map(planned, range(1, 40))).to_json().splitlines()
@@ -109,39 +165,29 @@ class TestJson:
         rows = [line for line in changed if '"position": 40' in line]
         assert (len(digests), len(counts), len(rows), len(changed)) == (2, 2, 1, 5)
 
-    def test_the_text_cannot_steer_a_terminal(self) -> None:
-        text = plan_of(planned(1, memory_id=HOSTILE, title=HOSTILE)).to_json()
-        assert text.isascii()
-        assert all(char.isprintable() or char == "\n" for char in text)
-
 
 class TestNames:
-    def test_the_digest_depends_on_everything(self) -> None:
+    def test_the_digest_depends_on_everything_and_the_fingerprint_on_the_memories(self) -> None:
         plan = plan_of(planned(1))
-        others = [
+        same = [
             replace(plan, store="/srv/other.db"),
             replace(plan, made_at=NOON + timedelta(seconds=1)),
             replace(plan, policy={"policy": "recent", "keep": 3}),
-            replace(plan, memories=(planned(1, fingerprint="ff"),)),
-            replace(plan, kept=()),
         ]
-        assert len({each.digest for each in [plan, *others]}) == 6
+        others = [
+            replace(plan, memories=(planned(1, fingerprint="ff"),)),
+            replace(plan, kept=plan.kept[1:]),
+        ]
+        assert len({each.digest for each in [plan, *same, *others]}) == 6
+        assert {each.fingerprint for each in same} == {plan.fingerprint}
+        assert len({each.fingerprint for each in [plan, *others]}) == 3
 
-    def test_the_fingerprint_depends_on_the_memories_alone(self) -> None:
-        plan = plan_of(planned(1))
-        assert replace(plan, made_at=NOON + timedelta(1)).fingerprint == plan.fingerprint
-        assert (
-            replace(plan, memories=(planned(1, fingerprint="f"),)).fingerprint != plan.fingerprint
-        )
-        assert replace(plan, kept=plan.kept[1:]).fingerprint != plan.fingerprint
-
-    def test_a_plan_is_frozen(self) -> None:
-        with pytest.raises(FrozenInstanceError):
-            plan_of().store = "elsewhere"  # type: ignore[misc]
-
-    def test_plans_can_be_members_of_a_set(self) -> None:
+    def test_both_are_frozen_and_can_be_members_of_a_set(self) -> None:
         plan = plan_of(planned(1))
         assert len({plan, plan_of(planned(1)), plan_of(planned(2))}) == 2
+        assert len({receipt(), receipt()}) == 1
+        with pytest.raises(FrozenInstanceError):
+            plan.store = "elsewhere"  # type: ignore[misc]
 
 
 def nested(depth: int) -> object:
@@ -149,6 +195,10 @@ def nested(depth: int) -> object:
     for _ in range(depth):
         value = [value]
     return value
+
+
+def kept(key: object, memory_id: str = "k") -> list[dict[str, object]]:
+    return [{"key": key, "memory_id": memory_id, "fingerprint": ""}]
 
 
 class TestReadingBadFiles:
@@ -181,15 +231,17 @@ class TestReadingBadFiles:
             ("memories", {}),
             ("memories", ["e1"]),
             ("memories", [{"position": 1}]),
-            ("kept", [{"key": True, "memory_id": "k", "fingerprint": ""}]),
+            ("kept", kept(True)),
             ("groups", None),
+            ("last_goes", 1),
+            ("expires", [{"key": 1, "expires_at": "soon"}]),
             ("made_at", "0001-01-01T00:00:00+23:59"),
             ("made_at", "9999-12-31T23:59:59-12:00"),
             ("store", "\ud800"),
             ("policy", {"policy": "\udfff"}),
-            ("kept", [{"key": 2**63, "memory_id": "k", "fingerprint": ""}]),
-            ("kept", [{"key": -(2**63) - 1, "memory_id": "k", "fingerprint": ""}]),
-            ("kept", [{"key": 1, "memory_id": "\udc80", "fingerprint": ""}]),
+            ("kept", kept(2**63)),
+            ("kept", kept(-(2**63) - 1)),
+            ("kept", kept(1, "\udc80")),
             ("policy", {"policy": nested(400)}),
             ("policy", {"policy": nested(60)}),
         ],
@@ -198,6 +250,12 @@ class TestReadingBadFiles:
         content = json.loads(plan_of(planned(1)).to_json())
         with pytest.raises(PlanError, match="this is not a whole plan"):
             Plan.from_json(json.dumps(content | {field: value}))
+
+    @pytest.mark.parametrize("field", [each.name for each in fields(Receipt)])
+    def test_a_field_of_a_receipt_of_the_wrong_type_is_refused(self, field: str) -> None:
+        content = json.loads(receipt().to_json())
+        with pytest.raises(PlanError, match="this is not a whole receipt"):
+            Receipt.from_json(json.dumps(content | {field: [1]}))
 
     def test_an_edited_plan_is_refused(self) -> None:
         text = plan_of(planned(1), planned(2)).to_json()
@@ -233,32 +291,45 @@ class TestShowing:
             "         2  2026-03-01      10  expired        e2  a title"
         )
 
-    def test_a_plan_that_deletes_nothing_says_so(self) -> None:
+    def test_a_plan_that_deletes_nothing_says_so_of_an_empty_store_too(self) -> None:
         plan = replace(plan_of(), groups=plan_of().groups[:3])
         assert "deletes       0 of 9 memories (0.0%), 0 of 150 tokens (0.0%)" in str(plan)
         assert "\ndeletes\n  nothing\n" in str(plan)
-
-    def test_a_plan_for_an_empty_store_prints(self) -> None:
         assert "0 of 0 memories (0.0%)" in str(replace(plan_of(), groups=(), kept=()))
 
     def test_a_large_plan_lists_ten_memories_and_counts_the_rest(self) -> None:
         text = str(plan_of(*map(planned, range(1, 1001))))
         assert len(text.splitlines()) == 31
         assert "and 990 more between them, all in the plan's memories" in text
-        assert "e5 " in text
-        assert "e996 " in text
-        assert "e6 " not in text
+        assert [name in text for name in ("e5 ", "e996 ", "e6 ")] == [True, True, False]
 
-    @pytest.mark.parametrize("field", ["memory_id", "title", "reason", "kind", "created_at"])
-    def test_hostile_text_steers_neither_terminal_nor_page(self, field: str) -> None:
-        plan = plan_of(planned(1, **{field: HOSTILE}))
-        plan = replace(
-            plan, store=HOSTILE, token_rule=HOSTILE, policy={"policy": HOSTILE, HOSTILE: HOSTILE}
-        )
-        assert all(char.isprintable() or char == "\n" for char in str(plan))
-        page = plan._repr_html_()
+    def test_a_receipt_prints_how_to_take_it_back_where_there_is_something(self) -> None:
+        shown = receipt()
+        assert shown.undo == "memlab restore '/srv/my memory.db' 0123456789ab"
+        assert f"undo          {shown.undo}" in str(shown)
+        assert "deleted       1 memory" in str(shown)
+        text = str(receipt(archive=None))
+        assert "none: there was nothing to delete" in text
+        assert "undo" not in text
+
+    @pytest.mark.parametrize(
+        "made",
+        [
+            *(
+                plan_of(planned(1, **{field: HOSTILE}))
+                for field in ("memory_id", "title", "reason", "kind", "created_at")
+            ),
+            receipt(),
+            receipt(archive=HOSTILE),
+        ],
+    )
+    def test_hostile_text_steers_neither_terminal_nor_page(self, made: Plan | Receipt) -> None:
+        policy = {"policy": HOSTILE, HOSTILE: HOSTILE}
+        shown = replace(made, store=HOSTILE, token_rule=HOSTILE, policy=policy)
+        assert is_plain(str(shown))
+        page = shown._repr_html_()
         assert "<script" not in page
-        assert all(char.isprintable() for char in page)
+        assert page.isprintable()
 
     def test_ten_megabytes_of_one_character_print_as_a_line(self) -> None:
         plan = plan_of(planned(1, memory_id="x" * 10_000_000))
@@ -273,25 +344,19 @@ class Nested:
     address = "nested"
 
 
-class TestPolicyAsData:
-    def test_a_policy_becomes_its_name_and_its_settings(self) -> None:
-        policy = Nested(timedelta(days=7), (Nested(timedelta(0), None), len, "x", 0.5))
-        assert as_data(policy) == {
-            "policy": "nested",
-            "half_life": "7 days, 0:00:00",
-            "inner": [
-                {"policy": "nested", "half_life": "0:00:00", "inner": None},
-                "builtins.len",
-                "x",
-                0.5,
-            ],
-        }
-
-    def test_nothing_of_an_unknown_object_but_its_type_is_written(self) -> None:
-        assert as_data(object()) == "builtins.object"
-
-    def test_it_reads_as_a_line(self) -> None:
-        data = as_data(Nested(timedelta(days=1), (Nested(timedelta(0), 1),)))
-        assert in_words(data) == (
-            "nested(half_life='1 day, 0:00:00', inner=[nested(half_life='0:00:00', inner=1)])"
-        )
+def test_a_policy_becomes_its_name_and_its_settings_and_reads_as_a_line() -> None:
+    inner = Nested(timedelta(0), None)
+    assert as_data(Nested(timedelta(days=7), (inner, len, "x", 0.5, object()))) == {
+        "policy": "nested",
+        "half_life": "7 days, 0:00:00",
+        "inner": [
+            {"policy": "nested", "half_life": "0:00:00", "inner": None},
+            "builtins.len",
+            "x",
+            0.5,
+            "builtins.object",
+        ],
+    }
+    assert in_words(as_data(Nested(timedelta(days=1), (inner,)))) == (
+        "nested(half_life='1 day, 0:00:00', inner=[nested(half_life='0:00:00')])"
+    )
