@@ -26,7 +26,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return memlab.copy_store(memlab.store_path("three_hundred_issues"), folder / "memory.db")
 
 
-def test_a_cap_costs_what_sizing_says_that_it_does_not_serve(store: Path) -> None:
+def test_a_cap_or_a_budget_costs_what_sizing_says_that_it_does_not_serve(store: Path) -> None:
     advice = memlab.recommend_cap(store)
     served = memlab.sizing.cap_curve(store).loc[50]
     cost = cost_of(memlab.plan(store, memlab.KeepRecent(50), now=NOW))
@@ -36,9 +36,6 @@ def test_a_cap_costs_what_sizing_says_that_it_does_not_serve(store: Path) -> Non
     assert cost.references == advice.references
     at_safe = cost_of(memlab.plan(store, memlab.KeepRecent(advice.keep_recent), now=NOW))
     assert at_safe.lost < 0.1 < cost.lost
-
-
-def test_a_budget_costs_what_sizing_says_that_it_does_not_serve(store: Path) -> None:
     advice = memlab.sizing.recommend_budget(store)
     served = memlab.sizing.prepare_budget(store).at([3_000]).loc[3_000]
     cost = cost_of(memlab.plan(store, memlab.TokenBudget(3_000), now=NOW))

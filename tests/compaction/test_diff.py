@@ -1,18 +1,16 @@
 """What two plans do otherwise, of memories that go and of those for which others stand."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from archives import NOON
 from stores import episodes, row, run_sql, write_rows
 
 from memlab import KeepRecent
 from memlab.compaction import plan_supersession
 from memlab.compaction.diff import Difference, difference_of
 from memlab.compaction.planner import plan
-
-NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -34,6 +32,9 @@ def tables_of(difference: Difference) -> dict[str, list[dict[str, object]]]:
 
 
 def test_what_only_one_of_two_plans_supersedes_is_told(store: Path) -> None:
+    same = between(store, {"d1": "d2"}, {"d1": "d2"})
+    assert not same.differs
+    assert ("superseded", "the same memories, for the same reasons") in same.sheet().facts
     found = between(store, {"d1": "d4", "d2": "d4"}, {"d2": "d4", "d3": "d4"})
     assert found.differs
     told = found.to_dict()["supersedes"]
@@ -47,16 +48,13 @@ def test_what_only_one_of_two_plans_supersedes_is_told(store: Path) -> None:
 
 
 def test_another_memory_that_stands_for_one_is_told_beside_the_first(store: Path) -> None:
+    first = plan_supersession(store, {"d1": "d2"}, now=NOON)
     found = between(store, {"d1": "d2"}, {"d1": "d3"})
     assert found.differs
     (told,) = found.to_dict()["supersedes"]["rewritten"]
     assert (told["before"]["by_memory_id"], told["after"]["by_memory_id"]) == ("d2", "d3")
     ((shown,),) = tables_of(found).values()
     assert (shown["id"], shown["first by"], shown["then by"]) == ("d1", "d2", "d3")
-
-
-def test_a_memory_that_stands_for_one_and_changed_is_told(store: Path) -> None:
-    first = plan_supersession(store, {"d1": "d2"}, now=NOON)
     run_sql(store, "UPDATE memory_items SET title = 'another' WHERE memory_id = 'd2'")
     found = difference_of(first, plan_supersession(store, {"d1": "d2"}, now=NOON))
     assert [after.memory_id for _, after in found.links.rewritten] == ["d1"]
@@ -71,12 +69,6 @@ def test_more_links_than_are_listed_are_counted(tmp_path: Path) -> None:
     assert (table.heading, table.remark) == ("only the second supersedes: 14", "and 4 more")
     assert len(table.rows) == 10
     assert len(found.to_dict()["supersedes"]["added"]) == 14
-
-
-def test_plans_that_supersede_the_same_do_not_differ(store: Path) -> None:
-    found = between(store, {"d1": "d2"}, {"d1": "d2"})
-    assert not found.differs
-    assert ("superseded", "the same memories, for the same reasons") in found.sheet().facts
 
 
 def test_a_plan_that_deletes_and_one_that_supersedes_differ_in_both(store: Path) -> None:

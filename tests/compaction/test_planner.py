@@ -8,42 +8,29 @@ from pathlib import Path
 
 import pytest
 from archives import NOON, planned
-from stores import (
-    row,
-    run_sql,
-    write_rows,
-)
+from stores import row, run_sql, write_rows
 
 from memlab.compaction.planner import plan
-from memlab.errors import (
-    BadRowError,
-    UnsafeDeletionError,
-)
+from memlab.errors import BadRowError
 from memlab.policies import KeepRecent, NearDuplicate
 from memlab.store import SqliteMemoryStore
 
 HERE = Path(__file__).parents[2]
 
 
-def test_a_plan_names_what_compaction_would_delete(store: Path) -> None:
+def test_a_plan_names_what_compaction_would_delete_and_leaves_no_trace(store: Path) -> None:
+    before, names = store.read_bytes(), sorted(store.parent.iterdir())
     made = planned(store)
+    assert store.read_bytes() == before
+    assert sorted(store.parent.iterdir()) == names
+    with SqliteMemoryStore(store) as opened:
+        assert plan(opened, KeepRecent(4), now=NOON) == made
     assert [goes.memory_id for goes in made.memories] == [f"e{n}" for n in range(1, 7)]
     assert [kept.memory_id for kept in made.kept] == ["e7", "e8", "e9", "e10"]
     assert made.boot_before.memories == 12
     assert made.boot_after.memories == 6
     assert made.floor.memories == 2
     assert made.total.memories == 13
-
-
-def test_planning_leaves_no_trace(store: Path) -> None:
-    before, names = store.read_bytes(), sorted(store.parent.iterdir())
-    planned(store)
-    assert store.read_bytes() == before
-    assert sorted(store.parent.iterdir()) == names
-
-
-def test_the_same_store_at_the_same_time_gives_the_same_plan(store: Path) -> None:
-    assert planned(store).to_json() == planned(store).to_json()
 
 
 _ASK = """
@@ -81,23 +68,6 @@ def test_the_same_plan_on_the_same_store_and_moment_has_the_same_digest(
     run_sql(store, "PRAGMA journal_mode = DELETE")
     named = digests("memory.db", "link.db", store.as_uri(), PYTHONHASHSEED="2", TZ="Asia/Tokyo")
     assert named == 3 * found
-
-
-def test_an_open_store_can_be_planned(store: Path) -> None:
-    with SqliteMemoryStore(store) as opened:
-        assert plan(opened, KeepRecent(4), now=NOON) == planned(store)
-
-
-@pytest.mark.parametrize("source", [":memory:", SqliteMemoryStore])
-def test_a_store_in_memory_is_refused_in_words(source: object) -> None:
-    if source is SqliteMemoryStore:
-        source = SqliteMemoryStore(":memory:")
-    with pytest.raises(
-        UnsafeDeletionError, match=r"in memory has no file .* SqliteMemoryStore\(path\)"
-    ):
-        plan(source, KeepRecent(4), now=NOON)  # type: ignore[arg-type]
-    if isinstance(source, SqliteMemoryStore):
-        source.close()
 
 
 def test_a_row_that_cannot_be_classified_stops_the_plan(store: Path) -> None:

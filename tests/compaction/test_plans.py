@@ -146,15 +146,11 @@ class TestJson:
     def test_a_receipt_comes_back_as_it_was_written(self, receipt: Receipt) -> None:
         assert Receipt.from_json(receipt.to_json()) == receipt
 
-    def test_what_an_earlier_version_did_not_say_may_be_missing(self) -> None:
-        for made, later in (
-            (receipt(), {"superseded", "expired", "finished"}),
-            (plan_of(planned(1)), set[str]()),  # which writes no default
-        ):
-            content = json.loads(made.to_json())
-            assert later <= content.keys()
-            left = {name: value for name, value in content.items() if name not in later}
-            assert type(made).from_json(json.dumps(left)) == made
+    def test_a_receipt_without_what_an_earlier_version_did_not_say_can_be_read(self) -> None:
+        content = json.loads(receipt().to_json())
+        for later in ("superseded", "expired", "finished"):
+            del content[later]
+        assert Receipt.from_json(json.dumps(content)) == receipt()
 
     def test_two_plans_differ_in_the_lines_of_the_memories_that_differ(self) -> None:
         one = plan_of(*map(planned, range(1, 40))).to_json().splitlines()
