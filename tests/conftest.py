@@ -78,8 +78,12 @@ LEFT_OUT = {
     "tests/browser": "a browser",
 }
 """Folders that ``pytest`` by itself leaves out, and what needs them; ``pytest --all`` runs them."""
-SERVERS = frozenset({"one_redis", "one_postgres", "cluster"})
-"""Fixtures that start a server; tests that ask for one are left out likewise."""
+NEEDED = {
+    **dict.fromkeys(("one_redis", "one_postgres"), "servers"),
+    "cluster": "a Dask cluster",
+    "real_store": "recorded histories",
+}
+"""Fixtures, or their parameters, that take long likewise; tests with one are left out."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -118,8 +122,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _takes_long(item: pytest.Item) -> bool:
     folders = (CHECKOUT / folder for folder in LEFT_OUT)
-    return any(folder in item.path.parents for folder in folders) or not SERVERS.isdisjoint(
-        getattr(item, "fixturenames", ())
+    given = getattr(item, "callspec", None)
+    needs = {*getattr(item, "fixturenames", ()), *map(str, given.params.values() if given else ())}
+    return (
+        any(folder in item.path.parents for folder in folders)
+        or not needs.isdisjoint(NEEDED)
+        or item.get_closest_marker("long") is not None
     )
 
 
@@ -129,7 +137,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     for reason, count in sorted(skipped.items()):
         terminalreporter.write_line(f"SKIPPED [{count}] {reason}")
     if config.stash[PARTLY]:
-        needs = "; ".join((*LEFT_OUT.values(), "servers"))
+        needs = "; ".join(dict.fromkeys((*LEFT_OUT.values(), *NEEDED.values(), "much time")))
         terminalreporter.write_line(f"left out: {needs} (pytest --all runs everything)")
 
 

@@ -203,7 +203,7 @@ class ClaudeIndex(Memories):
     name = "MEMORY.md"
 
     def make(self) -> None:
-        as_found(self.memory, 3, files=8)
+        as_found(self.memory, 3, files=5)
 
     def looks(self) -> Iterator[Callable[[], Any]]:
         yield from super().looks()
@@ -216,7 +216,7 @@ class OdekIndex(Memories):
     name = "index.json"
 
     def make(self) -> None:
-        write_odek(self.memory, [f"what happened in run {n}\nand more" for n in range(8)])
+        write_odek(self.memory, [f"what happened in run {n}\nand more" for n in range(5)])
 
     def contents(self) -> dict[str, bytes]:
         """Without the blanks of an index: what comes back stands as far in as most entries do."""
@@ -230,8 +230,8 @@ class Transcripts(Reader):
     name = "transcripts"
 
     def make(self) -> None:
-        world = World(self.folder, 3)
-        world.run(5)
+        world = World(self.folder, 3, memories=4)
+        world.run(2)
         self.memory = world.folder
 
     def spoilt(self) -> list[Path]:
