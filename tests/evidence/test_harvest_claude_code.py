@@ -250,6 +250,7 @@ def test_files_of_another_kind_cost_nothing_else(desk: Desk) -> None:
     assert found.left_out == {ANOTHER_FORMAT: 3, UNREADABLE: 2}
 
 
+@pytest.mark.long
 def test_a_line_of_hundreds_of_megabytes_is_not_held_in_memory(desk: Desk) -> None:
     session = desk.session("s1", "m1.md")
     size = 7 * LONGEST

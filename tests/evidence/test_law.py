@@ -43,6 +43,7 @@ def fitting() -> Iterator[ModuleType]:
     del sys.modules[spec.name]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("evidence", EVIDENCE)
 def test_the_numbers_that_ship_are_what_the_histories_give(
     fitting: ModuleType, evidence: Evidence

@@ -78,7 +78,7 @@ def invented(count: int) -> FleetFindings:
     )
 
 
-@pytest.mark.parametrize("count", [10, 100_000])
+@pytest.mark.parametrize("count", [10, pytest.param(100_000, marks=pytest.mark.long)])
 def test_a_page_stays_small_and_says_what_it_leaves_out(count: int) -> None:
     page = fleet_page(invented(count))
     assert len(page) < 1_000_000

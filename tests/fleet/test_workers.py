@@ -265,6 +265,7 @@ def store(tmp_path: Path) -> Path:
     return agent_store(tmp_path / "memory.db", 1)
 
 
+@pytest.mark.long
 def test_workers_of_another_memlab_are_refused_in_words(store: Path, tmp_path: Path) -> None:
     older = tmp_path / "older.py"
     older.write_text("import memlab\nmemlab.__version__ = '0.0.9'\n")
@@ -319,6 +320,7 @@ def test_a_scheduler_without_workers_is_said(store: Path, tmp_path: Path) -> Non
         survey(store, now=NOW, runner=Cluster(cluster.client, patience=1))
 
 
+@pytest.mark.long
 def test_a_worker_that_hangs_is_said(store: Path, tmp_path: Path) -> None:
     with dask_cluster(tmp_path, workers=1) as file, cluster_at(scheduler_file=file) as cluster:
         cluster.client.wait_for_workers(1, timeout=120)
@@ -332,6 +334,7 @@ def test_a_worker_that_hangs_is_said(store: Path, tmp_path: Path) -> None:
         assert survey(store, now=NOW, runner=cluster)["memories"].tolist() == [2]
 
 
+@pytest.mark.long
 def test_a_scheduler_that_goes_away_is_said_and_the_same_call_goes_on(tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     paths = [agent_store(tmp_path / f"{n}" / "memory.db", 2) for n in range(30)]

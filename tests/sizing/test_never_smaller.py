@@ -115,6 +115,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_rows(tmp_path_factory.mktemp("real") / "memory.db", recorded_rows())
 
 
+@pytest.mark.long
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=WALKS)
 def test_no_walk_on_a_real_history(real: Path, tmp_path: Path, steps: list[str]) -> None:
