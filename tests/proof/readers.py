@@ -203,7 +203,7 @@ class ClaudeIndex(Memories):
     name = "MEMORY.md"
 
     def make(self) -> None:
-        as_found(self.memory, 3, files=5)
+        as_found(self.memory, 7, files=5)
 
     def looks(self) -> Iterator[Callable[[], Any]]:
         yield from super().looks()
