@@ -14,8 +14,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
-
 from rounds import rounds_of
 
 SHARED: Final = Path(__file__).resolve().parents[3] / "shared"

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -286,17 +285,6 @@ class TestStore:
             with pytest.warns(RuntimeWarning, match="a read was not logged"):
                 item = store.get("e1")
         assert item is not None
-
-    def test_without_a_log_nothing_is_written(self, tmp_path: Path) -> None:
-        path = write_rows(tmp_path / "memory.db", episodes(1))
-        with SqliteMemoryStore(path) as store, warnings.catch_warnings(action="error"):
-            assert store.get("e1") is not None
-        assert [each.name for each in tmp_path.iterdir()] == ["memory.db"]
-
-    def test_a_path_is_no_log(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="access_log must be an AccessLog"):
-            SqliteMemoryStore(tmp_path / "memory.db", access_log="reads.log")  # type: ignore[arg-type]
-        assert not (tmp_path / "memory.db").exists()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ import pytest
 from histories import recorded_rows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from rounds import rounds_of
 from stores import episodes, row, run_sql, write_rows
 
 import memlab
@@ -202,15 +201,3 @@ def test_what_the_deleted_rows_themselves_referred_to_is_not_forgotten(tmp_path:
     compact_for_good(store, recommend_cap)
     assert memlab.prepare_sizing(load_past(store)).ahead.cap_for(0.9)[2] < before
     assert advice(store).number == before
-
-
-def test_ten_rounds_choose_the_caps_of_the_history_that_was_never_compacted(
-    real_store: Callable[[str], Path], tmp_path: Path
-) -> None:
-    rounds = list(rounds_of(real_store("history-arrow-rs"), tmp_path))
-    assert len(rounds) == 10
-    assert [one.cap for one in rounds] == [one.uncompacted for one in rounds]
-    assert all(one.cap is not None for one in rounds)
-    assert sum(one.deleted for one in rounds) > rounds[-1].written / 10
-    references = sum(one.references for one in rounds[1:])
-    assert sum(one.missed for one in rounds) < 0.1 * references

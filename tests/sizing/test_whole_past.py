@@ -49,7 +49,9 @@ def keep(cap: int) -> Compact:
 
 def as_sized(store: Path) -> None:
     """Do what a nightly job would: size, and compact to that."""
-    keep(memlab.recommend_cap(load_past(store)).keep_recent)(store)
+    for words in (("size", store, "--save"), ("maintain", store, "--apply")):
+        ran = CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+        assert ran.exit_code == 0, ran.output
 
 
 def restored_half_way(store: Path) -> None:
