@@ -257,19 +257,10 @@ def law(
     share = arguments.share("share", share)
     confidence = arguments.confidence(confidence)
     fitted = fitted_law(evidence)
-    cap, low, high = _ahead(fitted, memories, confidence).cap_for(share)
+    caps = _ahead(fitted, memories, confidence).cap_for(share)
     fewest, most = fitted.seen
-    return PriorCap(
-        memories,
-        share,
-        cap,
-        low,
-        high,
-        confidence,
-        fewest <= memories <= most,
-        len(fitted.projects),
-        evidence,
-    )
+    seen = fewest <= memories <= most
+    return PriorCap(memories, share, *caps, confidence, seen, len(fitted.projects), evidence)
 
 
 def law_lines(

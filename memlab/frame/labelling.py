@@ -77,11 +77,7 @@ class Labelled:
 
 
 def read_memories(
-    source: SourceLike,
-    *,
-    columns: Sequence[str] = (),
-    with_words: bool = True,
-    **how: Unpack[How],
+    source: SourceLike, *, columns: Sequence[str] = (), with_words: bool = True, **how: Unpack[How]
 ) -> Labelled:
     """Read a store of any kind at one moment."""
     columns = texts(columns, call="memlab.load", name="columns")

@@ -115,21 +115,13 @@ def starts_of(memories: Arrays) -> list[Size]:
 def boot_of(memories: Arrays, rows: Mask) -> Boot:
     """Return the boot context that some of the memories make up."""
     loaded = rows & loaded_at_start(memories)
-    everything, prunable = (
-        size_of(memories, each) for each in (loaded, loaded & memories.prunable)
+    everything, prunable, load_bearing = (
+        size_of(memories, loaded & part) for part in (loaded, memories.prunable, ~memories.prunable)
     )
-    return Boot(
-        memories=everything.memories,
-        tokens=everything.tokens,
-        load_bearing=size_of(memories, loaded & ~memories.prunable),
-        prunable=prunable,
-        prunable_by_memories=_share(prunable.memories, everything.memories),
-        prunable_by_tokens=_share(prunable.tokens, everything.tokens),
+    by_memories, by_tokens = (
+        part / whole if whole else None for part, whole in zip(prunable, everything, strict=True)
     )
-
-
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+    return Boot(*everything, load_bearing, prunable, by_memories, by_tokens)
 
 
 def size_of(memories: Arrays, rows: Mask) -> Size:
@@ -160,7 +152,11 @@ def lifetimes(memories: Arrays) -> tuple[Int64s, Int64s, Int64s]:
     ended = np.full(len(created), NEVER, dtype=np.int64)
     ended[replaced] = born[replaced]
     ended[replaced[known]] = np.maximum(born[replaced[known]], born[successor[known]])
-    return born, ended, np.maximum(born, _deleted(memories))
+    gone = np.full(len(created), NEVER, dtype=np.int64)
+    if memories.deleted_at is not None:
+        deleted = ~np.isnat(memories.deleted_at)
+        gone[deleted] = memories.deleted_at[deleted].astype("datetime64[us]").astype(np.int64)
+    return born, ended, np.maximum(born, gone)
 
 
 def successors(memories: Arrays) -> tuple[Int64s, Int64s]:
@@ -178,13 +174,6 @@ def successors(memories: Arrays) -> tuple[Int64s, Int64s]:
     wanted = memories.superseded_by.take(of_numbers(replaced)).cast(pa.large_string())
     found = pc.index_in(wanted, value_set=ids, skip_nulls=True).cast(pa.int64())
     return replaced, as_numbers(found, np.int64(-1))
-
-
-def _deleted(memories: Arrays) -> Int64s:
-    if memories.deleted_at is None:
-        return np.full(len(memories.tokens), NEVER, dtype=np.int64)
-    there = np.isnat(memories.deleted_at)
-    return np.where(there, NEVER, memories.deleted_at.astype("datetime64[us]").astype(np.int64))
 
 
 _MOST_INSTANTS: Final = 100_000

@@ -15,12 +15,7 @@ from memlab.sizing.curve import KEEP_RECENT, MAX_TOKENS
 from memlab.sizing.history import Floor
 from memlab.sizing.record import MEANING, MEANING_OF_BUDGETS, Record, Verdict
 from memlab.sources.base import Source
-from memlab.sources.opening import (
-    is_harvestable,
-    is_named_by_scheme,
-    open_source,
-    start_words,
-)
+from memlab.sources.opening import is_harvestable, is_named_by_scheme, open_source, start_words
 from memlab.text import Sheet, Shown, Table, command, counted
 
 
@@ -399,10 +394,24 @@ class Advice(_Advice):
                 yield f"either {source.instead(cap)[-1].strip()}"
 
     def _tables(self) -> list[Table]:
-        tables = [_trade_table(self.trade)] if self.trade else []
         if self.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
-            tables += _floor_tables(self.floor)
-        return tables
+            memories, tokens = counted(self.floor.memories, "memories"), self.floor.tokens
+            names = ("memory_id", "kind", "tokens", "title")
+            largest = [
+                (row.memory_id, row.kind, row.tokens, row.title) for row in self.floor.largest
+            ]
+            kinds, title = ("kind", "memories", "tokens"), f"{memories}, {tokens:,} tokens"
+            return [
+                Table(f"Load-bearing: {title}", kinds, self.floor.by_kind),
+                Table("The largest of them", names, largest),
+            ]
+        header = ("choose", "keep_recent", "served", "limits", "boot tokens", "p95", "days")
+        rows = []
+        for name, end in zip(("the target", "the budget"), self.trade, strict=False):
+            served = (f"{end.served:.1%}", "{:.1%} to {:.1%}".format(*end.served_limits))
+            boot = (end.boot_tokens, end.boot_tokens_p95)
+            rows.append((name, end.keep_recent, *served, *boot, f"{end.days:,.1f}"))
+        return [Table("Both ends of the trade", header, rows)] if rows else []
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         yield from self._first_facts()
@@ -514,26 +523,6 @@ class BudgetAdvice(_Advice):
         ends = "the target is met within it" if self.is_within else "the target takes more"
         budget = f"{self.token_budget:,} tokens serve {served}: {ends}"
         return f"{marks}; token budget: {budget}"
-
-
-def _trade_table(trade: tuple[TradeEnd, ...]) -> Table:
-    header = ("choose", "keep_recent", "served", "limits", "boot tokens", "p95", "days")
-    rows = []
-    for name, end in zip(("the target", "the budget"), trade, strict=True):
-        served = (f"{end.served:.1%}", "{:.1%} to {:.1%}".format(*end.served_limits))
-        boot = (end.boot_tokens, end.boot_tokens_p95)
-        rows.append((name, end.keep_recent, *served, *boot, f"{end.days:,.1f}"))
-    return Table("Both ends of the trade", header, rows)
-
-
-def _floor_tables(floor: Floor) -> list[Table]:
-    title = f"Load-bearing: {counted(floor.memories, 'memories')}, {floor.tokens:,} tokens"
-    header = ("memory_id", "kind", "tokens", "title")
-    largest = [(row.memory_id, row.kind, row.tokens, row.title) for row in floor.largest]
-    return [
-        Table(title, ("kind", "memories", "tokens"), floor.by_kind),
-        Table("The largest of them", header, largest),
-    ]
 
 
 def _share_in_words(share: float, limits: tuple[float, float]) -> str:

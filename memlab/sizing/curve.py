@@ -99,10 +99,7 @@ class Prepared:
     def choose(self, target: float) -> Choice:
         """Choose by all evidence, not below what deletions without an archive removed of it."""
         choice = choose_cap(
-            self.ahead,
-            target=target,
-            prunable=self._prunable,
-            far_share=self.references.far_share,
+            self.ahead, target=target, prunable=self._prunable, far_share=self.references.far_share
         )
         return above_gaps(
             choice,

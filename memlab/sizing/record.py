@@ -90,14 +90,8 @@ class Cut:
 
 def posterior_of(history: History, references: Ranked, law: Law, confidence: float) -> Posterior:
     """Return what the next stretch of a history will take, by what is known at its end."""
-    return Posterior(
-        law,
-        int(history.prunable_before[-1]),
-        *references.reach,
-        references.sittings,
-        confidence,
-        references.always,
-    )
+    written, found = int(history.prunable_before[-1]), references
+    return Posterior(law, written, *found.reach, found.sittings, confidence, found.always)
 
 
 def cuts_of(

@@ -13,27 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from invariants import rows_of
 from pandas.testing import assert_frame_equal
-from stores import (
-    ANY_VALUE,
-    Row,
-    episodes,
-    row,
-    row_lists,
-    run_sql,
-    write_rows,
-    write_signals,
-)
+from stores import ANY_VALUE, Row, episodes, row, row_lists, run_sql, write_rows, write_signals
 
 import memlab
 from memlab import SqliteMemoryStore
-from memlab.columns import (
-    DTYPES,
-    LOAD_BEARING,
-    PROBLEM,
-    PRUNABLE,
-    SIGNAL_DTYPES,
-    TOKEN_RULE,
-)
+from memlab.columns import DTYPES, LOAD_BEARING, PROBLEM, PRUNABLE, SIGNAL_DTYPES, TOKEN_RULE
 from memlab.errors import BadRowError, MissingExtraError
 from memlab.items import (
     EventId,

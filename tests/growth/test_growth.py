@@ -12,12 +12,7 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
 from memlab import columns as c
-from memlab.growth import (
-    PARTS,
-    boot_context,
-    growth_curve,
-    summarize,
-)
+from memlab.growth import PARTS, boot_context, growth_curve, summarize
 from memlab.items import Size
 
 NOW = datetime(2025, 3, 1, tzinfo=UTC)

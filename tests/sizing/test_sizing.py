@@ -321,9 +321,7 @@ def test_memories_deleted_since_count_in_the_past_and_not_now() -> None:
     frame, references = scale_free(600, 80)
     rng = np.random.default_rng(4)
     gone = rng.random(600) < 0.7
-    past = frame.assign(
-        deleted_at=pd.Series(np.where(gone, START, None)).astype(c.TIME),
-    )
+    past = frame.assign(deleted_at=pd.Series(np.where(gone, START, None)).astype(c.TIME))
     whole, after = prepare_sizing(frame, references), prepare_sizing(past, references)
     assert after.present.prunable == int((~gone).sum())
     assert after.present.tokens_newest[-1] == frame.loc[~gone, c.TOKENS].sum()
