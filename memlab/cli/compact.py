@@ -261,7 +261,7 @@ def _show_floor(store: Path | None, *, as_json: bool) -> None:
         return
     loaded = int(frame.loc[frame["active"], "tokens"].sum())
     sheet = Sheet(str(path), _floor_facts(source, cost, found, loaded), _floor_tables(cost, found))
-    print_lines(sheet, "", *unseen, *steps_after("floor", store, _after_floor(source, found)))
+    print_lines(sheet, "", *unseen, *steps_after("floor", store, _after_floor(path, source, found)))
 
 
 def _floor_facts(
@@ -302,9 +302,9 @@ def _floor_tables(cost: "Floor", found: "pd.DataFrame") -> list[Table]:
     return [table for table in tables if table.rows]
 
 
-def _after_floor(source: "Source", found: "pd.DataFrame") -> list[str]:
+def _after_floor(path: Path, source: "Source", found: "pd.DataFrame") -> list[str]:
     if found.empty:
-        return [f"next: {command('size', source.name)}    which keep_recent, with evidence"]
+        return [f"next: {command('size', path)}    which keep_recent, with evidence"]
     if not source.supersedes:
         return ["next: read both; where they live nothing can stand for another: shorten or delete"]
     ids = zip(found["memory_id"], found["superseded_by"], strict=True)
@@ -312,11 +312,11 @@ def _after_floor(source: "Source", found: "pd.DataFrame") -> list[str]:
     more = [f"      # and {len(calls) - _LISTED:,} more"] if len(calls) > _LISTED else []
     return [
         "next: read both; let the newer one stand for the older, which stays in the store:",
-        f"  with memlab.SqliteMemoryStore({source.name!r}) as store:",
+        f"  with memlab.SqliteMemoryStore({str(path)!r}) as store:",
         *calls[:_LISTED],
         *more,
         "or as a plan that can be reviewed, applied and taken back, all or with --id ID some:",
-        f"  {command('floor', source.name)} --save-plan floor.json",
+        f"  {command('floor', path)} --save-plan floor.json",
     ]
 
 

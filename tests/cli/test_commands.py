@@ -237,15 +237,16 @@ def test_hardly_any_memories_are_looked_at(
     [
         ("floor", "  load-bearing  nothing: no memory is kept whatever the cap"),
         ("floor", "  boot context  18 tokens, all of which a cap can take away"),
-        ("floor", "next: memlab size {}    which keep_recent, with evidence"),
+        ("floor", "next: memlab size memory.db    which keep_recent, with evidence"),
         ("space", "disk space of {}"),
     ],
 )
 def test_what_a_look_says_of_episodes_alone(
-    tmp_path: Path, out: Path, name: str, words: str
+    tmp_path: Path, out: Path, name: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     store = write_rows(tmp_path / "memory.db", episodes(3))
-    said = run(*typed(LOOKING[name], store, out)).output.splitlines()
+    said = run(*typed(LOOKING[name], Path(store.name), out)).output.splitlines()
     assert words.format(store) in said
 
 
