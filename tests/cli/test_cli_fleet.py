@@ -50,7 +50,7 @@ def test_show_fits_the_terminal_however_long_the_names(
 
 def test_show_for_a_script_prints_every_store(agents: Path) -> None:
     (agents / "agent-3" / "broken.db").write_bytes(b"SQLite format 3\0 and no more")
-    names = (f"{agents}/*/*.db", "--limit", "1")
+    names = (f"{agents}/*/*.db", "--limit", "1", "--processes", "1")
     told = json.loads(run("fleet", "show", *names, "--json").output)
     assert [Path(each["store"]).parent.name for each in told] == [
         "agent-3", "agent-3", "agent-30", "agent-300",

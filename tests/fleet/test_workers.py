@@ -256,6 +256,12 @@ def test_a_script_without_a_guard_is_told_so_and_no_store_is_blamed(tmp_path: Pa
     assert "told: no process could be started; begin what your script does with" in ran.stdout
 
 
+def test_a_pool_that_cannot_start_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("memlab.fleet.workers._begin", os.abort)
+    with pytest.raises(MemlabError, match="no process could be started"):
+        survey(agent_store(tmp_path / "memory.db", 1), now=NOW, runner=Processes(2))
+
+
 # A cluster
 
 
