@@ -14,10 +14,15 @@ from memlab.errors import StoreError
 from memlab.sources.base import Source, Watch, unwatched
 from memlab.sources.opening import open_source
 from memlab.store.archive.location import archive_path
-from memlab.store.database import CREATE_TABLE, check_table, connect_reading, store_file
+from memlab.store.database import (
+    CREATE_TABLE,
+    check_table,
+    connect_reading,
+    opened_for_change,
+    store_file,
+)
 from memlab.store.records import quoted
 from memlab.store.snapshot import read_snapshot
-from memlab.systems.memory_items.source import opened_for_change
 from memlab.text import Sheet, Shown, Table
 
 _LISTED: Final = 12

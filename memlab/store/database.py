@@ -7,7 +7,7 @@ Standard library only. Nothing here knows what a memory means; :mod:`memlab.stor
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
@@ -290,3 +290,14 @@ def values_up_to(connection: sqlite3.Connection, size: int) -> Iterator[None]:
         yield
     finally:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, before)
+
+
+@contextmanager
+def opened_for_change(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a store whose every commit reaches the disk."""
+    with closing(connect(path)) as connection, sqlite_errors_in_words(path):
+        check_table(connection, path)
+        # FULL leaves the end of a commit to chance on a power cut, EXTRA does not.
+        connection.execute("PRAGMA synchronous = EXTRA")
+        with roomy_cache(connection):
+            yield connection

@@ -24,8 +24,8 @@ from memlab.store.database import (
     CREATE_TABLE,
     check_table,
     connect,
+    opened_for_change,
     path_named,
-    roomy_cache,
     sqlite_errors_in_words,
     store_file,
     transaction,
@@ -175,17 +175,6 @@ class MemoryItems(Source):
                 "SqliteMemoryStore(path), then plan",
                 instead="SqliteMemoryStore(path)",
             )
-
-
-@contextmanager
-def opened_for_change(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a store whose every commit reaches the disk."""
-    with closing(connect(path)) as connection, sqlite_errors_in_words(path):
-        check_table(connection, path)
-        # FULL leaves the end of a commit to chance on a power cut, EXTRA does not.
-        connection.execute("PRAGMA synchronous = EXTRA")
-        with roomy_cache(connection):
-            yield connection
 
 
 class _Reader(Reader):
