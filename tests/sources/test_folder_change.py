@@ -73,31 +73,19 @@ def content(folder: Path) -> Files:
     """Bytes, mode and time of every file but the index, which gets a new time when it changes."""
     found = {}
     for path in folder.rglob("*"):
-        looked_at = path.lstat()
-        if stat.S_ISREG(looked_at.st_mode):
-            when = 0 if path.name == "INDEX" else looked_at.st_mtime_ns
-            found[str(path.relative_to(folder))] = (
-                path.read_bytes(),
-                stat.S_IMODE(looked_at.st_mode),
-                when,
-            )
+        there = path.lstat()
+        if stat.S_ISREG(there.st_mode):
+            when = 0 if path.name == "INDEX" else there.st_mtime_ns
+            state = path.read_bytes(), stat.S_IMODE(there.st_mode), when
+            found[str(path.relative_to(folder))] = state
     return found
 
 
 def leaving(folder: Path, *names: str) -> dict[str, Parts]:
-    lines = (folder / "INDEX").read_bytes().splitlines(True)
+    lines = enumerate((folder / "INDEX").read_bytes().splitlines(True))
+    said = {_named(line): [number, line.decode()] for number, line in lines}
     with opened_folder(folder) as opened:
-        return {
-            name: Parts(
-                opened.read(name),
-                next(
-                    [number, line.decode()]
-                    for number, line in enumerate(lines)
-                    if _named(line) == name
-                ),
-            )
-            for name in names
-        }
+        return {name: Parts(opened.read(name), said[name]) for name in names}
 
 
 def take(
