@@ -1,9 +1,12 @@
 """Deciding what would go: a policy's verdict on a store, with the evidence that it is still so."""
 
+import gc
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from itertools import chain
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +42,9 @@ Places = npt.NDArray[np.intp]
 Columns = Mapping[str, Any]
 """The columns of a frame as arrays, by name: each of them takes pandas as long as some hundred rows
 of it."""
+
+_AT_ONCE: Final = 4_000
+"""Rows taken out of columns at once: Python's objects take five times their room."""
 
 
 class PlanStep(StrEnum):
@@ -117,7 +123,10 @@ def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime, watc
     deleted = np.flatnonzero(~decision.keep)
     kept = np.flatnonzero(decision.keep & columns[col.PRUNABLE])
 
-    memories = _planned(reader, source, columns, deleted, decision)
+    with _without_collections():
+        parts = np.split(deleted, range(_AT_ONCE, len(deleted), _AT_ONCE))
+        planned = (_planned(reader, source, columns, part, decision) for part in parts)
+        memories = tuple(chain.from_iterable(planned))
     return Plan(
         store=source.name,
         made_at=now,
@@ -130,6 +139,21 @@ def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime, watc
         expires=_expiring(frame, columns[col.KEY], np.union1d(deleted, kept), now),
         last_goes=source.agents_own and len(frame) - 1 in deleted[-1:],
     )
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Make tuples that all stay without Python looking for cycles among them, again and again.
+
+    For 870,000 deletions that takes a fifth of the time.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _expiring(
@@ -164,19 +188,22 @@ def _taken(values: Any, places: Places) -> list[Any]:
     """Return values at some places; each distinct text of a categorical is made once."""
     if isinstance(values, pd.Categorical):
         return list(np.array(values.categories, dtype=object)[values.codes[places]])
-    return list(np.asarray(values.take(places)).tolist())
+    return list(_part_of(values, places).tolist())
 
 
-def _fingerprints(
-    reader: Reader, source: Source, keys: list[Key], *, lasting: bool
-) -> Iterator[str]:
-    """Yield the fingerprints of memories that have just been read."""
-    count = 0
-    for _, fingerprint in reader.fingerprints(keys, source.lasting if lasting else None):
-        count += 1
-        yield fingerprint
-    if count < len(keys):
+def _part_of(values: Any, places: Places, dtype: str | None = None) -> npt.NDArray[Any]:
+    """Return the values at rising places; Arrow would go through all chunks of a whole column."""
+    first, end = (places[0], places[-1] + 1) if len(places) else (0, 0)
+    return np.asarray(values[first:end], dtype)[places - first]
+
+
+def _fingerprints(reader: Reader, source: Source, keys: list[Key], *, lasting: bool) -> list[str]:
+    """Return the fingerprints of memories that have just been read."""
+    found = reader.fingerprints(keys, source.lasting if lasting else None)
+    fingerprints = [fingerprint for _, fingerprint in found]
+    if len(fingerprints) < len(keys):
         raise ChangedWhileReadError(f"{source.name} lost memories while it was read")
+    return fingerprints
 
 
 def _kept(reader: Reader, source: Source, columns: Columns, kept: Places) -> tuple[KeptMemory, ...]:
@@ -188,28 +215,26 @@ def _kept(reader: Reader, source: Source, columns: Columns, kept: Places) -> tup
 
 def _planned(
     reader: Reader, source: Source, columns: Columns, deleted: Places, decision: Decision
-) -> tuple[PlannedMemory, ...]:
-    """Return the memories that a plan deletes."""
+) -> Iterator[PlannedMemory]:
+    """Yield some of the memories that a plan deletes."""
     keys, memory_id, kind, title, tokens = (
         _taken(columns[name], deleted)
         for name in (col.KEY, col.MEMORY_ID, col.KIND, col.TITLE, col.TOKENS)
     )
     is_position = columns[col.KEY] is columns[col.POSITION]
     position = keys if is_position else _taken(columns[col.POSITION], deleted)
-    created = np.asarray(columns[col.CREATED_AT].take(deleted), dtype="datetime64[us]")
-    return tuple(
-        map(
-            PlannedMemory,
-            keys,
-            position,
-            memory_id,
-            kind,
-            (each[:TITLE] for each in title),
-            np.array(decision.reasons, dtype=object)[decision.reason[deleted]].tolist(),
-            tokens,
-            _when(created),
-            _fingerprints(reader, source, keys, lasting=source.like is None),
-        )
+    created = _part_of(columns[col.CREATED_AT], deleted, "datetime64[us]")
+    return map(
+        PlannedMemory,
+        keys,
+        position,
+        memory_id,
+        kind,
+        (each[:TITLE] for each in title),
+        np.array(decision.reasons, dtype=object)[decision.reason[deleted]].tolist(),
+        tokens,
+        _when(created),
+        _fingerprints(reader, source, keys, lasting=source.like is None),
     )
 
 

@@ -25,6 +25,7 @@ from memlab.compaction.wire import (
     json_lines,
     minute,
     parsed,
+    rows_as_json,
     share,
     sized,
 )
@@ -348,7 +349,7 @@ class Plan(Shown):
                 continue
             comma = "["
             for some in portions(value):
-                yield comma + canonical([row._asdict() for row in some])[1:-1]
+                yield comma + ",".join(rows_as_json(some, sort_keys=True))
                 comma = ","
             yield "[]" if comma == "[" else "]"
         yield "}"

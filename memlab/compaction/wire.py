@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import repeat
+from json.encoder import encode_basestring_ascii as in_quotes
 from typing import Any, Final, TypeVar, get_args, get_origin
 
 from memlab.arguments import expect
 from memlab.clock import moment_of
 from memlab.errors import PlanError
 from memlab.items import Size
+from memlab.sources.base import portions
 from memlab.store.archive.entries import check_depth
 from memlab.text import counted, shortened
 
@@ -61,12 +64,34 @@ canonical: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encod
 
 
 def json_lines(rows: Iterable[Any]) -> Iterator[str]:
-    """Yield a JSON list with one named tuple on each line."""
+    """Yield a JSON list with one named tuple on each line, some at a time."""
     begin = "["
-    for row in rows:
-        yield f"{begin}\n {json.dumps(row._asdict())}"
+    for some in portions(rows):
+        yield begin + ",".join(f"\n {row}" for row in rows_as_json(some))
         begin = ","
     yield "[]" if begin == "[" else "\n]"
+
+
+def rows_as_json(rows: Sequence[Any], *, sort_keys: bool = False) -> Iterator[str]:
+    """Yield named tuples of a kind as JSON objects, with sorted keys without spaces.
+
+    They are put together by columns, for an encoder takes as long to begin with a row as to write
+    it.
+    """
+    comma, colon = (",", ":") if sort_keys else (", ", ": ")
+    columns = dict(zip(rows[0]._asdict(), zip(*rows, strict=True), strict=True))
+    pieces = list[Iterable[str]]()
+    for name in sorted(columns) if sort_keys else columns:
+        head = f"{comma if pieces else '{'}{json.dumps(name)}{colon}"
+        pieces += [repeat(head, len(rows)), _column_as_json(columns[name])]
+    return map("".join, zip(*pieces, repeat("}", len(rows)), strict=True))
+
+
+def _column_as_json(values: Sequence[Any]) -> Iterator[str]:
+    kinds = {*map(type, values)}
+    if kinds == {str}:
+        return map(in_quotes, values)
+    return map(repr if kinds == {int} else json.dumps, values)
 
 
 def parsed(text: str | bytes, marker: str) -> dict[str, Any]:

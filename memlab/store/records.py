@@ -15,7 +15,7 @@ import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, repeat
 from json.encoder import encode_basestring as in_quotes
 from typing import Any, Final, NamedTuple
 
@@ -41,6 +41,10 @@ AT_ONCE: Final = 500
 
 _LARGE: Final = 2**18
 """Bytes of a value above which its row is read alone."""
+
+
+_ESCAPED: Final = bytes.maketrans(bytes({*range(32), *b'"\\'}), b"?" * 34)
+"""Changes a text that has anything which JSON escapes."""
 
 
 class Layout(NamedTuple):
@@ -96,9 +100,8 @@ def with_place(record: bytes, place: Any) -> bytes:
 
 def without_place(record: bytes) -> bytes:
     """Return what a record says of the memory alone."""
-    if PLACE not in record:
-        return record
-    return record.rpartition(PLACE)[0] + b"}"
+    at = record.rfind(PLACE)  # from the end it is found, or not, in a quarter of the time
+    return record if at < 0 else record[:at] + b"}"
 
 
 def records_at(
@@ -304,19 +307,41 @@ def _ordinary(
         return None
     finally:
         connection.text_factory = factory
-    columns = [(f"{in_quotes(name)}:", name in layout.defaulted) for name in layout.columns]
+    if not found:
+        return []
+    there, *columns = zip(*found, strict=True)
+    fields = [
+        piece
+        for name, values in zip(layout.columns, columns, strict=True)
+        for piece in _fields(f",{in_quotes(name)}:", values, defaulted=name in layout.defaulted)
+    ]
+    rows = map("".join, zip(*fields, strict=True))
     return [
-        (position, f"{{{','.join(_fields(columns, values))}}}".encode())
-        for position, *values in found
+        (position, f"{{{row[1:]}}}".encode()) for position, row in zip(there, rows, strict=True)
     ]
 
 
-def _fields(columns: Sequence[tuple[str, bool]], values: Sequence[Any]) -> list[str]:
-    """Return a row's fields as JSON, NULL only where a row does not have it by itself."""
+def _fields(head: str, values: Sequence[Any], *, defaulted: bool) -> list[Iterable[str]]:
+    """Return a column as JSON: pieces of each row's text, NULL only where no row has it by itself.
+
+    Columns mostly are NULL in every row, or all text that has nothing to escape.
+    """
+    kinds = {*map(type, values)}
+    if kinds == {str}:
+        texts = "".join(values).encode()
+        if texts.translate(_ESCAPED) == texts:
+            return [repeat(f'{head}"', len(values)), values, repeat('"', len(values))]
+        return [repeat(head, len(values)), map(in_quotes, values)]
+    absent = f"{head}null" if defaulted else ""
+    if kinds == {type(None)}:
+        return [repeat(absent, len(values))]
     return [
-        head + (in_quotes(value) if type(value) is str else as_json(value))
-        for (head, defaulted), value in zip(columns, values, strict=True)
-        if value is not None or defaulted
+        [
+            absent
+            if value is None
+            else head + (in_quotes(value) if type(value) is str else as_json(value))
+            for value in values
+        ]
     ]
 
 
