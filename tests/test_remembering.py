@@ -81,21 +81,18 @@ def test_the_file_is_no_looser_than_the_store_or_than_it_was_and_its_owners_alon
     assert file.stat().st_mode & 0o777 == wanted
 
 
-def test_a_link_in_its_place_is_refused_and_left(store: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_not_written_over(store: Path, tmp_path: Path) -> None:
     target = tmp_path / "private"
-    target.write_text("")
+    target.write_text("target = 9\n")
     (store.parent / FILE).symlink_to(target)
     with pytest.raises(MemlabError, match="is a link"):
         remember(open_source(store), RECENT)
-    assert target.read_text() == ""
-    assert list(tmp_path.glob(".*")) == []
-
-
-def test_a_bad_file_is_told_by_line_and_left(store: Path) -> None:
-    (store.parent / FILE).write_text("target = 9\n")
+    (store.parent / FILE).unlink()
+    target.rename(store.parent / FILE)
     with pytest.raises(SettingsError, match="line 1: target=9"):
         remember(open_source(store.parent / "new.db"), RECENT)
     assert (store.parent / FILE).read_text() == "target = 9\n"
+    assert list(tmp_path.glob(".*")) == []
 
 
 def test_of_many_that_are_written_at_once_each_is_there(tmp_path: Path) -> None:

@@ -73,11 +73,3 @@ def test_show_says_what_of_an_index_is_loaded_and_what_is_cut(home: Path) -> Non
         assert words in shown.output, words
     about = json.loads(run("show", folder, "--json").output)["about"]
     assert about["cut_files"] == ["f200.md", "f201.md", "f202.md", "f203.md"]
-
-
-def test_names_that_steer_a_terminal_are_made_harmless(home: Path) -> None:
-    folder = project_folder(home)
-    write_memory(folder, "red\x1b[31m.md", memory("evil \x1b]0;title\x07"), at(0))
-    write_index(folder, ["- [\x1b[31m](gone\x1b[2J.md)"])
-    for command in (["show", folder], ["find", home], ["compact", folder, "--keep-recent", 0]):
-        assert "\x1b" not in run(*command).output

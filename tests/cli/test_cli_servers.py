@@ -53,32 +53,6 @@ def test_a_store_on_a_server_is_sized_compacted_and_taken_back(
             assert SECRET.encode() not in file.read_bytes()
 
 
-@pytest.mark.parametrize("command", ["space", "vacuum"])
-def test_what_is_done_with_files_alone_says_so(command: str) -> None:
-    refused = run(command, f"redis://:{SECRET}@localhost/0")
-    assert refused.exit_code == 2
-    assert "redis://localhost/0 is on a server, and this is done with one" in refused.output
-    assert SECRET not in refused.output
-
-
-@pytest.mark.parametrize("command", ["vacuum"])
-def test_what_is_done_with_files_is_not_done_with_folders(command: str, tmp_path: Path) -> None:
-    (tmp_path / "index.json").write_text("[]")
-    refused = run(command, f"odek:{tmp_path}")
-    assert refused.exit_code == 2
-    assert "is a folder, and this is done with one SQLite file" in refused.output
-
-
-def test_what_looks_through_folders_sends_a_store_to_show(tmp_path: Path) -> None:
-    for name in (f"redis://:{SECRET}@localhost/0", f"odek:{tmp_path}"):
-        refused = run("find", name)
-        assert refused.exit_code == 2
-        assert "names one store, and this looks through folders; next: memlab show" in (
-            " ".join(refused.output.split())
-        )
-        assert SECRET not in refused.output
-
-
 def test_notebooks_open_on_a_server_and_on_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,12 +70,37 @@ def test_notebooks_open_on_a_server_and_on_a_folder(
         assert SECRET not in written + opened.output
 
 
-def test_a_server_that_is_not_there_is_one_sentence() -> None:
-    for url in (f"redis://:{SECRET}@127.0.0.1:1/0", f"postgresql://me:{SECRET}@127.0.0.1:1/db"):
-        refused = run("show", url)
-        assert refused.exit_code == 2
-        assert "does not answer" in refused.output
-        assert SECRET not in refused.output
+ELSEWHERE = "names one store, and this looks through folders; next: memlab show"
+
+
+@pytest.mark.parametrize(
+    ("command", "store", "words"),
+    [
+        (
+            "space",
+            "redis://:{}@localhost/0",
+            "redis://localhost/0 is on a server, and this",
+        ),
+        (
+            "vacuum",
+            "redis://:{}@localhost/0",
+            "redis://localhost/0 is on a server, and this",
+        ),
+        ("vacuum", "odek:.", "is a folder, and this is done with one SQLite file"),
+        ("find", "redis://:{}@localhost/0", ELSEWHERE),
+        ("find", "odek:.", ELSEWHERE),
+        ("show", "redis://:{}@127.0.0.1:1/0", "does not answer"),
+        ("show", "postgresql://me:{}@127.0.0.1:1/db", "does not answer"),
+    ],
+)
+def test_what_cannot_be_done_there_is_said_without_a_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, store: str, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused = run(command, store.format(SECRET))
+    assert refused.exit_code == 2
+    assert words in " ".join(refused.output.split())
+    assert SECRET not in refused.output
 
 
 WRONG_URLS = (
