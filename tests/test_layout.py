@@ -51,7 +51,10 @@ FLOOR = {
 }
 STANDARD_LIBRARY_ONLY = {part for part, floor in FLOOR.items() if floor <= FLOOR["store"]}
 NOTHING_OF_SQL = {"growth", "sizing", "policies", "replay", "charts"}
-LAZY = ("memlab", "memlab.compaction", "memlab.evidence", "memlab.fleet", "memlab.report")
+LAZY = (
+    *("memlab", "memlab.compaction", "memlab.evidence", "memlab.fleet", "memlab.report"),
+    "memlab.sizing",
+)
 LIGHT = (*LAZY, "memlab.cli")
 """Packages whose ``__init__`` somebody imports who may need nothing heavy."""
 
