@@ -6,53 +6,25 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from decisions import kept
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from lifecycle.memories import DAY, HOUR, SAME, START, Open, ids, item
 
 import memlab
 from memlab.compaction import archived_rows
-from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.lifecycle import LifecycleStore, Trust
-from memlab.lifecycle.scopes import Ranked, Ranking
 from memlab.policies import ImportanceFloor, NearDuplicate, ValueCap, decide
-from memlab.policies.rules import value_score
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.location import archive_path
 
-START = datetime(2026, 3, 1, 12, tzinfo=UTC)
-HOUR = timedelta(hours=1)
-DAY = timedelta(days=1)
-
-
-Open = Callable[..., LifecycleStore]
-
-
-def item(
-    memory_id: str, text: str = "", *, kind: str = "episodic", tags: tuple[str, ...] = ()
-) -> MemoryItem:
-    provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#1", created_at=START)
-    return MemoryItem(memory_id, MemoryKind(kind), text or memory_id, "", provenance, tags)
-
-
 TICK = timedelta(microseconds=1)
-
-
-def ids(store: SqliteMemoryStore) -> list[str]:
-    return [each.memory_id for each in store.list_active()]
-
-
-def all_of(store: SqliteMemoryStore) -> list[str]:
-    """Every id in the file, in order of position, expired or not."""
-    found = store.connection.execute("SELECT memory_id FROM memory_items ORDER BY rowid")
-    return [memory_id for (memory_id,) in found]
 
 
 def columns_of(path: Path) -> dict[str, Any]:
@@ -66,25 +38,15 @@ def columns_of(path: Path) -> dict[str, Any]:
 
 
 def test_memory_items_stays_as_a_plain_store_makes_it(tmp_path: Path) -> None:
-    def schema(path: Path) -> list[Any]:
+    def schema(path: Path) -> dict[str, Any]:
         with closing(sqlite3.connect(path)) as connection:
-            return connection.execute(
-                "SELECT type, name, sql FROM sqlite_schema WHERE tbl_name = 'memory_items'"
-            ).fetchall()
+            return dict(connection.execute("SELECT name, sql FROM sqlite_schema").fetchall())
 
     LifecycleStore(tmp_path / "a.db", capacity=ValueCap(1)).close()
     SqliteMemoryStore(tmp_path / "b.db").close()
-    assert schema(tmp_path / "a.db") == schema(tmp_path / "b.db")
-
-
-def test_a_plain_store_never_makes_signals(path: Path) -> None:
-    with SqliteMemoryStore(path) as store:
-        store.put(item("a"))
-    with closing(sqlite3.connect(path)) as connection:
-        tables = connection.execute(
-            "SELECT name FROM sqlite_schema WHERE type = 'table'"
-        ).fetchall()
-    assert tables == [("memory_items",)]
+    plain = schema(tmp_path / "b.db")
+    assert "memory_signals" not in plain
+    assert schema(tmp_path / "a.db").items() >= plain.items()
 
 
 def test_a_plain_store_works_as_before_on_the_same_file(path: Path) -> None:
@@ -166,13 +128,13 @@ def test_an_expired_row_is_gone_at_once_and_deleted_later(open_store: Open, cloc
     assert store.stats().evicted == {"expired": 1}
 
 
-@pytest.mark.parametrize("ttl", [None, 0, -1, -0.5, timedelta(0), timedelta(days=-1)])
-def test_a_ttl_that_is_not_positive_is_durable(open_store: Open, clock: Any, ttl: Any) -> None:
+def test_a_ttl_that_is_not_positive_is_durable(open_store: Open, clock: Any) -> None:
     store = open_store()
-    store.put(item("a"), ttl=ttl)
+    for number, ttl in enumerate([None, 0, -1, -0.5, timedelta(0), timedelta(days=-1)]):
+        store.put(item(f"m{number}"), ttl=ttl)
     clock.now = START + 3650 * DAY
     assert store.expire(clock.now) == 0
-    assert ids(store) == ["a"]
+    assert len(ids(store)) == 6
 
 
 def test_load_bearing_rows_do_not_expire(open_store: Open, clock: Any) -> None:
@@ -201,14 +163,14 @@ def test_being_used_extends_no_expiry_and_brings_nothing_back(open_store: Open, 
 
 
 @pytest.mark.parametrize(
-    ("event", "change", "left"),
+    ("event", "change"),
     [
-        ("INSERT", lambda store: store.put(item("b"), ttl=HOUR), ["a"]),
-        ("UPDATE", lambda store: store.touch(["a"], now=START), ["a"]),
+        ("INSERT", lambda store: store.put(item("b"), ttl=HOUR)),
+        ("UPDATE", lambda store: store.touch(["a"], now=START)),
     ],
 )
 def test_a_row_and_its_signals_are_one_transaction(
-    open_store: Open, event: str, change: Callable[[LifecycleStore], object], left: list[str]
+    open_store: Open, event: str, change: Callable[[LifecycleStore], object]
 ) -> None:
     store = open_store()
     store.put(item("a"))
@@ -218,7 +180,7 @@ def test_a_row_and_its_signals_are_one_transaction(
     )
     with pytest.raises(memlab.errors.StoreError, match="not now"):
         change(store)
-    assert ids(store) == left
+    assert ids(store) == ["a"]
     assert store.get("a") == item("a")
 
 
@@ -251,18 +213,6 @@ def test_a_value_without_meaning_is_refused_and_nothing_written(
 
 
 # Capacity
-
-
-def test_the_lowest_goes_when_a_scope_is_over(open_store: Open) -> None:
-    store = open_store(capacity=ValueCap(2))
-    store.put(item("low"), agent_id="g", importance=0.1)
-    store.put(item("mid"), agent_id="g", importance=0.5)
-    assert store.stats().evicted == {}
-    store.put(item("high"), agent_id="g", importance=0.9)
-    assert ids(store) == ["mid", "high"]
-    assert store.get("low") is None
-    assert store.stats().evicted == {"lowest-value": 1}
-    assert store.stats().sizes == {'{"agent_id": "g"}': 2}
 
 
 SCOPES = {
@@ -299,24 +249,17 @@ def test_a_put_is_counted_against_all_that_matches_it(
 
 def test_load_bearing_rows_take_up_room_and_stay(open_store: Open) -> None:
     store = open_store(capacity=ValueCap(2))
+    store.put(item("low"), agent_id="h", importance=0.1)
     for name in "abc":
         store.put(item(name, kind="procedural"), agent_id="g", importance=0.0)
+    assert store.stats().evicted == {}
     store.put(item("e"), agent_id="g", importance=1.0)
-    assert ids(store) == ["a", "b", "c"]
+    assert ids(store) == ["low", "a", "b", "c"]
     stats = store.stats()
+    assert stats.sizes == {'{"agent_id": "g"}': 3, '{"agent_id": "h"}': 1}
     assert stats.floor_over_capacity == {'{"agent_id": "g"}': 3}
     assert stats.enforcement_failures == 0
     assert stats.evicted == {"lowest-value": 1}
-
-
-def test_expired_rows_go_before_the_lowest(open_store: Open, clock: Any) -> None:
-    store = open_store(capacity=ValueCap(2))
-    store.put(item("brief"), agent_id="g", importance=1.0, ttl=HOUR)
-    store.put(item("low"), agent_id="g", importance=0.0)
-    clock.now += HOUR + TICK
-    store.put(item("new"), agent_id="g")
-    assert ids(store) == ["low", "new"]
-    assert store.stats().evicted == {"expired": 1}
 
 
 @pytest.mark.parametrize(
@@ -376,16 +319,6 @@ def test_signals_that_are_unset_or_mean_nothing_count_as_none(open_store: Open, 
     for name in "bc":
         store.put(item(name), agent_id="g", importance=0.1)
     assert ids(store) == ["b", "c"]
-
-
-def test_an_id_that_looks_like_a_path_reaches_no_file(open_store: Open, path: Path) -> None:
-    victim = path.parent.parent / f"{path.parent.name}-victim"
-    victim.write_text("whole")
-    store = open_store(capacity=ValueCap(1))
-    store.put(item(f"../{victim.name}"), agent_id="g", importance=0.0)
-    store.put(item("b"), agent_id="g")
-    assert ids(store) == ["b"]
-    assert victim.read_text() == "whole"
 
 
 def test_what_others_delete_and_supersede_is_not_counted(open_store: Open, path: Path) -> None:
@@ -473,43 +406,31 @@ def test_importance_has_no_bounds_where_no_capacity_goes_by_it(
         store.put(item("c"), importance=float("inf"))
 
 
-# Near-duplicates on write
+# Near-duplicates on write: odek's order tries likeness and trust
 
-SAME = "the deploy failed because the port was taken"
 DEDUP = NearDuplicate(0.92)
 
 
 @pytest.mark.parametrize(
-    ("settings", "texts", "trust", "left"),
+    ("settings", "trust", "left"),
     [
-        ({"duplicates": DEDUP}, (SAME, SAME), ("trusted", "trusted"), ["m1"]),
-        ({"duplicates": DEDUP}, (SAME, "tea grows in shade"), ("trusted", "trusted"), ["m0", "m1"]),
-        ({"duplicates": NearDuplicate(0)}, (SAME, SAME), ("trusted", "trusted"), ["m0", "m1"]),
-        ({}, (SAME, SAME), ("trusted", "trusted"), ["m0", "m1"]),
-        ({"duplicates": DEDUP}, (SAME, SAME), ("trusted", "untrusted"), ["m0", "m1"]),
-        ({"duplicates": DEDUP}, (SAME, SAME), ("untrusted", "trusted"), ["m1"]),
-        ({"duplicates": DEDUP}, (SAME, SAME), ("untrusted", "untrusted"), ["m1"]),
-        ({"duplicates": DEDUP}, (SAME, SAME), ("user-approved", "untrusted"), ["m0", "m1"]),
-        ({"duplicates": DEDUP}, (SAME, SAME), ("trusted", "auto-approved"), ["m1"]),
+        ({"duplicates": NearDuplicate(0)}, ("trusted", "trusted"), ["m0", "m1"]),
+        ({}, ("trusted", "trusted"), ["m0", "m1"]),
+        ({"duplicates": DEDUP}, ("user-approved", "untrusted"), ["m0", "m1"]),
+        ({"duplicates": DEDUP}, ("trusted", "auto-approved"), ["m1"]),
     ],
 )
 def test_a_newer_near_duplicate_replaces_the_older_trust_permitting(
-    open_store: Open,
-    settings: dict[str, Any],
-    texts: tuple[str, ...],
-    trust: tuple[str, ...],
-    left: list[str],
+    open_store: Open, settings: dict[str, Any], trust: tuple[str, ...], left: list[str]
 ) -> None:
     store = open_store(**settings)
-    for number, (text, who) in enumerate(zip(texts, trust, strict=True)):
-        store.put(item(f"m{number}", text), trust=who)
+    for number, who in enumerate(trust):
+        store.put(item(f"m{number}", SAME), trust=who)
     assert ids(store) == left
     assert store.stats().evicted == ({"near-duplicate": 1} if len(left) == 1 else {})
 
 
-def test_load_bearing_rows_neither_replace_nor_are_replaced(
-    open_store: Open,
-) -> None:
+def test_load_bearing_rows_neither_replace_nor_are_replaced(open_store: Open) -> None:
     store = open_store(duplicates=DEDUP)
     store.put(item("d", SAME, kind="semantic"))
     store.put(item("e", SAME))
@@ -521,6 +442,7 @@ def test_duplicates_are_seen_across_stores_and_after_many_rows(
     open_store: Open, path: Path
 ) -> None:
     store = open_store(duplicates=DEDUP)
+    store.connection.execute("PRAGMA synchronous = OFF")
     for number in range(70):
         store.put(item(f"m{number}", f"only {number} {number * 7} {number * 13}"))
     with SqliteMemoryStore(path) as plain:
@@ -622,49 +544,6 @@ def expected_to_go(
     return frame.loc[~decision["keep"], "memory_id"].tolist()
 
 
-@settings(max_examples=300)
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(["add", "add", "discard", "touch", "ask"]),
-            st.integers(0, 12),
-            st.sampled_from([0.0, 0.1, 0.2, 0.5, 0.9, 1.0]),
-            st.integers(-30, 60),
-        ),
-        max_size=60,
-    ),
-    rules,
-)
-def test_a_ranking_finds_the_lowest_whatever_the_clock_does(
-    drawn: list[Any], rule: ValueCap
-) -> None:
-    ranking, rows, now = Ranking(rule), {}, START
-    for action, number, importance, hours in drawn:
-        name = f"m{number}"
-        if action == "add":
-            rows[name] = Ranked(name, importance, now, number)
-            ranking.add(rows[name])
-        elif action == "discard":
-            rows.pop(name, None)
-            ranking.discard(name)
-        elif action == "touch" and name in rows:
-            rows[name] = rows[name]._replace(accessed=now)
-            ranking.touch(name, now)
-        now += hours * HOUR
-        assert len(ranking) == len(rows)
-        found = ranking.lowest(now)
-        assert found == min(rows, key=lambda name: order_of(rows[name], rule, now), default=None)
-
-
-def order_of(row: Ranked, rule: ValueCap, now: datetime) -> tuple[Any, ...]:
-    (score,) = value_score(
-        np.array([now - row.accessed], "m8[us]"), np.array([row.importance]),
-        half_life=np.timedelta64(rule.half_life),
-        recency_weight=rule.recency, importance_weight=rule.importance,
-    )  # fmt: skip
-    return score, row.accessed, row.position
-
-
 # Many writers
 
 
@@ -676,16 +555,16 @@ def write_some(path: Path, writer: int) -> None:
             store.put(item(f"shared-{number}", f"shared note {number}"), agent_id="g")
 
 
-def test_sixteen_writers_leave_a_store_within_its_cap(path: Path) -> None:
+def test_writers_at_once_leave_a_store_within_its_cap(path: Path) -> None:
     context = multiprocessing.get_context("forkserver")
     heavy = ["sklearn.feature_extraction.text", "scipy.sparse"]
     context.set_forkserver_preload([__name__, *heavy])
-    writers = [context.Process(target=write_some, args=(path, number)) for number in range(16)]
+    writers = [context.Process(target=write_some, args=(path, number)) for number in range(6)]
     for writer in writers:
         writer.start()
     for writer in writers:
         writer.join(timeout=120)
-    assert [writer.exitcode for writer in writers] == [0] * 16
+    assert [writer.exitcode for writer in writers] == [0] * 6
     with LifecycleStore(path, capacity=ValueCap(5)) as store:
         left = ids(store)
         assert len(left) == len(set(left)) == 5

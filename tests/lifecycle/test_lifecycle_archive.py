@@ -1,36 +1,24 @@
 """What a lifecycle store deletes is archived first."""
 
 import signal
-from collections.abc import Callable
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from invariants import rows_of
+from invariants import archive_of, rows_of
+from lifecycle.memories import SAME, START, Open, ids, item
 from programs import run_program
 
 import memlab
 from memlab.cli import main
 from memlab.compaction import archived_plans, archived_rows, restore
-from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.lifecycle import LifecycleStore
 from memlab.policies import NearDuplicate, ValueCap
 from memlab.store import SqliteMemoryStore
 from memlab.store.database import connect
-
-START = datetime(2026, 3, 1, 12, tzinfo=UTC)
-SAME = "the deploy failed because the port was taken"
-
-
-Open = Callable[..., LifecycleStore]
-
-
-def item(memory_id: str, text: str = "", *, at: datetime = START) -> MemoryItem:
-    provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#1", created_at=at)
-    return MemoryItem(memory_id, MemoryKind.EPISODIC, text or memory_id, "", provenance)
 
 
 def everything(path: Path) -> list[Any]:
@@ -38,10 +26,6 @@ def everything(path: Path) -> list[Any]:
     with closing(connect(path)) as connection:
         signals = connection.execute("SELECT * FROM memory_signals ORDER BY position").fetchall()
         return [rows_of(connection), signals]
-
-
-def archive_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}.archive.db")
 
 
 def let_go(store: LifecycleStore) -> None:
@@ -79,12 +63,12 @@ def test_what_was_let_go_comes_back_with_its_signals(open_store: Open, path: Pat
 def test_without_an_archive_a_deletion_is_final(open_store: Open, path: Path) -> None:
     store = open_store(capacity=ValueCap(2), duplicates=NearDuplicate(), archive=False)
     let_go(store)
-    assert [each.memory_id for each in store.list_active()] == ["new", "high"]
+    assert ids(store) == ["new", "high"]
     assert not archive_of(path).exists()
     with LifecycleStore(":memory:", capacity=ValueCap(1)) as brief:
         for name, importance in (("low", 0.1), ("high", 0.9)):
             brief.put(item(name), agent_id="a", importance=importance)
-        assert [each.memory_id for each in brief.list_active()] == ["high"]
+        assert ids(brief) == ["high"]
         assert brief.stats().enforcement_failures == 0
 
 
@@ -99,7 +83,7 @@ def test_what_cannot_be_archived_stays_and_the_put_too(open_store: Open, path: P
     assert archive_of(path).name in (store.stats().last_failure or "")
     with pytest.raises(memlab.errors.ArchiveError):
         store.expire(START + timedelta(hours=1))
-    assert [each.memory_id for each in store.list_active()] == ["first", "again", "third"]
+    assert ids(store) == ["first", "again", "third"]
     assert store.stats().evicted == {}
     archive_of(path).rmdir()
     store.put(item("fourth"), agent_id="a", importance=0.9)
@@ -115,7 +99,7 @@ import os, signal, sys
 from memlab.lifecycle import LifecycleStore, removal
 from memlab.policies import ValueCap
 sys.path.insert(0, {tests!r})
-from lifecycle.test_lifecycle_archive import START, item
+from lifecycle.memories import START, item
 
 def stop(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -137,11 +121,11 @@ def test_a_killed_writer_loses_nothing_and_the_next_one_tidies_up(
     assert ended.returncode == -signal.SIGKILL
     (entry,) = archived_plans(path)
     assert entry.finished_at is None
-    kept = {"low"} & {each.memory_id for each in SqliteMemoryStore(path).list_active()}
+    kept = {"low"} & {*ids(SqliteMemoryStore(path))}
     assert kept | set(archived_rows(path)["memory_id"]) == {"low"}
     store = open_store(capacity=ValueCap(1))
     store.put(item("higher"), agent_id="a", importance=1.0)
-    assert [each.memory_id for each in store.list_active()] == ["higher"]
+    assert ids(store) == ["higher"]
     assert archived_rows(path)["memory_id"].tolist() == ["low", "high"]
     assert all(entry.finished_at for entry in archived_plans(path))
 

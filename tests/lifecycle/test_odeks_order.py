@@ -3,7 +3,7 @@
 import sqlite3
 from collections import Counter
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from math import sqrt
 from typing import Any, NamedTuple
@@ -11,13 +11,11 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lifecycle.memories import HOUR, START, item
 
-from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.lifecycle import LifecycleStore
 from memlab.policies import NearDuplicate, ValueCap
 
-START = datetime(2026, 3, 1, 12, tzinfo=UTC)
-HOUR = timedelta(hours=1)
 TTL = 5 * HOUR
 CAP = 4
 THRESHOLD = 0.8
@@ -69,11 +67,6 @@ def counted(words: list[str]) -> list[str]:
     return " ".join(words + pairs).replace("_", " ").split()
 
 
-def item(name: str, text: str, now: datetime) -> MemoryItem:
-    provenance = MemoryProvenance(None, "odek", source_task_ref=name, created_at=now)
-    return MemoryItem(name, MemoryKind.EPISODIC, text, "", provenance)
-
-
 def opened(path: Any, clock: list[datetime]) -> LifecycleStore:
     store = LifecycleStore(
         path,
@@ -119,7 +112,7 @@ def test_any_sequence_of_writes_leaves_what_odek_leaves(
             store = opened(path, clock)
         writer = other if action == "other" else store
         trust = "trusted" if trusted else "untrusted"
-        writer.put(item(name, text, clock[0]), ttl=TTL, trust=trust)
+        writer.put(item(name, text, at=clock[0]), ttl=TTL, trust=trust)
         writer.expire(clock[0])
         model.write(name, text, clock[0], trusted=trusted)
         left = {each.memory_id: each.title for each in store.list_active()}

@@ -1,0 +1,30 @@
+"""Memories for lifecycle stores, and what is in these."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
+from memlab.lifecycle import LifecycleStore
+from memlab.store import SqliteMemoryStore
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+SAME = "the deploy failed because the port was taken"
+Open = Callable[..., LifecycleStore]
+
+
+def item(
+    memory_id: str,
+    text: str = "",
+    *,
+    kind: str = "episodic",
+    tags: tuple[str, ...] = (),
+    at: datetime = START,
+) -> MemoryItem:
+    provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#1", created_at=at)
+    return MemoryItem(memory_id, MemoryKind(kind), text or memory_id, "", provenance, tags)
+
+
+def ids(store: SqliteMemoryStore) -> list[str]:
+    return [each.memory_id for each in store.list_active()]
