@@ -127,9 +127,6 @@ class Ranking:
         for row in rows:
             self.add(row)
 
-    def __len__(self) -> int:
-        return len(self._at)
-
     def add(self, row: Ranked) -> None:
         """Take in a row, in place of an older one with its id."""
         self.discard(row.memory_id)

@@ -68,9 +68,10 @@ def with_zstd(pieces: list[bytes]) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-@pytest.mark.parametrize("kind", BOMBS)
 @pytest.mark.parametrize(
-    ("size", "noise"), [(2**29, b""), (15 * 2**20, NOISE)], ids=["beyond", "within"]
+    ("kind", "size", "noise"),
+    [("spaces", 2**29, b""), *((kind, 15 * 2**20, NOISE) for kind in BOMBS)],
+    ids=["beyond", *BOMBS],
 )
 def test_a_plan_that_an_archive_keeps(store: Path, kind: str, size: int, noise: bytes) -> None:
     made = planned(store)
@@ -82,9 +83,10 @@ def test_a_plan_that_an_archive_keeps(store: Path, kind: str, size: int, noise: 
     refused_in_words(store, made.digest)
 
 
-@pytest.mark.parametrize("kind", BOMBS)
 @pytest.mark.parametrize(
-    ("size", "noise"), [(2**29, b""), (60 * 2**20, NOISE)], ids=["beyond", "within"]
+    ("kind", "size", "noise"),
+    [("spaces", 2**29, b""), *((kind, 60 * 2**20, NOISE) for kind in BOMBS)],
+    ids=["beyond", *BOMBS],
 )
 def test_a_plan_that_a_fleet_keeps(tmp_path: Path, kind: str, size: int, noise: bytes) -> None:
     file = tmp_path / "plan.zst"

@@ -83,12 +83,9 @@ def test_a_policy_that_decides_by_texts_sees_all_of_them(tmp_path: Path) -> None
     assert [goes.memory_id for goes in made.memories] == ["e0"]
 
 
-def test_the_moment_is_now_unless_given(store: Path) -> None:
+def test_a_store_without_rows_gives_a_plan_without_rows_made_now(tmp_path: Path) -> None:
     before = datetime.now(UTC)
-    assert before <= plan(store, KeepRecent(4)).made_at <= datetime.now(UTC)
-
-
-def test_a_store_without_rows_gives_a_plan_without_rows(tmp_path: Path) -> None:
-    made = planned(write_rows(tmp_path / "memory.db", []))
+    made = plan(write_rows(tmp_path / "memory.db", []), KeepRecent(4))
+    assert before <= made.made_at <= datetime.now(UTC)
     assert made.memories == made.kept == made.groups == ()
     assert "0 of 0 memories" in str(made)

@@ -27,8 +27,6 @@ from memlab.errors import PlanError
 from memlab.items import Size
 from memlab.store.triggers import TriggerEffect
 
-HOSTILE = "\x1b[31m<script>alert(1)</script>\u202e\0&'\""
-
 TEXT = st.text(max_size=12)
 COUNT = st.integers(0, 2**63 - 1)
 POSITION = st.integers(-(2**63), 2**63 - 1)
@@ -116,10 +114,6 @@ def receipt(**changed: object) -> Receipt:
     return replace(made, **changed)  # type: ignore[arg-type]
 
 
-def is_plain(text: str) -> bool:
-    return all(char.isprintable() or char == "\n" for char in text)
-
-
 class TestJson:
     @given(plan=PLANS)
     def test_a_plan_comes_back_as_it_was_written_under_the_digest_of_what_it_says(
@@ -129,7 +123,7 @@ class TestJson:
         again = Plan.from_json(text)
         assert (again, again.digest, again.to_json()) == (plan, plan.digest, text)
         assert pickle.loads(pickle.dumps(plan)) == plan
-        assert is_plain(text)
+        assert all(char.isprintable() or char == "\n" for char in text)
         lines = {json.dumps(memory._asdict()) for memory in plan.memories}
         assert lines <= {line.strip().rstrip(",") for line in text.splitlines()}
         content = json.loads(text)
@@ -307,30 +301,6 @@ class TestShowing:
         text = str(receipt(archive=None))
         assert "none: there was nothing to delete" in text
         assert "undo" not in text
-
-    @pytest.mark.parametrize(
-        "made",
-        [
-            *(
-                plan_of(planned(1, **{field: HOSTILE}))
-                for field in ("memory_id", "title", "reason", "kind", "created_at")
-            ),
-            receipt(),
-            receipt(archive=HOSTILE),
-        ],
-    )
-    def test_hostile_text_steers_neither_terminal_nor_page(self, made: Plan | Receipt) -> None:
-        policy = {"policy": HOSTILE, HOSTILE: HOSTILE}
-        shown = replace(made, store=HOSTILE, token_rule=HOSTILE, policy=policy)
-        assert is_plain(str(shown))
-        page = shown._repr_html_()
-        assert "<script" not in page
-        assert page.isprintable()
-
-    def test_ten_megabytes_of_one_character_print_as_a_line(self) -> None:
-        plan = plan_of(planned(1, memory_id="x" * 10_000_000))
-        assert max(map(len, str(plan).splitlines())) < 200
-        assert len(plan._repr_html_()) < 10_000
 
 
 @dataclass(frozen=True)

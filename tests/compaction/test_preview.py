@@ -1,10 +1,8 @@
 """A preview is what the store would do."""
 
 import pickle
-from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -17,7 +15,6 @@ from pandas.testing import assert_frame_equal
 from memlab import columns as c
 from memlab.compaction.effects import cap_effect, survivors
 from memlab.frame.loading import load
-from memlab.growth import boot_context, summarize
 from memlab.items import EventId, EventRef, MemoryItem, MemoryKind, MemoryProvenance, Size
 from memlab.report.bundled import store_path
 from memlab.store import SqliteMemoryStore
@@ -108,17 +105,3 @@ def test_a_larger_cap_keeps_all_that_a_smaller_one_keeps(rows: list[dict[str, An
 def test_the_worked_example_has_the_numbers_it_is_known_for() -> None:
     effect = cap_effect(load(store_path("three_hundred_issues")), 50)
     assert (effect.deleted.memories, effect.after.memories) == (542, 58)
-
-
-def test_a_recorded_store_is_previewed_as_it_is_compacted(
-    real_store: Callable[[str], Path],
-) -> None:
-    path = real_store("agent-store1")
-    before = load(path)
-    effect, kept = cap_effect(before, 200), survivors(before, 200)
-    with SqliteMemoryStore(path) as store:
-        assert store.compact_episodic(200) == effect.deleted.memories > 0
-    after = load(path)
-    assert after[c.MEMORY_ID].tolist() == kept[c.MEMORY_ID].tolist()
-    assert boot_context(after).equals(boot_context(kept))
-    assert summarize(after, now=NOW).boot == effect.after

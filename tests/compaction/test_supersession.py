@@ -43,8 +43,9 @@ def test_it_takes_out_of_the_boot_context_what_it_leaves_in_the_store(store: Pat
     assert (plan.deletes.memories, plan.superseded.memories) == (0, 1)
     assert plan.boot_before.memories - plan.boot_after.memories == 1
     assert rows_of(store) == before
-    receipt = memlab.apply(plan)
+    receipt = memlab.apply(memlab.Plan.from_json(plan.to_json()))
     assert (receipt.deleted, receipt.superseded) == (0, 1)
+    assert memlab.Receipt.from_json(receipt.to_json()) == receipt
     with pytest.raises(AlreadyAppliedError, match="1 memory is superseded"):
         memlab.apply(plan)
     assert superseded(store) == {"d1": "d2"}
@@ -54,14 +55,6 @@ def test_it_takes_out_of_the_boot_context_what_it_leaves_in_the_store(store: Pat
     assert memlab.restore(receipt) == 1
     assert rows_of(store) == before
     assert memlab.restore(receipt) == 0
-
-
-def test_its_file_and_its_receipt_say_the_same_again(store: Path) -> None:
-    plan = plan_supersession(store, {"d1": "d2"})
-    again = memlab.Plan.from_json(plan.to_json())
-    assert (again, again.digest) == (plan, plan.digest)
-    receipt = memlab.apply(again)
-    assert memlab.Receipt.from_json(receipt.to_json()) == receipt
 
 
 @given(rows=row_lists(max_size=8), data=st.data())
@@ -97,17 +90,20 @@ def test_a_pair_that_cannot_be_is_refused(store: Path, links: dict[str, str], fa
         plan_supersession(store, links)
 
 
-def test_a_memory_that_was_changed_or_went_since_is_stale(store: Path) -> None:
+@pytest.mark.parametrize("memory_id", ["d1", "d2"])
+@pytest.mark.parametrize(
+    "change", ["UPDATE memory_items SET body = 'x'", "DELETE FROM memory_items"]
+)
+def test_a_memory_that_was_changed_or_went_since_is_stale(
+    store: Path, change: str, memory_id: str
+) -> None:
     plan = plan_supersession(store, {"d1": "d2"})
-    for change in ("UPDATE memory_items SET body = 'x'", "DELETE FROM memory_items"):
-        for memory_id in ("d1", "d2"):
-            copy = memlab.copy_store(store, store.with_name(f"{change[:3]}{memory_id}.db"))
-            run_sql(copy, f"{change} WHERE memory_id = '{memory_id}'")
-            before = rows_of(copy)
-            with pytest.raises(StalePlanError, match=memory_id):
-                memlab.apply(plan, store=copy)
-            assert rows_of(copy) == before
-            assert not archive_of(copy).exists()
+    run_sql(store, f"{change} WHERE memory_id = '{memory_id}'")
+    before = rows_of(store)
+    with pytest.raises(StalePlanError, match=memory_id):
+        memlab.apply(plan)
+    assert rows_of(store) == before
+    assert not archive_of(store).exists()
 
 
 def test_a_plan_file_is_not_believed(store: Path) -> None:

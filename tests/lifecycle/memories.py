@@ -16,14 +16,15 @@ Open = Callable[..., LifecycleStore]
 
 def item(
     memory_id: str,
-    text: str = "",
+    text: str | None = None,
     *,
     kind: str = "episodic",
     tags: tuple[str, ...] = (),
     at: datetime = START,
 ) -> MemoryItem:
     provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#1", created_at=at)
-    return MemoryItem(memory_id, MemoryKind(kind), text or memory_id, "", provenance, tags)
+    title = memory_id if text is None else text
+    return MemoryItem(memory_id, MemoryKind(kind), title, "", provenance, tags)
 
 
 def ids(store: SqliteMemoryStore) -> list[str]:
