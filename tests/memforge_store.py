@@ -82,10 +82,6 @@ CREATE TABLE causal_edges (
     avg_lag_seconds REAL, confidence REAL NOT NULL DEFAULT 0.5, created_at {NOW},
     UNIQUE (agent_id, cause_id, effect_id)
 );
-CREATE TABLE reflections (
-    id BIGSERIAL PRIMARY KEY, {AGENT}, content TEXT NOT NULL,
-    source_warm_ids BIGINT[] NOT NULL DEFAULT '{{}}'
-);
 CREATE TABLE shared_pools (id TEXT PRIMARY KEY, name TEXT NOT NULL);
 CREATE TABLE shared_memories (
     id BIGSERIAL PRIMARY KEY,
@@ -109,13 +105,13 @@ CREATE TRIGGER audit_chain_no_delete BEFORE DELETE ON audit_chain
 OF_AN_AGENT = "agent_id = current_setting('app.current_agent_id', true)"
 OWN_ROWS = {
     **dict.fromkeys(("warm_tier", "cold_tier", "entities", "retrieval_log"), OF_AN_AGENT),
-    **dict.fromkeys(("memory_revisions", "causal_edges", "reflections"), OF_AN_AGENT),
+    **dict.fromkeys(("memory_revisions", "causal_edges"), OF_AN_AGENT),
     "warm_tier_entities": f"warm_tier_id IN (SELECT id FROM warm_tier WHERE {OF_AN_AGENT})",
 }
 
 TOUCHED = (
     *("warm_tier", "cold_tier", "warm_tier_entities", "retrieval_log", "memory_revisions"),
-    *("memory_conflicts", "memory_sequences", "causal_edges", "shared_memories", "reflections"),
+    *("memory_conflicts", "memory_sequences", "causal_edges", "shared_memories"),
 )
 TO_MEMORIES = (
     *("warm_tier_id", "warm_tier_id_a", "warm_tier_id_b", "winner_id", "predecessor_id"),

@@ -6,7 +6,7 @@ it needs, a vector, JSON. What a table is, and what refers to it, is read from t
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 from memlab.errors import (
@@ -216,16 +216,13 @@ class Catalogue:
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self.table = cache(self._table)
-        self.referring_to = cache(self._referring_to)
+        self.referring_to = cache(partial(self._references, "confrelid", several=True))
+        self.referred_to_by = partial(self._references, "conrelid", several=False)
 
     def exists(self, name: str) -> bool:
         """Whether there is a table of this name that this user can see."""
         query = "SELECT 1 WHERE to_regclass(%s) IS NOT NULL"
         return bool(selected(self._connection, query, (name,), object))
-
-    def referred_to_by(self, name: str) -> list[Reference]:
-        """Return what a table refers to by one column each."""
-        return self._references("conrelid", name, several=False)
 
     def that_go_with(self, name: str) -> list[Reference]:
         """Return what a deletion in a table reaches, from the table outwards."""
@@ -261,12 +258,8 @@ class Catalogue:
         defaulted = frozenset(column for column, _, has_default in columns if has_default)
         return Table(name, types, defaulted, tuple(column for (column,) in key))
 
-    def _referring_to(self, name: str) -> list[Reference]:
-        """Return what refers to a table, by table and column."""
-        return self._references("confrelid", name, several=True)
-
     def _references(self, side: str, name: str, *, several: bool) -> list[Reference]:
-        """Return the foreign keys on one side of which a table stands."""
+        """Return the foreign keys on one side of which a table stands, by table and column."""
         found = []
         for reference in selected(
             self._connection,

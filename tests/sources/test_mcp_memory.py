@@ -17,6 +17,7 @@ from memlab.cli import main
 from memlab.doctor import diagnose
 from memlab.errors import (
     ArchiveError,
+    BadRowError,
     ChangedWhileReadError,
     MemlabError,
     StalePlanError,
@@ -279,28 +280,21 @@ def test_a_database_of_an_older_service_is_read_and_one_without_deleted_at_not_d
     run_sql(
         file,
         "CREATE TABLE memories (id INTEGER PRIMARY KEY, content_hash TEXT UNIQUE, content TEXT, "
-        "tags TEXT, memory_type TEXT, metadata TEXT, created_at REAL)",
-        "INSERT INTO memories VALUES (1, 'h', 'text', 'a, b ,', NULL, 'no json', 5.5)",
+        "tags TEXT, memory_type TEXT, metadata TEXT, created_at REAL, confidence REAL)",
+        "INSERT INTO memories VALUES (1, 'h', 'text', 'a, b ,', NULL, 'no json', 5.5, 1)",
     )
-    frame = memlab.load(file)
-    assert frame["tags"].tolist() == [("a", "b")]
     with pytest.raises(UnsafeDeletionError, match="of a version without deleted_at"):
         memlab.apply(memlab.plan(file, memlab.KeepRecent(0)))
-
-
-def test_what_cannot_be_read_is_named_and_the_rest_is_read(lab: McpMemoryLab) -> None:
     run_sql(
-        lab.path,
-        "UPDATE memories SET created_at = 'soon' WHERE id = 1",
-        "UPDATE memories SET metadata = '[', tags = NULL WHERE id = 2",
-        "UPDATE memories SET content = x'ff00', confidence = 9e999 WHERE id = 3",
-        "UPDATE memories SET created_at = -5e300 WHERE id = 4",
+        file,
+        "INSERT INTO memories VALUES (2, 'i', x'ff00', NULL, 'note', '[', 9, 9e999), "
+        "(3, 'j', 'soon', '', '', '', 'soon', 1), (4, 'k', 'long ago', '', '', '', -5e300, 1)",
     )
-    frame = memlab.load(lab.name, on_bad_row="keep").set_index("key")
-    assert frame["problem"].notna().tolist().count(True) == 2
-    assert frame.loc[2, "tags"] == ("note",)
-    with pytest.raises(memlab.errors.BadRowError, match=r"created_at .* is no time"):
-        memlab.load(lab.name)
+    frame = memlab.load(file, on_bad_row="keep").set_index("key").sort_index()
+    assert frame["problem"].notna().tolist() == [False, False, True, True]
+    assert frame["tags"].tolist() == [("a", "b"), ("note",), (), ()]
+    with pytest.raises(BadRowError, match=r"created_at .* is no time"):
+        memlab.load(file)
 
 
 def test_what_lies_beside_the_memories_is_said(lab: McpMemoryLab) -> None:

@@ -119,7 +119,10 @@ class Memforge(ServerSource):
     @contextmanager
     def _transaction(self, *, write: bool) -> Iterator[Any]:
         with one_transaction(self.address, write=write) as connection:
-            self._check_tables(Catalogue(connection))
+            found = Catalogue(connection).table(TABLE).types
+            check_table(self.name, "MemForge", TABLE, _NEEDED, found)
+            if taken := {ROWS, LINKS} & found.keys():
+                raise StoreError(f"{TABLE} in {self.name} has a column {taken.pop()}; rename it")
             if self._agent is None and hides_rows(connection, TABLE):
                 user = only(connection, "SELECT current_user::text", (), str)
                 raise StoreError(
@@ -127,12 +130,6 @@ class Memforge(ServerSource):
                     "by ?agent=NAME, or connect as the owner of the tables"
                 )
             yield connection
-
-    def _check_tables(self, catalogue: Catalogue) -> None:
-        found = catalogue.table(TABLE).types
-        check_table(self.name, "MemForge", TABLE, _NEEDED, found)
-        if taken := {ROWS, LINKS} & found.keys():
-            raise StoreError(f"{TABLE} in {self.name} has a column {taken.pop()}; rename it")
 
 
 def recognises(asked: Asked) -> bool:
