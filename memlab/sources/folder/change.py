@@ -9,10 +9,11 @@ back, in a folder ``.memlab`` inside the folder, and is over when that has gone:
 2. *swapped*: the index and its new version, which lies in ``.memlab``, change places in one step.
    What came out must be what the new version was made from; else somebody has edited it, they
    change places again and the new version is made anew. A hand's edit is never overwritten.
-3. *moved*: each file is renamed into ``.memlab`` and must be what was planned, or is linked from
-   there under its name, which must be free. Where a system takes files out before their lines, and
-   wherever files come back, this comes before 2.
-4. *over*: ``.memlab`` is renamed, which commits all of it at once, and then removed.
+3. *moved*: each file is renamed into ``.memlab``, or is linked from there under its name, which
+   must be free. Where a system takes files out before their lines, and wherever files come back,
+   this comes before 2.
+4. *over*: where all that was moved is still what was planned, ``.memlab`` is renamed, which commits
+   it at once, and then removed.
 
 Whoever is stopped before 4 leaves ``.memlab``. The next to change the folder first takes the change
 back: files return to their names, what the index said of them returns into the index as it is now.
@@ -90,9 +91,7 @@ class FolderChange:
                 with suppress(FileNotFoundError):
                     self.folder.move(entry.name, operation.files, str(number))
                 self._watch(Step.MOVED)
-                moved = operation.files, str(number), parts.file.data, entry.name
-                self._check(*moved)
-                self._moved.append(moved)
+                self._moved.append((operation.files, str(number), parts.file.data, entry.name))
         operation.files.sync()
         self.folder.sync()
         if not self._index.index_first:
@@ -118,8 +117,14 @@ class FolderChange:
         """Make all of it last, if what was moved is still what it was: it may have been open."""
         if not self._count:
             return
-        for moved in self._moved:
-            self._check(*moved)
+        for folder, name, data, called in self._moved:
+            found = folder.read_if_there(name)
+            if found is None or found.data != data:
+                raise StalePlanError(
+                    f"{self.folder.path / called} was changed while it was deleted; nothing was "
+                    "deleted: make a new plan",
+                    memory_ids=(called,),
+                )
         end_pending(self.folder)
         self.is_over = True
         self.folder.sync()
@@ -160,15 +165,6 @@ class FolderChange:
         if aside is not None:
             self._moved.append((operation.own, VERSION, aside, self._index.index_name))
             self._watch(Step.SWAPPED)
-
-    def _check(self, folder: Folder, name: str, data: bytes, called: str) -> None:
-        found = folder.read_if_there(name)
-        if found is None or found.data != data:
-            raise StalePlanError(
-                f"{self.folder.path / called} was changed while it was deleted; nothing was "
-                "deleted: make a new plan",
-                memory_ids=(called,),
-            )
 
 
 @contextmanager
