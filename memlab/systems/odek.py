@@ -272,34 +272,18 @@ def _insert(entries: list[Entry], at: int, key: str, said: Mapping[str, Any]) ->
 
 
 def _parsed(text: str) -> EpisodeIndex:
-    at = _after_space(text, 0)
-    if text[at : at + 1] != "[":
+    if text.lstrip(_SPACE)[:1] != "[":
         raise ValueError("it does not begin with [")
-    ends = at + 1
     entries: list[Entry] = []
+    ends = text.index("[") + 1
     head = text[:ends] + _INDENTED
-    at = _after_space(text, ends)
-    while text[at : at + 1] != "]":
+    for _ in _DECODER.decode(text):
+        at = next(at for at in range(ends, len(text)) if text[at] not in f"{_SPACE},")
+        head = head if entries else text[:at]
         fields, end = _DECODER.raw_decode(text, at)
-        if not entries:
-            head = text[:at]
         entries.append(Entry(_id_of(fields), text[at:end], text[ends:at] * bool(entries), fields))
-        ends, at = end, _after_space(text, end)
-        if text[at : at + 1] == ",":
-            at = _after_space(text, at + 1)
-            if text[at : at + 1] == "]":
-                raise ValueError("a comma before its end")
-        elif text[at : at + 1] != "]":
-            raise ValueError("it does not end")
-    if text[at + 1 :].strip(_SPACE):
-        raise ValueError("something stands after it")
+        ends = end
     return EpisodeIndex(head, tuple(entries), text[ends:])
-
-
-def _after_space(text: str, at: int) -> int:
-    while text[at : at + 1] and text[at] in _SPACE:
-        at += 1
-    return at
 
 
 def _id_of(fields: Any) -> str | None:
