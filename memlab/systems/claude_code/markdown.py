@@ -152,16 +152,14 @@ class FileNames:
         that differs in case. Where two files are as near, neither is meant.
         """
         if target not in self._found:
-            self._found[target] = self._looked_up(target)
+            meant = (
+                known[spelt]
+                for path in _candidates(target, self.folder)
+                for spell, known in zip((*_SPELLINGS, _SPELLINGS[0]), self._known, strict=True)
+                if (spelt := spell(path)) in known
+            )
+            self._found[target] = next(meant, None)
         return self._found[target]
-
-    def _looked_up(self, target: str) -> str | None:
-        for path in _candidates(target, self.folder):
-            spelt = [*(spell(path) for spell in _SPELLINGS), path]
-            for name, known in zip(spelt, self._known, strict=True):
-                if name in known:
-                    return known[name]
-        return None
 
 
 def mentions_in(text: str) -> tuple[Mention, ...]:
