@@ -4,6 +4,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
+from functools import cached_property
 from os import PathLike, fspath
 from os.path import realpath
 from pathlib import Path
@@ -183,7 +184,6 @@ class _Reader(Reader):
     def __init__(self, connections: Sequence[sqlite3.Connection]) -> None:
         self._first = connections[0]
         self._scanning = connections[1:] or connections
-        self._known: Layout | None = None
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
         from memlab.systems.memory_items.rows import add_signals, scan_rows
@@ -202,11 +202,9 @@ class _Reader(Reader):
         fill_positions(self._first, "wanted", tied)
         return check_deletion(self._first, _WANTED)
 
-    @property
+    @cached_property
     def _layout(self) -> Layout:
-        if self._known is None:
-            self._known = layout_of(self._first)
-        return self._known
+        return layout_of(self._first)
 
 
 class _Writer(_Reader, Writer):
@@ -260,34 +258,27 @@ class _Writer(_Reader, Writer):
     def supersede(self, links: Mapping[Key, str | None]) -> int:
         connection, others = self._first, f"NOT ({_WANTED})"
         check_supersession(connection)
-        positions = cast("Iterable[int]", links)
-        fill_positions(connection, "wanted", positions)
+        fill_positions(connection, "wanted", cast("Iterable[int]", links))
         unchanged = self._count(), fingerprint_under_triggers(connection, others)
-        before = {position: _said_of(record) for position, record in self.records(links)}
+        before = self._said(links)
         connection.executemany(
             "UPDATE main.memory_items SET superseded_by = ? WHERE rowid = ?",
             [(by, position) for position, by in links.items()],
         )
-        after = {position: _said_of(record) for position, record in self.records(links)}
-        wanted = {
-            position: before[position] | {"superseded_by": links[position]} for position in before
-        }
-        if (
-            after != wanted
-            or len(after) != len(links)
-            or unchanged != (self._count(), fingerprint_under_triggers(connection, others))
-        ):
+        wanted = {at: row | {"superseded_by": links[at]} for at, row in before.items()}
+        left = self._count(), fingerprint_under_triggers(connection, others)
+        if len(before) != len(links) or self._said(links) != wanted or left != unchanged:
             raise CompactionError(
                 f"superseding {len(links):,} memories would have changed more than that; all was "
                 "rolled back: look for a trigger on memory_items in the store"
             )
         return len(links)
 
+    def _said(self, keys: Iterable[Key]) -> dict[Key, dict[str, object]]:
+        """Return the fields of rows, with what stands for each whether that is NULL or not."""
+        records = self.records(keys)
+        return {key: {"superseded_by": None, **json.loads(record)} for key, record in records}
+
     def _count(self) -> int:
         (count,) = self._first.execute("SELECT count(*) FROM main.memory_items").fetchone()
         return int(count)
-
-
-def _said_of(record: bytes) -> dict[str, object]:
-    """Return a record's fields, with what stands for its row whether that is NULL or not."""
-    return {"superseded_by": None, **json.loads(record)}
