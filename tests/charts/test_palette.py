@@ -99,18 +99,15 @@ def test_policies_compared_by_default_stay_far_apart_for_every_sight(paint: Pale
 
 
 @BOTH
-def test_what_stands_side_by_side_stays_far_apart_for_every_sight(paint: Palette) -> None:
+def test_hues_stay_apart_for_every_sight_and_far_where_they_stand_side_by_side(
+    paint: Palette,
+) -> None:
     assert apart(paint.likely, paint.safe) > 0.12
     assert apart(paint.load_bearing, paint.prunable) > 0.15
-
-
-@BOTH
-def test_hues_stay_apart_for_every_sight(paint: Palette) -> None:
-    hues = [*(getattr(paint, hue) for hue in HUES), paint.ink, paint.grey]
-    for one, other in itertools.combinations(hues[:-2], 2):
+    hues = [getattr(paint, hue) for hue in HUES]
+    every = [*itertools.combinations(hues, 2), *itertools.product(hues, (paint.ink, paint.grey))]
+    for one, other in every:
         assert apart(one, other) > 0.08, (one, other)
-    for hue, neutral in itertools.product(hues[:-2], hues[-2:]):
-        assert apart(hue, neutral) > 0.08, (hue, neutral)
 
 
 def test_a_pair_that_some_confuse_would_be_seen() -> None:

@@ -72,6 +72,7 @@ def alt(shown: str) -> str:
 
 def test_it_opens_at_the_recommended_cap(panel: SizingPanel, frame: pd.DataFrame) -> None:
     advice = memlab.recommend_cap(frame)
+    assert explore(STORE).text == panel.text
     assert panel.keep_recent.value == advice.keep_recent
     assert str(advice).splitlines()[0] in unescape(panel.recommendation.value)
     assert panel.advice == advice
@@ -97,24 +98,25 @@ def test_the_numbers_are_those_of_the_curve(panel: SizingPanel, curve: pd.DataFr
         assert shown["memory kept"] == f"{said['days']:,.1f} days"
 
 
-def test_the_slider_moves_cap_numbers_picture_and_command(panel: SizingPanel) -> None:
-    before = panel.curve_picture.value, panel.trade_off_picture.value
-    panel.slider.value = 300
-    assert panel.keep_recent.value == 300
-    assert facts(panel)["keep_recent"] == "300"
-    assert panel.command_line.endswith("--keep-recent 300")
-    assert panel.command_line in unescape(panel.command.value)
-    assert panel.curve_picture.value != before[0]
-    assert panel.trade_off_picture.value != before[1]
-
-
-def test_the_slider_stands_at_what_the_box_says(panel: SizingPanel) -> None:
+def test_slider_and_box_move_each_other_numbers_pictures_and_command(panel: SizingPanel) -> None:
     assert panel.slider.value == panel.keep_recent.value == panel.advice.keep_recent
+    before = panel.curve_picture.value, panel.trade_off_picture.value
+    panel.slider.value = 250
+    assert panel.keep_recent.value == 250
+    assert facts(panel)["keep_recent"] == "250"
+    assert panel.command_line.endswith("--keep-recent 250")
+    assert panel.command_line in unescape(panel.command.value)
+    for shown, earlier in zip((panel.curve_picture, panel.trade_off_picture), before, strict=True):
+        assert shown.value != earlier
+        said = alt(shown.value)
+        assert "keep_recent = 250 serves 84.6%" in said
+        assert f"{panel.advice.keep_recent:,} is safe, {panel.advice.likely:,} is likely" in said
+        assert "target 90%" in said
     panel.keep_recent.value = 253
     assert (panel.slider.value, panel.keep_recent.value) == (253, 253)
-    said = dict(zip(panel.slider.values, panel.slider.texts, strict=True))
-    assert said[253] == "253"
-    assert list(said) == sorted(said)
+    texts = dict(zip(panel.slider.values, panel.slider.texts, strict=True))
+    assert texts[253] == "253"
+    assert list(texts) == sorted(texts)
 
 
 def test_a_target_changes_the_recommendation_and_the_cap_only_when_asked(
@@ -150,15 +152,6 @@ def test_controls_have_names_and_sliders_say_what_they_stand_at(panel: SizingPan
     assert dict(zip(panel.slider.values, panel.slider.texts, strict=True))[1_000] == "1,000"
 
 
-def test_pictures_say_what_is_on_them(panel: SizingPanel) -> None:
-    panel.keep_recent.value = 250
-    for shown in (panel.curve_picture, panel.trade_off_picture):
-        said = alt(shown.value)
-        assert "keep_recent = 250 serves 84.6%" in said
-        assert f"{panel.advice.keep_recent:,} is safe, {panel.advice.likely:,} is likely" in said
-        assert "target 90%" in said
-
-
 def test_it_opens_at_the_cap_that_sizing_recommends_by_the_remembered_log(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(60))
     (tmp_path / "memlab.toml").write_text('log = ["reads.jsonl"]\n')
@@ -179,10 +172,8 @@ def test_a_target_of_ones_own_is_on_the_slider(tmp_path: Path) -> None:
 
 def test_no_command_is_offered_where_all_speaks_against_it(panel: SizingPanel) -> None:
     panel.keep_recent.value = 2_864
-    assert (panel.command_line, panel.against) == (
-        "",
-        "no command: that cap deletes nothing today",
-    )
+    assert panel.command_line == ""
+    assert panel.against == "no command: that cap deletes nothing today"
     panel.keep_recent.value = 735
     panel.token_budget.value = 20_000
     assert "takes more than 20,000 tokens at start" in panel.against
@@ -280,10 +271,6 @@ def test_exploring_writes_nothing(tmp_path: Path) -> None:
     explore(path).slider.value = 100
     assert path.read_bytes() == before
     assert [each.name for each in tmp_path.iterdir()] == ["memory.db"]
-
-
-def test_the_same_store_gives_the_same_panel(panel: SizingPanel) -> None:
-    assert explore(STORE).text == panel.text
 
 
 @given(most=st.integers(1, 2_000_000))
