@@ -91,7 +91,7 @@ def mark_cap_curve(
     plot = Plot(ax)
     paint = plot.paint
     if advice is not None:
-        plot.draw_cap(advice.target, f"target {percent_of(advice.target)}")
+        plot.draw_target(advice.target)
         fits = advice.budget_cap
         if fits is not None and fits < curve.index[-1]:
             ax.axvspan(fits, ax.get_xlim()[1], **shade(paint.ink, 0.08))
@@ -168,7 +168,7 @@ def mark_trade_off(
     plot = Plot(ax)
     paint, names = plot.paint, Names(plot)
     if advice is not None:
-        plot.draw_cap(advice.target, f"target {percent_of(advice.target)}")
+        plot.draw_target(advice.target)
         if advice.token_budget is not None:
             plot.draw_upright(
                 advice.token_budget, f"budget {short(advice.token_budget)}", paint.ink

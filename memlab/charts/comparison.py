@@ -16,7 +16,6 @@ from memlab.charts.parts import (
     LONGEST_LABEL,
     NO_REFERENCES,
     SMALL,
-    EndLabel,
     Names,
     Plot,
     share,
@@ -66,19 +65,18 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ]
     _set_limits(plot, table)
     _draw_bound(plot, table)
-    labels = []
     widths = np.linspace(1.5 + 1.1 * (len(drawn) - 1), 1.5, max(1, len(drawn)))
     for (name, path, style), width in zip(drawn, widths, strict=False):
         look = style.drawn(paint, width)
         ax.plot(path["boot_tokens_mean"], path["served"], label=name, **look)
         text = f"{style.glyph} {name}"
-        labels.append(EndLabel(float(path["served"].iloc[-1]), text, look["color"]))
+        plot.end(float(path["served"].iloc[-1]), text, look["color"])
     _name_settings(plot, drawn)
     for cost in table.loc[table["policy"] == ALL, "boot_tokens_mean"]:
         ax.axvline(cost, color=paint.muted, linewidth=1, linestyle=":", label="keep all")
         foot: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "ha": "right"}
         plot.write(f"keep all: {short(cost)}", (cost, 0), (-4, 5), **foot)
-    plot.label_ends(labels)
+    plot.label_ends()
     plot.heading(
         _gain_title(table, drawn) or title,
         "Up and to the left is better; one mark a setting. Grey: out of reach at that size",
@@ -260,7 +258,6 @@ def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) 
     if not known:
         return plot.empty("References whose memory was gone", NO_REFERENCES)
     ax, paint = plot.ax, plot.paint
-    labels = []
     widths = np.linspace(min(4, 1.5 + 0.9 * (len(known) - 1)), 1.5, len(known))
     for (label, regret), width in zip(known.items(), widths, strict=True):
         style = style_of(label, regret.attrs.get(c.GOES_BY))
@@ -268,12 +265,12 @@ def plot_regret(regrets: Mapping[str, pd.DataFrame], *, ax: Axes | None = None) 
         look = {**style.drawn(paint, width), "markevery": max(1, len(regret) // 8)}
         ax.step(when, regret["lost"], where="post", label=label, **look)
         lost = int(regret["lost"].iloc[-1])
-        labels.append(EndLabel(lost, f"{style.glyph} {label}: {lost:,}", look["color"]))
+        plot.end(lost, f"{style.glyph} {label}: {lost:,}", look["color"])
     ax.margins(x=0.01)
     plot.time_axis(when)
     ax.set_ylim(bottom=0)
     plot.count_axis(ax.yaxis, "references lost so far")
-    plot.label_ends(labels)
+    plot.label_ends()
     rates = {label: regret["lost"].iloc[-1] / len(regret) for label, regret in known.items()}
     most, least = max(rates, key=rates.__getitem__), min(rates, key=rates.__getitem__)
     finding = f"{for_terminal(most)} lost {share(rates[most])} of what was referred to again"

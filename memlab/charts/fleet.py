@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from memlab.charts.figure import on_its_own
-from memlab.charts.parts import EndLabel, Kind, Plot, without_zone
+from memlab.charts.parts import Kind, Plot, without_zone
 from memlab.text import counted
 
 DRAWN: Final = 800
@@ -89,11 +89,9 @@ def plot_fleet_growth(weeks: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     ax.set_ylim(bottom=0)
     plot.count_axis(ax.yaxis, "memories")
     plot.time_axis(times)
-    ends = [
-        EndLabel(whole[-1], f"{whole[-1]:,.0f} memories", paint.ink),
-        EndLabel(bearing[-1], f"{bearing[-1]:,.0f} load-bearing", paint.load_bearing),
-    ]
-    plot.label_ends(ends)
+    plot.end(whole[-1], f"{whole[-1]:,.0f} memories", paint.ink)
+    plot.end(bearing[-1], f"{bearing[-1]:,.0f} load-bearing", paint.load_bearing)
+    plot.label_ends()
     plot.heading(
         f"{whole[-1]:,.0f} memories by {weeks['week'].iloc[-1]:%Y-%m}, {bearing[-1]:,.0f} of them "
         "load-bearing",

@@ -12,7 +12,6 @@ from memlab.charts.figure import on_its_own
 from memlab.charts.parts import (
     NOTHING_YET,
     PERCENT,
-    EndLabel,
     Measure,
     Plot,
     check_measure,
@@ -69,7 +68,6 @@ def plot_growth(
         return plot.empty("Growth of the memory", NOTHING_YET)
     if at_once := _one_moment(curve, list(names.values())):
         return plot.empty(title, at_once)
-    labels = []
     for name, words, colour in (
         (c.PRUNABLE, "prunable", paint.prunable),
         (c.LOAD_BEARING, "load-bearing", paint.load_bearing),
@@ -77,9 +75,9 @@ def plot_growth(
     ):
         if name != c.SUPERSEDED or curve[names[name]].any():
             _step(ax, curve[names[name]], name, colour)
-            labels.append(EndLabel(last[names[name]], f"{now[name]} {words}", colour))
+            plot.end(last[names[name]], f"{now[name]} {words}", colour)
     _time_by_count(plot, curve, measure)
-    plot.label_ends(labels)
+    plot.label_ends()
     prunable = last[c.PRUNABLE_SHARE if measure == "memories" else c.PRUNABLE_SHARE_TOKENS]
     part = "" if pd.isna(prunable) else f"; {share(prunable)} of that is prunable"
     loads = plot.by_start(
@@ -121,16 +119,15 @@ def plot_backlog(curve: pd.DataFrame, *, cap: int | None = None, ax: Axes | None
         return plot.empty(title, at_once)
     backlog = curve[c.PRUNABLE]
     _step(ax, backlog, c.PRUNABLE, paint.prunable)
-    labels = [EndLabel(now, f"{now:,} prunable", paint.prunable)]
+    plot.end(now, f"{now:,} prunable", paint.prunable)
     if cap is not None:
         above = backlog.clip(lower=cap).to_numpy()
         beyond = shade(paint.prunable, 0.2)
         ax.fill_between(without_zone(curve.index), cap, above, step="post", **beyond)
-        plot.draw_cap(cap)
-        labels.append(EndLabel(cap, f"keep_recent = {cap:,}", paint.ink))
+        plot.draw_across(cap, f"keep_recent = {cap:,}")
     _time_by_count(plot, curve, "memories")
     ax.set_ylim(0, max(ax.get_ylim()[1], 1.06 * (cap or 0)))
-    plot.label_ends(labels)
+    plot.label_ends()
     plot.heading(title, "Load-bearing memories are not counted")
     plot.footnote(*_caveats(plot, "memories"))
     return ax

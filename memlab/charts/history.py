@@ -13,7 +13,6 @@ from memlab.charts.parts import (
     NO_REFERENCES,
     NOTHING_YET,
     SMALL,
-    EndLabel,
     MarkedCap,
     Measure,
     Plot,
@@ -71,11 +70,11 @@ def plot_age_ranks(
     if bound.empty:
         why = NO_REFERENCES if ranks.empty else "Every reference is to a load-bearing memory"
         return plot.empty("How far back references reach", why)
-    ends = _draw_quantiles(plot, quantiles) if quantiles is not None else []
+    if quantiles is not None:
+        _draw_quantiles(plot, quantiles)
     caps = plot.caps_to_mark(advice, cap)
     for marked in caps:
-        plot.draw_cap(marked.value, colour=marked.colour)
-        ends.append(EndLabel(marked.value, marked.name, marked.colour))
+        plot.draw_across(*marked)
     written = bound["written"].max()
     ax.set_xlim(0, written if quantiles is None else max(written, quantiles["last"].max()))
     ax.set_yscale("log")
@@ -87,7 +86,7 @@ def plot_age_ranks(
     most = plot.draw_counted(
         dots, among=len(dots), color=paint.muted, marker="o", label="references"
     )
-    plot.label_ends(ends)
+    plot.label_ends()
     half, nine = np.quantile(dots[:, 1], [0.5, 0.9], method="inverted_cdf")
     plot.heading(
         f"Half of the references reach back at most {half:,.0f} memories, nine in ten {nine:,.0f}",
@@ -152,7 +151,6 @@ def plot_boot_over_time(
     lines = list(timeline.groupby("keep_recent", sort=False, dropna=False))
     known: dict[Any, MarkedCap] = {m.value: m for m in plot.caps_to_mark(advice, None)}
     widths = np.linspace(1.4 + 0.7 * (len(lines) - 1), 1.4, len(lines))
-    ends = []
     for number, (cap, held) in enumerate(lines):
         free = pd.isna(cap)
         name, colour = ("no cap", paint.grey) if free else (f"keep {cap:,}", paint.ink)
@@ -168,15 +166,14 @@ def plot_boot_over_time(
             linestyle="-" if free else _DASHES[(number - 1) % len(_DASHES)],
             label=name,
         )
-        ends.append(EndLabel(held[measure].iloc[-1], _ends_at(name, held[measure]), colour))
+        plot.end(held[measure].iloc[-1], _ends_at(name, held[measure]), colour)
     if budget is not None:
-        plot.draw_cap(budget)
-        ends.append(EndLabel(budget, f"budget: {short(budget)}", paint.ink))
+        plot.draw_across(budget, f"budget: {short(budget)}")
     ax.margins(x=0)
     ax.set_ylim(0, 1.04 * max(1.0, timeline[measure].max(), budget or 0))
     plot.time_axis(when)
     plot.count_axis(ax.yaxis, measure)
-    plot.label_ends(ends)
+    plot.label_ends()
     plot.heading(
         _held_title(plot, timeline, measure, advice) or title,
         "Each line: that keep_recent held from the first memory on. Named: the last value",
@@ -274,14 +271,12 @@ def plot_law(
     ax.set_xlim(0.9 * max(sizes.min(), 1), 1.02 * sizes.max())
     ax.set_ylim(max(0.8 * caps.min(), 0.8), 1.25 * caps.max())  # a cap below one is drawn at one
     _name_projects(plot, projects.last().reset_index())
-    ends = [
-        EndLabel(float(law[name].iloc[-1]), words, colour)
-        for name, words, colour in (
-            ("high", "safe: the upper limit", paint.safe),
-            ("cap", "likely", paint.likely),
-            ("low", "lower limit", paint.muted),
-        )
-    ]
+    for name, words, colour in (
+        ("high", "safe: the upper limit", paint.safe),
+        ("cap", "likely", paint.likely),
+        ("low", "lower limit", paint.muted),
+    ):
+        plot.end(float(law[name].iloc[-1]), words, colour)
     if store is not None and len(store):
         ax.plot(store["memories"], store["cap"], color=paint.ink, linewidth=1.6, label="this store")
         last = float(store["memories"].iloc[-1]), float(store["cap"].iloc[-1])
@@ -290,7 +285,7 @@ def plot_law(
         side: dict[str, Any] = {"ha": "left" if left else "right", "bbox": plot.on_paper}
         name, offset = f"this store: {last[1]:,.0f}", (6 if left else -6, 8)
         plot.write(name, last, offset, colour=paint.ink, fontweight="bold", **side)
-    plot.label_ends(ends)
+    plot.label_ends()
     served = percent_of(law["share"].iloc[0])
     plot.log_axis(ax.xaxis, "memories written")
     plot.log_axis(ax.yaxis, f"cap that serves {served} of references", most=9)
@@ -339,9 +334,9 @@ def _ends_at(name: str, values: "pd.Series[Any]") -> str:
     return f"{name}: {short(last)}{peak}"
 
 
-def _draw_quantiles(plot: Plot, quantiles: pd.DataFrame) -> list[EndLabel]:
-    """Draw median and 90th percentile of each part on top; return labels for the last ones."""
-    paint, ends = plot.paint, []
+def _draw_quantiles(plot: Plot, quantiles: pd.DataFrame) -> None:
+    """Draw median and 90th percentile of each part on top, and name the last ones."""
+    paint = plot.paint
     around: list[AbstractPathEffect] = [withStroke(linewidth=6, foreground=paint.paper)]
     for name, words, colour, style in (
         ("p50", "median", paint.ink, "-"),
@@ -352,8 +347,7 @@ def _draw_quantiles(plot: Plot, quantiles: pd.DataFrame) -> list[EndLabel]:
         lines = plot.ax.hlines(level, *part, color=colour, label=name)
         lines.set(linewidth=3, linestyle=style, zorder=3, path_effects=around)
         if level.notna().any():
-            ends.append(EndLabel(float(level.dropna().iloc[-1]), words, colour))
-    return ends
+            plot.end(float(level.dropna().iloc[-1]), words, colour)
 
 
 def _dumbbell(plot: Plot, place: float, row: Any) -> None:

@@ -77,6 +77,7 @@ class Plot:
         self.paint = palette_of(self.ax)
         self.told = {key: value for frame in frames for key, value in frame.attrs.items()}
         self.figure = self.ax.figure.get_figure(root=True)
+        self._ends: list[EndLabel] = []
         if height is not None:
             self._set_height(height)
             self._tone_down()
@@ -199,11 +200,16 @@ class Plot:
         """The box behind a name that a line may run through."""
         return {"facecolor": self.paint.paper, "alpha": 0.8, "linewidth": 0, "pad": 0.5}
 
-    def label_ends(self, labels: Sequence[EndLabel]) -> list[Annotation]:
+    def end(self, y: float, text: str, colour: str) -> None:
+        """Let :meth:`label_ends` name a line by the value, in data units, that it ends at."""
+        self._ends.append(EndLabel(y, text, colour))
+
+    def label_ends(self) -> list[Annotation]:
         """Name lines at the right edge, moved apart where they would overlap.
 
-        Call it once the limits are final. The annotations come back in the order of `labels`.
+        Call it once the limits are final. The annotations come in the order of :meth:`end`.
         """
+        labels = self._ends
         right, line = self.ax.get_xlim()[1], 1.25 * SMALL / self._height_in_points
         heights = np.array([self.in_axes(right, label.y)[1] for label in labels])
         texts = [
@@ -226,16 +232,18 @@ class Plot:
             known.append((cap, "keep_recent =", self.paint.ink))
         return [MarkedCap(v, f"{name} {v:,}", colour) for v, name, colour in known if v is not None]
 
-    def draw_cap(self, value: float, text: str = "", *, colour: str | None = None) -> None:
-        """Draw a cap or a threshold as a dashed line across, and name it where it begins.
-
-        Where the data may run through the name, leave it out and use :meth:`label_ends`.
-        """
+    def draw_across(self, value: float, text: str, colour: str = "") -> None:
+        """Draw a cap or a threshold as a dashed line across, named where it ends."""
         colour = colour or self.paint.ink
         self.ax.axhline(value, color=colour, linewidth=1.2, linestyle=DASHES, label="_cap")
-        if text:
-            side: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "bottom"}
-            self.write(text, (0, value), (4, 3), colour=colour, bbox=self.on_paper, **side)
+        self.end(value, text, colour)
+
+    def draw_target(self, share: float) -> None:
+        """Draw a target across, named where it begins: no line runs through its name there."""
+        self.ax.axhline(share, color=self.paint.ink, linewidth=1.2, linestyle=DASHES, label="_cap")
+        side: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "bottom"}
+        text, colour = f"target {percent_of(share)}", self.paint.ink
+        self.write(text, (0, share), (4, 3), colour=colour, bbox=self.on_paper, **side)
 
     def draw_upright(self, x: float, text: str, colour: str, *, row: int = 0) -> None:
         """Draw a line up from `x` and name it at its foot, on the side where there is room."""

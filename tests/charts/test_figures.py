@@ -19,7 +19,7 @@ from memlab import growth_curve
 from memlab.charts import plot_age_ranks, plot_boot_context, plot_cap_curve, plot_growth
 from memlab.charts.figure import NARROW, WIDTH, Chart
 from memlab.charts.palette import DARK, LIGHT, roles
-from memlab.charts.parts import EndLabel, Plot, spread
+from memlab.charts.parts import Plot, spread
 from memlab.growth import boot_context
 from memlab.sizing import age_ranks, cap_curve
 
@@ -200,7 +200,10 @@ def test_a_logarithmic_axis_has_ticks_whatever_it_spans(low: float, high: float)
 def test_labels_at_line_ends_do_not_overlap() -> None:
     ax = Chart().add_subplot()
     ax.set(xlim=(0, 1), ylim=(0, 1000))
-    notes = Plot(ax).label_ends([EndLabel(y, f"{y} things", LIGHT.ink) for y in (3, 0, 5, 1)])
+    plot = Plot(ax)
+    for y in (3, 0, 5, 1):
+        plot.end(y, f"{y} things", LIGHT.ink)
+    notes = plot.label_ends()
     drawn(ax)
     boxes = sorted((note.get_window_extent().y0, note.get_window_extent().y1) for note in notes)
     assert all(top <= bottom for (_, top), (bottom, _) in pairwise(boxes))
@@ -249,8 +252,10 @@ def test_a_count_axis_reads_in_one_unit(top: int, labels: set[str]) -> None:
 
 def test_text_is_never_read_as_mathematics() -> None:
     ax = Chart().add_subplot()
-    Plot(ax).heading("costs $x_{$ and $5", "from $1 to $y^{$")
-    Plot(ax).footnote("$\\frac{$")
-    Plot(ax).label_ends([EndLabel(0.5, "$z^{$", LIGHT.prunable)])
+    plot = Plot(ax)
+    plot.heading("costs $x_{$ and $5", "from $1 to $y^{$")
+    plot.footnote("$\\frac{$")
+    plot.end(0.5, "$z^{$", LIGHT.prunable)
+    plot.label_ends()
     drawn(ax)
     assert title(ax) == "costs $x_{$ and $5"
