@@ -339,30 +339,33 @@ def cap_steps(most: int) -> "np.ndarray[Any, np.dtype[np.int64]]":
     return np.array(sorted(cap for cap in caps | set(range(10)) | {most} if cap <= most))
 
 
+_SAID: Final = {
+    "references served": "{served:.1%} (limits {low:.1%} to {high:.1%})",
+    "other projects alone": "{served_elsewhere:.1%}",
+    "this store alone": "{served_own:.1%}",
+    "in the past": "{served_observed:.1%}",
+    "boot context": (
+        "{boot_memories:,.0f} memories, {boot_tokens:,.0f} tokens under that cap, {tokens:,} now"
+    ),
+    "over the history": "{boot_tokens_p95:,.0f} tokens in 95% of starts at most",
+    "prunable share": "{prunable_share:.1%} of memories, {prunable_share_tokens:.1%} of tokens",
+    "would go now": "{pruned:,.0f} of {prunable:,} prunable memories",
+    "memory kept": "{days:,.1f} days",
+}
+"""What is said of a cap, by the columns of a curve."""
+_SAID_RECALLED: Final = {
+    name.replace("boot context", "to recall from"): words.replace("starts", "moments")
+    for name, words in _SAID.items()
+}
+
+
 def _facts_of(sizing: Sizing, cap: int) -> Iterator[tuple[str, str]]:
     """Say what a cap serves and costs."""
-    row = sizing.at([cap]).iloc[0]
+    present, row = sizing.present, sizing.at([cap]).iloc[0]
     yield "keep_recent", f"{cap:,}"
-    limits = f"limits {row['low']:.1%} to {row['high']:.1%}"
-    yield "references served", f"{row['served']:.1%} ({limits})"
-    yield "other projects alone", f"{row['served_elsewhere']:.1%}"
-    if not pd.isna(row["served_own"]):
-        yield "this store alone", f"{row['served_own']:.1%}"
-        yield "in the past", f"{row['served_observed']:.1%}"
-    recalled = sizing.present.recalled
-    under = f"{row['boot_memories']:,.0f} memories, {row['boot_tokens']:,.0f} tokens under that cap"
-    yield (
-        "to recall from" if recalled else "boot context",
-        f"{under}, {sizing.present.tokens:,} now",
-    )
-    moments = "moments" if recalled else "starts"
-    yield "over the history", f"{row['boot_tokens_p95']:,.0f} tokens in 95% of {moments} at most"
-    yield (
-        "prunable share",
-        f"{row['prunable_share']:.1%} of memories, {row['prunable_share_tokens']:.1%} of tokens",
-    )
-    yield "would go now", f"{row['pruned']:,.0f} of {sizing.present.prunable:,} prunable memories"
-    yield "memory kept", f"{row['days']:,.1f} days"
+    for name, words in (_SAID_RECALLED if present.recalled else _SAID).items():
+        if not pd.isna(row["served_own"]) or name not in {"this store alone", "in the past"}:
+            yield name, words.format(**row, tokens=present.tokens, prunable=present.prunable)
 
 
 def _table(facts: Facts) -> str:
