@@ -141,8 +141,9 @@ class Policy(ABC):
 class CappedPolicy(Policy):
     """A policy that keeps what there is room for and drops the lowest of a ranking.
 
-    What differs between such policies is the ranking, so a caller that follows a store forward one
-    row at a time needs only :meth:`eviction_keys`, :meth:`sizes`, :meth:`scopes` and :attr:`slots`.
+    What differs between such policies is the ranking: what was written first goes first, unless a
+    class says otherwise. So a caller that follows a store forward one row at a time needs only
+    :meth:`eviction_keys`, :meth:`sizes`, :meth:`scopes` and :attr:`slots`.
     A class whose keys, sizes and scopes say the same of a row whatever the other rows are may name
     the runner ``"capped"``, and ``"ranked"`` if neither the moment nor a reference changes its
     keys.
@@ -156,8 +157,7 @@ class CappedPolicy(Policy):
     def slots(self) -> int | None:
         """How much room a scope has, or None where the cap is off."""
 
-    @abstractmethod
-    def eviction_keys(self, rows: Rows, *, now: datetime) -> Keys:
+    def eviction_keys(self, rows: Rows, *, now: datetime) -> Keys:  # noqa: ARG002
         """Return what rows are ranked by: the lowest goes first.
 
         Parameters
@@ -172,6 +172,7 @@ class CappedPolicy(Policy):
         tuple of ndarray, each of shape (len(rows),)
             The most significant key first. Rows equal in all of them go oldest position first.
         """
+        return (pd.Series(rows[col.POSITION]).to_numpy(),)
 
     def sizes(self, rows: pd.DataFrame) -> npt.NDArray[np.int64]:
         """Return how much room each row takes: one, unless a policy says otherwise."""

@@ -185,10 +185,10 @@ class KeepRecent(CappedPolicy):
         """How many prunable rows stay."""
         return self.keep
 
-    def eviction_keys(self, rows: Rows, *, now: datetime) -> Keys:  # noqa: ARG002
+    def eviction_keys(self, rows: Rows, *, now: datetime) -> Keys:
         """Return the position, or the creation time where that is what newest means."""
         if self.by == col.POSITION:
-            return (pd.Series(rows[col.POSITION]).to_numpy(),)
+            return super().eviction_keys(rows, now=now)
         # A time that is missing ranks as the oldest: nothing says the row is new.
         return (times(rows, col.CREATED_AT).astype("int64"),)
 
@@ -224,10 +224,6 @@ class TokenBudget(CappedPolicy):
     def sizes(self, rows: pd.DataFrame) -> npt.NDArray[np.int64]:
         """Return the tokens of each row."""
         return rows[col.TOKENS].to_numpy(dtype=np.int64)
-
-    def eviction_keys(self, rows: Rows, *, now: datetime) -> Keys:  # noqa: ARG002
-        """Return the position."""
-        return (pd.Series(rows[col.POSITION]).to_numpy(),)
 
 
 ALWAYS: Final = np.datetime64(-(2**62), "us")
