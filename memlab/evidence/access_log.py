@@ -17,7 +17,6 @@ from os import PathLike
 from os.path import lexists
 from pathlib import Path
 from stat import S_ISREG
-from types import TracebackType
 from typing import Final, Self
 
 from memlab.arguments import expect, refusal, whole_number
@@ -86,12 +85,7 @@ class AccessLog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

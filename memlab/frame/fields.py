@@ -210,6 +210,7 @@ Moments: TypeAlias = npt.NDArray[np.datetime64]
 
 
 LABELS: Final = (c.ACTIVE, c.LOAD_BEARING, c.PRUNABLE)
+"""What a frame says of a memory, in columns of true and false."""
 
 
 class Arrays(NamedTuple):

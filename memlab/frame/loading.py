@@ -12,7 +12,7 @@ import pyarrow as pa
 from memlab import columns as c
 from memlab.arguments import expect_frame
 from memlab.errors import MemlabError
-from memlab.frame.fields import KINDS, CountTokens, Faults, moments_of, tuples_of
+from memlab.frame.fields import KINDS, LABELS, CountTokens, Faults, moments_of, tuples_of
 from memlab.frame.labelling import How, Labelled, OnBadRow, memories_of, read_memories
 from memlab.sources.base import Rows, archive_at
 from memlab.sources.opening import SourceLike, open_source
@@ -179,7 +179,7 @@ def _order(values: Iterable[str]) -> list[str]:
 
 NEEDED: Final = (
     *(c.POSITION, c.MEMORY_ID, c.KIND, c.TOKENS, c.CREATED_AT, c.SOURCE_TASK_REF),
-    *(c.SUPERSEDES, c.EVIDENCE_REFS, c.SUPERSEDED_BY, c.ACTIVE, c.LOAD_BEARING, c.PRUNABLE),
+    *(c.SUPERSEDES, c.EVIDENCE_REFS, c.SUPERSEDED_BY, *LABELS),
 )
 """Columns of a frame of memories that some analysis reads."""
 

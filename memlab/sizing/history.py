@@ -14,20 +14,12 @@ from memlab.evidence.past import rows_of_gaps
 from memlab.evidence.posterior import LEVELS
 from memlab.evidence.prior import Law, rank_at, reach_of
 from memlab.evidence.references import references_on_rows
+from memlab.frame.fields import LABELS
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 _MEASURES: Final = ("mean", "p95", "max")
-_PRESENT: Final = (
-    c.MEMORY_ID,
-    c.KIND,
-    c.TITLE,
-    c.TOKENS,
-    c.CREATED_AT,
-    c.ACTIVE,
-    c.LOAD_BEARING,
-    c.PRUNABLE,
-)
+_PRESENT: Final = (c.MEMORY_ID, c.KIND, c.TITLE, c.TOKENS, c.CREATED_AT, *LABELS)
 """Columns that say what a store holds now."""
 
 
