@@ -51,10 +51,10 @@ FLOOR = {
 }
 STANDARD_LIBRARY_ONLY = {part for part, floor in FLOOR.items() if floor <= FLOOR["store"]}
 NOTHING_OF_SQL = {"growth", "sizing", "policies", "replay", "charts"}
-LAZY = (
-    *("memlab", "memlab.compaction", "memlab.evidence", "memlab.fleet", "memlab.report"),
-    "memlab.sizing",
+LAZY = sorted(
+    ".".join(stub.relative_to(PACKAGE.parent).parts[:-1]) for stub in PACKAGE.rglob("*.pyi")
 )
+"""Packages whose public names their stub says once."""
 LIGHT = (*LAZY, "memlab.cli")
 """Packages whose ``__init__`` somebody imports who may need nothing heavy."""
 

@@ -1,0 +1,10 @@
+from memlab.policies.named import family_of as family_of
+from memlab.policies.named import label_of as label_of
+from memlab.replay.comparison import Bound as Bound
+from memlab.replay.comparison import compare as compare
+from memlab.replay.comparison import oracle as oracle
+from memlab.replay.comparison import overlap as overlap
+from memlab.replay.comparison import replay_each as replay_each
+from memlab.replay.comparison import summarise as summarise
+from memlab.replay.walk import Replay as Replay
+from memlab.replay.walk import replay as replay
