@@ -395,14 +395,12 @@ class Advice(_Advice):
 
     def _tables(self) -> list[Table]:
         if self.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
-            memories, tokens = counted(self.floor.memories, "memories"), self.floor.tokens
+            floor = self.floor
+            title = f"Load-bearing: {counted(floor.memories, 'memories')}, {floor.tokens:,} tokens"
             names = ("memory_id", "kind", "tokens", "title")
-            largest = [
-                (row.memory_id, row.kind, row.tokens, row.title) for row in self.floor.largest
-            ]
-            kinds, title = ("kind", "memories", "tokens"), f"{memories}, {tokens:,} tokens"
+            largest = [(row.memory_id, row.kind, row.tokens, row.title) for row in floor.largest]
             return [
-                Table(f"Load-bearing: {title}", kinds, self.floor.by_kind),
+                Table(title, ("kind", "memories", "tokens"), floor.by_kind),
                 Table("The largest of them", names, largest),
             ]
         header = ("choose", "keep_recent", "served", "limits", "boot tokens", "p95", "days")

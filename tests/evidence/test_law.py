@@ -272,6 +272,7 @@ def test_the_more_references_of_its_own_the_less_the_law_has_to_say() -> None:
     assert store.weight > 0.998
     assert store.cap_for(0.9)[0] == round((1 + MIDDLE * 1_000) ** 0.2, 0)
     assert memlab.law(1_000, 0.9).cap > 100
+    assert known([0.5] * 1_000, always=0.5).cap_for(0.3) == (0, 0, 0)  # every cap serves so many
 
 
 def test_the_answer_lies_between_the_two_it_is_made_of() -> None:

@@ -207,6 +207,7 @@ def test_load_bearing_rows_over_the_budget_are_a_floor_no_cap_can_lower() -> Non
     assert advice.floor.by_kind == (("semantic", 2, 150), ("procedural", 1, 50))
     assert [large.memory_id for large in advice.floor.largest] == ["m1", "m2", "m3"]
     assert "200 tokens now, 1 over the budget" in advice.would_change[0]
+    assert "Load-bearing: 3 memories, 200 tokens" in str(advice)
 
 
 def test_a_budget_below_the_target_gives_both_ends_of_the_trade() -> None:
