@@ -365,34 +365,16 @@ def test_loading_an_open_store_leaves_its_files_alone(tmp_path: Path) -> None:
 
 def test_signals_stand_beside_the_rows_they_are_about(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "memory.db", [row("m1"), row("m2"), row("m3")])
-    write_signals(
-        path,
-        "m2",
-        importance=0.75,
-        last_accessed_at="2026-03-01T12:00:00+02:00",
-        access_count=3,
-        expires_at="2027-01-01T00:00:00Z",
-        agent_id="a",
-        namespace="n",
-        thread_id="t",
-        graduated=1,
-        trusted=0,
-    )
+    plain: Row = {"importance": 0.75, "access_count": 3, "graduated": True, "trusted": False}
+    plain |= {"agent_id": "a", "namespace": "n", "thread_id": "t"}
+    times = {"last_accessed_at": "2026-03-01T12:00+02:00", "expires_at": "2027-01-01T00:00:00Z"}
+    write_signals(path, "m2", **plain, **times)
     write_signals(path, "gone", importance=1.0)
     frame = memlab.load(path)
     assert {n: str(d) for n, d in frame.dtypes.items()} == DTYPES | SIGNAL_DTYPES
     assert list(frame)[-9:] == list(SIGNAL_DTYPES)
-    assert frame.loc[1, list(SIGNAL_DTYPES)].to_dict() == {
-        "importance": 0.75,
-        "last_accessed_at": pd.Timestamp("2026-03-01T10:00:00Z"),
-        "access_count": 3,
-        "expires_at": pd.Timestamp("2027-01-01T00:00:00Z"),
-        "agent_id": "a",
-        "namespace": "n",
-        "thread_id": "t",
-        "graduated": True,
-        "trusted": False,
-    }
+    expected = plain | {name: pd.Timestamp(text) for name, text in times.items()}
+    assert frame.loc[1, list(SIGNAL_DTYPES)].to_dict() == expected
     silent = frame.loc[[0, 2], list(SIGNAL_DTYPES)]
     assert silent.drop(columns=["graduated", "trusted"]).isna().all(axis=None)
     assert not silent["graduated"].any()
