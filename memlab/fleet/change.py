@@ -18,22 +18,12 @@ import pyarrow as pa
 
 from memlab.arguments import expect
 from memlab.clock import moment_or_now
+from memlab.compaction import wire
 from memlab.compaction.applier import apply as apply_to_store
 from memlab.compaction.applier import receipt_of
 from memlab.compaction.in_force import policy_in_force
 from memlab.compaction.planner import plan as plan_store
 from memlab.compaction.plans import Plan
-from memlab.compaction.wire import (
-    FORMAT,
-    as_data,
-    field_of,
-    fields_checked,
-    in_words,
-    minute,
-    parsed,
-    tuples_of,
-    when,
-)
 from memlab.errors import AlreadyAppliedError, PlanError, PolicyError
 from memlab.files import ALONE, read_whole, write_whole
 from memlab.fleet.names import Member, Members, Sources
@@ -176,7 +166,7 @@ class FleetPlan(Shown):
     def to_json(self) -> str:
         """Return the plan as text that diffs well: totals, the largest, and one line a store."""
         content = self._content()
-        said = {MARKER: FORMAT, "digest": self.digest}
+        said = {MARKER: wire.FORMAT, "digest": self.digest}
         said |= {name: content.pop(name) for name in ("made_at", "policy")}
         said["totals"] = self.totals
         lists = {"largest": [vars(each) for each in self.largest], **content}
@@ -193,13 +183,13 @@ class FleetPlan(Shown):
         PlanError
             When the text is no plan of many stores, or was edited.
         """
-        content = parsed(text, MARKER)
-        with fields_checked("plan of a fleet"):
+        content = wire.parsed(text, MARKER)
+        with wire.fields_checked("plan of a fleet"):
             plan = cls(
-                made_at=when(content, "made_at"),
-                policy=field_of(content, "policy", dict),
-                stores=tuples_of(content, "stores", PlannedStore),  # type: ignore[type-var]
-                refused=tuples_of(content, "refused", Refused),  # type: ignore[type-var]
+                made_at=wire.when(content, "made_at"),
+                policy=wire.field_of(content, "policy", dict),
+                stores=wire.tuples_of(content, "stores", PlannedStore),  # type: ignore[type-var]
+                refused=wire.tuples_of(content, "refused", Refused),  # type: ignore[type-var]
             )
         if plan.digest != content.get("digest"):
             raise PlanError(
@@ -234,8 +224,8 @@ class FleetPlan(Shown):
         """Return what is printed."""
         totals = self.totals
         facts = [
-            ("policy", in_words(self.policy)),
-            ("decided", minute(self.made_at)),
+            ("policy", wire.in_words(self.policy)),
+            ("decided", wire.minute(self.made_at)),
             ("deletes", f"{totals['deleted']:,} of {counted(totals['memories'], 'memories')}"),
             ("tokens", f"{totals['deleted_tokens']:,}"),
             ("on the disk", f"about {totals['deleted_bytes'] / 1e6:,.1f} MB after a vacuum"),
@@ -394,7 +384,7 @@ def decide_store(where: str, name: str, *, policy: Policy | None, now: datetime)
 
 
 def _said(policy: Policy | None) -> dict[str, Any]:
-    return {"policy": "remembered"} if policy is None else as_data(policy)
+    return {"policy": "remembered"} if policy is None else wire.as_data(policy)
 
 
 def packed(plan: Plan) -> bytes:
