@@ -15,7 +15,6 @@ from memlab.cli.policy import (
     faults_of,
     made,
     no_such_setting,
-    parsed,
     policy_option,
     set_option,
     split_setting,
@@ -143,8 +142,8 @@ def _policies(
         rooms = {key for key in own if named.settings[key].size not in {"", "age"}}
         if size is not None and (not rooms or size.name in rooms or size.size == "age"):
             own.setdefault(size.name, [str(n) for n in sizes[size.size] or SIZES[size.size]])
-        values = [[parsed(named.settings[key], text) for text in own[key]] for key in own]
-        policies += [made(named, dict(zip(own, each, strict=True))) for each in product(*values)]
+        chosen = (dict(zip(own, each, strict=True)) for each in product(*own.values()))
+        policies += [made(named, each).policy for each in chosen]
     return policies
 
 

@@ -120,23 +120,19 @@ def policy_asked(
             "the policy 'ttl' needs --ttl, such as 30d; with 0d goes what has run out by an expiry "
             "of its own"
         )
-    settings = {key: parsed(named.settings[key], text) for key, text in texts.items()}
-    return Chosen(made(named, settings), name, settings)
+    return made(named, texts)
 
 
-def made(named: "Named", settings: Mapping[str, Any]) -> "Policy":
-    """Return a policy with these settings."""
+def made(named: "Named", texts: Mapping[str, str]) -> Chosen:
+    """Return a policy with what these texts mean to its settings."""
     from memlab.policies.typed import REQUIRED
 
-    missing = [
-        one
-        for key, one in named.settings.items()
-        if one.default is REQUIRED and key not in settings
-    ]
-    if missing:
+    own = named.settings.items()
+    if missing := [one for key, one in own if one.default is REQUIRED and key not in texts]:
         raise click.UsageError(f"the policy {named.name!r} needs {_options(named, missing)}")
     try:
-        return named.make(**settings)
+        settings = {key: named.settings[key].parsed(text) for key, text in texts.items()}
+        return Chosen(named.make(**settings), named.name, settings)
     except (ValueError, TypeError) as error:
         raise click.UsageError(str(error)) from error
 
@@ -147,14 +143,6 @@ def split_setting(text: str) -> tuple[str, str]:
     if not equals:
         raise click.UsageError(f"--set {text} has no value; write --set {text}=VALUE")
     return name.strip(), value
-
-
-def parsed(setting: "Setting", text: str) -> Any:
-    """Return what the text of a setting means."""
-    try:
-        return setting.parsed(text)
-    except (ValueError, TypeError) as error:
-        raise click.UsageError(str(error)) from error
 
 
 def no_such_setting(names: Collection[str], policies: "Sequence[Named]") -> click.UsageError:
