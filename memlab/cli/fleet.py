@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from memlab.cli.jobs import NAMES, TOKEN_BUDGET, Columns, Job, bar, job_options
+from memlab.cli.jobs import NAMES, TOKEN_BUDGET, Columns, Job, job_options
 from memlab.cli.options import FILE, NUMBER, SHARE, YES, json_option
-from memlab.cli.output import fail_if, print_lines, print_result, share
+from memlab.cli.output import bar, fail_if, print_lines, print_result, share
 from memlab.cli.policy import SettingsCommand, faults_of, policy_asked, policy_option, set_option
 from memlab.clock import now_utc
 from memlab.text import Sheet, command, counted

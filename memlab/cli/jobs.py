@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from memlab.cli.options import FILE, NUMBER
-from memlab.cli.output import print_lines, print_text, quiet
+from memlab.cli.output import bar, print_lines, print_text
 from memlab.text import Cell, Sheet, Table, as_text, for_terminal
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from memlab.fleet.task import Progress, Runner
+    from memlab.fleet.task import Runner
 
 Command = Callable[..., Any]
 Columns = Mapping[str, str | Callable[[Any], str | None]]
@@ -192,21 +192,6 @@ def job_options(*, keeps: bool = True, prints: bool = True) -> Callable[[Command
         return with_job
 
     return add
-
-
-@contextmanager
-def bar(what: str) -> Iterator["Progress"]:
-    """Show how many stores are done and how many a second, on a terminal alone."""
-    from tqdm import tqdm
-
-    quiet()
-    with tqdm(desc=what, unit=" stores", leave=False, disable=None) as shown:
-
-        def progress(done: int, total: int) -> None:
-            shown.total = total
-            shown.update(done - shown.n)
-
-        yield progress
 
 
 def common_folder(names: Sequence[str]) -> str:

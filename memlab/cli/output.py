@@ -187,3 +187,20 @@ def quiet() -> None:
     """Take the line away, because something is printed now."""
     while _running:
         _running.pop().stop()
+
+
+@contextmanager
+def bar(
+    what: str, unit: str = " stores", *, scale: bool = False
+) -> Iterator[Callable[[int, int], None]]:
+    """Show how much is done and how much a second, on a terminal alone."""
+    from tqdm import tqdm
+
+    quiet()
+    with tqdm(desc=what, unit=unit, unit_scale=scale, leave=False, disable=None) as shown:
+
+        def progress(done: int, total: int) -> None:
+            shown.total = total
+            shown.update(done - shown.n)
+
+        yield progress

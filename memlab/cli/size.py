@@ -14,7 +14,7 @@ from memlab.cli.options import (
     steps_after,
     store_or_bundled,
 )
-from memlab.cli.output import doing, print_json, print_lines, print_result
+from memlab.cli.output import bar, doing, print_json, print_lines, print_result
 from memlab.clock import now_utc
 from memlab.text import Sheet, command, counted, for_terminal
 
@@ -258,15 +258,8 @@ def harvest(source: str, log: Path | None, transcripts: Path | None, as_json: bo
     memlab harvest ~/.claude-mem/claude-mem.db -o reads.log
     memlab size memory.db --log reads.log
     """  # noqa: D301 - \b keeps the lines below it apart
-    from tqdm import tqdm
-
     from memlab.evidence.harvest import harvest_reads
 
-    with tqdm(desc="harvest", unit="B", unit_scale=True, leave=False, disable=None) as bar:
-
-        def progress(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
+    with bar("harvest", "B", scale=True) as progress:
         gathered = harvest_reads(source, log, transcripts=transcripts, progress=progress)
     print_result(gathered, as_json=as_json)
