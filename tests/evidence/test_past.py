@@ -105,7 +105,6 @@ class Life:
     """A store that numbers its memories as SQLite does, and remembers the order of writing."""
 
     def __init__(self) -> None:
-        self.written = make_episodes(0)
         self.there: list[int] = []
         self.deleted: list[list[int]] = []
         self.positions: list[int] = []
@@ -120,18 +119,15 @@ class Life:
         self.deleted.append(chosen)
         self.there = [each for each in self.there if each not in chosen]
 
-    def frame(self, chosen: list[int]) -> pd.DataFrame:
+    def past(self) -> pd.DataFrame:
         every = make_episodes(len(self.positions))
         every[c.POSITION] = np.array(self.positions, dtype=np.int64)
-        part = every.iloc[chosen]
-        return part.sort_values(c.POSITION).reset_index(drop=True)
-
-    def past(self) -> pd.DataFrame:
-        deletions = [
-            Deletion(NOON + timedelta(days=day), self.frame(chosen))
-            for day, chosen in enumerate(self.deleted)
-        ]
-        return past_of(self.frame(self.there), deletions)
+        present, *gone = (
+            every.iloc[chosen].sort_values(c.POSITION).reset_index(drop=True)
+            for chosen in (self.there, *self.deleted)
+        )
+        moments = (NOON + timedelta(days=day) for day in range(len(gone)))
+        return past_of(present, list(map(Deletion, moments, gone)))
 
 
 steps = st.lists(
@@ -162,7 +158,7 @@ def test_a_past_is_in_the_order_of_writing_whatever_was_deleted(
     assert past[c.POSITION].is_monotonic_increasing
     assert past[c.POSITION].is_unique
     still = present_rows(past)
-    assert sorted(still[c.MEMORY_ID]) == sorted(life.frame(life.there)[c.MEMORY_ID])
+    assert set(still[c.MEMORY_ID]) == {f"m{place + 1}" for place in life.there}
     gone = past[past[c.DELETED_AT].notna()]
     assert not gone[c.ACTIVE].any()
     assert not gone[c.PRUNABLE].any()
@@ -185,15 +181,6 @@ def test_of_two_with_one_position_the_one_that_was_deleted_came_first_whatever_t
     past = past_of(early, [Deletion(NOON, late)])
     assert past[c.MEMORY_ID].tolist() == [late[c.MEMORY_ID].iloc[0], early[c.MEMORY_ID].iloc[0]]
     assert past[c.POSITION].tolist() == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("kept", "gaps"), [([0, 1, 2, 3], (0, 0, None)), ([1, 3], (2, 3, 3)), ([], (0, 0, None))]
-)
-def test_positions_that_are_free_were_deleted(
-    kept: list[int], gaps: tuple[int, int, int | None]
-) -> None:
-    assert gaps_of(make_episodes(4).iloc[kept]) == gaps
 
 
 def test_a_store_that_does_not_number_one_by_one_shows_no_gaps() -> None:
