@@ -72,7 +72,7 @@ SYSTEMS: tuple[System, ...] = (
         "claude-mem",
         ("claude-mem",),
         ".claude_mem.source:ClaudeMem",
-        ".claude_mem.reads",
+        ".claude_mem.source",
         start="loaded from",
     ),
     System(

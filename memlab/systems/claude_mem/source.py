@@ -4,13 +4,17 @@ At a start claude-mem loads the newest observations of a project whose type and 
 its mode, as many as ``CLAUDE_MEM_CONTEXT_OBSERVATIONS`` says: a cap already. All of them count for
 it, decisions too, so that all are episodic here, and their type is a tag. A deletion by SQL would
 go past its replication and leave its vectors, so memlab makes none.
+
+A read is an id among those that a call of ``get_observations`` asked for, as Claude's transcripts
+record it. What a start loads is no read, nor is a search that lists titles. The database tells in
+which session an observation was written; a fetch in that session is no later need.
 """
 
 import json
 import os
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -22,12 +26,24 @@ from urllib.parse import parse_qsl, quote
 from memlab.errors import MemlabError, UnsafeDeletionError
 from memlab.files import ordinary_file
 from memlab.sources.base import Key, Writer, place_of
-from memlab.sources.reads import moment_of_seconds
-from memlab.sources.sqlite_rows import TableReader, TableSource, text_of
+from memlab.sources.reads import (
+    OWN_SESSION,
+    READ,
+    Asked,
+    Found,
+    Read,
+    mapping,
+    moment_of_seconds,
+    sequence,
+    text,
+)
+from memlab.sources.sqlite_rows import TableReader, TableSource, read_database, tables_of, text_of
+from memlab.sources.transcripts import Touch, blocks_of, seen_in
 from memlab.store.records import encoded, with_place
 from memlab.store.shapes import fields, stored, truth, whole
 from memlab.text import Sheet, Shown, Table, in_shell
 
+NAME: Final = "a claude-mem database"
 SETTING: Final = "CLAUDE_MEM_CONTEXT_OBSERVATIONS"
 _FILE: Final = "settings.json"
 _NEWEST: Final = 50
@@ -55,6 +71,14 @@ LISTED: Final = 10
 
 _TABLE: Final = "observations"
 _SHAPE: Final = fields({"id": whole(), "place": fields({"loaded": truth})}, others=stored)
+
+_TOOL: Final = "get_observations"
+_LONGEST: Final = 19
+"""Digits of SQLite's largest number."""
+_SESSIONS: Final = """
+SELECT CAST(observations.id AS TEXT), content_session_id FROM observations
+JOIN sdk_sessions USING (memory_session_id) WHERE content_session_id IS NOT NULL
+"""
 
 
 class Start(NamedTuple):
@@ -138,7 +162,7 @@ class ClaudeMem(TableSource):
         super().__init__(name)
         if unknown := given.keys() - {"project"}:
             raise MemlabError(f"{name}: there is no option {min(unknown)!r}; there are project")
-        self.path = self.path / DATABASE if self.path.is_dir() else self.path
+        self.path = _database(self.path)
         self.project = given.get("project") or None
 
     @property
@@ -381,3 +405,63 @@ def _written(file: Path) -> dict[str, Any]:
         return {}
     older = found.get("env")
     return {**(older if isinstance(older, dict) else {}), **found}
+
+
+def recognises(asked: Asked) -> bool:
+    """Whether the source is claude-mem's database or the folder that it lies in."""
+    return {"observations", "sdk_sessions"} <= set(tables_of(_database(asked.path)))
+
+
+def find(asked: Asked) -> Found:
+    """Return the observations that were fetched."""
+    database = _database(asked.path).resolve()
+    beside = database.parent.parent / ".claude" / "projects"
+    found = Found(store=str(database))
+    written = dict(
+        read_database(database, lambda connection: connection.execute(_SESSIONS).fetchall())
+    )
+    for one in seen_in(asked, _Look(), found, beside=beside):
+        touch = one.touch
+        own = written.get(touch.memory_id) == one.session
+        (found.apart if own else found.reads).append(
+            Read(
+                touch.memory_id,
+                one.at,
+                f"claude-mem:{touch.call}:{touch.memory_id}",
+                touch.how,
+                one.session,
+                OWN_SESSION if own else READ,
+            )
+        )
+    return found
+
+
+class _Look:
+    """Finds calls that fetch observations."""
+
+    def concerns(self, line: bytes) -> bool:
+        return b"get_observations" in line and b'"tool_use"' in line
+
+    def touches(self, line: dict[str, Any]) -> Iterator[Touch]:
+        for block in blocks_of(line, "tool_use"):
+            tool = text(block.get("name"))
+            if tool == _TOOL or tool.endswith(f"__{_TOOL}"):
+                call = text(block.get("id")) or text(line.get("uuid"))
+                for number in _ids(mapping(block.get("input")).get("ids")):
+                    yield Touch(call, number, _TOOL)
+
+
+def _ids(given: object) -> Iterator[str]:
+    """Yield the ids of a list, or of a text that claude-mem takes for one: JSON, or commas."""
+    if isinstance(given, str):
+        with suppress(ValueError, RecursionError):
+            listed = json.loads(given)
+            given = listed if isinstance(listed, list) else given
+    for each in given.split(",") if isinstance(given, str) else sequence(given):
+        number = str(each).strip() if isinstance(each, int | str) else ""
+        if number.isdecimal() and len(number) <= _LONGEST:
+            yield str(int(number))
+
+
+def _database(path: Path) -> Path:
+    return path / DATABASE if path.is_dir() else path
