@@ -68,16 +68,8 @@ class System(NamedTuple):
 
 SYSTEMS: tuple[System, ...] = (
     System("memory_items", ("file",), ".memory_items.source:MemoryItems", start="boot context"),
-    System(
-        "claude-mem",
-        ("claude-mem",),
-        ".claude_mem.source:ClaudeMem",
-        ".claude_mem.source",
-        start="loaded from",
-    ),
-    System(
-        "mcp-memory-service", ("mcp-memory",), ".mcp_memory.source:McpMemory", ".mcp_memory.source"
-    ),
+    System("claude-mem", ("claude-mem",), ".claude_mem:ClaudeMem", ".claude_mem", "loaded from"),
+    System("mcp-memory-service", ("mcp-memory",), ".mcp_memory:McpMemory", ".mcp_memory"),
     System("Codex", (), reads=".codex"),
     System("OpenClaw", (), reads=".openclaw"),
     System(
@@ -89,10 +81,8 @@ SYSTEMS: tuple[System, ...] = (
         usual="projects/*/memory",
     ),
     System("odek episodes", ("odek",), ".odek:Odek"),
-    System("MemForge", ("postgresql", "postgres"), ".memforge.source:Memforge", ".memforge.source"),
-    System(
-        "BetterDB", ("valkey", "redis", "valkeys", "rediss", "unix"), ".betterdb.source:Betterdb"
-    ),
+    System("MemForge", ("postgresql", "postgres"), ".memforge:Memforge", ".memforge"),
+    System("BetterDB", ("valkey", "redis", "valkeys", "rediss", "unix"), ".betterdb:Betterdb"),
     System("LangGraph", (), reads=".langgraph"),
 )
 """In the order in which they are asked what a path is: a workspace that OpenClaw reads may hold a

@@ -22,8 +22,7 @@ from memlab.errors import MemlabError, StoreError
 from memlab.evidence.harvest import harvest_reads
 from memlab.evidence.reads import read_access_log
 from memlab.sources.transcripts import FAILED
-from memlab.systems import langgraph
-from memlab.systems.mcp_memory import source as mcp_memory
+from memlab.systems import langgraph, mcp_memory
 
 NOON = datetime(2026, 8, 1, 12, tzinfo=UTC)
 

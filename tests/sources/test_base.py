@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from memlab.errors import ChangedWhileReadError, MemlabError
 from memlab.sources.address import address_of
 from memlab.sources.base import archive_elsewhere, at_one_moment, place_of
-from memlab.systems.betterdb.source import Betterdb
-from memlab.systems.memforge.source import Memforge
+from memlab.systems.betterdb import Betterdb
+from memlab.systems.memforge import Memforge
 
 TIMES = st.integers(0, 2**43 - 1)
 TIES = st.integers(0, 2**20 - 1) | st.text()

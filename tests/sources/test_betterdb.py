@@ -25,8 +25,8 @@ from memlab.errors import (
 from memlab.sources.base import Reader, at_one_moment
 from memlab.sources.opening import open_source
 from memlab.sources.valkey import Line
-from memlab.systems.betterdb import memories
-from memlab.systems.betterdb.memories import BetterdbWriter, HashReader
+from memlab.systems import betterdb
+from memlab.systems.betterdb import BetterdbWriter, HashReader
 from sources.conformance import (
     COUNT,
     OnServer,
@@ -287,7 +287,7 @@ def test_a_memory_whose_time_passed_is_not_put_back_and_the_others_are(
     made = memlab.plan(lab.name, KEEP_3)
     receipt = memlab.apply(made)
     assert keys[3] not in lab.exactly()
-    monkeypatch.setattr(memories, "_ENDING", 61_000)  # as a minute later
+    monkeypatch.setattr(betterdb, "_ENDING", 61_000)  # as a minute later
     restored = memlab.restore(receipt)
     assert (restored, restored.left_out) == (receipt.deleted - 1, 1)
     assert set(lab.exactly()) == set(keys) - {keys[3]}
@@ -396,4 +396,4 @@ def test_many_memories_of_one_moment_have_places_of_their_own(client: Any) -> No
     frame = memlab.load(url)
     assert frame["position"].is_unique
     assert frame["position"].is_monotonic_increasing
-    assert len(frame) == count > memories._SCAN_AT_ONCE
+    assert len(frame) == count > betterdb._SCAN_AT_ONCE

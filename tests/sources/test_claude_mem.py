@@ -16,7 +16,7 @@ from memlab.cli import main
 from memlab.compaction.reclaim import space, vacuum
 from memlab.errors import ChangedWhileReadError, MemlabError, StoreError, UnsafeDeletionError
 from memlab.sources.base import Key
-from memlab.systems.claude_mem.source import SETTING, ClaudeMem, start_of
+from memlab.systems.claude_mem import SETTING, ClaudeMem, start_of
 from sources.conformance import Refusing
 
 pytestmark = needs_claude_mem

@@ -25,7 +25,7 @@ from memlab.errors import (
     UnsafeDeletionError,
 )
 from memlab.sources.base import Key
-from memlab.systems.mcp_memory.memories import driver, load_extension
+from memlab.systems.mcp_memory import driver, load_extension
 from sources.conformance import COUNT, Compacted
 
 pytestmark = needs_mcp_memory
@@ -265,9 +265,9 @@ def test_a_python_that_cannot_load_extensions_reads_and_says_what_deletes(
 ) -> None:
     plan = memlab.plan(lab.name, memlab.KeepRecent(0))
     monkeypatch.setattr(
-        "memlab.systems.mcp_memory.memories.find_spec", lambda name: name == "sqlite_vec" or None
+        "memlab.systems.mcp_memory.find_spec", lambda name: name == "sqlite_vec" or None
     )
-    monkeypatch.setattr("memlab.systems.mcp_memory.memories.sqlite3.Connection", object)
+    monkeypatch.setattr("memlab.systems.mcp_memory.sqlite3.Connection", object)
     assert len(memlab.load(lab.name)) == COUNT
     with pytest.raises(UnsafeDeletionError, match=r"cannot load.*-m pip install .*sqlite-vec"):
         memlab.apply(plan)
@@ -308,7 +308,7 @@ def test_a_file_that_cannot_be_written_is_said_in_words(lab: McpMemoryLab) -> No
     plan = memlab.plan(lab.name, memlab.KeepRecent(0))
     with vector_connection(lab.path) as owner, pytest.MonkeyPatch.context() as patch:
         owner.execute("BEGIN IMMEDIATE")
-        patch.setattr("memlab.systems.mcp_memory.memories._WAIT", 0.1)
+        patch.setattr("memlab.systems.mcp_memory._WAIT", 0.1)
         with pytest.raises(StoreError, match="is locked by another process"):
             memlab.apply(plan)
 

@@ -37,7 +37,7 @@ from memlab.policies import ImportanceBudget
 from memlab.sources import postgres
 from memlab.sources.base import Key
 from memlab.sources.opening import open_source
-from memlab.systems.memforge.memories import MemforgeWriter
+from memlab.systems.memforge import MemforgeWriter
 from sources.conformance import (
     COUNT,
     Changing,

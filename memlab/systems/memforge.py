@@ -1,4 +1,7 @@
-"""MemForge's memories in a transaction: read, deleted as MemForge does, and put back.
+"""MemForge's ``warm_tier``: memories in PostgreSQL, of one agent or of all.
+
+Needs the ``postgresql`` extra. What the URL leaves open, libpq takes from the environment
+(``PGPASSWORD``, ``~/.pgpass``, ``PGHOST``). Reading needs SELECT on the tables.
 
 A deletion copies a memory into ``cold_tier`` as MemForge's eviction does, and PostgreSQL deletes
 what refers to it (entities, retrievals, revisions, conflicts, sequences, causes). All that is in
@@ -13,12 +16,16 @@ the tables that refer to ``warm_tier`` SELECT and INSERT, and UPDATE of ``shared
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
+from os import environ
 from typing import Any, Final
 
 from memlab.columns import DELETED_AT
-from memlab.errors import ArchiveError, CompactionError, UnsafeDeletionError
+from memlab.errors import ArchiveError, CompactionError, StoreError, UnsafeDeletionError
+from memlab.sources import postgres
+from memlab.sources.address import ServerSource, address_of
 from memlab.sources.base import (
     Key,
     Reader,
@@ -26,25 +33,15 @@ from memlab.sources.base import (
     Writer,
     canonical,
     check_asked,
+    check_table,
     portions,
     rows_of_each,
 )
-from memlab.sources.postgres import (
-    CASCADE,
-    SET_NULL,
-    Catalogue,
-    Row,
-    Table,
-    hides_rows,
-    insert_rows,
-    only,
-    quoted,
-    rows_where,
-    selected,
-    streamed,
-    triggers_on,
-    understood,
-)
+from memlab.sources.postgres import CASCADE, SET_NULL, Catalogue, Row, Table, quoted, selected
+from memlab.sources.reads import Asked, Found, Read
+from memlab.store.shapes import fields, listed, named, optional, text, whole
+
+NAME: Final = "a MemForge database"
 
 TABLE: Final = "warm_tier"
 COLD: Final = "cold_tier"
@@ -82,13 +79,106 @@ _COPIED: Final = {
 }
 """What ``cold_tier`` keeps of a memory, and how it calls it."""
 
+_OTHER_ROWS: Final = named(listed(named(optional(text))))
+_MEMORY: Final = fields(
+    {"id": text, "agent_id": text, "content": text, ROWS: _OTHER_ROWS, LINKS: _OTHER_ROWS},
+    absent={ROWS, LINKS},
+    others=optional(text),
+)
+
+_NEEDED: Final = ("id", "agent_id", "content", "consolidated_at", "importance")
+"""Columns that every version of MemForge has."""
+
+
+class Memforge(ServerSource):
+    """The memories in ``warm_tier`` of one database."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(where)
+        self.agent = self.address.options.get("agent") or None
+
+    def known_as(self) -> str:
+        """Return the store's name with what the URL leaves to the environment."""
+        address = self.address
+
+        def known(given: str | None, option: str, variable: str, otherwise: str) -> str:
+            return given or address.options.get(option) or environ.get(variable) or otherwise
+
+        user = address.user or environ.get("PGUSER") or ""
+        host = known(address.where, "host", "PGHOST", "localhost")
+        database = known(address.path.strip("/"), "dbname", "PGDATABASE", user)
+        if ":" not in host:
+            host += f":{known(None, 'port', 'PGPORT', '5432')}"
+        agent = f"?agent={self.agent}" if self.agent else ""
+        return f"postgresql://{host}/{database}{agent}"
+
+    @contextmanager
+    def reading(self) -> Iterator[Reader]:
+        """Open a read-only transaction that sees one moment, however long it takes."""
+        with self._transaction(write=False) as connection:
+            yield MemoryReader(connection, self)
+
+    @contextmanager
+    def changing(self) -> Iterator[Writer]:
+        """Open a transaction that is committed when the block ends."""
+        with self._transaction(write=True) as connection:
+            writer = MemforgeWriter(connection, self)
+            writer.check_safe(self.name)
+            yield writer
+
+    def row_of(self, record: bytes) -> dict[str, Any]:
+        """Return an archived memory as a row."""
+        return row_of(json.loads(record))
+
+    def moved_away(self, *, with_body: bool) -> Iterator[Rows]:
+        """Yield what MemForge itself moved to ``cold_tier``."""
+        with self._transaction(write=False) as connection:
+            yield from MemoryReader(connection, self).moved_away(with_body=with_body)
+
+    def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
+        """Check that a memory of this store can have a record, and of the agent that is named."""
+        if canonical(said) != record:
+            raise ValueError("its record is not written as records are")
+        _MEMORY(said)
+        row = row_of(said)
+        whole()(row["position"])
+        optional(whole())(row["access_count"])
+        if str(key) != said["id"]:
+            raise ValueError(f"its id is {said['id']!r:.40}")
+        if self.agent is not None and said["agent_id"] != self.agent:
+            raise ValueError(f"it is a memory of agent {said['agent_id']!r:.80}")
+
+    def lasting(self, record: bytes) -> bytes:
+        """Return what of a record a retrieval does not change."""
+        return canonical({name: v for name, v in json.loads(record).items() if name not in _OF_USE})
+
+    def cap_setting(self, keep: int) -> str:
+        """Return the environment variable by which a MemForge server caps every agent."""
+        return f"WARM_TIER_MAX_PER_AGENT={keep}"
+
+    @contextmanager
+    def _transaction(self, *, write: bool) -> Iterator[Any]:
+        with postgres.one_transaction(self.address, write=write) as connection:
+            found = Catalogue(connection).table(TABLE).types
+            check_table(self.name, "MemForge", TABLE, _NEEDED, found)
+            if taken := {ROWS, LINKS} & found.keys():
+                raise StoreError(f"{TABLE} in {self.name} has a column {taken.pop()}; rename it")
+            if self.agent is None and postgres.hides_rows(connection, TABLE):
+                user = postgres.only(connection, "SELECT current_user::text", (), str)
+                raise StoreError(
+                    f"row-level security shows {user} the memories of one agent at a time: name it "
+                    "by ?agent=NAME, or connect as the owner of the tables"
+                )
+            yield connection
+
 
 class MemoryReader(Reader):
     """Memories in a transaction."""
 
-    def __init__(self, connection: Any, agent: str | None) -> None:
+    def __init__(self, connection: Any, source: Memforge) -> None:
         self.connection = connection
-        self.agent = agent
+        self.source = source
+        self.agent = source.agent
         self.catalogue = Catalogue(connection)
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
@@ -110,7 +200,7 @@ class MemoryReader(Reader):
             numbers = [str(key) for key in some if str(key).isdigit()]
             found: dict[str, dict[str, Any]] = {
                 memory_id: dict(row)
-                for memory_id, row in rows_where(self.connection, table, "id", numbers)
+                for memory_id, row in postgres.rows_where(self.connection, table, "id", numbers)
                 if self.agent is None or row.get("agent_id") == self.agent
             }
             self._add_others(found)
@@ -128,7 +218,7 @@ class MemoryReader(Reader):
         chosen += [f"t.{quoted(name)}" for name in columns]
         whose = "" if self.agent is None else "WHERE t.agent_id = %(agent)s"
         query = f"SELECT {', '.join(chosen)} FROM {table} AS t {whose} ORDER BY t.id"
-        for found in streamed(self.connection, query, {"agent": self.agent}):
+        for found in postgres.streamed(self.connection, query, {"agent": self.agent}):
             yield _rows(found, names, columns)
 
     def _add_others(self, memories: Mapping[str, dict[str, Any]]) -> None:
@@ -146,7 +236,7 @@ class MemoryReader(Reader):
             goes = reference.on_delete == CASCADE
             further = {each.to_column for each in self.catalogue.referring_to(table.name) if goes}
             above = owners.get(reference.to_table, {})
-            for value, row in rows_where(self.connection, table, column, list(above)):
+            for value, row in postgres.rows_where(self.connection, table, column, list(above)):
                 whose = above.get(value, set())
                 for end in filter(None, map(row.get, further)):
                     owners.setdefault(table.name, {}).setdefault(end, set()).update(whose)
@@ -173,13 +263,13 @@ class MemforgeWriter(MemoryReader, Writer):
         touched = {each.table: _DELETE | _INSERT for each in linked}
         touched |= {each.table: _UPDATE for each in linked if each.on_delete == SET_NULL}
         touched |= {TABLE: _DELETE | _INSERT, COLD: _DELETE | _INSERT}
-        if hidden := [table for table in touched if hides_rows(self.connection, table)]:
+        if hidden := [table for table in touched if postgres.hides_rows(self.connection, table)]:
             raise UnsafeDeletionError(
                 f"row-level security may hide rows of {', '.join(hidden)} that a deletion takes "
                 f"along from the user of {name}",
                 instead="connect as the owner of the tables, or as a role with BYPASSRLS",
             )
-        if triggers := triggers_on(self.connection, touched):
+        if triggers := postgres.triggers_on(self.connection, touched):
             raise UnsafeDeletionError(
                 f"a deletion in {name} would set off {', '.join(triggers)}, and nobody knows what "
                 "that does",
@@ -209,7 +299,7 @@ class MemforgeWriter(MemoryReader, Writer):
 
     def compared(self, record: bytes) -> bytes:
         """Return what of a record a retrieval does not change."""
-        return lasting_of(record)
+        return self.source.lasting(record)
 
     def _stale(self, expected: Mapping[Key, str]) -> list[Key]:
         """Lock the memories, so that nobody changes them or what refers to them, and compare.
@@ -223,7 +313,7 @@ class MemforgeWriter(MemoryReader, Writer):
         return super()._stale(expected)
 
     def _count(self) -> int:
-        return int(only(self.connection, f"SELECT count(*) FROM {TABLE}", (), int))
+        return int(postgres.only(self.connection, f"SELECT count(*) FROM {TABLE}", (), int))
 
     def _delete(self, expected: Mapping[Key, str]) -> None:
         """Copy memories into ``cold_tier`` and delete them."""
@@ -255,7 +345,7 @@ class MemforgeWriter(MemoryReader, Writer):
         count = 0
         for some in portions(records):
             rows = [_own(json.loads(record)) for _, record in some]
-            count += insert_rows(self.connection, self.catalogue.table(TABLE), rows)
+            count += postgres.insert_rows(self.connection, self.catalogue.table(TABLE), rows)
             self.connection.execute(
                 f"DELETE FROM {COLD} AS c USING {TABLE} AS w WHERE c.source_table = %s "
                 "AND c.source_id = w.id AND w.id = ANY (%s) AND c.agent_id = w.agent_id "
@@ -273,7 +363,7 @@ class MemforgeWriter(MemoryReader, Writer):
             nothing: Row = {each.column: None for each in self.catalogue.referred_to_by(name)}
             found = [row for m in memories for row in m.get(ROWS, {}).get(name, ())]
             rows = {table.key_of(row): nothing | row for row in found}
-            insert_rows(self.connection, table, rows.values(), self._can_go_in(table))
+            postgres.insert_rows(self.connection, table, rows.values(), self._can_go_in(table))
             self._link(table, [row for m in memories for row in m.get(LINKS, {}).get(name, ())])
 
     def _can_go_in(self, table: Table) -> str:
@@ -328,16 +418,11 @@ def _others(memory: dict[str, Any]) -> set[tuple[str, bytes]]:
     return {(table, canonical(row)) for table, rows in memory.get(ROWS, {}).items() for row in rows}
 
 
-@understood()
+@postgres.understood()
 def _rows(found: list[Any], names: Sequence[str], columns: Sequence[str]) -> Rows:
     told = [row_of(dict(zip(names, row, strict=False))) for row in found]
     others = {name: [row[at] for row in found] for at, name in enumerate(columns, len(names))}
     return rows_of_each(told, with_body=True, others=others)
-
-
-def lasting_of(record: bytes) -> bytes:
-    """Return what of a record a retrieval does not change."""
-    return canonical({name: v for name, v in json.loads(record).items() if name not in _OF_USE})
 
 
 def row_of(memory: Mapping[str, Any]) -> dict[str, Any]:
@@ -386,3 +471,36 @@ def _moment(text: str | None) -> datetime | None:
 
 def _number(text: str | None) -> float | None:
     return None if text is None else float(text)
+
+
+def recognises(asked: Asked) -> bool:
+    """Whether the source is such a database."""
+    return postgres.is_server(asked.source) and {"retrieval_log", "warm_tier"} <= set(
+        postgres.tables_on(asked.source)
+    )
+
+
+def find(asked: Asked) -> Found:
+    """Return every memory that a query returned, which ``retrieval_log`` has a row for."""
+    found = Found(store=asked.source)
+    agent = address_of(asked.source).options.get("agent") or None
+    query = "SELECT id, warm_tier_id, created_at FROM retrieval_log"
+    whose = () if agent is None else (agent,)
+    rows = postgres.read_server(
+        asked.source, f"{query}{' WHERE agent_id = %s' if whose else ''} ORDER BY id", *whose
+    )
+    for number, memory, at in rows:
+        with postgres.understood():
+            if not isinstance(at, datetime):
+                raise TypeError(f"{at!r:.40} is no moment")
+        found.reads.append(Read(str(memory), at, f"memforge:{number}", "retrieval"))
+    ((hidden,),) = postgres.read_server(asked.source, "SELECT row_security_active('retrieval_log')")
+    if hidden and agent is None:
+        found.notes.append(
+            "row level security hides other agents' rows from this role: connect as the tables' "
+            "owner to harvest them all, or name one agent"
+        )
+    found.notes.append(
+        "MemForge drops a memory's retrievals together with the memory; the log keeps them"
+    )
+    return found

@@ -1,13 +1,19 @@
-"""mcp-memory-service's memories: read, deleted as its own delete does, and put back.
+"""mcp-memory-service: one SQLite file of memories, their vectors and a graph between them.
 
-Of the vectors the tables that they are kept in are read, not the virtual one, so that it takes the
-standard library alone. A virtual table ``vec0`` keeps its vectors some hundred a row: ``_rowids``
-says in which chunk and at which place one is, ``_vector_chunks00`` holds the bytes, ``_chunks`` the
-size and the partition.
+A memory is a row that its service has not deleted; the vector that finds it and the edges on both
+of its sides belong to it. Of the vectors the tables that they are kept in are read, not the virtual
+one, so that it takes the standard library alone. A virtual table ``vec0`` keeps its vectors some
+hundred a row: ``_rowids`` says in which chunk and at which place one is, ``_vector_chunks00`` holds
+the bytes, ``_chunks`` the size and the partition.
 
-A deletion takes the vector and the edges on both sides and sets ``deleted_at``; the row itself
-stays until the service purges it, for its text search counts on that. An undo clears ``deleted_at``
-and puts vector and edges back; a row that the service has purged since is inserted as it was.
+A deletion is as the service's own: it takes the vector and the edges on both sides and sets
+``deleted_at``; the row itself stays until the service purges it, for its text search counts on
+that. An undo clears ``deleted_at`` and puts vector and edges back; a row that the service has
+purged since is inserted as it was.
+
+Reads are the last ten queries that found a memory, in the memory's own metadata. Queries before
+them are gone, so a memory that is found often shows fewer reads than it had; harvests in between
+keep them. A search that asks for five may write down ten.
 """
 
 import json
@@ -15,7 +21,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -25,12 +31,24 @@ from typing import Any, ClassVar, Final
 from memlab.errors import ArchiveError, CompactionError, StoreError, UnsafeDeletionError
 from memlab.lazy import install_command
 from memlab.sources.base import Fault, Key, Writer, place_of
-from memlab.sources.reads import moment_of_seconds
-from memlab.sources.sqlite_rows import TableReader, columns_of, exact_rows, text_of
+from memlab.sources.reads import Asked, Found, Read, mapping, moment_of_seconds, sequence, text
+from memlab.sources.sqlite_rows import (
+    TableReader,
+    TableSource,
+    columns_of,
+    exact_rows,
+    read_database,
+    tables_of,
+    text_of,
+)
+from memlab.store import shapes
 from memlab.store.database import check_encoding, error_in_words, store_file, transaction
 from memlab.store.records import bound_value, encoded, quoted
-from memlab.store.shapes import be, optional, text, whole
-from memlab.text import Sheet, Shown
+from memlab.text import Sheet, Shown, counted
+
+NAME: Final = "an mcp-memory-service database"
+BROKEN: Final = "memories whose metadata cannot be read"
+WITHOUT_TIME: Final = "queries without a time"
 
 TABLE: Final = "memories"
 GRAPH: Final = "memory_graph"
@@ -61,6 +79,56 @@ _OWN_TRIGGERS: Final = frozenset({"memories_fts_ai", "memories_fts_au", "memorie
 _WAIT: Final = 30.0
 _FLOATS: Final = re.compile(r"content_embedding\s+float\[\d+\]", re.IGNORECASE)
 _PARTITION: Final = re.compile(r"\bstore\s+text\s+partition\s+key", re.IGNORECASE)
+
+_OF_USE: Final = ("access_count", "last_accessed_at", "access_queries", "avg_ranking")
+"""Fields of the metadata that a search changes."""
+_SHAPE: Final = shapes.fields(
+    {
+        "id": shapes.whole(),
+        "content_hash": shapes.text,
+        VECTOR: shapes.fields({"data": shapes.digits, "store": shapes.stored}, absent={"store"}),
+        EDGES: shapes.listed(shapes.named(shapes.stored)),
+    },
+    absent={VECTOR, EDGES},
+    others=shapes.stored,
+)
+_KEPT: Final = 10
+"""Queries that the service keeps of a memory."""
+
+
+class McpMemory(TableSource):
+    """The memories of one database of mcp-memory-service."""
+
+    scheme = "mcp-memory"
+    tables: ClassVar = {TABLE: frozenset({"content_hash", "content", "memory_type"})}
+    shape = staticmethod(_SHAPE)
+
+    @classmethod
+    def usual_places(cls, home: Path, known: Mapping[str, str]) -> list[Path]:
+        """Return the service's folders on Linux and macOS."""
+        data = Path(known.get("XDG_DATA_HOME") or home / ".local" / "share")
+        return [data / "mcp-memory", home / "Library" / "Application Support" / "mcp-memory"]
+
+    def reader(self, connection: sqlite3.Connection) -> "MemoryReader":
+        """Return a reader of the service's memories."""
+        return MemoryReader(connection, self.path)
+
+    def changing(self) -> AbstractContextManager[Writer]:
+        """Open the database for one transaction, whose commit reaches the disk."""
+        return opened_for_change(self.path)
+
+    def row_of(self, record: bytes) -> dict[str, Any]:
+        """Return an archived memory as a row."""
+        return row_of(json.loads(record))
+
+    def lasting(self, record: bytes) -> bytes:
+        """Return what of a record a search does not change, nor a neighbour that goes."""
+        row = json.loads(record)
+        left_out = (EDGES, "last_accessed", "metadata")
+        kept = {name: value for name, value in row.items() if name not in left_out}
+        told = metadata_of(row.get("metadata"))
+        unused = {name: told[name] for name in sorted(told) if name not in _OF_USE}
+        return encoded({**kept, "metadata": unused if told else row.get("metadata")})
 
 
 @dataclass(frozen=True, repr=False)
@@ -179,9 +247,9 @@ class MemoryReader(TableReader):
             try:
                 if chunk_id != chunk:  # a chunk is read once, for it holds a thousand vectors
                     chunk, data = chunk_id, self._chunk(chunk_id)
-                whole(1)(size)
-                whole(0, size - 1)(offset)
-                optional(text)(store)
+                shapes.whole(1)(size)
+                shapes.whole(0, size - 1)(offset)
+                shapes.optional(shapes.text)(store)
             except ValueError as error:
                 raise StoreError(
                     f"the vector of memory {key} is kept otherwise than sqlite-vec keeps it "
@@ -199,7 +267,7 @@ class MemoryReader(TableReader):
             f"SELECT vectors FROM {VECTORS}_vector_chunks00 WHERE rowid = ?", (chunk_id,)
         ).fetchone()
         (vectors,) = found or (b"",)
-        be(vectors, bytes, "a blob")
+        shapes.be(vectors, bytes, "a blob")
         return bytes(vectors)
 
 
@@ -498,3 +566,43 @@ def _place(key: int, created_at: object) -> int:
     if not isinstance(created_at, int | float) or created_at != created_at:  # noqa: PLR0124 - NaN
         return place_of(0, key)
     return place_of(int(min(max(created_at, 0.0), 1e12) * 1_000), key)
+
+
+def recognises(asked: Asked) -> bool:
+    """Whether the source is such a database."""
+    return tables_of(asked.path).get(TABLE, set()) >= {"content_hash", "metadata", "memory_type"}
+
+
+def find(asked: Asked) -> Found:
+    """Return the queries that found a memory."""
+    found = Found(files=1, bytes=asked.path.stat().st_size, store=str(asked.path))
+    query = (
+        f"SELECT content_hash, metadata FROM {TABLE} WHERE metadata LIKE '%access_queries%' "
+        "ORDER BY id"
+    )
+    cut = 0
+    for content_hash, metadata in read_database(
+        asked.path, lambda connection: connection.execute(query).fetchall()
+    ):
+        try:
+            told = mapping(json.loads(metadata))
+        except (ValueError, RecursionError, TypeError):
+            found.left_out[BROKEN] += 1
+            continue
+        queries = [mapping(each) for each in sequence(told.get("access_queries"))]
+        cut += len(queries) >= _KEPT
+        memory_id = text(content_hash)
+        for at in (moment_of_seconds(each.get("timestamp")) for each in queries):
+            if at is None:
+                found.left_out[WITHOUT_TIME] += 1
+            elif memory_id:
+                name = f"mcp-memory:{memory_id}:{at.isoformat()}"
+                found.reads.append(Read(memory_id, at, name, "query"))
+    found.reads.sort(key=lambda read: read.at)
+    if cut:
+        found.notes.append(
+            f"of {counted(cut, 'memories')} the last {_KEPT} queries are shown, which is all that "
+            "the service keeps: earlier ones are gone unless a harvest kept them"
+        )
+    found.notes.append("a search that asks for five memories may have written down ten")
+    return found

@@ -1,1 +1,0 @@
-"""BetterDB agent-memory's hashes in Valkey or Redis."""

@@ -1,1 +1,0 @@
-"""mcp-memory-service's database."""

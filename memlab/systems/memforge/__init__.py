@@ -1,1 +1,0 @@
-"""MemForge's tables in PostgreSQL."""
