@@ -84,14 +84,12 @@ class FolderChange:
         operation = self._prepared(memories, taking_out=True)
         if self._index.index_first:
             self._swap(operation)
-        for number, (entry, parts) in enumerate(
-            zip(operation.entries, memories.values(), strict=True)
-        ):
-            if parts.file is not None:
+        for number, (file, _) in enumerate(memories.values()):
+            if file is not None:
                 with suppress(FileNotFoundError):
-                    self.folder.move(entry.name, operation.files, str(number))
+                    self.folder.move(file.name, operation.files, str(number))
                 self._watch(Step.MOVED)
-                self._moved.append((operation.files, str(number), parts.file.data, entry.name))
+                self._moved.append((operation.files, str(number), file.data, file.name))
         operation.files.sync()
         self.folder.sync()
         if not self._index.index_first:
