@@ -107,7 +107,7 @@ class Folder:
                     f"{path} has more than {LARGEST // 2**20} MiB, which nothing here has; look at "
                     "what it is, and move it away"
                 )
-            data = file.read(LARGEST)
+            data = file.read(before.st_size)  # of LARGEST bytes, room would be made for each file
             after = os.fstat(handle)
         if Stamp.of(before) != Stamp.of(after) or stamp not in (None, Stamp.of(before)):
             raise changed(path)
