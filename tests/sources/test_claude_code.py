@@ -149,7 +149,7 @@ def put_back(folder: Path, records: list[tuple[Key, bytes]]) -> int:
 def test_a_memory_costs_its_lines_at_start_and_not_its_text(folder: Path) -> None:
     write_memory(folder, "a.md", memory("a", body="x" * 40_000), at(0))
     write_memory(folder, "b.md", memory("b"), at(1))
-    write_index(folder, ["# Memory", "- [A](a.md) — hook", "- [B](b.md) — another"])
+    write_index(folder, ["<!-- [A](a.md) -->", "- [A](a.md) — hook", "- [B](b.md) — another"])
     frame = memlab.load(folder)
     assert frame["tokens"].tolist() == [5, 6]
     assert frame["chars"][0] > 40_000
