@@ -214,7 +214,7 @@ def floor(
     memlab floor memory.db --save-plan floor.json           plan all that is found
     memlab floor memory.db --supersede d1=d9 --apply        supersede d1 by d9
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.compaction.supersession import plan_supersession
+    from memlab.compaction.planner import plan_supersession
     from memlab.sources.opening import open_source
 
     if ids and pairs:

@@ -13,6 +13,7 @@ from memlab.compaction.effects import cap_effect as cap_effect
 from memlab.compaction.effects import cost_of as cost_of
 from memlab.compaction.effects import survivors as survivors
 from memlab.compaction.planner import plan as plan
+from memlab.compaction.planner import plan_supersession as plan_supersession
 from memlab.compaction.plans import Plan as Plan
 from memlab.compaction.plans import Receipt as Receipt
 from memlab.compaction.reclaim import Space as Space
@@ -20,4 +21,3 @@ from memlab.compaction.reclaim import Vacuumed as Vacuumed
 from memlab.compaction.reclaim import space as space
 from memlab.compaction.reclaim import vacuum as vacuum
 from memlab.compaction.restorer import restore as restore
-from memlab.compaction.supersession import plan_supersession as plan_supersession

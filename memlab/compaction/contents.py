@@ -61,7 +61,7 @@ def archived_plans(store: SourceLike) -> list[Entry]:
     ArchiveError
         When it has no archive, or one that cannot be read.
     """
-    return _look(open_source(store), lambda archive: archive.entries())
+    return look_into(open_source(store), lambda archive: archive.entries())
 
 
 def dropped_plans(store: SourceLike) -> list[Dropped]:
@@ -77,7 +77,7 @@ def dropped_plans(store: SourceLike) -> list[Dropped]:
     ArchiveError
         When it has no archive, or one that cannot be read.
     """
-    return _look(open_source(store), dropped_in)
+    return look_into(open_source(store), dropped_in)
 
 
 def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
@@ -142,7 +142,7 @@ def archived_rows(
         ]
         return pd.DataFrame(lines, columns=list(_LISTED))
 
-    return _look(source, read)
+    return look_into(source, read)
 
 
 def export_archived(
@@ -189,10 +189,10 @@ def export_archived(
         with whole_file(target, limit=limit_like(archive.path)) as draft:
             return write(draft, _found(source, archive, digest, search))
 
-    return _look(source, read)
+    return look_into(source, read)
 
 
-def _look(source: Source, read: Callable[[Archive], Result]) -> Result:
+def look_into(source: Source, read: Callable[[Archive], Result]) -> Result:
     """Look into a source's archive."""
     place = archive_at(source)
     check_not_renamed(place)
@@ -290,21 +290,16 @@ class Comparison(NamedTuple):
 def compared(reader: Reader, source: Source, archive: Archive) -> Comparison:
     """Hold an archive against its store, at one moment of both. Reads only."""
     entries = archive.entries()
-    last = _last_deleted(archive, entries)
+    last = {copy.key: entry.apply for entry in entries for copy in archive.copies(entry)}
     faults = list(_damaged(archive, entries))
     unfinished = 0
     for entry in entries:
         cut_short = _cut_short(reader, source, archive, entry)
         unfinished += cut_short is not None
-        faults += [cut_short] if cut_short else _standing(reader, source, archive, entry, last)
+        faults += [cut_short] if cut_short else _standing(reader, archive, entry, last)
     archive.faults.clear()  # they are said here
     memories = sum(entry.left for entry in entries)
     return Comparison(len(entries), memories, unfinished, tuple(faults))
-
-
-def _last_deleted(archive: Archive, entries: list[Entry]) -> dict[Key, int]:
-    """Return, of each key, the last deletion that archived it."""
-    return {copy.key: entry.apply for entry in entries for copy in archive.copies(entry)}
 
 
 def _damaged(archive: Archive, entries: list[Entry]) -> Iterator[Fault]:
@@ -322,21 +317,20 @@ def _cut_short(reader: Reader, source: Source, archive: Archive, entry: Entry) -
     """Say what is unfinished about an apply, and the ways out; None where nothing is."""
     if entry.finished_at is not None:
         return None
-    drop = command("archive", source.name, "--drop", entry.digest[:12], "--apply")
-    finish = command("finish", source.name, entry.digest[:12])
+    name, digest = source.name, entry.digest[:12]
+    drop = command("archive", name, "--drop", digest, "--apply")
+    finish = command("finish", name, digest)
     state = archive.state_of(reader, entry)
     if state.is_gone if entry.memories else is_superseded(reader, source, archive, entry):
         return None
     if not entry.memories:
-        fault = f"plan {entry.digest[:12]} was cut short before it superseded anything"
+        fault = f"plan {digest} was cut short before it superseded anything"
         return fault, f"finish it with {finish}, or forget it with {drop}"
     there = len(state.same) + len(state.changed)
-    fault = (
-        f"plan {entry.digest[:12]} was cut short: {entry.left:,} memories archived, {there:,} of "
-        "them not deleted"
-    )
+    archived = f"{entry.left:,} memories archived, {there:,} of them not deleted"
+    fault = f"plan {digest} was cut short: {archived}"
     if len(state.same) < entry.left:
-        restore = command("restore", source.name, entry.digest[:12])
+        restore = command("restore", name, digest)
         return fault, f"some went or changed meanwhile: bring them back with {restore}, or {drop}"
     if not entry.planned:
         return fault, f"the runtime's next compaction drops the copies, or {drop}"
@@ -344,29 +338,19 @@ def _cut_short(reader: Reader, source: Source, archive: Archive, entry: Entry) -
 
 
 def _standing(
-    reader: Reader, source: Source, archive: Archive, entry: Entry, last: dict[Key, int]
-) -> list[Fault]:
+    reader: Reader, archive: Archive, entry: Entry, last: dict[Key, int]
+) -> Iterator[Fault]:
     """Say where a deletion that is done and its store do not agree on what was restored."""
     copies = archive.copies(entry)
-    if not copies:
-        return []
     state = archive.state_of(reader, entry, copies)
-    back = [c for c in copies if c.restored_at is None and c.key in state.same]
-    lost = [
-        copy
-        for copy in copies
-        if copy.restored_at is not None
-        and copy.key in state.absent | state.taken
-        and last[copy.key] == entry.apply
-    ]
-    restore = command("restore", source.name, entry.digest[:12])
-    faults = []
+    gone = {key for key in state.absent | state.taken if last[key] == entry.apply}
+    back = sum(copy.restored_at is None and copy.key in state.same for copy in copies)
+    lost = sum(copy.restored_at is not None and copy.key in gone for copy in copies)
+    restore = command("restore", archive.location.store, entry.digest[:12])
+    deleted = f"memories that plan {entry.digest[:12]} deleted are"
     if back:
-        fault = f"{len(back):,} memories that plan {entry.digest[:12]} deleted are in the store"
         advice = f"if restored, {restore} records it; else the store is an older copy: compact it"
-        faults.append((f"{fault} again", advice))
+        yield f"{back:,} {deleted} in the store again", advice
     if lost:
-        fault = f"{len(lost):,} memories that plan {entry.digest[:12]} deleted are called restored"
         advice = f"{restore} brings them back, unless something else deleted them since"
-        faults.append((f"{fault} and are not in the store", advice))
-    return faults
+        yield f"{lost:,} {deleted} called restored and are not in the store", advice

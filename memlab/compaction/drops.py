@@ -12,6 +12,7 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.clock import aware, moment_or_now
+from memlab.compaction.contents import look_into
 from memlab.compaction.wire import minute
 from memlab.errors import ArchiveError
 from memlab.evidence.past import facts_of, past_and_deletions
@@ -19,7 +20,7 @@ from memlab.evidence.references import find_references
 from memlab.frame.loading import frame_of, latest_written
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
-from memlab.store.archive.archive import Archive, archive_errors, open_archive, read_archive
+from memlab.store.archive.archive import Archive, archive_errors, open_archive
 from memlab.store.archive.dropped import Dropped, drop, drop_facts, dropped_in, make_key
 from memlab.store.archive.entries import Entry
 from memlab.store.archive.identity import check_not_renamed
@@ -179,8 +180,7 @@ def what_drops(
     """
     meant = _meant(before, digest, facts_too=facts_too)
     source = open_source(store)
-    check_not_renamed(archive_at(source))
-    found = read_archive(archive_at(source), lambda archive: _chosen(source, archive, meant))
+    found = look_into(source, lambda archive: _chosen(source, archive, meant))
     return _with_cost(found, _taken_by(source)) if facts_too else found
 
 

@@ -1,7 +1,11 @@
-"""Deciding what would go: a policy's verdict on a store, with the evidence that it is still so."""
+"""Deciding what would go, or be superseded, with the evidence that it is still so.
+
+A plan that supersedes brings the floor down: it names load-bearing memories for which a newer one
+stands, and deletes nothing.
+"""
 
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
@@ -24,17 +28,20 @@ from memlab.compaction.plans import (
     Group,
     KeptMemory,
     Plan,
+    PlannedLink,
     PlannedMemory,
 )
-from memlab.compaction.wire import as_data
-from memlab.errors import ChangedWhileReadError
+from memlab.compaction.wire import as_data, some_of
+from memlab.errors import ChangedWhileReadError, PlanError
 from memlab.evidence.past import deletions_of, past_of
 from memlab.frame.fields import as_instant
 from memlab.frame.loading import frame_of
-from memlab.policies import Policy
+from memlab.policies import KeepAll, Policy
 from memlab.policies.base import Decision, decision_of
+from memlab.policies.successors import supersedable
 from memlab.sources.base import Key, Reader, Source, Watch, archive_at, at_one_moment, unwatched
 from memlab.sources.opening import SourceLike, open_source
+from memlab.store.records import fingerprint_of
 
 Places = npt.NDArray[np.intp]
 """Numbers of rows in a frame, counted from 0."""
@@ -106,12 +113,7 @@ def plan(
 def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime, watch: Watch) -> Plan:
     """Decide, and take the evidence that it is still so, from one moment of the store."""
     with_body = any(step.reads_bodies for step in policy.steps)
-    frame = frame_of(
-        reader.batches(with_body=with_body),
-        name=source.name,
-        with_body=with_body,
-        protected=source.protected,
-    )
+    frame = _frame_of(reader, source, with_body=with_body)
     watch(PlanStep.READ)
     rule = str(frame.attrs[col.TOKEN_RULE])
     frame.attrs = {}  # pandas copies them, deeply, with every column that is taken
@@ -119,7 +121,7 @@ def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime, watc
         policy = policy.after(past_of(frame, deletions_of(source)))
     decision = decision_of(frame, policy, now=now)
     watch(PlanStep.DECIDED)
-    columns = columns_of(frame)
+    columns = _columns_of(frame)
     deleted = np.flatnonzero(~decision.keep)
     kept = np.flatnonzero(decision.keep & columns[col.PRUNABLE])
 
@@ -132,12 +134,21 @@ def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime, watc
         made_at=now,
         policy=as_data(policy),
         token_rule=rule,
-        groups=groups_of(columns, decision),
+        groups=_groups_of(columns, decision),
         memories=memories,
         kept=_kept(reader, source, columns, kept),
         written=reader.side_effects([memory.key for memory in memories]) if memories else (),
         expires=_expiring(frame, columns[col.KEY], np.union1d(deleted, kept), now),
         last_goes=source.agents_own and len(frame) - 1 in deleted[-1:],
+    )
+
+
+def _frame_of(reader: Reader, source: Source, *, with_body: bool) -> pd.DataFrame:
+    return frame_of(
+        reader.batches(with_body=with_body),
+        name=source.name,
+        with_body=with_body,
+        protected=source.protected,
     )
 
 
@@ -167,7 +178,7 @@ def _expiring(
     return tuple(map(Expiring, _taken(keys, some), _when(ends[some])))
 
 
-def columns_of(frame: pd.DataFrame) -> Columns:
+def _columns_of(frame: pd.DataFrame) -> Columns:
     """Return the columns that a plan is made of, the store's own addresses as its keys."""
     names = (
         col.POSITION, col.MEMORY_ID, col.KIND, col.TITLE, col.TOKENS, col.CREATED_AT, col.ACTIVE,
@@ -245,7 +256,7 @@ def _when(moments: npt.NDArray[np.datetime64]) -> list[str]:
     return [f"{moment.isoformat()}+00:00" if moment else "" for moment in moments.tolist()]
 
 
-def groups_of(columns: Columns, decision: Decision) -> tuple[Group, ...]:
+def _groups_of(columns: Columns, decision: Decision) -> tuple[Group, ...]:
     """Count every memory in one group; a grouping of pandas takes ten times as long."""
     labels = (PRUNABLE, LOAD_BEARING, SUPERSEDED)
     label = np.where(columns[col.ACTIVE], np.where(columns[col.LOAD_BEARING], 1, 0), 2)
@@ -263,3 +274,137 @@ def groups_of(columns: Columns, decision: Decision) -> tuple[Group, ...]:
     ]
     sizes = zip(memories.tolist(), tokens.tolist(), strict=True)
     return tuple(sorted(Group(*name, *size) for name, size in zip(named, sizes, strict=True)))
+
+
+def plan_supersession(
+    source: SourceLike,
+    links: Mapping[str, str] | None = None,
+    *,
+    only: Collection[str] | None = None,
+    now: datetime | None = None,
+) -> Plan:
+    """Plan to let newer memories stand for load-bearing ones. Reads only.
+
+    Parameters
+    ----------
+    source : str, Path, SqliteMemoryStore or Source
+        The store.
+    links : mapping of str to str, optional
+        The id of the memory that is to stand for each; what
+        :func:`memlab.policies.successors.supersedable` finds when not given.
+    only : collection of str, optional
+        Of what is found, these ids alone.
+    now : datetime, optional
+        The moment of the decision, with a time zone; the current one by default.
+
+    Returns
+    -------
+    Plan
+        Print it to see what it would do.
+
+    Raises
+    ------
+    PlanError
+        When an id is not an active load-bearing memory, one stands for itself, or the store knows
+        of no memories that stand for others.
+    UnsafeDeletionError
+        When the store is in memory, where there is no place for an archive.
+    MissingExtraError
+        When scikit-learn, which finds near-duplicates, is not installed and `links` is not given.
+    StoreError, BadRowError
+        When the store cannot be read.
+    """
+    opened = open_source(source)
+    moment = moment_or_now(now, call="memlab.compaction.plan_supersession")
+    if not opened.supersedes:
+        opened.superseding()  # which says why it cannot
+    archive_at(opened)  # refused here where there is no place for one
+    return at_one_moment(
+        opened, lambda reader: _supersession_of(reader, opened, links, only, moment)
+    )
+
+
+def _supersession_of(
+    reader: Reader,
+    source: Source,
+    links: Mapping[str, str] | None,
+    only: Collection[str] | None,
+    now: datetime,
+) -> Plan:
+    frame = _frame_of(reader, source, with_body=True)
+    chosen = _supersedable(frame, only) if links is None else _by_hand(frame, links)
+    policy = {"policy": "supersede", **({"only": sorted(only)} if only is not None else {})}
+    return Plan(
+        store=source.name,
+        made_at=now,
+        policy=policy,
+        token_rule=str(frame.attrs[col.TOKEN_RULE]),
+        groups=_groups_of(_columns_of(frame), decision_of(frame, KeepAll(), now=now)),
+        memories=(),
+        kept=(),
+        supersedes=_links(reader, frame, chosen),
+    )
+
+
+def _supersedable(frame: pd.DataFrame, only: Collection[str] | None) -> dict[str, tuple[str, str]]:
+    """Return what is found to be superseded: by what, and the reason."""
+    found = supersedable(frame)
+    columns = (found[name] for name in (col.MEMORY_ID, col.SUPERSEDED_BY, col.REASON))
+    chosen = {older: (newer, reason) for older, newer, reason in zip(*columns, strict=True)}
+    if only is None:
+        return chosen
+    if unknown := sorted(set(only) - chosen.keys()):
+        raise PlanError(
+            f"nothing is found to stand for {some_of(unknown)}; memlab floor lists for what there "
+            "is, and --supersede OLDER=NEWER names a pair by hand"
+        )
+    return {older: chosen[older] for older in chosen if older in set(only)}
+
+
+def _by_hand(frame: pd.DataFrame, links: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Check the pairs that a person named."""
+    floor = frame[frame[col.ACTIVE] & frame[col.LOAD_BEARING]]
+    active, known = set(frame[col.MEMORY_ID][frame[col.ACTIVE]]), set(floor[col.MEMORY_ID])
+    for older, newer in links.items():
+        if older not in known:
+            raise PlanError(
+                f"{older!r} is no active load-bearing memory of this store: memlab compact deletes "
+                "prunable ones, and one that is superseded is not loaded"
+            )
+        if newer not in active or newer == older or newer in links:
+            raise PlanError(
+                f"{newer!r} cannot stand for {older!r}: name another active memory of this store, "
+                "one that is not superseded in the same plan"
+            )
+    return {older: (newer, "by hand") for older, newer in links.items()}
+
+
+def _links(
+    reader: Reader, frame: pd.DataFrame, chosen: Mapping[str, tuple[str, str]]
+) -> tuple[PlannedLink, ...]:
+    address = col.KEY if col.KEY in frame else col.POSITION
+    columns = list({address, col.POSITION, col.MEMORY_ID, col.KIND, col.TITLE, col.TOKENS})
+    ends = {*chosen, *(newer for newer, _ in chosen.values())}
+    named = frame.loc[frame[col.MEMORY_ID].isin(ends), columns].to_dict(orient="records")
+    row_of = {str(row[col.MEMORY_ID]): row for row in named}
+    keys = [row[address] for row in named]
+    prints = {key: fingerprint_of(record) for key, record in reader.records(keys)}
+    planned = []
+    for older, (newer, reason) in chosen.items():
+        row, by = row_of[older], row_of[newer][address]
+        planned.append(
+            PlannedLink(
+                key=row[address],
+                position=row[col.POSITION],
+                memory_id=older,
+                kind=str(row[col.KIND]),
+                title=row[col.TITLE][:TITLE],
+                reason=reason,
+                tokens=row[col.TOKENS],
+                fingerprint=prints[row[address]],
+                by_key=by,
+                by_memory_id=newer,
+                by_fingerprint=prints[by],
+            )
+        )
+    return tuple(sorted(planned, key=lambda link: link.position))
