@@ -4,57 +4,44 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pandas as pd
+from frames import make_frame
 
 from memlab.policies import Policy, decide
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
+SIGNALS: dict[str, tuple[Any, str]] = {
+    "importance": (0.5, "float64"),
+    "last_accessed_at": (pd.NaT, "datetime64[us, UTC]"),
+    "expires_at": (pd.NaT, "datetime64[us, UTC]"),
+    **dict.fromkeys(("agent_id", "thread_id", "namespace"), (None, "str")),
+    "graduated": (False, "bool"),
+    "trusted": (True, "bool"),
+}
+"""What a memory says that says nothing else, and the type of all that do."""
 
 
 def memories(rows: list[dict[str, Any]], *, signals: bool = True) -> pd.DataFrame:
     """A frame with a row per dict; what a dict leaves out is an active, unused episode."""
-    count = len(rows)
-    frame = pd.DataFrame(
-        {
-            "position": pd.Series(range(1, count + 1), dtype="int64"),
-            "memory_id": pd.Series([f"m{i}" for i in range(count)], dtype="str"),
-            "title": pd.Series(
-                [r.get("title", f"memory {i}") for i, r in enumerate(rows)], dtype="str"
-            ),
-            "body": pd.Series([r.get("body", "") for r in rows], dtype="str"),
-            "tags": [r.get("tags", ()) for r in rows],
-            "kind": pd.Categorical(
-                ["semantic" if r.get("load_bearing") else "episodic" for r in rows]
-            ),
-            "chars": pd.Series([r.get("chars", 40) for r in rows], dtype="int64"),
-            "tokens": pd.Series([r.get("tokens", 10) for r in rows], dtype="int64"),
-            "source_task_ref": pd.Series([None] * count, dtype="str"),
-            "authored_by": pd.Series(["agent"] * count, dtype="str"),
-            "confidence": pd.Series([1.0] * count, dtype="float64"),
-            "supersedes": pd.Series([()] * count, dtype="object"),
-            "evidence_refs": pd.Series([()] * count, dtype="object"),
-            "superseded_by": pd.Series([None] * count, dtype="str"),
-            "created_at": times(
-                r.get("created_at", NOW - (count - i) * DAY) for i, r in enumerate(rows)
-            ),
-            "active": pd.Series([r.get("active", True) for r in rows], dtype="bool"),
-            "load_bearing": pd.Series([r.get("load_bearing", False) for r in rows], dtype="bool"),
-        }
+    frame = make_frame(
+        *(
+            {
+                "memory_id": f"m{number}",
+                "title": f"memory {number}",
+                "kind": "semantic" if one.get("load_bearing") else "episodic",
+                "created_at": pd.Timestamp(NOW - (len(rows) - number) * DAY),
+                **{name: one[name] for name in one if name not in ("active", *SIGNALS)},
+            }
+            for number, one in enumerate(rows)
+        )
     )
-    if signals:
-        frame["importance"] = pd.Series([r.get("importance", 0.5) for r in rows], dtype="float64")
-        frame["last_accessed_at"] = times(r.get("last_accessed_at") for r in rows)
-        frame["expires_at"] = times(r.get("expires_at") for r in rows)
-        for name in ("agent_id", "thread_id", "namespace"):
-            frame[name] = pd.Series([r.get(name) for r in rows], dtype="str")
-        frame["graduated"] = pd.Series([r.get("graduated", False) for r in rows], dtype="bool")
-        frame["trusted"] = pd.Series([r.get("trusted", True) for r in rows], dtype="bool")
+    frame.insert(4, "body", pd.Series([one.get("body", "") for one in rows], dtype="str"))
+    frame["active"] = pd.Series([one.get("active", True) for one in rows], dtype="bool")
     frame["prunable"] = frame["active"] & ~frame["load_bearing"]
+    if signals:
+        for name, (usual, dtype) in SIGNALS.items():
+            frame[name] = pd.Series([one.get(name, usual) for one in rows], dtype=dtype)
     return frame
-
-
-def times(values: Any) -> "pd.Series[Any]":
-    return pd.Series([pd.NaT if v is None else v for v in values], dtype="datetime64[us, UTC]")
 
 
 def kept(frame: pd.DataFrame, policy: Policy, *, now: datetime = NOW) -> list[str]:

@@ -18,29 +18,33 @@ def row(memory_id: str, **fields: Any) -> dict[str, Any]:
     return {c.MEMORY_ID: memory_id, **fields}
 
 
+USUAL: dict[str, Any] = {
+    c.KIND: "episodic",
+    c.TITLE: "a title",
+    c.CHARS: 40,
+    c.TOKENS: 10,
+    c.TAGS: (),
+    c.SOURCE_TASK_REF: None,
+    c.AUTHORED_BY: "agent",
+    c.CONFIDENCE: 1.0,
+    c.SUPERSEDES: (),
+    c.EVIDENCE_REFS: (),
+    c.SUPERSEDED_BY: None,
+    c.ACTIVE: True,
+    c.LOAD_BEARING: False,
+    c.PRUNABLE: True,
+}
+"""What an item is of which nothing else is said."""
+
+
 def make_frame(*rows: dict[str, Any] | str, minutes: float = 60.0) -> pd.DataFrame:
     """A frame of `rows` in this order, one every so many minutes; a bare string is an episode."""
-    given = [row(one) if isinstance(one, str) else one for one in rows]
-    defaults = {
-        c.KIND: "episodic",
-        c.TITLE: "a title",
-        c.TOKENS: 10,
-        c.TAGS: (),
-        c.SOURCE_TASK_REF: None,
-        c.AUTHORED_BY: "agent",
-        c.CONFIDENCE: 1.0,
-        c.SUPERSEDES: (),
-        c.EVIDENCE_REFS: (),
-        c.SUPERSEDED_BY: None,
-    }
     full = []
-    for place, one in enumerate(given):
-        item = defaults | {
-            c.POSITION: place + 1,
-            c.CREATED_AT: START + pd.Timedelta(minutes=minutes * place),
-        }
-        item |= one
-        item.setdefault(c.CHARS, 4 * item[c.TOKENS])
+    for place, given in enumerate(rows):
+        one = row(given) if isinstance(given, str) else given
+        created = START + pd.Timedelta(minutes=minutes * place)
+        item = USUAL | {c.POSITION: place + 1, c.CREATED_AT: created} | one
+        item[c.CHARS] = one.get(c.CHARS, 4 * item[c.TOKENS])
         item[c.ACTIVE] = item[c.SUPERSEDED_BY] is None
         item[c.LOAD_BEARING] = item[c.KIND] != "episodic" or "rejected-path" in item[c.TAGS]
         item[c.PRUNABLE] = item[c.ACTIVE] and not item[c.LOAD_BEARING]
@@ -51,27 +55,14 @@ def make_frame(*rows: dict[str, Any] | str, minutes: float = 60.0) -> pd.DataFra
 def make_episodes(count: int, *, tokens: Iterable[int] | None = None) -> pd.DataFrame:
     """A frame of `count` episodes ``m1``, ``m2``, ... at one an hour, without references."""
     place = np.arange(1, count + 1)
-    return _typed(
-        {
-            c.POSITION: place,
-            c.MEMORY_ID: [f"m{i}" for i in place],
-            c.KIND: ["episodic"] * count,
-            c.TITLE: ["a title"] * count,
-            c.CHARS: np.full(count, 40),
-            c.TOKENS: np.full(count, 10) if tokens is None else list(tokens),
-            c.TAGS: [()] * count,
-            c.SOURCE_TASK_REF: [None] * count,
-            c.AUTHORED_BY: ["agent"] * count,
-            c.CONFIDENCE: np.ones(count),
-            c.CREATED_AT: START + pd.to_timedelta(place - 1, unit="h"),
-            c.SUPERSEDES: [()] * count,
-            c.EVIDENCE_REFS: [()] * count,
-            c.SUPERSEDED_BY: [None] * count,
-            c.ACTIVE: np.ones(count, bool),
-            c.LOAD_BEARING: np.zeros(count, bool),
-            c.PRUNABLE: np.ones(count, bool),
-        }
-    )
+    own = {
+        c.POSITION: place,
+        c.MEMORY_ID: [f"m{i}" for i in place],
+        c.CREATED_AT: START + pd.to_timedelta(place - 1, unit="h"),
+        **({} if tokens is None else {c.TOKENS: list(tokens)}),
+    }
+    numbers = {n: np.full(count, v) for n, v in USUAL.items() if isinstance(v, int | float)}
+    return _typed({name: [usual] * count for name, usual in USUAL.items()} | numbers | own)
 
 
 def make_references(
