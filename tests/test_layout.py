@@ -77,6 +77,7 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
+@cache
 def imported_names(path: Path) -> set[str]:
     """Every module a file imports, wherever in it."""
     names = set()
@@ -88,6 +89,7 @@ def imported_names(path: Path) -> set[str]:
     return names
 
 
+@cache
 def called_names(path: Path) -> set[str]:
     """Every name that a file calls, or hands on, dotted as it stands there."""
     return {
@@ -130,21 +132,26 @@ def test_no_system_names_another_and_below_them_the_table_alone_does() -> None:
     assert list(naming_systems()) == []
 
 
-def called(path: Path) -> str:
-    """The name by which a module is imported."""
-    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
-
-
 def test_no_module_needs_itself_by_way_of_others() -> None:
-    modules = {called(path): path for path in MODULES if path.name != "__init__.py"}
+    modules = {
+        ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
+        for path in MODULES
+        if path.name != "__init__.py"
+    }
     needs = {name: imported_names(path) & modules.keys() for name, path in modules.items()}
     assert len(list(TopologicalSorter(needs).static_order())) == len(modules)
 
 
+def parts_importing(*names: str) -> set[str]:
+    return {part_of(p) for p in MODULES if any(n.startswith(names) for n in imported_names(p))}
+
+
+def parts_calling(*names: str) -> set[str]:
+    return {part_of(path) for path in MODULES if called_names(path) & set(names)}
+
+
 def test_analysis_knows_nothing_of_sqlite() -> None:
-    sql = ("sqlite3", "memlab.store")
-    knows = {p for p in MODULES if any(name.startswith(sql) for name in imported_names(p))}
-    assert {path for path in knows if part_of(path) in NOTHING_OF_SQL} == set()
+    assert parts_importing("sqlite3", "memlab.store") & NOTHING_OF_SQL == set()
 
 
 def is_for_a_runtime(path: Path) -> bool:
@@ -167,30 +174,25 @@ def test_what_a_runtime_imports_is_the_standard_library_alone() -> None:
 
 
 def test_only_charts_and_what_shows_them_know_matplotlib() -> None:
-    users = {part_of(p) for p in MODULES if any("matplotlib" in n for n in imported_names(p))}
-    assert users <= {"charts", "report"}
+    assert parts_importing("matplotlib") <= {"charts", "report"}
 
 
 def test_only_the_command_line_prints() -> None:
-    printing = {path for path in MODULES if "print" in called_names(path)}
-    assert {path for path in printing if part_of(path) != "cli"} == set()
+    assert parts_calling("print") <= {"cli"}
 
 
 def test_one_module_alone_reads_the_clock() -> None:
-    reading = {part_of(path) for path in MODULES if CLOCKS & called_names(path)}
-    assert reading == {"clock"}
-
-
-def same_names() -> Iterator[str]:
-    for path in MODULES:
-        for node in tree_of(path).body:
-            if isinstance(node, ast.FunctionDef) and node.name == path.stem:
-                yield f"{path.relative_to(PACKAGE)} holds a function of its own name"
+    assert parts_calling(*CLOCKS) == {"clock"}
 
 
 def test_a_function_never_shares_its_modules_name() -> None:
     """Commands do: ``memlab show`` lies in ``cli/show.py``."""
-    assert [each for each in same_names() if not each.startswith("cli/")] == []
+    assert [
+        path.relative_to(PACKAGE)
+        for path in MODULES
+        for node in tree_of(path).body
+        if isinstance(node, ast.FunctionDef) and node.name == path.stem and part_of(path) != "cli"
+    ] == []
 
 
 def run_python(program: str) -> str:

@@ -22,29 +22,18 @@ ROUNDS: Final = 10
 
 
 class Round(NamedTuple):
-    """What a round of sizing and compacting chose, and what it cost.
-
-    Attributes
-    ----------
-    written : int
-        Memories written so far.
-    cap, uncompacted : int or None
-        Recommended for the compacted store, and for one that nothing was deleted from.
-    verdict : str
-        Beside the first.
-    deleted : int
-        By this round.
-    references, missed : int
-        Since the round before; those whose memory had been deleted by then.
-    """
+    """What a round of sizing and compacting chose, and what it cost."""
 
     written: int
     cap: int | None
     uncompacted: int | None
+    """Recommended for a store that nothing was deleted from."""
     verdict: str
     deleted: int
     references: int
+    """Since the round before."""
     missed: int
+    """Those whose memory had been deleted by then."""
 
 
 def rounds_of(whole: Path, folder: Path, *, rounds: int = ROUNDS) -> Iterator[Round]:

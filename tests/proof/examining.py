@@ -39,13 +39,7 @@ PATIENCE = 60.0
 
 
 class Examiner:
-    """Mutates copies of a store, uses them and looks for what is lost.
-
-    Parameters
-    ----------
-    folder : Path
-        Where to work.
-    """
+    """Mutates copies of a store, uses them and looks for what is lost."""
 
     def __init__(self, folder: Path) -> None:
         self.pristine = make_store(folder / "pristine.db", rows=25, page_size=512)
@@ -121,13 +115,7 @@ LOOKS = (
 
 
 class ReaderExaminer:
-    """Has readers use what somebody else wrote, and looks for what they did beside that.
-
-    Parameters
-    ----------
-    folder : Path
-        Where to work.
-    """
+    """Has readers use what somebody else wrote, and looks for what they did beside that."""
 
     def __init__(self, folder: Path) -> None:
         os.umask(0)

@@ -49,18 +49,12 @@ def view(folder: Path) -> str:
 
 @dataclass
 class FolderScene(Scene):
-    """The same of a folder: its files, their bytes, modes and times.
-
-    Parameters
-    ----------
-    digest : str
-        Of the plan that is applied or taken back.
-    views : tuple of str
-        What a reader may see: one or the other.
-    """
+    """The same of a folder: its files, their bytes, modes and times."""
 
     digest: str
+    """Of the plan that is applied or taken back."""
     views: tuple[str, ...]
+    """What a reader may see: one or the other."""
 
     def check(self, store: Path) -> None:
         there = {data for data, _, _ in files_below(store).values()} | _archived(store)

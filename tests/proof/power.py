@@ -58,13 +58,7 @@ class _Node:
 
 
 class Disk:
-    """A folder, and all below it, as a process changes it.
-
-    Parameters
-    ----------
-    folder : Path
-        As it is before the process begins; all of it is on the disk.
-    """
+    """A folder and all below it, which is on the disk when a process begins to change it."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder

@@ -38,13 +38,7 @@ LOG: Final = "reads.log"
 
 
 class Reader(ABC):
-    """What may be anybody's, and what is done with it.
-
-    Parameters
-    ----------
-    folder : Path
-        Where it lies in each case.
-    """
+    """What may be anybody's, and what is done with it in a folder of each case."""
 
     name: ClassVar[str]
 

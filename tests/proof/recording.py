@@ -18,30 +18,17 @@ _HEAD = struct.Struct("<cQqII")
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened.
-
-    Parameters
-    ----------
-    what : str
-        ``create``, ``make folder``, ``write``, ``truncate``, ``sync`` (a file), ``sync folder``,
-        ``remove`` (a name of a file, or an empty folder), ``rename``, ``exchange`` (two names) or
-        ``link``.
-    file : int
-        Its inode, which another file may get once it is gone; 0 for one that is not told.
-    at : int
-        Where it was written, the length it was cut to, the mode of a new folder, or when a file
-        that was synced was last written.
-    path : str
-        The name created, removed, or given up for another.
-    data : bytes
-        What was written, the other name, or the mode of a file that was synced.
-    """
+    """One thing that happened: one of the words below."""
 
     what: str
     file: int
+    """Its inode, which another file may get once it is gone; 0 for one that is not told."""
     at: int
+    """Where it was written, its new length, a folder's mode, or when what is synced was written."""
     path: str
+    """The name created, removed, or given up for another."""
     data: bytes
+    """What was written, the other name, or the mode of a file that was synced."""
 
 
 _WORDS = {

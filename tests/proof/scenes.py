@@ -26,28 +26,18 @@ ROWS = 120
 
 @dataclass
 class Scene(ABC):
-    """A store before an operation, what it holds then and what it is to hold afterwards.
-
-    Parameters
-    ----------
-    operation : callable
-        One of :mod:`proof.tasks`.
-    what : object
-        Its argument.
-    store : Path
-        Alone in its folder with all that belongs to it.
-    whole : dict
-        What must be in the store or in its archive at any moment.
-    before, after : dict
-        What the store holds at the start and at the end; never anything between.
-    """
+    """A store before an operation, what it holds then and what it is to hold afterwards."""
 
     operation: tasks.Operation
     what: Any
+    """The operation's argument."""
     store: Path
+    """Alone in its folder with all that belongs to it."""
     whole: dict[Any, Any]
+    """What must be in the store or in its archive at any moment."""
     before: dict[Any, Any]
     after: dict[Any, Any]
+    """What the store holds at the end; never anything between."""
 
     @abstractmethod
     def check(self, store: Path) -> None:
@@ -83,15 +73,10 @@ def assert_refused_or_done(scene: Scene, store: Path, ended: Ended) -> None:
 
 @dataclass
 class RowScene(Scene):
-    """The same of a table, whose rows are looked at by position.
-
-    Parameters
-    ----------
-    signals : dict
-        What the side table says of ids in the store, at any moment; empty where nobody promises.
-    """
+    """The same of a table, whose rows are looked at by position."""
 
     signals: dict[str, tuple[Any, ...]]
+    """What the side table says of ids in the store, at any moment; empty where nobody promises."""
 
     def check(self, store: Path) -> None:
         assert_nothing_lost(self.whole, store)

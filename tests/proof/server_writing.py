@@ -25,24 +25,14 @@ _EVICT: Final = "DELETE FROM warm_tier WHERE id = %(memory)s"
 
 @dataclass
 class Written:
-    """What one writer did, in its own words.
-
-    Parameters
-    ----------
-    contents : dict
-        By memory, as it wrote it last and was not told that it is gone.
-    gone : set
-        Memories that it deleted itself, and was told so.
-    uses : dict
-        By memory, how many of its reads were taken down.
-    links : list of tuple
-        Pairs of memories between which it wrote something.
-    """
+    """What one writer did, in its own words."""
 
     contents: dict[Any, str] = field(default_factory=dict)
-    gone: set[Any] = field(default_factory=set)
+    """By memory, as it wrote it last and was not told that it is gone."""
     uses: dict[Any, int] = field(default_factory=dict)
+    """By memory, how many of its reads were taken down."""
     links: list[tuple[Any, Any]] = field(default_factory=list)
+    """Pairs of memories between which it wrote something."""
 
     def some(self, rng: random.Random, count: int) -> list[Any]:
         """Of its memories, whatever became of them; of the newest more often than of the others."""
@@ -85,7 +75,6 @@ def write_betterdb(socket: str, writer: int, steps: int) -> Written:
             case "forget" if written.contents:
                 (key,) = written.some(rng, 1)
                 if forget([key]):
-                    written.gone.add(key)
                     del written.contents[key]
     return written
 
@@ -125,6 +114,5 @@ def write_memforge(url: str, writer: int, steps: int) -> Written:
                 case "revise" if done(_REVISE, content=content, memory=memory):
                     written.contents[memory] = content
                 case "evict" if done(_EVICT, memory=memory):
-                    written.gone.add(memory)
                     del written.contents[memory]
     return written

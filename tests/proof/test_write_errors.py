@@ -17,7 +17,7 @@ from proof.failing import ERRORS, EVERY, Fault
 from proof.folders import FOLDER_SCENES
 from proof.scenes import ROW_SCENES, Scene, assert_refused_or_done
 from proof.stores import copy_aside, files_of
-from proof.writers import MEMORY, STORE, WRITERS, made_folder
+from proof.writers import MEMORY, STORE, WRITERS, assert_whole, made_folder
 
 FAULTS = int(os.environ.get("MEMLAB_WRITE_ERRORS", "240"))
 """How many changes of files fail, over all operations."""
@@ -65,7 +65,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def test_a_change_of_a_file_fails_that_a_command_writes(
     name: str, made: tuple[Path, str], scratch: Path, faulty: Children
 ) -> None:
-    command, written, check = WRITERS[name]
+    command, written = WRITERS[name]
     case, (whole, digest) = scratch / "case", made
     store, file = case / STORE, case / written
     places = {"store": store, "file": file, "memory": case / MEMORY, "digest": digest[:12]}
@@ -88,9 +88,9 @@ def test_a_change_of_a_file_fails_that_a_command_writes(
         assert_nothing_lost(kept, store)
         left = files_of(case)
         if written in left and left[written] != before.get(written):
-            check(file)
+            assert_whole(file)
         if not ended.result.exit_code or f"{file} was written" in ended.result.output:
-            check(file)
+            assert_whole(file)
             continue
         assert str(case) in ended.result.output, (fault, ended.result.output)
         assert "[Errno" not in ended.result.output
@@ -99,7 +99,7 @@ def test_a_change_of_a_file_fails_that_a_command_writes(
         again = run(Fault(case, 0, 0, 0))
         assert again.error is None
         assert again.result.exit_code == 0, (fault, ended.result.output, again.result.output)
-        check(file)
+        assert_whole(file)
         assert_nothing_lost(kept, store)
         more = files_of(case).keys() - names
         assert more <= {f"{written}-journal"}, fault  # an empty one: SQLite leaves it to a writer

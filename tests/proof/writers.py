@@ -3,7 +3,6 @@
 import json
 import tomllib
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -19,54 +18,44 @@ STORE, MEMORY, HARVESTED = "memory.db", "home/.claude/projects/-home-u-work/memo
 SETTINGS = f'[store."{STORE}"]\npolicy = {{ name = "recent", keep = 20 }}\narchive_for = "1000d"\n'
 
 
-def is_page(path: Path) -> None:
-    assert path.read_text().rstrip().endswith("</html>")
-
-
-def is_drawing(path: Path) -> None:
-    assert ET.parse(path).getroot().tag.endswith("svg")
-
-
-def is_lines(path: Path) -> None:
-    assert [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def is_json(path: Path) -> None:
-    assert json.loads(path.read_text())
-
-
-def is_settings(path: Path) -> None:
-    assert tomllib.loads(path.read_text())["store"][STORE]["archive_for"] == "1000d"
-
-
-def is_table(path: Path) -> None:
-    assert pq.read_table(path).num_rows
-
-
-WRITERS: Final[dict[str, tuple[str, str, Callable[[Path], None]]]] = {
-    "size": ("size {store} --save", "memlab.toml", is_settings),
-    "compact": ("compact {store} --keep-recent 9 --save", "memlab.toml", is_settings),
-    "plan": ("compact {store} --keep-recent 9 --save-plan {file}", "plan.json", is_json),
-    "maintain": ("maintain {store} --apply", STORE, assert_sound),
-    "drop": (
-        "archive {store} --drop-before 2030-01-01 --apply",
-        f"{STORE}.archive.db",
-        assert_sound,
-    ),
-    "export": ("archive {store} --export {file}", "rows.jsonl", is_lines),
-    "table": ("archive {store} --export {file}", "rows.parquet", is_table),
-    "new store": ("restore {store} {digest} --into {file}", "new.db", assert_sound),
-    "harvest": ("harvest {memory} -o {file}", HARVESTED, is_lines),
-    "chart": ("chart growth {store} -o {file}", "chart.svg", is_drawing),
-    "report": ("report {store} -o {file}", "page.html", is_page),
+WRITERS: Final = {
+    "size": ("size {store} --save", "memlab.toml"),
+    "compact": ("compact {store} --keep-recent 9 --save", "memlab.toml"),
+    "plan": ("compact {store} --keep-recent 9 --save-plan {file}", "plan.json"),
+    "maintain": ("maintain {store} --apply", STORE),
+    "drop": ("archive {store} --drop-before 2030-01-01 --apply", f"{STORE}.archive.db"),
+    "export": ("archive {store} --export {file}", "rows.jsonl"),
+    "table": ("archive {store} --export {file}", "rows.parquet"),
+    "new store": ("restore {store} {digest} --into {file}", "new.db"),
+    "harvest": ("harvest {memory} -o {file}", HARVESTED),
+    "chart": ("chart growth {store} -o {file}", "chart.svg"),
+    "report": ("report {store} -o {file}", "page.html"),
     "fleet plan": (
         "fleet plan {store} --keep-recent 9 --processes 1 --save {file}",
         "fleet.json",
-        is_json,
     ),
-    "fleet report": ("fleet report {store} --processes 1 -o {file}", "fleet.html", is_page),
+    "fleet report": ("fleet report {store} --processes 1 -o {file}", "fleet.html"),
 }
-"""A command, the file that it writes or changes, and what that file is whenever it is there."""
+"""A command, and the file that it writes or changes."""
+
+
+def assert_whole(path: Path) -> None:
+    """Assert that a file that a command wrote is one, by the end of its name."""
+    match path.suffix:
+        case ".html":
+            assert path.read_text().rstrip().endswith("</html>")
+        case ".svg":
+            assert ET.parse(path).getroot().tag.endswith("svg")
+        case ".log" | ".jsonl":
+            assert [json.loads(line) for line in path.read_text().splitlines()]
+        case ".json":
+            assert json.loads(path.read_text())
+        case ".toml":
+            assert tomllib.loads(path.read_text())["store"][STORE]["archive_for"] == "1000d"
+        case ".parquet":
+            assert pq.read_table(path).num_rows
+        case _:
+            assert_sound(path)
 
 
 def made_folder(folder: Path) -> str:

@@ -16,17 +16,7 @@ REST: Final = 0.02
 
 @dataclass
 class Written:
-    """What one writer did, in its own words.
-
-    Parameters
-    ----------
-    items : dict
-        By id, as they were put last.
-    superseded : set of str
-        Ids that :meth:`SqliteMemoryStore.supersede` took.
-    deleted : int
-        What its compactions said they deleted.
-    """
+    """What one writer did, in its own words: items as put last, and what compactions deleted."""
 
     items: dict[str, MemoryItem] = field(default_factory=dict)
     superseded: set[str] = field(default_factory=set)
