@@ -58,15 +58,19 @@ wait_by_this_kernels_clock()
 LONGEST = (
     "tests/proof/test_hostile_files.py",
     "tests/sources/test_servers.py",
-    "tests/browser/test_sizing_panel.py",
-    "tests/sizing/test_never_smaller.py",
     "tests/fleet/test_workers.py",
+    "tests/sizing/test_never_smaller.py",
+    "tests/proof/test_write_errors.py",
+    "tests/browser/test_sizing_panel.py",
+    "tests/charts/test_every_chart.py",
     "tests/proof/test_power_cut.py",
-    "tests/replay/test_replay.py",
+    "tests/cli/test_commands.py",
+    "tests/policies/test_learned.py",
     "tests/browser/test_site.py",
     "tests/policies/test_policies.py",
-    "tests/policies/test_learned.py",
+    "tests/replay/test_replay.py",
     "tests/proof/test_killed.py",
+    "tests/proof/test_bounded.py",
     "tests/proof/test_racing_servers.py",
     *(f"notebooks/{path.name}" for path in sorted((CHECKOUT / "notebooks").glob("*.ipynb"))),
 )
@@ -145,7 +149,7 @@ def _reason(report: Any) -> str:
     return report.longrepr[2].removeprefix("Skipped: ") if report.longrepr else "no reason"
 
 
-EXAMPLES = int(os.environ.get("MEMLAB_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("MEMLAB_EXAMPLES", "25"))
 """With how many examples a property is tried, where its test says nothing else."""
 
 # A shared machine is slow now and then, which says nothing about the code. In CI every run tries
