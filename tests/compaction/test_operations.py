@@ -3,8 +3,8 @@
 import shutil
 import signal
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from memlab.errors import (
 )
 from memlab.policies import KeepRecent
 from memlab.sources.base import unwatched
+from memlab.store.archive.archive import Archive
 from memlab.systems.memory_items import source as memory_items
 
 
@@ -122,6 +123,47 @@ def test_ended_at_a_step_an_operation_is_done_or_not_and_can_be_done_again(
 def test_copies_that_were_not_needed_are_dropped_again(store: Path) -> None:
     stop("apply", store, planned(store).to_json(), "deleted")
     assert copies_of(store) == {}
+
+
+def full(*_: object) -> None:
+    raise ArchiveError("the disk is full")
+
+
+@contextmanager
+def full_at_its_end(*_: object) -> Iterator[None]:
+    yield
+    full()
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "fails", "done"),
+    [
+        ("apply", "finish", full, "6 memories are deleted and archived"),
+        ("restore", "marking_restored", full_at_its_end, "6 memories were restored into"),
+        ("restore", "marking_restored", full, None),
+    ],
+)
+def test_what_the_archive_cannot_note_is_told_and_noted_by_the_same_again(
+    store: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    method: str,
+    fails: Callable[..., object],
+    done: str | None,
+) -> None:
+    operation = OPERATIONS[name]
+    what = operation.prepare(store)
+    before = rows_of(store)
+    words = (
+        rf"{done} .*; only the archive could not note it \(the disk is full\)" if done else "full"
+    )
+    with monkeypatch.context() as patch, pytest.raises(ArchiveError, match=words):
+        patch.setattr(Archive, method, fails)
+        operation.run(store, what, unwatched)
+    assert (rows_of(store) == before) is (done is None)
+    operation.run(store, what, unwatched)
+    (entry,) = archived_plans(store)
+    assert (entry.finished_at is not None, entry.restored) == (True, 6 * (name == "restore"))
 
 
 def drop(store: Path, digest: str, _: object) -> Any:

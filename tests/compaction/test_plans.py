@@ -298,6 +298,7 @@ class TestShowing:
         assert shown.undo == "memlab restore '/srv/my memory.db' 0123456789ab"
         assert f"undo          {shown.undo}" in str(shown)
         assert "deleted       1 memory" in str(shown)
+        assert "expired       2 memories since the plan was made" in str(receipt(expired=2))
         text = str(receipt(archive=None))
         assert "none: there was nothing to delete" in text
         assert "undo" not in text

@@ -86,16 +86,8 @@ def test_a_digest_needs_a_store() -> None:
             ),
             "all was rolled back",
         ),
-        (
-            lambda path: run_sql(
-                archive_of(path),
-                "CREATE TRIGGER stop BEFORE UPDATE ON archived BEGIN SELECT RAISE(ABORT, 'no'); "
-                "END",
-            ),
-            "no",
-        ),
     ],
-    ids=["place", "id", "both", "trigger", "note"],
+    ids=["place", "id", "both", "trigger"],
 )
 def test_what_stands_in_the_way_is_named_and_nothing_changes(
     store: Path, change: Callable[[Path], object], taken: str
