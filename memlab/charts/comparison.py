@@ -205,7 +205,10 @@ def plot_overlap(
     ax.set_xlim(-0.5, len(shares.columns) - 0.5)
     ax.set_ylim(len(shares) - 0.5, -0.5)
     ticks = np.arange(len(shares))
-    names = [_numbered(number, str(name)) for number, name in enumerate(shares.index, start=1)]
+    names = [
+        fill(f"{number} {style_of(name).glyph} {for_terminal(name)}", LONGEST_LABEL)
+        for number, name in enumerate(map(str, shares.index), start=1)
+    ]
     ax.set_yticks(ticks, labels=names, parse_math=False)
     ax.set_xticks(ticks, labels=[str(number) for number in ticks + 1])
     ax.tick_params(length=0, labeltop=False)
@@ -230,11 +233,6 @@ def _overlap_title(shares: pd.DataFrame, of: str) -> str:
     if least >= 0.995:
         return f"Of two policies, nearly all {taken} of the one with fewer are the other's too"
     return f"{one} and {other} share {share(least)} of the fewer {taken}, the least of all"
-
-
-def _numbered(number: int, label: str) -> str:
-    """Return a policy's label with its number and its mark, on lines of their own where long."""
-    return fill(f"{number} {style_of(label).glyph} {for_terminal(label)}", LONGEST_LABEL)
 
 
 @on_its_own

@@ -241,15 +241,9 @@ def _one_moment(curve: pd.DataFrame, columns: list[str]) -> str:
 def _step(ax: Axes, values: "pd.Series[Any]", name: str, colour: str) -> None:
     """Draw a count that holds until it changes, with a dot where it stands now."""
     times = without_zone(values.index)
-    ax.step(
-        times,
-        values.to_numpy(),
-        where="post",
-        color=colour,
-        linewidth=1.6,
-        linestyle=(0, (2, 1.5)) if name == c.SUPERSEDED else "-",
-        label=name,
-    )
+    dashes: Any = (0, (2, 1.5)) if name == c.SUPERSEDED else "-"
+    look: dict[str, Any] = {"color": colour, "linewidth": 1.6, "linestyle": dashes}
+    ax.step(times, values.to_numpy(), where="post", label=name, **look)
     ax.plot(times[-1:], values.iloc[-1:], "o", color=colour, markersize=4, label="_now")
 
 

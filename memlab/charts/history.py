@@ -157,16 +157,12 @@ def plot_boot_over_time(
         if not free and cap in known:
             name, colour = known[cap].name, known[cap].colour
         when = without_zone(held[c.AT])
-        ax.step(
-            when,
-            held[measure],
-            where="post",
-            color=colour,
-            linewidth=widths[number],
-            linestyle="-" if free else _DASHES[(number - 1) % len(_DASHES)],
-            label=name,
-        )
-        plot.end(held[measure].iloc[-1], _ends_at(name, held[measure]), colour)
+        dashes: Any = "-" if free else _DASHES[(number - 1) % len(_DASHES)]
+        look: dict[str, Any] = {"color": colour, "linewidth": widths[number], "linestyle": dashes}
+        ax.step(when, held[measure], where="post", label=name, **look)
+        last, most = held[measure].iloc[-1], held[measure].max()
+        peak = f", at most {short(most)}" if most > 1.1 * last else ""
+        plot.end(last, f"{name}: {short(last)}{peak}", colour)
     if budget is not None:
         plot.draw_across(budget, f"budget: {short(budget)}")
     ax.margins(x=0)
@@ -325,13 +321,6 @@ def _held_title(plot: Plot, timeline: pd.DataFrame, measure: Measure, advice: Ad
         return f"{takes} {at_first} {measure}, under a cap too"
     under = "the safe cap" if cap == safe else f"keep_recent = {cap:,}"
     return f"{takes} {at_first} {measure} without a cap, {then} under {under}"
-
-
-def _ends_at(name: str, values: "pd.Series[Any]") -> str:
-    """Name a line by what it ends at; where that is not its most, by that too."""
-    last, most = values.iloc[-1], values.max()
-    peak = f", at most {short(most)}" if most > 1.1 * last else ""
-    return f"{name}: {short(last)}{peak}"
 
 
 def _draw_quantiles(plot: Plot, quantiles: pd.DataFrame) -> None:

@@ -115,9 +115,10 @@ def experience_of(frame: pd.DataFrame, references: pd.DataFrame | None = None) -
     rows = frame.loc[counted]
     on_rows = references_on_rows(rows, references)
     number, highest = _task_numbers(rows)
+    gaps = rows[col.CREATED_AT].diff().dt.total_seconds().to_numpy(dtype=np.float64)
     return Experience(
         size=_standardised(np.log1p(rows[col.CHARS].to_numpy(dtype=np.float64))),
-        gap=_standardised(_gaps(rows)),
+        gap=_standardised(np.log1p(np.nan_to_num(np.maximum(gaps, 0.0)))),
         lag=_standardised(np.log1p(highest - number)),
         names=np.log1p(_lengths(rows[col.EVIDENCE_REFS])),
         breadth=np.minimum(_lengths(rows[col.TAGS]), 4.0) - 2.0,
@@ -135,12 +136,6 @@ def _standardised(values: Floats) -> Floats:
     mean = np.cumsum(values) / count
     variance = np.maximum(np.cumsum(values**2) / count - mean**2, 0.01)
     return np.asarray(np.clip((values - mean) / np.sqrt(variance), -3.0, 3.0))
-
-
-def _gaps(rows: pd.DataFrame) -> Floats:
-    """Logarithm of the seconds since the row before; an unknown time is no gap."""
-    seconds = rows[col.CREATED_AT].diff().dt.total_seconds().to_numpy(dtype=np.float64)
-    return np.asarray(np.log1p(np.nan_to_num(np.maximum(seconds, 0.0))))
 
 
 def _task_numbers(rows: pd.DataFrame) -> tuple[Floats, Floats]:

@@ -248,13 +248,10 @@ class Repeating(Asked):
         self._vectors: Any = (policy.vectorise or word_counts)(texts) if texts else None
         self._unit: Any = unit_rows(self._vectors) if texts else None
         self._found = False
-        self._by_age = oldest_first(life.frame)
-        cached = replace(policy, vectorise=lambda _: self._vectors[self._compared_by_age()])
-        super().__init__(cached, life, signals)
-
-    def _compared_by_age(self) -> Ints:
-        """Return the rows that the policy compares, in the order in which it does."""
-        return self._by_age[self._compared[self._by_age]]
+        by_age = oldest_first(life.frame)
+        # the rows that the policy compares, in the order in which it does
+        known = replace(policy, vectorise=lambda _: self._vectors[by_age[self._compared[by_age]]])
+        super().__init__(known, life, signals)
 
     @property
     def _compared(self) -> Flags:
