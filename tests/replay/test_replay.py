@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from frames import START, make_episodes, make_frame, make_references, row
 from histories import work
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy import random
 from own_policies import OF_ONES_OWN, SOME_OF_EACH, RecentByUse, ShortBodies, asked
@@ -46,6 +46,11 @@ LIVES = st.lists(
     max_size=12,
 )
 """For every row written: kind, which rows it replaces, which it names, its title, importance."""
+
+REPLACED: Lives = [
+    ("episodic", [place - 1] if place % 2 else [], [], place % 5, 0.5) for place in range(8)
+]
+"""Of each pair the second replaces the first."""
 
 TITLES = ("alpha beta gamma", "alpha beta gamma", "alpha beta delta", "one two", "three")
 
@@ -109,6 +114,7 @@ def decided_forward(
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 @settings(max_examples=1 + settings().max_examples // 20)
+@example(lives=REPLACED, every=1, late=True)
 @given(lives=LIVES, every=st.integers(1, 3), late=st.booleans())
 def test_every_runner_finds_what_asking_finds(
     policy: Policy, lives: Lives, every: int, late: bool
@@ -150,7 +156,7 @@ def test_a_subclass_that_says_no_more_keeps_its_runner() -> None:
     assert runner_for(Named(3)) == "ranked"
     assert runner_for(Vouched(3)) == "capped"
     assert runner_for(RecentByUse(3)) == "asked"
-    frame, references = example()
+    frame, references = six_episodes()
     for policy in (Named(2), Vouched(2)):
         quick, slow = (replay(frame, references, one).deleted for one in (policy, asked(policy)))
         pd.testing.assert_frame_equal(quick, slow)
@@ -165,7 +171,7 @@ def test_a_method_that_is_mixed_in_is_asked() -> None:
         pass
 
     assert runner_for(MixedIn()) == "asked"
-    assert len(replay(*example(), MixedIn()).deleted) == 6
+    assert len(replay(*six_episodes(), MixedIn()).deleted) == 6
 
 
 def test_a_runner_that_there_is_not_is_named() -> None:
@@ -173,11 +179,11 @@ def test_a_runner_that_there_is_not_is_named() -> None:
         runner: ClassVar[Runner] = "quick"  # type: ignore[assignment]
 
     with pytest.raises(ValueError, match=r"Typo\.runner is 'quick': leave it out"):
-        replay(*example(), Typo(2))
+        replay(*six_episodes(), Typo(2))
 
 
 def test_bodies_reach_a_policy_that_reads_them() -> None:
-    frame, references = example()
+    frame, references = six_episodes()
     frame[c.BODY] = ["a body of some length", "short"] * 3
     gone = replay(frame, references, ShortBodies()).deleted[c.MEMORY_ID].tolist()
     assert gone == ["m2", "m4", "m6"]
@@ -239,14 +245,14 @@ def test_the_oracle_serves_the_most_that_any_choice_does(
     assert bound.held.max() <= slots
 
 
-def example() -> tuple[pd.DataFrame, pd.DataFrame]:
+def six_episodes() -> tuple[pd.DataFrame, pd.DataFrame]:
     """Six episodes an hour apart; m1 is referred to by the third, the fifth and the sixth."""
     frame = make_episodes(6, tokens=[10, 20, 30, 40, 50, 60])
     return frame, make_references(frame, [2, 4, 5], [2, 4, 5])
 
 
 def test_a_lost_reference_names_the_row_and_the_step_that_cost_it() -> None:
-    done = replay(*example(), KeepRecent(2))
+    done = replay(*six_episodes(), KeepRecent(2))
     assert done.references["kept"].tolist() == [True, False, False]
     assert done.references["deleted_at_position"].tolist() == [pd.NA, 3, 3]
     assert done.references["step"].tolist()[1:] == ["beyond-newest"] * 2
@@ -263,7 +269,7 @@ def test_a_lost_reference_names_the_row_and_the_step_that_cost_it() -> None:
 
 
 def test_boot_context_is_what_is_active_after_each_row() -> None:
-    done = replay(*example(), KeepRecent(2))
+    done = replay(*six_episodes(), KeepRecent(2))
     assert done.boot["boot_memories"].tolist() == [1, 2, 2, 2, 2, 2]
     assert done.boot["boot_tokens"].tolist() == [10, 30, 50, 70, 90, 110]
     assert done.deleted[c.MEMORY_ID].tolist() == ["m1", "m2", "m3", "m4"]
@@ -271,18 +277,18 @@ def test_boot_context_is_what_is_active_after_each_row() -> None:
 
 def test_a_reference_counts_as_an_access() -> None:
     least_recently_used = ValueCap(3, importance=0.0)
-    assert replay(*example(), least_recently_used).references["kept"].all()
-    assert replay(*example(), KeepRecent(3)).lost == 2
+    assert replay(*six_episodes(), least_recently_used).references["kept"].all()
+    assert replay(*six_episodes(), KeepRecent(3)).lost == 2
 
 
 def test_a_schedule_lets_rows_pile_up_in_between() -> None:
-    done = replay(*example(), KeepRecent(1), every=3)
+    done = replay(*six_episodes(), KeepRecent(1), every=3)
     assert done.boot["held"].tolist() == [1, 2, 1, 2, 3, 1]
     assert done.most_held == 3
 
 
 def test_the_policy_is_applied_once_more_at_the_end() -> None:
-    frame, references = example()
+    frame, references = six_episodes()
     later = START + pd.Timedelta(days=9)
     done = replay(frame, references, TimeToLive(timedelta(days=1)), now=later)
     assert len(done.boot) == 7
@@ -292,7 +298,7 @@ def test_the_policy_is_applied_once_more_at_the_end() -> None:
 
 
 def test_what_a_frame_says_of_later_accesses_is_not_known_before() -> None:
-    frame, references = example()
+    frame, references = six_episodes()
     frame[c.LAST_ACCESSED_AT] = frame[c.CREATED_AT].to_numpy()[::-1]
     frame[c.LAST_ACCESSED_AT] = frame[c.LAST_ACCESSED_AT].astype(c.TIME)
     with_it = replay(frame, references, ValueCap(2))
@@ -310,7 +316,7 @@ def test_an_empty_history_is_replayed() -> None:
 
 
 def test_the_order_of_rows_and_references_does_not_matter() -> None:
-    frame, references = example()
+    frame, references = six_episodes()
     order = random.default_rng(3).permutation(6)
     shuffled = replay(frame.iloc[order], references.iloc[::-1], KeepRecent(2))
     pd.testing.assert_frame_equal(
@@ -319,7 +325,7 @@ def test_the_order_of_rows_and_references_does_not_matter() -> None:
 
 
 def test_the_frame_is_left_as_it_was() -> None:
-    frame, references = example()
+    frame, references = six_episodes()
     before, known = frame.copy(deep=True), references.copy(deep=True)
     replay(frame, references, Pipeline.odek(keep=2))
     pd.testing.assert_frame_equal(frame, before)
@@ -335,10 +341,10 @@ def test_the_frame_is_left_as_it_was() -> None:
 )
 def test_arguments_out_of_range_are_named(arguments: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        replay(*example(), KeepAll(), **arguments)  # type: ignore[arg-type]
+        replay(*six_episodes(), KeepAll(), **arguments)  # type: ignore[arg-type]
 
 
 def test_references_without_a_column_are_refused() -> None:
-    frame, references = example()
+    frame, references = six_episodes()
     with pytest.raises(WrongArgumentError, match="no column 'at_position'"):
         replay(frame, references.drop(columns=c.AT_POSITION), KeepAll())

@@ -25,6 +25,7 @@ from memlab.policies import (
 )
 from memlab.policies.learned import Learned
 from memlab.replay import compare, label_of, oracle, overlap, replay_each
+from memlab.replay.comparison import Comparison
 from memlab.sizing import prepare_sizing
 
 
@@ -110,6 +111,14 @@ def test_overlap_counts_rows_that_both_let_go() -> None:
         (lost[1] & ~lost[0]).sum(),
     ]
     assert table["only_here"].tolist()[:2] == [len(newest - budget), len(budget - newest)]
+
+
+def test_a_comparison_ends_with_the_cheapest_cap_that_serves_well() -> None:
+    table = compare(*history(), [KeepRecent(cap) for cap in (30, 400, 700)])
+    good = [cap for cap in (30, 400, 700) if table.loc[f"recent {cap}", "served"] >= 0.9]
+    assert 30 not in good
+    next_steps = Comparison("memory.db", table, references=100).next_steps()
+    assert f"memlab compact memory.db --keep-recent {min(good)} " in next_steps[-1]
 
 
 def test_the_floor_is_counted_apart() -> None:
