@@ -118,6 +118,8 @@ class Conformance:
             for name in own:
                 wanted, found = SCHEMA.field(name).type, table.schema.field(name).type
                 assert found == wanted or (name, found) == ("created_at", pa.timestamp("us", "UTC"))
+            for name in ("active", "tags_json", "supersedes_json", "evidence_refs_json"):
+                assert table[name].null_count == 0, name
             for name in set(table.column_names) & set(SIGNALS.names):
                 assert table.schema.field(name).type == SIGNALS.field(name).type
 

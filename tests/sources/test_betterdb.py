@@ -365,6 +365,8 @@ def test_a_field_that_cannot_be_read_is_named_and_its_memory_never_pruned(
     frame = memlab.load(lab.name, on_bad_row="keep").set_index("key")
     assert frame.index[frame["problem"].notna()].tolist() == [bad]
     assert frame.loc[bad, "load_bearing"]
+    ((_, record),) = records_of(lab, [bad])
+    assert open_source(lab.name).facts_of(record).tags_json == ""  # which no plan may name
     assert frame.loc[other].isna()[["problem", "importance", "access_count"]].all()
     assert len(frame) == COUNT
 
