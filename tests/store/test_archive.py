@@ -40,52 +40,29 @@ def compacted(store: Path, keep: int, *, days: int = 0) -> Receipt:
     return apply(plan(store, KeepRecent(keep), now=moment), now=moment)
 
 
-class TestPlainSqlite:
-    def test_the_sqlite_shell_shows_what_was_taken_out_when_and_why(self, store: Path) -> None:
-        receipt = compacted(store, 4)
-        with closing(sqlite3.connect(archive_of(store))) as connection:
-            connection.row_factory = sqlite3.Row
-            shown = [dict(each) for each in connection.execute("SELECT * FROM archived_memories")]
-            assert connection.execute("PRAGMA user_version").fetchone()[0] == 2
-        assert [each["memory_id"] for each in shown] == ["e1", "e2", "e3", "e4", "e5", "e6"]
-        assert json.loads(shown[0].pop("record"))["memory_id"] == "e1"
-        assert shown[0] == {
-            **row("e1", "episodic", "merged"),
-            "source_event_id": None,
-            "source_sequence": None,
-            "superseded_by": None,
-            "digest": receipt.digest,
-            "archived_at": NOON.isoformat(),
-            "finished_at": NOON.isoformat(),
-            "restored_at": None,
-            "reason": "beyond-newest",
-            "key": 2,
-            "memory_signals": None,
-        }
-
-    def test_the_policy_is_kept_as_data(self, store: Path) -> None:
-        compacted(store, 4)
-        with closing(sqlite3.connect(archive_of(store))) as connection:
-            (policy,) = connection.execute("SELECT policy FROM applies").fetchone()
-        assert json.loads(policy) == as_data(KeepRecent(4))
-
-    def test_a_namespace_is_kept_on_what_is_archived(self, store: Path) -> None:
-        write_signals(store, "e1", importance=0.25, namespace="billing")
-        compacted(store, 4)
-        with closing(sqlite3.connect(archive_of(store))) as connection:
-            found = connection.execute(
-                "SELECT record ->> '$.memory_signals[0].namespace', "
-                "record ->> '$.memory_signals[0].importance' FROM archived_memories "
-                "WHERE memory_id = 'e1'"
-            ).fetchall()
-        assert found == [("billing", 0.25)]
-
-    def test_nothing_lies_beside_it(self, store: Path) -> None:
-        compacted(store, 4)
-        assert sorted(path.name for path in store.parent.iterdir()) == [
-            "memory.db",
-            "memory.db.archive.db",
-        ]
+def test_the_sqlite_shell_shows_what_was_taken_out_when_and_why(store: Path) -> None:
+    write_signals(store, "e1", importance=0.25, namespace="billing")
+    receipt = compacted(store, 4)
+    with closing(sqlite3.connect(archive_of(store))) as connection:
+        connection.row_factory = sqlite3.Row
+        shown = [dict(each) for each in connection.execute("SELECT * FROM archived_memories")]
+        ((version,),) = connection.execute("PRAGMA user_version").fetchall()
+        ((policy,),) = connection.execute("SELECT policy FROM applies").fetchall()
+    assert (version, json.loads(policy)) == (2, as_data(KeepRecent(4)))
+    assert [each["memory_id"] for each in shown] == ["e1", "e2", "e3", "e4", "e5", "e6"]
+    assert json.loads(shown[0].pop("record"))["memory_id"] == "e1"
+    (said,) = json.loads(shown[0].pop("memory_signals"))
+    assert said == {"memory_id": "e1", "importance": 0.25, "namespace": "billing"}
+    assert shown[0] == {
+        **row("e1", "episodic", "merged"),
+        **dict.fromkeys(("source_event_id", "source_sequence", "superseded_by", "restored_at")),
+        "digest": receipt.digest,
+        "archived_at": NOON.isoformat(),
+        "finished_at": NOON.isoformat(),
+        "reason": "beyond-newest",
+        "key": 2,
+    }
+    assert {path.name for path in store.parent.iterdir()} == {store.name, archive_of(store).name}
 
 
 def test_an_archive_that_another_process_has_locked_is_said_in_words(store: Path) -> None:

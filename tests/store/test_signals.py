@@ -1,16 +1,25 @@
-"""Signals belong to a row by id and by position, wherever memlab reads them."""
+"""Signals belong to a row by id and by position, wherever memlab reads them.
+
+A table of somebody else's making is put back as it was, or that is refused in words.
+"""
 
 import json
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
-from stores import row, run_sql, signals_of, write_rows, write_signals
+from archives import planned
+from invariants import rows_of
+from stores import episodes, row, run_sql, signals_of, write_rows
 
 import memlab
+from memlab.compaction import apply, restore
+from memlab.doctor import Status, diagnose
+from memlab.errors import ArchiveError
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.lifecycle import LifecycleStore
 from memlab.policies import KeepRecent, TimeToLive
@@ -41,21 +50,12 @@ def written_anew(path: Path, *, by_sql: bool) -> None:
 
 
 @pytest.mark.parametrize("by_sql", [False, True])
-def test_a_memory_written_anew_does_not_inherit_the_expiry_of_one_that_was_deleted(
-    tmp_path: Path, by_sql: bool
-) -> None:
-    path = tmp_path / "memory.db"
-    written_anew(path, by_sql=by_sql)
-    made = memlab.plan(path, TimeToLive(), now=START + 2 * DAY)
-    assert made.memories == ()
-
-
-@pytest.mark.parametrize("by_sql", [False, True])
 def test_frame_record_archive_and_lifecycle_agree_on_whose_signals_they_are(
     tmp_path: Path, by_sql: bool
 ) -> None:
     path = tmp_path / "memory.db"
     written_anew(path, by_sql=by_sql)
+    assert memlab.plan(path, TimeToLive(), now=START + 2 * DAY).memories == ()
     frame = memlab.load(path).set_index("memory_id")
     assert pd.isna(frame["expires_at"]["m1"])
     with closing(sqlite3.connect(path)) as connection:
@@ -70,30 +70,6 @@ def test_frame_record_archive_and_lifecycle_agree_on_whose_signals_they_are(
     assert {line for line in signals_of(path) if line[0] == "m1"} == before
 
 
-def test_compacting_takes_the_signals_of_what_it_deletes_with_it(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-    with LifecycleStore(path, clock=lambda: START) as lifecycle:
-        for number in range(4):
-            lifecycle.put(item(f"m{number}"))
-        assert lifecycle.compact_episodic(1) == 3
-    assert [line[0] for line in signals_of(path)] == ["m3"]
-
-
-def test_compacting_leaves_a_side_table_of_another_make_alone(tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "memory.db", [row("m1"), row("m2")])
-    write_signals(path, "m1", importance=0.5)
-    before = signals_of(path)
-    with SqliteMemoryStore(path) as store:
-        assert store.compact_episodic(1) == 1
-    assert signals_of(path) == before
-
-
-def test_signals_without_positions_belong_by_id_alone(tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "memory.db", [row("m1"), row("m2")])
-    write_signals(path, "m2", importance=0.5)
-    assert memlab.load(path)["importance"].tolist()[1] == 0.5
-
-
 def test_of_two_rows_that_say_something_of_one_memory_the_last_stands(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "memory.db", [row("m1")])
     run_sql(
@@ -102,3 +78,89 @@ def test_of_two_rows_that_say_something_of_one_memory_the_last_stands(tmp_path: 
         "INSERT INTO memory_signals VALUES ('m1', 0.25), ('m1', 0.5)",
     )
     assert memlab.load(path)["importance"].tolist() == [0.5]
+
+
+MADE = {
+    "two rows an id": (
+        "CREATE TABLE memory_signals (memory_id TEXT, importance REAL)",
+        "INSERT INTO memory_signals VALUES ('e1', 0.25), ('e1', 0.5), ('e1', 0.5), ('e9', 1)",
+    ),
+    "case does not count": (
+        "CREATE TABLE memory_signals (memory_id TEXT COLLATE NOCASE PRIMARY KEY, importance REAL)",
+        "INSERT INTO memory_signals VALUES ('e1', 0.25), ('E2', 0.5), ('e9', 1)",
+    ),
+    "a computed column": (
+        (
+            "CREATE TABLE memory_signals (memory_id TEXT PRIMARY KEY, importance REAL, "
+            "twice REAL GENERATED ALWAYS AS (importance * 2) STORED)"
+        ),
+        "INSERT INTO memory_signals (memory_id, importance) VALUES ('e1', 0.25), ('e9', 1)",
+    ),
+    "a computed position": (
+        (
+            "CREATE TABLE memory_signals (memory_id TEXT PRIMARY KEY, importance REAL, "
+            "position INTEGER GENERATED ALWAYS AS (1) VIRTUAL)"
+        ),
+        "INSERT INTO memory_signals (memory_id, importance) VALUES ('e1', 0.25), ('e9', 1)",
+    ),
+    "a default beside NULL": (
+        "CREATE TABLE memory_signals (memory_id TEXT PRIMARY KEY, importance REAL DEFAULT 7)",
+        "INSERT INTO memory_signals VALUES ('e1', NULL), ('e2', 0.5), ('e9', NULL)",
+    ),
+    "no rowids": (
+        (
+            "CREATE TABLE memory_signals (memory_id TEXT, turn INTEGER, importance REAL, "
+            "PRIMARY KEY (memory_id, turn)) WITHOUT ROWID"
+        ),
+        "INSERT INTO memory_signals VALUES ('e1', 1, 0.25), ('e1', 2, 0.5), ('e9', 1, 1)",
+    ),
+    "ids that are no text": (
+        "CREATE TABLE memory_signals (memory_id, importance REAL)",
+        "INSERT INTO memory_signals VALUES (x'6531', 0.25), (1, 0.5), (NULL, 0.5), ('e1', 1)",
+    ),
+    "a view": (
+        "CREATE TABLE scores (id TEXT, score REAL)",
+        "INSERT INTO scores VALUES ('e1', 0.25), ('e9', 1)",
+        "CREATE VIEW memory_signals AS SELECT id AS memory_id, score AS importance FROM scores",
+    ),
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *episodes(10)])
+
+
+def signals(store: Path) -> list[Any]:
+    with closing(sqlite3.connect(store)) as connection:
+        return sorted(map(repr, connection.execute("SELECT * FROM memory_signals")))
+
+
+@pytest.mark.parametrize("made", MADE)
+def test_a_table_of_anothers_goes_and_comes_back_whole_or_is_left_alone_by_a_runtime(
+    store: Path, made: str
+) -> None:
+    run_sql(store, *MADE[made])
+    rows, said = rows_of(store), signals(store)
+    receipt = apply(planned(store))
+    assert diagnose(store).status is Status.OK
+    assert restore(receipt) == 6
+    assert (rows_of(store), signals(store)) == (rows, said)
+    with SqliteMemoryStore(store, archive=True) as opened:
+        gone = opened.compact_episodic(4)
+    assert gone.digest is not None
+    assert signals(store) == said
+    assert restore(gone.digest, store=store) == 6
+    assert (rows_of(store), signals(store)) == (rows, said)
+
+
+def test_what_is_said_of_another_memory_is_not_written_over(store: Path) -> None:
+    run_sql(store, *MADE["case does not count"])
+    receipt = apply(planned(store))
+    write_rows(store, [row("E1")])
+    run_sql(store, "INSERT INTO memory_signals VALUES ('E1', 9)")
+    rows, said = rows_of(store), signals(store)
+    with pytest.raises(ArchiveError, match=r"memory_signals .* nothing was restored"):
+        restore(receipt)
+    assert (rows_of(store), signals(store)) == (rows, said)
+    assert restore(receipt, ids=["e2", "e3"]) == 2

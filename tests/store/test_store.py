@@ -1,4 +1,3 @@
-import json
 import sqlite3
 import subprocess
 import sys
@@ -71,45 +70,6 @@ class TestReadingAndWriting:
         store.put(written)
         assert store.get("e9") == written
 
-    def test_an_item_without_an_event_comes_back_without_one(
-        self, store: SqliteMemoryStore
-    ) -> None:
-        store.put(item("e1"))
-        assert store.get("e1") == item("e1")
-
-    def test_an_unknown_id_gives_nothing(self, store: SqliteMemoryStore) -> None:
-        assert store.get("nobody") is None
-
-    def test_writing_again_replaces_and_keeps_the_place(self, store: SqliteMemoryStore) -> None:
-        put_all(store, *episodes(3), replace(item("e1"), title="second thought"))
-        assert [one.memory_id for one in store.list_active()] == ["e1", "e2", "e3"]
-        assert store.list_active()[0].title == "second thought"
-
-    def test_active_items_come_in_rowid_order_by_kind(self, store: SqliteMemoryStore) -> None:
-        put_all(store, item("z"), item("d", "semantic"), item("a"), item("s", "procedural"))
-        assert [one.memory_id for one in store.list_active()] == ["z", "d", "a", "s"]
-        assert [one.memory_id for one in store.list_active(kind=MemoryKind.EPISODIC)] == ["z", "a"]
-
-    def test_rejected_paths_are_the_active_items_with_that_tag(
-        self, store: SqliteMemoryStore
-    ) -> None:
-        put_all(
-            store,
-            item("e1", "episodic", "rejected-path"),
-            item("e2", "episodic", "rejected-paths"),
-            item("d1", "semantic", "axis:foo", "rejected-path"),
-            item("e3", "episodic", "rejected-path", superseded_by="e1"),
-        )
-        assert [one.memory_id for one in store.list_rejected_paths()] == ["e1", "d1"]
-
-    def test_a_superseded_item_is_no_longer_active(self, store: SqliteMemoryStore) -> None:
-        put_all(store, *episodes(2))
-        store.supersede("e1", by_memory_id="e2")
-        assert [one.memory_id for one in store.list_active()] == ["e2"]
-        superseded = store.get("e1")
-        assert superseded is not None
-        assert superseded.superseded_by == "e2"
-
     @pytest.mark.parametrize(
         ("old", "new", "named"), [("e9", "e1", "e9"), ("e1", "e9", "e9"), ("e8", "e9", "e9")]
     )
@@ -121,23 +81,6 @@ class TestReadingAndWriting:
         with pytest.raises(KeyError, match=named):
             store.supersede(old, by_memory_id=new)
         assert rows_of(store.connection) == before
-
-    def test_an_item_that_supersedes_itself_is_retired(self, store: SqliteMemoryStore) -> None:
-        put_all(store, *episodes(2))
-        assert store.supersede("e1", by_memory_id="e1").superseded_by == "e1"
-        assert [one.memory_id for one in store.list_active()] == ["e2"]
-
-    def test_research_notes_are_the_active_items_with_that_tag(
-        self, store: SqliteMemoryStore
-    ) -> None:
-        put_all(
-            store,
-            item("e1", "episodic", "research"),
-            item("e2", "episodic", "researched"),
-            item("d1", "semantic", "axis:foo", "research"),
-            item("e3", "episodic", "research", superseded_by="e1"),
-        )
-        assert [one.memory_id for one in store.list_research_notes()] == ["d1", "e1"]
 
     @pytest.mark.parametrize("missing", ["source_event_id", "source_sequence"])
     def test_an_event_needs_its_id_and_its_sequence(
@@ -154,13 +97,6 @@ class TestReadingAndWriting:
         half = store.get("e1")
         assert half is not None
         assert half.provenance.source_event is None
-
-    def test_a_stored_time_without_a_zone_is_in_utc(self, store: SqliteMemoryStore) -> None:
-        put_all(store, *episodes(1))
-        store.connection.execute("UPDATE memory_items SET created_at = '2026-03-01T12:00:00'")
-        found = store.get("e1")
-        assert found is not None
-        assert found.provenance.created_at == NOON
 
     @pytest.mark.parametrize(
         "given", ["2026-03-01T12:00:00", "2026-03-01T14:00:00+02:00", "2026-03-01T12:00:00+00:00"]
@@ -205,19 +141,6 @@ class TestOpening:
         with SqliteMemoryStore(tmp_path / "a" / "b" / "memory.db") as store:
             assert store.connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
-    def test_a_store_in_memory_works(self) -> None:
-        with SqliteMemoryStore(":memory:") as store:
-            put_all(store, *episodes(3))
-            assert store.compact_episodic(1) == 2
-            assert store.path is None
-
-    def test_what_was_written_is_there_after_reopening(self, path: Path) -> None:
-        with SqliteMemoryStore(path) as store:
-            put_all(store, *episodes(5))
-            store.compact_episodic(2)
-        with SqliteMemoryStore(path) as store:
-            assert ids(store) == ["e4", "e5"]
-
     def test_the_table_is_the_agents_own(self, store: SqliteMemoryStore) -> None:
         columns = store.connection.execute(
             "SELECT name, type, \"notnull\", pk FROM pragma_table_info('memory_items')"
@@ -241,40 +164,8 @@ class TestOpening:
         schema = store.connection.execute("SELECT name FROM sqlite_schema").fetchall()
         assert schema == [("memory_items",), ("sqlite_autoindex_memory_items_1",)]
 
-    @pytest.mark.parametrize(
-        ("statement", "words"),
-        [
-            ("CREATE VIEW memory_items AS SELECT 1", "is a view, not a table"),
-            (
-                "CREATE TABLE memory_items (memory_id TEXT PRIMARY KEY)",
-                "lacks the column kind, title",
-            ),
-            (
-                "CREATE TABLE memory_items (memory_id TEXT PRIMARY KEY) WITHOUT ROWID",
-                "was made WITHOUT ROWID",
-            ),
-        ],
-    )
-    def test_another_schema_is_refused_and_left_alone(
-        self, path: Path, statement: str, words: str
-    ) -> None:
-        with closing(sqlite3.connect(path)) as connection:
-            connection.execute(statement)
-            connection.commit()
-        before = path.read_bytes()
-        with pytest.raises(StoreError, match=words):
-            SqliteMemoryStore(path)
-        assert path.read_bytes() == before
-
-    def test_a_text_file_is_refused_and_left_alone(self, path: Path) -> None:
-        path.write_text("These are not the memories you are looking for.\n" * 100)
-        before = path.read_bytes()
-        with pytest.raises(StoreError, match=r"memory\.db is not a SQLite database"):
-            SqliteMemoryStore(path)
-        assert path.read_bytes() == before
-
-    @pytest.mark.parametrize("content", ["x", "not a store"])
-    def test_a_file_of_a_few_bytes_is_refused_and_left_alone(
+    @pytest.mark.parametrize("content", ["x", "not a store", "These are not the memories.\n" * 200])
+    def test_a_file_that_is_no_database_is_refused_and_left_alone(
         self, path: Path, content: str
     ) -> None:
         path.write_text(content)
@@ -289,25 +180,6 @@ class TestOpening:
 
 
 class TestCompaction:
-    def test_the_newest_prunable_and_all_load_bearing_rows_survive(
-        self, store: SqliteMemoryStore
-    ) -> None:
-        put_all(store, item("d1", "semantic"), *episodes(5), item("s1", "procedural"))
-        assert store.compact_episodic(2) == 3
-        assert ids(store) == ["d1", "e4", "e5", "s1"]
-
-    def test_a_rejected_path_survives_a_cap_of_zero(self, store: SqliteMemoryStore) -> None:
-        put_all(store, item("r1", "episodic", "failed", "rejected-path"), *episodes(4))
-        assert store.compact_episodic(0) == 4
-        assert ids(store) == ["r1"]
-
-    def test_a_second_compaction_changes_nothing(self, store: SqliteMemoryStore) -> None:
-        put_all(store, *episodes(5))
-        store.compact_episodic(2)
-        before = rows_of(store.connection)
-        assert store.compact_episodic(2) == 0
-        assert rows_of(store.connection) == before
-
     def test_under_the_cap_nothing_is_written(self, path: Path) -> None:
         with SqliteMemoryStore(path) as store:
             put_all(store, *episodes(3))
@@ -332,13 +204,6 @@ class TestCompaction:
         store.compact_episodic(keep_recent)
         assert state() == before
 
-    def test_only_load_bearing_rows_means_nothing_to_do(self, store: SqliteMemoryStore) -> None:
-        put_all(store, item("d1", "semantic"), item("s1", "procedural"))
-        assert store.compact_episodic(0) == 0
-
-    def test_an_empty_store_means_nothing_to_do(self, store: SqliteMemoryStore) -> None:
-        assert store.compact_episodic(0) == 0
-
     @pytest.mark.parametrize("keep_recent", [-1, True, False, 1.0, "5", None])
     def test_anything_but_a_count_is_refused(
         self, store: SqliteMemoryStore, keep_recent: object
@@ -352,59 +217,16 @@ class TestCompaction:
         put_all(store, *episodes(3))
         assert store.compact_episodic(10**30) == 0
 
-    def test_six_hundred_rows_become_fifty_eight(self, store: SqliteMemoryStore) -> None:
-        decisions = [item(f"d{n}", "semantic") for n in range(3)]
-        skills = [item(f"s{n}", "procedural") for n in range(5)]
-        put_all(store, *decisions, *episodes(592), *skills)
-        before = rows_of(store.connection)
-        assert store.compact_episodic(50) == 542
-        assert len(ids(store)) == 58
-        assert {"d0", "d1", "d2", "s0", "s1", "s2", "s3", "s4"} <= set(ids(store))
-        assert_compacted(before, rows_of(store.connection), 50)
-
-    def test_superseded_rows_are_not_touched(self, store: SqliteMemoryStore) -> None:
-        put_all(store, *episodes(6))
-        for old in ("e1", "e3"):
-            store.supersede(old, by_memory_id="e6")
-        assert store.compact_episodic(1) == 3
-        assert ids(store) == ["e1", "e3", "e6"]
-
-    def test_a_rewritten_episode_keeps_its_old_place(self, store: SqliteMemoryStore) -> None:
-        put_all(store, *episodes(3), replace(item("e1"), title="written again"))
-        assert store.compact_episodic(1) == 2
-        assert ids(store) == ["e3"]
-
-    def test_a_reused_rowid_counts_as_the_newest(self, store: SqliteMemoryStore) -> None:
-        put_all(store, *episodes(3))
-        store.connection.execute("DELETE FROM memory_items WHERE memory_id = 'e3'")
-        put_all(store, item("e4"))
-        assert [position for position, _ in rows_of(store.connection).items()] == [1, 2, 3]
-        assert store.compact_episodic(1) == 2
-        assert ids(store) == ["e4"]
-
     def test_tags_that_differ_on_every_row_are_judged_each(self, store: SqliteMemoryStore) -> None:
         tagged = [item(f"e{n}", "episodic", f"run:{n}") for n in range(200)]
         put_all(store, *tagged, item("r", "episodic", "run:x", "rejected-path"), item("last"))
         assert store.compact_episodic(10) == 191
         assert ids(store) == [*(f"e{n}" for n in range(191, 200)), "r", "last"]
 
-    def test_a_trigger_cannot_cost_a_decision(self, path: Path) -> None:
-        with SqliteMemoryStore(path) as store:
-            put_all(store, item("d1", "semantic"), *episodes(3))
-            store.connection.execute(
-                "CREATE TRIGGER greedy AFTER DELETE ON memory_items BEGIN "
-                "DELETE FROM memory_items WHERE kind = 'semantic'; END"
-            )
-        before, rows = path.read_bytes(), rows_of(path)
-        with SqliteMemoryStore(path) as store:
-            with pytest.raises(CompactionError, match=r"0 of 1 load-bearing.*rolled back.*trigger"):
-                store.compact_episodic(1)
-            assert rows_of(store.connection) == rows
-        assert path.read_bytes() == before
-
     @pytest.mark.parametrize(
         "action",
         [
+            "DELETE FROM memory_items WHERE kind = 'semantic'",
             "UPDATE memory_items SET title = '', body = '' WHERE memory_id = 'd1'",
             "UPDATE memory_items SET memory_id = 'd2' WHERE memory_id = 'd1'",
             "INSERT OR REPLACE INTO memory_items SELECT * FROM memory_items WHERE memory_id = 'd1'",
@@ -421,21 +243,14 @@ class TestCompaction:
             f"CREATE TRIGGER sly BEFORE DELETE ON memory_items BEGIN {action}; END"
         )
         before = rows_of(store.connection)
-        with pytest.raises(CompactionError, match=r"rolled back.*trigger"):
+        cost = (
+            "left 0 of 1 load-bearing rows"
+            if action.startswith("DELETE FROM memory_items WHERE kind")
+            else ""
+        )
+        with pytest.raises(CompactionError, match=rf"{cost}.*rolled back.*trigger"):
             store.compact_episodic(1)
         assert rows_of(store.connection) == before
-
-    def test_a_trigger_that_minds_its_own_table_is_in_nobodys_way(
-        self, store: SqliteMemoryStore
-    ) -> None:
-        put_all(store, item("d1", "semantic"), *episodes(3))
-        store.connection.execute("CREATE TABLE gone (memory_id)")
-        store.connection.execute(
-            "CREATE TRIGGER note AFTER DELETE ON memory_items BEGIN "
-            "INSERT INTO gone VALUES (old.memory_id); END"
-        )
-        assert store.compact_episodic(1) == 2
-        assert store.connection.execute("SELECT * FROM gone").fetchall() == [("e1",), ("e2",)]
 
     @pytest.mark.parametrize("tags", [("rejected-path", "REJECTED-path"), ("MERGED", "merged")])
     @pytest.mark.parametrize("order", [1, -1])
@@ -525,15 +340,3 @@ def test_a_writer_and_a_compacting_process_lose_nothing(path: Path) -> None:
     newest = [f"m{n}" for n in range(puts) if n % 10][-keep_recent:]
     assert [one for one in left if int(one[1:]) % 10] == newest
     assert deleted + len(left) == puts
-
-
-def test_importing_the_store_loads_the_standard_library_alone() -> None:
-    program = (
-        "import sys; before = set(sys.modules); from memlab.store import SqliteMemoryStore; "
-        "import json; print(json.dumps(sorted(set(sys.modules) - before)))"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, check=True, text=True
-    )
-    loaded = {name.partition(".")[0] for name in json.loads(run.stdout)}
-    assert loaded - set(sys.stdlib_module_names) == {"memlab"}

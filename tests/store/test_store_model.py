@@ -13,8 +13,9 @@ from memlab.items import MemoryItem, MemoryKind, MemoryProvenance, is_load_beari
 from memlab.store import SqliteMemoryStore
 
 IDS = st.integers(0, 11).map("m{}".format)
+TAGGED = ["rejected-path", "research"]
 TAGS = st.lists(
-    st.sampled_from(["failed", "merged", "rejected-path", "rejected-paths", "ü", '"', ""]),
+    st.sampled_from([*TAGGED, "failed", "merged", "rejected-paths", "researched", "ü", '"', ""]),
     max_size=3,
 )
 TEXT = st.text(max_size=8)
@@ -94,8 +95,9 @@ class StoreAgainstList(RuleBasedStateMachine):
         assert self.store.list_active() == active
         for kind in MemoryKind:
             assert self.store.list_active(kind=kind) == tuple(i for i in active if i.kind is kind)
-        rejected = tuple(i for i in active if "rejected-path" in i.tags)
-        assert self.store.list_rejected_paths() == rejected
+        tagged = {tag: tuple(i for i in active if tag in i.tags) for tag in TAGGED}
+        assert self.store.list_rejected_paths() == tagged["rejected-path"]
+        assert self.store.list_research_notes() == tagged["research"][::-1]
 
 
 TestStoreAgainstList = StoreAgainstList.TestCase

@@ -1,7 +1,9 @@
 """Tables that an agent keeps beside its memories: nothing is lost there, and nothing unsaid."""
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,34 +59,33 @@ def on_delete(action: str, of: str = "memory_items") -> str:
     return f"CREATE TRIGGER greedy AFTER DELETE ON {of} BEGIN {action}; END"
 
 
+def assert_refused(store: Path, act: Callable[[], object], words: str, *tables: str) -> None:
+    """Nothing changes in the store, and the refusal says what to do instead."""
+    before, archived = content(store, "memory_items", *tables), archive_path(store).exists()
+    with pytest.raises(UnsafeDeletionError, match=words) as refused:
+        act()
+    assert refused.value.instead in str(refused.value)
+    assert content(store, "memory_items", *tables) == before
+    assert archive_path(store).exists() == archived
+
+
+def compact(store: Path, *, archive: bool, enforced: int = 0) -> None:
+    with SqliteMemoryStore(store, archive=archive) as opened:
+        opened.connection.execute(f"PRAGMA foreign_keys = {enforced}")
+        opened.compact_episodic(2)
+
+
 @pytest.mark.parametrize("action", LOSING.values(), ids=LOSING)
-class TestATriggerThatTakesRowsOfAnotherTable:
-    def test_stops_a_plan_by_name(self, store: Path, action: str) -> None:
-        run_sql(store, *NOTES, on_delete(action))
-        with pytest.raises(UnsafeDeletionError, match=r"trigger greedy .* the table notes") as it:
-            planned(store)
-        assert it.value.instead in str(it.value)
-
-    def test_that_came_after_a_plan_stops_it(self, store: Path, action: str) -> None:
-        made = planned(store)
-        run_sql(store, *NOTES, on_delete(action))
-        before = content(store, "memory_items", "notes")
-        with pytest.raises(UnsafeDeletionError, match="the table notes"):
-            apply(made)
-        assert content(store, "memory_items", "notes") == before
-        assert not archive_path(store).exists()
-
-    @pytest.mark.parametrize("archive", [True, False])
-    def test_stops_a_runtimes_own_compaction(self, store: Path, action: str, archive: bool) -> None:
-        run_sql(store, *NOTES, on_delete(action))
-        before = content(store, "memory_items", "notes")
-        with (
-            SqliteMemoryStore(store, archive=archive) as opened,
-            pytest.raises(UnsafeDeletionError, match="the table notes"),
-        ):
-            opened.compact_episodic(2)
-        assert content(store, "memory_items", "notes") == before
-        assert not archive_path(store).exists()
+def test_a_trigger_that_takes_rows_of_another_table_stops_whoever_deletes(
+    store: Path, action: str
+) -> None:
+    made = planned(store)
+    run_sql(store, *NOTES, on_delete(action))
+    assert_refused(store, lambda: planned(store), "trigger greedy .* the table notes", "notes")
+    assert_refused(store, lambda: apply(made), "the table notes", "notes")
+    for archive in (True, False):
+        run = partial(compact, store, archive=archive)
+        assert_refused(store, run, "the table notes", "notes")
 
 
 def test_a_trigger_behind_another_tables_trigger_is_found(store: Path) -> None:
@@ -160,28 +161,24 @@ def test_a_count_that_goes_down_and_up_again_is_no_loss(store: Path) -> None:
     assert content(store, "counts") == [[(10,)]]
 
 
-def test_a_restore_that_would_cost_another_table_rows_is_refused(store: Path) -> None:
-    receipt = apply(planned(store))
-    run_sql(store, *NOTES)
-    run_sql(
-        store, "CREATE TRIGGER greedy AFTER INSERT ON memory_items BEGIN DELETE FROM notes; END"
-    )
-    before = content(store, "memory_items", "notes")
-    with pytest.raises(UnsafeDeletionError, match="the table notes when a memory comes back"):
-        restore(receipt)
-    assert content(store, "memory_items", "notes") == before
-
-
-def test_superseding_that_would_cost_another_table_rows_is_refused(store: Path) -> None:
+def test_a_restore_or_supersession_that_would_cost_another_table_rows_is_refused(
+    store: Path,
+) -> None:
     write_rows(store, [row("d2", "semantic")])
+    receipt, link = apply(planned(store)), plan_supersession(store, {"d1": "d2"})
     run_sql(store, *NOTES)
-    run_sql(
-        store, "CREATE TRIGGER greedy AFTER UPDATE ON memory_items BEGIN DELETE FROM notes; END"
+    for event in ("INSERT", "UPDATE"):
+        run_sql(
+            store,
+            f"CREATE TRIGGER {event}_greedy AFTER {event} ON memory_items "
+            "BEGIN DELETE FROM notes; END",
+        )
+    assert_refused(
+        store, lambda: restore(receipt), "the table notes when a memory comes back", "notes"
     )
-    before = content(store, "memory_items", "notes")
-    with pytest.raises(UnsafeDeletionError, match="the table notes when a memory is superseded"):
-        apply(plan_supersession(store, {"d1": "d2"}))
-    assert content(store, "memory_items", "notes") == before
+    assert_refused(
+        store, lambda: apply(link), "the table notes when a memory is superseded", "notes"
+    )
 
 
 class TestAForeignKeyOfAnotherTable:
@@ -194,27 +191,17 @@ class TestAForeignKeyOfAnotherTable:
         )
         return store
 
-    def test_on_what_would_go_stops_a_plan(self, tied: Path) -> None:
-        with pytest.raises(UnsafeDeletionError, match="2 rows of the table vectors"):
-            planned(tied)
+    @pytest.mark.parametrize("enforced", [0, 1])
+    def test_on_what_would_go_stops_whoever_deletes(self, tied: Path, enforced: int) -> None:
+        assert_refused(tied, lambda: planned(tied), "2 rows of the table vectors", "vectors")
+        for archive in (True, False):
+            run = partial(compact, tied, archive=archive, enforced=enforced)
+            assert_refused(tied, run, "rows of the table vectors", "vectors")
 
     def test_on_what_stays_is_in_nobodys_way(self, tied: Path) -> None:
         run_sql(tied, "DELETE FROM vectors WHERE of <> 'e10'")
         apply(planned(tied))
         assert content(tied, "vectors") == [[("e10", b"\x03")]]
-
-    @pytest.mark.parametrize("archive", [True, False])
-    @pytest.mark.parametrize("enforced", [0, 1])
-    def test_stops_a_runtimes_own_compaction(
-        self, tied: Path, archive: bool, enforced: int
-    ) -> None:
-        before = content(tied, "memory_items", "vectors")
-        with SqliteMemoryStore(tied, archive=archive) as opened:
-            opened.connection.execute(f"PRAGMA foreign_keys = {enforced}")
-            with pytest.raises(UnsafeDeletionError, match="rows of the table vectors"):
-                opened.compact_episodic(2)
-        assert content(tied, "memory_items", "vectors") == before
-        assert not archive_path(tied).exists()
 
     def test_that_was_tied_after_a_plan_stops_it(self, store: Path) -> None:
         made = planned(store)
@@ -224,9 +211,7 @@ class TestAForeignKeyOfAnotherTable:
             "FOREIGN KEY (b) REFERENCES memory_items (memory_id))",
             "INSERT INTO pairs VALUES ('x', 'e4')",
         )
-        with pytest.raises(UnsafeDeletionError, match="1 row of the table pairs"):
-            apply(made)
-        assert len(content(store, "memory_items")[0]) == 11
+        assert_refused(store, lambda: apply(made), "1 row of the table pairs")
 
     @pytest.mark.parametrize("archive", [True, False])
     def test_keeps_a_memory_that_a_lifecycle_store_would_evict(
