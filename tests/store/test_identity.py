@@ -86,15 +86,12 @@ class TestAForeignArchive:
         assert len(list_rows(mine)) == rows
         assert content(archive_path(mine)) == archived
 
-    def test_fails_the_doctor(self, beside_another: tuple[Path, Receipt]) -> None:
-        found = archive_check(beside_another[0])
-        assert found.status is Status.FAIL
-        assert "of another store" in found.summary
-
-    def test_can_be_restored_into_a_file_of_its_own(
+    def test_fails_the_doctor_and_can_be_restored_into_a_file_of_its_own(
         self, beside_another: tuple[Path, Receipt], tmp_path: Path
     ) -> None:
         mine, receipt = beside_another
+        found = archive_check(mine)
+        assert (found.status, "of another store" in found.summary) == (Status.FAIL, True)
         assert restore(receipt, store=mine, into=tmp_path / "new.db") == 51
 
     def test_of_a_larger_store_is_told_by_places_not_reached_yet(self, tmp_path: Path) -> None:
@@ -122,22 +119,6 @@ class TestItsOwnArchive:
         run_sql(path, "DELETE FROM memory_items WHERE memory_id NOT LIKE 'new%'")
         assert restore(receipt) == 6
         apply(planned(path))
-
-    def test_is_known_where_nothing_stayed(self, tmp_path: Path) -> None:
-        path = write_rows(tmp_path / "memory.db", episodes(5))
-        receipt = apply(planned(path, 0))
-        assert restore(receipt) == 5
-
-    def test_is_known_beside_a_copy_and_beside_an_older_one(self, tmp_path: Path) -> None:
-        path = store_at(tmp_path / "memory.db")
-        older = shutil.copy(path, tmp_path / "older")
-        apply(planned(path))
-        path.unlink()
-        for side in ("-wal", "-shm"):
-            path.with_name(path.name + side).unlink(missing_ok=True)
-        shutil.copy(older, path)
-        assert archive_check(path).status is Status.WARN
-        assert "in the store again" in archive_check(path).summary
 
     def test_is_known_by_what_stayed_last(self, tmp_path: Path) -> None:
         path = tmp_path / "memory.db"
@@ -182,38 +163,23 @@ class TestItsOwnArchive:
 
 
 class TestARenamedStore:
-    @pytest.fixture
-    def renamed(self, tmp_path: Path) -> tuple[Path, Receipt]:
+    def test_is_a_warning_and_nothing_is_done_without_its_archive(self, tmp_path: Path) -> None:
         receipt = compacted(tmp_path / "memory.db")
-        new = tmp_path / "agent.db"
+        path = tmp_path / "agent.db"
         for side in ("", "-wal", "-shm"):
             if (old := tmp_path / f"memory.db{side}").exists():
-                old.rename(f"{new}{side}")
-        return new, receipt
-
-    def test_is_a_warning_with_the_name_of_its_archive(self, renamed: tuple[Path, Receipt]) -> None:
-        found = archive_check(renamed[0])
+                old.rename(f"{path}{side}")
+        found = archive_check(path)
         assert found.status is Status.WARN
         assert "memory.db.archive.db is the archive of this store" in found.summary
-        assert str(archive_path(renamed[0])) in found.advice
-
-    def test_is_not_listed_searched_or_dropped_from_without_it(
-        self, renamed: tuple[Path, Receipt]
-    ) -> None:
-        path, receipt = renamed
-        for act in (archived_plans, archived_rows, dropped_plans):
-            with pytest.raises(ArchiveError, match=r"which had another name; .* rename it to"):
-                act(path)
-        for erase in (what_drops, drop_archived):
-            with pytest.raises(ArchiveError, match=r"which had another name; .* rename it to"):
-                erase(path, digest=receipt.digest)
-
-    def test_is_not_sized_compacted_or_restored_without_it(
-        self, renamed: tuple[Path, Receipt]
-    ) -> None:
-        path, receipt = renamed
+        assert str(archive_path(path)) in found.advice
         with SqliteMemoryStore(path, archive=True) as runtime:
             for act in (
+                lambda: archived_plans(path),
+                lambda: archived_rows(path),
+                lambda: dropped_plans(path),
+                lambda: what_drops(path, digest=receipt.digest),
+                lambda: drop_archived(path, digest=receipt.digest),
                 lambda: restore(receipt, store=path),
                 lambda: apply(planned(path, 1)),
                 lambda: load_past(path),
@@ -222,7 +188,7 @@ class TestARenamedStore:
                 with pytest.raises(ArchiveError, match=r"which had another name; .* rename it to"):
                     act()
         assert not archive_path(path).exists()
-        (path.parent / "memory.db.archive.db").rename(archive_path(path))
+        (tmp_path / "memory.db.archive.db").rename(archive_path(path))
         assert restore(receipt, store=path) == 6
 
     def test_another_stores_archive_is_not_taken_for_it(self, tmp_path: Path) -> None:

@@ -1,6 +1,4 @@
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from copy import deepcopy
@@ -142,25 +140,14 @@ class TestOpening:
             assert store.connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
     def test_the_table_is_the_agents_own(self, store: SqliteMemoryStore) -> None:
-        columns = store.connection.execute(
-            "SELECT name, type, \"notnull\", pk FROM pragma_table_info('memory_items')"
-        ).fetchall()
-        assert columns == [
-            ("memory_id", "TEXT", 0, 1),
-            ("kind", "TEXT", 1, 0),
-            ("title", "TEXT", 1, 0),
-            ("body", "TEXT", 1, 0),
-            ("tags_json", "TEXT", 1, 0),
-            ("source_event_id", "TEXT", 0, 0),
-            ("source_sequence", "INTEGER", 0, 0),
-            ("source_task_ref", "TEXT", 0, 0),
-            ("authored_by", "TEXT", 1, 0),
-            ("confidence", "REAL", 1, 0),
-            ("created_at", "TEXT", 1, 0),
-            ("supersedes_json", "TEXT", 1, 0),
-            ("evidence_refs_json", "TEXT", 1, 0),
-            ("superseded_by", "TEXT", 0, 0),
-        ]
+        ((sql,),) = store.connection.execute("SELECT sql FROM sqlite_schema WHERE type = 'table'")
+        assert " ".join(sql.split()) == (
+            "CREATE TABLE memory_items ( memory_id TEXT PRIMARY KEY, kind TEXT NOT NULL, title "
+            "TEXT NOT NULL, body TEXT NOT NULL, tags_json TEXT NOT NULL, source_event_id TEXT, "
+            "source_sequence INTEGER, source_task_ref TEXT, authored_by TEXT NOT NULL, confidence "
+            "REAL NOT NULL, created_at TEXT NOT NULL, supersedes_json TEXT NOT NULL, "
+            "evidence_refs_json TEXT NOT NULL, superseded_by TEXT )"
+        )
         schema = store.connection.execute("SELECT name FROM sqlite_schema").fetchall()
         assert schema == [("memory_items",), ("sqlite_autoindex_memory_items_1",)]
 
@@ -216,12 +203,6 @@ class TestCompaction:
     def test_a_cap_beyond_any_rowid_keeps_everything(self, store: SqliteMemoryStore) -> None:
         put_all(store, *episodes(3))
         assert store.compact_episodic(10**30) == 0
-
-    def test_tags_that_differ_on_every_row_are_judged_each(self, store: SqliteMemoryStore) -> None:
-        tagged = [item(f"e{n}", "episodic", f"run:{n}") for n in range(200)]
-        put_all(store, *tagged, item("r", "episodic", "run:x", "rejected-path"), item("last"))
-        assert store.compact_episodic(10) == 191
-        assert ids(store) == [*(f"e{n}" for n in range(191, 200)), "r", "last"]
 
     @pytest.mark.parametrize(
         "action",
@@ -308,35 +289,3 @@ class TestCompaction:
             store.compact_episodic(1)
         store.connection.execute("UPDATE memory_items SET kind = 'episodic'")
         assert store.compact_episodic(1) == 2
-
-
-WRITER = """
-import sys
-from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
-from memlab.store import SqliteMemoryStore
-
-with SqliteMemoryStore(sys.argv[1]) as store:
-    for n in range(int(sys.argv[2])):
-        kind = MemoryKind.SEMANTIC if n % 10 == 0 else MemoryKind.EPISODIC
-        provenance = MemoryProvenance(None, "writer", source_task_ref=f"issue:#{n}")
-        store.put(MemoryItem(f"m{n}", kind, "title", "body", provenance))
-        print(n, flush=True)
-"""
-
-
-def test_a_writer_and_a_compacting_process_lose_nothing(path: Path) -> None:
-    puts, keep_recent = 300, 5
-    with SqliteMemoryStore(path) as store:
-        command = [sys.executable, "-c", WRITER, str(path), str(puts)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writer:
-            deleted = 0
-            while writer.poll() is None:
-                deleted += store.compact_episodic(keep_recent)
-            assert writer.stderr is not None
-            assert writer.stderr.read() == b""
-        deleted += store.compact_episodic(keep_recent)
-        left = ids(store)
-    assert [one for one in left if int(one[1:]) % 10 == 0] == [f"m{n}" for n in range(0, puts, 10)]
-    newest = [f"m{n}" for n in range(puts) if n % 10][-keep_recent:]
-    assert [one for one in left if int(one[1:]) % 10] == newest
-    assert deleted + len(left) == puts
