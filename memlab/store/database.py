@@ -17,31 +17,16 @@ from urllib.parse import unquote, urlsplit
 from memlab.arguments import refusal
 from memlab.errors import BadRowError, MemlabError, StoreError
 
-CREATE_TABLE: Final = """
-CREATE TABLE IF NOT EXISTS memory_items (
+_COLUMNS: Final = """
     memory_id TEXT PRIMARY KEY, kind TEXT NOT NULL, title TEXT NOT NULL, body TEXT NOT NULL,
     tags_json TEXT NOT NULL, source_event_id TEXT, source_sequence INTEGER, source_task_ref TEXT,
     authored_by TEXT NOT NULL, confidence REAL NOT NULL, created_at TEXT NOT NULL,
     supersedes_json TEXT NOT NULL, evidence_refs_json TEXT NOT NULL, superseded_by TEXT
-)
 """
+CREATE_TABLE: Final = f"\nCREATE TABLE IF NOT EXISTS memory_items ({_COLUMNS})\n"
 
-COLUMNS: Final = (
-    "memory_id",
-    "kind",
-    "title",
-    "body",
-    "tags_json",
-    "source_event_id",
-    "source_sequence",
-    "source_task_ref",
-    "authored_by",
-    "confidence",
-    "created_at",
-    "supersedes_json",
-    "evidence_refs_json",
-    "superseded_by",
-)
+_DECLARED: Final = dict(each.split()[:2] for each in _COLUMNS.split(","))
+COLUMNS: Final = tuple(_DECLARED)
 """The table's columns, in the order in which they are declared."""
 
 SIDE_FILES: Final = ("-wal", "-shm", "-journal")
@@ -49,8 +34,6 @@ SIDE_FILES: Final = ("-wal", "-shm", "-journal")
 HIDING: Final = frozenset({"rowid", "oid", "_rowid_"})
 """Names of a column, in small letters, under which a row's position could not be asked for."""
 
-_DECLARED: Final = {"source_sequence": "INTEGER", "confidence": "REAL"}
-"""Any other column is TEXT."""
 _ANOTHER_SCHEMA: Final = "copy its rows into a store made by memlab.SqliteMemoryStore"
 
 BUSY: Final = "{path} is locked by another process; try again when that process is done"
@@ -197,8 +180,8 @@ def check_table(connection: sqlite3.Connection, path: Path | str) -> None:
 def _check_columns(found: dict[str, tuple[str, int, int]], path: Path | str) -> None:
     """Check what the table declares of its columns; those of an agent's own may be anything."""
     for name, (declared, key, hidden) in found.items():
-        wanted = _DECLARED.get(name, "TEXT")
-        if name in COLUMNS and (declared != wanted or hidden):
+        wanted = _DECLARED.get(name)
+        if wanted and (declared != wanted or hidden):
             what = "as generated" if hidden else f"as {declared or 'nothing'}"
             raise StoreError(
                 f"memory_items in {path} declares {name} {what}, not {wanted}; {_ANOTHER_SCHEMA}"
@@ -255,13 +238,13 @@ def connect_reading(uri: str, *, busy_timeout: float = 5.0) -> sqlite3.Connectio
 
 
 @contextmanager
-def exact(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+def exact(connection: sqlite3.Connection, text: type = bytearray) -> Iterator[sqlite3.Connection]:
     """Hand out text as bytearray, so that it differs from a blob and need not be UTF-8."""
-    factory, connection.text_factory = connection.text_factory, bytearray
+    before, connection.text_factory = connection.text_factory, text
     try:
         yield connection
     finally:
-        connection.text_factory = factory
+        connection.text_factory = before
 
 
 @contextmanager

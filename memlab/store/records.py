@@ -295,18 +295,16 @@ def _ordinary(
     all the rest.
     """
     chosen = selecting(layout.columns)
-    factory, connection.text_factory = connection.text_factory, str
     try:
-        found = connection.execute(
-            f"SELECT rowid, {chosen} FROM main.memory_items AS item WHERE rowid IN ({marks})",
-            positions,
-        ).fetchall()
+        with exact(connection, str):
+            found = connection.execute(
+                f"SELECT rowid, {chosen} FROM main.memory_items AS item WHERE rowid IN ({marks})",
+                positions,
+            ).fetchall()
     except sqlite3.OperationalError as error:
         if "Could not decode to UTF-8" not in str(error):
             raise
         return None
-    finally:
-        connection.text_factory = factory
     if not found:
         return []
     there, *columns = zip(*found, strict=True)

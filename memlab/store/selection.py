@@ -88,23 +88,20 @@ def delete_rows(
         beside = connection.execute(deletion_of_signals(signals, chosen)).rowcount
     deleted = connection.execute(f"DELETE FROM memory_items WHERE {chosen}").rowcount
     changed = connection.total_changes - before - deleted - beside
-    if changed and staying is None:
-        raise CompactionError(
-            f"deleting {deleted} rows would have changed {changed} others; all was rolled back: "
-            "look for foreign keys on memory_items in the store"
-        )
     (left,) = connection.execute(
         f"SELECT count(*) FROM memory_items WHERE {_NOT_PRUNABLE}"
     ).fetchone()
-    if left != load_bearing:
+    wrong, look_for = "", "a trigger"
+    if changed and staying is None:
+        wrong, look_for = f"changed {changed} others", "foreign keys"
+    elif left != load_bearing:
+        wrong = f"left {left} of {load_bearing} load-bearing rows"
+    elif staying != fingerprint_under_triggers(connection, "TRUE"):
+        wrong = "changed or kept others than were chosen"
+    if wrong:
         raise CompactionError(
-            f"deleting {deleted} rows would have left {left} of {load_bearing} load-bearing rows; "
-            "all was rolled back: look for a trigger on memory_items in the store"
-        )
-    if staying != fingerprint_under_triggers(connection, "TRUE"):
-        raise CompactionError(
-            f"deleting {deleted} rows would have changed or kept others than were chosen; all was "
-            "rolled back: look for a trigger on memory_items in the store"
+            f"deleting {deleted} rows would have {wrong}; all was rolled back: look for {look_for} "
+            "on memory_items in the store"
         )
     return deleted
 

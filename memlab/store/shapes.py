@@ -14,22 +14,18 @@ Shape = Callable[[Any], None]
 _BEYOND: Final = 2**63
 
 
-def text(value: Any) -> None:
+def text(value: Any, errors: str = "strict") -> None:
     """Text that any file takes: no half of a character."""
     be(value, str, "text")
     try:
-        value.encode()
+        value.encode("utf-8", errors)
     except UnicodeEncodeError:
         raise ValueError(f"{shown(value)} has half a character in it") from None
 
 
 def raw_text(value: Any) -> None:
     """Text that stands for the bytes of a file, as ``surrogateescape`` reads them."""
-    be(value, str, "text")
-    try:
-        value.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        raise ValueError(f"{shown(value)} has half a character in it") from None
+    text(value, "surrogateescape")
 
 
 def whole(least: int = -_BEYOND, most: int = _BEYOND - 1) -> Shape:

@@ -49,10 +49,6 @@ def archive_check(path: Path) -> Check:
     return next(check for check in diagnose(path).checks if check.name == "archive")
 
 
-def content(path: Path) -> bytes:
-    return path.read_bytes()
-
-
 @pytest.fixture
 def beside_another(tmp_path: Path) -> tuple[Path, Receipt]:
     """A store with the archive of another one under its name."""
@@ -80,11 +76,11 @@ class TestAForeignArchive:
     ) -> None:
         mine, receipt = beside_another
         rows = len(list_rows(mine))
-        archived = content(archive_path(mine))
+        archived = archive_path(mine).read_bytes()
         with pytest.raises(ArchiveError, match="is the archive of another store"):
             act(mine, receipt)
         assert len(list_rows(mine)) == rows
-        assert content(archive_path(mine)) == archived
+        assert archive_path(mine).read_bytes() == archived
 
     def test_fails_the_doctor_and_can_be_restored_into_a_file_of_its_own(
         self, beside_another: tuple[Path, Receipt], tmp_path: Path

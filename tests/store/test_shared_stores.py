@@ -74,12 +74,23 @@ with SqliteMemoryStore(store, archive=True) as opened:
 """
 
 
-@pytest.mark.parametrize("what", [APPLY, RUNTIME], ids=["plan", "runtime"])
-def test_what_a_member_of_the_group_deletes_the_owner_restores(store: Path, what: str) -> None:
-    assert "Error" not in done_as(MEMBER, MEMBER, GROUP, store=store, what=what)
+@pytest.mark.parametrize(
+    ("who", "what", "anybody"),
+    [(MEMBER, APPLY, False), (MEMBER, RUNTIME, False), (STRANGER, APPLY, True)],
+    ids=["plan", "runtime", "everybody"],
+)
+def test_what_anybody_deletes_who_may_write_the_owner_restores(
+    store: Path, who: int, what: str, anybody: bool
+) -> None:
+    if anybody:
+        store.parent.chmod(0o777)
+        store.chmod(0o666)
+    groups = (who,) if anybody else (who, GROUP)
+    assert "Error" not in done_as(who, *groups, store=store, what=what)
     assert count(store) == 5
     found = archive_path(store).stat()
-    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (MEMBER, GROUP, 0o660)
+    mode = (STRANGER, 0o666) if anybody else (GROUP, 0o660)
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (who, *mode)
     assert done_as(OWNER, GROUP, store=store, what=RESTORE) == "6"
     assert count(store) == 11
 
@@ -126,13 +137,6 @@ def test_who_may_only_read_leaves_nothing_that_stops_the_owner(store: Path, what
     assert count(store) == 11
     assert "Error" not in done_as(OWNER, GROUP, store=store)
     assert count(store) == 5
-
-
-def test_where_everybody_may_write_the_owner_reads_what_anybody_archived(store: Path) -> None:
-    store.parent.chmod(0o777)
-    store.chmod(0o666)
-    assert "Error" not in done_as(STRANGER, STRANGER, store=store)
-    assert done_as(OWNER, GROUP, store=store, what=RESTORE) == "6"
 
 
 EMPTYING = 'policy = { name = "recent", keep = 0 }\narchive_for = "0d"\n'

@@ -5,9 +5,9 @@ digest of the plan that took it out, when, why and from where, its record, and t
 ``memory_items`` that the record has; the table ``applies`` holds the plans. Standard library only,
 and nothing here knows what a plan or a source is: a runtime archives by the same protocol.
 
-The protocol: whoever holds the store's write lock copies (:meth:`Archive.copying`, which checks
-every copy and syncs the file), deletes, commits, and then has the deletion recorded as done
-(:meth:`Archive.finish`). Stopped in between there is a copy too many, never one too few.
+The protocol: whoever holds the store's write lock copies and deletes (:meth:`Archive.deleting`,
+which checks every copy and syncs the file first), commits, and then has the deletion recorded as
+done (:meth:`Archive.finish`). Stopped in between there is a copy too many, never one too few.
 
 What is read is data, whoever wrote it (:mod:`memlab.store.archive.entries`): a wrong part is left
 out and named in :attr:`Archive.faults`, the rest serves.
@@ -111,16 +111,25 @@ class Archive:
         connection.text_factory = bytearray
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST + 2**16)
 
+    def rows(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Return what a statement finds."""
+        with archive_errors(self.path):
+            return self.connection.execute(statement, values).fetchall()
+
+    @contextmanager
+    def changing(self) -> Iterator[sqlite3.Connection]:
+        """Do all of the block in one transaction, or none of it."""
+        with archive_errors(self.path), transaction(self.connection):
+            yield self.connection
+
     def entries(self) -> list[Entry]:
         """Return every deletion, oldest first."""
-        with archive_errors(self.path):
-            found = self.connection.execute(
-                "SELECT apply, digest, memories, archived_at, finished_at, count(key), "
-                "count(restored_at), plan_json_zlib IS NOT NULL FROM applies LEFT JOIN archived "
-                "USING (apply) GROUP BY apply"
-            ).fetchall()
         entries = []
-        for row in found:
+        for row in self.rows(
+            "SELECT apply, digest, memories, archived_at, finished_at, count(key), "
+            "count(restored_at), plan_json_zlib IS NOT NULL FROM applies LEFT JOIN archived "
+            "USING (apply) GROUP BY apply"
+        ):
             with self.leaving_out(f"deletion {row[0]}"):
                 entries.append(entry_of(row))
         for entry in entries:
@@ -132,8 +141,7 @@ class Archive:
 
     def check_entries(self) -> None:
         """Check that every deletion can be read, before another one is added."""
-        with archive_errors(self.path):
-            (count,) = self.connection.execute("SELECT count(*) FROM applies").fetchone()
+        ((count,),) = self.rows("SELECT count(*) FROM applies")
         if len(self.entries()) != count:
             raise ArchiveError(
                 f"{self.told()}; nothing was changed: restore a backup of it, or move it away and "
@@ -166,10 +174,7 @@ class Archive:
 
     def plan_text(self, entry: Entry) -> bytes:
         """Return the plan that an entry carried out, as text."""
-        with archive_errors(self.path):
-            (blob,) = self.connection.execute(
-                "SELECT plan_json_zlib FROM applies WHERE apply = ?", (entry.apply,)
-            ).fetchone()
+        ((blob,),) = self.rows("SELECT plan_json_zlib FROM applies WHERE apply = ?", entry.apply)
         if blob is None:
             raise ArchiveError(
                 f"{entry.digest[:12]} in {self.path} was no plan: a runtime compacted by itself; "
@@ -276,29 +281,6 @@ class Archive:
         return tuple(done)
 
     @contextmanager
-    def copying(
-        self,
-        apply: Apply,
-        memories: Iterable[Archived],
-        *,
-        at: datetime,
-        staying: Iterable[SampleRow] | None = None,
-    ) -> Iterator[None]:
-        """Copy memories, and check every copy; commit and sync after the block.
-
-        The caller holds the store's write lock, so that nobody changes the memories meanwhile.
-        Copies that an earlier, unfinished attempt at the same deletion left are replaced.
-        """
-        with archive_errors(self.path), transaction(self.connection):
-            self.erase(apply.digest)
-            number = self._begin(apply, at)
-            self._write(number, memories)
-            self._check_copies(number, apply.memories)
-            if staying is not None:
-                self.note_identity_sample(staying)
-            yield
-
-    @contextmanager
     def deleting(
         self,
         apply: Apply,
@@ -309,12 +291,20 @@ class Archive:
         watch: Callable[[str], None] = lambda _: None,
         is_undone: Callable[[BaseException], bool] = lambda _: True,
     ) -> Iterator[None]:
-        """Copy memories, commit and sync the copies; then let the block delete them.
+        """Copy memories, check, commit and sync every copy; then let the block delete them.
 
-        Where the block raises and nothing was deleted, each copy is one too many and is taken out
-        again; where that fails, doctor says so.
+        The caller holds the store's write lock, so that nobody changes the memories meanwhile.
+        Copies that an earlier, unfinished attempt at the same deletion left are replaced. Where the
+        block raises and nothing was deleted, each copy is one too many and is taken out again;
+        where that fails, doctor says so.
         """
-        with self.copying(apply, memories, at=at, staying=staying):
+        with self.changing():
+            self.erase(apply.digest)
+            number = self._begin(apply, at)
+            self._write(number, memories)
+            self._check_copies(number, apply.memories)
+            if staying is not None:
+                self.note_identity_sample(staying)
             watch("copied")
         watch("archived")
         try:
@@ -327,15 +317,15 @@ class Archive:
 
     def finish(self, digest: str, at: datetime) -> None:
         """Record that the deletion is done, unless that is recorded."""
-        with archive_errors(self.path), transaction(self.connection):
-            self.connection.execute(
+        with self.changing() as connection:
+            connection.execute(
                 "UPDATE applies SET finished_at = ? WHERE digest = ? AND finished_at IS NULL",
                 (_text(at), digest),
             )
 
     def forget(self, digest: str) -> None:
         """Drop an entry and its copies. The caller knows that the memories are in the store."""
-        with archive_errors(self.path), transaction(self.connection):
+        with self.changing():
             self.erase(digest)
 
     @contextmanager
@@ -345,8 +335,8 @@ class Archive:
         Whoever enters it holds the store's write lock: until the record is there too, nobody drops
         the copies, or applies a plan of the same name anew.
         """
-        with archive_errors(self.path), transaction(self.connection):
-            self.connection.executemany(
+        with self.changing() as connection:
+            connection.executemany(
                 "UPDATE archived SET restored_at = ? WHERE key = ? AND apply = "
                 "(SELECT apply FROM applies WHERE digest = ?)",
                 ((_text(at), key, digest) for key in keys),
@@ -368,16 +358,20 @@ class Archive:
 
         What was deleted into this archive since does not count: its place may be another's now.
         """
-        with archive_errors(self.path):
-            found = self.connection.execute(
-                "SELECT value FROM about WHERE name = ?", (_WITNESSES,)
-            ).fetchone()
-            noted = _noted(found)
-            marks = ", ".join("?" * len(noted))
-            gone = self.connection.execute(
-                f"SELECT key FROM archived WHERE key IN ({marks})", list(noted)
-            ).fetchall()
+        noted = _noted(self.about(_WITNESSES))
+        marks = ", ".join("?" * len(noted))
+        gone = self.rows(f"SELECT key FROM archived WHERE key IN ({marks})", *noted)
         return sorted(noted.items() - {(location, noted[location]) for (location,) in gone})
+
+    def about(self, name: str) -> Any:
+        """Return what an archive says of itself under a name; None where it says nothing."""
+        found = self.rows("SELECT value FROM about WHERE name = ?", name)
+        return found[0][0] if found else None
+
+    @property
+    def has_facts(self) -> bool:
+        """Whether anything was ever dropped from it."""
+        return bool(self.rows("SELECT 1 FROM sqlite_schema WHERE name = 'dropped'"))
 
     def note_identity_sample(self, staying: Iterable[SampleRow]) -> None:
         """Write down memories by which the store is known again, in the caller's transaction."""
@@ -395,12 +389,7 @@ class Archive:
 
     def _dropped_at(self, digest: str) -> datetime | None:
         """Return when the copies of a deletion were erased, where facts of it are kept."""
-        with archive_errors(self.path):
-            if not self.connection.execute(
-                "SELECT 1 FROM sqlite_schema WHERE name = 'dropped'"
-            ).fetchone():
-                return None
-            found = self.connection.execute("SELECT digest, dropped_at FROM dropped").fetchall()
+        found = self.rows("SELECT digest, dropped_at FROM dropped") if self.has_facts else []
         for name, at in found:
             with suppress(ValueError):
                 if digest and text_in(name, "digest").startswith(digest):
@@ -512,10 +501,10 @@ def _copy_named(entry: Entry, rowid: int, key: object) -> str:
     return f"{name} of plan {entry.digest[:12]}"
 
 
-def _noted(found: tuple[Any, ...] | None) -> dict[int, str]:
+def _noted(written: Any) -> dict[int, str]:
     """Return the identity sample that is written down; none of others' making."""
     try:
-        noted = json.loads(found[0]) if found else []
+        noted = json.loads(written or b"[]")
         _NOTED(noted)
     except (TypeError, ValueError, RecursionError):
         return {}

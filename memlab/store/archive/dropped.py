@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 import secrets
-import sqlite3
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -21,7 +20,6 @@ from memlab.errors import ArchiveError
 from memlab.items import MemoryKind
 from memlab.store.archive.archive import Archive, archive_errors
 from memlab.store.archive.entries import DROPPED, Entry, digest_in, moment_in, text_in
-from memlab.store.database import transaction
 from memlab.store.shapes import fields, listed, optional, shown, text, truth, whole
 
 _KEY: Final = "facts_key"
@@ -44,15 +42,13 @@ class Dropped(NamedTuple):
 
 def dropped_in(archive: Archive) -> list[Dropped]:
     """Return every deletion of which facts alone are kept, oldest first."""
-    if not _has_facts(archive.connection):
+    if not archive.has_facts:
         return []
-    with archive_errors(archive.path):
-        found = archive.connection.execute(
-            "SELECT apply, digest, count(*), deleted_at, max(dropped_at) FROM dropped "
-            "GROUP BY apply ORDER BY apply"
-        ).fetchall()
     dropped = []
-    for number, digest, count, deleted, at in found:
+    for number, digest, count, deleted, at in archive.rows(
+        "SELECT apply, digest, count(*), deleted_at, max(dropped_at) FROM dropped "
+        "GROUP BY apply ORDER BY apply"
+    ):
         with archive.leaving_out(f"drop {number!r:.40}"):
             whole(1)(number)
             moments = moment_in(deleted, "deleted_at"), moment_in(at, "dropped_at")
@@ -78,14 +74,11 @@ def key_of(archive: Archive) -> bytes | None:
 
     Where it cannot be read no name is found by it: it is empty.
     """
-    with archive_errors(archive.path):
-        found = archive.connection.execute(
-            "SELECT value FROM about WHERE name = ?", (_KEY,)
-        ).fetchone()
-    if found is None:
+    written = archive.about(_KEY)
+    if written is None:
         return None
     with archive.leaving_out("the key of the names of what was dropped"):
-        key = bytes.fromhex(text_in(found[0], _KEY))
+        key = bytes.fromhex(text_in(written, _KEY))
         if len(key) != _KEY_BYTES:
             raise ValueError(f"it has {len(key)} bytes")
         return key
@@ -94,8 +87,8 @@ def key_of(archive: Archive) -> bytes | None:
 
 def make_key(archive: Archive) -> bytes:
     """Return that key, made now where there is none."""
-    with archive_errors(archive.path), transaction(archive.connection):
-        archive.connection.execute(
+    with archive.changing() as connection:
+        connection.execute(
             "INSERT OR IGNORE INTO about VALUES (?, ?)", (_KEY, secrets.token_hex(_KEY_BYTES))
         )
     key = key_of(archive)
@@ -118,9 +111,9 @@ def hashed(name: str, key: bytes) -> str:
 def drop(archive: Archive, entry: Entry, facts: Iterable[str], *, at: datetime) -> None:
     """Erase an entry's copies and its plan, and keep these facts instead; all of it or nothing."""
     deleted_at = (entry.finished_at or entry.archived_at).astimezone(UTC).isoformat()
-    with archive_errors(archive.path), transaction(archive.connection):
-        archive.connection.execute(DROPPED)
-        archive.connection.executemany(
+    with archive.changing() as connection:
+        connection.execute(DROPPED)
+        connection.executemany(
             "INSERT INTO dropped VALUES (?, ?, ?, ?, ?)",
             (
                 (entry.apply, entry.digest, deleted_at, at.astimezone(UTC).isoformat(), each)
@@ -134,15 +127,10 @@ def drop(archive: Archive, entry: Entry, facts: Iterable[str], *, at: datetime) 
 
 def drop_facts(archive: Archive, dropped: Iterable[Dropped]) -> None:
     """Erase the facts of deletions too: nothing tells any more that they were there."""
-    with archive_errors(archive.path), transaction(archive.connection):
-        archive.connection.executemany(
+    with archive.changing() as connection:
+        connection.executemany(
             "DELETE FROM dropped WHERE apply = ?", ((each.apply,) for each in dropped)
         )
-
-
-def _has_facts(connection: sqlite3.Connection) -> bool:
-    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'dropped'").fetchone()
-    return found is not None
 
 
 def _read(written: object) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from memlab.errors import ArchiveError, MemlabError, UnfilledArchiveError
 from memlab.store.archive.archive import Archive, read_archive
 from memlab.store.archive.entries import SampleRow
 from memlab.store.archive.location import SUFFIX, ArchiveLocation, is_begun
-from memlab.store.database import connect_reading
+from memlab.store.database import connect_reading, exact
 from memlab.store.snapshot import read_snapshot
 
 _EACH: Final = 32
@@ -69,7 +69,10 @@ def match_of(connection: sqlite3.Connection, sample: Iterable[SampleRow]) -> Mat
 def check_is_of(archive: Archive) -> None:
     """Check that an archive is of the store beside it, as far as anybody can tell."""
     location = archive.location
-    if location.has_sample and _is_foreign(location, archive.identity_sample()):
+    if not location.has_sample or location.like is None or not location.like.is_file():
+        return
+    sample = archive.identity_sample()
+    if sample and _compared(location.like, sample).is_foreign:
         raise ArchiveError(
             f"{location.path} is the archive of another store: not one of the memories that stayed "
             f"when it was written is in {location.store}; nothing was changed: move it away, or "
@@ -108,20 +111,12 @@ def archive_of_other_name(location: ArchiveLocation) -> Path | None:
         if path == location.path or path.is_symlink() or not path.is_file() or of.exists():
             continue
         try:
-            sample = read_archive(
-                location._replace(path=path), lambda found: found.identity_sample()
-            )
+            sample = read_archive(location._replace(path=path), Archive.identity_sample)
             if sample and _compared(location.like, sample).is_own:
                 return path
         except MemlabError:  # no archive, for all its name
             continue
     return None
-
-
-def _is_foreign(location: ArchiveLocation, sample: list[SampleRow]) -> bool:
-    if not sample or location.like is None or not location.like.is_file():
-        return False
-    return _compared(location.like, sample).is_foreign
 
 
 def _compared(store: Path, sample: list[SampleRow]) -> Match:
@@ -134,11 +129,8 @@ def _compared(store: Path, sample: list[SampleRow]) -> Match:
 
 def _digests(connection: sqlite3.Connection, rows: str) -> dict[int, str]:
     """Return the digests of rows by position, whatever their values are."""
-    factory, connection.text_factory = connection.text_factory, bytes
-    try:
+    with exact(connection, bytes):
         found = connection.execute(f"SELECT rowid, memory_id, created_at {rows}").fetchall()
-    finally:
-        connection.text_factory = factory
     return {
         place: hashlib.blake2b(repr((place, *said)).encode(), digest_size=8).hexdigest()
         for place, *said in found

@@ -58,8 +58,7 @@ def archive_path(store: Path) -> Path:
 
 def location_beside(store: Path | str) -> ArchiveLocation:
     """Return where the archive of a ``memory_items`` file is."""
-    path = path_named(store)
-    path = path.resolve()
+    path = path_named(store).resolve()
     return ArchiveLocation(archive_path(path), str(path), path, check=check_row)
 
 
@@ -158,9 +157,7 @@ def _check_for_owner(path: Path, found: os.stat_result, like: os.stat_result) ->
     """Refuse an archive from which the store's owner could restore nothing."""
     if like.st_uid in (0, found.st_uid):
         return
-    groups = _groups_of(like.st_uid) or [like.st_gid]
-    allowed = found.st_mode >> 3 if found.st_gid in groups else found.st_mode
-    if allowed & 0o6 != 0o6:
+    if not _is_open_to(like, found):
         raise ArchiveError(
             f"the owner of the store could not read and write the archive {path}; nothing was "
             "deleted: let the owner apply the plan, or give the store a group that its owner is "
@@ -175,9 +172,15 @@ def _is_trusted(found: os.stat_result, location: ArchiveLocation) -> bool:
         return True
     if location.like is None:
         return False
-    like, groups = location.like.stat(), _groups_of(user) or [found.st_gid]
-    allowed = like.st_mode >> 3 if like.st_gid in groups else like.st_mode
-    return user == like.st_uid or allowed & 0o6 == 0o6
+    like = location.like.stat()
+    return user == like.st_uid or _is_open_to(found, like)
+
+
+def _is_open_to(owned: os.stat_result, file: os.stat_result) -> bool:
+    """Whether the owner of one file may read and write another's."""
+    groups = _groups_of(owned.st_uid) or [owned.st_gid]
+    allowed = file.st_mode >> 3 if file.st_gid in groups else file.st_mode
+    return allowed & 0o6 == 0o6
 
 
 def _groups_of(user: int) -> list[int]:
