@@ -32,5 +32,8 @@ def leave_unfinished(store: Path, made: Plan) -> None:
     with closing(sqlite3.connect(store)) as connection:
         found = records_at(connection, layout_of(connection), [int(key) for key in reasons])
         copies = [Archived(key, record, reasons[key]) for key, record in found]
-    with create_archive(location_beside(store)) as archive, archive.deleting(named, copies, at=NOON):
+    with (
+        create_archive(location_beside(store)) as archive,
+        archive.deleting(named, copies, at=NOON),
+    ):
         pass
