@@ -25,8 +25,11 @@ def code_cells(path: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(params=NOTEBOOKS, ids=lambda path: path.stem)
 def notebook(request: pytest.FixtureRequest) -> Path:
-    path: Path = request.param
-    return path
+    return Path(request.param)
+
+
+def outputs_of(notebook: Path) -> list[dict[str, Any]]:
+    return [output for cell in code_cells(notebook) for output in cell["outputs"]]
 
 
 def test_there_are_notebooks_to_check() -> None:
@@ -39,14 +42,14 @@ def test_every_cell_was_run_in_order(notebook: Path) -> None:
 
 
 def test_no_cell_ended_in_an_error(notebook: Path) -> None:
-    outputs = [output for cell in code_cells(notebook) for output in cell["outputs"]]
-    assert outputs
-    assert not [output for output in outputs if output["output_type"] == "error"]
+    kinds = {output["output_type"] for output in outputs_of(notebook)}
+    assert kinds
+    assert "error" not in kinds
 
 
 def test_the_charts_are_stored_for_a_reader_on_a_web_page(notebook: Path) -> None:
-    outputs = [output for cell in code_cells(notebook) for output in cell["outputs"]]
-    pages = ["".join(output.get("data", {}).get("text/html", ())) for output in outputs]
+    shown = [output.get("data", {}) for output in outputs_of(notebook)]
+    pages = ["".join(data.get("text/html", ())) for data in shown]
     drawn = [page for page in pages if '<div class="memlab-chart">' in page]
     assert drawn
     assert all("<title>" in page and "<desc>" in page for page in drawn)
@@ -76,8 +79,7 @@ def test_cells_call_public_names_and_define_nothing(notebook: Path) -> None:
 
 def test_what_is_stored_reads_as_it_was_printed(notebook: Path) -> None:
     """What the comparison puts in place of names that change stands in no notebook."""
-    outputs = json.dumps([cell["outputs"] for cell in code_cells(notebook)])
-    assert not re.findall(r"\b(DIGEST|FOLDER|CHART)\b", outputs)
+    assert not re.findall(r"\b(DIGEST|FOLDER|CHART)\b", json.dumps(outputs_of(notebook)))
 
 
 def test_no_path_of_a_machine_is_stored(notebook: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from invariants import Row, assert_compacted, assert_nothing_lost, rows_of
 from programs import Children, Ended
+from stores import signals_of
 
 from memlab.compaction.applier import apply
 from memlab.compaction.planner import plan
@@ -18,7 +19,7 @@ from memlab.errors import AlreadyAppliedError, MemlabError
 from memlab.policies import KeepRecent
 from memlab.store import SqliteMemoryStore
 from proof import tasks
-from proof.stores import NOW, make_store, signals_of
+from proof.stores import NOW, make_store
 
 KEEP = 20
 ROWS = 120
@@ -75,7 +76,7 @@ def assert_refused_or_done(scene: Scene, store: Path, ended: Ended) -> None:
 class RowScene(Scene):
     """The same of a table, whose rows are looked at by position."""
 
-    signals: dict[str, tuple[Any, ...]]
+    signals: list[tuple[Any, ...]]
     """What the side table says of ids in the store, at any moment; empty where nobody promises."""
 
     def check(self, store: Path) -> None:
@@ -84,8 +85,7 @@ class RowScene(Scene):
         assert rows in (self.before, self.after)
         if self.signals:
             there = {row[1].decode() for row in rows.values()}
-            expected = {name: row for name, row in self.signals.items() if name in there}
-            assert signals_of(store) == expected
+            assert signals_of(store) == [row for row in self.signals if row[0] in there]
 
     def check_done(self, store: Path) -> None:
         self.check(store)
@@ -119,7 +119,7 @@ def scene_of_restore(folder: Path, journal: str) -> RowScene:
 def scene_of_compact(folder: Path, journal: str) -> RowScene:
     applied = scene_of_apply(folder, journal)
     whole, after = applied.whole, applied.after
-    return RowScene(tasks.compact, KEEP, applied.store, after, whole, after, {})
+    return RowScene(tasks.compact, KEEP, applied.store, after, whole, after, [])
 
 
 def scene_of_vacuum(folder: Path, journal: str) -> RowScene:
@@ -128,7 +128,7 @@ def scene_of_vacuum(folder: Path, journal: str) -> RowScene:
         store.compact_episodic(KEEP)
         store.connection.execute(f"PRAGMA journal_mode = {journal}")
     rows = rows_of(compacted.store)
-    return RowScene(tasks.vacuum_store, None, compacted.store, rows, rows, rows, {})
+    return RowScene(tasks.vacuum_store, None, compacted.store, rows, rows, rows, [])
 
 
 OPERATIONS: Final = {

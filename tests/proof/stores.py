@@ -6,7 +6,6 @@ import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from memlab import MemoryItem, MemoryKind, MemoryProvenance, SqliteMemoryStore
 from memlab.items import EventId, EventRef
@@ -52,12 +51,6 @@ def make_store(
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA journal_mode = {journal}")
     return path
-
-
-def signals_of(store: Path) -> dict[str, tuple[Any, ...]]:
-    """What the side table says of each id."""
-    with closing(sqlite3.connect(store)) as connection:
-        return {row[0]: row for row in connection.execute("SELECT * FROM memory_signals")}
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
