@@ -77,6 +77,14 @@ def signals_of(path: Path) -> list[tuple[Any, ...]]:
         return connection.execute("SELECT * FROM memory_signals ORDER BY memory_id").fetchall()
 
 
+def files_in(folder: Path) -> dict[str, bytes | None]:
+    """Name and bytes of everything in a folder; None for what is no file."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
+    }
+
+
 def run_sql(path: Path, *statements: str) -> None:
     """Change a store as anybody with the sqlite3 shell could."""
     with closing(sqlite3.connect(path)) as connection, connection:

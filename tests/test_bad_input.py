@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 from permissions import as_nobody
-from stores import RawText, episodes, row, run_sql, write_rows
+from stores import RawText, episodes, files_in, row, run_sql, write_rows
 
 import memlab
 from memlab.cli import main
@@ -171,23 +171,18 @@ NOT_A_STORE: dict[str, tuple[Maker, str]] = {
 }
 
 
-def everything_in(folder: Path) -> dict[str, bytes | None]:
-    """Name and bytes of everything in a folder; None for what has none."""
-    return {path.name: path.read_bytes() if path.is_file() else None for path in folder.iterdir()}
-
-
 @pytest.mark.parametrize("name", NOT_A_STORE)
 def test_what_is_no_store_is_refused_in_words_and_left_alone(tmp_path: Path, name: str) -> None:
     make, message = NOT_A_STORE[name]
     path = make(tmp_path)
-    before = everything_in(tmp_path)
+    before = files_in(tmp_path)
     with pytest.raises(StoreError) as caught:
         memlab.load(path)
     assert str(caught.value) == message.format(path=path)
     found = memlab.diagnose(path).checks[0]
     assert found.status is (Status.WARN if "there is no file" in message else Status.FAIL)
     assert found.summary == str(caught.value) or "there is no" in found.summary
-    assert everything_in(tmp_path) == before
+    assert files_in(tmp_path) == before
 
 
 @pytest.mark.parametrize(
@@ -276,7 +271,7 @@ def test_a_bad_row_is_named_and_the_store_left_alone(
 ) -> None:
     rows = [row("m1"), row("bad", **{"rowid": 40, column: value}), row("m3")]
     path = write_rows(tmp_path / "memory.db", rows)
-    before = everything_in(tmp_path)
+    before = files_in(tmp_path)
     error = refused(path, with_body=with_body)
     wrong = f"{column} {wrong}"
     assert str(error) == cannot_be_read(path, "40 (memory_id 'bad')", wrong)
@@ -286,7 +281,7 @@ def test_a_bad_row_is_named_and_the_store_left_alone(
     assert kept["problem"][1] == wrong
     assert kept["problem"].notna().sum() == 1
     assert not kept["prunable"][1]
-    assert everything_in(tmp_path) == before
+    assert files_in(tmp_path) == before
 
 
 @pytest.mark.parametrize(
@@ -407,10 +402,10 @@ def shut_store() -> Iterator[Path]:
 
 
 def test_a_read_only_store_in_a_read_only_folder_is_read(shut_store: Path) -> None:
-    before = everything_in(shut_store.parent)
+    before = files_in(shut_store.parent)
     with as_nobody():
         assert len(memlab.load(shut_store)) == 1
-    assert everything_in(shut_store.parent) == before
+    assert files_in(shut_store.parent) == before
 
 
 @pytest.mark.parametrize(

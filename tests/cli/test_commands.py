@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from permissions import as_nobody
 from shell import LOOKING, run, typed
-from stores import Row, episodes, row, write_rows
+from stores import Row, episodes, files_in, row, write_rows
 
 import memlab
 from memlab.cli import COMMANDS
@@ -109,13 +109,6 @@ def test_after_the_bundled_store_comes_one_of_ones_own(words: str, out: Path) ->
     assert str(memlab.store_path("two_years")) not in looked.output.partition("bundled example")[2]
 
 
-def everything_in(folder: Path) -> dict[str, bytes | None]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
-        for path in sorted(folder.rglob("*"))
-    }
-
-
 @pytest.fixture
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("out")
@@ -136,7 +129,7 @@ def test_what_is_no_store_is_told_in_a_sentence_and_left(
 ) -> None:
     path = tmp_path / "memory.db"
     NOT_A_STORE[kind](path)
-    before = everything_in(tmp_path)
+    before = files_in(tmp_path)
     said = run(*typed((LOOKING | CHANGING | OTHERS)[name], path, out))
     codes = {("doctor", kind): 1, ("find", "folder"): 0, ("space", "folder"): 0}
     codes |= {("doctor", "missing"): 0} if kind == "missing" else {}
@@ -145,7 +138,7 @@ def test_what_is_no_store_is_told_in_a_sentence_and_left(
     if said.exit_code == 2 and not said.stderr.startswith("Usage: "):
         assert said.stderr.startswith("memlab: ")
         assert said.stderr.count("\n") == 1
-    assert everything_in(tmp_path) == before
+    assert files_in(tmp_path) == before
     assert not any(out.iterdir())
 
 
@@ -204,7 +197,7 @@ def test_a_look_changes_nothing_and_steers_no_terminal(
 ) -> None:
     words = LOOKING[name].replace("{}", "STORE").split()
     words = [str(store) if word == "STORE" else word.format(out=out) for word in words]
-    before = everything_in(store.parent)
+    before = files_in(store.parent)
     said = run(*words)
     assert said.exit_code == 0, said.output
     assert said.stdout.strip()
@@ -216,7 +209,7 @@ def test_a_look_changes_nothing_and_steers_no_terminal(
     narrow = run(*(store.name if word == str(store) else word for word in words)).stdout
     lines = [line for line in narrow.splitlines() if not COMMAND.match(line)]
     assert [line for line in lines if len(line) > 60 and str(out) not in line] == []
-    assert everything_in(store.parent) == before
+    assert files_in(store.parent) == before
 
 
 @pytest.mark.parametrize("name", LOOKING)
@@ -256,11 +249,11 @@ def test_a_mistake_in_the_settings_is_told_with_its_line(
 ) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(3))
     (tmp_path / FILE).write_text("\n\nkeep = 50\n")
-    before = everything_in(tmp_path)
+    before = files_in(tmp_path)
     said = run(*typed((LOOKING | CHANGING)[name], store, out))
     assert said.exit_code == (1 if name == "doctor" else 2)
     assert "memlab.toml, line 3: there is no setting 'keep'" in said.output
-    assert everything_in(tmp_path) == before
+    assert files_in(tmp_path) == before
 
 
 @contextmanager
@@ -351,13 +344,13 @@ def test_a_file_that_cannot_be_written_stops_a_command_before_it_reads(
 ) -> None:
     (out / "folder").mkdir()
     (out / "somebodys.json").write_text("somebody's")
-    before = everything_in(out)
+    before = files_in(out)
     for name in ("evidence.past.load_past", "compaction.planner.plan", "fleet.examine_fleet"):
         monkeypatch.setattr(f"memlab.{name}", lambda *_, **__: pytest.fail("it read"))
     refused = run(*typed(words, write_rows(tmp_path / "memory.db", episodes(3)), out))
     assert refused.exit_code == 2
     assert str(out) in refused.output or "must end in .svg or .png" in refused.output
-    assert everything_in(out) == before
+    assert files_in(out) == before
 
 
 def test_an_archive_that_was_made_private_stays_so(store: Path) -> None:

@@ -13,7 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from invariants import rows_of
 from pandas.testing import assert_frame_equal
-from stores import ANY_VALUE, Row, episodes, row, row_lists, run_sql, write_rows, write_signals
+from stores import (
+    ANY_VALUE,
+    Row,
+    episodes,
+    files_in,
+    row,
+    row_lists,
+    run_sql,
+    write_rows,
+    write_signals,
+)
 
 import memlab
 from memlab import SqliteMemoryStore
@@ -32,11 +42,6 @@ from memlab.store.database import CREATE_TABLE
 from memlab.systems.memory_items import rows as scan
 
 EVERY_ROW = (-(2**63), 2**63 - 1)
-
-
-def files_in(folder: Path) -> dict[str, bytes]:
-    """The bytes of every file, so that a file more, less or changed shows."""
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_a_frame_has_the_columns_and_dtypes_that_are_promised(tmp_path: Path) -> None:

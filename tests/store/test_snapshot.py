@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from stores import episodes, write_rows
+from stores import episodes, files_in, write_rows
 
 import memlab
 from memlab import SqliteMemoryStore
@@ -57,10 +57,6 @@ sys.stdin.read()
 def run(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", program, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def files_in(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def crashed(folder: Path, journal_mode: str) -> Path:
