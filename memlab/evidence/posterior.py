@@ -256,6 +256,7 @@ def law(
     memories = arguments.whole_number("memories", memories)
     share = arguments.share("share", share)
     confidence = arguments.confidence(confidence)
+    arguments.expect(evidence, str, call="memlab.law", name="evidence")
     fitted = fitted_law(evidence)
     caps = _ahead(fitted, memories, confidence).cap_for(share)
     fewest, most = fitted.seen
