@@ -258,27 +258,29 @@ class _Writer(_Reader, Writer):
     def supersede(self, links: Mapping[Key, str | None]) -> int:
         connection, others = self._first, f"NOT ({_WANTED})"
         check_supersession(connection)
-        fill_positions(connection, "wanted", cast("Iterable[int]", links))
+        positions = cast("Iterable[int]", links)
+        fill_positions(connection, "wanted", positions)
         unchanged = self._count(), fingerprint_under_triggers(connection, others)
-        before = self._said(links)
+        before = {at: _said_by(record) for at, record in self.records(links)}
         connection.executemany(
             "UPDATE main.memory_items SET superseded_by = ? WHERE rowid = ?",
             [(by, position) for position, by in links.items()],
         )
         wanted = {at: row | {"superseded_by": links[at]} for at, row in before.items()}
+        after = {at: _said_by(record) for at, record in self.records(links)}
         left = self._count(), fingerprint_under_triggers(connection, others)
-        if len(before) != len(links) or self._said(links) != wanted or left != unchanged:
+        if len(before) != len(links) or after != wanted or left != unchanged:
             raise CompactionError(
                 f"superseding {len(links):,} memories would have changed more than that; all was "
                 "rolled back: look for a trigger on memory_items in the store"
             )
         return len(links)
 
-    def _said(self, keys: Iterable[Key]) -> dict[Key, dict[str, object]]:
-        """Return the fields of rows, with what stands for each whether that is NULL or not."""
-        records = self.records(keys)
-        return {key: {"superseded_by": None, **json.loads(record)} for key, record in records}
-
     def _count(self) -> int:
         (count,) = self._first.execute("SELECT count(*) FROM main.memory_items").fetchone()
         return int(count)
+
+
+def _said_by(record: bytes) -> dict[str, object]:
+    """Return the fields of a row, with what stands for it whether that is NULL or not."""
+    return {"superseded_by": None, **json.loads(record)}
