@@ -9,9 +9,9 @@ from memlab.compaction.applier import apply
 from memlab.compaction.planner import plan
 from memlab.compaction.plans import Plan, Receipt
 from memlab.policies import KeepRecent
-from memlab.store.archive.archive import create_archive
 from memlab.store.archive.entries import Apply, Archived
 from memlab.store.archive.location import location_beside
+from memlab.store.archive.opening import create_archive
 from memlab.store.records import layout_of, records_at
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

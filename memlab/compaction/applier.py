@@ -33,10 +33,11 @@ from memlab.errors import (
 from memlab.items import is_load_bearing_stored
 from memlab.sources.base import Facts, Key, Reader, Source, Watch, Writer, archive_at, unwatched
 from memlab.sources.opening import SourceLike, open_source
-from memlab.store.archive.archive import Archive, archived_change, open_archive
+from memlab.store.archive.archive import Archive
 from memlab.store.archive.entries import Apply, Archived, Entry
 from memlab.store.archive.identity import check_archive_of
 from memlab.store.archive.location import is_begun, unchanged
+from memlab.store.archive.opening import archived_change, open_archive
 from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import retry_if_changed
 from memlab.text import counted

@@ -21,11 +21,12 @@ from memlab.items import readable_strings_of
 from memlab.sources.base import Key, Reader, Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
 from memlab.sources.tables import SCHEMA, TEXT
-from memlab.store.archive.archive import Archive, read_archive
+from memlab.store.archive.archive import Archive
 from memlab.store.archive.dropped import Dropped, dropped_in, facts_in, key_of
 from memlab.store.archive.entries import Entry
 from memlab.store.archive.identity import check_not_renamed
 from memlab.store.archive.location import is_begun
+from memlab.store.archive.opening import read_archive
 from memlab.text import command
 
 Result = TypeVar("Result")

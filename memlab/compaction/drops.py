@@ -20,10 +20,11 @@ from memlab.evidence.references import find_references
 from memlab.frame.loading import frame_of, latest_written
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
-from memlab.store.archive.archive import Archive, archive_errors, open_archive
+from memlab.store.archive.archive import Archive, archive_errors
 from memlab.store.archive.dropped import Dropped, drop, drop_facts, dropped_in, make_key
 from memlab.store.archive.entries import Entry
 from memlab.store.archive.identity import check_not_renamed
+from memlab.store.archive.opening import open_archive
 from memlab.text import Sheet, Shown, counted
 
 NO_ARCHIVE_BEFORE: Final = datetime(2025, 1, 1, tzinfo=UTC)

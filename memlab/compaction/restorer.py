@@ -18,9 +18,10 @@ from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
 from memlab.sources.base import Key, Source, Watch, Writer, archive_at, unwatched
 from memlab.sources.opening import SourceLike, open_source
-from memlab.store.archive.archive import Archive, open_archive
+from memlab.store.archive.archive import Archive
 from memlab.store.archive.entries import Copy, Entry
 from memlab.store.archive.identity import check_archive_of
+from memlab.store.archive.opening import open_archive
 from memlab.store.database import SIDE_FILES, connect_reading
 from memlab.store.snapshot import read_snapshot
 from memlab.text import counted

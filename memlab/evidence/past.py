@@ -23,11 +23,12 @@ from memlab.frame.loading import UNSET, expect_memories, frame_of, load
 from memlab.sources.base import Rows, Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store import SqliteMemoryStore
-from memlab.store.archive.archive import Archive, read_archive
+from memlab.store.archive.archive import Archive
 from memlab.store.archive.dropped import dropped_in, facts_in, hashed, key_of
 from memlab.store.archive.entries import Entry, Key
 from memlab.store.archive.identity import check_archive_of
 from memlab.store.archive.location import is_begun
+from memlab.store.archive.opening import read_archive
 
 Ordinals = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -131,7 +131,7 @@ def test_a_drop_waits_until_what_is_restored_is_noted(store: Path) -> None:
         if step == RestoreStep.COMMITTED:
             program = (
                 "import sys\n"
-                "from memlab.store.archive.archive import open_archive\n"
+                "from memlab.store.archive.opening import open_archive\n"
                 "from memlab.store.archive.location import location_beside\n"
                 "with open_archive(location_beside(sys.argv[1]), busy_timeout=0) as archive:\n"
                 "    archive.forget(sys.argv[2])\n"

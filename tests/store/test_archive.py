@@ -24,8 +24,8 @@ from memlab.doctor import Status, diagnose
 from memlab.errors import ArchiveError, DamagedArchiveWarning, UnfilledArchiveError
 from memlab.evidence.past import load_past
 from memlab.policies import KeepRecent
-from memlab.store.archive.archive import open_archive
 from memlab.store.archive.location import location_beside
+from memlab.store.archive.opening import open_archive
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

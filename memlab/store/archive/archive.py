@@ -15,25 +15,18 @@ out and named in :attr:`Archive.faults`, the rest serves.
 
 import json
 import sqlite3
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol
 
 from memlab.errors import (
     ArchiveError,
-    BadRowError,
-    DamagedArchiveWarning,
     MemlabError,
-    StoreError,
-    UnfilledArchiveError,
 )
 from memlab.store.archive.entries import (
-    FORMAT,
     LARGEST,
     Apply,
     Archived,
@@ -43,26 +36,20 @@ from memlab.store.archive.entries import (
     SampleRow,
     check_size,
     copy_of,
-    create_tables,
     entry_of,
-    is_made_here,
     moment_in,
     packed,
     record_of,
     text_in,
     unpacked,
 )
-from memlab.store.archive.location import ArchiveLocation, begun_path, is_begun, touch_like
+from memlab.store.archive.location import ArchiveLocation
 from memlab.store.database import (
-    check_encoding,
-    check_side_files,
-    connect_reading,
     error_in_words,
     transaction,
 )
 from memlab.store.records import AT_ONCE, fingerprint_of
 from memlab.store.shapes import listed, pair, text, whole
-from memlab.store.snapshot import read_snapshot
 from memlab.text import shortened
 
 MOST_TOLD: Final = 5
@@ -100,7 +87,7 @@ class EntryState(NamedTuple):
 
 
 class Archive:
-    """An open archive. :mod:`memlab.store.archive.archive` opens one."""
+    """An open archive. :mod:`memlab.store.archive.opening` opens one."""
 
     def __init__(self, connection: sqlite3.Connection, location: ArchiveLocation) -> None:
         self.connection: Final = connection
@@ -513,153 +500,6 @@ def _noted(written: Any) -> dict[int, str]:
 
 def _text(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat()
-
-
-Result = TypeVar("Result")
-Changed = TypeVar("Changed")
-
-
-@contextmanager
-def open_archive(location: ArchiveLocation, *, busy_timeout: float = 30.0) -> Iterator[Archive]:
-    """Open an archive for reading and writing."""
-    path = begun_path(location)
-    with _connected(path, busy_timeout) as connection:
-        with archive_errors(path):
-            check_archive(connection, path)
-        yield Archive(connection, location)
-
-
-@contextmanager
-def create_archive(location: ArchiveLocation) -> Iterator[Archive]:
-    """Open an archive for reading and writing, making it where there is none.
-
-    One that was made for a deletion that was refused is removed again. Whoever asks holds the
-    store's write lock.
-    """
-    with _opened_or_made(location) as (archive, remove_needless):
-        try:
-            yield archive
-        except BaseException:
-            remove_needless()
-            raise
-
-
-@dataclass
-class ArchivedChange(Generic[Changed]):
-    """A store that is being changed, and its archive beside it."""
-
-    writer: Changed
-    archive: Archive
-    after_commit: Callable[[], None] = lambda: None
-    """Called when the store has committed and the archive is still open."""
-
-
-@contextmanager
-def archived_change(
-    location: ArchiveLocation, change: AbstractContextManager[Changed]
-) -> Iterator[ArchivedChange[Changed]]:
-    """Open a store for a change and its archive, made where there is none, until that is noted.
-
-    The archive is opened, and removed where it was made for nothing, under the store's write lock:
-    nobody else can be about to write into it.
-    """
-    with ExitStack() as opened:
-        with change as writer:
-            archive, remove_needless = opened.enter_context(_opened_or_made(location))
-            both = ArchivedChange(writer, archive)
-            try:
-                yield both
-            finally:
-                remove_needless()
-        both.after_commit()
-
-
-@contextmanager
-def _opened_or_made(
-    location: ArchiveLocation,
-) -> Iterator[tuple[Archive, Callable[[], None]]]:
-    """Open an archive, made where there is none, and say how to remove it if it is needless."""
-    is_begun(location)
-    is_new = touch_like(location.path, location.like)
-
-    def remove() -> None:
-        if is_new:
-            with suppress(OSError):
-                location.path.unlink(missing_ok=True)
-
-    with ExitStack() as opened:
-        try:
-            connection = opened.enter_context(_connected(location.path, 30.0))
-            with archive_errors(location.path):
-                with transaction(connection):
-                    if not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
-                        create_tables(connection, location.scheme)
-                check_archive(connection, location.path)
-        except BaseException:
-            remove()
-            raise
-        yield Archive(connection, location), lambda: remove() if _is_empty(connection) else None
-
-
-def _is_empty(connection: sqlite3.Connection) -> bool:
-    """Whether an archive holds nothing for sure."""
-    with suppress(sqlite3.Error):
-        return not connection.execute("SELECT 1 FROM applies").fetchone()
-    return False
-
-
-def read_archive(location: ArchiveLocation, read: Callable[[Archive], Result]) -> Result:
-    """Return ``read(archive)`` without leaving a trace beside it, and warn of what it left out."""
-
-    def read_at(uri: str) -> tuple[Result, Archive]:
-        with closing(connect_reading(uri)) as connection:
-            archive = Archive(connection, location)
-            return read(archive), archive
-
-    path = begun_path(location)
-    try:
-        result, archive = read_snapshot(path, read_at, check=check_archive)
-    except (StoreError, BadRowError) as error:
-        cause = error.__cause__
-        if isinstance(cause, sqlite3.Error):
-            raise archive_error(cause, path) from cause
-        raise ArchiveError(f"archive: {error}") from error
-    if archive.faults:
-        words = f"{archive.told()}; that was left out: restore a backup of it to have it again"
-        warnings.warn(words, DamagedArchiveWarning, stacklevel=2)
-    return result
-
-
-def check_archive(connection: sqlite3.Connection, path: Path) -> None:
-    """Check that `connection` holds an archive of a known format."""
-    check_encoding(connection, path)
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    found = connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'table'").fetchone()
-    if version == 0 and not found:
-        raise UnfilledArchiveError(
-            f"{path} was begun and never filled: a plan was cut short before it took anything out; "
-            "apply it again, or delete that file"
-        )
-    if version != FORMAT or not is_made_here(connection):
-        made = "" if version != FORMAT else ", with other tables than memlab makes"
-        raise ArchiveError(
-            f"{path} is no archive of format {FORMAT} (it says {version}{made}); nothing in it is "
-            "lost: move it away and keep it, and the next deletion begins a new archive"
-        )
-
-
-@contextmanager
-def _connected(path: Path, busy_timeout: float) -> Iterator[sqlite3.Connection]:
-    check_side_files(path)
-    with archive_errors(path):
-        connection = sqlite3.connect(
-            f"{path.as_uri()}?mode=rw", uri=True, timeout=busy_timeout, isolation_level=None
-        )
-    with closing(connection):
-        with archive_errors(path):
-            # FULL leaves the end of a commit to chance on a power cut, EXTRA does not.
-            connection.execute("PRAGMA synchronous = EXTRA")
-        yield connection
 
 
 @contextmanager

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from memlab.errors import ArchiveError, MemlabError, UnfilledArchiveError
-from memlab.store.archive.archive import Archive, read_archive
+from memlab.store.archive.archive import Archive
 from memlab.store.archive.entries import SampleRow
 from memlab.store.archive.location import SUFFIX, ArchiveLocation, is_begun
+from memlab.store.archive.opening import read_archive
 from memlab.store.database import connect_reading, exact
 from memlab.store.snapshot import read_snapshot
 

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from memlab.errors import ArchiveError
-from memlab.store.archive.archive import create_archive, open_archive
 from memlab.store.archive.entries import Apply, Archived
 from memlab.store.archive.identity import check_archive_of, identity_sample_of
 from memlab.store.archive.location import ArchiveLocation, is_begun
+from memlab.store.archive.opening import create_archive, open_archive
 from memlab.store.records import (
     Layout,
     fingerprint_of,
