@@ -338,6 +338,12 @@ def test_links_pipes_folders_and_names_that_are_no_text_are_left_alone(
     assert memlab.load(folder)["memory_id"].tolist() == ["a.md"]
 
 
+def test_a_link_to_the_folder_is_followed(folder: Path, tmp_path: Path) -> None:
+    write_memories(folder, "a")
+    (tmp_path / "short").symlink_to(folder)
+    assert memlab.load(ClaudeCode(tmp_path / "short"))["active"].tolist() == [True]
+
+
 @pytest.mark.parametrize(
     "put",
     [

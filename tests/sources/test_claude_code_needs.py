@@ -107,6 +107,8 @@ def test_five_hundred_memories_and_two_hundred_sessions_give_the_answer_they_wer
     for cap in (0, 1, 6, 7, 8, 37, 38, 39, 40, 500):
         served = sum(count for rank, count in ranks.items() if rank <= cap) / ranks.total()
         assert curve.loc[cap, "served_observed"] == pytest.approx(served)
+    replayed = memlab.compare(past, references, [memlab.KeepRecent(cap) for cap in (38, 39)])
+    assert replayed["served"].iloc[:2].tolist() == pytest.approx([0.8, 0.9])
     for target, enough in ((0.7, 7), (0.9, 39)):
         assert curve.index[curve["served_observed"] >= target].min() == enough
         advice = memlab.recommend_cap(past, references, target=target)
