@@ -284,14 +284,14 @@ def _supersession(source: Source, frame: pd.DataFrame) -> Check:
 
 
 def _in_cycles(links: Mapping[str, str]) -> list[str]:
-    """Return the ids from which following the links leads back: where no walk, however long, ends.
-
-    Each turn makes the walks twice as long, until they are longer than there are ids.
-    """
-    ends = links
-    for _ in range(len(links).bit_length()):
-        ends = {start: ends[end] for start, end in ends.items() if end in ends}
-    return sorted(set(ends.values()))
+    """Return the ids from which following the links leads back: what is left of all others."""
+    leading = Counter(links.values())
+    loose = [start for start in links if start not in leading]
+    for start in loose:  # which grows meanwhile
+        leading[end := links[start]] -= 1
+        if not leading[end] and end in links:
+            loose.append(end)
+    return sorted(links.keys() - set(loose))
 
 
 def _archived_ids(source: Source, wanted: Collection[str]) -> set[str]:
