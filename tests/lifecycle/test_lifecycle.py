@@ -456,6 +456,7 @@ def test_duplicates_are_seen_across_stores_and_after_many_rows(
 ) -> None:
     monkeypatch.setattr(duplicates, "BLOCKS", 4)
     store = open_store(duplicates=DEDUP)
+    store.put(item("m0", "written anew below"))
     for number in range(9):
         store.put(item(f"m{number}", f"only {number} {number * 7} {number * 13}"))
     with SqliteMemoryStore(path) as plain:
