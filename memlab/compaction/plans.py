@@ -19,6 +19,7 @@ from memlab.compaction.wire import (
     FORMAT,
     canonical,
     change,
+    field_of,
     fields_checked,
     fields_in,
     in_words,
@@ -263,6 +264,7 @@ class Plan(Shown):
         content = parsed(text, "memlab_plan")
         with fields_checked("plan"):
             plan = cls(**fields_in(content, cls))
+            field_of(plan.total._asdict(), "tokens", int)  # a receipt says sums, too
             plan.expired(plan.made_at)
         if plan.digest != content.get("digest"):
             raise PlanError(

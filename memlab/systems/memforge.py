@@ -212,8 +212,9 @@ class MemoryReader(Reader):
         names = [name for name in _READ if name in known]
         chosen = [f"t.{name}::text" for name in names]
         if not with_body:
+            title = "split_part(t.content, E'\\n', 1)"
+            chosen = [title if name == "content" else f"t.{name}::text" for name in names]
             names.append(_CHARS)
-            chosen[names.index("content")] = "split_part(t.content, E'\\n', 1)"
             chosen.append("(char_length(t.content) - (strpos(t.content, E'\\n') > 0)::int)::text")
         chosen += [f"t.{quoted(name)}" for name in columns]
         whose = "" if self.agent is None else "WHERE t.agent_id = %(agent)s"

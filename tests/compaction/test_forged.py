@@ -180,7 +180,8 @@ def test_a_plan_of_which_anything_was_changed_is_refused_or_deletes_no_more_than
         else:
             assert before.keys() - after.keys() <= {memory.key for memory in made.memories}
             str(receipt)
-            assert restore(Receipt.from_json(receipt.to_json())) == receipt.deleted
+            read = Receipt.from_json(receipt.to_json())
+            assert not receipt.deleted or restore(read) == receipt.deleted
             assert rows_of(copy) == before
 
 

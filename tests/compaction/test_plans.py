@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from archives import NOON
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from memlab.compaction.plans import (
@@ -119,6 +119,7 @@ class TestJson:
     def test_a_plan_comes_back_as_it_was_written_under_the_digest_of_what_it_says(
         self, plan: Plan
     ) -> None:
+        assume(plan.total.tokens < 2**63)
         text = plan.to_json()
         again = Plan.from_json(text)
         assert (again, again.digest, again.to_json()) == (plan, plan.digest, text)

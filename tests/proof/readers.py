@@ -173,13 +173,13 @@ class Memories(Reader):
     def looks(self) -> Iterator[Callable[[], Any]]:
         yield lambda: memlab.load(self.memory, with_body=True, on_bad_row="keep")
         yield lambda: str(diagnose(self.memory))
-        yield lambda: memlab.plan(self.memory, memlab.KeepRecent(2), now=NOW)
+        yield lambda: memlab.plan(self.memory, memlab.KeepRecent(1), now=NOW)
 
     def changes(self) -> Iterator[Callable[[], Any]]:
         yield self._there_and_back
 
     def _there_and_back(self) -> None:
-        made = memlab.plan(self.memory, memlab.KeepRecent(2), now=NOW)
+        made = memlab.plan(self.memory, memlab.KeepRecent(1), now=NOW)
         before = self.contents()
         receipt = memlab.apply(made, now=NOW)
         memlab.restore(receipt, now=NOW)
@@ -337,7 +337,7 @@ class Databases(Reader):
         for name, scheme in (("sqlite_vec.db", "mcp-memory"), ("claude-mem.db", "claude-mem")):
             where = f"{scheme}:{self.folder / name}"
             yield lambda where=where: memlab.load(where, with_body=True, on_bad_row="keep")
-            yield lambda where=where: memlab.plan(where, memlab.KeepRecent(2), now=NOW)
+            yield lambda where=where: memlab.plan(where, memlab.KeepRecent(1), now=NOW)
 
     def changes(self) -> Iterator[Callable[[], Any]]:
         for name in self.TABLES:
@@ -362,7 +362,7 @@ class Journal(Reader):
         for number in range(5):
             write_memory(self.memory, f"f{number}.md", memory(f"m{number}"), at(number))
         write_index(self.memory, ["# all", *(f"- [T](f{number}.md) hook" for number in range(5))])
-        plan = memlab.plan(self.memory, memlab.KeepRecent(2), now=NOW)
+        plan = memlab.plan(self.memory, memlab.KeepRecent(1), now=NOW)
         with suppress(Crashed), crashing(at_call):
             memlab.apply(plan, now=NOW)
 

@@ -107,7 +107,7 @@ class ClaudeCode(FolderSource):
     def memories(self, moment: FolderMoment) -> list[Found]:
         """Return the files of the folder but the index, the oldest first."""
         view = self._view(moment)
-        entries, lines = entries_of(view.index, view.names), view.lines()
+        entries, lines = entries_of(view.index, view.names), view.costs()
         found = []
         for name, note in view.notes.items():
             links = [view.names.file_of(link) for link in note.links]

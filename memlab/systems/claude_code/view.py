@@ -75,7 +75,7 @@ class FolderView(Shown):
         at, _, tie = self.dates[name]
         return place_of(int(at.timestamp() * 1_000), tie)
 
-    def lines(self) -> dict[str, dict[State, str]]:
+    def costs(self) -> dict[str, dict[State, str]]:
         """Return what the index costs of each file it names: the lines it is the first name of.
 
         Those that are loaded, or, where all are below the cut, what they would cost above it.
@@ -91,6 +91,11 @@ class FolderView(Shown):
             if State.LOADED in of_file:
                 of_file.pop(State.CUT, None)
         return texts
+
+    @property
+    def lines(self) -> int:
+        """How many lines the index has."""
+        return len(self.index.states)
 
     @property
     def loaded_lines(self) -> int:
@@ -162,7 +167,7 @@ class FolderView(Shown):
         return {
             "folder": self.folder,
             "rule": {"lines": index.rule.lines, "units": index.rule.units},
-            "lines": len(index.states),
+            "lines": self.lines,
             "loaded_lines": self.loaded_lines,
             "units": units_of(index.text),
             "loaded_units": units_of(index.loaded),

@@ -97,6 +97,7 @@ SELECT
 
 _TYPES: Final = {
     type(None): "NULL",
+    str: "text",
     int: "a number",
     float: "a number",
     bytearray: "text",
