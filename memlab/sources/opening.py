@@ -14,7 +14,7 @@ from stat import S_ISREG
 from typing import Any, Final, NamedTuple, cast
 
 from memlab.arguments import refusal
-from memlab.errors import MemlabError, UnsafeDeletionError
+from memlab.errors import ChangedWhileReadError, MemlabError, UnsafeDeletionError
 from memlab.settings import NOTHING, Settings, read_settings, write_settings
 from memlab.sources.base import DATABASES, Source
 from memlab.sources.reads import Asked, Way
@@ -142,7 +142,13 @@ def made_by(scheme: str, where: str | PathLike[str] | SqliteMemoryStore) -> Sour
 
 
 def recognise(path: Path) -> Recognised | None:
-    """Return what a path is; None for what is no store that memlab knows."""
+    """Return what a path is; None for what is no store that memlab knows.
+
+    Raises
+    ------
+    ChangedWhileReadError
+        If a file was written to all the while.
+    """
     try:
         if not (path.is_file() or path.is_dir()):
             return None
@@ -269,11 +275,14 @@ def _stores_at(
             continue
         is_named = name in archived or name.endswith(DATABASES)
         is_database = _is_database(path)
-        if (is_database or path.is_dir() or not is_named) and (found := recognise(path)):
-            yield found
-        elif is_database and name not in archived and tables_of(path):
-            others.append(path)
-        elif is_named:
+        with suppress(ChangedWhileReadError):
+            if (is_database or path.is_dir() or not is_named) and (found := recognise(path)):
+                yield found
+                continue
+            if is_database and name not in archived and tables_of(path):
+                others.append(path)
+                continue
+        if is_named:
             yield Recognised("file", path, "named like a store")
 
 

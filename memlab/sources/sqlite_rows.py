@@ -4,11 +4,11 @@ import sqlite3
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 
-from memlab.errors import MemlabError, StoreError
+from memlab.errors import ChangedWhileReadError, MemlabError, StoreError
 from memlab.files import ordinary_file
 from memlab.sources.base import (
     FileSource,
@@ -62,7 +62,10 @@ def read_database(path: Path, read: Callable[[sqlite3.Connection], Result]) -> R
 
 
 def tables_of(path: Path) -> dict[str, frozenset[str]]:
-    """Return the tables of a SQLite file with their columns, none of what cannot be read."""
+    """Return the tables of a SQLite file with their columns, none of what cannot be read.
+
+    What is written all the while raises: to say that it is no store would be wrong.
+    """
 
     def look() -> dict[str, frozenset[str]]:
         found: dict[str, set[str]] = {}
@@ -71,9 +74,12 @@ def tables_of(path: Path) -> dict[str, frozenset[str]]:
                 found.setdefault(table, set()).add(column)
         return {table: frozenset(columns) for table, columns in found.items()}
 
-    with suppress(MemlabError, sqlite3.Error, OSError):
+    try:
         return retry_if_changed(look)
-    return {}
+    except ChangedWhileReadError:
+        raise
+    except (MemlabError, sqlite3.Error, OSError):
+        return {}
 
 
 def begins_as_sqlite(path: Path) -> bool:

@@ -4,6 +4,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from stores import episodes, run_sql, write_rows
 
 import memlab
 from memlab import SqliteMemoryStore
-from memlab.errors import MemlabError
+from memlab.errors import ChangedWhileReadError, MemlabError
 from memlab.sources.opening import find_below, open_source, recognise, usual_places
 
 
@@ -202,3 +203,15 @@ def test_the_usual_places_are_those_of_the_systems_and_move_with_their_variables
     assert Path("/data/cm") in places
     assert Path("/home/u/.local/share/mcp-memory") in places
     assert Path("/home/u/.odek/memory") in places
+
+
+def test_a_store_that_is_written_all_the_while_is_not_taken_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, moments = tmp_path / "sqlite_vec.db", count()
+    run_sql(path, "CREATE TABLE memories (id, content_hash, content, memory_type)")
+    monkeypatch.setattr("memlab.store.snapshot._state", lambda *asked: next(moments))
+    with pytest.raises(ChangedWhileReadError, match="sqlite_vec"):
+        open_source(str(path))
+    ((found,), *_) = find_below([tmp_path])
+    assert (found.path, found.what) == (path, "named like a store")
