@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable
+from math import inf
 from numbers import Integral, Real
 from os import PathLike
 from typing import Any, Final
@@ -163,6 +164,17 @@ def confidence(value: object) -> float:
     number = _number(value)
     if number is None or not 0.5 < number < 1:
         raise ValueError(f"confidence={value!r} is not between 0.5 and 1")
+    return number
+
+
+def until(value: object) -> float:
+    """Return `value` as a horizon, or raise a ValueError that says what one is."""
+    number = _number(value)
+    if number is None or not 1 < number < inf:
+        raise ValueError(
+            f"until={value!r} is no horizon: how many times what is written now a number speaks "
+            "for, such as 1.2"
+        )
     return number
 
 

@@ -23,7 +23,7 @@ from stat import S_ISLNK
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from memlab.arguments import confidence, share, whole_number
+from memlab.arguments import confidence, share, until, whole_number
 from memlab.clock import age_of
 from memlab.errors import SettingsError
 from memlab.files import Limit, folder_held, limit_like, ordinary_file, whole_file
@@ -66,6 +66,7 @@ class Settings:
     policy: Mapping[str, Any] | None = None
     target: float | None = None
     confidence: float | None = None
+    until: float | None = None
     token_budget: int | None = None
     log: tuple[Path, ...] = ()
     protected_tags: frozenset[str] = frozenset()
@@ -403,6 +404,7 @@ SETTINGS: Final = {
         partial(share, "target"), "share of later references that should find their memory"
     ),
     "confidence": _Setting(confidence, "of the limit that meets the target"),
+    "until": _Setting(until, "how many times what is written now a number is to speak for"),
     "token_budget": _Setting(
         partial(whole_number, "token_budget"), "tokens that the memories loaded at start may take"
     ),

@@ -153,15 +153,15 @@ def young(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("by", ["number", "tokens"])
-def test_a_number_that_was_found_rules_until_the_store_has_doubled(young: Path, by: str) -> None:
+def test_a_number_that_was_found_rules_until_its_horizon(young: Path, by: str) -> None:
     saved_by_size(young, "--by", by)
-    write_rows(young, episodes(39, start=41))
+    write_rows(young, episodes(7, start=41))
     assert outcomes(maintain(young, now=NOW))["compact"] in {"done", "nothing"}
-    write_rows(young, episodes(401, start=80))
+    write_rows(young, episodes(433, start=48))
     before = bytes_in(young.parent)
     for found in (plan_maintenance(young, now=NOW), maintain(young, now=NOW)):
         assert outcomes(found) == {"doctor": "done", "compact": "FAILED"}
-        assert "spoke until 80 were written, and 480 are" in said(found, "compact")
+        assert "spoke until 48 were written, and 480 are" in said(found, "compact")
         again = f"memlab size {young}{' --by tokens' if by == 'tokens' else ''} --save"
         assert again in said(found, "compact")
         assert "number: " in said(found, "doctor")

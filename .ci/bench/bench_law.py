@@ -1,11 +1,11 @@
 """Whether a recommended cap holds: each project sized by the law of the others and its own past.
 
-    python .ci/bench/bench_law.py [FOLDER] [--evidence reads] [--target 0.9] [--confidence 0.9]
+    python .ci/bench/bench_law.py [FOLDER] [--evidence reads] [--until 1.2] [--target 0.9]
 
 FOLDER holds the recorded histories, ../shared/data if none. The law is fitted anew without the
 project, of reads without all stores of one owner. At each cut the project's caps are chosen on what
-came before and measured on what came after: until the store had doubled, or over the next fifth of
-its history. Prints, for each way of choosing and each set of cuts, the share of cuts that reach the
+came before and measured on what came after: until their horizon, or over the next fifth of its
+history. Prints, for each way of choosing and each set of cuts, the share of cuts that reach the
 target, the median of cap over the smallest cap that would have, and its worst tenth; of the safe
 cap and of the likely one.
 """
@@ -23,7 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "data"))
 
 import fit_law
 
-from memlab.evidence.prior import EVIDENCE, Law
+from memlab.evidence.posterior import Terms
+from memlab.evidence.prior import DEFAULT_UNTIL, EVIDENCE, Law
 from memlab.sizing.history import History, Ranked
 from memlab.sizing.record import CUTS, cuts_of, posterior_of, widening
 
@@ -50,12 +51,12 @@ def as_arrays(project: fit_law.History) -> tuple[History, Ranked]:
 
 
 def caps_at(
-    history: History, references: Ranked, law: Law, *, cut: int, target: float, confidence: float
+    history: History, references: Ranked, terms: Terms, *, cut: int, target: float
 ) -> tuple[int, int]:
     """The safe and the likely cap that would have been found when `cut` rows had been written."""
     before, seen = history.until(cut), references.between(0, cut)
-    record = cuts_of(before, seen, law, confidence, CUTS)
-    plain = posterior_of(before, seen, law, confidence)
+    record = cuts_of(before, seen, terms, CUTS)
+    plain = posterior_of(before, seen, terms)
     likely, _, safe = replace(plain, widened=widening(record)).cap_for(target)
     return safe, likely
 
@@ -82,9 +83,8 @@ def tried(
         if len(after) < FEWEST:
             continue
         known = references if asked.own else nothing
-        safe, likely = caps_at(
-            history, known, law, cut=cut, target=asked.target, confidence=asked.confidence
-        )
+        terms = Terms(asked.confidence, asked.until, law)
+        safe, likely = caps_at(history, known, terms, cut=cut, target=asked.target)
         rank = np.sort(after.rank)
         needed = rank[int(np.ceil(asked.target * len(rank) - 1e-9)) - 1]
         yield Tried(safe / max(needed, 1), likely / max(needed, 1))
@@ -96,6 +96,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?", default=CHECKOUT.parent / "shared" / "data")
     parser.add_argument("--target", type=float, default=0.9)
     parser.add_argument("--confidence", type=float, default=0.9)
+    parser.add_argument("--until", type=float, default=DEFAULT_UNTIL)
     parser.add_argument("--evidence", choices=EVIDENCE, default="references")
     asked = parser.parse_args()
     histories = fit_law.read_histories(asked.folder, asked.evidence)
@@ -104,7 +105,7 @@ def main() -> None:
         for left_out in {each.project for each in histories}
     }
     stretches = {
-        "until doubled": lambda cut, _: 2 * cut,
+        "until its end": lambda cut, _: asked.until * cut,
         "next fifth": lambda cut, n: cut + 0.2 * n,
     }
     for asked.own in (True, False):

@@ -264,9 +264,9 @@ def _curve_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) ->
 
 def _curve_note(advice: Advice | None) -> str:
     """Say how to read the lines and the shade."""
-    ahead = "Limits are for the next stretch, until the store has doubled."
     if advice is None:
-        return ahead
+        return "Limits are for the next stretch of the store."
+    ahead = f"Limits hold until {advice.until:,} memories are written."
     own = f"{advice.weight:.0%} from this store, {1 - advice.weight:.0%} from other projects"
     return f"Estimated: {own}. {ahead}"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from memlab.cli.jobs import NAMES, TOKEN_BUDGET, Columns, Job, job_options
-from memlab.cli.options import FILE, NUMBER, SHARE, YES, json_option
+from memlab.cli.options import FILE, NUMBER, SHARE, YES, json_option, until_option
 from memlab.cli.output import bar, fail_if, print_lines, print_result, share
 from memlab.cli.policy import SettingsCommand, faults_of, policy_asked, policy_option, set_option
 from memlab.clock import now_utc
@@ -134,9 +134,14 @@ def _loaded(table: "pd.DataFrame", members: "Members") -> list[tuple[str, str]]:
     help="The share of later references to serve; 0.9 where memlab.toml says nothing.",
 )
 @TOKEN_BUDGET
+@until_option
 @job_options()
 def size_fleet(
-    names: tuple[str, ...], target: float | None, token_budget: int | None, job: Job
+    names: tuple[str, ...],
+    target: float | None,
+    token_budget: int | None,
+    until: float | None,
+    job: Job,
 ) -> None:
     """Recommend a keep_recent for each store, by its own references and those of its fleet.
 
@@ -151,7 +156,7 @@ def size_fleet(
     members, folder = expand_names(names), job.kept()
     with job.working() as work:
         cohort = work("references", cohort_of, members)
-        asked = {"target": target, "token_budget": token_budget, "cohort": cohort}
+        asked = {"target": target, "token_budget": token_budget, "until": until, "cohort": cohort}
         table = work("size", size, members, out=folder, **asked)
 
     def page() -> list[str | Sheet]:

@@ -136,6 +136,14 @@ _CAP = click.option(
 )
 
 
+until_option = click.option(
+    "--until",
+    type=click.FloatRange(1, min_open=True),
+    help="How many times what is written now the numbers are to speak for; who sizes every night "
+    "need not look far ahead.  [default: what memlab.toml remembers, else 1.2]",
+)
+
+
 def sizing_options(command: Command) -> Command:
     """Add ``--target``, ``--token-budget`` and ``--log`` to a command."""
     return _TARGET(_BUDGET(log_option(command)))

@@ -132,7 +132,9 @@ def examined(
     findings = examine(
         past,
         now=moment_for(store, arrays_of(past).last_at),
-        asked=Question(cap, goal.target, goal.token_budget, goal.confidence),
+        asked=Question(
+            cap, goal.target, goal.token_budget, confidence=goal.confidence, until=goal.until
+        ),
         log=log,
         log_name=log_file.name if log_file else "",
         store=called(str(path)),

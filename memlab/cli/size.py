@@ -13,6 +13,7 @@ from memlab.cli.options import (
     sizing_options,
     steps_after,
     store_or_bundled,
+    until_option,
 )
 from memlab.cli.output import bar, doing, print_json, print_lines, print_result
 from memlab.clock import now_utc
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     help="How sure the number should be to meet the target, such as 0.95.  [default: what "
     "memlab.toml remembers, else 0.9]",
 )
+@until_option
 @click.option(
     "--only-log", is_flag=True, help="Leave aside what the store itself says; the log is all."
 )
@@ -136,11 +138,14 @@ def _advised(
     from memlab.sizing.timeline import backtest_table
 
     target, limit = goal.target, goal.token_budget
+    sure, until = goal.confidence, goal.until
     if by == "tokens":
-        budgets = sizing.prepare_budget(past, references, confidence=goal.confidence)
+        budgets = sizing.prepare_budget(
+            past, references, confidence=goal.confidence, until=goal.until
+        )
         budget = sizing.advise_budget(budgets, target=target, token_budget=limit)
         return budget, budgets.at(budgets.around(*budget.answers)), None
-    caps = sizing.prepare_sizing(past, references, confidence=goal.confidence)
+    caps = sizing.prepare_sizing(past, references, confidence=sure, until=until)
     cap = sizing.advise(caps, target=target, token_budget=limit)
     now = source.cap_now()
     around = caps.around(*cap.answers, None if now is None else min(now, caps.most))

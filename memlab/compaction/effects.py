@@ -140,7 +140,7 @@ class Cost(Shown):
     ----------
     lost : float or None
         Share of later references that would find their memory gone, were its cap or budget held
-        until the store has doubled; estimated. None for a rule that is neither.
+        until the horizon of its store's settings; estimated. None for a rule that is neither.
     lost_limits : tuple of float or None
     safe, likely : int or None
         The cap or budget that serves `target`: safe, and with even odds.
@@ -205,7 +205,7 @@ def cost_of(plan: Plan, *, store: SourceLike | None = None) -> Cost:
     name = str(plan.policy.get("policy"))
     if name in NUMBERS:
         prepare = prepare_sizing if name == "recent" else prepare_budget
-        sizing = prepare(past, references, confidence=goal.confidence)
+        sizing = prepare(past, references, confidence=goal.confidence, until=goal.until)
         served, low, high = sizing.served_at(plan.policy[NUMBERS[name]])
         lost, limits = round(1 - served, 6), (round(1 - high, 6), round(1 - low, 6))
         choice = sizing.choose(goal.target)

@@ -99,9 +99,9 @@ def _advice(
 ) -> Advice | BudgetAdvice:
     goal = Goal.of(settings)
     if (settings.policy or {})["name"] == "tokens":
-        prepared = prepare_budget(past, references, confidence=goal.confidence)
+        prepared = prepare_budget(past, references, confidence=goal.confidence, until=goal.until)
         return advise_budget(prepared, target=goal.target, token_budget=goal.token_budget)
-    sizing = prepare_sizing(past, references, confidence=goal.confidence)
+    sizing = prepare_sizing(past, references, confidence=goal.confidence, until=goal.until)
     return advise(sizing, target=goal.target, token_budget=goal.token_budget)
 
 

@@ -1,6 +1,7 @@
 """What the next stretch of a store will take: the law and the store's own references together."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import NormalDist
 from typing import Final
@@ -13,13 +14,13 @@ from memlab import arguments
 from memlab import columns as c
 from memlab.evidence.prior import (
     DEFAULT_CONFIDENCE,
-    MIDDLE,
-    STRETCH,
+    DEFAULT_UNTIL,
     Evidence,
     Floats,
     Law,
     fitted_law,
     limits_of,
+    middle_of,
     rank_at,
 )
 from memlab.text import Sheet, Shown, counted
@@ -35,27 +36,40 @@ _BLUR: Final = 1e-6
 
 
 @dataclass(frozen=True)
+class Terms:
+    """What a number goes by beside the store: how surely, for how long, and what others needed."""
+
+    confidence: float = DEFAULT_CONFIDENCE
+    until: float = DEFAULT_UNTIL
+    law: Law = field(default_factory=fitted_law)
+
+    def __post_init__(self) -> None:
+        """Refuse a confidence or a horizon that is none."""
+        arguments.confidence(self.confidence)
+        arguments.until(self.until)
+
+
+@dataclass(frozen=True)
 class Posterior:
     """The cap that each share of the next stretch's references takes, with limits.
 
     The posterior of a normal mean under a normal prior, share by share: the reach of the store's
-    own references and that of the law, weighed by `weight`. The stretch lasts until the store has
-    doubled.
+    own references and that of the law, weighed by `weight`. The stretch lasts until
+    ``terms.until`` times the memories have been written.
     """
 
-    law: Law
+    terms: Terms
     memories: int
     own: Floats
     recency: Floats
     sittings: int
-    confidence: float
     always: float = 0.0
     widened: float = 1.0
 
     @cached_property
     def weight(self) -> float:
         """How much of the answer comes from the store's own references, from 0 to 1."""
-        return self.law.weight_of(self.sittings)
+        return self.terms.law.weight_of(self.sittings)
 
     @cached_property
     def own_caps(self) -> Floats | None:
@@ -65,7 +79,7 @@ class Posterior:
     @cached_property
     def law_caps(self) -> Floats:
         """The cap for each level by the law."""
-        return self._caps(self.law.reach_at(LEVELS))
+        return self._caps(self.terms.law.reach_at(LEVELS))
 
     @cached_property
     def caps(self) -> Floats:
@@ -78,16 +92,21 @@ class Posterior:
         lower, upper = limits_of(
             LEVELS,
             self._reach,
-            self.law.spread_at(LEVELS, self.memories, weight=self.weight),
-            quantile=self.widened * NormalDist().inv_cdf(self.confidence),
-            references=self.law.references_ahead(self.memories),
+            self.terms.law.spread_at(LEVELS, self.memories, weight=self.weight),
+            quantile=self.widened * NormalDist().inv_cdf(self.terms.confidence),
+            references=self.terms.law.references_ahead(self.memories),
         )
         return self._caps(lower), self._caps(upper)
 
     @property
     def everything(self) -> int:
-        """The cap that serves every reference until the store has doubled: all there is by then."""
-        return int(STRETCH * max(self.memories, 1))
+        """The cap that serves every reference of the stretch: all there is at its end."""
+        return math.ceil(self.terms.until * max(self.memories, 1) - _BLUR)
+
+    @property
+    def middle(self) -> float:
+        """Memories written at the middle of the stretch."""
+        return middle_of(self.terms.until) * self.memories
 
     def cap_for(self, share: float) -> tuple[int, int, int]:
         """Return the cap that serves a share, and its lower and upper limit."""
@@ -143,13 +162,13 @@ class Posterior:
 
     @cached_property
     def _reach(self) -> Floats:
-        law = self.law.reach_at(LEVELS)
+        law = self.terms.law.reach_at(LEVELS)
         if not len(self.own):
             return law
         return self.weight * self._own_reach + (1 - self.weight) * law
 
     def _caps(self, reach: Floats) -> Floats:
-        return rank_at(reach, MIDDLE * self.memories)
+        return rank_at(reach, self.middle)
 
     def _served(self, caps: Ints, needed: Floats, free: float) -> Floats:
         """Return the largest level whose cap is there, beside what is free."""
@@ -188,18 +207,20 @@ class PriorCap(Shown):
     seen: bool
     projects: int
     evidence: Evidence = "references"
+    until: float = DEFAULT_UNTIL
 
     def sheet(self) -> Sheet:
         """Return what is printed."""
         fewest, most = fitted_law(self.evidence).seen
         where = f"{fewest:,} to {counted(most, 'memories')}"
         others = "other projects" if self.evidence == "references" else "stores that are searched"
+        end = math.ceil(self.until * self.memories)
         unseen = "" if self.seen else "; not seen at this size, so the limits are wider"
         limits = f"{self.low:,} to {self.high:,}, each at {self.confidence:.0%} confidence"
         facts = [
             ("limits", limits),
             ("to be safe", f"keep_recent = {self.high:,}"),
-            ("holds until", f"{2 * self.memories:,} memories have been written"),
+            ("holds until", f"{end:,} memories have been written"),
             ("evidence", f"{in_words(self.projects)} {others} at {where}{unseen}"),
         ]
         title = (
@@ -215,6 +236,7 @@ def law(
     *,
     evidence: Evidence = "references",
     confidence: float = DEFAULT_CONFIDENCE,
+    until: float = DEFAULT_UNTIL,
 ) -> PriorCap:
     """Return the cap that serves a share of later needs, by what was needed elsewhere.
 
@@ -226,12 +248,14 @@ def law(
     memories : int
         Prunable memories written so far, 0 or more.
     share : float
-        Share of needs to serve until as many have been written again, above 0 and below 1.
+        Share of needs to serve, above 0 and below 1.
     evidence : {"references", "reads"}
         What the needs are: memories that later ones name, in nine public projects; or notes that
         agents found by searching, in 32 public stores.
     confidence : float
         Of each limit on its own, above 0.5 and below 1.
+    until : float
+        How many times what is written now the number speaks for, above 1.
 
     Returns
     -------
@@ -256,12 +280,15 @@ def law(
     memories = arguments.whole_number("memories", memories)
     share = arguments.share("share", share)
     confidence = arguments.confidence(confidence)
+    until = arguments.until(until)
     arguments.expect(evidence, str, call="memlab.law", name="evidence")
     fitted = fitted_law(evidence)
-    caps = _ahead(fitted, memories, confidence).cap_for(share)
+    terms = Terms(confidence, until, fitted)
+    caps = _ahead(terms, memories).cap_for(share)
     fewest, most = fitted.seen
     seen = fewest <= memories <= most
-    return PriorCap(memories, share, *caps, confidence, seen, len(fitted.projects), evidence)
+    projects = len(fitted.projects)
+    return PriorCap(memories, share, *caps, confidence, seen, projects, evidence, until)
 
 
 def law_lines(
@@ -269,6 +296,7 @@ def law_lines(
     *,
     evidence: Evidence = "references",
     confidence: float = DEFAULT_CONFIDENCE,
+    until: float = DEFAULT_UNTIL,
 ) -> pd.DataFrame:
     """Return what `memlab.charts.plot_law` draws: the law along a store's size, and each project.
 
@@ -278,8 +306,8 @@ def law_lines(
         Share of needs to serve, above 0 and below 1.
     evidence : {"references", "reads"}
         What the needs are, as for :func:`memlab.law`.
-    confidence : float
-        Of each limit on its own, above 0.5 and below 1.
+    confidence, until : float
+        As for :func:`memlab.law`.
 
     Returns
     -------
@@ -293,14 +321,14 @@ def law_lines(
         When an argument is out of its range.
     """
     share = arguments.share("share", share)
-    confidence = arguments.confidence(confidence)
     fitted = fitted_law(evidence)
     sizes = np.geomspace(*fitted.seen, _ALONG).round().astype(np.int64)
-    caps = [_ahead(fitted, int(size), confidence).cap_for(share) for size in sizes]
+    terms = Terms(confidence, until, fitted)
+    caps = [_ahead(terms, int(size)).cap_for(share) for size in sizes]
     itself = pd.DataFrame(caps, columns=[CAP, LOW, HIGH]).assign(
         **{c.MEMORIES: sizes, PROJECT: None}
     )
-    lines = pd.concat([itself, *_project_lines(fitted, share)], ignore_index=True)
+    lines = pd.concat([itself, *_project_lines(terms, share)], ignore_index=True)
     lines[SHARE] = share
     return lines[[PROJECT, SHARE, c.MEMORIES, CAP, LOW, HIGH]].astype({PROJECT: "str"})
 
@@ -310,17 +338,17 @@ def in_words(number: int) -> str:
     return NUMBERS[number] if number < len(NUMBERS) else f"{number:,}"
 
 
-def _ahead(fitted: Law, memories: int, confidence: float) -> Posterior:
-    return Posterior(fitted, memories, np.empty(0), np.empty(0), 0, confidence)
+def _ahead(terms: Terms, memories: int) -> Posterior:
+    return Posterior(terms, memories, np.empty(0), np.empty(0), 0)
 
 
-def _project_lines(fitted: Law, share: float) -> list[pd.DataFrame]:
+def _project_lines(terms: Terms, share: float) -> list[pd.DataFrame]:
     """Return each project's cap at the beginning of its stretches, between shares by its reach."""
     lines = []
-    for project in fitted.projects:
+    for project in terms.law.projects:
         shares = sorted(map(float, project.reach))
         by_share = np.array([project.reach[str(each)] for each in shares])
         reach = [np.interp(share, shares, column) for column in by_share.T]
-        caps = rank_at(reach, MIDDLE * np.array(project.memories))
+        caps = rank_at(reach, middle_of(terms.until) * np.array(project.memories))
         lines.append(pd.DataFrame({PROJECT: project.name, c.MEMORIES: project.memories, CAP: caps}))
     return lines

@@ -28,17 +28,21 @@ Evidence = Literal["references", "reads"]
 EVIDENCE: Final[tuple[Evidence, ...]] = get_args(Evidence)
 
 STRETCH: Final = 2.0
-"""The next stretch of a store lasts until it has written this many times what it has."""
+"""A stretch of a history, in fits, lasts until this many times what there was has been written."""
 
-MIDDLE: Final = 4 / np.e
-"""Memories at the middle of that stretch, beside those at its beginning: the logarithm is the mean
-of the logarithm from 1 to 2."""
+DEFAULT_UNTIL: Final = 1.2
+"""How many times what is written now a number speaks for: who sizes again and again, every night or
+every week, need not look a doubling ahead."""
 
 DEFAULT_TARGET: Final = 0.9
 """The share of references to serve where nobody has said one."""
 
 DEFAULT_CONFIDENCE: Final = 0.9
 """Of each limit on its own."""
+
+JUDGED: Final = 1.3
+"""A number is judged by the references that come until this many times what there is is written, so
+few that their share is noise too. Whatever the horizon: a longer one never asks for less."""
 
 FEWEST_AHEAD: Final = 5.0
 """References that the next stretch is taken to bring at least: a share of fewer says little."""
@@ -96,9 +100,10 @@ class Law:
         return references / (references + self.worth)
 
     def references_ahead(self, memories: float) -> float:
-        """Return about how many references the next stretch brings."""
+        """Return about how many references come while a number is judged."""
         scale, power = self.pace
-        return max(scale * float(memories**power), FEWEST_AHEAD)
+        share = (JUDGED**power - 1) / (STRETCH**power - 1)
+        return max(float(share * scale * memories**power), FEWEST_AHEAD)
 
     def to_json(self) -> str:
         """Return every number as JSON, a list a line."""
@@ -128,6 +133,14 @@ def reach_of(rank: Numbers, written: Numbers) -> Floats:
     """Return the power of the memories written that an age rank is: 0 for none, 1 for all."""
     found: Floats = np.log1p(rank) / np.maximum(np.log1p(written), np.log(2))
     return found
+
+
+def middle_of(until: float) -> float:
+    """Return the memories at the middle of a stretch, beside those at its beginning.
+
+    Their logarithm is the mean of the logarithm from 1 to `until`.
+    """
+    return float(np.exp(until * np.log(until) / (until - 1) - 1))
 
 
 def rank_at(reach: Numbers, written: Numbers) -> Floats:

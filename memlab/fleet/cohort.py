@@ -19,7 +19,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from os import PathLike
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -236,6 +237,7 @@ class SizedStore:
     fleet: float
     elsewhere: float
     memories: int
+    until: int
     prunable: int
     deletes: int
     boot_now: int
@@ -248,6 +250,7 @@ def size(  # noqa: PLR0913 - what is asked, by what, and who does it
     *,
     target: float | None = None,
     token_budget: int | None = None,
+    until: float | None = None,
     cohort: Cohort | None = None,
     runner: Runner | None = None,
     progress: Progress | None = None,
@@ -266,6 +269,9 @@ def size(  # noqa: PLR0913 - what is asked, by what, and who does it
         Share of later references to serve; by default what a store's settings say, else 0.9.
     token_budget : int, optional
         Tokens that the boot context may take; by default what a store's settings say.
+    until : float, optional
+        How many times what is written now the numbers are to speak for; by default what a store's
+        settings say, else 1.2.
     cohort : Cohort, optional
         What the stores share; found by :func:`memlab.fleet.cohort_of` when not given. A store that
         was counted in it is sized by what the others share.
@@ -286,6 +292,7 @@ def size(  # noqa: PLR0913 - what is asked, by what, and who does it
     target = None if target is None else arguments.share("target", target)
     if token_budget is not None:
         token_budget = arguments.whole_number("token_budget", token_budget)
+    until = None if until is None else arguments.until(until)
     members = members_of(sources)
     shared = cohort_of(members, runner=runner) if cohort is None else cohort
 
@@ -293,19 +300,20 @@ def size(  # noqa: PLR0913 - what is asked, by what, and who does it
         others = shared.without(member.name)
         return None if others is shared else others.prior
 
-    task = size_task(shared.prior, target=target, token_budget=token_budget)
+    asked = {"target": target, "token_budget": token_budget, "until": until}
+    task = size_task(shared.prior, asked)
     return table_of(task, members, runner=runner, progress=progress, out=out, given=prior)
 
 
 def size_task(
-    prior: Cohort | None = None, *, target: float | None = None, token_budget: int | None = None
+    prior: Cohort | None = None, asked: Mapping[str, Any] = MappingProxyType({})
 ) -> FleetTask[SizedStore]:
-    """Return the task of sizing, with the prior of stores that are not counted in it."""
+    """Return the task of sizing for a goal, with the prior of stores that are not counted in it."""
     return FleetTask(
         "size",
-        partial(_sized, prior=prior, target=target, token_budget=token_budget),
+        partial(_sized, prior=prior, asked=dict(asked)),
         SizedStore,
-        asked={"target": target, "token_budget": token_budget},
+        asked=dict(asked),
         rests_on=blake2b(repr(prior).encode(), digest_size=16).hexdigest(),
     )
 
@@ -315,15 +323,16 @@ def _sized(
     given: Cohort | None = None,
     *,
     prior: Cohort | None,
-    target: float | None,
-    token_budget: int | None,
+    asked: Mapping[str, Any],
 ) -> SizedStore:
     """Return the recommendation for one store, by the prior that is given for it alone if any."""
     prior = given or prior
     settings, frame, references = evidence_of(where)
-    goal = Goal.of(settings, target=target, token_budget=token_budget)
+    goal = Goal.of(settings, **asked)
     law = None if prior is None else prior.law
-    sizing = prepare_sizing(frame, references, confidence=goal.confidence, law=law)
+    sizing = prepare_sizing(
+        frame, references, confidence=goal.confidence, until=goal.until, law=law
+    )
     advice = advise(sizing, target=goal.target, token_budget=goal.token_budget)
     cap, within = advice.keep_recent, advice.within_budget
     fleet = 0.0 if prior is None else prior.weight_at(goal.target)
@@ -341,6 +350,7 @@ def _sized(
         fleet=(1 - advice.weight) * fleet,
         elsewhere=(1 - advice.weight) * (1 - fleet),
         memories=advice.memories,
+        until=advice.until,
         prunable=advice.prunable,
         deletes=0 if cap is None else max(0, advice.prunable - cap),
         boot_now=advice.loaded,

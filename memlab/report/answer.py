@@ -77,7 +77,7 @@ def _because(findings: Findings) -> Iterator[str]:
     if advice.keep_recent is not None:
         yield (
             f"Safe serves {advice.target:.0%} of later references with {advice.confidence:.0%} "
-            "confidence until the store has doubled, likely with even odds."
+            f"confidence until {advice.until:,} memories are written, likely with even odds."
         )
     if advice.verdict is not Verdict.OK:
         yield sentence(MEANING[advice.verdict])

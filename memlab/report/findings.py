@@ -11,7 +11,7 @@ from memlab.columns import ACTIVE, LOADED_AT_START, SOURCE
 from memlab.compaction.effects import CapEffect, cap_effect, survivors
 from memlab.evidence.cut import CutLosses
 from memlab.evidence.past import Memories, past_in, present_rows
-from memlab.evidence.prior import DEFAULT_CONFIDENCE
+from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
 from memlab.evidence.references import references_and_counts
 from memlab.frame.fields import arrays_of
 from memlab.growth import StoreSummary, boot_context, growth_curve, summarize
@@ -43,12 +43,15 @@ class Question:
         Tokens that the memories loaded at start may take.
     confidence : float
         Of the limit that meets the target.
+    until : float
+        How many times what is written now the numbers are to speak for.
     """
 
     cap: int | None = None
     target: float = 0.9
     token_budget: int | None = None
     confidence: float = DEFAULT_CONFIDENCE
+    until: float = DEFAULT_UNTIL
 
 
 @dataclass(frozen=True)
@@ -210,7 +213,7 @@ def examine(
     asked = asked or Question()
     past = past_in(past, call="memlab.report.examine", log=log)
     references, counts = references_and_counts(past, log, now=None if log is None else now)
-    sizing = prepare_sizing(past, references, confidence=asked.confidence)
+    sizing = prepare_sizing(past, references, confidence=asked.confidence, until=asked.until)
     advice = advise(sizing, target=asked.target, token_budget=asked.token_budget)
     return Findings(
         store=store or str(past.attrs.get(SOURCE, "")),

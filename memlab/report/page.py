@@ -282,7 +282,7 @@ def _served(findings: Findings) -> Section:
         *(f"memories {there}", f"tokens {there}", "days of memory", ""),
     )
     words = (
-        "Estimated for what comes, until the store has doubled, by this store's references and "
+        f"Estimated until {advice.until:,} memories are written, by this store's references and "
         f"other projects' together: {advice.evidence}."
     )
     remark = f"{there.capitalize()}: were the store compacted to that cap today."

@@ -323,7 +323,7 @@ def explore(
     if not 0.5 <= share("target", target) <= 0.99:
         raise ValueError(f"target must lie between 0.5 and 0.99, not {target!r}")
     store = fspath(source) if isinstance(source, str | PathLike) else ANY_STORE
-    sizing = prepare_sizing(source, references, confidence=goal.confidence)
+    sizing = prepare_sizing(source, references, confidence=goal.confidence, until=goal.until)
     return SizingPanel(sizing, store=store, target=target, token_budget=goal.token_budget)
 
 

@@ -283,7 +283,7 @@ class _Advice(Shown):
         if self.interval is not None:
             low, high = self.interval
             needed = f"{self.likely:,}{unit} likely, {low:,} to {high:,}"
-            yield f"{self.WORD} needed", f"{needed} until the store has doubled"
+            yield f"{self.WORD} needed", f"{needed} until {self.until:,} memories are written"
         if self.served is not None and self.served_limits is not None:
             yield "served", _share_in_words(self.served, self.served_limits)
         if self.track_record:
@@ -302,7 +302,7 @@ class Advice(_Advice):
         estimate does: even odds. None where a token budget forbids one, or where nothing that a
         cap could delete was written yet.
     interval : tuple of int or None
-        Limits of the cap that serves the target until the store has doubled.
+        Limits of the cap that serves the target until the horizon.
     served, served_limits : float, tuple of float or None
         Estimated share of references that `keep_recent` serves.
     references, sittings : int
@@ -317,8 +317,7 @@ class Advice(_Advice):
     widened : float
         Factor on the limits' distance by what followed those cuts; 1.0 where nothing surprised.
     memories, until : int
-        Prunable memories written so far, and until how many, when the store has doubled, the
-        numbers speak.
+        Prunable memories written so far, and until how many, the horizon, the numbers speak.
     boot_tokens, boot_tokens_p95 : int or None
         Boot context under `keep_recent`: now, and over the history under continuous compaction.
     days : float or None

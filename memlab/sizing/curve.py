@@ -12,8 +12,8 @@ import pandas as pd
 from memlab import arguments
 from memlab import columns as c
 from memlab.evidence.past import Gaps, Memories, gaps_of, with_gaps
-from memlab.evidence.posterior import Posterior
-from memlab.evidence.prior import DEFAULT_CONFIDENCE, Law, fitted_law
+from memlab.evidence.posterior import Posterior, Terms
+from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL, Law, fitted_law
 from memlab.evidence.references import with_references
 from memlab.sizing.history import (
     History,
@@ -74,8 +74,7 @@ class Prepared:
     present: Present
     references: Ranked
     misfits: int = 0
-    confidence: float = DEFAULT_CONFIDENCE
-    law: Law = field(default_factory=fitted_law)
+    terms: Terms = field(default_factory=Terms)
     source: str = ""
     gaps: Gaps = field(default_factory=Gaps)
     lacks_past: bool = False
@@ -88,12 +87,12 @@ class Prepared:
     @cached_property
     def cuts(self) -> list[Cut]:
         """The store as it was at earlier moments, and what was referred to afterwards."""
-        return cuts_of(self.history, self.references, self.law, self.confidence, CUTS)
+        return cuts_of(self.history, self.references, self.terms, CUTS)
 
     @cached_property
     def ahead(self) -> Posterior:
         """The cap for each share in the next stretch, with limits that its record widens."""
-        plain = posterior_of(self.history, self.references, self.law, self.confidence)
+        plain = posterior_of(self.history, self.references, self.terms)
         return replace(plain, widened=widening(self.cuts))
 
     def choose(self, target: float) -> Choice:
@@ -112,7 +111,7 @@ class Prepared:
     @property
     def missing(self) -> int:
         """References or reads until the store's own weigh half."""
-        return max(0, round(self.law.worth) - self.references.sittings)
+        return max(0, round(self.terms.law.worth) - self.references.sittings)
 
     def number_for(self, cap: int) -> int:
         """Return the number that keeps so many memories: the cap, or a budget."""
@@ -177,10 +176,8 @@ class Sizing(Prepared):
         The store as arrays.
     misfits : int
         References that did not fit the frame: no such target, or one written later.
-    confidence : float
-        Of each limit on its own.
-    law : Law
-        What other projects' references say.
+    terms : Terms
+        What limits go by: ``confidence``, ``until`` and ``law``.
     source : str
         What the store is called.
     gaps : Gaps
@@ -284,7 +281,7 @@ class BudgetSizing(Prepared):
 
     Attributes
     ----------
-    history, present, references, misfits, confidence, law, source, gaps, lacks_past
+    history, present, references, misfits, terms, source, gaps, lacks_past
         As of a `Sizing`, age ranks and the gaps' cap in memories of mean length.
     took : array of int64
         The budget that each reference took, floor included; 0 for one to a load-bearing memory. Of
@@ -362,6 +359,7 @@ def prepare_sizing(
     references: pd.DataFrame | None = None,
     *,
     confidence: float = DEFAULT_CONFIDENCE,
+    until: float = DEFAULT_UNTIL,
     law: Law | None = None,
 ) -> Sizing:
     """Prepare a frame for look-ups at many caps and targets.
@@ -377,6 +375,8 @@ def prepare_sizing(
         ``memlab.toml`` remembers, when not given.
     confidence : float
         Of each limit on its own, above 0.5 and below 1.
+    until : float
+        How many times what is written now the numbers speak for, above 1.
     law : Law, optional
         What other projects' references say; the one fitted on nine of them when not given.
 
@@ -385,7 +385,8 @@ def prepare_sizing(
     Sizing
         With ``curve``, ``at(caps)``, ``largest_within(token_budget)`` and ``ahead``.
     """
-    return prepared(frame, references, confidence, law, call="memlab.prepare_sizing")
+    terms = Terms(confidence, until, fitted_law() if law is None else law)
+    return prepared(frame, references, terms, call="memlab.prepare_sizing")
 
 
 def prepare_budget(
@@ -393,12 +394,13 @@ def prepare_budget(
     references: pd.DataFrame | None = None,
     *,
     confidence: float = DEFAULT_CONFIDENCE,
+    until: float = DEFAULT_UNTIL,
 ) -> BudgetSizing:
     """Prepare a frame for look-ups at many budgets in tokens.
 
     Parameters
     ----------
-    frame, references, confidence
+    frame, references, confidence, until
         As for :func:`memlab.prepare_sizing`.
 
     Returns
@@ -406,14 +408,15 @@ def prepare_budget(
     BudgetSizing
         With ``at(budgets)`` and ``budget_of(memories)``.
     """
-    sizing = prepared(frame, references, confidence, call="memlab.sizing.prepare_budget")
+    terms = Terms(confidence, until)
+    sizing = prepared(frame, references, terms, call="memlab.sizing.prepare_budget")
     history, found = sizing.history, sizing.references
     alone = history.largest_sums(found.target, found.at, with_floor=False)
     took = history.largest_sums(found.target, found.at, with_floor=True)
     lengths = history.tokens[history.ever_prunable]
     mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
     ranks = np.ceil(alone / mean).astype(np.int64)
-    in_means = beyond_gaps(replace(found, rank=ranks), sizing.law)
+    in_means = beyond_gaps(replace(found, rank=ranks), sizing.terms.law)
     further = np.ceil((in_means.rank - ranks) * mean).astype(np.int64)
     gaps = sizing.gaps
     if gaps.cap is not None:
@@ -428,27 +431,23 @@ def prepare_budget(
 def prepared(
     frame: Memories,
     references: pd.DataFrame | None,
-    confidence: float,
-    law: Law | None = None,
+    terms: Terms,
     *,
     call: str,
 ) -> Sizing:
     """Prepare a frame on behalf of a public call."""
-    confidence = arguments.confidence(confidence)
     frame, references = with_references(frame, references, call=call)
     gaps = gaps_of(frame) if c.DELETED_AT in frame else Gaps()
     lacks_past = c.DELETED_AT not in frame and bool(frame.attrs.get(c.HAS_PAST))
     frame = with_gaps(frame)
     history = history_of(frame)
     fitting = ranked(frame, history, references)
-    law = fitted_law() if law is None else law
     return Sizing(
         history,
         present_of(frame),
-        beyond_gaps(fitting, law),
+        beyond_gaps(fitting, terms.law),
         len(references) - len(fitting),
-        confidence,
-        law,
+        terms,
         source=str(frame.attrs.get(c.SOURCE, "")),
         gaps=gaps,
         lacks_past=lacks_past,
@@ -460,12 +459,13 @@ def cap_curve(
     references: pd.DataFrame | None = None,
     *,
     confidence: float = DEFAULT_CONFIDENCE,
+    until: float = DEFAULT_UNTIL,
 ) -> pd.DataFrame:
     """Compute what every cap serves, and what it costs.
 
     What a cap would have served in the past is exact, under supersession too: a reference counts as
     served iff its target would still be in a store that was compacted to that cap after every row
-    written and whatever it replaced. What it will serve until the store has doubled is estimated
+    written and whatever it replaced. What it will serve from now on is estimated
     from those references and from other projects', weighed by how many there are (see `Posterior`).
 
     Parameters
@@ -474,6 +474,8 @@ def cap_curve(
         As for :func:`memlab.recommend_cap`.
     confidence : float
         Of each limit on its own.
+    until : float
+        How many times what is written now the estimate speaks for.
 
     Returns
     -------
@@ -501,7 +503,8 @@ def cap_curve(
 
         ``served_own`` and ``served_observed`` are NaN without a reference.
     """
-    return prepared(frame, references, confidence, call="memlab.sizing.cap_curve").curve
+    terms = Terms(confidence, until)
+    return prepared(frame, references, terms, call="memlab.sizing.cap_curve").curve
 
 
 def budget_curve(
@@ -509,16 +512,17 @@ def budget_curve(
     references: pd.DataFrame | None = None,
     *,
     confidence: float = DEFAULT_CONFIDENCE,
+    until: float = DEFAULT_UNTIL,
 ) -> pd.DataFrame:
     """Compute what every budget in tokens serves, and what it keeps.
 
     What one would have served in the past is exact, under supersession and a growing floor too; one
-    pass over the history gives it for every budget. What it will serve until the store has doubled
+    pass over the history gives it for every budget. What it will serve from now on
     is estimated as for a cap.
 
     Parameters
     ----------
-    frame, references, confidence
+    frame, references, confidence, until
         As for :func:`memlab.sizing.cap_curve`.
 
     Returns
@@ -529,7 +533,7 @@ def budget_curve(
         others. ``served``, ``low``, ``high``, ``served_observed`` (NaN without a reference),
         ``kept``, ``pruned``, ``boot_tokens`` and ``days``, as for a cap.
     """
-    return prepare_budget(frame, references, confidence=confidence).curve
+    return prepare_budget(frame, references, confidence=confidence, until=until).curve
 
 
 def _curve(name: str, numbers: Ints, columns: Columns) -> pd.DataFrame:

@@ -8,7 +8,8 @@ import pandas as pd
 
 from memlab import arguments
 from memlab.evidence.past import Memories
-from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_TARGET
+from memlab.evidence.posterior import Terms
+from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_TARGET, DEFAULT_UNTIL
 from memlab.settings import Settings
 from memlab.sizing.advice import Advice, BudgetAdvice, TradeEnd
 from memlab.sizing.curve import BudgetSizing, Prepared, Sizing, prepare_budget, prepared
@@ -20,11 +21,12 @@ _WITHOUT: Final = {Verdict.NOTHING_PRUNABLE, Verdict.FLOOR_EXCEEDS_BUDGET}
 
 
 class Goal(NamedTuple):
-    """What is asked of a store: the share to serve, how surely, and in how many tokens."""
+    """What is asked of a store: the share to serve, how surely, in what room, for how long."""
 
     target: float = DEFAULT_TARGET
     confidence: float = DEFAULT_CONFIDENCE
     token_budget: int | None = None
+    until: float = DEFAULT_UNTIL
 
     @classmethod
     def of(
@@ -34,12 +36,14 @@ class Goal(NamedTuple):
         target: float | None = None,
         confidence: float | None = None,
         token_budget: int | None = None,
+        until: float | None = None,
     ) -> "Goal":
         """Return what is asked; where nothing is said, what the settings say of it."""
         return cls(
             target or settings.target or DEFAULT_TARGET,
             confidence or settings.confidence or DEFAULT_CONFIDENCE,
             settings.token_budget if token_budget is None else token_budget,
+            until or settings.until or DEFAULT_UNTIL,
         )
 
 
@@ -50,11 +54,12 @@ def recommend_cap(
     target: float = DEFAULT_TARGET,
     confidence: float = DEFAULT_CONFIDENCE,
     token_budget: int | None = None,
+    until: float = DEFAULT_UNTIL,
 ) -> Advice:
     """Recommend a safe cap, whose lower confidence limit meets the target, and a likely one.
 
-    The limit is one for the next stretch of the store, until it has doubled: with `confidence` of
-    such stretches, at least `target` of the references should find their memory. A store with few
+    The limit is one for the next stretch of the store, until its horizon: with `confidence` of such
+    stretches, at least `target` of the references should find their memory. A store with few
     references of its own is sized by what other projects' references say, and the more it has the
     less by those.
 
@@ -71,6 +76,9 @@ def recommend_cap(
         Of the limit, above 0.5 and below 1.
     token_budget : int, optional
         Tokens that the boot context may take, now and at its p95.
+    until : float
+        The horizon: how many times what is written now the numbers speak for, above 1. Whoever
+        sizes every night need not look far ahead.
 
     Returns
     -------
@@ -84,7 +92,7 @@ def recommend_cap(
         When `frame` is no frame, or not one of a store.
     """
     target = arguments.share("target", target)
-    sizing = prepared(frame, references, confidence, call="memlab.recommend_cap")
+    sizing = prepared(frame, references, Terms(confidence, until), call="memlab.recommend_cap")
     return advise(sizing, target=target, token_budget=token_budget)
 
 
@@ -115,7 +123,7 @@ def advise(
     target = arguments.share("target", target)
     if token_budget is not None:
         token_budget = arguments.whole_number("token_budget", token_budget)
-    goal = Goal(target, sizing.confidence, token_budget)
+    goal = Goal(target, sizing.terms.confidence, token_budget)
     choice = sizing.choose(target)
     needed = _end(sizing, choice.keep_recent)
     cap = None if token_budget is None else sizing.largest_within(token_budget)
@@ -136,7 +144,7 @@ def advise(
         within_budget=fits,
         trade=(needed, fits) if conflict and fits else (),
         floor=sizing.present.floor,
-        rule=_rule_in_words(target, sizing.confidence),
+        rule=_rule_in_words(target, sizing),
         would_change=tuple(_what_would_change(sizing, verdict, end["keep_recent"], goal)),
     )
 
@@ -147,6 +155,7 @@ def recommend_budget(
     *,
     target: float = DEFAULT_TARGET,
     confidence: float = DEFAULT_CONFIDENCE,
+    until: float = DEFAULT_UNTIL,
 ) -> BudgetAdvice:
     """Recommend a safe budget in tokens, whose lower limit meets the target, and a likely one.
 
@@ -155,7 +164,7 @@ def recommend_budget(
 
     Parameters
     ----------
-    frame, references, target, confidence
+    frame, references, target, confidence, until
         As for :func:`memlab.recommend_cap`.
 
     Returns
@@ -163,7 +172,8 @@ def recommend_budget(
     BudgetAdvice
     """
     target = arguments.share("target", target)
-    return advise_budget(prepare_budget(frame, references, confidence=confidence), target=target)
+    sizing = prepare_budget(frame, references, confidence=confidence, until=until)
+    return advise_budget(sizing, target=target)
 
 
 def advise_budget(
@@ -225,14 +235,14 @@ def _found(sizing: Prepared, choice: Choice, verdict: Verdict, target: float) ->
         "interval": interval,
         "references": len(sizing.references),
         "weight": sizing.ahead.weight,
-        "projects": len(sizing.law.projects),
+        "projects": len(sizing.terms.law.projects),
         "missing": sizing.missing,
         **record._asdict(),
         "memories": sizing.ahead.memories,
         "until": sizing.ahead.everything,
         "loaded": sizing.present.tokens,
         "target": target,
-        "confidence": sizing.confidence,
+        "confidence": sizing.terms.confidence,
         "token_rule": sizing.present.token_rule,
         "source": sizing.source,
     }
@@ -259,11 +269,12 @@ def _end(sizing: Sizing, cap: int) -> TradeEnd:
     return TradeEnd(cap, row["served"], limits, *boot, row["days"])
 
 
-def _rule_in_words(target: float, confidence: float) -> str:
+def _rule_in_words(target: float, sizing: Prepared) -> str:
     """Say how a cap is found."""
+    until = f"until {sizing.ahead.everything:,} memories are written"
     return (
-        f"safe is the smallest cap whose lower {confidence:.0%} limit serves {target:.0%} of "
-        "references until the store has doubled, likely the smallest whose estimate does; how far "
+        f"safe is the smallest cap whose lower {sizing.terms.confidence:.0%} limit serves "
+        f"{target:.0%} of references {until}, likely the smallest whose estimate does; how far "
         "back its own references reach and those of other projects, weighed by how many it has"
     )
 
@@ -332,8 +343,8 @@ def _on_the_limits(sizing: Sizing) -> Iterator[str]:
             f"limits are {sizing.ahead.widened - 1:.0%} wider than references alone give: "
             "what followed earlier cuts of this history was a surprise"
         )
-    if sizing.law.doublings_beyond(sizing.ahead.memories):
-        fewest, most = sizing.law.seen
+    if sizing.terms.law.doublings_beyond(sizing.ahead.memories):
+        fewest, most = sizing.terms.law.seen
         yield (
             f"other projects were seen at {fewest:,} to {counted(most, 'memories')}, not at "
             f"{sizing.ahead.memories:,}: limits are wider for it"
@@ -363,7 +374,7 @@ def _by_verdict(sizing: Sizing, verdict: Verdict, cap: int | None, goal: Goal) -
                 "store grows, or aim lower"
             )
         case Verdict.TARGET_BEYOND_HORIZON:
-            needed = sittings_needed(target, sizing.confidence)
+            needed = sittings_needed(target, sizing.terms.confidence)
             yield (
                 f"{counted(needed, 'references')} of its own can show a target of {target:.4g}; "
                 f"{sizing.references.sittings:,} are known"

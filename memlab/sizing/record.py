@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from memlab.evidence.past import Gaps
-from memlab.evidence.posterior import Posterior
-from memlab.evidence.prior import MIDDLE, Law, reach_of
+from memlab.evidence.posterior import Posterior, Terms
+from memlab.evidence.prior import reach_of
 from memlab.sizing.history import History, Ints, Ranked
 
 CUTS: Final = (0.5, 0.6, 0.7, 0.8)
@@ -27,8 +27,9 @@ FEWEST_AFTER: Final = 5
 WATCHED: Final = (0.5, 0.75, 0.9, 0.95)
 """Shares of references whose caps are looked at when limits are widened."""
 
-MOST_SURPRISING: Final = 4.0
-"""Standard deviations that a surprise counts for at most: what is farther is no normal error."""
+MOST_SURPRISING: Final = 2.0
+"""Standard deviations that a surprise counts for at most: one bad miss among a few references must
+not ask for many times the need from then on."""
 
 PRIOR: Final = 4.0
 """Cuts' worth of belief that limits are as wide as they should be."""
@@ -60,8 +61,7 @@ class Cut:
     @cached_property
     def posterior(self) -> Posterior:
         """What would have been said then."""
-        law, confidence = self.plain.law, self.plain.confidence
-        earlier = cuts_of(self.history, self.references, law, confidence, CUTS)
+        earlier = cuts_of(self.history, self.references, self.plain.terms, CUTS)
         return replace(self.plain, widened=widening(earlier))
 
     @property
@@ -80,22 +80,20 @@ class Cut:
     def surprise(self, target: float) -> float:
         """Return by how many standard deviations more was needed than expected; 0 for less."""
         expected, _, high = self.plain.cap_for(target)
-        middle, limit, came = reach_of(
-            [expected, high, self.needed(target)], MIDDLE * self.plain.memories
-        )
-        quantile = NormalDist().inv_cdf(self.plain.confidence)
+        middle, limit, came = reach_of([expected, high, self.needed(target)], self.plain.middle)
+        quantile = NormalDist().inv_cdf(self.plain.terms.confidence)
         surprise = quantile * float((came - middle) / max(limit - middle, 1e-3))
         return min(max(surprise, 0.0), MOST_SURPRISING)
 
 
-def posterior_of(history: History, references: Ranked, law: Law, confidence: float) -> Posterior:
+def posterior_of(history: History, references: Ranked, terms: Terms) -> Posterior:
     """Return what the next stretch of a history will take, by what is known at its end."""
     written, found = int(history.prunable_before[-1]), references
-    return Posterior(law, written, *found.reach, found.sittings, confidence, found.always)
+    return Posterior(terms, written, *found.reach, found.sittings, found.always)
 
 
 def cuts_of(
-    history: History, references: Ranked, law: Law, confidence: float, shares: Sequence[float]
+    history: History, references: Ranked, terms: Terms, shares: Sequence[float]
 ) -> list[Cut]:
     """Return a history as it was at some moments, and what followed each."""
     n = len(history)
@@ -104,7 +102,7 @@ def cuts_of(
         first, last = round(share * n), round((share + AFTER) * n)
         before, seen = history.until(first), references.between(0, first)
         after = references.between(first, last if last < n else n + 1)
-        plain = posterior_of(before, seen, law, confidence)
+        plain = posterior_of(before, seen, terms)
         cuts.append(Cut(share, before, seen, plain, np.sort(after.rank)))
     return cuts
 
@@ -237,8 +235,8 @@ def _verdict(
 ) -> Verdict:
     if not posterior.memories:
         return Verdict.NOTHING_PRUNABLE
-    fine_enough = posterior.sittings >= sittings_needed(target, posterior.confidence)
-    if target > posterior.law.shares[-1] and not fine_enough:
+    fine_enough = posterior.sittings >= sittings_needed(target, posterior.terms.confidence)
+    if target > posterior.terms.law.shares[-1] and not fine_enough:
         return Verdict.TARGET_BEYOND_HORIZON
     if not posterior.sittings:
         return Verdict.FROM_OTHER_PROJECTS

@@ -9,8 +9,16 @@ import pandas as pd
 from memlab import arguments
 from memlab import columns as c
 from memlab.evidence.past import Memories, past_in, with_gaps
-from memlab.evidence.posterior import CAP
-from memlab.evidence.prior import DEFAULT_CONFIDENCE, FEWEST_AHEAD, MIDDLE, rank_at, reach_of
+from memlab.evidence.posterior import CAP, Terms
+from memlab.evidence.prior import (
+    DEFAULT_CONFIDENCE,
+    DEFAULT_UNTIL,
+    FEWEST_AHEAD,
+    STRETCH,
+    middle_of,
+    rank_at,
+    reach_of,
+)
 from memlab.frame.fields import passed_on
 from memlab.sizing.curve import KEEP_RECENT, Sizing, prepared
 from memlab.sizing.history import history_of
@@ -88,7 +96,7 @@ def age_ranks(frame: Memories, references: pd.DataFrame | None = None) -> pd.Dat
         a load-bearing one, which every cap serves). Of a reference to what was deleted without an
         archive it is the rank that sizing counts: what the law expects.
     """
-    return _ranks(prepared(frame, references, DEFAULT_CONFIDENCE, call="memlab.sizing.age_ranks"))
+    return _ranks(prepared(frame, references, Terms(), call="memlab.sizing.age_ranks"))
 
 
 def age_rank_quantiles(
@@ -122,7 +130,7 @@ def age_rank_quantiles(
     """
     parts = arguments.whole_number("parts", parts, least=1)
     call = "memlab.sizing.age_rank_quantiles"
-    sizing = prepared(frame, references, DEFAULT_CONFIDENCE, call=call)
+    sizing = prepared(frame, references, Terms(), call=call)
     ranks = _ranks(sizing)
     edges = np.linspace(0, len(sizing.history), parts + 1).round().astype(np.int64)
     bound = ranks[ranks[AGE_RANK] > 0]
@@ -164,7 +172,7 @@ def caps_along(
         When the share is out of its range, or `references` lacks a column.
     """
     share = arguments.share("share", share)
-    sizing = prepared(frame, references, DEFAULT_CONFIDENCE, call="memlab.sizing.caps_along")
+    sizing = prepared(frame, references, Terms(), call="memlab.sizing.caps_along")
     found, now = sizing.references, sizing.ahead.memories
     doublings = range(int(np.log2(max(now, 1))), 0, -1)
     rows = []
@@ -173,7 +181,7 @@ def caps_along(
         if inside.sum() >= FEWEST_AHEAD:
             reach = reach_of(found.rank[inside], found.written[inside])
             middle = np.quantile(reach, share, method="inverted_cdf")
-            rows.append((int(first), float(rank_at(middle, MIDDLE * first))))
+            rows.append((int(first), float(rank_at(middle, middle_of(STRETCH) * first))))
     rows.append((now, float(sizing.ahead.cap_for(share)[0])))
     return pd.DataFrame(rows, columns=[c.MEMORIES, CAP]).astype(
         {c.MEMORIES: "int64", CAP: "float64"}
@@ -206,6 +214,7 @@ def backtest_cap(
     *,
     target: float = 0.9,
     confidence: float = DEFAULT_CONFIDENCE,
+    until: float = DEFAULT_UNTIL,
     cuts: Sequence[float] = CUTS,
 ) -> pd.DataFrame:
     """Choose a cap on the history before each cut; measure it on the next fifth of the history.
@@ -214,7 +223,7 @@ def backtest_cap(
     ----------
     frame, references
         As for :func:`memlab.recommend_cap`.
-    target, confidence : float
+    target, confidence, until : float
         As for `recommend_cap`.
     cuts : sequence of float
         Shares of the rows written, each above 0 and below 1.
@@ -229,8 +238,10 @@ def backtest_cap(
     """
     target = arguments.share("target", target)
     shares = [arguments.share("cut", cut) for cut in cuts]
-    sizing = prepared(frame, references, confidence, call="memlab.sizing.backtest_cap")
-    found = cuts_of(sizing.history, sizing.references, sizing.law, sizing.confidence, shares)
+    sizing = prepared(
+        frame, references, Terms(confidence, until), call="memlab.sizing.backtest_cap"
+    )
+    found = cuts_of(sizing.history, sizing.references, sizing.terms, shares)
     table = backtest_table(found, target)
     table.attrs = {c.SOURCE: sizing.source, c.REFERENCES: len(sizing.references)}
     return table

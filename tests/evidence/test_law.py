@@ -14,19 +14,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import memlab
-from memlab.evidence.posterior import LEVELS, Posterior
+from memlab.evidence.posterior import LEVELS, Posterior, Terms
 from memlab.evidence.prior import (
+    DEFAULT_UNTIL,
     EVIDENCE,
-    MIDDLE,
+    STRETCH,
     Evidence,
     Law,
     fitted_law,
     limits_of,
+    middle_of,
     rank_at,
     reach_of,
 )
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+MIDDLE = middle_of(DEFAULT_UNTIL)
 HISTORIES = CHECKOUT.parent / "shared" / "data"
 
 
@@ -191,10 +194,11 @@ def test_limits_close_as_spread_and_small_samples_go() -> None:
 def test_a_stretch_with_few_references_has_wider_limits() -> None:
     law = fitted_law()
     scale, power = law.pace
-    assert law.references_ahead(2_000) == pytest.approx(scale * 2_000**power)
+    until_doubled = scale * 4_000**power
+    assert 5 < law.references_ahead(4_000) < until_doubled / 2
     assert law.references_ahead(0) == law.references_ahead(10) == 5
     faster = replace(law, pace=(10 * scale, power))
-    assert faster.references_ahead(2_000) > law.references_ahead(2_000)
+    assert faster.references_ahead(4_000) > law.references_ahead(4_000)
 
 
 SIZES = (0, 1, 10, 100, 250, 500, 1_000, 4_000, 16_000, 64_000, 1_000_000)
@@ -230,6 +234,18 @@ def test_more_confidence_asks_for_more() -> None:
     assert caps == sorted(set(caps))
 
 
+def test_the_farther_ahead_a_number_speaks_the_more_it_asks_for() -> None:
+    asked = [memlab.law(2_000, until=until) for until in (1.01, 1.2, 2.0, 4.0)]
+    assert [each.cap for each in asked] == sorted({each.cap for each in asked})
+    assert "holds until  2,400 memories have been written" in str(asked[1])
+    assert str(asked[1]) == str(memlab.law(2_000))
+    moments = np.log(np.linspace(1, 2, 100_001))
+    assert np.log(middle_of(2.0)) == pytest.approx(moments.mean(), abs=1e-6)
+    for until in (1.0, 0, float("inf"), True, "2"):
+        with pytest.raises(ValueError, match="is no horizon: how many times what is written now"):
+            memlab.law(2_000, until=until)  # type: ignore[arg-type]
+
+
 def test_the_lines_of_the_chart_are_the_law_and_every_project() -> None:
     lines = memlab.evidence.law_lines(0.9)
     law = lines[lines["project"].isna()]
@@ -250,8 +266,8 @@ def test_the_lines_of_the_chart_are_the_law_and_every_project() -> None:
 
 def test_most_stretches_of_the_projects_lie_within_the_limits() -> None:
     for share in (0.5, 0.75, 0.9, 0.95):
-        projects = memlab.evidence.law_lines(share).dropna(subset="project")
-        asked = [memlab.law(int(size), share) for size in projects["memories"]]
+        projects = memlab.evidence.law_lines(share, until=STRETCH).dropna(subset="project")
+        asked = [memlab.law(int(size), share, until=STRETCH) for size in projects["memories"]]
         within = [
             each.low <= cap <= each.high for each, cap in zip(asked, projects["cap"], strict=True)
         ]
@@ -261,7 +277,7 @@ def test_most_stretches_of_the_projects_lie_within_the_limits() -> None:
 def known(reach: list[float], *, memories: int = 1_000, always: float = 0.0) -> Posterior:
     """A store whose own references reached this far."""
     same = np.ones(len(reach))
-    return Posterior(fitted_law(), memories, np.sort(reach), same, len(reach), 0.9, always)
+    return Posterior(Terms(), memories, np.sort(reach), same, len(reach), always)
 
 
 def test_the_more_references_of_its_own_the_less_the_law_has_to_say() -> None:
@@ -306,11 +322,11 @@ def test_cap_and_share_are_one_curve_seen_from_two_sides(
 @pytest.mark.parametrize("share", [0.9991, 0.99999])
 def test_beyond_the_last_level_the_cap_is_all_that_there_will_be(share: float) -> None:
     asked = memlab.law(1_000, share)
-    assert (asked.cap, asked.high) == (2_000, 2_000)
+    assert (asked.cap, asked.high) == (1_200, 1_200)
     assert asked.low == memlab.law(1_000, 0.999).low
     store = known([0.1] * 100_000)
-    assert store.cap_for(0.999)[0] < store.cap_for(share)[0] == 2_000
-    assert store.share_at(np.array([1_999, 2_000])).tolist() == [0.999, 1.0]
+    assert store.cap_for(0.999)[0] < store.cap_for(share)[0] == 1_200
+    assert store.share_at(np.array([1_199, 1_200])).tolist() == [0.999, 1.0]
 
 
 def test_what_is_recent_counts_for_more() -> None:

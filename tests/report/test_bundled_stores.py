@@ -153,7 +153,7 @@ def test_the_fleet_has_stores_of_every_kind(generate: ModuleType, tmp_path: Path
         generate.write_store(tmp_path / f"{number:02}.db", generate.fleet_agent(number))
     sizes = fleet.size(str(tmp_path), runner=fleet.Serial())
     small, planner, large = (sizes.iloc[place] for place in range(3))
-    assert small["keep_recent"] >= small["prunable"] > small["likely"]
+    assert small["until"] > small["keep_recent"] > small["prunable"] / 2 > small["likely"]
     assert large["boot_after"] < large["boot_now"]
     assert planner["floor"] > planner["boot_now"] / 2
 

@@ -109,7 +109,7 @@ def test_slider_and_box_move_each_other_numbers_pictures_and_command(panel: Sizi
     for shown, earlier in zip((panel.curve_picture, panel.trade_off_picture), before, strict=True):
         assert shown.value != earlier
         said = alt(shown.value)
-        assert "keep_recent = 250 serves 84.6%" in said
+        assert "keep_recent = 250 serves 87.1%" in said
         assert f"{panel.advice.keep_recent:,} is safe, {panel.advice.likely:,} is likely" in said
         assert "target 90%" in said
     panel.keep_recent.value = 253

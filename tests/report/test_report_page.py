@@ -195,7 +195,7 @@ def test_stores_of_next_to_nothing_have_a_page(tmp_path: Path, count: int) -> No
 
 
 def test_where_the_safe_cap_deletes_nothing_the_likely_one_is_the_next_step(tmp_path: Path) -> None:
-    found = small(tmp_path, episodes(60))
+    found = small(tmp_path, episodes(60), until=2.0)
     advice, answer = found.advice, answer_of(found)
     assert advice.likely < 60 <= advice.keep_recent
     assert f"the likely one {60 - advice.likely}." in " ".join(answer.because)

@@ -182,7 +182,7 @@ def test_a_target_that_takes_all_says_so() -> None:
     sizing = prepare_sizing(frame, references, confidence=0.6)
     advice = advise(sizing, target=0.9995)
     assert sizing.references.sittings > 1_833
-    assert (advice.verdict, advice.keep_recent) == (Verdict.CAP_HAS_NO_EFFECT, 8_000)
+    assert (advice.verdict, advice.keep_recent) == (Verdict.CAP_HAS_NO_EFFECT, 4_800)
     assert "nothing less than all" in advice.would_change[0]
     assert advice.served == 1.0
 
@@ -297,10 +297,19 @@ def test_a_result_says_what_to_run_next_by_the_name_of_its_store(recommend) -> N
 
 
 def test_what_is_asked_is_what_was_said_else_remembered_else_nine_in_ten() -> None:
-    assert Goal.of(Settings()) == (0.9, 0.9, None)
-    remembered = Settings(target=0.8, confidence=0.7, token_budget=500)
-    assert Goal.of(remembered) == (0.8, 0.7, 500)
-    assert Goal.of(remembered, target=0.6, token_budget=0) == (0.6, 0.7, 0)
+    assert Goal.of(Settings()) == (0.9, 0.9, None, 1.2)
+    remembered = Settings(target=0.8, confidence=0.7, token_budget=500, until=2.0)
+    assert Goal.of(remembered) == (0.8, 0.7, 500, 2.0)
+    assert Goal.of(remembered, target=0.6, token_budget=0, until=1.5) == (0.6, 0.7, 0, 1.5)
+
+
+@pytest.mark.parametrize("recommend", [recommend_cap, recommend_budget])
+def test_who_looks_farther_ahead_needs_more_and_is_told_until_when(recommend) -> None:
+    near_ahead, far = (recommend(*near(references=60), until=until) for until in (1.2, 3.0))
+    assert (near_ahead.until, far.until) == (1_200, 3_000)
+    assert near_ahead.likely < far.likely
+    assert near_ahead.number < far.number
+    assert "until 3,000 memories are written" in str(far)
 
 
 def pruned_by_hand(path: Path, *, after: int, count: int) -> Path:
