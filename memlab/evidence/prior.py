@@ -11,7 +11,7 @@ The fitted numbers lie in ``laws/``, made by ``data/fit_law.py``.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final, Literal, NamedTuple, get_args
@@ -105,6 +105,33 @@ class Law:
         share = (JUDGED**power - 1) / (STRETCH**power - 1)
         return max(float(share * scale * memories**power), FEWEST_AHEAD)
 
+    def joined(self, other: "Law", share: float) -> "Law":
+        """Return the law of needs of which a `share` follow the other law.
+
+        Each need reaches as far as its own kind does; what else a law says lies between both.
+        """
+        if not 0 < share < 1:
+            return other if share else self
+        parts = (1 - share, share)
+        levels = np.arange(1, 1000) / 1000
+        reach = np.concatenate([law.reach_at(levels) for law in (self, other)])
+        weights = np.repeat(parts, len(levels))
+        together = np.quantile(reach, self.shares, method="inverted_cdf", weights=weights)
+        between = {
+            name: _frozen(np.average(pair, axis=0, weights=parts).tolist())
+            for name in ("between", "within", "noise", "worth", "pace")
+            if (pair := [getattr(self, name), getattr(other, name)])
+        }
+        seen = np.exp(np.average(np.log([self.seen, other.seen]), axis=0, weights=parts))
+        return replace(
+            self,
+            reach=tuple(together.tolist()),
+            **between,
+            seen=tuple(seen.round().astype(int).tolist()),
+            projects=self.projects + other.projects,
+            source=f"{self.source}; {other.source}",
+        )
+
     def to_json(self) -> str:
         """Return every number as JSON, a list a line."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -127,6 +154,11 @@ def fitted_law(evidence: Evidence = "references") -> Law:
         raise ValueError(f"evidence must be one of {', '.join(EVIDENCE)}, not {evidence!r}")
     text = files("memlab.evidence").joinpath("laws", f"{evidence}.json").read_text("utf-8")
     return Law.from_json(text)
+
+
+def law_of(reads: float) -> Law:
+    """Return the law of needs of which a share are reads, the others references by name."""
+    return fitted_law("references").joined(fitted_law("reads"), reads)
 
 
 def reach_of(rank: Numbers, written: Numbers) -> Floats:

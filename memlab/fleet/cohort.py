@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from memlab import arguments
-from memlab.evidence.prior import Floats, Law, fitted_law
+from memlab.columns import KIND
+from memlab.evidence.prior import Floats, Law, fitted_law, law_of
 from memlab.evidence.references import evidence_of
 from memlab.fleet.names import Member, Members, Sources, members_of
 from memlab.fleet.sweep import outcomes_of, table_of
@@ -50,6 +51,8 @@ class Told:
 
     references: int
     reach: Floats
+    reads: float = 0.0
+    """The share of reads among them."""
 
 
 @dataclass(frozen=True)
@@ -134,19 +137,24 @@ def sample_of(members: Members) -> list[Member]:
 
 def told_by(where: str) -> Told:
     """Return what one store says; a reference counts as the memories written then."""
-    references = prepare_sizing(where).references
+    _, frame, found = evidence_of(where)
+    references = prepare_sizing(frame, found).references
     if references.sittings < FEWEST:
         return Told(references.sittings, np.empty(0))
     reach, written = (each.astype(np.float64) for each in references.reach)
     upto = np.cumsum(written)
     wanted = np.array(fitted_law().shares) * upto[-1] * (1 - 1e-9)
-    return Told(references.sittings, reach[np.searchsorted(upto, wanted)])
+    reads = float((found[KIND] == "log").mean())
+    return Told(references.sittings, reach[np.searchsorted(upto, wanted)], reads)
 
 
 def fit_cohort(said: Mapping[str, Told], law: Law | None = None) -> Cohort:
     """Fit what stores share, by what each of them says."""
-    law = fitted_law() if law is None else law
     told = {name: each for name, each in said.items() if each.references >= FEWEST}
+    if law is None:
+        counts = [each.references for each in told.values()]
+        reads = [each.reads for each in told.values()]
+        law = law_of(float(np.average(reads, weights=counts)) if told else 0.0)
     if len(told) < STORES:
         return Cohort(law, 0, 0, (0.0,) * len(law.shares), told, law)
     reach = np.array([each.reach for each in told.values()])
@@ -329,7 +337,7 @@ def _sized(
     prior = given or prior
     settings, frame, references = evidence_of(where)
     goal = Goal.of(settings, **asked)
-    law = None if prior is None else prior.law
+    law = prior.law if prior is not None and prior.stores else None
     sizing = prepare_sizing(
         frame, references, confidence=goal.confidence, until=goal.until, law=law
     )

@@ -13,7 +13,7 @@ from memlab import arguments
 from memlab import columns as c
 from memlab.evidence.past import Gaps, Memories, gaps_of, with_gaps
 from memlab.evidence.posterior import Posterior, Terms
-from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL, Law, fitted_law
+from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL, Law, law_of
 from memlab.evidence.references import with_references
 from memlab.sizing.history import (
     History,
@@ -378,15 +378,16 @@ def prepare_sizing(
     until : float
         How many times what is written now the numbers speak for, above 1.
     law : Law, optional
-        What other projects' references say; the one fitted on nine of them when not given.
+        What was needed elsewhere; the one that was fitted on evidence of the same kind when not
+        given, both kinds by how many of each the store has.
 
     Returns
     -------
     Sizing
         With ``curve``, ``at(caps)``, ``largest_within(token_budget)`` and ``ahead``.
     """
-    terms = Terms(confidence, until, fitted_law() if law is None else law)
-    return prepared(frame, references, terms, call="memlab.prepare_sizing")
+    call = "memlab.prepare_sizing"
+    return prepared(frame, references, confidence, until, law, call=call)
 
 
 def prepare_budget(
@@ -408,8 +409,8 @@ def prepare_budget(
     BudgetSizing
         With ``at(budgets)`` and ``budget_of(memories)``.
     """
-    terms = Terms(confidence, until)
-    sizing = prepared(frame, references, terms, call="memlab.sizing.prepare_budget")
+    call = "memlab.sizing.prepare_budget"
+    sizing = prepared(frame, references, confidence, until, call=call)
     history, found = sizing.history, sizing.references
     alone = history.largest_sums(found.target, found.at, with_floor=False)
     took = history.largest_sums(found.target, found.at, with_floor=True)
@@ -431,12 +432,15 @@ def prepare_budget(
 def prepared(
     frame: Memories,
     references: pd.DataFrame | None,
-    terms: Terms,
+    confidence: float = DEFAULT_CONFIDENCE,
+    until: float = DEFAULT_UNTIL,
+    law: Law | None = None,
     *,
     call: str,
 ) -> Sizing:
     """Prepare a frame on behalf of a public call."""
     frame, references = with_references(frame, references, call=call)
+    terms = Terms(confidence, until, law or law_of(_share_of_reads(frame, references)))
     gaps = gaps_of(frame) if c.DELETED_AT in frame else Gaps()
     lacks_past = c.DELETED_AT not in frame and bool(frame.attrs.get(c.HAS_PAST))
     frame = with_gaps(frame)
@@ -452,6 +456,17 @@ def prepared(
         gaps=gaps,
         lacks_past=lacks_past,
     )
+
+
+def _share_of_reads(frame: pd.DataFrame, references: pd.DataFrame) -> float:
+    """Return how much of a store's evidence are reads.
+
+    Of a store without any it is what suits its system: where an agent does not load all at start it
+    searches, or opens what an index names. Reads are the more cautious of both.
+    """
+    if len(references):
+        return float((references[c.KIND] == "log").mean())
+    return float(c.LOADED_AT_START in frame)
 
 
 def cap_curve(
@@ -503,8 +518,8 @@ def cap_curve(
 
         ``served_own`` and ``served_observed`` are NaN without a reference.
     """
-    terms = Terms(confidence, until)
-    return prepared(frame, references, terms, call="memlab.sizing.cap_curve").curve
+    call = "memlab.sizing.cap_curve"
+    return prepared(frame, references, confidence, until, call=call).curve
 
 
 def budget_curve(

@@ -8,7 +8,6 @@ import pandas as pd
 
 from memlab import arguments
 from memlab.evidence.past import Memories
-from memlab.evidence.posterior import Terms
 from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_TARGET, DEFAULT_UNTIL
 from memlab.settings import Settings
 from memlab.sizing.advice import Advice, BudgetAdvice, TradeEnd
@@ -92,7 +91,7 @@ def recommend_cap(
         When `frame` is no frame, or not one of a store.
     """
     target = arguments.share("target", target)
-    sizing = prepared(frame, references, Terms(confidence, until), call="memlab.recommend_cap")
+    sizing = prepared(frame, references, confidence, until, call="memlab.recommend_cap")
     return advise(sizing, target=target, token_budget=token_budget)
 
 

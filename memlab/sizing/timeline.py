@@ -9,7 +9,7 @@ import pandas as pd
 from memlab import arguments
 from memlab import columns as c
 from memlab.evidence.past import Memories, past_in, with_gaps
-from memlab.evidence.posterior import CAP, Terms
+from memlab.evidence.posterior import CAP
 from memlab.evidence.prior import (
     DEFAULT_CONFIDENCE,
     DEFAULT_UNTIL,
@@ -96,7 +96,7 @@ def age_ranks(frame: Memories, references: pd.DataFrame | None = None) -> pd.Dat
         a load-bearing one, which every cap serves). Of a reference to what was deleted without an
         archive it is the rank that sizing counts: what the law expects.
     """
-    return _ranks(prepared(frame, references, Terms(), call="memlab.sizing.age_ranks"))
+    return _ranks(prepared(frame, references, call="memlab.sizing.age_ranks"))
 
 
 def age_rank_quantiles(
@@ -130,7 +130,7 @@ def age_rank_quantiles(
     """
     parts = arguments.whole_number("parts", parts, least=1)
     call = "memlab.sizing.age_rank_quantiles"
-    sizing = prepared(frame, references, Terms(), call=call)
+    sizing = prepared(frame, references, call=call)
     ranks = _ranks(sizing)
     edges = np.linspace(0, len(sizing.history), parts + 1).round().astype(np.int64)
     bound = ranks[ranks[AGE_RANK] > 0]
@@ -172,7 +172,7 @@ def caps_along(
         When the share is out of its range, or `references` lacks a column.
     """
     share = arguments.share("share", share)
-    sizing = prepared(frame, references, Terms(), call="memlab.sizing.caps_along")
+    sizing = prepared(frame, references, call="memlab.sizing.caps_along")
     found, now = sizing.references, sizing.ahead.memories
     doublings = range(int(np.log2(max(now, 1))), 0, -1)
     rows = []
@@ -238,9 +238,7 @@ def backtest_cap(
     """
     target = arguments.share("target", target)
     shares = [arguments.share("cut", cut) for cut in cuts]
-    sizing = prepared(
-        frame, references, Terms(confidence, until), call="memlab.sizing.backtest_cap"
-    )
+    sizing = prepared(frame, references, confidence, until, call="memlab.sizing.backtest_cap")
     found = cuts_of(sizing.history, sizing.references, sizing.terms, shares)
     table = backtest_table(found, target)
     table.attrs = {c.SOURCE: sizing.source, c.REFERENCES: len(sizing.references)}
