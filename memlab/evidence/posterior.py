@@ -269,13 +269,13 @@ def law(
     Examples
     --------
     >>> law(1_000, 0.9)
-    keep_recent = 189 serves 90% of references where 1,000 memories have been written
-      limits       65 to 497, each at 90% confidence
-      to be safe   keep_recent = 497
-      holds until  2,000 memories have been written
+    keep_recent = 153 serves 90% of references where 1,000 memories have been written
+      limits       27 to 518, each at 90% confidence
+      to be safe   keep_recent = 518
+      holds until  1,200 memories have been written
       evidence     nine other projects at 250 to 16,000 memories
     >>> law(1_000, 0.9, evidence="reads").cap
-    897
+    683
     """
     memories = arguments.whole_number("memories", memories)
     share = arguments.share("share", share)

@@ -22,6 +22,7 @@ from memlab.evidence.prior import (
     Evidence,
     Law,
     fitted_law,
+    law_of,
     limits_of,
     middle_of,
     rank_at,
@@ -155,6 +156,25 @@ def test_reads_reach_farther_back_than_references() -> None:
         assert f"{by_search.cap:,} serves 90% of reads" in str(by_search)
     with pytest.raises(ValueError, match="must be one of references, reads, not 'recalls'"):
         memlab.law(100, evidence="recalls")  # type: ignore[arg-type]
+
+
+@given(share=st.floats(0, 1), level=st.floats(0.02, 0.98))
+def test_a_law_of_both_kinds_lies_between_them_and_goes_by_how_many(
+    share: float, level: float
+) -> None:
+    near, joined, far = (law_of(reads) for reads in (0.0, share, 1.0))
+    reach = [float(law.reach_at(np.array([level]))[0]) for law in (near, joined, far)]
+    assert reach[0] - 0.01 <= reach[1] <= reach[2] + 0.01
+    assert near.worth >= joined.worth >= far.worth
+    assert Law.from_json(joined.to_json()) == joined
+    more = law_of((1 + share) / 2)
+    assert float(more.reach_at(np.array([level]))[0]) >= reach[1] - 0.01
+
+
+def test_reads_are_the_more_cautious_evidence_at_every_size() -> None:
+    for size in (10, 100, 1_000, 10_000, 100_000):
+        by_name, by_search = (memlab.law(size, evidence=evidence) for evidence in EVIDENCE)
+        assert by_name.high <= by_search.high
 
 
 def test_spread_falls_with_own_references_and_grows_beyond_what_was_seen() -> None:

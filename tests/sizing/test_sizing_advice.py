@@ -18,6 +18,8 @@ from histories import recorded, simulate_history, work
 import memlab
 from memlab import columns as c
 from memlab.cli import main
+from memlab.evidence.prior import law_of
+from memlab.evidence.references import REFERENCE_KINDS
 from memlab.policies import TokenBudget
 from memlab.settings import Settings, read_settings
 from memlab.sizing import (
@@ -91,6 +93,19 @@ def test_a_store_without_references_gets_the_number_of_other_projects() -> None:
     assert advice.boot_tokens == 10 * advice.keep_recent
     assert "all from nine other projects" in str(advice)
     assert f"{advice.missing} more references or reads" in str(advice)
+
+
+def test_what_stands_in_is_of_the_same_kind_of_evidence_as_the_store_has() -> None:
+    frame, references = near()
+    told = references.assign(kind=pd.Categorical(references["kind"], REFERENCE_KINDS))
+    reads = told.assign(kind=pd.Categorical(["log"] * len(told), REFERENCE_KINDS))
+    both = pd.concat([told[::2], reads[1::2]])
+    laws = [prepare_sizing(frame, each).terms.law for each in (told, reads, both)]
+    assert laws == [law_of(0), law_of(1), law_of(0.5)]
+    searched = make_episodes(100).assign(loaded_at_start=False)
+    assert prepare_sizing(searched).terms.law == law_of(1)
+    assert prepare_sizing(make_episodes(100)).terms.law == law_of(0)
+    assert recommend_cap(searched).likely > recommend_cap(make_episodes(100)).likely
 
 
 def test_its_own_references_weigh_more_the_more_there_are() -> None:
