@@ -145,12 +145,12 @@ until_option = click.option(
 
 
 def sizing_options(command: Command) -> Command:
-    """Add ``--target``, ``--token-budget`` and ``--log`` to a command."""
-    return _TARGET(_BUDGET(log_option(command)))
+    """Add ``--target``, ``--token-budget``, ``--until`` and ``--log`` to a command."""
+    return _TARGET(_BUDGET(until_option(log_option(command))))
 
 
 def question_options(command: Command) -> Command:
-    """Add ``--cap``, ``--target``, ``--token-budget`` and ``--log`` to a command."""
+    """Add ``--cap`` to those of sizing."""
     return _CAP(sizing_options(command))
 
 

@@ -13,7 +13,6 @@ from memlab.cli.options import (
     sizing_options,
     steps_after,
     store_or_bundled,
-    until_option,
 )
 from memlab.cli.output import bar, doing, print_json, print_lines, print_result
 from memlab.clock import now_utc
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     help="How sure the number should be to meet the target, such as 0.95.  [default: what "
     "memlab.toml remembers, else 0.9]",
 )
-@until_option
 @click.option(
     "--only-log", is_flag=True, help="Leave aside what the store itself says; the log is all."
 )

@@ -283,6 +283,7 @@ def explore(
     *,
     target: float | None = None,
     token_budget: int | None = None,
+    until: float | None = None,
 ) -> SizingPanel:
     """Open the sizing panel: sliders for the cap and the target, a box for the token budget.
 
@@ -300,6 +301,9 @@ def explore(
         0.9.
     token_budget : int, optional
         Tokens that the boot context may take at first; by default the remembered one.
+    until : float, optional
+        How many times what is written now the numbers are to speak for; by default what is
+        remembered, else 1.2.
 
     Returns
     -------
@@ -317,7 +321,7 @@ def explore(
     settings = NOTHING
     if not isinstance(source, pd.DataFrame):
         settings = settings_of(open_source(source))
-    goal = Goal.of(settings, token_budget=token_budget)
+    goal = Goal.of(settings, token_budget=token_budget, until=until)
     if target is None:
         target = min(max(goal.target, 0.5), 0.99)  # as far as the slider goes
     if not 0.5 <= share("target", target) <= 0.99:

@@ -294,11 +294,6 @@ class BudgetSizing(Prepared):
     mean: float = 1.0
 
     @property
-    def sizing(self) -> "BudgetSizing":
-        """The store, in memories of mean length."""
-        return self
-
-    @property
     def floor(self) -> int:
         """What the load-bearing memories take now."""
         return self.present.floor.tokens
