@@ -3,9 +3,9 @@
 import re
 import shlex
 import sys
+from doctest import ELLIPSIS, OutputChecker
 from importlib.metadata import metadata, requires
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -15,7 +15,6 @@ import memlab
 from memlab.cli import COMMANDS, main
 from memlab.lazy import install_command
 from memlab.policies import NAMED
-from memlab.settings import FILE, read_settings
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 README = (CHECKOUT / "README.md").read_text()
@@ -33,19 +32,20 @@ def test_ci_runs_the_test_command_and_leaves_nothing_out() -> None:
     assert f"{tests} --all" in (CHECKOUT / ".ci" / "run").read_text().splitlines()
 
 
-def test_the_table_names_every_command_and_no_other() -> None:
-    named = re.findall(r"^\| `memlab (\w+)", README, re.MULTILINE)
-    assert sorted(named) == sorted(COMMANDS)
-
-
 def test_every_command_mentioned_exists() -> None:
     assert set(re.findall(r"memlab ([a-z]+)(?: [A-Z\[]| \w+\.db)", README)) <= set(COMMANDS)
 
 
 def test_the_table_names_every_policy_and_where_it_comes_from() -> None:
-    table = README[README.index("## Policies") : README.index("## What you can rely on")]
+    table = (CHECKOUT / "docs" / "guides" / "policies.md").read_text()
     named = dict(re.findall(r"^\| `(\w[\w-]*)` \| .*? \| (.*?) \|$", table, re.MULTILINE))
     assert named == {name: one.origin for name, one in NAMED.items()}
+
+
+def test_every_page_that_it_leads_to_is_there() -> None:
+    pages = re.findall(r"\]\(([^)]*)\)", README)
+    assert len(pages) > 20
+    assert [page for page in pages if not (CHECKOUT / page).exists()] == []
 
 
 def test_every_public_name_used_in_code_exists() -> None:
@@ -61,7 +61,10 @@ def test_sample_output_is_what_the_command_prints(
     memlab.copy_store(memlab.store_path("three_hundred_issues"), "memory.db")
     command, _, expected = block.removeprefix("$ memlab ").partition("\n")
     shown = CliRunner().invoke(main, command.split(), catch_exceptions=False)
-    assert [line.rstrip() for line in shown.output.splitlines()] == expected.splitlines()
+    output, wanted = (
+        "\n".join(map(str.rstrip, each.splitlines())) for each in (shown.output, expected)
+    )
+    assert OutputChecker().check_output(wanted, output, ELLIPSIS)
 
 
 def test_the_store_that_it_speaks_of_is_made_as_it_says(
@@ -71,7 +74,7 @@ def test_the_store_that_it_speaks_of_is_made_as_it_says(
     (program,) = re.findall(r'^python -c "(.*)"$', README, re.MULTILINE)
     exec(program, {})
     sized = CliRunner().invoke(main, ["size", "memory.db"], catch_exceptions=False).output
-    (quoted,) = re.findall(r'"(\d+% from this store[^"]*)"', README)
+    (quoted,) = re.findall(r"\d+% from this store.*", README)
     assert quoted in " ".join(sized.split())
 
 
@@ -106,27 +109,13 @@ def test_the_hint_of_a_missing_extra_names_what_it_consists_of_and_never_memlab(
 
 @pytest.mark.parametrize("block", blocks("python"))
 def test_python_does_what_its_comments_say(
-    block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     memlab.copy_store(memlab.store_path("three_hundred_issues"), "memory.db")
     before = memlab.load("memory.db")
-    names: dict[str, Any] = {}
-    exec(compile(block, "README.md", "exec"), names)
-    if "item" in names:
-        said = re.search(r"print\(.*\)  # (\d+ memlab restore memory.db)", block)
-        assert said is not None
-        assert capsys.readouterr().out.startswith(f"{said[1]} ")
-        assert names["item"] in names["at_start"]
-    else:
-        assert memlab.load("memory.db").equals(before)
-
-
-@pytest.mark.parametrize("block", blocks("toml"))
-def test_settings_can_be_read(block: str, tmp_path: Path) -> None:
-    (tmp_path / FILE).write_text(block)
-    told = read_settings(tmp_path, "memory.db")
-    assert (told.policy, told.token_budget) == ({"name": "recent", "keep": 546}, 20_000)
+    exec(compile(block, "README.md", "exec"), {})
+    assert memlab.load("memory.db").equals(before)
 
 
 def test_the_changelog_knows_this_version() -> None:
