@@ -76,9 +76,10 @@ def load(
     ValueError
         When an argument is none of the above.
     """
+    opened = open_source(source)
     frame = frame_from(
         read_memories(
-            source,
+            opened,
             with_body=with_body,
             columns=columns,
             on_bad_row=on_bad_row,
@@ -86,7 +87,7 @@ def load(
         )
     )
     with suppress(MemlabError):  # what is wrong with an archive is for those to say who read it
-        if is_begun(archive_at(open_source(source))):
+        if is_begun(archive_at(opened)):
             frame.attrs[c.HAS_PAST] = True
     return frame
 

@@ -313,10 +313,9 @@ def _ordinary(
         for name, values in zip(layout.columns, columns, strict=True)
         for piece in _fields(f",{in_quotes(name)}:", values, defaulted=name in layout.defaulted)
     ]
-    rows = map("".join, zip(*fields, strict=True))
-    return [
-        (position, f"{{{row[1:]}}}".encode()) for position, row in zip(there, rows, strict=True)
-    ]
+    ends = repeat("}", len(there))
+    rows = map("".join, zip(*fields, ends, strict=True))
+    return [(position, b"{" + row.encode()[1:]) for position, row in zip(there, rows, strict=True)]
 
 
 def _fields(head: str, values: Sequence[Any], *, defaulted: bool) -> list[Iterable[str]]:
@@ -330,6 +329,8 @@ def _fields(head: str, values: Sequence[Any], *, defaulted: bool) -> list[Iterab
         if texts.translate(_ESCAPED) == texts:
             return [repeat(f'{head}"', len(values)), values, repeat('"', len(values))]
         return [repeat(head, len(values)), map(in_quotes, values)]
+    if kinds <= {int, float} and all(map(math.isfinite, values)):
+        return [repeat(head, len(values)), map(repr, values)]
     absent = f"{head}null" if defaulted else ""
     if kinds == {type(None)}:
         return [repeat(absent, len(values))]
