@@ -416,7 +416,8 @@ def prepare_budget(
     further = np.ceil((in_means.rank - ranks) * mean).astype(np.int64)
     gaps = sizing.gaps
     if gaps.cap is not None:
-        since = lengths[len(lengths) - gaps.cap :].sum()
+        # The budget that deleted what is gone had room for all since, and not for one more.
+        since = lengths[len(lengths) - gaps.cap :].sum() + lengths.max(initial=0)
         gaps = gaps._replace(cap=int(np.ceil(since / mean)))
     seen = {each.name: getattr(sizing, each.name) for each in fields(sizing)}
     return BudgetSizing(

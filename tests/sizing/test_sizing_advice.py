@@ -349,9 +349,10 @@ def test_memories_of_one_length_are_sized_as_by_number(tmp_path: Path, after: in
     cap, budget = memlab.recommend_cap(frame), recommend_budget(frame)
     assert cap.keep_recent is not None
     assert (cap.verdict == "history-incomplete") == (after is not None)
-    assert budget.max_tokens == budget.floor + 10 * cap.keep_recent
-    assert budget.likely == budget.floor + 10 * cap.likely
-    assert budget.served == pytest.approx(cap.served)
+    over = after == 0  # a budget may have deleted the oldest for want of room for one memory
+    assert budget.max_tokens == budget.floor + 10 * (cap.keep_recent + over)
+    assert budget.likely == budget.floor + 10 * (cap.likely + over)
+    assert budget.served == pytest.approx(cap.served, abs=0.01 * over)
     for name in ("verdict", "references", "weight", "track_record"):
         assert getattr(budget, name) == getattr(cap, name), name
     gone = [] if after is None else ["700 memories"]
