@@ -304,7 +304,8 @@ def _name_projects(plot: Plot, last: pd.DataFrame) -> None:
         places = np.array([plot.in_axes(*end) for end in ends])
         apart = spread(places[:, 1], [_TINY / 200] * len(places)).tolist()
         for name, place in zip(ending["project"], apart, strict=True):
-            plot.write(str(name), (float(places[0, 0]), place), (3, 0), **tiny)
+            at = float(places[0, 0]), place
+            plot.write(str(name), at, (3, 0), bbox=plot.on_paper, **tiny)
 
 
 def _held_title(plot: Plot, timeline: pd.DataFrame, measure: Measure, advice: Advice | None) -> str:
