@@ -18,7 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import imsave
 
-from memlab.arguments import share
+from memlab import arguments
 from memlab.charts import mark_cap_curve, mark_trade_off, plot_cap_curve, plot_trade_off
 from memlab.lazy import import_extra
 from memlab.settings import NOTHING
@@ -321,10 +321,11 @@ def explore(
     settings = NOTHING
     if not isinstance(source, pd.DataFrame):
         settings = settings_of(open_source(source))
-    goal = Goal.of(settings, token_budget=token_budget, until=until)
+    asked = None if until is None else arguments.until(until)
+    goal = Goal.of(settings, token_budget=token_budget, until=asked)
     if target is None:
         target = min(max(goal.target, 0.5), 0.99)  # as far as the slider goes
-    if not 0.5 <= share("target", target) <= 0.99:
+    if not 0.5 <= arguments.share("target", target) <= 0.99:
         raise ValueError(f"target must lie between 0.5 and 0.99, not {target!r}")
     store = fspath(source) if isinstance(source, str | PathLike) else ANY_STORE
     sizing = prepare_sizing(source, references, confidence=goal.confidence, until=goal.until)

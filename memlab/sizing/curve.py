@@ -382,6 +382,7 @@ def prepare_sizing(
         With ``curve``, ``at(caps)``, ``largest_within(token_budget)`` and ``ahead``.
     """
     call = "memlab.prepare_sizing"
+    arguments.expect(law, Law, call=call, name="law", optional=True)
     return prepared(frame, references, confidence, until, law, call=call)
 
 
@@ -436,7 +437,8 @@ def prepared(
 ) -> Sizing:
     """Prepare a frame on behalf of a public call."""
     frame, references = with_references(frame, references, call=call)
-    terms = Terms(confidence, until, law or law_of(_share_of_reads(frame, references)))
+    if law is None:
+        law = law_of(_share_of_reads(frame, references))
     gaps = gaps_of(frame) if c.DELETED_AT in frame else Gaps()
     lacks_past = c.DELETED_AT not in frame and bool(frame.attrs.get(c.HAS_PAST))
     frame = with_gaps(frame)
@@ -445,9 +447,9 @@ def prepared(
     return Sizing(
         history,
         present_of(frame),
-        beyond_gaps(fitting, terms.law),
+        beyond_gaps(fitting, law),
         len(references) - len(fitting),
-        terms,
+        Terms(confidence, until, law),
         source=str(frame.attrs.get(c.SOURCE, "")),
         gaps=gaps,
         lacks_past=lacks_past,
