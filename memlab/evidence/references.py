@@ -388,7 +388,8 @@ def references_on_rows(frame: pd.DataFrame, references: pd.DataFrame) -> OnRows:
 def positions_and_next(frame: pd.DataFrame) -> Ordinals:
     """Return every row's position, and the one that the next row will get at the earliest."""
     positions = frame[c.POSITION].to_numpy(dtype=np.int64)
-    return np.append(positions, (positions[-1] if len(positions) else 0) + 1)
+    last = int(positions[-1]) if len(positions) else 0
+    return np.append(positions, min(last + 1, np.iinfo(np.int64).max))
 
 
 def _row_numbers(positions: Ordinals, wanted: Ordinals) -> tuple[Ordinals, Flags]:

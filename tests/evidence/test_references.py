@@ -176,6 +176,12 @@ def test_a_log_without_what_it_needs_is_refused_by_name() -> None:
         find_references(make_frame("a"), naive)
 
 
+def test_a_read_after_a_row_at_the_last_position_there_can_be_is_counted() -> None:
+    last = 2**63 - 1
+    frame = make_frame("a", row("b", position=last))
+    assert found(frame, reads(("a", 90.0))) == [("a", last, "log")]
+
+
 def test_positions_with_gaps_stay_positions() -> None:
     frame = make_frame(row("a", position=7), row("b", position=90, evidence_refs=("a",)))
     assert found(frame, reads(("b", 5.0))) == [("a", 90, "evidence"), ("b", 91, "log")]

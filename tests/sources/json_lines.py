@@ -1,13 +1,11 @@
-"""A store of one JSON object a line: id, at, kind, tags, title and body.
-
-Whoever writes one holds its lock and appends whole lines; a deletion makes the file anew.
-"""
+"""An agent's JSON lines, a memory each, oldest first; who appends holds the file's lock (flock)."""
 
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_SH, flock
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +13,10 @@ from memlab.clock import moment_of
 from memlab.errors import StoreError
 from memlab.files import limit_like, ordinary_file, write_whole
 from memlab.sources.base import FileSource, Key, Reader, WholeReader, WholeWriter, Writer, place_of
-from memlab.store.records import encoded
-from memlab.store.shapes import fields, listed, stored, text
+from memlab.store.records import encoded, with_place, without_place
+from memlab.store.shapes import anything, fields, listed, text, whole
 
-TEXTS = ("id", "at", "kind", "title", "body")
-MEMORY = fields({**dict.fromkeys(TEXTS, text), "tags": listed(text)}, others=stored)
+MEMORY = dict.fromkeys(("id", "at", "kind", "title", "body"), text) | {"tags": listed(text)}
 
 
 class JsonLines(FileSource):
@@ -35,74 +32,79 @@ class JsonLines(FileSource):
     @classmethod
     def recognise(cls, path: Path, tables: Mapping[str, frozenset[str]]) -> Path | None:
         """Return a file of such a name whose first line is a memory."""
-        if cls.may_be(path, None):
-            with suppress(OSError, ValueError, RecursionError), ordinary_file(path) as file:
-                record_of(file.readline(2**20).decode())
+        with suppress(OSError, ValueError), ordinary_file(path) as file:
+            if cls.may_be(path, None) and record_of(file.readline(2**24).decode()):
                 return path
         return None
 
     @contextmanager
     def reading(self) -> Iterator[Reader]:
         """Read all of it under its lock."""
-        with locked(self.path, LOCK_SH) as memories:
-            yield WholeReader(self, memories)
+        with self.locked(LOCK_SH) as said:
+            yield WholeReader(self, self.memories_of(said))
 
     @contextmanager
     def changing(self) -> Iterator[Writer]:
-        """Hold its lock, and put a new file in its place when the block ends."""
-        with locked(self.path, LOCK_EX) as memories:
-            yield WholeWriter(self, memories)
-            in_order = sorted(memories.values(), key=lambda each: self.row_of(each)["position"])
-            lines = [json.loads(record)["line"] + "\n" for record in in_order]
-            write_whole(self.path, "".join(lines), limit=limit_like(self.path))
+        """Make the file anew when the block ends: kept lines as they are, others in their place."""
+        with self.locked(LOCK_EX) as said:
+            before = self.memories_of(said)
+            yield WholeWriter(self, after := before.copy())
+            lines = [json.loads(record)["line"] for key, record in after.items() if key in before]
+            back = [json.loads(record) for key, record in after.items() if key not in before]
+            for each in sorted(back, key=itemgetter("place")):
+                lines.insert(each["place"], each["line"])
+            end = "\n" if lines and (not said or said.endswith("\n")) else ""
+            write_whole(self.path.resolve(), "\n".join(lines) + end, limit=limit_like(self.path))
+
+    @contextmanager
+    def locked(self, how: int) -> Iterator[str]:
+        """Hold its lock and hand out its text; a file replaced meanwhile is opened again."""
+        with ExitStack() as held:
+            try:
+                while True:
+                    flock(file := held.enter_context(ordinary_file(self.path)), how)
+                    if os.path.samestat(os.fstat(file.fileno()), self.path.stat()):
+                        break
+            except (OSError, ValueError) as error:
+                raise StoreError(f"{self.path} cannot be read ({error}); check the file") from error
+            yield file.read().decode(errors="surrogateescape")
+
+    def memories_of(self, said: str) -> dict[Key, bytes]:
+        """Return the records of a text by id, each with its line number."""
+        found: dict[Key, bytes] = {}
+        for at, line in enumerate(said.removesuffix("\n").split("\n") if said else ()):
+            try:
+                record = record_of(line)
+            except ValueError as error:
+                raise StoreError(f"{self.path}, line {at + 1}: {error}; mend it") from error
+            if (key := json.loads(record)["id"]) in found:
+                raise StoreError(f"{self.path} has two memories {key!r:.80}; rename or remove one")
+            found[key] = with_place(record, at)
+        return found
 
     def row_of(self, record: bytes) -> dict[str, Any]:
         """Return a memory as a row."""
-        memory = json.loads(record)
-        at = moment_of(memory["at"])
-        return {
-            "position": place_of(int(at.timestamp() * 1_000), memory["id"]),
-            "key": memory["id"],
-            "memory_id": memory["id"],
-            "tags_json": json.dumps(memory["tags"]),
-            "authored_by": "lines",
-            "created_at": memory["at"],
-            "confidence": 1.0,
-            **{name: memory[name] for name in ("kind", "title", "body")},
-        }
+        said = json.loads(record)
+        key, at, tags = said["id"], said["at"], json.dumps(said["tags"])
+        place = place_of(int(moment_of(at).timestamp() * 1_000), key)
+        row = {"position": place, "key": key, "memory_id": key, "created_at": at, "tags_json": tags}
+        return {**row, "authored_by": "agent", **{n: said[n] for n in ("kind", "title", "body")}}
 
     def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that one line can say so."""
-        line = said.get("line")
-        if not isinstance(line, str) or "\n" in line or record_of(line) != record:
-            raise ValueError("it is not what its line says")
-        if said["id"] != key:
-            raise ValueError(f"its id is {said['id']!r:.80}")
+        super().check_record(key, record, said)
+        fields({"place": whole(0), "line": text}, others=anything)(said)
+        same = "\n" not in said["line"] and record_of(said["line"]) == without_place(record)
+        if not same or said["id"] != key:
+            raise ValueError("it is not what its line says, or of another key")
 
 
 def record_of(line: str) -> bytes:
     """Return what a line says, and the line itself; ValueError where it is no memory."""
-    memory = json.loads(line)
-    MEMORY(memory)
-    moment_of(memory["at"])
-    return encoded({**memory, "line": line})
-
-
-@contextmanager
-def locked(path: Path, how: int) -> Iterator[dict[Key, bytes]]:
-    """Hold a file's lock and hand out its records; one replaced meanwhile is opened again."""
     try:
-        file = path.open("rb")
-    except OSError as error:
-        raise StoreError(f"{path} cannot be read ({error.strerror}); check the path") from error
-    with file:
-        flock(file, how)
-        if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-            try:
-                records = [record_of(line) for line in file.read().decode().splitlines()]
-            except (ValueError, RecursionError) as error:
-                raise StoreError(f"{path} holds what is no memory ({error}); mend it") from error
-            yield {json.loads(record)["id"]: record for record in records}
-            return
-    with locked(path, how) as again:
-        yield again
+        memory = json.loads(line)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+    fields(MEMORY, others=anything)(memory)
+    moment_of(memory["at"])
+    return encoded({name: memory[name] for name in MEMORY} | {"line": line})

@@ -83,8 +83,8 @@ def world(home: Path) -> tuple[Path, Counter[int]]:
 def test_five_hundred_memories_and_two_hundred_sessions_give_the_answer_they_were_made_with(
     tmp_path: Path,
 ) -> None:
-    """39 is the past's answer, exact. What is recommended is for what comes, for which other stores'
-    reads speak as well, which reach farther; it is more."""
+    """39 is the past's answer, exact. What is recommended is for what comes, for which reads of
+    other stores speak as well, which reach farther; it is more."""
     folder, ranks = world(tmp_path)
     found = memlab.evidence.harvest_reads(folder, tmp_path / "reads.jsonl")
     assert found.reads == sum(ranks.values()) > 1_500

@@ -15,9 +15,12 @@ import memlab
 from memlab.cli import main
 from memlab.errors import MemlabError
 from memlab.sources.opening import SYSTEMS, System, recognise
+from memlab.store.archive.entries import Copy
+from memlab.store.archive.entries import record_of as archived_record
+from memlab.store.records import fingerprint_of
 from sources.conformance import Compacted
 
-LINES = System("JSON lines", ("lines",), "sources.json_lines:JsonLines")
+LINES = System("JSON lines", ("lines",), "sources.json_lines:JsonLines", start="boot context")
 
 
 @pytest.fixture(autouse=True)
@@ -94,9 +97,12 @@ def test_every_command_knows_it(tmp_path: Path) -> None:
     assert json.loads(said("show --json", lab.name))["summary"]["rows"]["memories"] == 40
     found = json.loads(said("find --json", str(tmp_path)))["stores"]
     assert [(each["what"], each["memories"]) for each in found] == [("JSON lines", 40)]
-    assert "recalled from" in said("size", lab.name)
+    assert "boot context" in said("size", lab.name)
     assert "writes down no reads; give its agent a log" in said("harvest", lab.name, code=2)
-    size = lab.path.stat().st_size
+    text = lab.path.read_text().splitlines()
+    lab.path.write_text("\r\n".join([text[1], text[0], *text[2:]]))  # no end, no order
+    before = lab.path.read_bytes()
+    size = len(before)
     assert json.loads(said("space --json", lab.name))["file"] == size
     assert "there is nothing to vacuum" in said("vacuum", lab.name, code=2)
     assert "all 40 can be read" in said("doctor", lab.name)
@@ -104,7 +110,7 @@ def test_every_command_knows_it(tmp_path: Path) -> None:
     applied = json.loads(said("compact --keep-recent 9 --apply --json", lab.name))
     assert len(memlab.load(f"lines:{lab.path}")) == 10
     said("restore", lab.name, applied["digest"])
-    assert lab.path.stat().st_size == size
+    assert lab.path.read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -114,12 +120,26 @@ def test_what_is_no_memory_is_named_and_its_file_is_none(tmp_path: Path, words: 
     path = tmp_path / "memory.jsonl"
     path.write_text(words + "\n")
     assert recognise(path) is None
-    with pytest.raises(MemlabError, match="holds what is no memory"):
+    with pytest.raises(MemlabError, match=r"line 1: .*; mend it"):
         memlab.load(f"lines:{path}")
+
+
+def test_a_source_that_falls_over_an_archived_record_has_it_left_out(tmp_path: Path) -> None:
+    record = b'{"id":"m1"}'
+    copy = Copy("m1", fingerprint_of(record), "beyond-newest", None)
+
+    def check(key: object, record: bytes, said: object) -> None:
+        json.loads("[" * 99_999)
+
+    with pytest.raises(ValueError, match="nested too deep"):
+        archived_record(bytearray(record), copy, check)
 
 
 def test_the_guide_shows_the_file_as_it_is_and_the_line() -> None:
     checkout = Path(__file__).parent.parent.parent
     guide = (checkout / "docs" / "guides" / "own_source.md").read_text()
     assert Path(__file__).with_name("json_lines.py").read_text() in guide
-    assert f'System("{LINES.what}", ("lines",), "{LINES.source}")' in guide
+    assert (
+        f'System("{LINES.what}", ("lines",), ".json_lines:JsonLines", start="{LINES.start}")'
+        in guide
+    )

@@ -143,8 +143,11 @@ def record_of(value: object, copy: Copy, check: Check | None) -> bytes:
         raise ValueError("its record is no JSON") from None
     be(said, dict, "a JSON object")
     check_depth(said, _DEEPEST)
-    if check is not None:
-        check(copy.key, record, said)
+    try:
+        if check is not None:
+            check(copy.key, record, said)
+    except RecursionError:
+        raise ValueError("what its record holds is nested too deep") from None
     return record
 
 
