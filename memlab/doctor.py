@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from os import PathLike
 from os.path import lexists
@@ -206,7 +206,9 @@ def _memory_integrity(source: Source, frame: pd.DataFrame, threshold: int | None
         return Check("memory_integrity", Status.OK, summary, _NO_CAP if no_cap else "", counts)
     shown = command("compact", source.name, "--keep-recent", threshold)
     advice = f"more than {threshold:,} prunable: {shown} shows what would go"
-    return Check("memory_integrity", Status.WARN, summary, advice, counts)
+    return Check(
+        "memory_integrity", Status.WARN, f"{summary}; the cap is {threshold:,}", advice, counts
+    )
 
 
 def _sqlite_integrity(file: Path) -> Check:
@@ -234,7 +236,7 @@ def _classification(frame: pd.DataFrame, file: Path | None) -> Check:
     named = zip(bad[col.POSITION], bad[col.MEMORY_ID], bad[col.PROBLEM], strict=True)
     listed = [f"row {position} ({name!r}): {problem}" for position, name, problem in named]
     with_what = "the sqlite3 shell" if file else "the tools of the system that wrote them"
-    return _warned(
+    check = _warned(
         "rows",
         f"all {len(frame):,} can be read{times}",
         f"{len(bad):,} cannot be read: {some_of(listed)}{times}" if listed else "",
@@ -242,6 +244,7 @@ def _classification(frame: pd.DataFrame, file: Path | None) -> Check:
         "compaction may refuse the store",
         {"unreadable": len(bad)},
     )
+    return replace(check, status=Status.FAIL) if 0 < len(bad) == len(frame) else check
 
 
 def _tags(frame: pd.DataFrame, protected: Collection[str]) -> Check:

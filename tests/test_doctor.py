@@ -146,6 +146,8 @@ def test_rows_that_cannot_be_read_are_named(store: Path) -> None:
     assert (found.status, found.counts) == (Status.WARN, {"unreadable": 4})
     assert "row 14 ('odd'): " in found.summary
     assert all(name in found.summary for name in ("worse", "worst", "late"))
+    run_sql(store, "UPDATE memory_items SET kind = 'other'")
+    assert check(diagnose(store), "rows").status is Status.FAIL
 
 
 class TestSupersession:
