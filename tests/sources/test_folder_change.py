@@ -16,12 +16,12 @@ from memlab.errors import ArchiveError, ChangedWhileReadError, StalePlanError, S
 from memlab.sources.folder import files as folder_files
 from memlab.sources.folder.change import Parts, Step, changed_folder
 from memlab.sources.folder.files import FileCopy, Folder, opened_folder
-from memlab.sources.folder.journal import folder_moment
+from memlab.sources.folder.journal import Index, folder_moment
 
 Files = dict[str, tuple[bytes, int, int]]
 
 
-class Lines:
+class Lines(Index):
     """An index with a line for each file, ``name:words``; puts a line back by its number."""
 
     index_name = "INDEX"

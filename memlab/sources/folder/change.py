@@ -91,7 +91,7 @@ class FolderChange:
                 self._watch(Step.MOVED)
                 self._moved.append((operation.files, str(number), file.data, file.name))
         operation.files.sync()
-        self.folder.sync()
+        self.folder.sync(*(file.name for file, _ in memories.values() if file is not None))
         if not self._index.index_first:
             self._swap(operation)
 
@@ -108,7 +108,7 @@ class FolderChange:
                         "restore other ids, or into a new folder"
                     ) from error
                 self._watch(Step.MOVED)
-        self.folder.sync()
+        self.folder.sync(*(entry.name for entry in operation.entries))
         self._swap(operation)
 
     def commit(self) -> None:
@@ -173,7 +173,7 @@ def changed_folder(
 
     What the block changes lasts when it ends, and is taken back when it raises.
     """
-    with opened_folder(path) as folder, _in_words(folder), ExitStack() as stack:
+    with opened_folder(path, index.enters) as folder, _in_words(folder), ExitStack() as stack:
         _lock(folder)
         watch(Step.LOCKED)
         take_back(folder, index)

@@ -1,7 +1,8 @@
 """An open folder, read and changed without following links and without waiting for anything.
 
 Names and contents are somebody else's: every file is opened by its name in the open folder, never
-by a path put together, and only when it is an ordinary file. Each change of a name is a step that a
+by a path put together, and only when it is an ordinary file. A file in a folder below is called by
+its path from here, and reached by one step after another. Each change of a name is a step that a
 file system does whole or not at all.
 """
 
@@ -10,9 +11,9 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from secrets import token_hex
@@ -23,6 +24,9 @@ from memlab.files import Limit
 
 LARGEST: Final = 2**26
 """Bytes of a file beyond which it is not read: no memory and no index is so large."""
+
+_DEEPEST: Final = 32
+"""Folders below each other that are gone through."""
 
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _READ_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -63,41 +67,80 @@ class Listing(NamedTuple):
     others: tuple[str, ...]
 
 
+def _nowhere(_name: str) -> bool:
+    """Say of no folder below that it is gone through."""
+    return False
+
+
 @dataclass(frozen=True)
 class Folder:
     """An open folder. Get one from :func:`opened_folder`."""
 
     path: Path
     handle: int
+    enters: Callable[[str], bool] = _nowhere
+    """Whether the files of a folder below, by its path from here, are files of this one."""
 
     def listing(self) -> Listing:
         """Return what is in it, by name."""
         files: dict[str, Stamp] = {}
         others = []
+        for name, found in self._entries(""):
+            is_file = stat.S_ISREG(found.st_mode) and found.st_size <= LARGEST
+            if is_file and _is_text(name):
+                files[name] = Stamp.of(found)
+            else:
+                others.append(name)
+        return Listing({name: files[name] for name in sorted(files)}, tuple(sorted(others)))
+
+    def _entries(self, above: str) -> Iterator[tuple[str, os.stat_result]]:
         with os.scandir(self.handle) as entries:
             for entry in entries:
                 try:
                     found = entry.stat(follow_symlinks=False)
                 except FileNotFoundError:  # gone since
                     continue
-                is_file = stat.S_ISREG(found.st_mode) and found.st_size <= LARGEST
-                if is_file and _is_text(entry.name):
-                    files[entry.name] = Stamp.of(found)
+                name = above + entry.name
+                is_folder = stat.S_ISDIR(found.st_mode) and name.count("/") < _DEEPEST
+                if not (is_folder and _is_text(name) and self.enters(name)):
+                    yield name, found
+                    continue
+                with ExitStack() as stack:
+                    try:
+                        below = stack.enter_context(self.subfolder(entry.name))
+                    except PermissionError as error:
+                        raise _unreadable(self.path / entry.name, error) from error
+                    except OSError as error:  # it was a folder a moment ago
+                        raise changed(self.path) from error
+                    yield from replace(below, enters=self.enters)._entries(f"{name}/")
+
+    @contextmanager
+    def _holding(self, name: str, *, makes: bool = False) -> Iterator[tuple[int, str]]:
+        """Hand out the folder that a file lies in, following no link, and its name there."""
+        *above, last = name.split("/")
+        with ExitStack() as stack:
+            folder = self
+            for part in above:
+                if makes and folder.stat_of(part) is None:
+                    around = os.fstat(folder.handle)
+                    os.mkdir(part, stat.S_IMODE(around.st_mode), dir_fd=folder.handle)
+                    folder.sync()
+                    folder = stack.enter_context(folder.subfolder(part))
+                    _give(folder.handle, (around.st_uid, around.st_gid))
                 else:
-                    others.append(entry.name)
-        return Listing({name: files[name] for name in sorted(files)}, tuple(sorted(others)))
+                    folder = stack.enter_context(folder.subfolder(part))
+            yield folder.handle, last
 
     def read(self, name: str, stamp: Stamp | None = None) -> FileCopy:
         """Return an ordinary file in it."""
         path = self.path / name
         try:
-            handle = os.open(name, _READ, dir_fd=self.handle)
+            with self._holding(name) as (around, last):
+                handle = os.open(last, _READ, dir_fd=around)
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise StoreError(
-                f"{path} cannot be read ({error.strerror or error}); check its permissions"
-            ) from error
+            raise _unreadable(path, error) from error
         with os.fdopen(handle, "rb") as file:
             before = os.fstat(handle)
             if not stat.S_ISREG(before.st_mode):
@@ -122,8 +165,8 @@ class Folder:
 
     def stat_of(self, name: str) -> os.stat_result | None:
         """Look at what a name stands for; None where there is nothing."""
-        with suppress(FileNotFoundError):
-            return os.stat(name, dir_fd=self.handle, follow_symlinks=False)
+        with suppress(FileNotFoundError), self._holding(name) as (around, last):
+            return os.stat(last, dir_fd=around, follow_symlinks=False)
         return None
 
     def inode_of(self, name: str) -> int | None:
@@ -148,15 +191,18 @@ class Folder:
 
     def move(self, name: str, to: "Folder", other: str) -> None:
         """Give a file or folder another name, and take that from what had it."""
-        os.rename(name, other, src_dir_fd=self.handle, dst_dir_fd=to.handle)
+        with self._holding(name) as (here, old), to._holding(other) as (there, new):
+            os.rename(old, new, src_dir_fd=here, dst_dir_fd=there)
 
     def link(self, name: str, to: "Folder", other: str) -> None:
-        """Give a file a second name, which must be free."""
-        os.link(name, other, src_dir_fd=self.handle, dst_dir_fd=to.handle, follow_symlinks=False)
+        """Give a file a second name, which must be free; folders that it needs are made."""
+        with self._holding(name) as (here, old), to._holding(other, makes=True) as (there, new):
+            os.link(old, new, src_dir_fd=here, dst_dir_fd=there, follow_symlinks=False)
 
     def unlink(self, name: str) -> None:
         """Take a name from a file."""
-        os.unlink(name, dir_fd=self.handle)
+        with self._holding(name) as (around, last):
+            os.unlink(last, dir_fd=around)
 
     def exchange(self, name: str, to: "Folder", other: str) -> None:
         """Let two files change places in one step."""
@@ -195,9 +241,12 @@ class Folder:
         """Remove a folder and what is in it, following no link."""
         shutil.rmtree(name, dir_fd=self.handle)
 
-    def sync(self) -> None:
-        """Make the names in it survive a power cut."""
+    def sync(self, *names: str) -> None:
+        """Make the names in it survive a power cut, and in the folders below that hold `names`."""
         os.fsync(self.handle)
+        for below in {name.rpartition("/")[0] for name in names} - {""}:
+            with suppress(FileNotFoundError), self._holding(f"{below}/") as (around, _):
+                os.fsync(around)
 
     def with_rights_here(self, file: FileCopy) -> FileCopy:
         """Return a file out of an archive with the owner and permissions that it may have here.
@@ -214,8 +263,10 @@ class Folder:
 
 
 @contextmanager
-def opened_folder(path: Path | str) -> Iterator[Folder]:
-    """Open a folder that a user named; a link to it is followed."""
+def opened_folder(
+    path: Path | str, enters: Callable[[str], bool] = _nowhere
+) -> Iterator[Folder]:
+    """Open a folder that a user named; a link to it is followed, and none in it."""
     try:
         resolved = Path(path).resolve(strict=True)
         handle = os.open(resolved, _READ_FOLDER)
@@ -229,7 +280,7 @@ def opened_folder(path: Path | str) -> Iterator[Folder]:
             f"{path} cannot be opened ({words}); check the path and its permissions"
         ) from error
     try:
-        yield Folder(resolved, handle)
+        yield Folder(resolved, handle, enters)
     finally:
         os.close(handle)
 
@@ -243,6 +294,22 @@ def is_file_name(name: str) -> bool:
     [True, False, False, False, False]
     """
     return bool(name) and name not in (".", "..") and not {"/", "\0"} & set(name) and _is_text(name)
+
+
+def is_file_path(path: str) -> bool:
+    """Whether a text can name a file in a folder or below it, and nothing outside it.
+
+    Examples
+    --------
+    >>> [is_file_path(path) for path in ("a.md", "b/a.md", "b/../a.md", "/a.md", "b//a.md", "")]
+    [True, True, False, False, False, False]
+    """
+    return all(map(is_file_name, path.split("/")))
+
+
+def _unreadable(path: Path, error: OSError) -> StoreError:
+    why = error.strerror or error
+    return StoreError(f"{path} cannot be read ({why}); check its permissions")
 
 
 def changed(path: Path) -> ChangedWhileReadError:

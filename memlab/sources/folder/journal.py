@@ -25,7 +25,7 @@ from memlab.sources.folder.files import (
     Listing,
     Stamp,
     changed,
-    is_file_name,
+    is_file_path,
     opened_folder,
 )
 from memlab.store.shapes import anything, fields, listed, text, truth, whole
@@ -54,11 +54,16 @@ _FAULTS: Final = (
 
 
 class Index(Protocol):
-    """What a kind of folder knows of its index."""
+    """What a kind of folder knows of its files and of its index."""
 
     index_name: str
+    """Empty where there is none."""
     index_first: bool
     """Whether what it says of files goes before them."""
+
+    def enters(self, name: str) -> bool:  # noqa: ARG002
+        """Whether files of a folder below are files of this one, by its path from here."""
+        return False
 
     @abstractmethod
     def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
@@ -118,6 +123,8 @@ class Operation:
 
     def swap_index(self, index: Index, *, undo: bool = False) -> bytes | None:
         """Let the index and an edited version of it change places; return what came out."""
+        if not index.index_name:
+            return None
         edit, name = self.edit(index, undo=undo), index.index_name
         for _ in range(_TRIES):
             now = self.folder.read_if_there(name)
@@ -169,7 +176,7 @@ class Operation:
             self._restore_index(index)
             for entry in self.put_in():
                 self.folder.unlink(entry.name)
-        self.folder.sync()
+        self.folder.sync(*(entry.name for entry in self.entries))
 
     def put_in(self) -> Iterator[Entry]:
         """Yield the files that were put in and that nobody has written to since."""
@@ -189,11 +196,12 @@ class Operation:
             elif there != moved:  # written anew meanwhile: both are kept
                 aside = f"{entry.name}.before-{token_hex(4)}"
                 self.files.link(str(number), self.folder, aside)
-        self.folder.sync()
+        self.folder.sync(*(entry.name for entry in self.entries))
 
     def _restore_index(self, index: Index) -> None:
         """Let the index be as it was, or where it was edited since, take back what was changed."""
-        name = index.index_name
+        if not (name := index.index_name):
+            return
         made, now = self.own.read_if_there(_MADE), self.folder.read_if_there(name)
         if made is not None and now is not None and made.data == _digest(now.data):
             if self.own.inode_of(VERSION) == self.folder.inode_of(name):
@@ -288,7 +296,7 @@ def _operations(folder: Folder, pending: Folder, stack: ExitStack) -> list[Opera
 def _file_name(value: Any) -> None:
     """Check for the name of a file of the folder; empty for a memory that has none."""
     text(value)
-    if value and not is_file_name(value):
+    if value and not is_file_path(value):
         raise ValueError(f"{value!r:.80} is no file of the folder")
 
 
@@ -379,7 +387,7 @@ def folder_moment(path: Path | str, index: Index) -> Iterator[FolderMoment]:
 
     What comes later is not seen. What was read is looked at again at the end.
     """
-    with opened_folder(path) as folder:
+    with opened_folder(path, index.enters) as folder:
         for _ in range(_LOOKS):
             pending = folder.inode_of(PENDING)
             with suppress(ChangedWhileReadError):
