@@ -6,7 +6,7 @@ function that was given none takes it from :func:`moment_or_now`.
 
 import re
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 from memlab.arguments import expect
@@ -21,6 +21,11 @@ _LEAP: Final = re.compile(r"(.*T\d\d:\d\d):60((?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?)")
 def now_utc() -> datetime:
     """Return the time."""
     return datetime.now(UTC)
+
+
+def today() -> date:
+    """Return the day where this machine is, as the agents on it name their notes."""
+    return now_utc().astimezone().date()
 
 
 def moment_or_now(now: datetime | None, *, call: str) -> datetime:

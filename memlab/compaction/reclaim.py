@@ -137,7 +137,8 @@ def space(path: str | Path) -> Space:
     source = open_source(path)
     place = _on_this_disk(source)
     if place.is_dir() or not source.tables:
-        return _space_of_files(place, source.archive)
+        size = sum(map(_size, source.files()))  # what goes leaves no room behind
+        return Space(str(place), size, 0, size, 0, _size(source.archive), size)
     own = source.agents_own
     file = store_file(path if own else str(place)).resolve()
     check = check_table if own else _anything
@@ -242,13 +243,6 @@ def _tables_at(uri: str) -> dict[str, int]:
             return dict(connection.execute(_BY_TABLE).fetchall())
         except sqlite3.OperationalError:  # a build without the table dbstat
             return {}
-
-
-def _space_of_files(place: Path, archive: Path) -> Space:
-    """Return the room that a file or the files of a folder take; what goes leaves none behind."""
-    files = [each for each in place.iterdir() if each.is_file()] if place.is_dir() else [place]
-    size = sum(map(_size, files))
-    return Space(str(place), size, 0, size, 0, _size(archive), size)
 
 
 def _on_this_disk(source: Source) -> Path:

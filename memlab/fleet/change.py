@@ -367,7 +367,7 @@ def decide_store(where: str, name: str, *, policy: Policy | None, now: datetime)
         )
     plan = plan_store(source, policy, now=now)
     whole = packed(plan)  # before the digest is asked for, which comes with it
-    total, gone, size = plan.total, plan.deletes, bytes_of(where)
+    total, gone, size = plan.total, plan.deletes, bytes_of(source)
     share = gone.tokens / total.tokens if total.tokens else 0.0
     return DecidedStore(
         store=name,

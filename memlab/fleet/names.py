@@ -64,8 +64,9 @@ class Member:
         path = Path(self.where)
         try:
             own = [path, Path(f"{path}-wal"), Path(f"{path}-journal")]
-            seen = [*(sorted(path.iterdir()) if path.is_dir() else own), *_beside(path.resolve())]
-        except (OSError, RuntimeError):
+            files = open_source(path).files() if path.is_dir() else own
+            seen = [*files, *_beside(path.resolve())]
+        except (MemlabError, OSError, RuntimeError):
             return ""
         marks = []
         for file in seen:

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memlab.clock import moment_or_now
@@ -13,6 +12,7 @@ from memlab.fleet.names import Sources
 from memlab.fleet.sweep import table_of
 from memlab.fleet.task import FleetTask, Progress, Runner
 from memlab.growth.summary import past_arrays, summary_of
+from memlab.sources.base import Source
 from memlab.sources.opening import open_source
 
 if TYPE_CHECKING:
@@ -128,16 +128,14 @@ def _line_of(where: str, *, now: datetime) -> StoreLine:
         per_day=None if summary.pace is None else summary.pace.per_day,
         first_at=summary.first_at,
         last_at=summary.last_at,
-        bytes=bytes_of(where),
+        bytes=bytes_of(source),
         free_bytes=free_bytes(source),
         unreadable=int(memories.unreadable.sum()),
     )
 
 
-def bytes_of(where: str) -> int | None:
-    """Return the size of a store's file and of what lies beside it; None for a server."""
-    if "://" in where:
+def bytes_of(source: Source) -> int | None:
+    """Return the size of a store's files; None for a server."""
+    if source.like is None:
         return None
-    path = Path(where)
-    files = path.iterdir() if path.is_dir() else [path, Path(f"{path}-wal")]
-    return sum(file.stat().st_size for file in files if file.is_file())
+    return sum(file.stat().st_size for file in source.files() if file.is_file())

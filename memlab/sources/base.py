@@ -410,6 +410,10 @@ class Source(ABC):
     def __str__(self) -> str:
         return self.name
 
+    def files(self) -> list[Path]:
+        """Return the files that it is made of, there or not; none of a server."""
+        return [] if self.like is None else [self.like, Path(f"{self.like}-wal")]
+
     @abstractmethod
     def reading(self) -> AbstractContextManager[Reader]:
         """Open the source at one consistent moment, leaving no trace.

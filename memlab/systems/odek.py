@@ -90,11 +90,6 @@ class Odek(FolderSource):
         return [home / ".odek" / "memory"]
 
     @property
-    def name(self) -> str:
-        """The absolute path with its scheme, which says that nothing of it is loaded at start."""
-        return f"{self.scheme}:{self.path}"
-
-    @property
     def path(self) -> Path:
         """The folder of the index, with links followed."""
         folder = super().path
@@ -109,7 +104,7 @@ class Odek(FolderSource):
         return f'"memory": {{"max_episodes": {keep}}}'
 
     def memories(self, moment: FolderMoment) -> list[Found]:
-        """Return the episodes of the index, the oldest first."""
+        """Return the episodes of the index."""
         raw = b"" if moment.index is None else moment.index.data
         here = set(moment.names)
         found = []
@@ -117,7 +112,7 @@ class Odek(FolderSource):
             name = self.file_of(key)
             place = {"position": _position(key, json.loads(said[-1]["text"], strict=False))}
             found.append(Found(key, name if name in here else "", said, place))
-        return sorted(found, key=lambda each: int(each.place["position"]))
+        return found
 
     def row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
         """Return an episode as a row; its summary's first line is the title."""
@@ -132,9 +127,6 @@ class Odek(FolderSource):
         is_dated = _microseconds(created) is not None
         fault = (position, "created_at", f"created_at {created!r:.80} is not a timestamp")
         return {
-            "position": position,
-            "key": found.key,
-            "memory_id": found.key,
             "kind": "episodic",
             "title": readable(title),
             "body": readable(body),
@@ -142,7 +134,6 @@ class Odek(FolderSource):
             "source_task_ref": found.key,
             "authored_by": "odek",
             "created_at": created if is_dated else None,
-            "confidence": 1.0,
             "trusted": is_trusted(flags),
             "loaded_at_start": False,
             "faults": () if is_dated else (fault,),

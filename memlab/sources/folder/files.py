@@ -263,9 +263,7 @@ class Folder:
 
 
 @contextmanager
-def opened_folder(
-    path: Path | str, enters: Callable[[str], bool] = _nowhere
-) -> Iterator[Folder]:
+def opened_folder(path: Path | str, enters: Callable[[str], bool] = _nowhere) -> Iterator[Folder]:
     """Open a folder that a user named; a link to it is followed, and none in it."""
     try:
         resolved = Path(path).resolve(strict=True)

@@ -61,7 +61,8 @@ class Index(Protocol):
     index_first: bool
     """Whether what it says of files goes before them."""
 
-    def enters(self, name: str) -> bool:  # noqa: ARG002
+    @staticmethod
+    def enters(name: str) -> bool:  # noqa: ARG004
         """Whether files of a folder below are files of this one, by its path from here."""
         return False
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from memlab.errors import CompactionError, StoreError
 from memlab.sources.base import Key, Reader, Rows, Source, Watch, Writer, rows_of_each, unwatched
 from memlab.sources.folder.change import FolderChange, Parts, changed_folder
-from memlab.sources.folder.files import FileCopy, is_file_name
+from memlab.sources.folder.files import FileCopy, is_file_path, opened_folder
 from memlab.sources.folder.journal import FolderMoment, Index, folder_moment, moment_now
 from memlab.store.records import (
     check_canonical,
@@ -72,9 +72,8 @@ class FolderSource(Source, Index):
 
     @property
     def name(self) -> str:
-        """The absolute path, with the scheme where one was given."""
-        scheme = f"{self.scheme}:"
-        return f"{scheme}{self.path}" if self._where.startswith(scheme) else str(self.path)
+        """The absolute path with its scheme."""
+        return f"{self.scheme}:{self.path}"
 
     @property
     def path(self) -> Path:
@@ -89,13 +88,28 @@ class FolderSource(Source, Index):
         """The folder, whose owner and permissions the archive gets."""
         return self.path
 
+    def files(self) -> list[Path]:
+        """Return the files in the folder, and in those below that belong to it."""
+        with opened_folder(self.path, self.enters) as folder:
+            return [self.path / name for name in folder.listing().files]
+
     @abstractmethod
     def memories(self, moment: FolderMoment) -> list[Found]:
-        """Return the memories of a folder in order of position."""
+        """Return the memories of a folder."""
 
     @abstractmethod
     def row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
+        """Return what is a kind's own of a memory's row, see :meth:`whole_row`."""
+
+    def whole_row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
         """Return a memory as a row for :func:`memlab.sources.base.rows_from`, body included."""
+        return {
+            "position": found.place["position"],
+            "key": found.key,
+            "memory_id": found.key,
+            "confidence": 1.0,
+            **self.row(found, file),
+        }
 
     @abstractmethod
     def file_of(self, key: str) -> str:
@@ -119,7 +133,7 @@ class FolderSource(Source, Index):
 
     def row_of(self, record: bytes) -> dict[str, Any]:
         """Return an archived memory as it was loaded while it was in the folder."""
-        return self.row(*_kept(record))
+        return self.whole_row(*_kept(record))
 
     def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that a memory of such a folder can have a record."""
@@ -128,7 +142,7 @@ class FolderSource(Source, Index):
         found, file = _kept(record)
         if found.key != key:
             raise ValueError(f"it is a record of {found.key!r:.80}")
-        if file and not (file.name == self.file_of(found.key) and is_file_name(file.name)):
+        if file and not (file.name == self.file_of(found.key) and is_file_path(file.name)):
             raise ValueError(f"it names {file.name!r:.80} as the file of {found.key!r:.80}")
         self.check_place(found)
 
@@ -149,7 +163,8 @@ class _Reader(Reader):
         moment = self._now()
         found = iter(self._by_key(moment).values())
         while some := [
-            self._source.row(each, _file_of(each, moment)) for each in islice(found, _ROWS_AT_ONCE)
+            self._source.whole_row(each, _file_of(each, moment))
+            for each in islice(found, _ROWS_AT_ONCE)
         ]:
             yield rows_of_each(some, with_body=with_body)
 
@@ -167,7 +182,8 @@ class _Reader(Reader):
         """Return the memories; those of a moment like the last are known."""
         seen = moment.listing, moment.index
         if self._known is None or self._known[0] != seen:
-            self._known = seen, {each.key: each for each in self._source.memories(moment)}
+            memories = sorted(self._source.memories(moment), key=_position)
+            self._known = seen, {each.key: each for each in memories}
         return self._known[1]
 
 
@@ -271,6 +287,10 @@ def _kept(record: bytes) -> tuple[Found, FileCopy | None]:
     data = file["data"]
     raw = data.encode() if isinstance(data, str) else bytes.fromhex(data["text"])
     return found, FileCopy(**{**file, "data": raw, "owner": tuple(file["owner"])})
+
+
+def _position(found: Found) -> int:
+    return int(found.place["position"])
 
 
 def _but_for_rights(record: bytes) -> dict[str, Any]:

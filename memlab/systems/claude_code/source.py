@@ -96,6 +96,12 @@ class ClaudeCode(FolderSource):
         claude = Path(known.get("CLAUDE_CONFIG_DIR") or home / ".claude")
         return [claude / "projects", claude / "agent-memory"]
 
+    @property
+    def name(self) -> str:
+        """The absolute path, with the scheme where one was given."""
+        is_given = self._where.startswith(f"{self.scheme}:")
+        return super().name if is_given else str(self.path)
+
     def adjust(self, settings: Settings) -> None:
         """Take the load rule and the kinds that were chosen for this folder."""
         chosen = settings.claude
@@ -105,7 +111,7 @@ class ClaudeCode(FolderSource):
         self._kinds = {**self._kinds, **chosen.get("kinds", {})}
 
     def memories(self, moment: FolderMoment) -> list[Found]:
-        """Return the files of the folder but the index, the oldest first."""
+        """Return the files of the folder but the index."""
         view = self._view(moment)
         entries, lines = entries_of(view.index, view.names), view.costs()
         found = []
@@ -120,7 +126,7 @@ class ClaudeCode(FolderSource):
                 "links": [link for link in dict.fromkeys(links) if link not in (None, name)],
             }
             found.append(Found(name, name, entries.get(name, ()), place))
-        return sorted(found, key=lambda each: int(each.place["position"]))
+        return found
 
     def row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
         """Return a memory as a row."""
@@ -130,9 +136,6 @@ class ClaudeCode(FolderSource):
         title, about = (head.fields.get(name, "").strip() for name in ("name", "description"))
         words = [part for part in (title or found.key.removesuffix(_SUFFIX), about) if part]
         return {
-            "position": found.place["position"],
-            "key": found.key,
-            "memory_id": found.key,
             "kind": self._kinds.get(kind, "episodic"),
             "title": readable(": ".join(words)),
             "body": readable(text[head.text_at :].strip()),
@@ -142,7 +145,6 @@ class ClaudeCode(FolderSource):
             "thread_id": head.fields.get("originSessionId") or None,
             "authored_by": "claude-code",
             "created_at": found.place["created_at"],
-            "confidence": 1.0,
             "active": bool(found.said),
             "at_start": found.place["at_start"],
             "loaded_at_start": found.place["loaded"],
@@ -205,10 +207,11 @@ def is_memory(name: str) -> bool:
 
     Examples
     --------
-    >>> [is_memory(name) for name in ("a.md", "MEMORY.md", "notes.txt", ".draft.md")]
-    [True, False, False, False]
+    >>> [is_memory(name) for name in ("a.md", "MEMORY.md", "notes.txt", ".draft.md", "b/a.md")]
+    [True, False, False, False, False]
     """
-    return name.endswith(_SUFFIX) and name != INDEX and not name.startswith(".")
+    is_here = not name.startswith(".") and "/" not in name
+    return is_here and name.endswith(_SUFFIX) and name != INDEX
 
 
 def _has_memories(folder: Folder, names: Collection[str]) -> bool:

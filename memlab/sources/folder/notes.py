@@ -1,0 +1,141 @@
+"""Notes: a folder of Markdown files, and of folders of these, with no index that names them.
+
+A note's key is its path in the folder. What a system has of its own is which files are notes, when
+each was born, which of them a start loads and which memlab may judge.
+"""
+
+import json
+from abc import abstractmethod
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from memlab.sources.base import place_of
+from memlab.sources.folder.files import FileCopy
+from memlab.sources.folder.journal import FolderMoment, folder_moment
+from memlab.sources.folder.source import FolderSource, Found
+from memlab.sources.reads import moment_of_seconds
+from memlab.sources.reads import text as readable
+from memlab.store.shapes import anything, fields, listed, text, truth, whole
+from memlab.store.snapshot import retry_if_changed
+from memlab.text import Sheet, Shown
+
+NOTE: Final = ".md"
+"""How the names of notes end."""
+_MARKS: Final = "#-*_=> \t\r"
+"""What Markdown puts around a title."""
+_PLACE: Final = fields(
+    {
+        "position": whole(),
+        "said": listed(anything, most=0),
+        "created_at": text,
+        "loaded": truth,
+        "judged": truth,
+    }
+)
+
+
+@dataclass(frozen=True, repr=False)
+class NotesView(Shown):
+    """What there is to say of a folder of notes that no frame holds."""
+
+    folder: str
+    facts: Mapping[str, str]
+
+    def to_dict(self) -> dict[str, str]:
+        """Return the facts, for a script."""
+        return dict(self.facts)
+
+    def sheet(self) -> Sheet:
+        """Return the facts as a page."""
+        return Sheet(f"notes in {self.folder}", list(self.facts.items()))
+
+
+class NotesSource(FolderSource):
+    """A folder of notes."""
+
+    index_name = ""
+    index_first = False
+
+    @classmethod
+    def is_note(cls, name: str) -> bool:
+        """Whether a file, by its path in the folder, is a note, and one that may be deleted."""
+        above, _, last = name.rpartition("/")
+        return last.endswith(NOTE) and not last.startswith(".") and cls.enters(above)
+
+    @abstractmethod
+    def at_start(self, name: str, text: str) -> str | None:
+        """Return what a start loads because of a note; None for all of it."""
+
+    def facts(self, moment: FolderMoment) -> dict[str, str]:
+        """Return what there is to say of the notes, by name."""
+        others = [each for each in moment.listing.others if self.enters(each) or self.is_note(each)]
+        found = {}
+        if others:
+            found["not read"] = f"{len(others):,} links or what is no file, {others[0]} first"
+        if moment.is_pending:
+            found["pending"] = "a change was cut short; the next one takes it back first"
+        return found
+
+    def about(self) -> NotesView:
+        """Return what there is to say of the notes."""
+
+        def view() -> NotesView:
+            with folder_moment(self.path, self) as moment:
+                return NotesView(self.name, self.facts(moment))
+
+        return retry_if_changed(view)
+
+    def row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
+        """Return a note as a row: its first line is the title, else its name is."""
+        whole = readable("" if file is None else file.data.decode(errors="replace"))
+        line, _, rest = whole.strip().partition("\n")
+        title, body = line.strip(_MARKS), rest.strip()
+        if not title:
+            title, body = PurePosixPath(found.key).stem, whole.strip()
+        return {
+            "kind": "episodic" if found.place["judged"] else "semantic",
+            "title": title,
+            "body": body,
+            "tags_json": json.dumps([]),
+            "authored_by": self.scheme,
+            "created_at": found.place["created_at"],
+            "at_start": self.at_start(found.key, whole),
+            "loaded_at_start": found.place["loaded"],
+        }
+
+    def file_of(self, key: str) -> str:
+        """Return the key where it is a note's; no other file ever comes out of an archive."""
+        return key if self.is_note(key) else ""
+
+    def check_place(self, found: Found) -> None:
+        """Check what an archive's record says of a note's place."""
+        _PLACE(found.place)
+
+    def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002 - there is no index
+        """Return what there is."""
+        return raw
+
+    def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002 - there is no index
+        """Return what there is."""
+        return raw
+
+
+def written_at(moment: FolderMoment, name: str) -> datetime:
+    """Return when a file was last written; that is looked at again at the end."""
+    written = moment_of_seconds(moment.rely_on(name).written // 1_000 / 1e6)
+    return written or datetime.fromtimestamp(0, UTC)  # of a time beyond the years that there are
+
+
+def note_of(name: str, born: datetime, *, loaded: bool, judged: bool) -> Found:
+    """Return a note that was first there at `born`; one that is not judged is load-bearing."""
+    milliseconds = int(born.timestamp() * 1_000)
+    place = {
+        "position": place_of(milliseconds, name),
+        "created_at": datetime.fromtimestamp(milliseconds / 1_000, UTC).isoformat(),
+        "loaded": loaded,
+        "judged": judged,
+    }
+    return Found(name, name, (), place)

@@ -1,0 +1,1 @@
+"""OpenClaw: the notes of a workspace, and what was read of them."""

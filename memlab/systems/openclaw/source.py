@@ -1,0 +1,157 @@
+"""OpenClaw's workspace: ``memory/**/*.md``, and ``MEMORY.md``, which is load-bearing.
+
+A start loads ``MEMORY.md``, up to some length, and the notes of today and yesterday. The others are
+found by searching, through a SQLite index that OpenClaw makes anew from the files and that memlab
+never touches. What else is in the workspace (``AGENTS.md`` and the like, reports of dreams, hidden
+folders) is no memory.
+"""
+
+import os
+import re
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from memlab.clock import today
+from memlab.errors import StoreError
+from memlab.files import ordinary_file
+from memlab.sources.folder.journal import FolderMoment
+from memlab.sources.folder.notes import NotesSource, note_of, written_at
+from memlab.sources.folder.source import Found
+from memlab.text import counted
+
+INDEX: Final = "MEMORY.md"
+NOTES: Final = "memory"
+SKIPPED: Final = "memory.recall.skipped"
+"""The event of a search for hits on notes without a date in their name, since June 2026."""
+
+_MOST: Final = 20_000
+"""Characters of a file that a start loads unless it is set otherwise; 12,000 in some versions."""
+_OWN: Final = (INDEX, "AGENTS.md", "SOUL.md")
+"""Of these files a workspace has one."""
+_DREAMS: Final = ".dreams"
+_NO_NOTES: Final = ("dreaming", "events")
+"""Folders of reports and of exported events."""
+_LOGS: Final = (f"{NOTES}/{_DREAMS}/events.jsonl", f"{NOTES}/events/*/memory-host-events.jsonl")
+_DATED: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(-.*)?\.md", re.DOTALL)
+_DAY: Final = timedelta(days=1)
+_LARGEST: Final = 2**40
+_END: Final = 2**22
+"""Bytes at the end of a log that are looked at for events of a kind."""
+
+
+class OpenClaw(NotesSource):
+    """The notes of a workspace."""
+
+    scheme = "openclaw"
+
+    @classmethod
+    def recognise(cls, path: Path, tables: Mapping[str, Any]) -> Path | None:  # noqa: ARG003
+        """Return a folder whose notes have recall events, or dates and a workspace's files."""
+        path = cls(path).path
+        has_own = any((path / name).is_file() for name in _OWN)
+        try:
+            names = [each.name for each in (path / NOTES).iterdir()]
+        except PermissionError:  # reading it says what is wrong
+            return path if has_own else None
+        except OSError:
+            return None
+        is_one = _DREAMS in names or (has_own and any(map(_day_of, names)))
+        return path if is_one else None
+
+    @classmethod
+    def may_be(cls, path: Path, inside: Collection[str] | None) -> bool:
+        """Whether a folder has one of notes in it, and a workspace's files or recall events."""
+        has = inside or ()
+        return NOTES in has and (any(n in has for n in _OWN) or (path / NOTES / _DREAMS).is_dir())
+
+    @classmethod
+    def usual_places(cls, home: Path, known: Mapping[str, str]) -> list[Path]:
+        """Return OpenClaw's folder, in which workspaces lie."""
+        return [Path(known.get("OPENCLAW_STATE_DIR") or home / ".openclaw")]
+
+    @staticmethod
+    def enters(name: str) -> bool:
+        """Whether notes may lie in a folder."""
+        first, *below = name.split("/")
+        is_hidden = any(part.startswith(".") for part in below)
+        return first == NOTES and not is_hidden and below[:1] not in [[n] for n in _NO_NOTES]
+
+    @property
+    def path(self) -> Path:
+        """The workspace, with links followed, where its folder of notes was named, too."""
+        path = super().path
+        return path.parent if path.name == NOTES and not (path / NOTES).exists() else path
+
+    def memories(self, moment: FolderMoment) -> list[Found]:
+        """Return the notes, and ``MEMORY.md`` as old as the oldest: its own time is the last's."""
+        if NOTES in moment.listing.others:
+            raise StoreError(
+                f"{self.path / NOTES} is no folder, and memlab follows no link in a workspace: "
+                "name the workspace that the notes lie in"
+            )
+        now, records_all, found, born = today(), self._records_all(), [], []
+        for name in filter(self.is_note, moment.names):
+            day, written = _day_of(name), written_at(moment, name)
+            at = written if day is None else datetime(day.year, day.month, day.day, tzinfo=UTC)
+            born.append(written if at - written > _DAY else at)  # a day to come is no birth
+            loaded = day is not None and now - _DAY <= day <= now
+            judged = day is not None or records_all
+            found.append(note_of(name, born[-1], loaded=loaded, judged=judged))
+        if INDEX in moment.names:
+            oldest = min([written_at(moment, INDEX), *born])
+            found.append(note_of(INDEX, oldest, loaded=True, judged=False))
+        return found
+
+    def at_start(self, name: str, text: str) -> str | None:
+        """Return what a start loads because of a file: all of a note."""
+        return text[:_MOST] if name == INDEX else None
+
+    def facts(self, moment: FolderMoment) -> dict[str, str]:
+        """Return what is loaded, and what of the notes cannot be judged."""
+        now, found = today(), {}
+        notes = [each for each in self.memories(moment) if each.name != INDEX]
+        if INDEX in moment.names:
+            length = len(moment.read(INDEX).data.decode(errors="replace"))
+            found[INDEX] = f"{min(length, _MOST):,} of its {length:,} characters are loaded"
+        loaded = counted(sum(each.place["loaded"] for each in notes), "notes")
+        found["loaded"] = f"{loaded} of {now - _DAY} and {now}, today by this machine's clock"
+        if undated := sum(_day_of(each.name) is None for each in notes):
+            what = "judged like the others, for OpenClaw records hits on them"
+            if not self._records_all():
+                what = f"kept, for no hit on them is recorded: there is no {SKIPPED}"
+            found["undated"] = f"{counted(undated, 'notes')} without a date in the name, {what}"
+        return found | super().facts(moment)
+
+    def without_reads(self) -> str:
+        """Say where OpenClaw writes down what was read."""
+        return f"{self.path / _LOGS[0]} is not there: OpenClaw has recorded no search here yet"
+
+    def _records_all(self) -> bool:
+        """Whether hits on notes without a date are recorded, by the end of the recall events."""
+        return any(SKIPPED.encode() in _end_of(log) for log in logs_of(self.path))
+
+
+def logs_of(path: Path) -> list[Path]:
+    """Return the recall events of a workspace; a log is its own."""
+    if path.is_dir():
+        return sorted(log for name in _LOGS for log in path.glob(name))
+    is_log = path.name in {Path(name).name for name in _LOGS} and path.is_file()
+    return [path] if is_log else []
+
+
+def _day_of(name: str) -> date | None:
+    """Return the day that a note's name begins with; None where it begins with none."""
+    dated = _DATED.fullmatch(name.rpartition("/")[2])
+    with suppress(ValueError):
+        return date.fromisoformat(dated[1]) if dated else None
+    return None
+
+
+def _end_of(log: Path) -> bytes:
+    with suppress(OSError), ordinary_file(log, most=_LARGEST) as opened:
+        opened.seek(max(0, os.fstat(opened.fileno()).st_size - _END))
+        return opened.read(_END)
+    return b""
