@@ -160,5 +160,5 @@ def test_what_cannot_be_harvested_is_said_and_leaves_no_file(
 
 def test_a_source_without_reads_makes_an_empty_log(tmp_path: Path) -> None:
     found = harvest_reads(workspace(tmp_path / "w", events=0))
-    assert "reads    none" in str(found)
+    assert "  reads     none" in str(found)
     assert read_access_log(found.log).empty

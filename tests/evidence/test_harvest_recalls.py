@@ -7,14 +7,16 @@ from sqlite3 import connect
 from typing import Any
 
 import pytest
+from claude_store import at
+from openclaw_store import SKIPPED, recall, write_events
 
 from memlab import columns as c
 from memlab.errors import MemlabError
 from memlab.evidence.harvest import harvest_reads
 from memlab.evidence.reads import read_access_log
 from memlab.sources.reads import BROKEN
-from memlab.systems import openclaw
 from memlab.systems.codex import COPIES, WITHOUT_THREAD, WITHOUT_TIME
+from memlab.systems.openclaw import reads as openclaw
 
 THREADS = [f"0199{n}000-0000-7000-8000-00000000000{n}" for n in range(10)]
 AT = "2026-08-01T09:00:00.000Z"
@@ -131,66 +133,62 @@ def test_the_database_of_memories_means_the_sessions_beside_it(home: Path) -> No
     assert harvest_reads(alone, transcripts=moved).reads == 1
 
 
-def recall(second: int, *paths: str, query: str = "where is it", **changed: Any) -> dict[str, Any]:
-    results = [{"path": path, "startLine": 1, "endLine": 4, "score": 0.9} for path in paths]
-    return {
-        "type": "memory.recall.recorded",
-        "timestamp": f"2026-08-01T09:00:{second:02}.000Z",
-        "query": query,
-        "resultCount": len(results),
-        "results": results,
-        **changed,
-    }
-
-
-def write_events(path: Path, *events: dict[str, Any]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events))
-    return path
-
-
 @pytest.fixture
 def old_log(tmp_path: Path) -> Path:
     return tmp_path / "memory" / ".dreams" / "events.jsonl"
 
 
-def test_a_recall_reads_every_file_that_it_found_once(tmp_path: Path, old_log: Path) -> None:
+def test_a_hit_is_a_read_once_a_day_whatever_was_asked(tmp_path: Path, old_log: Path) -> None:
     day, other = "memory/2026-04-05.md", "memory/2026-04-06.md"
-    write_events(old_log, recall(1, day, other, day), recall(2, day))
+    write_events(
+        old_log,
+        recall(at(0), day, other, day),
+        recall(at(1), day, query="something else"),
+        recall(at(24), "./" + day.replace("/", "\\"), kind=SKIPPED),
+    )
     (tmp_path / "MEMORY.md").write_text("index")  # does not make it Claude Code's
     found = harvest_reads(tmp_path)
     assert found.way == "an OpenClaw workspace"
     assert ids(found.log) == [day, other, day]
-    assert found.by == {"recall": 3}
+    assert found.by == {"recall": 2, "skipped recall": 1}
+    assert found.left_out == {openclaw.AGAIN: 1}
     assert "no version records memory_get" in str(found)
+    assert found.next_steps()[0].startswith(f"next: memlab size openclaw:{tmp_path} --log ")
+    text = found.log.read_text()
+    assert not any(word in text for word in ("where", "something", "query"))
 
 
 def test_what_is_no_read_is_counted(tmp_path: Path, old_log: Path) -> None:
+    note = "memory/a.md"
     write_events(
         old_log,
-        recall(1, "a.md", query="__dreaming_light__"),
-        recall(2, "a.md", type="memory.recall.skipped", reason="non-short-term-memory-path"),
-        recall(3, "a.md", type="memory.promotion.applied"),
-        recall(4, "a.md", timestamp="soon"),
-        recall(5, ""),
-        recall(6, "a.md", timestamp="2026-08-01T09:00:06"),
-        recall(7, results="none"),
+        recall(at(1), note, query="__dreaming_light__"),
+        recall(at(2), "MEMORY.md", "memory/dreaming/a.md", kind=SKIPPED),
+        recall(at(3), note, kind="memory.promotion.applied"),
+        recall(at(4), note, timestamp="soon"),
+        recall(at(5), ""),
+        recall(at(6), note, timestamp="2026-08-01T09:00:06"),
+        recall(at(7), results="none"),
     )
     with old_log.open("a") as out:
         out.write('{"type":"memory.recall.recorded","timest')
     found = harvest_reads(tmp_path)
-    assert ids(found.log) == ["a.md"]
+    assert ids(found.log) == [note]
     assert found.left_out == {
-        **dict.fromkeys((openclaw.SWEEPS, openclaw.SKIPPED, BROKEN), 1),
-        **dict.fromkeys((openclaw.WITHOUT_TIME, openclaw.WITHOUT_PATH), 1),
+        **dict.fromkeys((openclaw.SWEEPS, openclaw.WITHOUT_TIME, BROKEN), 1),
+        openclaw.NO_NOTE: 3,
     }
     assert found.notes[0] == "1 time without a zone, taken as UTC"
 
 
 def test_an_event_that_was_exported_is_the_same_read(tmp_path: Path, old_log: Path) -> None:
-    write_events(old_log, recall(1, "a.md"), recall(2, "b.md"))
+    a, b, c = (f"memory/{name}.md" for name in "abc")
+    write_events(old_log, recall(at(1), a), recall(at(2), b))
     new_log = tmp_path / "memory" / "events" / "0af3" / "memory-host-events.jsonl"
-    write_events(new_log, recall(2, "b.md"), recall(3, "c.md"))
+    write_events(new_log, recall(at(2), b), recall(at(3), c))
     found = harvest_reads(tmp_path)
-    assert ids(found.log) == ["a.md", "b.md", "c.md"]
-    assert harvest_reads(new_log, found.log).new == 0
+    assert ids(found.log) == [a, b, c]
+    again = harvest_reads(new_log, found.log)
+    assert (again.new, again.store) == (0, found.store)
+    alone = new_log.rename(tmp_path.parent / new_log.name)
+    assert harvest_reads(alone, tmp_path / "alone.log").store is None

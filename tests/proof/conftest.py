@@ -15,7 +15,8 @@ from proof.scenes import ROW_SCENES, RowScene, Scene
 MEMORY = Path("/dev/shm")
 """A file system on which syncing costs nothing."""
 SOURCES = tuple(
-    f"memlab.systems.{name}" for name in ("memory_items.source", "claude_code.source", "odek")
+    f"memlab.systems.{name}"
+    for name in ("memory_items.source", "claude_code.source", "odek", "openclaw.source")
 )
 """What children need and would import each for itself."""
 

@@ -15,6 +15,7 @@ from claude_store import START as FIRST
 from claude_store import as_found
 from invariants import archive_of, assert_sound
 from odek_store import DERIVED, write_odek
+from openclaw_store import days_before, write_workspace
 from programs import Children
 
 from memlab import KeepRecent, apply, load, plan
@@ -118,6 +119,15 @@ def _odek(folder: Path) -> Path:
     return write_odek(folder / "episodes", ["shipped", "né 北京 🦀 " * 200, "x"] * 3)
 
 
+def _openclaw(folder: Path) -> Path:
+    """Notes in folders below each other, of which some go whole."""
+    workspace = write_workspace(folder / "workspace", days_before(FIRST.date(), 9))
+    for day in days_before(FIRST.date(), 9)[1:5]:
+        (workspace / "memory" / "old").mkdir(exist_ok=True)
+        (workspace / f"memory/{day}.md").rename(workspace / f"memory/old/{day}.md")
+    return workspace
+
+
 def _scene(folder: Path, system: Callable[[Path], Path], operation: str) -> FolderScene:
     """A folder, and a plan that deletes some of it: to be applied, or applied and to be taken back.
 
@@ -142,5 +152,5 @@ def _scene(folder: Path, system: Callable[[Path], Path], operation: str) -> Fold
 
 FOLDER_SCENES: Final[dict[str, Callable[[Path], FolderScene]]] = {
     f"{operation} {system.__name__[1:]}": partial(_scene, system=system, operation=operation)
-    for operation, system in product(("apply", "restore"), (_claude, _odek))
+    for operation, system in product(("apply", "restore"), (_claude, _odek, _openclaw))
 }

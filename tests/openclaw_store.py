@@ -1,0 +1,70 @@
+"""OpenClaw workspaces with a known past, written as OpenClaw writes them."""
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+RECORDED, SKIPPED = "memory.recall.recorded", "memory.recall.skipped"
+
+
+def write_note(workspace: Path, name: str, text: str, written: datetime) -> Path:
+    """Write a file in one step."""
+    path = workspace / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.draft")
+    draft.write_text(text, newline="")
+    os.utime(draft, (written.timestamp(), written.timestamp()))
+    return draft.rename(path)
+
+
+def recall(at: datetime, *paths: str, kind: str = RECORDED, **changed: Any) -> dict[str, Any]:
+    """A search and the files that it hit."""
+    results = [{"path": path, "startLine": 1, "endLine": 4, "score": 0.9} for path in paths]
+    event = {"type": kind, "timestamp": f"{at:%Y-%m-%dT%H:%M:%S}.000Z", "query": "where is it"}
+    return event | {"resultCount": len(results), "results": results, **changed}
+
+
+def write_events(path: Path, *events: dict[str, Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events))
+    return path
+
+
+def days_before(day: date, count: int) -> list[date]:
+    """So many days, the oldest first; `day` is the last."""
+    return [day - timedelta(days=back) for back in range(count)][::-1]
+
+
+def noon(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
+
+
+def write_workspace(
+    workspace: Path, days: Sequence[date], *, undated: Iterable[str] = (), skipped: bool = False
+) -> Path:
+    """A note a day, each recalled on the next day and on the fifth after it; others without a date.
+
+    With `skipped`, hits on the others are written down too.
+    """
+    for day in days:
+        write_note(workspace, f"memory/{day}.md", f"# {day}\n\n- did it 北京\n", noon(day))
+    others = [f"memory/{name}.md" for name in undated]
+    for name in others:
+        write_note(workspace, name, f"what is known of {name}\n", noon(days[0]))
+    write_note(workspace, "MEMORY.md", "# Long term\n" + "x" * 24_988, noon(days[-1]))
+    write_note(workspace, "AGENTS.md", "Search first.", noon(days[0]))
+    write_note(workspace, "memory/dreaming/light/report.md", "a dream", noon(days[0]))
+    events = []
+    for number, day in enumerate(days):
+        hits = [f"memory/{days[number - back]}.md" for back in (1, 5) if number >= back]
+        if hits:
+            events += [recall(noon(day), *hits), recall(noon(day), *hits, query="again")]
+        events.append(recall(noon(day), f"memory/{days[0]}.md", query="__dreaming_light__"))
+        if skipped and others:
+            hit = others[number % len(others)]
+            events.append(recall(noon(day), "MEMORY.md", hit, kind=SKIPPED))
+    write_events(workspace / "memory" / ".dreams" / "events.jsonl", *events)
+    return workspace

@@ -1,0 +1,260 @@
+"""OpenClaw workspaces: what is a note, since when, what is loaded, what may be judged; and back."""
+
+import json
+import os
+import re
+import shlex
+import tempfile
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from openclaw_store import days_before, noon, write_events, write_note, write_workspace
+from permissions import as_nobody
+
+import memlab
+from memlab.cli import main
+from memlab.errors import StoreError
+from memlab.evidence.harvest import harvest_reads
+from memlab.growth import boot_context
+from memlab.sources.base import Key
+from memlab.sources.folder.files import is_file_path
+from memlab.sources.opening import find_below, recognise
+from memlab.systems.openclaw.source import OpenClaw
+from sources.conformance import Compacted
+
+TODAY = date(2026, 6, 30)
+TEXTS = ("# Day\n\n- né 北京 🦀", "one line", "", "---\nname: x\n---\r\n" + "long " * 3000)
+
+
+@pytest.fixture(autouse=True)
+def _today(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memlab.systems.openclaw.source.today", lambda: TODAY)
+
+
+class OpenClawLab:
+    """``MEMORY.md``, notes with and without dates, in folders of their own too."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "workspace"
+        self.name = f"openclaw:{self.path}"
+
+    def fill(self, count: int) -> None:
+        days = days_before(TODAY, count)
+        write_events(self.path / "memory/.dreams/events.jsonl", {"type": "memory.recall.skipped"})
+        write_note(self.path, "MEMORY.md", "# Long term\n" + "x" * 30_000, noon(days[0]))
+        for number, day in enumerate(days[1:]):
+            name = ("memory/{}.md", "memory/{}-släng.md", "memory/a/b/{}.md")[number % 3]
+            stem = f"people {number}" if number % 4 == 2 else str(day)
+            path = write_note(self.path, name.format(stem), TEXTS[number % 4], noon(day))
+            path.chmod(0o640 if number % 2 else 0o600)
+        (self.path / "memory" / "link.md").symlink_to(self.path / "MEMORY.md")
+
+    def add_pair(self, number: int) -> None:
+        draft, at = self.path / ".draft", noon(TODAY) + timedelta(seconds=number)
+        for side in "ab":
+            write_note(draft, f"{side}.md", f"pair {number}\n", at)
+        draft.rename(self.path / "memory" / f"pair {number}")
+
+    def change(self, key: Key) -> None:
+        with (self.path / str(key)).open("a") as file:
+            file.write("changed\n")
+
+    def exactly(self) -> dict[Key, Any]:
+        found: dict[Key, Any] = {}
+        for path in [*self.path.glob("memory/**/*.md"), self.path / "MEMORY.md"]:
+            if path.is_file() and not path.is_symlink():
+                there = path.stat()
+                state = there.st_mode, there.st_mtime_ns, there.st_uid
+                found[path.relative_to(self.path).as_posix()] = (path.read_bytes(), *state)
+        return found
+
+
+class TestOpenClaw(Compacted):
+    lab_type = OpenClawLab
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """57 notes of as many days, three more without a date, and no skipped hits."""
+    undated = ("people/anna", "projects", "2026-13-45")
+    return write_workspace(tmp_path / "workspace", days_before(TODAY, 57), undated=undated)
+
+
+def run(*words: object) -> str:
+    done = CliRunner().invoke(main, [*map(str, words)], catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def about(path: Path) -> dict[str, str]:
+    return OpenClaw(path).about().to_dict()
+
+
+def files_below(folder: Path) -> dict[str, tuple[bytes, int]]:
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
+
+
+def test_what_is_a_note_and_what_is_not() -> None:
+    notes = ("memory/2026-04-05.md", "memory/a/b/c.md", "memory/dreaming.md", "memory/x\ny.md")
+    others = (
+        *("MEMORY.md", "AGENTS.md", "memory/a.txt", "memory/.a.md", "memory/.dreams/a.md"),
+        *("memory/dreaming/a.md", "memory/events/s/a.md", "memory/a/.git/b.md", "skills/a.md"),
+        *("memory", "", "/memory/a.md", "memories/a.md", "memory/../memory/.dreams/a.md"),
+    )
+    assert [name for name in (*notes, *others) if OpenClaw.is_note(name)] == [*notes]
+
+
+@given(st.lists(st.sampled_from(["memory", "a", ".", "..", "", ".x", "a.md", "b\0.md"])))
+def test_no_name_of_a_note_leads_out_of_its_folder(parts: list[str]) -> None:
+    key = "/".join(parts)
+    if OpenClaw("w").file_of(key) and is_file_path(key):
+        assert os.path.normpath(key) == key
+        assert key.startswith("memory/")
+
+
+def test_a_name_that_begins_with_a_day_is_its_birth_and_other_notes_go_by_their_files(
+    tmp_path: Path,
+) -> None:
+    written, others = noon(TODAY).isoformat(), ("2026-07-09", "2026-02-30", "2026-04-071", "x")
+    names = {
+        "memory/0001-01-01.md": "0001-01-01T00:00:00+00:00",
+        "memory/2026-04-05.md": "2026-04-05T00:00:00+00:00",
+        "memory/deep/2026-04-06-a-release.md": "2026-04-06T00:00:00+00:00",
+        f"memory/{TODAY + timedelta(days=1)}.md": "2026-07-01T00:00:00+00:00",  # east of here
+        **dict.fromkeys((f"memory/{name}.md" for name in others), written),
+    }
+    for name in names:
+        write_note(tmp_path, name, "text", noon(TODAY))
+    frame = memlab.load(f"openclaw:{tmp_path}").set_index("memory_id")
+    assert {name: at.isoformat() for name, at in frame["created_at"].items()} == names
+
+
+def test_a_start_loads_memory_md_up_to_its_length_and_the_notes_of_two_days(
+    workspace: Path,
+) -> None:
+    frame = memlab.load(workspace).set_index("memory_id")
+    loaded = frame[frame["loaded_at_start"]]
+    assert set(loaded.index) == {"MEMORY.md", "memory/2026-06-29.md", "memory/2026-06-30.md"}
+    assert frame.loc["MEMORY.md", "load_bearing"]
+    assert frame.loc["MEMORY.md", "created_at"] == frame["created_at"].min()
+    assert boot_context(workspace).loc["decisions", "tokens"] == 5_000
+    said = about(workspace)
+    assert said["MEMORY.md"] == "20,000 of its 25,000 characters are loaded"
+    assert said["loaded"] == "2 notes of 2026-06-29 and 2026-06-30, today by this machine's clock"
+
+
+@pytest.mark.parametrize("skipped", [False, True])
+def test_notes_without_a_date_are_judged_where_hits_on_them_are_written_down(
+    tmp_path: Path, skipped: bool
+) -> None:
+    days, undated = days_before(TODAY, 9), ("anna", "2026-13-45")
+    path = write_workspace(tmp_path / "w", days, undated=undated, skipped=skipped)
+    prunable = memlab.load(path).set_index("memory_id")["prunable"]
+    assert prunable[[f"memory/{name}.md" for name in undated]].tolist() == [skipped] * 2
+    assert prunable.sum() == 9 + 2 * skipped
+    told = "records hits on them" if skipped else "kept, for no hit on them is recorded"
+    assert told in about(path)["undated"]
+    found = harvest_reads(path)
+    reads = set(memlab.read_access_log(found.log)["memory_id"])
+    assert {f"memory/{name}.md" for name in undated} <= reads if skipped else undated
+    assert ("memlab keeps those notes" in str(found)) != skipped
+
+
+def test_a_folder_is_a_workspace_by_its_events_or_by_its_files_and_dated_notes(
+    tmp_path: Path, workspace: Path
+) -> None:
+    write_note(tmp_path, "bare/memory/2026-04-05.md", "somebody's diary", noon(TODAY))
+    write_note(tmp_path, "docs/AGENTS.md", "of a project", noon(TODAY))
+    write_note(tmp_path, "docs/memory/allocator.md", "not of an agent", noon(TODAY))
+    write_events(tmp_path / "new/memory/.dreams/events.jsonl")
+    for agent in ("anna", "bob"):
+        write_workspace(tmp_path / "agents" / agent, days_before(TODAY, 3))
+    for path in (workspace, workspace / "memory", tmp_path / "new"):
+        found = recognise(path)
+        assert found is not None
+        assert found.scheme == "openclaw"
+    assert recognise(tmp_path / "bare") is recognise(tmp_path / "docs") is None
+    found = find_below([tmp_path]).stores
+    assert [each.path.relative_to(tmp_path).as_posix() for each in found] == [
+        *("agents/anna", "agents/bob", "new", "workspace")
+    ]
+
+
+def test_a_workspace_is_walked_with_commands_and_is_the_same_in_the_end(workspace: Path) -> None:
+    before = files_below(workspace)
+    assert "61 memories, 2026-05-05 to 2026-06-30" in run("show", workspace)
+    harvested = run("harvest", workspace)
+    assert "108, of 56 memories" in harvested  # each once a day, whatever was asked
+    assert "57  recalls by background sweeps" in harvested
+    log = workspace.with_name("workspace.reads.log")
+    assert "where is it" not in log.read_text()
+    step = re.search(r"next: memlab (size .*?)    ", harvested)
+    assert step is not None
+    assert "108 read" in run(*shlex.split(step[1]))
+    assert f"{workspace}" in run("doctor", workspace)
+    done = run("compact", workspace, "--keep-recent", 20, "--apply")
+    undo = re.search(r"undo +memlab (.*)", done)
+    assert undo is not None
+    assert len(memlab.load(workspace)) == 61 - 37
+    assert len(memlab.load_past(workspace)) == 61
+    assert "36 memories restored" not in (back := run(*shlex.split(undo[1])))
+    assert "37 memories restored" in back
+    assert files_below(workspace) == before
+    page = workspace.with_name("page.html")
+    run("report", workspace, "-o", page, "--log", log)
+    assert "openclaw" in page.read_text()
+    assert json.loads(run("fleet", "show", workspace, "--json"))
+
+
+def test_a_folder_that_went_with_its_notes_is_made_again(workspace: Path) -> None:
+    deep = write_note(workspace, "memory/2026/05/2026-05-01.md", "deep", noon(date(2026, 5, 1)))
+    before = files_below(workspace)
+    receipt = memlab.apply(memlab.plan(workspace, memlab.KeepRecent(57)))
+    assert receipt.deleted == 1
+    deep.parent.rmdir()
+    deep.parent.parent.rmdir()
+    assert memlab.restore(receipt) == 1
+    assert files_below(workspace) == before
+
+
+def test_links_are_counted_and_none_is_followed(workspace: Path, tmp_path: Path) -> None:
+    outside = write_note(tmp_path, "outside/2026-04-05.md", "nobody's business", noon(TODAY))
+    (workspace / "memory" / "2026-04-04.md").symlink_to(outside)
+    (workspace / "memory" / "vault").symlink_to(outside.parent)
+    (Path(os.fsdecode(os.fsencode(workspace / "memory") + b"/2026-04-\xff.md"))).touch()
+    assert len(memlab.load(workspace)) == 61
+    assert about(workspace)["not read"].startswith("3 links or what is no file, memory/2026-04-04")
+    made = memlab.plan(workspace, memlab.KeepRecent(0))
+    (workspace / "memory").rename(tmp_path / "moved")
+    (workspace / "memory").symlink_to(tmp_path / "moved")
+    for look in (lambda: memlab.load(workspace), lambda: memlab.apply(made)):
+        with pytest.raises(StoreError, match="memory is no folder, and memlab follows no link"):
+            look()
+    assert len(list((tmp_path / "moved").glob("2026*"))) == 60
+
+
+@pytest.mark.parametrize("shut", ["memory", "memory/people"])
+def test_a_folder_that_may_not_be_read_is_named(shut: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        path = write_workspace(Path(name) / "w", days_before(TODAY, 2), undated=["people/anna"])
+        memlab.load(path)  # imports what only root may read
+        path.parent.chmod(0o755)
+        (path / shut).chmod(0o000)
+        with as_nobody(), pytest.raises(StoreError, match=rf"{shut} cannot be read \(Permission"):
+            memlab.load(path)
+        (path / shut).chmod(0o755)
+
+
+def test_events_of_two_gigabytes_are_looked_at_by_their_end(workspace: Path) -> None:
+    log = workspace / "memory" / ".dreams" / "events.jsonl"
+    with log.open("r+b") as file:
+        file.seek(2**31)
+        file.write(b'\n{"type":"memory.recall.skipped"}\n{"type":"memory.rec')
+    assert memlab.load(workspace)["prunable"].sum() == 60
+    assert memlab.load(workspace)["load_bearing"].tolist().count(True) == 1
