@@ -50,8 +50,8 @@ class System(NamedTuple):
     """The module that finds in it what was read; empty where nothing is written down."""
     start: str = "recalled from"
     """What the active memories of a store are to its agent."""
-    usual: str = ""
-    """The end of a path that means such a store before anything is looked at."""
+    usual: tuple[str, ...] = ()
+    """Ends of paths that mean such a store before anything is looked at."""
 
     @property
     def kind(self) -> type[Source]:
@@ -84,7 +84,7 @@ SYSTEMS: tuple[System, ...] = (
         ".claude_code.source:ClaudeCode",
         ".claude_code.reads",
         start="in the index",
-        usual="projects/*/memory",
+        usual=("projects/*/memory", ".claude/agent-memory*/*"),
     ),
     System("odek episodes", ("odek",), ".odek:Odek"),
     System("MemForge", ("postgresql", "postgres"), ".memforge:Memforge", ".memforge"),
@@ -185,7 +185,8 @@ def start_words(name: str) -> str:
     """
     known = schemes()
     system = known.get(name.partition(":")[0])
-    usual = (each for each in SYSTEMS if each.usual and PurePath(name).match(each.usual))
+    path = PurePath(name)
+    usual = (each for each in SYSTEMS if any(map(path.match, each.usual)))
     return (system or next(usual, known["file"])).start
 
 

@@ -16,7 +16,13 @@ from stores import episodes, run_sql, write_rows
 import memlab
 from memlab import SqliteMemoryStore
 from memlab.errors import ChangedWhileReadError, MemlabError
-from memlab.sources.opening import find_below, open_source, recognise, usual_places
+from memlab.sources.opening import (
+    find_below,
+    open_source,
+    recognise,
+    start_words,
+    usual_places,
+)
 
 
 def what(path: Path) -> tuple[str | None, str] | None:
@@ -84,6 +90,18 @@ def test_a_path_is_what_its_tables_its_index_or_its_files_say(tmp_path: Path, pa
 
 def test_a_folder_in_its_place_is_a_project_whatever_is_in_it(tmp_path: Path) -> None:
     assert what(project_folder(tmp_path)) == ("claude", "Claude Code memory")
+
+
+@pytest.mark.parametrize("kind", ["agent-memory", "agent-memory-local"])
+def test_what_a_subagent_remembers_is_found_of_a_person_and_of_a_project(
+    tmp_path: Path, kind: str
+) -> None:
+    of_agents = [tmp_path / place / ".claude" / kind / "reviewer" for place in ("home", "project")]
+    for path in of_agents:
+        write_memory(path, "a.md", "no front matter, and no index yet")
+    (tmp_path / "packages" / kind / "src").mkdir(parents=True)
+    assert [each.path for each in find_below([tmp_path]).stores] == of_agents
+    assert start_words(str(of_agents[0])) == "in the index"
 
 
 def test_an_open_store_a_source_and_a_url_of_a_file_are_taken(tmp_path: Path) -> None:
@@ -203,6 +221,9 @@ def test_the_usual_places_are_those_of_the_systems_and_move_with_their_variables
     assert Path("/data/cm") in places
     assert Path("/home/u/.local/share/mcp-memory") in places
     assert Path("/home/u/.odek/memory") in places
+    assert Path("/home/u/.claude/agent-memory-local") in places
+    assert Path("/home/u/.openclaw") in places
+    assert Path("/srv/oc") in usual_places({"HOME": "/home/u", "OPENCLAW_STATE_DIR": "/srv/oc"})
 
 
 def test_a_store_that_is_written_all_the_while_is_not_taken_for_another(

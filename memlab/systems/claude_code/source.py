@@ -40,8 +40,8 @@ from memlab.systems.claude_code.view import FolderView, Note
 KINDS: Final[Mapping[str, str]] = {"user": "semantic", "feedback": "semantic"}
 """What each type of memory is; those are what an agent was told to do. Any other is an episode."""
 
-USUAL: Final = "projects/*/memory"
-"""The end of the path of a project's memory."""
+USUAL: Final = ("projects/*/memory", ".claude/agent-memory*/*")
+"""The ends of the paths of a project's memory, and of a subagent's, a person's or a project's."""
 _SUFFIX: Final = ".md"
 _LOOKED_AT: Final = 20
 """Files of a folder that are looked into to find out what it is."""
@@ -81,20 +81,20 @@ class ClaudeCode(FolderSource):
             return None
         with suppress(StoreError), opened_folder(path) as folder:
             names = list(folder.listing().files)
-            if INDEX in names or path.match(USUAL) or _has_memories(folder, names):
+            if INDEX in names or any(map(path.match, USUAL)) or _has_memories(folder, names):
                 return path
         return None
 
     @classmethod
     def may_be(cls, path: Path, inside: Collection[str] | None) -> bool:
-        """Whether a folder has the index, or lies where a project's memory does."""
-        return inside is not None and (INDEX in inside or path.match(USUAL))
+        """Whether a folder has the index, or lies where such memory does."""
+        return inside is not None and (INDEX in inside or any(map(path.match, USUAL)))
 
     @classmethod
     def usual_places(cls, home: Path, known: Mapping[str, str]) -> list[Path]:
         """Return the folders of projects and agents."""
         claude = Path(known.get("CLAUDE_CONFIG_DIR") or home / ".claude")
-        return [claude / "projects", claude / "agent-memory"]
+        return [claude / name for name in ("projects", "agent-memory", "agent-memory-local")]
 
     @property
     def name(self) -> str:
