@@ -6,7 +6,7 @@ and belongs to the session that made it first.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,7 +17,20 @@ from re import compile as pattern
 from typing import Any, Final, NamedTuple, Protocol
 
 from memlab.errors import MemlabError
-from memlab.sources.reads import Asked, Found, LineReader, mapping, moment, sequence, text
+from memlab.sources.reads import (
+    MAINTENANCE,
+    OWN_SESSION,
+    READ,
+    WRITE,
+    Asked,
+    Found,
+    LineReader,
+    Read,
+    mapping,
+    moment,
+    sequence,
+    text,
+)
 
 FAILED: Final = "calls that failed"
 UNCHANGED: Final = "calls answered by a note that the file is unchanged"
@@ -147,6 +160,33 @@ def seen_in(asked: Asked, look: Look, found: Found, *, beside: Path | None = Non
         "and the log keeps what they said"
     )
     return sorted(scan.happened(), key=lambda one: one.at)
+
+
+def take_uses(seen: Iterable[Seen], system: str, asked: Asked, found: Found) -> None:
+    """Add what was read and changed to what was found, what is no later need apart."""
+    uses = [_use(one, system, asked.before) for one in seen]
+    found.writes = [use for use in uses if use.kind == WRITE]
+    before = (use for use in asked.before.values() if use.kind == WRITE)
+    written: dict[tuple[str, str], datetime] = {}
+    """When each session first changed each memory."""
+    for write in [*before, *found.writes]:
+        key = write.memory_id, write.session or ""
+        written[key] = min(write.at, written.get(key, write.at))
+    for use in uses:
+        if use.kind != WRITE:
+            first = written.get((use.memory_id, use.session or ""))
+            kind = READ if first is None else OWN_SESSION if use.at >= first else MAINTENANCE
+            (found.reads if kind == READ else found.apart).append(use._replace(kind=kind))
+
+
+def _use(one: Seen, system: str, before: Mapping[str, Read]) -> Read:
+    """Return what happened as a log has it; the session that was found first stands."""
+    touch = one.touch
+    name = f"{system}:{touch.call}:{touch.memory_id}"
+    known = before.get(name)
+    session = one.session if known is None or known.session is None else known.session
+    kind = WRITE if touch.writes else READ
+    return Read(touch.memory_id, one.at, name, touch.how, session, kind)
 
 
 class _Scan:

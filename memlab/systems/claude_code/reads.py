@@ -9,25 +9,13 @@ import json
 import os.path
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from memlab.errors import MemlabError
-from memlab.sources.reads import (
-    MAINTENANCE,
-    OWN_SESSION,
-    READ,
-    WRITE,
-    Asked,
-    Found,
-    Read,
-    mapping,
-    sequence,
-    text,
-)
-from memlab.sources.transcripts import Seen, Touch, blocks_of, seen_in
+from memlab.sources.reads import Asked, Found, mapping, sequence, text
+from memlab.sources.transcripts import Seen, Touch, blocks_of, seen_in, take_uses
 from memlab.systems.claude_code.dates import PROJECTS, is_of_project
 from memlab.systems.claude_code.index import INDEX
 from memlab.systems.claude_code.shell import file_uses
@@ -59,19 +47,7 @@ def find(asked: Asked) -> Found:
     found, look = Found(store=str(folder)), _Look(folder)
     seen = seen_in(asked, look, found, beside=beside)
     found.left_out.update(look.left_out.values())
-    uses = [_use(one, asked.before) for one in _of_one_folder(seen, found)]
-    found.writes = [use for use in uses if use.kind == WRITE]
-    before = (use for use in asked.before.values() if use.kind == WRITE)
-    written: dict[tuple[str, str], datetime] = {}
-    """When each session first changed each memory."""
-    for write in [*before, *found.writes]:
-        key = write.memory_id, write.session or ""
-        written[key] = min(write.at, written.get(key, write.at))
-    for use in uses:
-        if use.kind != WRITE:
-            first = written.get((use.memory_id, use.session or ""))
-            kind = READ if first is None else OWN_SESSION if use.at >= first else MAINTENANCE
-            (found.reads if kind == READ else found.apart).append(use._replace(kind=kind))
+    take_uses(_of_one_folder(seen, found), "claude-code", asked, found)
     return found
 
 
@@ -201,16 +177,6 @@ def _of_one_folder(seen: list[Seen], found: Found) -> list[Seen]:
     if others:
         found.left_out[ELSEWHERE] += others
     return ours
-
-
-def _use(one: Seen, before: Mapping[str, Read]) -> Read:
-    """Return what happened as a log has it; the session that was found first stands."""
-    touch = one.touch
-    name = f"claude-code:{touch.call}:{touch.memory_id}"
-    known = before.get(name)
-    session = one.session if known is None or known.session is None else known.session
-    kind = WRITE if touch.writes else READ
-    return Read(touch.memory_id, one.at, name, touch.how, session, kind)
 
 
 def _memory_folders(path: Path) -> list[Path]:

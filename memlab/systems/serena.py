@@ -1,0 +1,109 @@
+"""Serena's memories: Markdown files below ``.serena/memories``, and what transcripts say of them.
+
+An agent is told the names at start, and reads a file when it wants it. A read is a call of
+``read_memory`` by an agent that works in the project.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from memlab.sources.folder.journal import FolderMoment
+from memlab.sources.folder.notes import NOTE, NotesSource, note_of, written_at
+from memlab.sources.folder.source import Found as FoundNote
+from memlab.sources.reads import Asked, Found, mapping, text
+from memlab.sources.transcripts import Touch, blocks_of, seen_in, take_uses
+
+NAME: Final = "Serena's memories"
+
+MEMORIES: Final = Path(".serena", "memories")
+ELSEWHERE: Final = "reads by agents in other projects"
+
+_READ: Final = "read_memory"
+_WRITERS: Final = ("write_memory", "edit_memory")
+_NAMED: Final = ("memory_name", "memory_file_name")
+
+
+class Serena(NotesSource):
+    """The memories of a project."""
+
+    scheme = "serena"
+
+    @classmethod
+    def recognise(cls, path: Path, tables: Mapping[str, Any]) -> Path | None:  # noqa: ARG003
+        """Return a folder that lies where Serena puts memories."""
+        return path if path.is_dir() and path.parts[-2:] == MEMORIES.parts else None
+
+    @classmethod
+    def may_be(cls, path: Path, inside: Collection[str] | None) -> bool:
+        """Whether a folder lies there."""
+        return inside is not None and path.parts[-2:] == MEMORIES.parts
+
+    @classmethod
+    def usual_places(cls, home: Path, known: Mapping[str, str]) -> list[Path]:
+        """Return Serena's own folder, with memories that all projects share."""
+        return [Path(known.get("SERENA_HOME") or home / MEMORIES.parent)]
+
+    @property
+    def path(self) -> Path:
+        """The folder of the memories, with links followed, where its project was named, too."""
+        path = super().path
+        return next(
+            (path / below for below in (MEMORIES, MEMORIES.name) if (path / below).is_dir()), path
+        )
+
+    @staticmethod
+    def enters(name: str) -> bool:
+        """Whether memories may lie in a folder."""
+        return not any(part.startswith(".") for part in name.split("/"))
+
+    def memories(self, moment: FolderMoment) -> list[FoundNote]:
+        """Return the memories."""
+        names = filter(self.is_note, moment.names)
+        return [note_of(n, written_at(moment, n), loaded=True, judged=True) for n in names]
+
+    def at_start(self, name: str, text: str) -> str | None:  # noqa: ARG002 - the name alone
+        """Return the name, as it is listed."""
+        return name.removesuffix(NOTE)
+
+
+def recognises(asked: Asked) -> bool:
+    """Whether the source is the memories of a project, or a project that has some."""
+    return Serena.recognise(Serena(asked.path).path, {}) is not None
+
+
+def find(asked: Asked) -> Found:
+    """Return the memories that were read."""
+    source = Serena(asked.path)
+    found = Found(store=source.name)
+    look = _Look(source.path.parents[1])
+    seen = seen_in(asked, look, found)
+    found.left_out.update(look.left_out.values())
+    take_uses(seen, source.scheme, asked, found)
+    return found
+
+
+class _Look:
+    """Finds calls about memories by agents that work in a project."""
+
+    def __init__(self, project: Path) -> None:
+        self._project = project
+        self.left_out: dict[str, str] = {}
+        """By call: why it is no read."""
+
+    def concerns(self, line: bytes) -> bool:
+        return b"_memory" in line and b'"tool_use"' in line
+
+    def touches(self, line: dict[str, Any]) -> Iterator[Touch]:
+        is_here = Path(text(line.get("cwd"))).is_relative_to(self._project)
+        for block in blocks_of(line, "tool_use"):
+            given, tool = mapping(block.get("input")), text(block.get("name")).rpartition("__")[2]
+            name = next(filter(None, (text(given.get(each)) for each in _NAMED)), "")
+            memory = name.removesuffix(NOTE) + NOTE
+            if tool not in (_READ, *_WRITERS) or not Serena.is_note(memory):
+                continue
+            call = text(block.get("id")) or text(line.get("uuid"))
+            if is_here:
+                yield Touch(call, memory, _READ, writes=tool in _WRITERS)
+            elif tool == _READ:
+                self.left_out[call] = ELSEWHERE
