@@ -101,7 +101,7 @@ def _stores_inside(path: object) -> "Inventory | None":
 def find(folder: Path | None, as_json: bool) -> None:
     """Find the stores below FOLDER, and what each holds. Reads only; links are not followed.
 
-    Without FOLDER, where Claude Code, claude-mem, mcp-memory-service and odek put theirs.
+    Without FOLDER, where Claude Code, claude-mem, mcp-memory-service, odek and OpenClaw put theirs.
     """
     from memlab.growth import find_stores
 

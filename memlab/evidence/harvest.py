@@ -149,7 +149,8 @@ def harvest_reads(
     ----------
     source : str or Path
         A Claude Code memory folder, a claude-mem, mcp-memory-service or LangGraph database, Codex's
-        folder, an OpenClaw workspace, or the URL of a PostgreSQL database of MemForge or LangGraph.
+        folder, an OpenClaw workspace, a project with Serena's memories, or the URL of a PostgreSQL
+        database of MemForge or LangGraph.
     log : Path or str, optional
         The log; :func:`default_log` by default. Reads that are no later need are kept in a file
         beside it whose name ends in ``.apart``.
