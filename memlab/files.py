@@ -3,6 +3,7 @@
 import errno
 import os
 import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
@@ -95,6 +96,14 @@ def read_whole(path: Path | str, *, most: int = LARGEST) -> bytes:
             f"{path} cannot be read ({getattr(error, 'strerror', None) or error}); check the path "
             "and its permissions"
         ) from error
+
+
+def read_end(path: Path, most: int) -> bytes:
+    """Return the last bytes of an ordinary file of any size; none of what cannot be read."""
+    with suppress(OSError), ordinary_file(path, most=sys.maxsize) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - most))
+        return file.read(most)
+    return b""
 
 
 @contextmanager

@@ -253,8 +253,8 @@ def harvest(source: str, log: Path | None, transcripts: Path | None, as_json: bo
 
     SOURCE is a Claude Code memory folder, the database of claude-mem, mcp-memory-service or
     LangGraph, Codex's folder, an OpenClaw workspace, a project with Serena's memories, or a
-    postgresql:// URL of MemForge or LangGraph. What the log has is not added again and stays when its source has swept it away, so
-    run this as often as the source forgets.
+    postgresql:// URL of MemForge or LangGraph. What the log has is not added again and stays when
+    its source has swept it away, so run this as often as the source forgets.
 
     \b
     memlab harvest ~/.claude/projects/-work-app/memory

@@ -345,7 +345,7 @@ CHANCES: Final = {
     "read": "read",
     "unread": "never read, though they could have been",
     "too new": "written after the last read in the log",
-    "not loaded": "below what is loaded at start, and never read",
+    "not loaded": "not loaded at start, and never read",
 }
 """What a memory's chance was, with the words for it."""
 

@@ -354,7 +354,7 @@ def test_memories_below_the_cut_had_no_chance(desk: Desk) -> None:
     found = desk.save(session, desk.session("s2", "m1.md"))
     assert found.chances == (
         "4 memories: 1 read, 2 never read, though they could have been, "
-        "1 below what is loaded at start, and never read"
+        "1 not loaded at start, and never read"
     )
 
 

@@ -92,7 +92,10 @@ def run(*words: object) -> str:
 
 
 def about(path: Path) -> dict[str, str]:
-    return OpenClaw(path).about().to_dict()
+    said = OpenClaw(path).about()
+    assert said is not None
+    assert all(words in str(said) for words in said.to_dict().values())
+    return said.to_dict()
 
 
 def files_below(folder: Path) -> dict[str, tuple[bytes, int]]:

@@ -79,14 +79,15 @@ class NotesSource(FolderSource):
             found["pending"] = "a change was cut short; the next one takes it back first"
         return found
 
-    def about(self) -> NotesView:
+    def about(self) -> NotesView | None:
         """Return what there is to say of the notes."""
 
-        def view() -> NotesView:
+        def facts() -> dict[str, str]:
             with folder_moment(self.path, self) as moment:
-                return NotesView(self.name, self.facts(moment))
+                return self.facts(moment)
 
-        return retry_if_changed(view)
+        found = retry_if_changed(facts)
+        return NotesView(self.name, found) if found else None
 
     def row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
         """Return a note as a row: its first line is the title, else its name is."""

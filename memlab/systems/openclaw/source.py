@@ -6,7 +6,6 @@ never touches. What else is in the workspace (``AGENTS.md`` and the like, report
 folders) is no memory.
 """
 
-import os
 import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -16,7 +15,7 @@ from typing import Any, Final
 
 from memlab.clock import today
 from memlab.errors import StoreError
-from memlab.files import ordinary_file
+from memlab.files import read_end
 from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.notes import NotesSource, note_of, written_at
 from memlab.sources.folder.source import Found
@@ -37,7 +36,6 @@ _NO_NOTES: Final = ("dreaming", "events")
 _LOGS: Final = (f"{NOTES}/{_DREAMS}/events.jsonl", f"{NOTES}/events/*/memory-host-events.jsonl")
 _DATED: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(-.*)?\.md", re.DOTALL)
 _DAY: Final = timedelta(days=1)
-_LARGEST: Final = 2**40
 _END: Final = 2**22
 """Bytes at the end of a log that are looked at for events of a kind."""
 
@@ -113,6 +111,8 @@ class OpenClaw(NotesSource):
         """Return what is loaded, and what of the notes cannot be judged."""
         now, found = today(), {}
         notes = [each for each in self.memories(moment) if each.name != INDEX]
+        if INDEX in moment.listing.others:
+            found[INDEX] = "not read, for it is a link or no file"
         if INDEX in moment.names:
             length = len(moment.read(INDEX).data.decode(errors="replace"))
             found[INDEX] = f"{min(length, _MOST):,} of its {length:,} characters are loaded"
@@ -131,7 +131,7 @@ class OpenClaw(NotesSource):
 
     def _records_all(self) -> bool:
         """Whether hits on notes without a date are recorded, by the end of the recall events."""
-        return any(SKIPPED.encode() in _end_of(log) for log in logs_of(self.path))
+        return any(SKIPPED.encode() in read_end(log, _END) for log in logs_of(self.path))
 
 
 def logs_of(path: Path) -> list[Path]:
@@ -148,10 +148,3 @@ def _day_of(name: str) -> date | None:
     with suppress(ValueError):
         return date.fromisoformat(dated[1]) if dated else None
     return None
-
-
-def _end_of(log: Path) -> bytes:
-    with suppress(OSError), ordinary_file(log, most=_LARGEST) as opened:
-        opened.seek(max(0, os.fstat(opened.fileno()).st_size - _END))
-        return opened.read(_END)
-    return b""
