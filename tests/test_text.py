@@ -49,6 +49,7 @@ def test_every_answer_shows_itself() -> None:
         "FolderView",
         "Inventory",
         "Maintenance",
+        "NotesView",
         "ObservationFacts",
         "Plan",
         "Receipt",

@@ -398,3 +398,25 @@ def test_who_reads_while_somebody_writes_sees_one_moment_or_is_told(
     for later in (True, False):
         with pytest.raises(ChangedWhileReadError):
             read(later=later)
+
+
+def test_no_path_in_a_folder_leads_through_a_link(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    for made in (inside, outside):
+        made.mkdir()
+        (made / "x.md").write_text("text")
+    (inside / "link").symlink_to(outside)
+    with opened_folder(inside, lambda _: True) as folder:
+        assert folder.listing().others == ("link",)
+        for does in (
+            lambda: folder.read("link/x.md"),
+            lambda: folder.stat_of("link/x.md"),
+            lambda: folder.unlink("link/x.md"),
+            lambda: folder.move("link/x.md", folder, "y.md"),
+            lambda: folder.move("x.md", folder, "link/y.md"),
+            lambda: folder.link("x.md", folder, "link/new/y.md"),
+        ):
+            with pytest.raises((NotADirectoryError, StoreError), match="Not a directory"):
+                does()
+    assert [path.name for path in outside.iterdir()] == ["x.md"]
+    assert sorted(path.name for path in inside.iterdir()) == ["link", "x.md"]
