@@ -118,9 +118,8 @@ def _facts(findings: Findings) -> Iterator[Fact]:
             f"{before.tokens:,} → {after.tokens:,}",
             f"{before.memories:,} → {counted(after.memories, 'memories')}; {advice.token_rule}",
         )
-        share = effect.deleted.memories / before.memories if before.memories else 0
-        what = findings.by_start("loaded", "there")
-        remark = f"{share:.1%} of what is {what}; archived first, and can be put back"
+        share = effect.deleted.memories / max(1, findings.summary.rows.memories)
+        remark = f"{share:.1%} of what is there; archived first, and can be put back"
         yield Fact("would be deleted", f"{effect.deleted.memories:,}", remark)
     if advice.track_record:
         met, _, times = advice.track_record.partition(", ")
