@@ -72,11 +72,10 @@ class TestHarvest:
         assert "secret" not in result.stderr
 
     def test_of_a_store_that_memlab_does_not_load_it_says_what_works(self, tmp_path: Path) -> None:
-        events = tmp_path / "memory" / ".dreams" / "events.jsonl"
-        events.parent.mkdir(parents=True)
+        events = tmp_path / "events.jsonl"  # whose workspace is elsewhere
         event = {"type": "memory.recall.recorded", "timestamp": "2026-05-01T00:00:00Z"}
         events.write_text(json.dumps(event | {"query": "q", "results": [{"path": "memory/a.md"}]}))
-        said = run("harvest", tmp_path, "-o", tmp_path / "reads.log").output.splitlines()[-1]
+        said = run("harvest", events, "-o", tmp_path / "reads.log").output.splitlines()[-1]
         assert "memlab size " not in said
         (call,) = re.findall(r"memlab\.read_access_log\(.*\)", said)
         assert eval(call, {"memlab": memlab})["memory_id"].tolist() == ["memory/a.md"]
