@@ -261,12 +261,16 @@ class Recalls(Reader):
             (sessions / f"rollout-2026-08-01T09-00-00-{thread}.jsonl").write_text("".join(stamped))
         events = self.folder / "w" / "memory" / ".dreams" / "events.jsonl"
         events.parent.mkdir(parents=True)
+        (events.parent.parent / "a.md").write_text("judged where a hit on it could be seen")
         recall = {"type": "memory.recall.recorded", "timestamp": when, "query": "where"}
         results = [{"path": f"memory/{n}.md", "score": 0.9} for n in range(3)]
         events.write_text(f"{json.dumps(recall | {'results': results})}\n" * 3)
 
     def spoilt(self) -> list[Path]:
         return sorted(self.folder.rglob("*.jsonl"))
+
+    def looks(self) -> Iterator[Callable[[], Any]]:
+        yield lambda: str(open_source(self.folder / "w").about())
 
     def changes(self) -> Iterator[Callable[[], Any]]:
         for name in (".codex", "w"):

@@ -4,6 +4,7 @@ import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from datetime import date
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from claude_store import as_found, memory, project_folder, write_memory
 from odek_store import write_odek
+from openclaw_store import days_before, noon, write_note, write_workspace
 from stores import episodes, run_sql, write_rows
 
 import memlab
@@ -152,6 +154,9 @@ def home(tmp_path: Path) -> Path:
         as_found(project_folder(made, f"-p{number}"), number, files=9)
     (made / ".odek" / "memory").mkdir(parents=True)
     write_odek(made / ".odek" / "memory" / "episodes", ["one", "two"])
+    write_memory(made / ".claude" / "agent-memory" / "reviewer", "a.md", memory("a"))
+    write_workspace(made / ".openclaw" / "workspace", days_before(date(2026, 6, 30), 4))
+    write_note(made / "app" / ".serena" / "memories", "style.md", "Short.", noon(date(2026, 6, 30)))
     (made / "agents").mkdir()
     write_rows(made / "agents" / "memory.db", episodes(3))
     run_sql(made / "agents" / "old.sqlite", "CREATE TABLE memory_items (id)")
@@ -171,13 +176,16 @@ def test_stores_are_found_below_a_folder_and_links_are_not_followed(home: Path) 
     found = memlab.growth.find_stores(home)
     where = {Path(each.where).relative_to(home).as_posix(): each for each in found.stores}
     assert sorted(where) == [
+        ".claude/agent-memory/reviewer",
         ".claude/projects/-p0/memory",
         ".claude/projects/-p1/memory",
         ".odek/memory/episodes",
+        ".openclaw/workspace",
         "agents/memory.db",
         "agents/notes.db",
         "agents/old.sqlite",
         "agents/pipe.db",
+        "app/.serena/memories",
     ]
     assert where["agents/memory.db"].memories == 3
     assert where["agents/memory.db"].tokens_at_start == 18
@@ -189,8 +197,8 @@ def test_stores_are_found_below_a_folder_and_links_are_not_followed(home: Path) 
     assert where["agents/memory.db"].last_written == newest
     assert where["agents/notes.db"].last_written is None
     frame = found.to_frame()
-    assert frame["memories"].sum() == 9 + 9 + 2 + 3
-    assert frame["problem"].tolist().count("") == 4
+    assert frame["memories"].sum() == 9 + 9 + 2 + 3 + 1 + 5 + 1
+    assert frame["problem"].tolist().count("") == 7
 
 
 def test_finding_opens_nothing_that_is_no_store_and_leaves_every_byte_and_name_as_it_was(
