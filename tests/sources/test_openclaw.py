@@ -232,7 +232,9 @@ def test_links_are_counted_and_none_is_followed(workspace: Path, tmp_path: Path)
     (workspace / "memory" / "vault").symlink_to(outside.parent)
     (Path(os.fsdecode(os.fsencode(workspace / "memory") + b"/2026-04-\xff.md"))).touch()
     assert len(memlab.load(workspace)) == 61
-    assert about(workspace)["not read"].startswith("3 links or what is no file, memory/2026-04-04")
+    assert about(workspace)["not read"].startswith(
+        "3 names of links or of what is no file, memory/2026-04-04"
+    )
     made = memlab.plan(workspace, memlab.KeepRecent(0))
     (workspace / "memory").rename(tmp_path / "moved")
     (workspace / "memory").symlink_to(tmp_path / "moved")

@@ -20,7 +20,7 @@ from memlab.sources.reads import moment_of_seconds
 from memlab.sources.reads import text as readable
 from memlab.store.shapes import anything, fields, listed, text, truth, whole
 from memlab.store.snapshot import retry_if_changed
-from memlab.text import Sheet, Shown
+from memlab.text import Sheet, Shown, counted
 
 NOTE: Final = ".md"
 """How the names of notes end."""
@@ -74,7 +74,8 @@ class NotesSource(FolderSource):
         others = [each for each in moment.listing.others if self.enters(each) or self.is_note(each)]
         found = {}
         if others:
-            found["not read"] = f"{len(others):,} links or what is no file, {others[0]} first"
+            names = counted(len(others), "names")
+            found["not read"] = f"{names} of links or of what is no file, {others[0]} first"
         if moment.is_pending:
             found["pending"] = "a change was cut short; the next one takes it back first"
         return found
