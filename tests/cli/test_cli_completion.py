@@ -1,4 +1,4 @@
-"""Shells complete commands, options and names with the line that the README says to add."""
+"""Shells complete commands, options and names with the line that the page of commands says to add."""
 
 import os
 import re
@@ -12,7 +12,8 @@ from click.testing import CliRunner
 
 from memlab.cli import main
 
-README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+CHECKOUT = Path(__file__).resolve().parents[2]
+PAGE = (CHECKOUT / "docs" / "reference" / "commands.md").read_text()
 
 SHELLS = {
     "bash": {"COMP_WORDS": "memlab {}", "COMP_CWORD": "{n}"},
@@ -55,13 +56,13 @@ ENDED = r"compact\b.*compare\b|compare\b.*compact\b"
 
 
 @pytest.mark.parametrize("shell", START)
-def test_a_real_shell_completes_with_the_line_of_the_readme(shell: str, tmp_path: Path) -> None:
+def test_a_real_shell_completes_with_the_line_of_the_page(shell: str, tmp_path: Path) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell} on this machine")
     command = tmp_path / "memlab"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m memlab "$@"\n')
     command.chmod(0o755)
-    line = next(line for line in README.splitlines() if f"{shell}_source" in line)
+    line = next(line for line in PAGE.splitlines() if f"{shell}_source" in line)
     own = {"HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}", "TERM": "vt100"}
     name, *words = START[shell]
     terminal = pexpect.spawn(

@@ -15,7 +15,6 @@ import memlab
 from memlab.settings import FILE
 
 CHECKOUT = Path(__file__).parents[2]
-README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
 GUIDE = (CHECKOUT / "docs" / "guides" / "nightly.md").read_text(encoding="utf-8")
 MEMLAB = Path(sys.executable).with_name("memlab")
 
@@ -66,7 +65,7 @@ def test_its_exit_codes_are_fit_for_cron(store: Path) -> None:
 
 
 def test_the_cron_line_of_the_readme_runs(store: Path) -> None:
-    *_, command = block_of(README, "cron").strip().split(maxsplit=5)
+    *_, command = block_of(GUIDE, "cron").strip().split(maxsplit=5)
     command = command.replace("/srv/memlab/.venv/bin/memlab", str(MEMLAB))
     command = command.replace("/srv/agent", str(store.parent))
     assert "/srv" not in command
