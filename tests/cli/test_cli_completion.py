@@ -1,4 +1,4 @@
-"""Shells complete commands, options and names with the line that the page of commands says to add."""
+"""Shells complete commands, options and names with the line that the page of commands has."""
 
 import os
 import re
