@@ -31,17 +31,18 @@ import argparse
 import csv
 import gzip
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize, minimize_scalar
 
-from memlab.evidence.prior import EVIDENCE, STRETCH, Evidence, Law, Project, reach_of
+from memlab.evidence.prior import EVIDENCE, STRETCH, Evidence, Law, Project, in_lines, reach_of
+from memlab.evidence.usage import SIZES, LookBack, look_back, served_by
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -178,6 +179,52 @@ def read_recalls(folder: Path, name: str) -> History:
     return History(
         name.removeprefix("recalls-"), len(born), pairs[:, 0], rank, "reads", owners[name]
     )
+
+
+def measure_usage(folder: Path) -> dict[str, Any]:
+    """Return how all stores together were read, by use and by age; shares are means of stores."""
+    names = [
+        path.name.removesuffix("-memories.csv.gz") for path in sorted(folder.glob("recalls-*-m*"))
+    ]
+    stores = [_looked_back(folder, name) for name in names]
+    seen, expected = (
+        sum(getattr(one, each).sum(axis=0) for one in stores) for each in ("seen", "expected")
+    )
+    served = np.mean([served_by(one).loc[list(SIZES)] for one in stores], axis=0)
+    return {
+        "stores": len(stores),
+        "reads": int(sum(len(one.day) for one in stores)),
+        "chance": (seen / expected).round(2).tolist(),
+        "again": [
+            round(float(np.mean([(one.times >= days).mean() for one in stores])), 3)
+            for days in (1, 2, 3)
+        ],
+        "served": {
+            "memories": served[:, :2].round(3).tolist(),
+            "tokens": served[:, 2:].round(3).tolist(),
+        },
+        "source": SOURCE["reads"].format(
+            ", ".join(name.removeprefix("recalls-") for name in names)
+        ),
+    }
+
+
+def _looked_back(folder: Path, name: str) -> LookBack:
+    """Look at the best hit of each search, as the package does at a store's log."""
+    memories = list(_rows(folder / f"{name}-memories.csv.gz"))
+    best = [row for row in _rows(folder / f"{name}-reads.csv.gz") if row["best"] == "1"]
+    chars = np.array([int(row["chars"] or 2_000) for row in memories])
+    return look_back(
+        _days(row["born"] for row in memories),
+        _days(row["deleted"] or "9999-12-31" for row in memories),
+        -(-chars // 4),
+        _days(row["at"] for row in best),
+        np.array([int(row["position"]) for row in best]),
+    )
+
+
+def _days(times: Iterable[str]) -> Ints:
+    return np.array([time[:10] for time in times], "datetime64[D]").astype(np.int64)
 
 
 def fit(histories: Sequence[History], *, worth: float | None = None) -> Law:
@@ -348,6 +395,9 @@ def main() -> None:
         for line in zip(law.shares, law.reach, law.between, law.within, law.noise, strict=True):
             print("{:5.3f}  {:6.4f}   {:6.4f}  {:6.4f}  {:6.4f}".format(*line))
         print(f"worth {law.worth}, pace {law.pace}")
+    usage = measure_usage(asked.folder)
+    (asked.output / "usage.json").write_text(in_lines(usage), encoding="utf-8")
+    print(in_lines(usage))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 
     python data/generate.py                 write three_hundred_issues.db, two_years.db,
                                             looked_up.db and the folder odek beside this file, the
-                                            last two with a log of what was read of them
+                                            last two with logs of what was read of them
     python data/generate.py FOLDER          write them there
     python data/generate.py FOLDER AGENTS   write a store for each of so many agents there instead
 
@@ -49,6 +49,12 @@ FADES = timedelta(days=14)
 """After which time a look-up brings only half as many others."""
 REACH = (0.75, 0.19)
 """How far back the others lie, as a power of what was written: mean and standard deviation."""
+
+BY_TIMES = (1, 2, 3, 5), (0.4, 1.6, 2.0, 3.0, 5.0)
+"""Days on which a memory was found, and how likely it is to be found next, after fewer, after so
+many: what, drawn from, comes out as measured in public stores."""
+BY_QUARTER = (2.6, 0.9, 0.45, 0.4)
+"""The same by age, the newest quarter first."""
 
 
 class Row(NamedTuple):
@@ -133,6 +139,27 @@ class LookUps:
         """Return the access log, one line a read."""
         lines = [{"memory_id": found, "at": at.isoformat()} for at, found in self.made]
         return "".join(json.dumps(line) + "\n" for line in lines).encode()
+
+
+class Searches(LookUps):
+    """What sessions find when they search: likelier what was found before, and what is new."""
+
+    def __init__(self, dice: Dice) -> None:
+        super().__init__(dice)
+        self.days: dict[str, set[date]] = {}
+
+    def read(self, written: Sequence[str], at: datetime) -> None:
+        """Read one of the memories that were written by then."""
+        days, weights = BY_TIMES
+        found = written[
+            self.dice.weighted(
+                weights[bisect(days, len(self.days.get(name, ())))]
+                * BY_QUARTER[4 * age // len(written)]
+                for age, name in zip(reversed(range(len(written))), written, strict=True)
+            )
+        ]
+        self.days.setdefault(found, set()).add(at.date())
+        self.made.append((at, found))
 
 
 class Project:
@@ -387,10 +414,20 @@ def looked_up() -> list[Row]:
 
 def looked_up_reads() -> bytes:
     """Return the log of what was looked up: once in most sessions, now and then twice."""
-    lookups, written = LookUps(Dice(483)), list[str]()
+    return _log_of(LookUps(Dice(483)), 0.9, 0.3)
+
+
+def looked_up_searches() -> bytes:
+    """Return another log of the same store: what was found by a search in four of five sessions."""
+    return _log_of(Searches(Dice(484)), 0.8)
+
+
+def _log_of(lookups: LookUps, *chances: float) -> bytes:
+    """Return the log of a year's sessions, each of which reads with these chances."""
+    written = list[str]()
     for row in looked_up():
         at = datetime.fromisoformat(row.created_at) - timedelta(minutes=5)
-        reads = lookups.dice.chance(0.9) + lookups.dice.chance(0.3)
+        reads = sum(lookups.dice.chance(chance) for chance in chances)
         for _ in range(reads if len(written) >= 5 else 0):
             lookups.read(written, at)
         if row.kind == "episodic" and "rejected-path" not in row.tags_json:
@@ -553,7 +590,11 @@ def main(folder: Path) -> None:
         path = folder / f"{name}.db"
         write_store(path, rows())
         print(f"{path}: {path.stat().st_size:,} bytes")
-    for name, content in {**odek_folder(), "looked_up.reads.jsonl": looked_up_reads()}.items():
+    logs = {
+        "looked_up.reads.jsonl": looked_up_reads(),
+        "looked_up.searches.jsonl": looked_up_searches(),
+    }
+    for name, content in {**odek_folder(), **logs}.items():
         path = folder / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)

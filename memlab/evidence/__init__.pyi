@@ -10,3 +10,5 @@ from memlab.evidence.reads import read_access_log as read_access_log
 from memlab.evidence.reads import reading_chances as reading_chances
 from memlab.evidence.references import count_references as count_references
 from memlab.evidence.references import find_references as find_references
+from memlab.evidence.usage import AgeOrUse as AgeOrUse
+from memlab.evidence.usage import age_or_use as age_or_use

@@ -136,8 +136,7 @@ class Law:
         """Return every number as JSON, a list a line."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         fields["projects"] = [project._asdict() for project in self.projects]
-        lines = (f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in fields.items())
-        return "{\n" + ",\n".join(lines) + "\n}\n"
+        return in_lines(fields)
 
     @classmethod
     def from_json(cls, text: str) -> "Law":
@@ -159,6 +158,12 @@ def fitted_law(evidence: Evidence = "references") -> Law:
 def law_of(reads: float) -> Law:
     """Return the law of needs of which a share are reads, the others references by name."""
     return fitted_law("references").joined(fitted_law("reads"), reads)
+
+
+def in_lines(fields: dict[str, Any]) -> str:
+    """Return fields as JSON, one a line."""
+    lines = (f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in fields.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def reach_of(rank: Numbers, written: Numbers) -> Floats:

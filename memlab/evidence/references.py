@@ -256,15 +256,15 @@ def _add_named(mentions: _Mentions, frame: pd.DataFrame) -> None:
     """Mentions by id or task reference: evidence, supersedes, superseded_by."""
     ids, gap = pd.Index(frame[c.MEMORY_ID]), rows_of_gaps(frame)
     at, names = _unrolled(frame[c.EVIDENCE_REFS])
-    target = _row_named(ids, names, at)
+    target = row_named(ids, names, at)
     by_task = target == _NOWHERE
     target[by_task] = _newest_before(frame[c.SOURCE_TASK_REF], names[by_task], at[by_task])
     mentions.add("evidence", at, _or_gap(gap, target, names, at))
     at, names = _unrolled(frame[c.SUPERSEDES])
-    mentions.add("supersedes", at, _or_gap(gap, _row_named(ids, names, at), names, at))
+    mentions.add("supersedes", at, _or_gap(gap, row_named(ids, names, at), names, at))
     superseded = np.flatnonzero(frame[c.SUPERSEDED_BY].notna().to_numpy())
     names = frame[c.SUPERSEDED_BY].iloc[superseded].to_numpy(dtype=object)
-    by = _row_named(ids, names, np.full(len(names), len(frame), np.int64))
+    by = row_named(ids, names, np.full(len(names), len(frame), np.int64))
     known = by != _NOWHERE
     mentions.add("superseded", by[known], superseded[known])
     mentions.leave_out("superseded", "dangling", int((~known).sum()))
@@ -297,7 +297,7 @@ def _reads(
     once = _distinct_reads(mentions, log, now)
     when = _utc(once[c.AT])
     at = np.searchsorted(np.sort(_utc(frame[c.CREATED_AT])), when, side="right")
-    target = _row_named(pd.Index(frame[c.MEMORY_ID]), once[c.MEMORY_ID].to_numpy(dtype=object), at)
+    target = row_named(pd.Index(frame[c.MEMORY_ID]), once[c.MEMORY_ID].to_numpy(dtype=object), at)
     mentions.leave_out("log", "dangling", int((target == _NOWHERE).sum()))
     mentions.leave_out("log", "forward", int((target >= at).sum()))
     served = (target != _NOWHERE) & (target < at)
@@ -337,7 +337,7 @@ def _unrolled(cells: pd.Series) -> tuple[Ordinals, npt.NDArray[np.object_]]:
     return np.repeat(np.arange(len(cells)), counts), names
 
 
-def _row_named(ids: "pd.Index[Any]", names: npt.NDArray[np.object_], at: Ordinals) -> Ordinals:
+def row_named(ids: "pd.Index[Any]", names: npt.NDArray[np.object_], at: Ordinals) -> Ordinals:
     """Row that has an id, else nowhere; of several, as a deleted id may come again, as a task's."""
     if not len(names):
         return np.empty(0, np.int64)

@@ -1,0 +1,376 @@
+"""Age or use: which of the two says what a store's agents read next.
+
+Every read is looked at with what was known when its day began. How often had its memory been read,
+how old was it, and how much of the store must be loaded to have it there, the newest first or the
+most used first? Use is the number of days on which a memory was read, each fading to half in
+`FADES` days. A memory counts once a day, and not on the day on which it was written.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from statistics import NormalDist
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from memlab import arguments
+from memlab import columns as c
+from memlab.evidence.past import Memories
+from memlab.evidence.prior import DEFAULT_CONFIDENCE
+from memlab.evidence.references import references_on_rows, row_named, with_references
+from memlab.frame.fields import passed_on
+from memlab.text import Sheet, Shown, Table, counted
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+UsageVerdict = Literal["use", "age", "too-few-reads"]
+
+FADES: Final = 14.0
+"""Days after which a read counts half."""
+SIZES: Final = (0.1, 0.25, 0.5)
+"""Shares of a store at which age and use are compared; of memories, a quarter decides."""
+AS_GOOD: Final = 0.05
+"""Age is enough where use serves at most so much more."""
+FEWEST: Final = (20, 10)
+"""Reads, and days on which they were made, with less of which nothing is said."""
+
+TIMES: Final = ("never", "once", "twice", "three or four", "five or more")
+"""On how many days a memory had been read."""
+QUARTERS: Final = ("newest quarter", "second quarter", "third quarter", "oldest quarter")
+GROUPS: Final = (*TIMES, *QUARTERS)
+MEASURES: Final = (c.MEMORIES, c.TOKENS)
+"""What is loaded of a store: so many memories, or tokens."""
+_AGAIN: Final = {1: "one day or more", 2: "two days or more", 3: "three or more"}
+_TIMES_FROM: Final = (1, 2, 3, 5)
+_LEFT_OUT: Final = (
+    "again on that day, on the day the memory was written, or of a load-bearing or replaced one"
+)
+_BLUR: Final = 1e-9
+_NEVER: Final = np.iinfo(np.int64).max
+ORDERS: Final = ("newest", "most used")
+
+
+class LookBack(NamedTuple):
+    """Reads in order of time, each seen from the beginning of its day.
+
+    `reach` is the share of the store that must be loaded to have the memory there: of memories and
+    of tokens, each the newest, then the most used first. `seen` says in which of `GROUPS` it was,
+    `expected` what share of the memories there were. `times` is on how many days each memory that
+    could be read was read in the end.
+    """
+
+    day: Ints
+    reach: Floats
+    seen: Floats
+    expected: Floats
+    times: Ints
+
+
+def look_back(written: Ints, left: Ints, tokens: Ints, day: Ints, target: Ints) -> LookBack:
+    """Look at the reads of memories that are in order of writing; times are whole days.
+
+    Left out are reads once more on one day, and of what was not there when the day began. What was
+    never read follows what was, the newest first.
+    """
+    day, target = np.unique(np.stack([day, target]), axis=1)
+    there = (written[target] < day) & (day <= left[target])
+    day, target = day[there], target[there]
+    days, start = np.unique(day, return_index=True)
+    reach = np.empty((len(day), len(MEASURES) * len(ORDERS)))
+    seen, expected = np.zeros((2, len(day), len(GROUPS)))
+    weights = np.ones(len(written)), np.maximum(tokens, 1).astype(np.float64)
+    times = np.zeros(len(written), np.int64)
+    use, upto = np.zeros((2, len(written)))
+    fades = 0.5 ** (np.diff(days, prepend=days[:1]) / FADES)
+    for today, fade, reads in zip(
+        days, fades, np.split(np.arange(len(day)), start)[1:], strict=True
+    ):
+        here, read = np.flatnonzero((written < today) & (today <= left)), target[reads]
+        used, count = here[times[here] > 0], len(here)
+        newer = count - 1 - np.searchsorted(here, read)
+        seen[reads, _group(times[read])] = 1
+        seen[reads, len(TIMES) + len(QUARTERS) * newer // count] = 1
+        expected[reads, : len(TIMES)] = (
+            np.bincount(_group(times[used]), minlength=len(TIMES)) / count
+        )
+        expected[reads, 0] += 1 - len(used) / count
+        quarters = -(-np.arange(len(QUARTERS) + 1) * count // len(QUARTERS))
+        expected[reads, len(TIMES) :] = np.diff(quarters) / count
+        use *= fade
+        for place, weight in enumerate(weights):
+            newest = np.cumsum(weight[here[::-1]])
+            by_use = used[::-1][np.argsort(-(use[used] / weight[used])[::-1], kind="stable")]
+            upto[by_use] = np.cumsum(weight[by_use])
+            older = np.append(0, np.cumsum(weight[used]))[np.searchsorted(used, read)]
+            most_used = np.where(times[read] > 0, upto[read], newest[newer] + older)
+            reach[reads, 2 * place : 2 * place + 2] = (
+                np.stack([newest[newer], most_used], 1) / newest[-1]
+            )
+        times[read] += 1
+        use[read] += 1
+    first = np.append(days, _NEVER)[np.searchsorted(days, written, side="right")]
+    return LookBack(day, reach, seen, expected, times[(first <= left) & (first < _NEVER)])
+
+
+def _group(times: Ints) -> Ints:
+    return np.searchsorted(_TIMES_FROM, times, side="right")
+
+
+def chances_of(reads: LookBack, confidence: float) -> pd.DataFrame:
+    """Return for each of `GROUPS` its chance to be read next, in times the mean, with limits.
+
+    The limits are Byar's of a Poisson count (Breslow and Day 1987), of as many fewer reads as those
+    of one day are alike (Kish 1965).
+    """
+    found, expected = reads.seen.sum(axis=0), reads.expected.sum(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        chance = found / expected
+        alike = np.fmax(1, _squares(reads.day, reads.seen - chance * reads.expected) / found)
+        low, high = (
+            np.fmax(count * (1 - 1 / (9 * count) + z / (3 * np.sqrt(count))) ** 3, 0)
+            for z, count in zip(
+                _both_ways(confidence), (found / alike, found / alike + 1), strict=True
+            )
+        )
+        limits = {"low": low * alike / expected, "high": high * alike / expected}
+    table = {"reads": found.astype(np.int64), "expected": expected, "chance": chance, **limits}
+    others = other_stores()["chance"]
+    return pd.DataFrame({**table, "other_stores": others}, index=pd.Index(GROUPS, name="group"))
+
+
+def gain_of(reads: LookBack, confidence: float) -> tuple[float, float, float]:
+    """Return what the most used quarter serves more than the newest, with limits.
+
+    Their standard error is that of a mean whose clusters are days.
+    """
+    newest, used = (reads.reach[:, : len(ORDERS)].T <= 0.25 + _BLUR).astype(np.float64)
+    count, days = max(len(reads.day), 1), len(np.unique(reads.day))
+    gain = float((used - newest).sum()) / count
+    square = float(_squares(reads.day, used - newest - gain)) * days / max(days - 1, 1)
+    low, high = (gain + z * np.sqrt(square) / count for z in _both_ways(confidence))
+    return gain, float(low), float(high)
+
+
+def served_by(reads: LookBack) -> pd.DataFrame:
+    """Return what share of reads found their memory by the share of the store that was loaded."""
+    shares = np.arange(101) / 100
+    found = (reads.reach <= shares[:, None, None] + _BLUR).sum(axis=1) / max(len(reads.day), 1)
+    names = pd.MultiIndex.from_product([MEASURES, ORDERS])
+    return pd.DataFrame(found, index=pd.Index(shares, name="loaded"), columns=names)
+
+
+@dataclass(frozen=True, repr=False)
+class AgeOrUse(Shown):
+    """Whether age or use says what is read next.
+
+    Attributes
+    ----------
+    verdict : {"use", "age", "too-few-reads"}
+        ``use`` where the quarter of the memories that was used most serves more reads than the
+        newest quarter, ``age`` where it serves five points more at most, both at the limits of
+        `gain`; ``too-few-reads`` where the reads leave that open, or there are fewer than 20 on 10
+        days.
+    reads, days : int
+        The reads it rests on, a memory once a day, and the days on which they were made.
+    left_out : int
+        Other reads of the log: of one memory again on that day, on the day on which it was written,
+        or when it was load-bearing or replaced.
+    memories : int
+        Memories that could be read.
+    again : tuple of float
+        What share of them was read on one day or more, on two, and on three.
+    chances : DataFrame
+        A row for each number of days on which a memory had been read, and for each quarter by age:
+        its ``reads``; as many as were ``expected``, had all memories been as likely; ``chance``,
+        one over the other, with its limits ``low`` and ``high``; that of ``other_stores``.
+    served : DataFrame
+        What share of the reads found their memory by the share of the store that was loaded: of the
+        ``memories`` and of the ``tokens``, each the ``newest`` and the ``most used`` first.
+    gain : tuple of float
+        What the most used quarter serves more than the newest, and its limits.
+    """
+
+    verdict: UsageVerdict
+    reads: int
+    days: int
+    left_out: int
+    memories: int
+    again: tuple[float, ...]
+    chances: pd.DataFrame
+    served: pd.DataFrame
+    gain: tuple[float, float, float]
+
+    @property
+    def answer(self) -> str:
+        """The verdict in a line, with what it rests on."""
+        says = {"use": "use says more than age", "age": "age is enough"}.get(
+            self.verdict, "too few reads to tell age from use"
+        )
+        on = f"{counted(self.reads, 'reads')} on {counted(self.days, 'days')}"
+        if not self.reads:
+            return f"{says}: {on}"
+        newest, used = self.served[c.MEMORIES].loc[0.25]
+        return (
+            f"{says}: the most used quarter of the memories serves {used:.0%} of {on}, the newest "
+            f"{newest:.0%}"
+        )
+
+    def sheet(self) -> Sheet:
+        """Return the answer and what it rests on, beside other stores."""
+        others = other_stores()
+        facts = [
+            (f"read on {on}", f"{own:.0%} of {counted(self.memories)}; {other:.0%} in other stores")
+            for on, own, other in zip(_AGAIN.values(), self.again, others["again"], strict=True)
+        ]
+        gain, low, high = (f"{100 * each:+.0f}" for each in self.gain)
+        facts.append(("use over age", f"{gain} points, limits {low} to {high}"))
+        facts.append(("not looked at", f"{counted(self.left_out, 'reads')}: {_LEFT_OUT}"))
+        chances = [
+            (
+                str(group),
+                int(reads),
+                _shown(chance),
+                f"{_shown(low)} to {_shown(high)}",
+                f"{other:.2f}",
+            )
+            for group, reads, _, chance, low, high, other in self.chances.itertuples()
+        ]
+        served = [
+            (
+                f"{size:.0%} of {measure}",
+                *(f"{part:.0%}" for part in (*self.served[measure].loc[size], *other)),
+            )
+            for measure in MEASURES
+            for size, other in zip(SIZES, others["served"][measure], strict=True)
+        ]
+        header = ("read before, or age", "reads", "chance", "limits", "other stores")
+        loaded = ("loaded", "newest", "most used", "newest elsewhere", "most used elsewhere")
+        tables = [
+            Table("Chance to be read next, in times the mean", header, chances),
+            Table("Reads that found their memory", loaded, served),
+        ]
+        return Sheet(self.answer, facts, tables if self.reads else ())
+
+
+@cache
+def other_stores() -> dict[str, Any]:
+    """Return the same figures of public stores, which ``data/fit_law.py`` writes."""
+    text = files("memlab.evidence").joinpath("laws", "usage.json").read_text("utf-8")
+    figures: dict[str, Any] = json.loads(text)
+    return figures
+
+
+def age_or_use(
+    memories: Memories,
+    references: pd.DataFrame | None = None,
+    *,
+    confidence: float = DEFAULT_CONFIDENCE,
+) -> AgeOrUse:
+    """Say whether age or use tells what is read next, from what was read so far.
+
+    Every read is judged by what was known when its day began. A memory counts once a day, and not
+    on the day on which it was written; load-bearing memories, which are loaded anyway, and those
+    that were replaced or deleted by then are left out.
+
+    Parameters
+    ----------
+    memories : DataFrame, path, URL, SqliteMemoryStore or Source
+        What ``memlab.load_past`` returns, or the store itself, for its whole past and its logs.
+    references : DataFrame, optional
+        What ``find_references`` returns of an access log, of which the reads count.
+    confidence : float
+        Of each limit.
+
+    Returns
+    -------
+    AgeOrUse
+
+    Raises
+    ------
+    ValueError
+        When `confidence` is not between 0 and 1.
+
+    Examples
+    --------
+    >>> import memlab
+    >>> from memlab.evidence import age_or_use
+    >>> past = memlab.load_past(memlab.store_path("looked_up"))
+    >>> log = memlab.read_access_log(memlab.store_path("looked_up").with_suffix(".reads.jsonl"))
+    >>> age_or_use(past, memlab.find_references(past, log)).verdict
+    'use'
+    """
+    arguments.confidence(confidence)
+    past, references = with_references(memories, references, call="memlab.evidence.age_or_use")
+    prunable = ~past[c.LOAD_BEARING].to_numpy(bool)
+    log = references[(references[c.KIND] == "log").to_numpy()]
+    on = references_on_rows(past[prunable], log)
+    written = _days(past[c.CREATED_AT])
+    reads = look_back(
+        written[prunable],
+        _left(past, written)[prunable],
+        past[c.TOKENS].to_numpy(np.int64)[prunable],
+        _days(log[c.AT])[on.place],
+        on.target,
+    )
+    chances, served = chances_of(reads, confidence), served_by(reads)
+    chances.attrs = served.attrs = passed_on(past)
+    found = AgeOrUse(
+        "too-few-reads",
+        reads=len(reads.day),
+        days=len(np.unique(reads.day)),
+        left_out=len(log) - len(reads.day),
+        memories=len(reads.times),
+        again=tuple(
+            float((reads.times >= days).sum()) / max(len(reads.times), 1) for days in _AGAIN
+        ),
+        chances=chances,
+        served=served,
+        gain=gain_of(reads, confidence),
+    )
+    return replace(found, verdict=_verdict_on(found))
+
+
+def _verdict_on(found: AgeOrUse) -> UsageVerdict:
+    """Return what the limits of the gain leave open, or do not."""
+    _, low, high = found.gain
+    if found.reads < FEWEST[0] or found.days < FEWEST[1]:
+        return "too-few-reads"
+    return "age" if high <= AS_GOOD else "use" if low > 0 else "too-few-reads"
+
+
+def _days(times: pd.Series) -> Ints:
+    """Return times as whole days; never for one that is not known."""
+    days = times.astype(c.TIME).dt.tz_localize(None).to_numpy("datetime64[D]")
+    return np.where(np.isnat(days), _NEVER, days.astype(np.int64))
+
+
+def _left(past: pd.DataFrame, written: Ints) -> Ints:
+    """Return on which day each memory was replaced or deleted."""
+    left = _days(past[c.DELETED_AT]) if c.DELETED_AT in past else np.full(len(past), _NEVER)
+    rows = np.flatnonzero(past[c.SUPERSEDED_BY].notna().to_numpy())
+    names = past[c.SUPERSEDED_BY].iloc[rows].to_numpy(dtype=object)
+    by = row_named(pd.Index(past[c.MEMORY_ID]), names, np.full(len(rows), len(past)))
+    left[rows] = np.minimum(left[rows], np.where(by > rows, written[by], _NEVER))
+    return left
+
+
+def _squares(day: Ints, beside: Floats) -> Floats:
+    """Return the sum of the squares of what reads differ by, summed over each day before."""
+    sums = np.zeros((len(day), *beside.shape[1:]))
+    np.add.at(sums, np.unique(day, return_inverse=True)[1], beside)
+    squares: Floats = (sums**2).sum(axis=0)
+    return squares
+
+
+def _both_ways(confidence: float) -> tuple[float, float]:
+    """Return how many standard errors below and above a limit lies."""
+    wide = NormalDist().inv_cdf(confidence)
+    return -wide, wide
+
+
+def _shown(chance: float) -> str:
+    return f"{chance:.2f}" if np.isfinite(chance) else "–"
