@@ -77,6 +77,7 @@ def size(
     from memlab.evidence.past import load_past, present_rows
     from memlab.evidence.reads import reading_chances
     from memlab.evidence.references import references_and_counts
+    from memlab.evidence.usage import age_or_use
     from memlab.sizing import Advice
     from memlab.sizing.goal import Goal
     from memlab.sizing.timeline import backtest_in_words
@@ -96,8 +97,9 @@ def size(
     references, counts = references_and_counts(
         past, log, only_log=only_log, now=None if log is None else now
     )
-    chances = None
+    chances = usage = None
     if log is not None:
+        usage = age_or_use(past, references, confidence=goal.confidence)
         ours = log[log["memory_id"].isin(past["memory_id"]) & (log["at"] <= now)]
         chances = reading_chances(present_rows(past), ours)
     doing("sizing")
@@ -107,13 +109,16 @@ def size(
         told["budgets" if by == "tokens" else "caps"] = _records(rows.reset_index())
         told |= {} if backtest is None else {"backtest": _records(backtest)}
         told |= {} if chances is None else {"chances": chances.value_counts(sort=False).to_dict()}
+        told |= {} if usage is None else {"age_or_use": usage.figures}
         print_json(told)
     else:
         lines: list[Any] = [f"{path}:", advice, ""]
         if advice.verdict != "nothing-prunable":
             record = [] if backtest is None else backtest_in_words(backtest, advice.track_record)
             lines += [Sheet("", [], [advice.table(rows)]), "", *record]
-        evidence = _evidence(source, past, log, counts, chances)
+        evidence = [*_evidence(source, past, log, counts, chances)]
+        if usage is not None and usage.decided:
+            evidence.append(f"age or use: {usage.answer}")
         steps = advice.next_steps(path, log=log_file or next(iter(settings.log), None))
         print_lines(*lines, *evidence, "", *steps_after("size", store, steps))
         if explain and isinstance(advice, Advice):

@@ -38,7 +38,7 @@ AS_GOOD: Final = 0.05
 FEWEST: Final = (20, 10)
 """Reads, and days on which they were made, with less of which nothing is said."""
 
-TIMES: Final = ("never", "once", "twice", "three or four", "five or more")
+TIMES: Final = ("never", "once", "twice", "three or four times", "five times or more")
 """On how many days a memory had been read."""
 QUARTERS: Final = ("newest quarter", "second quarter", "third quarter", "oldest quarter")
 GROUPS: Final = (*TIMES, *QUARTERS)
@@ -203,6 +203,24 @@ class AgeOrUse(Shown):
     chances: pd.DataFrame
     served: pd.DataFrame
     gain: tuple[float, float, float]
+
+    @property
+    def decided(self) -> bool:
+        """Whether the reads are enough to tell age from use."""
+        return self.verdict != "too-few-reads"
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """All of it but the whole course of ``served``, for a script."""
+        names = ("verdict", "reads", "days", "left_out", "memories", "again", "gain")
+        return {name: getattr(self, name) for name in names} | {
+            "chances": json.loads(self.chances.reset_index().to_json(orient="records")),
+            "served": [
+                {"of": measure, "loaded": size, **self.served[measure].loc[size].to_dict()}
+                for measure in MEASURES
+                for size in SIZES
+            ],
+        }
 
     @property
     def answer(self) -> str:

@@ -87,6 +87,8 @@ def _because(findings: Findings) -> Iterator[str]:
             f"The store holds {advice.prunable:,} prunable memories: the safe cap deletes none of "
             f"them today, the likely one {f'{goes:,}' if goes else 'none'}."
         )
+    if findings.usage.decided:
+        yield sentence(findings.usage.answer)
     if advice.poor_record:
         yield sentence(advice.poor_record.removeprefix("but "))
     for end, what in zip(advice.trade, ("The target", "The budget"), strict=False):

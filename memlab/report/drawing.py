@@ -124,6 +124,18 @@ CHARTS: Final = {
             "references",
         ),
         Drawing(
+            "age-or-use",
+            "whether what was read often, or is new, is read next",
+            lambda charts, found: charts.plot_age_or_use(found.usage),
+            "usage",
+        ),
+        Drawing(
+            "reads-served",
+            "what share of reads the newest and the most used serve",
+            lambda charts, found: charts.plot_reads_served(found.usage),
+            "usage",
+        ),
+        Drawing(
             "cap-curve",
             "what share of references each cap serves",
             lambda charts, found: charts.plot_cap_curve(

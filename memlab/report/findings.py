@@ -13,6 +13,7 @@ from memlab.evidence.cut import CutLosses
 from memlab.evidence.past import Memories, past_in, present_rows
 from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
 from memlab.evidence.references import references_and_counts
+from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.frame.fields import arrays_of
 from memlab.growth import StoreSummary, boot_context, growth_curve, summarize
 from memlab.growth.context import boot_of
@@ -119,6 +120,11 @@ class Findings:
     def other_cap(self) -> int | None:
         """The cap that is looked at, where that is not the recommended one."""
         return None if self.cap == self.advice.keep_recent else self.cap
+
+    @cached_property
+    def usage(self) -> AgeOrUse:
+        """Whether age or use says what is read next."""
+        return age_or_use(self.past, self.references, confidence=self.asked.confidence)
 
     @cached_property
     def effect(self) -> CapEffect | None:

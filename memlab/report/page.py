@@ -143,6 +143,8 @@ def sections_of(findings: Findings) -> Iterator[Section]:
     if findings.effect is not None:
         yield _effect(findings, findings.effect)
     yield _references(findings)
+    if findings.usage.reads:
+        yield _usage(findings)
     yield _served(findings)
     yield _record(findings)
     yield _costs(findings)
@@ -256,6 +258,12 @@ def _references(findings: Findings) -> Section:
         "to still have it: 1 is the newest. A cap serves a reference whose age rank it reaches."
     )
     return Section("references", "What was needed again", words, tables)
+
+
+def _usage(findings: Findings) -> Section:
+    sheet = findings.usage.sheet()
+    facts = Table("", (), sheet.facts, whole=True)
+    return Section("usage", "Age or use?", [sentence(sheet.title)], [facts, *sheet.tables])
 
 
 def _served(findings: Findings) -> Section:

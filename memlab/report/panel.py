@@ -20,6 +20,8 @@ from matplotlib.image import imsave
 
 from memlab import arguments
 from memlab.charts import mark_cap_curve, mark_trade_off, plot_cap_curve, plot_trade_off
+from memlab.evidence.references import with_references
+from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.lazy import import_extra
 from memlab.settings import NOTHING
 from memlab.sizing import Advice, Sizing, Verdict, advise, prepare_sizing
@@ -98,6 +100,8 @@ class SizingPanel:
         Share of references to serve.
     token_budget : int, optional
         Tokens that the boot context may take.
+    usage : AgeOrUse, optional
+        As :func:`memlab.evidence.age_or_use` returns it: its answer is said where it has one.
 
     Attributes
     ----------
@@ -120,9 +124,15 @@ class SizingPanel:
     """
 
     def __init__(
-        self, sizing: Sizing, *, store: str, target: float, token_budget: int | None
+        self,
+        sizing: Sizing,
+        *,
+        store: str,
+        target: float,
+        token_budget: int | None,
+        usage: AgeOrUse | None = None,
     ) -> None:
-        self._sizing, self._store = sizing, store
+        self._sizing, self._store, self._usage = sizing, store, usage
         self.advice = advise(sizing, target=target, token_budget=token_budget)
         self._pictures = [
             Picture(plot_cap_curve, mark_cap_curve, sizing.curve),
@@ -273,6 +283,7 @@ class SizingPanel:
             f"For a target of {100 * self.advice.target:.4g}%: {title}",
             self.advice.evidence,
             *filter(None, [self.advice.track_record]),
+            *([self._usage.answer] if self._usage is not None and self._usage.decided else []),
             *self.advice.would_change[:1],
         ]
 
@@ -328,8 +339,14 @@ def explore(
     if not 0.5 <= arguments.share("target", target) <= 0.99:
         raise ValueError(f"target must lie between 0.5 and 0.99, not {target!r}")
     store = fspath(source) if isinstance(source, str | PathLike) else ANY_STORE
-    sizing = prepare_sizing(source, references, confidence=goal.confidence, until=goal.until)
-    return SizingPanel(sizing, store=store, target=target, token_budget=goal.token_budget)
+    past, references = with_references(source, references, call="memlab.explore")
+    return SizingPanel(
+        prepare_sizing(past, references, confidence=goal.confidence, until=goal.until),
+        store=store,
+        target=target,
+        token_budget=goal.token_budget,
+        usage=age_or_use(past, references, confidence=goal.confidence),
+    )
 
 
 def cap_steps(most: int) -> "np.ndarray[Any, np.dtype[np.int64]]":

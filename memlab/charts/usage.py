@@ -1,0 +1,150 @@
+"""Charts of reads: whether age or use says what is read next, and what loading by each serves."""
+
+from typing import Any, Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
+
+from memlab import columns as c
+from memlab.charts.figure import on_its_own
+from memlab.charts.parts import PERCENT, STEPS, Plot, share
+from memlab.evidence.usage import SIZES, TIMES, AgeOrUse, other_stores
+from memlab.text import counted
+
+_NO_READS: Final = "No read of a memory of an earlier day is known"
+_LOW: Final = 0.08
+"""Share below which a name would stand on the axis."""
+_LEAST: Final = 0.05
+"""The smallest chance that an axis goes to; none has no dot, only its limit."""
+_FEWEST: Final = 4
+"""Reads without which a title does not speak of a group; of 20, one of five groups has them."""
+
+
+@on_its_own
+def plot_age_or_use(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
+    """Draw how likely memories are to be read next, by how often they were read and by age.
+
+    Parameters
+    ----------
+    found : AgeOrUse
+        As :func:`memlab.evidence.age_or_use` returns it.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        A row for each of ``found.chances``: dots ``by use`` and ``by age`` with their limits as
+        bars, and lines ``other stores``.
+    """
+    plot = Plot(ax, found.chances, height=4.6)
+    if not found.reads:
+        return plot.empty("Whether age or use says what is read next", _NO_READS)
+    ax, paint = plot.ax, plot.paint
+    places = np.arange(len(found.chances)) + (np.arange(len(found.chances)) >= len(TIMES))
+    table = found.chances.assign(row=places)
+    shown = table[["chance", "other_stores"]].to_numpy()
+    least = 0.7 * max(shown[shown > 0].min(), _LEAST)
+    ax.set_xscale("log")
+    ax.set_xlim(least, 1.6 * np.nanmax(shown))
+    use, age = table.iloc[: len(TIMES)], table.iloc[len(TIMES) :]
+    for rows, name, colour in (use, "by use", paint.by_use), (age, "by age", paint.by_age):
+        beside: dict[str, Any] = {"marker": "|", "markersize": 9, "markeredgewidth": 1.6}
+        ax.plot(rows["other_stores"], rows["row"], color=paint.grey, label="other stores", **beside)
+        known = rows[rows["expected"] > 0]
+        limits = known["row"], known["low"].clip(lower=least), known["high"]
+        ax.hlines(*limits, color=colour, linewidth=4, alpha=0.4, label=f"_limits {name}")
+        ax.plot(known["chance"], known["row"], "o", color=colour, markersize=7, label=name)
+    names = [f"read {name}" if name != "never" else "never read" for name in use.index]
+    plot.name_rows(places.tolist(), [*names, *map(str, age.index)])
+    ax.set_ylim(places[-1] + 0.6, -0.6)
+    ax.axvline(1, color=paint.ink, linewidth=1, linestyle=":", label="_mean")
+    plot.write("mean", (1, len(TIMES)), va="center", ha="center", bbox=plot.on_paper)
+    for reads, row in zip(table["reads"], places, strict=True):
+        end: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "annotation_clip": False}
+        plot.write(counted(reads, "reads"), (1, row), (6, 0), va="center", **end)
+    plot.log_axis(ax.xaxis, "chance to be read next, in times the mean of what is there")
+    stores = counted(other_stores()["stores"], "other stores")
+    plot.heading(
+        _chance_title(found),
+        f"{counted(found.reads, 'reads')} on {counted(found.days, 'days')}",
+        "Bars: limits",
+        key=[
+            ("by use", paint.by_use, "o"),
+            ("by age", paint.by_age, "o"),
+            (stores, paint.grey, "line"),
+        ],
+    )
+    plot.footnote("A memory counts once a day, by what was known when the day began.")
+    return ax
+
+
+@on_its_own
+def plot_reads_served(found: AgeOrUse, *, ax: Axes | None = None) -> Axes:
+    """Draw what share of reads found their memory by the share of the tokens that were loaded.
+
+    Parameters
+    ----------
+    found : AgeOrUse
+        As :func:`memlab.evidence.age_or_use` returns it.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With lines ``by age`` and ``by use`` of ``found.served``, and ``by chance`` for comparison.
+    """
+    plot = Plot(ax, found.served, height=4.6)
+    if not found.reads:
+        return plot.empty("What loading by age or by use serves", _NO_READS)
+    ax, paint = plot.ax, plot.paint
+    served = found.served[c.TOKENS]
+    ax.plot([0, 1], [0, 1], color=paint.grey, linewidth=1, linestyle=":", label="by chance")
+    for name, column, colour, up in (
+        ("by age", "newest", paint.by_age, served["newest"] > served["most used"]),
+        ("by use", "most used", paint.by_use, served["most used"] >= served["newest"]),
+    ):
+        line = served[column]
+        ax.step(line.index, line, where="post", color=colour, linewidth=2, label=name)
+        for size in SIZES:
+            ax.plot(size, line.loc[size], "o", color=colour, markersize=6, label="_size")
+            if plot.is_narrow and size < 0.25:
+                continue  # its name would stand on the axis
+            above = 1 if up.loc[size] or line.loc[size] < _LOW else -1
+            side: dict[str, Any] = {"ha": "right" if above > 0 else "left", "bbox": plot.on_paper}
+            side["va"] = "bottom" if above > 0 else "top"
+            plot.write(
+                share(line.loc[size]), (size, line.loc[size]), (-5 * above, 4 * above), **side
+            )
+    ax.set(xlim=(0, 1), ylim=(0, 1.03))
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=STEPS))
+    ax.xaxis.set_major_formatter(PERCENT)
+    plot.name_axis(ax.xaxis, "share of the prunable tokens that is loaded")
+    plot.percent_axis("share of reads that find their memory there")
+    newest, used = (share(served[column].loc[0.25]) for column in ("newest", "most used"))
+    plot.heading(
+        f"In a quarter of the tokens the most used serve {used} of reads, the newest {newest}",
+        f"{counted(found.reads, 'reads')} on {counted(found.days, 'days')}",
+        key=[
+            ("by age: the newest first", paint.by_age, "line"),
+            ("by use: the most used per token first", paint.by_use, "line"),
+            ("by chance", paint.grey, "dotted"),
+        ],
+    )
+    plot.footnote("Chosen before each day; a read counts half after 14 days.", plot.token_note)
+    return ax
+
+
+def _chance_title(found: AgeOrUse) -> str:
+    """Say how likely the most often read and the newest are to be read next."""
+    if found.verdict == "too-few-reads":
+        return "Too few reads to tell whether age or use says what is read next"
+    often = found.chances.iloc[: len(TIMES)].query("reads >= @_FEWEST").iloc[-1]
+    newest = found.chances["chance"].iloc[len(TIMES)]
+    read = "never read" if often.name == "never" else f"read {often.name}"
+    return (
+        f"Memories {read} before are {often['chance']:.1f} times as likely as the mean to be read "
+        f"next, the newest quarter {newest:.1f} times"
+    )
