@@ -144,7 +144,8 @@ def _chance_title(found: AgeOrUse) -> str:
     often = found.chances.iloc[: len(TIMES)].query("reads >= @_FEWEST").iloc[-1]
     newest = found.chances["chance"].iloc[len(TIMES)]
     read = "never read" if often.name == "never" else f"read {often.name}"
+    times, other = (f"{each:,.{int(each < 10)}f} times" for each in (often["chance"], newest))
     return (
-        f"Memories {read} before are {often['chance']:.1f} times as likely as the mean to be read "
-        f"next, the newest quarter {newest:.1f} times"
+        f"Memories {read} before are {times} as likely as the mean to be read next, the newest "
+        f"quarter {other}"
     )

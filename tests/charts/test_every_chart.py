@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from frames import make_episodes, make_frame, row
+from frames import START, make_episodes, make_frame, row
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -37,6 +37,7 @@ from memlab.charts.palette import DARK, LIGHT
 from memlab.compaction.effects import survivors
 from memlab.evidence.posterior import law_lines
 from memlab.evidence.references import find_references
+from memlab.evidence.usage import age_or_use
 from memlab.growth import boot_context, growth_curve
 from memlab.policies import KeepRecent, Learned, TimeToLive, ValueCap
 from memlab.replay import label_of, overlap, replay_each, summarise
@@ -62,6 +63,14 @@ def looked_up() -> pd.DataFrame:
     frame = make_frame("d", *(row(f"e{n}", **{c.EVIDENCE_REFS: ("d",)}) for n in range(40)))
     frame.attrs[c.RECALLED] = True
     return frame
+
+
+def searches_of(frame: pd.DataFrame) -> pd.DataFrame:
+    """A log of sixty days after them, of the first few again and again and of any."""
+    rng, ids = np.random.default_rng(7), frame[c.MEMORY_ID]
+    rows = rng.integers(0, np.tile([len(ids), min(len(ids), 9)], 60)) if len(ids) else []
+    days = START + pd.to_timedelta(np.repeat(np.arange(600, 660), 2)[: len(rows)], unit="D")
+    return pd.DataFrame({c.MEMORY_ID: ids.iloc[rows].array, c.AT: days})
 
 
 FRAMES: dict[str, Callable[[], pd.DataFrame]] = {
@@ -99,6 +108,7 @@ def charts_of(name: str) -> dict[str, "partial[Axes]"]:
     regrets = {label_of(one.policy): one.regret_over_time for one in replays}
     store = pd.DataFrame({"memories": [max(1, len(frame))], "cap": [len(frame) // 4]})
     after = boot_context(survivors(frame, 5))
+    usage = age_or_use(frame, find_references(frame, searches_of(frame), only_log=True))
     given: dict[str, tuple[Callable[..., Axes], tuple[object, ...], dict[str, object]]] = {
         "growth": (plots.plot_growth, (growth,), {}),
         "tokens": (plots.plot_growth, (growth,), {"measure": "tokens"}),
@@ -123,6 +133,8 @@ def charts_of(name: str) -> dict[str, "partial[Axes]"]:
             (ranks,),
             {"quantiles": age_rank_quantiles(frame), "advice": advice, "cap": 3},
         ),
+        "age-or-use": (plots.plot_age_or_use, (usage,), {}),
+        "reads-served": (plots.plot_reads_served, (usage,), {}),
         "backtest": (plots.plot_backtest, (backtest_cap(frame),), {}),
         "law": (plots.plot_law, (law_lines(0.9),), {"store": store[: len(frame)]}),
         "comparison": (plots.plot_comparison, (summarise(frame, references, replays),), {}),

@@ -22,11 +22,15 @@ from reading import (
 from memlab.charts import (
     mark_cap_curve,
     mark_trade_off,
+    plot_age_or_use,
     plot_age_ranks,
     plot_backtest,
     plot_cap_curve,
+    plot_reads_served,
     plot_trade_off,
 )
+from memlab.evidence import age_or_use, find_references, read_access_log
+from memlab.evidence.usage import TIMES, AgeOrUse
 from memlab.frame.loading import load
 from memlab.report.bundled import store_path
 from memlab.sizing import (
@@ -61,6 +65,13 @@ def curve(sizing: Sizing) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def advice(sizing: Sizing) -> Advice:
     return advise(sizing)
+
+
+@pytest.fixture(scope="module")
+def searched() -> AgeOrUse:
+    store = store_path("looked_up")
+    past, log = load(store), read_access_log(store.with_suffix(".searches.jsonl"))
+    return age_or_use(past, find_references(past, log))
 
 
 class TestCapCurve:
@@ -282,3 +293,40 @@ class TestBacktest:
         ax = plot_backtest(backtest)
         assert "no references followed" in written(ax)
         assert "at 1 of 1 cut, " in title(ax)
+
+
+class TestAgeOrUse:
+    def test_every_chance_has_a_dot_with_its_limits_beside_other_stores(
+        self, searched: AgeOrUse
+    ) -> None:
+        ax, table = plot_age_or_use(searched), searched.chances
+        limits = np.concatenate([bars.get_segments() for bars in ax.collections])
+        assert limits[:, :, 0].tolist() == table[["low", "high"]].to_numpy().tolist()
+        for name, rows in ("by use", table[: len(TIMES)]), ("by age", table[len(TIMES) :]):
+            assert points_of(ax, name)[0] == rows["chance"].tolist()
+        others = [x for line in lines_named(ax, "other stores") for x in line.get_xdata()]
+        assert others == table["other_stores"].tolist()
+        assert {f"{reads} reads" for reads in table["reads"]} < set(written(ax))
+        often = table["chance"]["five times or more"]
+        assert title(ax).startswith(
+            f"Memories read five times or more before are {often:.1f} times"
+        )
+
+    def test_what_was_never_read_has_a_limit_and_no_dot(self, searched: AgeOrUse) -> None:
+        table = searched.chances.copy()
+        table.loc["third quarter", ["chance", "low"]] = 0.0
+        ax = plot_age_or_use(replace(searched, chances=table))
+        limits = np.concatenate([bars.get_segments() for bars in ax.collections])
+        assert limits[7][0][0] == ax.get_xlim()[0] > 0
+
+    def test_too_few_reads_are_said_in_the_title(self, searched: AgeOrUse) -> None:
+        ax = plot_age_or_use(replace(searched, verdict="too-few-reads"))
+        assert title(ax) == "Too few reads to tell whether age or use says what is read next"
+
+    def test_both_orders_are_drawn_and_named_at_three_sizes(self, searched: AgeOrUse) -> None:
+        ax, served = plot_reads_served(searched), searched.served["tokens"]
+        for name, column in ("by age", "newest"), ("by use", "most used"):
+            assert points_of(ax, name) == (served.index.tolist(), served[column].tolist())
+        used, newest = (f"{served[each][0.25]:.0%}" for each in ("most used", "newest"))
+        assert {used, newest} < set(written(ax))
+        assert f"the most used serve {used} of reads, the newest {newest}" in title(ax)

@@ -28,6 +28,7 @@ from memlab.evidence.prior import (
     rank_at,
     reach_of,
 )
+from memlab.evidence.usage import other_stores
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 MIDDLE = middle_of(DEFAULT_UNTIL)
@@ -55,6 +56,13 @@ def test_the_numbers_that_ship_are_what_the_histories_give(
     if not any(HISTORIES.glob("history-*")):
         pytest.skip("no recorded histories (shared/data) beside the checkout")
     assert fitting.fit(fitting.read_histories(HISTORIES, evidence)) == fitted_law(evidence)
+
+
+@pytest.mark.long
+def test_the_figures_of_use_that_ship_are_what_the_stores_give(fitting: ModuleType) -> None:
+    if not any(HISTORIES.glob("recalls-*")):
+        pytest.skip("no recorded histories (shared/data) beside the checkout")
+    assert fitting.measure_usage(HISTORIES) == other_stores()
 
 
 def test_a_read_is_the_best_hit_of_a_search_once_a_day(fitting: ModuleType, tmp_path: Path) -> None:

@@ -135,6 +135,10 @@ def test_what_is_looked_up_is_as_uneven_as_in_the_stores_it_is_simulated_after(
     assert set(reads.index) <= set(memlab.load(store_path("looked_up"))["memory_id"])
 
 
+def test_the_searches_are_what_the_generator_makes(generate: ModuleType) -> None:
+    assert generate.looked_up_searches() == (DATA / "looked_up.searches.jsonl").read_bytes()
+
+
 def test_policies_differ_on_what_is_looked_up() -> None:
     log = memlab.read_access_log(DATA / "looked_up.reads.jsonl")
     past = memlab.load_past(store_path("looked_up"))

@@ -1,0 +1,202 @@
+"""Age or use: what the pass over a log counts, what a verdict rests on, what breaks neither."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from frames import START, make_episodes, make_frame, row
+from hypothesis import given
+from hypothesis import strategies as st
+
+import memlab
+from memlab import columns as c
+from memlab.evidence import AgeOrUse, age_or_use, find_references
+from memlab.evidence.usage import FADES, GROUPS, QUARTERS, TIMES, look_back, other_stores
+
+STORE = memlab.store_path("looked_up")
+
+
+def looked_at(frame: pd.DataFrame, *reads: tuple[str, float]) -> AgeOrUse:
+    """What reads of a memory so many days after the first row say."""
+    days = [START + pd.Timedelta(days=day) for _, day in reads]
+    times = pd.DatetimeIndex(days, tz="UTC").as_unit("us")
+    log = pd.DataFrame({c.MEMORY_ID: [name for name, _ in reads], c.AT: times})
+    return age_or_use(frame, find_references(frame, log))
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[int], list[int], list[int], list[tuple[int, int]]]:
+    """Days of writing and leaving, tokens, and reads as pairs of day and row."""
+    written = sorted(draw(st.lists(st.integers(0, 9), min_size=1, max_size=8)))
+    left = [day + draw(st.integers(0, 12)) for day in written]
+    tokens = [draw(st.integers(0, 30)) for _ in written]
+    read = st.tuples(st.integers(0, 12), st.integers(0, len(written) - 1))
+    return written, left, tokens, draw(st.lists(read, max_size=20))
+
+
+def reaches(
+    history: tuple[list[int], list[int], list[int], list[tuple[int, int]]],
+) -> list[list[float]]:
+    """The shares to be loaded for each read, found by putting the memories there in order."""
+    written, left, tokens, reads = history
+    there = {
+        day: [r for r in range(len(written)) if written[r] < day <= left[r]] for day in range(13)
+    }
+    counted = sorted({(day, target) for day, target in reads if target in there[day]})
+    found = []
+    for day, target in counted:
+        use = [
+            sum(0.5 ** ((day - d) / FADES) for d, t in counted if t == r and d < day)
+            for r in range(len(written))
+        ]
+        line = []
+        for weights in ([1] * len(written), [max(each, 1) for each in tokens]):
+            for key in ([0.0] * len(written), [u / w for u, w in zip(use, weights, strict=True)]):
+                order = sorted(there[day], key=lambda r, key=key: (-key[r], -r))
+                loaded = order[: order.index(target) + 1]
+                line.append(sum(weights[r] for r in loaded) / sum(weights[r] for r in order))
+        found.append(line)
+    return found
+
+
+@given(histories())
+def test_a_read_reaches_as_far_as_its_memory_stands_in_each_order(history: Any) -> None:
+    written, left, tokens, reads = history
+    day, target = np.array(reads, np.int64).reshape(-1, 2).T
+    back = look_back(*map(np.array, (written, left, tokens)), day, target)
+    assert back.reach == pytest.approx(np.reshape(reaches(history), (-1, 4)))
+    for part in (slice(len(TIMES)), slice(len(TIMES), None)):
+        assert back.seen[:, part].sum(axis=1).tolist() == [1] * len(back.day)
+        assert back.expected[:, part].sum(axis=1) == pytest.approx(np.ones(len(back.day)))
+        assert (back.expected[:, part][back.seen[:, part] > 0] > 0).all()
+    assert back.times.sum() == len(back.day)
+
+
+def test_a_chance_is_the_reads_of_a_group_over_those_of_all_alike() -> None:
+    frame = make_frame("a", "b", "c", "d")
+    found = looked_at(frame, ("a", 2), ("a", 3), ("a", 4), ("d", 4))
+    table = found.chances
+    assert table["reads"].tolist() == [2, 1, 1, 0, 0, 1, 0, 0, 3]
+    expected = [1 + 3 / 4 + 2 * 3 / 4, 1 / 4, 2 / 4, 0, 0, 1, 1, 1, 1]
+    assert table["expected"].tolist() == pytest.approx(expected)
+    assert table["chance"]["once"] == pytest.approx(4)
+    assert table["chance"]["oldest quarter"] == 3
+    assert table.index.tolist() == list(GROUPS)
+    assert found.again == (2 / 4, 1 / 4, 1 / 4)
+
+
+def test_limits_are_those_of_a_poisson_count_and_wider_where_a_day_reads_alike() -> None:
+    frame = make_episodes(16)
+    single = looked_at(frame, *((f"m{1 + day % 4}", day) for day in range(2, 10))).chances
+    oldest, newest = single.loc["oldest quarter"], single.loc["newest quarter"]
+    assert (oldest["reads"], oldest["expected"]) == (8, 2)
+    # Exact limits of 8 (chi-squared): 4.66 and 12.99, of 0: 0 and 2.30.
+    assert [oldest["low"] * 2, oldest["high"] * 2] == pytest.approx([4.66, 12.99], abs=0.05)
+    assert [newest["low"], newest["high"] * 2] == pytest.approx([0, 2.30], abs=0.1)
+    both = [f"m{n}" for n in (1, 2, 3, 4, 13, 14, 15, 16)]
+    apart = looked_at(frame, *zip(both, range(2, 10), strict=True))
+    alike = looked_at(frame, *((name, 2 + place // 4) for place, name in enumerate(both)))
+    one, other = (found.chances.loc["oldest quarter"] for found in (apart, alike))
+    assert (one["reads"], one["chance"]) == (other["reads"], other["chance"]) == (4, 2)
+    assert other["low"] < one["low"] < one["high"] < other["high"]
+
+
+DAYS = range(2, 42)
+VERDICTS = {
+    "use": [("m7", day) for day in DAYS],
+    "age": [(f"m{100 - day % 20}", day) for day in DAYS],
+    "too-few-reads": [("m7", day) for day in range(2, 11)] * 3,
+}
+
+
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_a_verdict_says_what_the_limits_of_the_gain_leave(verdict: str) -> None:
+    found = looked_at(make_episodes(100).assign(created_at=START), *VERDICTS[verdict])
+    assert found.verdict == verdict
+    newest, used = found.served[c.MEMORIES].loc[0.25]
+    gain, low, high = found.gain
+    assert gain == pytest.approx(used - newest)
+    assert low <= gain <= high
+    assert f"serves {used:.0%} of {found.reads} reads" in found.answer
+    assert found.decided == (verdict != "too-few-reads")
+
+
+def test_reads_by_lot_are_hardly_ever_taken_for_use() -> None:
+    frame = make_episodes(60).assign(created_at=START)
+    verdicts = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        reads = [(f"m{rng.integers(1, 61)}", float(day)) for day in range(2, 82)]
+        verdicts.append(looked_at(frame, *reads).verdict)
+    assert verdicts.count("use") <= 6
+
+
+def test_a_memory_counts_once_a_day_and_not_on_its_first_however_often_it_is_read() -> None:
+    frame = make_episodes(60)
+    often = [("m5", 2 + n / 50_000) for n in range(200_000)]
+    found = looked_at(frame, ("m5", 0.9), *often)
+    assert (found.reads, found.days) == (4, 4)
+    assert found.left_out == 200_001 - 4
+
+
+def test_what_could_not_be_loaded_is_not_looked_at() -> None:
+    frame = make_frame(
+        row("rule", **{c.KIND: "semantic"}),
+        row("old", **{c.SUPERSEDED_BY: "new"}),
+        "new",
+        row("retired", **{c.SUPERSEDED_BY: "retired"}),
+        minutes=1440,
+    )
+    assert looked_at(frame, ("rule", 9), ("old", 9)).reads == 0
+    assert looked_at(frame, ("old", 1.9)).reads == 0
+    assert looked_at(frame, ("old", 2)).reads == 1
+    assert looked_at(frame, ("new", 9), ("retired", 9)).reads == 2
+    gone = frame.assign(deleted_at=pd.Timestamp("2025-01-05", tz="UTC"))
+    assert [looked_at(gone, ("new", day)).reads for day in (4, 5)] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [[], [("of another store", 5.0)] * 30, [("m3", -1.0)], [("m3", 0.5)]],
+    ids=["none", "another's", "before it was written", "on its day"],
+)
+def test_a_log_that_says_nothing_of_a_store_gives_too_few_reads(reads: Any) -> None:
+    found = looked_at(make_episodes(30), *reads)
+    assert (found.verdict, found.reads, found.memories) == ("too-few-reads", 0, 0)
+    assert found.answer == "too few reads to tell age from use: 0 reads on 0 days"
+    assert "other stores" in str(found)
+
+
+def test_memories_without_a_date_are_not_looked_at() -> None:
+    frame = make_episodes(30).assign(created_at=pd.Series(pd.NaT, range(30), c.TIME))
+    assert looked_at(frame, ("m3", 5)).reads == 0
+
+
+def test_figures_are_json_that_says_what_the_sheet_says() -> None:
+    past = memlab.load_past(STORE)
+    log = memlab.read_access_log(STORE.with_suffix(".searches.jsonl"))
+    found = age_or_use(past, find_references(past, log))
+    figures = json.loads(json.dumps(found.figures))
+    assert figures["verdict"] == "use"
+    assert [each["group"] for each in figures["chances"]] == list(GROUPS)
+    (quarter,) = (
+        each for each in figures["served"] if each["loaded"] == 0.25 and each["of"] == "memories"
+    )
+    assert f"{quarter['most used']:.0%}" in found.answer
+    sheet = str(found)
+    for size in ("10% of memories", "50% of tokens"):
+        assert size in sheet
+
+
+def test_the_bundled_searches_are_as_public_stores_read() -> None:
+    past = memlab.load_past(STORE)
+    log = memlab.read_access_log(STORE.with_suffix(".searches.jsonl"))
+    found = age_or_use(past, find_references(past, log))
+    others = other_stores()
+    assert found.again == pytest.approx(others["again"], abs=0.03)
+    within = found.chances["low"] < 1.1 * found.chances["other_stores"]
+    within &= found.chances["high"] > 0.9 * found.chances["other_stores"]
+    assert within.all()
+    assert len(QUARTERS) == 4
