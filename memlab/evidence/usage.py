@@ -98,8 +98,8 @@ def look_back(written: Ints, left: Ints, tokens: Ints, day: Ints, target: Ints) 
             np.bincount(_group(times[used]), minlength=len(TIMES)) / count
         )
         expected[reads, 0] += 1 - len(used) / count
-        quarters = -(-np.arange(len(QUARTERS) + 1) * count // len(QUARTERS))
-        expected[reads, len(TIMES) :] = np.diff(quarters) / count
+        quarters = np.bincount(len(QUARTERS) * np.arange(count) // count, minlength=len(QUARTERS))
+        expected[reads, len(TIMES) :] = quarters / count
         use *= fade
         for place, weight in enumerate(weights):
             newest = np.cumsum(weight[here[::-1]])
@@ -248,24 +248,18 @@ class AgeOrUse(Shown):
         facts.append(("use over age", f"{gain} points, limits {low} to {high}"))
         facts.append(("not looked at", f"{counted(self.left_out, 'reads')}: {_LEFT_OUT}"))
         chances = [
-            (
-                str(group),
-                int(reads),
-                _shown(chance),
-                f"{_shown(low)} to {_shown(high)}",
-                f"{other:.2f}",
-            )
-            for group, reads, _, chance, low, high, other in self.chances.itertuples()
+            (str(group), int(reads), *map(_shown, figures))
+            for group, reads, _, *figures in self.chances.itertuples()
         ]
+        elsewhere = [*others["served"][c.MEMORIES], *others["served"][c.TOKENS]]
         served = [
             (
-                f"{size:.0%} of {measure}",
-                *(f"{part:.0%}" for part in (*self.served[measure].loc[size], *other)),
+                f"{row['loaded']:.0%} of {row['of']}",
+                *map("{:.0%}".format, (*[row[each] for each in ORDERS], *other)),
             )
-            for measure in MEASURES
-            for size, other in zip(SIZES, others["served"][measure], strict=True)
+            for row, other in zip(self.figures["served"], elsewhere, strict=True)
         ]
-        header = ("read before, or age", "reads", "chance", "limits", "other stores")
+        header = ("read before, or age", "reads", "chance", "low", "high", "other stores")
         loaded = ("loaded", "newest", "most used", "newest elsewhere", "most used elsewhere")
         tables = [
             Table("Chance to be read next, in times the mean", header, chances),
