@@ -248,7 +248,7 @@ class AgeOrUse(Shown):
         facts.append(("use over age", f"{gain} points, limits {low} to {high}"))
         facts.append(("not looked at", f"{counted(self.left_out, 'reads')}: {_LEFT_OUT}"))
         chances = [
-            (str(group), int(reads), *map(_shown, figures))
+            (str(group), f"{reads:,}", *map(_shown, figures))
             for group, reads, _, *figures in self.chances.itertuples()
         ]
         elsewhere = [*others["served"][c.MEMORIES], *others["served"][c.TOKENS]]
