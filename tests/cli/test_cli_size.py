@@ -144,6 +144,24 @@ def test_an_agents_store_gets_a_number_and_the_way_to_one_of_its_own(
     assert f"next: memlab floor {store} " in over
 
 
+def test_a_log_with_reads_enough_says_whether_age_or_use_tells_what_is_next(
+    tmp_path: Path,
+) -> None:
+    store = memlab.store_path("looked_up")
+    log = store.with_suffix(".searches.jsonl")
+    (said,) = re.findall(
+        r"^age or use: (.*)$", run("size", store, "--log", log).output, re.MULTILINE
+    )
+    told = json.loads(run("size", store, "--log", log, "--json").output)["age_or_use"]
+    assert said.startswith("use says more than age: ")
+    assert f"{told['reads']} reads on {told['days']} days" in said
+    few = tmp_path / "few.jsonl"
+    few.write_text("".join(log.read_text().splitlines(keepends=True)[:15]))
+    assert "age or use" not in run("size", store, "--log", few).output
+    told = json.loads(run("size", store, "--log", few, "--json").output)["age_or_use"]
+    assert told["verdict"] == "too-few-reads"
+
+
 def test_the_two_lines_for_a_runtime_work(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(30))
     sized = run("size", store).output

@@ -18,7 +18,7 @@ import memlab
 from memlab.cli import main
 from memlab.evidence.references import FOUND
 from memlab.report import Findings, Question, decision_record, examine, write_report
-from memlab.report.answer import answer_of
+from memlab.report.answer import answer_of, sentence
 from memlab.report.drawing import draw_section
 from memlab.report.page import page_of, sections_of
 
@@ -170,6 +170,21 @@ def test_a_log_reaches_the_answer_and_the_references(past: pd.DataFrame) -> None
     section = next(each for each in sections_of(found) if each.anchor == "references")
     assert ("read", FOUND["log"][1], 10) in section.tables[0].rows
     assert "Reads come from reads.csv." in section.words
+
+
+@pytest.mark.usefixtures("no_charts")
+def test_reads_bring_a_section_that_says_whether_age_or_use_tells_what_is_next(
+    findings: Findings,
+) -> None:
+    store = memlab.store_path("looked_up")
+    log = memlab.read_access_log(store.with_suffix(".searches.jsonl"))
+    searched = examine(store, now=NOW, log=log)
+    (section,) = (each for each in sections_of(searched) if each.anchor == "usage")
+    assert section.words == [sentence(searched.usage.answer)]
+    assert section.words[0] in answer_of(searched).because
+    assert searched.usage.answer in memlab.explore(searched.past, searched.references).text
+    assert "usage" not in {each.anchor for each in sections_of(findings)}
+    assert findings.usage.answer not in answer_of(findings).because
 
 
 def test_where_a_budget_forbids_every_cap_or_the_target_that_is_said(past: pd.DataFrame) -> None:
