@@ -35,6 +35,7 @@ class Page(Shown):
 def test_every_answer_shows_itself() -> None:
     assert {each.__name__ for each in SHOWN if not each.__name__.startswith("_")} == {
         "Advice",
+        "AgeOrUse",
         "BudgetAdvice",
         "CapEffect",
         "PriorCap",
