@@ -277,7 +277,7 @@ def other_stores() -> dict[str, Any]:
 
 
 def age_or_use(
-    memories: Memories,
+    frame: Memories,
     references: pd.DataFrame | None = None,
     *,
     confidence: float = DEFAULT_CONFIDENCE,
@@ -290,7 +290,7 @@ def age_or_use(
 
     Parameters
     ----------
-    memories : DataFrame, path, URL, SqliteMemoryStore or Source
+    frame : DataFrame, path, URL, SqliteMemoryStore or Source
         What ``memlab.load_past`` returns, or the store itself, for its whole past and its logs.
     references : DataFrame, optional
         What ``find_references`` returns of an access log, of which the reads count.
@@ -304,7 +304,7 @@ def age_or_use(
     Raises
     ------
     ValueError
-        When `confidence` is not between 0 and 1.
+        When `confidence` is not between 0.5 and 1.
 
     Examples
     --------
@@ -316,7 +316,7 @@ def age_or_use(
     'use'
     """
     arguments.confidence(confidence)
-    past, references = with_references(memories, references, call="memlab.evidence.age_or_use")
+    past, references = with_references(frame, references, call="memlab.evidence.age_or_use")
     prunable = ~past[c.LOAD_BEARING].to_numpy(bool)
     log = references[(references[c.KIND] == "log").to_numpy()]
     on = references_on_rows(past[prunable], log)
