@@ -123,6 +123,17 @@ def policy_asked(
     return made(named, texts)
 
 
+def typed_again(
+    name: str | None, options: Mapping[str, str | None], given: Collection[str]
+) -> list[str]:
+    """Return the words that name the same policy to another command."""
+    context = click.get_current_context()
+    spelled = {one.name: one.opts[0] for one in context.command.get_params(context)}
+    pairs = [("--policy", name), *((spelled[key], text) for key, text in options.items())]
+    pairs += [("--set", each) for each in given]
+    return [word for option, text in pairs if text is not None for word in (option, text)]
+
+
 def made(named: "Named", texts: Mapping[str, str]) -> Chosen:
     """Return a policy with what these texts mean to its settings."""
     from memlab.policies.typed import REQUIRED

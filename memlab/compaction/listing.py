@@ -1,0 +1,268 @@
+"""Which memories there are: label, age, cost and use of each, and what a policy does with it."""
+
+from datetime import datetime
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from memlab import columns as c
+from memlab.arguments import expect
+from memlab.clock import moment_or_now
+from memlab.compaction.in_force import policy_in_force
+from memlab.compaction.plans import LOAD_BEARING, PRUNABLE, SUPERSEDED
+from memlab.compaction.wire import as_data, in_words
+from memlab.errors import MemlabError
+from memlab.evidence.past import Memories, names_a_store, past_in, present_rows
+from memlab.evidence.reads import (
+    CHANCE,
+    describe_chances,
+    describe_log,
+    reading_chances,
+    remembered_reads,
+)
+from memlab.evidence.references import find_references
+from memlab.frame.fields import passed_on
+from memlab.policies import Policy, decide
+from memlab.sources.base import Source
+from memlab.sources.opening import open_source, settings_of
+from memlab.text import Cell, Sheet, Table, as_text, for_terminal
+
+LABEL: Final = "label"
+AGE_DAYS: Final = "age_days"
+READS: Final = "reads"
+NEED: Final = "need"
+DELETED: Final = "deleted"
+UNREAD: Final = "unread"
+NOT_KEPT: Final = "not-kept"
+
+LABELS: Final = (LOAD_BEARING, PRUNABLE, SUPERSEDED, DELETED)
+WHERE: Final = (*LABELS, NOT_KEPT, UNREAD)
+BY: Final = {name: name for name in (c.TOKENS, READS, c.REFERENCES, NEED)} | {"age": AGE_DAYS}
+HALF_LIFE: Final = pd.Timedelta(days=14)
+"""Reads that fade so fast tell best what is read next in 58 public stores."""
+FACTS: Final = "facts"
+"""Key of ``attrs``: by which policy, log and evidence, as names and words."""
+
+_ORDER: Final = (
+    *(c.MEMORY_ID, LABEL, c.TITLE, c.TOKENS, AGE_DAYS, READS, c.REFERENCES, NEED, CHANCE, c.KEEP),
+    *(c.REASON, c.KIND, c.TAGS, c.AUTHORED_BY, c.CREATED_AT, c.DELETED_AT, c.POSITION),
+)
+_TEXTS: Final = (c.MEMORY_ID, c.TITLE, c.AUTHORED_BY, c.REASON)
+_GRID: Final = 5_000
+"""Rows of a grid: a browser sorts so many at once."""
+_SHORTEST: Final = 20
+"""Characters that a title has at least."""
+_NEEDS: Final = {
+    NOT_KEPT: "which memories are not kept is for a policy to say: give one, such as keep_recent",
+    UNREAD: "which memories are unread is for an access log to say: give one; memlab harvest "
+    "fills it from what agents write",
+}
+_NO_LOG: Final = "not known: no access log; memlab harvest fills one from what agents write"
+
+
+class Rows(pd.DataFrame):
+    """Memories as a frame that a notebook shows as a grid, where itables is installed."""
+
+    @property
+    def _constructor(self) -> type["Rows"]:
+        return Rows
+
+    def _repr_html_(self) -> str | None:
+        try:
+            from itables import javascript, options
+        except ImportError:
+            plain: str | None = super()._repr_html_()  # type: ignore[misc]  # pandas has it
+            return plain
+        grid = pd.DataFrame(without_controls(self.head(_GRID)))
+        cut = f"the first {_GRID:,} of {len(self):,} memories" if len(self) > _GRID else None
+        shown: str = javascript.to_html_datatable(
+            grid,
+            caption=cut,
+            connected=False,
+            maxBytes=0,
+            classes="display compact",
+            columnControl=["order", "searchDropdown"],
+            ordering={"indicators": False},
+            scrollX=True,
+            showIndex=False,
+            display_logo_when_loading=False,
+        )
+        # Each grid brings the library: it draws without a network, in an exported page too.
+        return f"{javascript.generate_init_offline_itables_html(options.dt_bundle)}{shown}"
+
+
+def rows(
+    memories: Memories,
+    policy: Policy | None = None,
+    *,
+    where: str | None = None,
+    by: str = c.TOKENS,
+    log: pd.DataFrame | None = None,
+    now: datetime | None = None,
+) -> pd.DataFrame:
+    """List the memories of a store, what each costs, who needed it, and what a policy would do.
+
+    A notebook shows the result as a grid that sorts, filters and pages, where itables is installed.
+
+    Parameters
+    ----------
+    memories : DataFrame, path, URL, SqliteMemoryStore or Source
+        The store, or what ``memlab.load_past`` or ``memlab.load`` returns.
+    policy : Policy, optional
+        The rule; of a store itself what ``memlab.toml`` remembers by default.
+    where : {"load-bearing", "prunable", "superseded", "deleted", "not-kept", "unread"}, optional
+        Which memories: those with a label, those that the policy does not keep, or those that the
+        log could show read and does not. By default all that are in the store, whose archive has
+        the deleted ones.
+    by : {"tokens", "age", "reads", "references", "need"}
+        The order, the most first.
+    log : DataFrame, optional
+        What ``memlab.read_access_log`` returns; of a store itself the logs that ``memlab.toml``
+        remembers by default.
+    now : datetime, optional
+        The moment that ages, reads and the policy are judged at, with a time zone; the current one
+        by default.
+
+    Returns
+    -------
+    DataFrame
+        A row for each memory: ``label``, ``age_days``, ``tokens``, ``reads`` (missing without a
+        log), ``references`` (other memories that name it), ``need``, and what it is called. With a
+        policy ``keep`` and ``reason``, with a log ``chance``, one of
+        ``memlab.evidence.reading_chances``. ``need`` is what its reads, without a log its
+        references, come to per 1,000 tokens when each has faded by half in the 14 days before the
+        last of all: what would be worth loading at start comes first by it.
+        ``attrs["facts"]`` says in words what that rests on.
+
+    Raises
+    ------
+    StoreError, BadRowError, ArchiveError, SettingsError
+        When the store, its archive or its settings cannot be read.
+    ValueError
+        When `where` or `by` is none of the above, needs a policy or a log that is not there, or
+        `now` has no time zone.
+    """
+    call = "memlab.rows"
+    expect(policy, Policy, call=call, name="policy", optional=True)
+    for name, value, known in (("where", where, (None, *WHERE)), ("by", by, tuple(BY))):
+        if value not in known:
+            names = ", ".join(each for each in known if each)
+            raise ValueError(f"{name} must be one of {names}, not {value!r}")
+    now = moment_or_now(now, call=call)
+    facts: list[tuple[str, str]] = []
+    if names_a_store(memories):
+        source = open_source(memories)
+        log = remembered_reads(settings_of(source)) if log is None else log
+        policy, words = _policy_for(source) if policy is None else (policy, "")
+        facts += [("memlab.toml", words)] * bool(words)
+    with_body = policy is not None and any(step.reads_bodies for step in policy.steps)
+    past = past_in(memories, call=call, with_body=with_body, log=log)
+    references = find_references(past, log, now=None if log is None else now)
+    found = _joined(past, references, has_log=log is not None, now=now)
+    present = present_rows(past)
+    if policy is not None:
+        decided = decide(present, policy.after(past), now=now)
+        found[c.KEEP] = decided[c.KEEP].astype("boolean")
+        found[c.REASON] = decided[c.REASON]
+        facts.append(("policy", in_words(as_data(policy))))
+    if log is None:
+        facts.append((READS, _NO_LOG))
+    else:
+        found[CHANCE] = reading_chances(present, log[log[c.AT] <= now])
+        facts.append((READS, describe_chances(found[CHANCE].dropna())))
+        facts += [("log", words) for words in describe_log(log)]
+    if by == NEED:
+        evidence = c.REFERENCES if log is None else READS
+        facts.append((NEED, f"{evidence}, each fading by half in 14 days, per 1,000 tokens"))
+    listed = found[_chosen(found, where)].sort_values(BY[by], ascending=False, kind="stable")
+    result = Rows(listed[[name for name in _ORDER if name in found]].reset_index(drop=True))
+    result.attrs = passed_on(past) | {FACTS: facts}
+    return result
+
+
+def _policy_for(source: Source) -> tuple[Policy | None, str]:
+    """Return the policy in force; who only looks goes without one that does not speak."""
+    try:
+        return policy_in_force(source)
+    except MemlabError as error:
+        return None, str(error)
+
+
+def _joined(
+    past: pd.DataFrame, references: pd.DataFrame, *, has_log: bool, now: datetime
+) -> pd.DataFrame:
+    """Return what is known of each memory without a policy: label, age, and who needed it."""
+    found = past[[name for name in _ORDER if name in past]].copy()
+    deleted = past[c.DELETED_AT].notna() if c.DELETED_AT in past else np.zeros(len(past), bool)
+    states = [deleted, ~past[c.ACTIVE], past[c.LOAD_BEARING]]
+    label = np.select(states, [DELETED, SUPERSEDED, LOAD_BEARING], PRUNABLE)
+    found[LABEL] = pd.Categorical(label, list(LABELS))
+    found[AGE_DAYS] = ((now - past[c.CREATED_AT]).dt.total_seconds() / 86_400).round(2)
+    is_read = references[c.KIND] == "log"
+
+    def to_each(of: "pd.Series[Any]") -> "pd.Series[Any]":
+        totals = of.groupby(references[c.TARGET_POSITION]).sum()
+        return past[c.POSITION].map(totals).fillna(0)
+
+    reads = to_each(is_read.astype("int64")).astype("Int64")
+    found[READS] = reads if has_log else pd.Series(pd.NA, past.index, "Int64")
+    found[c.REFERENCES] = to_each((~is_read).astype("int64")).astype("int64")
+    evidence = is_read if has_log else ~is_read
+    age = references[c.AT].where(evidence).max() - references[c.AT]
+    faded = (0.5 ** (age / HALF_LIFE).clip(lower=0)).where(evidence)
+    found[NEED] = 1000 * to_each(faded) / past[c.TOKENS].clip(lower=1)
+    return found
+
+
+def _chosen(found: pd.DataFrame, where: str | None) -> "pd.Series[bool]":
+    """Return which rows are asked for."""
+    if where is None:
+        return found[LABEL] != DELETED
+    column, value = {NOT_KEPT: (c.KEEP, False), UNREAD: (CHANCE, UNREAD)}.get(where, (LABEL, where))
+    if column not in found:
+        raise MemlabError(_NEEDS[where])
+    return (found[column] == value).fillna(value=False).astype(bool)
+
+
+def without_controls(listed: pd.DataFrame) -> pd.DataFrame:
+    """Return rows with nothing in their texts that could steer a terminal; tags are one text."""
+    tags = listed.get(c.TAGS, pd.Series(dtype=object))
+    shown = listed.assign(**{c.TAGS: tags.map(", ".join)} if len(tags) else {})
+    for name in (*_TEXTS, c.TAGS):
+        if name in shown:
+            shown[name] = shown[name].astype(object).map(for_terminal, na_action="ignore")
+    return shown
+
+
+def table_of(listed: pd.DataFrame, *, most: int, width: int, more: str, by: str = "") -> Table:
+    """Return the first rows as a table in which titles have what is left of a line.
+
+    `more` says how to see the others.
+    """
+    columns = {"id": c.MEMORY_ID, LABEL: LABEL, "days": AGE_DAYS, c.TOKENS: c.TOKENS}
+    columns |= {READS: READS} if CHANCE in listed else {}
+    columns |= {"refs": c.REFERENCES}
+    columns |= {c.KEEP: c.KEEP} if c.KEEP in listed else {}
+    columns |= {NEED: NEED} if by == NEED else {}
+    first = listed.head(most)
+    cells = [
+        tuple(map(_cell, row)) for row in first[list(columns.values())].itertuples(index=False)
+    ]
+    beside = as_text(Sheet("", (), [Table("", tuple(columns), cells, whole=True)]))
+    room = max(width - 2 - max(map(len, beside.splitlines()), default=0), _SHORTEST)
+    titles = [for_terminal(title[: room + 1]) for title in first[c.TITLE]]
+    titles = [text if len(text) <= room else f"{text[: room - 1]}…" for text in titles]
+    rows_ = [(*row, title) for row, title in zip(cells, titles, strict=True)]
+    hidden = len(listed) - len(first)
+    remark = f"and {hidden:,} more; {more}" if hidden else ""
+    return Table("", (*columns, c.TITLE), rows_, remark, whole=True)
+
+
+def _cell(value: Any) -> Cell:
+    """Return a cell: a need with its fraction, and a dash for what is missing."""
+    if pd.isna(value):
+        return "–"
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else int(value)
