@@ -127,18 +127,19 @@ def compact(
         by_settings = [f"by memlab.toml: {number}"] if number else []
         after = _after_planning(made, save_plan, "under this policy every memory stays")
         words = typed_again(policy_name, settings, given)
-        listed = [_costliest(source, policy, words), ""] if list_rows and made.memories else []
+        listed = _costliest(source, policy, words) if list_rows and made.memories else []
         print_lines(*told, made, "", *listed, *costs, *by_settings, *made.doubts(), *after)
 
 
-def _costliest(source: "Source", policy: "Policy", words: Sequence[str]) -> Sheet:
+def _costliest(source: "Source", policy: "Policy", words: Sequence[str]) -> list[Sheet | str]:
     """List the costliest that a policy does not keep; `words` are its options."""
     from memlab.compaction.listing import NOT_KEPT, rows, table_of
 
-    all_of = command("rows", source.name, *words, "--where", NOT_KEPT, "--limit", 0)
     listed = rows(source, policy, where=NOT_KEPT)
-    table = table_of(listed, most=LISTED_ROWS, width=terminal_width() or WIDTH, more=all_of)
-    return Sheet("the costliest that would go", [], [table])
+    table = table_of(listed, most=LISTED_ROWS, width=terminal_width() or WIDTH)
+    every = command("rows", source.name, *words, "--where", NOT_KEPT, "--limit", 0)
+    table = table._replace(heading="the costliest that would go")
+    return [Sheet("", [], [table]), f"next: {every}    all of them", ""]
 
 
 def _save_plan(made: "Plan", file: Path | None, source: "Source") -> None:

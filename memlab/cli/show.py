@@ -182,9 +182,9 @@ def show_rows(
         print_text(without_controls(listed.head(most)).to_csv(index=False))
     else:
         width = terminal_width() or WIDTH
-        more = "--limit 0 lists all, --csv and --json have every column"
+        more = "; --limit 0 lists all, --csv and --json have every column"
         table = table_of(listed, most=most, width=width, more=more, by=by)
-        heading = f"{store}: {counted(len(listed))}, the most {by} first"
+        heading = f"{store}: {counted(len(listed))}, by {by}"
         print_lines(Sheet(heading, listed.attrs[FACTS], [table]))
 
 

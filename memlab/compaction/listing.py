@@ -5,9 +5,10 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from memlab import columns as c
-from memlab.arguments import expect
+from memlab.arguments import expect, expect_frame
 from memlab.clock import moment_or_now
 from memlab.compaction.in_force import policy_in_force
 from memlab.compaction.plans import LOAD_BEARING, PRUNABLE, SUPERSEDED
@@ -45,13 +46,15 @@ FACTS: Final = "facts"
 """Key of ``attrs``: by which policy, log and evidence, as names and words."""
 
 _ORDER: Final = (
-    *(c.MEMORY_ID, LABEL, c.TITLE, c.TOKENS, AGE_DAYS, READS, c.REFERENCES, NEED, CHANCE, c.KEEP),
+    *(c.MEMORY_ID, LABEL, c.KEEP, c.TITLE, c.TOKENS, AGE_DAYS, READS, c.REFERENCES, NEED, CHANCE),
     *(c.REASON, c.KIND, c.TAGS, c.AUTHORED_BY, c.CREATED_AT, c.DELETED_AT, c.POSITION),
 )
 _TEXTS: Final = (c.MEMORY_ID, c.TITLE, c.AUTHORED_BY, c.REASON)
 _GRID: Final = 5_000
 """Rows of a grid: a browser sorts so many at once."""
-_SHORTEST: Final = 20
+_HEADERS: Final = {c.MEMORY_ID: "id", AGE_DAYS: "days", c.REFERENCES: "refs"}
+_COMMON: Final = {True: "all kept", False: "none kept"}
+_SHORTEST: Final = 10
 """Characters that a title has at least."""
 _NEEDS: Final = {
     NOT_KEPT: "which memories are not kept is for a policy to say: give one, such as keep_recent",
@@ -75,6 +78,7 @@ class Rows(pd.DataFrame):
             plain: str | None = super()._repr_html_()  # type: ignore[misc]  # pandas has it
             return plain
         grid = pd.DataFrame(without_controls(self.head(_GRID)))
+        words = [n for n, kind in enumerate(grid.dtypes) if not is_numeric_dtype(kind)]
         cut = f"the first {_GRID:,} of {len(self):,} memories" if len(self) > _GRID else None
         shown: str = javascript.to_html_datatable(
             grid,
@@ -82,10 +86,10 @@ class Rows(pd.DataFrame):
             connected=False,
             maxBytes=0,
             classes="display compact",
-            columnControl=["order", "searchDropdown"],
-            ordering={"indicators": False},
+            columnDefs=[{"targets": words, "className": "dt-left"}],
             scrollX=True,
             showIndex=False,
+            text_in_header_can_be_selected=False,
             display_logo_when_loading=False,
         )
         # Each grid brings the library: it draws without a network, in an exported page too.
@@ -93,7 +97,7 @@ class Rows(pd.DataFrame):
 
 
 def rows(
-    memories: Memories,
+    frame: Memories,
     policy: Policy | None = None,
     *,
     where: str | None = None,
@@ -107,7 +111,7 @@ def rows(
 
     Parameters
     ----------
-    memories : DataFrame, path, URL, SqliteMemoryStore or Source
+    frame : DataFrame, path, URL, SqliteMemoryStore or Source
         The store, or what ``memlab.load_past`` or ``memlab.load`` returns.
     policy : Policy, optional
         The rule; of a store itself what ``memlab.toml`` remembers by default.
@@ -145,19 +149,20 @@ def rows(
     """
     call = "memlab.rows"
     expect(policy, Policy, call=call, name="policy", optional=True)
-    for name, value, known in (("where", where, (None, *WHERE)), ("by", by, tuple(BY))):
-        if value not in known:
-            names = ", ".join(each for each in known if each)
-            raise ValueError(f"{name} must be one of {names}, not {value!r}")
+    expect_frame(log, c.MEMORY_ID, c.AT, call=call, name="log", what="log", optional=True)
+    for name, value, known in (("where", where, WHERE), ("by", by, BY)):
+        expect(value, str, call=call, name=name, optional=name == "where")
+        if value is not None and value not in known:
+            raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
     now = moment_or_now(now, call=call)
     facts: list[tuple[str, str]] = []
-    if names_a_store(memories):
-        source = open_source(memories)
+    if names_a_store(frame):
+        source = open_source(frame)
         log = remembered_reads(settings_of(source)) if log is None else log
         policy, words = _policy_for(source) if policy is None else (policy, "")
         facts += [("memlab.toml", words)] * bool(words)
     with_body = policy is not None and any(step.reads_bodies for step in policy.steps)
-    past = past_in(memories, call=call, with_body=with_body, log=log)
+    past = past_in(frame, call=call, with_body=with_body, log=log)
     references = find_references(past, log, now=None if log is None else now)
     found = _joined(past, references, has_log=log is not None, now=now)
     present = present_rows(past)
@@ -235,32 +240,36 @@ def without_controls(listed: pd.DataFrame) -> pd.DataFrame:
     return shown
 
 
-def table_of(listed: pd.DataFrame, *, most: int, width: int, more: str, by: str = "") -> Table:
+def table_of(listed: pd.DataFrame, *, most: int, width: int, by: str = "", more: str = "") -> Table:
     """Return the first rows as a table in which titles have what is left of a line.
 
-    `more` says how to see the others.
+    What all rows have in common stands above it; `more` says how to see the others.
     """
-    columns = {"id": c.MEMORY_ID, LABEL: LABEL, "days": AGE_DAYS, c.TOKENS: c.TOKENS}
-    columns |= {READS: READS} if CHANCE in listed else {}
-    columns |= {"refs": c.REFERENCES}
-    columns |= {c.KEEP: c.KEEP} if c.KEEP in listed else {}
-    columns |= {NEED: NEED} if by == NEED else {}
-    first = listed.head(most)
-    cells = [
-        tuple(map(_cell, row)) for row in first[list(columns.values())].itertuples(index=False)
-    ]
-    beside = as_text(Sheet("", (), [Table("", tuple(columns), cells, whole=True)]))
-    room = max(width - 2 - max(map(len, beside.splitlines()), default=0), _SHORTEST)
+    used = READS if CHANCE in listed else c.REFERENCES
+    columns = [c.MEMORY_ID, c.TOKENS]
+    columns += [used, NEED] if by == NEED else dict.fromkeys((AGE_DAYS, used, c.REFERENCES))
+    common = []
+    for name in (LABEL, c.KEEP):
+        values = list(listed[name].unique()) if name in listed else []
+        if len(values) == 1:
+            common.append(_COMMON.get(values[0], f"all {values[0]}"))
+        elif len(values):
+            columns.append(name)
+    header = tuple(_HEADERS.get(name, name) for name in columns)
+    first = listed.head(most).assign(**{NEED: listed[NEED].map("{:,.1f}".format)})
+    cells = list(zip(*(map(_cell, first[name]) for name in columns), strict=True))
+    beside = as_text(Sheet("", (), [Table("", header, cells, whole=True)])).splitlines()
+    room = max(width - 2 - max(map(len, beside), default=0), _SHORTEST)
     titles = [for_terminal(title[: room + 1]) for title in first[c.TITLE]]
     titles = [text if len(text) <= room else f"{text[: room - 1]}…" for text in titles]
-    rows_ = [(*row, title) for row, title in zip(cells, titles, strict=True)]
+    whole = [(*row, title) for row, title in zip(cells, titles, strict=True)]
     hidden = len(listed) - len(first)
-    remark = f"and {hidden:,} more; {more}" if hidden else ""
-    return Table("", (*columns, c.TITLE), rows_, remark, whole=True)
+    remark = f"and {hidden:,} more{more}" if hidden else ""
+    return Table(", ".join(common), (*header, c.TITLE), whole, remark, whole=True)
 
 
 def _cell(value: Any) -> Cell:
-    """Return a cell: a need with its fraction, and a dash for what is missing."""
+    """Return a cell: whole numbers, and a dash for what is missing."""
     if pd.isna(value):
         return "–"
     if isinstance(value, bool | np.bool_):
