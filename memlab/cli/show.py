@@ -172,7 +172,7 @@ def show_rows(
     with faults_of([policy] if policy else []):
         listed = rows(store, policy, where=where, by=by, log=log)
     if tag is not None:
-        listed = listed[[tag in tags for tags in listed["tags"]]]
+        listed = listed[listed["tags"].map(lambda tags: tag in tags).astype(bool)]
     if author is not None:
         listed = listed[listed["authored_by"] == author]
     most = limit or (LISTED_ROWS if limit is None and not (as_csv or as_json) else len(listed))

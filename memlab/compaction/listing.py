@@ -49,7 +49,6 @@ _ORDER: Final = (
     *(c.MEMORY_ID, LABEL, c.KEEP, c.TITLE, c.TOKENS, AGE_DAYS, READS, c.REFERENCES, NEED, CHANCE),
     *(c.REASON, c.KIND, c.TAGS, c.AUTHORED_BY, c.CREATED_AT, c.DELETED_AT, c.POSITION),
 )
-_TEXTS: Final = (c.MEMORY_ID, c.TITLE, c.AUTHORED_BY, c.REASON)
 _GRID: Final = 5_000
 """Rows of a grid: a browser sorts so many at once."""
 _HEADERS: Final = {c.MEMORY_ID: "id", AGE_DAYS: "days", c.REFERENCES: "refs"}
@@ -73,16 +72,16 @@ class Rows(pd.DataFrame):
 
     def _repr_html_(self) -> str | None:
         try:
-            from itables import javascript, options
+            from itables import javascript, utils
         except ImportError:
             plain: str | None = super()._repr_html_()  # type: ignore[misc]  # pandas has it
             return plain
         grid = pd.DataFrame(without_controls(self.head(_GRID)))
         words = [n for n, kind in enumerate(grid.dtypes) if not is_numeric_dtype(kind)]
-        cut = f"the first {_GRID:,} of {len(self):,} memories" if len(self) > _GRID else None
         shown: str = javascript.to_html_datatable(
             grid,
-            caption=cut,
+            caption=f"the first {_GRID:,} of {len(self):,} memories" if len(self) > _GRID else None,
+            allow_html=False,  # said here, for an itables.toml in the folder may say otherwise
             connected=False,
             maxBytes=0,
             classes="display compact",
@@ -93,7 +92,8 @@ class Rows(pd.DataFrame):
             display_logo_when_loading=False,
         )
         # Each grid brings the library: it draws without a network, in an exported page too.
-        return f"{javascript.generate_init_offline_itables_html(options.dt_bundle)}{shown}"
+        script = utils.find_package_file("html", "dt_bundle.js")
+        return f"{javascript.generate_init_offline_itables_html(script)}{shown}"
 
 
 def rows(
@@ -232,12 +232,18 @@ def _chosen(found: pd.DataFrame, where: str | None) -> "pd.Series[bool]":
 
 def without_controls(listed: pd.DataFrame) -> pd.DataFrame:
     """Return rows with nothing in their texts that could steer a terminal; tags are one text."""
-    tags = listed.get(c.TAGS, pd.Series(dtype=object))
-    shown = listed.assign(**{c.TAGS: tags.map(", ".join)} if len(tags) else {})
-    for name in (*_TEXTS, c.TAGS):
-        if name in shown:
-            shown[name] = shown[name].astype(object).map(for_terminal, na_action="ignore")
-    return shown
+    if listed.empty:
+        return listed
+
+    def harmless(value: Any) -> Any:
+        value = ", ".join(value) if isinstance(value, tuple) else value
+        return for_terminal(value) if isinstance(value, str) else value
+
+    def shown(column: "pd.Series[Any]") -> "pd.Series[Any]":
+        is_text = column.dtype == object or isinstance(column.dtype, pd.StringDtype)
+        return column.astype(object).map(harmless, na_action="ignore") if is_text else column
+
+    return listed.apply(shown)
 
 
 def table_of(listed: pd.DataFrame, *, most: int, width: int, by: str = "", more: str = "") -> Table:
@@ -260,7 +266,7 @@ def table_of(listed: pd.DataFrame, *, most: int, width: int, by: str = "", more:
     cells = list(zip(*(map(_cell, first[name]) for name in columns), strict=True))
     beside = as_text(Sheet("", (), [Table("", header, cells, whole=True)])).splitlines()
     room = max(width - 2 - max(map(len, beside), default=0), _SHORTEST)
-    titles = [for_terminal(title[: room + 1]) for title in first[c.TITLE]]
+    titles = [for_terminal(title[: room + 1]) for title in first[c.TITLE].fillna("")]
     titles = [text if len(text) <= room else f"{text[: room - 1]}…" for text in titles]
     whole = [(*row, title) for row, title in zip(cells, titles, strict=True)]
     hidden = len(listed) - len(first)

@@ -21,6 +21,8 @@ def notebook(lab: Lab) -> Path:
     """A notebook with one cell that lists a hostile store, in the folder of the server."""
     own = row(LOUD, "semantic", LOUD, title=LOUD, authored_by=LOUD, body="x" * 400)
     write_rows(lab.folder / "memory.db", [own, *episodes(40)])
+    (lab.folder / "evil.js").write_text("window.ran = 3")
+    (lab.folder / "itables.toml").write_text('allow_html = true\ndt_bundle = "evil.js"\n')
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     written = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)], metadata=kernel)
     path = lab.folder / "rows.ipynb"

@@ -36,7 +36,9 @@ def test_filters_order_and_limit_mean_the_same_in_every_form(store: Path) -> Non
     assert page[-1].startswith("  and 5 more; --limit 0 lists all")
     for narrowing in (("--tag", "pinned"), ("--author", "me"), ("--where", "load-bearing")):
         assert [e["memory_id"] for e in json.loads(run("rows", store, *narrowing, "--json").stdout)]
-    assert json.loads(run("rows", store, "--tag", "pin", "--json").stdout) == []
+    for nothing in (("--tag", "pin"), ("--where", "superseded", "--tag", "pin", "--author", "me")):
+        assert json.loads(run("rows", store, *nothing, "--json").stdout) == []
+        assert run("rows", store, *nothing).stdout.startswith(f"{store}: 0 memories, by tokens\n")
 
 
 def test_what_memories_say_steers_nothing_in_any_form(store: Path) -> None:
@@ -55,6 +57,8 @@ def test_what_memories_say_steers_nothing_in_any_form(store: Path) -> None:
         ("--keep-recent", "5"),
         ("--policy", "tokens", "--max-tokens", "300"),
         ("--set", "keep=5"),
+        ("--policy", "dedup", "--threshold", "0.5"),
+        ("--policy", "learned", "--keep-recent", "5"),
         ("--policy", "own_policies:EveryOther", "--set", "offset=1"),
     ],
     ids=" ".join,
