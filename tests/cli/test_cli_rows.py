@@ -58,7 +58,7 @@ def test_what_memories_say_steers_nothing_in_any_form(store: Path) -> None:
         ("--policy", "tokens", "--max-tokens", "300"),
         ("--set", "keep=5"),
         ("--policy", "dedup", "--threshold", "0.5"),
-        ("--policy", "learned", "--keep-recent", "5"),
+        ("--policy", "learned", "--max-items", "5"),
         ("--policy", "own_policies:EveryOther", "--set", "offset=1"),
     ],
     ids=" ".join,
