@@ -55,7 +55,9 @@ class SettingsCommand(PolicyCommand):
         """Return the command's parameters, settings of policies after ``--set``."""
         own = super().get_params(ctx)
         place = next(n for n, one in enumerate(own, start=1) if one.name == "given")
-        return [*own[:place], *self._settings, *own[place:]]
+        taken = {option for one in own for option in one.opts}
+        settings = [one for one in self._settings if not taken & {*one.opts}]
+        return [*own[:place], *settings, *own[place:]]
 
 
 def policy_option(**more: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -129,9 +131,14 @@ def typed_again(
     """Return the words that name the same policy to another command."""
     context = click.get_current_context()
     spelled = {one.name: one.opts[0] for one in context.command.get_params(context)}
-    pairs = [("--policy", name), *((spelled[key], text) for key, text in options.items())]
+    pairs = [("--policy", name)] if name else []
+    pairs += [
+        ("--set", f"{key}={text}") if key == "by" else (spelled[key], text)  # rows order --by
+        for key, text in options.items()
+        if text is not None
+    ]
     pairs += [("--set", each) for each in given]
-    return [word for option, text in pairs if text is not None for word in (option, text)]
+    return [word for pair in pairs for word in pair]
 
 
 def made(named: "Named", texts: Mapping[str, str]) -> Chosen:

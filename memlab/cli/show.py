@@ -157,10 +157,10 @@ def show_rows(
     first what would be worth loading at start: what was needed most of late for its length.
 
     \b
-    memlab rows memory.db                                   the costliest
-    memlab rows memory.db --keep-recent 50 --where not-kept what would go
-    memlab rows memory.db --log reads.log --where unread    never read, though they could be
-    memlab rows memory.db --log reads.log --by need         worth loading
+    memlab rows memory.db                                 the costliest
+    memlab rows memory.db --keep-recent 50 --where not-kept
+    memlab rows memory.db --log reads.log --where unread  nobody needed
+    memlab rows memory.db --log reads.log --by need       worth loading
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.compaction.listing import FACTS, rows, table_of, without_controls
     from memlab.evidence.reads import read_access_log

@@ -54,7 +54,7 @@ def test_what_memories_say_steers_nothing_in_any_form(store: Path) -> None:
 @pytest.mark.parametrize(
     "policy",
     [
-        ("--keep-recent", "5"),
+        ("--keep-recent", "5", "--by", "created_at"),
         ("--policy", "tokens", "--max-tokens", "300"),
         ("--set", "keep=5"),
         ("--policy", "dedup", "--threshold", "0.5"),
