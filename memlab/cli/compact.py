@@ -102,7 +102,7 @@ def compact(
     chosen = policy_asked(policy_name, settings, given)
     if list_rows and (do_it or as_json):
         raise click.UsageError(
-            "--rows lists what would go; --json has it all, and --apply is after"
+            "--rows is for the dry run: --json has every memory, and --apply deletes them"
         )
     if save and chosen is None:
         raise click.UsageError("--save needs a policy to remember, such as --keep-recent N")

@@ -11,6 +11,8 @@ from shell import run
 from stores import episodes, row, write_rows
 
 import memlab
+from memlab.cli import show
+from memlab.compaction.listing import BY, WHERE
 
 LOUD = "\x1b[31m=loud\u202e\n<b>"
 
@@ -39,6 +41,10 @@ def test_filters_order_and_limit_mean_the_same_in_every_form(store: Path) -> Non
     for nothing in (("--tag", "pin"), ("--where", "superseded", "--tag", "pin", "--author", "me")):
         assert json.loads(run("rows", store, *nothing, "--json").stdout) == []
         assert run("rows", store, *nothing).stdout.startswith(f"{store}: 0 memories, by tokens\n")
+
+
+def test_the_options_are_what_the_function_takes() -> None:
+    assert (set(show._WHERE), set(show._BY)) == (set(WHERE), set(BY))
 
 
 def test_what_memories_say_steers_nothing_in_any_form(store: Path) -> None:

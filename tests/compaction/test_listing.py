@@ -51,7 +51,8 @@ def test_each_memory_has_its_label_its_cost_and_who_needed_it(store: Path) -> No
     assert set(listed.index[listed["keep"]]) == {"d", "old", "e9", "e10"}
     assert listed.loc["e8", ["chance", "reason"]].tolist() == ["unread", "beyond-newest"]
     assert listed.loc["d", "reads"] == 0, "read after now"
-    gone = memlab.rows(store, where="deleted", now=NOW)
+    gone = memlab.rows(store, memlab.KeepRecent(2), where="deleted", now=NOW)
+    assert table_of(gone, most=9, width=80).heading == "all deleted"
     assert set(gone["memory_id"]) == {"e1", "e2"}
     assert gone["deleted_at"].notna().all()
 
@@ -132,6 +133,15 @@ def test_by_default_the_remembered_policy_and_log_are_asked(store: Path) -> None
 def test_what_cannot_be_answered_is_told(store: Path, asked: dict[str, Any], words: str) -> None:
     with pytest.raises((MemlabError, ValueError), match=words):
         memlab.rows(store, **asked)
+
+
+def test_of_a_store_that_is_searched_need_says_what_to_load() -> None:
+    odek = Path(memlab.store_path("two_years")).with_name("odek")
+    log = memlab.read_access_log(odek.with_name("odek.reads.jsonl"))
+    for known, says in ((log, True), (None, False)):
+        listed = memlab.rows(odek, by="need", log=known)
+        assert says == bool(listed["need"].iloc[0] > 0)
+        assert says == dict(listed.attrs[FACTS])["need"].endswith("worth loading at start")
 
 
 def test_a_table_fits_its_width_and_says_once_what_all_have_in_common(store: Path) -> None:
