@@ -3,6 +3,7 @@ from memlab.compaction import Receipt as Receipt
 from memlab.compaction import apply as apply
 from memlab.compaction import plan as plan
 from memlab.compaction import restore as restore
+from memlab.compaction import rows as rows
 from memlab.doctor import diagnose as diagnose
 from memlab.errors import MemlabError as MemlabError
 from memlab.evidence import AccessLog as AccessLog

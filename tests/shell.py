@@ -8,6 +8,7 @@ from memlab.cli import main
 
 LOOKING = {
     "show": "show {}",
+    "rows": "rows {}",
     "size": "size {}",
     "size by tokens": "size {} --by tokens",
     "compact": "compact {} --keep-recent 5",

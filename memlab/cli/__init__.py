@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "maintain": "upkeep.maintain_store",
     "report": "report.report",
     "restore": "compact.restore_plan",
+    "rows": "show.show_rows",
     "show": "show.show",
     "size": "size.size",
     "space": "upkeep.show_space",

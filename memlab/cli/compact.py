@@ -1,6 +1,7 @@
 """Commands that plan a change, carry it out, compare plans, and take a change back."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -9,7 +10,9 @@ import click
 
 from memlab.cli.options import (
     FILE,
+    LISTED_ROWS,
     STORE,
+    WIDTH,
     json_option,
     save_plan_option,
     steps_after,
@@ -26,8 +29,16 @@ from memlab.cli.output import (
     print_result,
     print_text,
     telling,
+    terminal_width,
 )
-from memlab.cli.policy import SettingsCommand, faults_of, policy_asked, policy_option, set_option
+from memlab.cli.policy import (
+    SettingsCommand,
+    faults_of,
+    policy_asked,
+    policy_option,
+    set_option,
+    typed_again,
+)
 from memlab.clock import now_utc
 from memlab.errors import MemlabError, MissingExtraError
 from memlab.text import Cell, Sheet, Table, command, counted, for_terminal
@@ -58,6 +69,7 @@ _apply_option = click.option(
 @click.option("--save", is_flag=True, help="Remember the policy in memlab.toml beside the store.")
 @save_plan_option
 @_apply_option
+@click.option("--rows", "list_rows", is_flag=True, help="List what would go, the costliest first.")
 @json_option
 def compact(
     store: Path,
@@ -66,6 +78,7 @@ def compact(
     save: bool,
     save_plan: Path | None,
     do_it: bool,
+    list_rows: bool,
     as_json: bool,
     **settings: Any,
 ) -> None:
@@ -87,6 +100,10 @@ def compact(
 
     source = open_source(store)
     chosen = policy_asked(policy_name, settings, given)
+    if list_rows and (do_it or as_json):
+        raise click.UsageError(
+            "--rows is for the dry run: --json has every memory, and --apply deletes them"
+        )
     if save and chosen is None:
         raise click.UsageError("--save needs a policy to remember, such as --keep-recent N")
     if save_plan is not None:
@@ -109,7 +126,20 @@ def compact(
         costs = [_cost(source, made), ""] if made.memories else []
         by_settings = [f"by memlab.toml: {number}"] if number else []
         after = _after_planning(made, save_plan, "under this policy every memory stays")
-        print_lines(*told, made, "", *costs, *by_settings, *made.doubts(), *after)
+        words = typed_again(policy_name, settings, given)
+        listed = _costliest(source, policy, words) if list_rows and made.memories else []
+        print_lines(*told, made, "", *listed, *costs, *by_settings, *made.doubts(), *after)
+
+
+def _costliest(source: "Source", policy: "Policy", words: Sequence[str]) -> list[Sheet | str]:
+    """List the costliest that a policy does not keep; `words` are its options."""
+    from memlab.compaction.listing import NOT_KEPT, rows, table_of
+
+    listed = rows(source, policy, where=NOT_KEPT)
+    table = table_of(listed, most=LISTED_ROWS, width=terminal_width() or WIDTH)
+    every = command("rows", source.name, *words, "--where", NOT_KEPT, "--limit", 0)
+    table = table._replace(heading="the costliest that would go")
+    return [Sheet("", [], [table]), f"next: {every}    all of them", ""]
 
 
 def _save_plan(made: "Plan", file: Path | None, source: "Source") -> None:

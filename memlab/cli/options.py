@@ -21,6 +21,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 TARGET: Final = 0.9
 """The share of references to serve where nobody has said one."""
+LISTED_ROWS: Final = 20
+"""Memories that a table lists where nobody says how many."""
+WIDTH: Final = 80
+"""Columns of a table of memories for a pipe."""
 _REMEMBERED: Final = "what memlab.toml remembers"
 
 

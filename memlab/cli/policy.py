@@ -55,7 +55,9 @@ class SettingsCommand(PolicyCommand):
         """Return the command's parameters, settings of policies after ``--set``."""
         own = super().get_params(ctx)
         place = next(n for n, one in enumerate(own, start=1) if one.name == "given")
-        return [*own[:place], *self._settings, *own[place:]]
+        taken = {option for one in own for option in one.opts}
+        settings = [one for one in self._settings if not taken & {*one.opts}]
+        return [*own[:place], *settings, *own[place:]]
 
 
 def policy_option(**more: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -121,6 +123,22 @@ def policy_asked(
             "of its own"
         )
     return made(named, texts)
+
+
+def typed_again(
+    name: str | None, options: Mapping[str, str | None], given: Collection[str]
+) -> list[str]:
+    """Return the words that name the same policy to another command."""
+    context = click.get_current_context()
+    spelled = {one.name: one.opts[0] for one in context.command.get_params(context)}
+    pairs = [("--policy", name)] if name else []
+    pairs += [
+        ("--set", f"{key}={text}") if key == "by" else (spelled[key], text)  # rows order --by
+        for key, text in options.items()
+        if text is not None
+    ]
+    pairs += [("--set", each) for each in given]
+    return [word for pair in pairs for word in pair]
 
 
 def made(named: "Named", texts: Mapping[str, str]) -> Chosen:

@@ -1,22 +1,35 @@
 """Commands that look: ``show`` at a store, ``find`` for stores, ``doctor``."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from memlab.cli.options import (
+    LISTED_ROWS,
+    NUMBER,
     STORE,
+    WIDTH,
     json_option,
+    log_option,
     moment_for,
     names_a_folder,
     steps_after,
     store_or_bundled,
     threshold_option,
 )
-from memlab.cli.output import doing, fail_if, print_json, print_lines, print_result
+from memlab.cli.output import (
+    doing,
+    fail_if,
+    print_json,
+    print_lines,
+    print_result,
+    print_text,
+    terminal_width,
+)
+from memlab.cli.policy import SettingsCommand, faults_of, policy_asked, policy_option, set_option
 from memlab.errors import StoreError
-from memlab.text import command
+from memlab.text import Sheet, command, counted
 
 if TYPE_CHECKING:
     from memlab.growth import Inventory
@@ -93,6 +106,86 @@ def _stores_inside(path: object) -> "Inventory | None":
     if not found.stores:
         raise StoreError(f"{path} is a folder without a store in it; name a store, or its folder")
     return found
+
+
+_BY: Final = ("tokens", "age", "reads", "references", "need")
+_WHERE: Final = ("load-bearing", "prunable", "superseded", "deleted", "not-kept", "unread")
+
+
+@click.command(
+    "rows", cls=SettingsCommand, short_help="List the memories, and what a cap would do with each."
+)
+@click.argument("store", type=STORE)
+@policy_option()
+@set_option
+@click.option("--where", type=click.Choice(_WHERE), help="Only these.  [default: all in the store]")
+@click.option("--tag", help="Only those with this tag.")
+@click.option("--author", help="Only those this one wrote.")
+@click.option(
+    "--by",
+    type=click.Choice(_BY),
+    default="tokens",
+    show_default=True,
+    help="The order, the most first.",
+)
+@click.option(
+    "--limit",
+    type=NUMBER,
+    metavar="N",
+    help=f"How many are listed; 0 for all.  [default: {LISTED_ROWS}, and all as CSV or JSON]",
+)
+@log_option
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@json_option
+def show_rows(
+    store: Path,
+    policy_name: str | None,
+    given: tuple[str, ...],
+    where: str | None,
+    tag: str | None,
+    author: str | None,
+    by: str,
+    limit: int | None,
+    log_file: Path | None,
+    as_csv: bool,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """List the memories of STORE: label, age, tokens, reads, references, and who goes under a cap.
+
+    A label is load-bearing, prunable, superseded, or deleted (kept in the archive). By need comes
+    first what would be worth loading at start: what was needed most of late for its length.
+
+    \b
+    memlab rows memory.db                                 the costliest
+    memlab rows memory.db --keep-recent 50 --where not-kept
+    memlab rows memory.db --log reads.log --where unread  nobody needed
+    memlab rows memory.db --log reads.log --by need       worth loading
+    """  # noqa: D301 - \b keeps the lines below it apart
+    from memlab.compaction.listing import FACTS, rows, table_of, without_controls
+    from memlab.evidence.reads import read_access_log
+
+    chosen = policy_asked(policy_name, settings, given)
+    policy = None if chosen is None else chosen.policy
+    log = None if log_file is None else read_access_log(log_file)
+    doing("reading the store and its archive")
+    with faults_of([policy] if policy else []):
+        listed = rows(store, policy, where=where, by=by, log=log)
+    if tag is not None:
+        listed = listed[listed["tags"].map(lambda tags: tag in tags).astype(bool)]
+    if author is not None:
+        listed = listed[listed["authored_by"] == author]
+    most = limit or (LISTED_ROWS if limit is None and not (as_csv or as_json) else len(listed))
+    if as_json:
+        print_text(listed.head(most).to_json(orient="records", date_format="iso", indent=1))
+    elif as_csv:
+        print_text(without_controls(listed.head(most)).to_csv(index=False))
+    else:
+        width = terminal_width() or WIDTH
+        more = "; --limit 0 lists all, --csv and --json have every column"
+        table = table_of(listed, most=most, width=width, more=more, by=by)
+        heading = f"{store}: {counted(len(listed))}, by {by}"
+        print_lines(Sheet(heading, listed.attrs[FACTS], [table]))
 
 
 @click.command(short_help="Find the stores below a folder.")

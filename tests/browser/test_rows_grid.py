@@ -1,0 +1,61 @@
+"""``memlab.rows`` as a grid: it sorts, filters and pages without a network, and runs no memory."""
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbconvert import HTMLExporter
+from playwright.sync_api import Locator, Page, expect
+from stores import episodes, row, write_rows
+
+from browser.lab import Lab
+
+pytest.importorskip("itables")
+
+LOUD = """</script><script>window.ran=1</script><img src=x onerror="window.ran=2">'`${1}"""
+CELL = 'import memlab\nmemlab.rows("memory.db", memlab.KeepRecent(20))'
+
+
+@pytest.fixture(scope="module")
+def notebook(lab: Lab) -> Path:
+    """A notebook with one cell that lists a hostile store, in the folder of the server."""
+    own = row(LOUD, "semantic", LOUD, title=LOUD, authored_by=LOUD, body="x" * 400)
+    write_rows(lab.folder / "memory.db", [own, *episodes(40)])
+    (lab.folder / "evil.js").write_text("window.ran = 3")
+    (lab.folder / "itables.toml").write_text('allow_html = true\ndt_bundle = "evil.js"\n')
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    written = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)], metadata=kernel)
+    path = lab.folder / "rows.ipynb"
+    nbformat.write(written, path)
+    return path
+
+
+def use(page: Page, grid: Locator) -> None:
+    """Page, sort and filter as a person does; nothing that a memory says has run."""
+    info, ids = grid.locator(".dt-info"), grid.locator("tbody tr td:first-child")
+    expect(info).to_have_text("Showing 1 to 10 of 41 entries")
+    expect(ids.first).to_have_text(LOUD)
+    grid.locator(".dt-paging-button", has_text="2").click()
+    expect(info).to_have_text("Showing 11 to 20 of 41 entries")
+    grid.locator("th", has_text="memory_id").first.click()
+    expect(info).to_have_text("Showing 1 to 10 of 41 entries")
+    expect(ids.nth(2)).to_have_text("e10")
+    grid.locator(".dt-search input").fill("e40")
+    expect(ids).to_have_text("e40")
+    assert page.evaluate("window.ran") is None
+
+
+def test_a_notebook_and_its_page_show_rows_as_a_grid(
+    page: Page, lab: Lab, notebook: Path, artifacts: Path
+) -> None:
+    lab.open(page, notebook.name)
+    lab.run_all(page)
+    grid = page.locator(".dt-container")
+    expect(grid).to_be_visible()
+    grid.screenshot(path=artifacts / "rows-grid.png")
+    use(page, grid)
+    page.evaluate("window.jupyterapp.commands.execute('docmanager:save')")
+    expect(page.locator(".jp-mod-dirty")).to_have_count(0)
+    body, _ = HTMLExporter(template_name="basic").from_filename(str(notebook))
+    page.set_content(body)
+    use(page, page.locator(".dt-container"))

@@ -1,0 +1,161 @@
+"""Which memories there are, who needed each, and what a policy would do with it."""
+
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from frames import ROWS_OF_ANY_KIND, START, frame_of
+from hypothesis import given
+from hypothesis import strategies as st
+from stores import episodes, row, write_rows
+
+import memlab
+from memlab.compaction.listing import BY, FACTS, LABELS, WHERE, table_of
+from memlab.errors import MemlabError
+from memlab.settings import FILE
+
+WRITTEN = datetime(2026, 3, 1, 12, tzinfo=UTC)
+NOW = WRITTEN + timedelta(days=100)
+
+
+def read(*reads: tuple[str, float]) -> pd.DataFrame:
+    """A log of memories read so many days after all were written."""
+    ids, days = zip(*reads, strict=True)
+    at = [pd.Timestamp(WRITTEN) + pd.Timedelta(days=day) for day in days]
+    return pd.DataFrame({"memory_id": ids, "at": at})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A decision, a superseded episode, ten episodes of which two were deleted, one reference."""
+    rows = [row("d", "semantic"), row("old", superseded_by="e1"), *episodes(10)]
+    rows[-1] |= {"evidence_refs_json": '["e9"]', "body": "long " * 100}
+    path = write_rows(tmp_path / "memory.db", rows)
+    memlab.apply(memlab.plan(path, memlab.KeepRecent(8)))
+    return path
+
+
+def test_each_memory_has_its_label_its_cost_and_who_needed_it(store: Path) -> None:
+    log = read(("e9", 1), ("e9", 20), ("e5", 6), ("gone", 7), ("d", 101))
+    listed = memlab.rows(store, memlab.KeepRecent(2), log=log, now=NOW).set_index("memory_id")
+    assert dict(listed["label"].value_counts()) == {
+        "prunable": 8, "load-bearing": 1, "superseded": 1, "deleted": 0,
+    }  # fmt: skip
+    assert listed.index[0] == "e10", "by tokens"
+    assert dict(listed.loc["e9", ["label", "age_days", "reads", "references", "keep"]]) == {
+        "label": "prunable", "age_days": 100, "reads": 2, "references": 1, "keep": True,
+    }  # fmt: skip
+    assert set(listed.index[listed["keep"]]) == {"d", "old", "e9", "e10"}
+    assert listed.loc["e8", ["chance", "reason"]].tolist() == ["unread", "beyond-newest"]
+    assert listed.loc["d", "reads"] == 0, "read after now"
+    gone = memlab.rows(store, memlab.KeepRecent(2), where="deleted", now=NOW)
+    assert table_of(gone, most=9, width=80).heading == "all deleted"
+    assert set(gone["memory_id"]) == {"e1", "e2"}
+    assert gone["deleted_at"].notna().all()
+
+
+def test_a_need_fades_by_half_in_two_weeks_and_counts_per_token(store: Path) -> None:
+    listed = memlab.rows(store, log=read(("e9", 1), ("e9", 15), ("e5", 29)), by="need", now=NOW)
+    tokens = dict(zip(listed["memory_id"], listed["tokens"], strict=True))
+    needed = dict(zip(listed["memory_id"], listed["need"], strict=True))
+    assert needed["e5"] == pytest.approx(1000 / tokens["e5"])
+    assert needed["e9"] == pytest.approx(1000 * (0.25 + 0.5) / tokens["e9"])
+    assert list(listed["memory_id"][:2]) == ["e5", "e9"]
+    assert ("need", "reads, each fading by half in 14 days, per 1,000 tokens") in listed.attrs[
+        FACTS
+    ]
+    without = memlab.rows(store, by="need", now=NOW)
+    assert set(without["memory_id"][without["need"] > 0]) == {"e9", "old"}, "named, replaced"
+    assert without["reads"].isna().all()
+    facts = dict(without.attrs[FACTS])
+    assert facts["need"].startswith("references, ")
+    assert facts["reads"].startswith("not known: no access log; memlab harvest")
+
+
+@given(
+    ROWS_OF_ANY_KIND,
+    st.integers(0, 10),
+    st.sampled_from(sorted(BY)),
+    st.lists(st.tuples(st.integers(0, 24), st.integers(0, 300)), max_size=10),
+)
+def test_every_memory_is_listed_once_in_order_and_what_is_not_kept_is_what_is_decided(
+    drawn: list[dict[str, Any]], cap: int, by: str, reads: list[tuple[int, int]]
+) -> None:
+    frame = frame_of(drawn)
+    log = pd.DataFrame(
+        {
+            "memory_id": pd.Series([f"m{n}" for n, _ in reads], dtype="str"),
+            "at": pd.to_datetime([START + pd.Timedelta(hours=h) for _, h in reads], utc=True),
+        }
+    )
+    policy, now = memlab.KeepRecent(cap), NOW
+    every = memlab.rows(frame, policy, by=by, log=log, now=now)
+    assert sorted(every["memory_id"]) == sorted(frame["memory_id"])
+    assert every[BY[by]].is_monotonic_decreasing
+    parts = {where: memlab.rows(frame, policy, where=where, log=log, now=now) for where in WHERE}
+    assert sum(len(parts[label]) for label in LABELS) == len(frame)
+    decided = memlab.decide(frame, policy, now=now)["keep"]
+    assert set(parts["not-kept"]["memory_id"]) == set(frame["memory_id"][~decided])
+    found = memlab.find_references(frame, log, now=now)
+    assert every["reads"].sum() + every["references"].sum() == len(found)
+
+
+def test_by_default_the_remembered_policy_and_log_are_asked(store: Path) -> None:
+    log = memlab.AccessLog(store.with_name("reads.log"))
+    log.extend([{"memory_id": "e9", "at": (WRITTEN + timedelta(days=1)).isoformat()}])
+    policy = 'policy = { name = "recent", keep = 3 }\nlog = "reads.log"\n'
+    store.with_name(FILE).write_text(policy)
+    listed = memlab.rows(store, where="not-kept", now=NOW)
+    planned = memlab.plan(store, memlab.KeepRecent(3)).memories
+    assert set(listed["memory_id"]) == {each.memory_id for each in planned}
+    assert listed["reads"].sum() == 0
+    unread = memlab.rows(store, where="unread", now=NOW)["memory_id"]
+    assert set(unread) == {"d", "old", "e10", *(f"e{n}" for n in range(3, 9))}, "all but e9"
+    sized = "sized = { memories = 1, until = 2, at = 2026-01-01T00:00:00Z }"
+    store.with_name(FILE).write_text(policy.replace("3 }", f"3, {sized} }}"))
+    looked = memlab.rows(store, now=NOW)
+    assert "keep" not in looked
+    assert "finds it again" in dict(looked.attrs[FACTS])["memlab.toml"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"where": "not-kept"}, "for a policy to say"),
+        ({"where": "unread"}, "for an access log to say"),
+        ({"where": "all"}, "where must be one of load-bearing, prunable, "),
+        ({"by": "size"}, "by must be one of tokens, reads, references, need, age, not 'size'"),
+    ],
+)
+def test_what_cannot_be_answered_is_told(store: Path, asked: dict[str, Any], words: str) -> None:
+    with pytest.raises((MemlabError, ValueError), match=words):
+        memlab.rows(store, **asked)
+
+
+def test_of_a_store_that_is_searched_need_says_what_to_load() -> None:
+    odek = Path(memlab.store_path("two_years")).with_name("odek")
+    log = memlab.read_access_log(odek.with_name("odek.reads.jsonl"))
+    for known, says in ((log, True), (None, False)):
+        listed = memlab.rows(odek, by="need", log=known)
+        assert says == bool(listed["need"].iloc[0] > 0)
+        assert says == dict(listed.attrs[FACTS])["need"].endswith("worth loading at start")
+
+
+def test_a_table_fits_its_width_and_says_once_what_all_have_in_common(store: Path) -> None:
+    policy = memlab.KeepRecent(2)
+    table = table_of(memlab.rows(store, policy, where="not-kept"), most=3, width=80)
+    assert (table.heading, table.remark) == ("all prunable, none kept", "and 3 more")
+    assert table.header == ("id", "tokens", "days", "refs", "title")
+    page = memlab.text.as_text(memlab.text.Sheet("", [], [table]))
+    assert max(map(len, page.splitlines())) <= 80
+
+
+def test_without_itables_a_frame_is_shown_as_any(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "itables", None)
+    listed = memlab.rows(store, now=NOW)
+    assert listed._repr_html_() == pd.DataFrame(listed)._repr_html_()
