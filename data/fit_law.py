@@ -145,11 +145,11 @@ def read_history(folder: Path, name: str) -> History:
     """Return a project's references: each earlier memory that a change names, once."""
     position = {
         int(row["number"]): int(row["position"])
-        for row in _rows(folder / f"{name}-memories.csv.gz")
+        for row in rows_of(folder / f"{name}-memories.csv.gz")
     }
     named = {
         (position[int(float(row["by_number"]))], int(row["target_position"]))
-        for row in _rows(folder / f"{name}-references.csv.gz")
+        for row in rows_of(folder / f"{name}-references.csv.gz")
         if row["by_number"] and int(float(row["by_number"])) in position
     }
     pairs = np.array(sorted((at, target) for at, target in named if target < at))
@@ -159,10 +159,10 @@ def read_history(folder: Path, name: str) -> History:
 
 def read_recalls(folder: Path, name: str) -> History:
     """Return a store's reads: the best hit of each search, each note once a day."""
-    born = [row["born"] for row in _rows(folder / f"{name}-memories.csv.gz")]
+    born = [row["born"] for row in rows_of(folder / f"{name}-memories.csv.gz")]
     days = {
         (row["at"][:10], int(row["position"])): row["at"]
-        for row in reversed(list(_rows(folder / f"{name}-reads.csv.gz")))
+        for row in reversed(list(rows_of(folder / f"{name}-reads.csv.gz")))
         if row["best"] == "1"
     }
     written = sorted(born)  # of one form and in UTC: their order is that of time
@@ -372,7 +372,8 @@ def _line(history: History) -> Project:
     return Project(history.name, tuple(each.begun for each in history.stretches), reach)
 
 
-def _rows(path: Path) -> Iterator[dict[str, str]]:
+def rows_of(path: Path) -> Iterator[dict[str, str]]:
+    """Return the rows of a file."""
     with gzip.open(path, "rt", newline="", encoding="utf-8") as file:
         yield from csv.DictReader(file)
 

@@ -36,6 +36,9 @@ SIZES: Final = {
 
 TRIED: Final = ("recent", "ttl", "value", "learned")
 
+RETIRING: Final = (*TRIED, "tokens")
+"""The same with --retire, by which room in tokens is what is saved."""
+
 TIMES: Final = 10_000
 """About how often each policy is applied along a long history where nobody says."""
 
@@ -69,6 +72,12 @@ TIMES: Final = 10_000
     help="Apply each policy after every N memories; by default after each, of many memories about "
     f"{TIMES:,} times.",
 )
+@click.option(
+    "--retire",
+    is_flag=True,
+    help="Show beside deleting what retiring would have served: what is not kept is not loaded, "
+    "and comes back once it is read. By number and by tokens.",
+)
 @json_option
 def compare(
     store: Path,
@@ -78,6 +87,7 @@ def compare(
     log_file: Path | None,
     chart: Path | None,
     every: int | None,
+    retire: bool,
     as_json: bool,
     **sizes: tuple[Any, ...],
 ) -> None:
@@ -98,7 +108,8 @@ def compare(
     from memlab.replay.comparison import Comparison
     from memlab.sources.opening import open_source, settings_of
 
-    policies = _policies([policy_named(name) for name in policy_names or TRIED], sizes, given)
+    tried = policy_names or (RETIRING if retire else TRIED)
+    policies = _policies([policy_named(name) for name in tried], sizes, given, both=retire)
     if chart is not None:
         check_writable(chart)
     source = open_source(store)
@@ -113,7 +124,12 @@ def compare(
     quiet()
     with faults_of(policies):
         table = compare_policies(
-            frame, references, policies, every=every, progress=sys.stderr.isatty()
+            frame,
+            references,
+            policies,
+            every=every,
+            retire=retire,
+            progress=sys.stderr.isatty(),
         )
     if chart is not None:
         from memlab.charts import plot_comparison
@@ -127,9 +143,16 @@ def compare(
 
 
 def _policies(
-    tried: "list[Named]", sizes: Mapping[str, tuple[Any, ...]], given: tuple[str, ...]
+    tried: "list[Named]",
+    sizes: Mapping[str, tuple[Any, ...]],
+    given: tuple[str, ...],
+    *,
+    both: bool,
 ) -> "list[Policy]":
-    """Return every policy at each of its sizes and of the settings that were given for it."""
+    """Return every policy at each of its sizes and of the settings that were given for it.
+
+    Where `both`, one that is given room by number or by tokens is tried by either.
+    """
     texts: dict[str, list[str]] = {}
     for name, text in map(split_setting, given):
         texts.setdefault(name, []).append(text)
@@ -137,21 +160,24 @@ def _policies(
         raise no_such_setting(foreign, tried)
     policies = []
     for named in tried:
-        own = {key: values for key, values in texts.items() if key in named.settings}
-        size = _varied(named)
-        rooms = {key for key in own if named.settings[key].size not in {"", "age"}}
-        if size is not None and (not rooms or size.name in rooms or size.size == "age"):
-            own.setdefault(size.name, [str(n) for n in sizes[size.size] or SIZES[size.size]])
-        chosen = (dict(zip(own, each, strict=True)) for each in product(*own.values()))
-        policies += [made(named, each).policy for each in chosen]
+        said = {key: values for key, values in texts.items() if key in named.settings}
+        rooms = {key for key in said if named.settings[key].size not in {"", "age"}}
+        for size in _varied(named, both=both and not rooms) or [None]:
+            own = dict(said)
+            if size is not None and (not rooms or size.name in rooms or size.size == "age"):
+                own.setdefault(size.name, [str(n) for n in sizes[size.size] or SIZES[size.size]])
+            chosen = (dict(zip(own, each, strict=True)) for each in product(*own.values()))
+            policies += [made(named, each).policy for each in chosen]
     return policies
 
 
-def _varied(named: "Named") -> "Setting | None":
-    """Return the setting by which a policy is tried at several sizes: one it needs, if any."""
+def _varied(named: "Named", *, both: bool) -> "list[Setting | None]":
+    """Return the setting by which a policy is tried at several sizes: one it needs, if any.
+
+    Where `both`, that is every room that it can be given.
+    """
     from memlab.policies.typed import REQUIRED
 
     sizes = [one for one in named.settings.values() if one.size]
-    return min(
-        sizes, key=lambda one: (one.default is not REQUIRED, one.size == "age"), default=None
-    )
+    sizes.sort(key=lambda one: (one.default is not REQUIRED, one.size == "age"))
+    return [*sizes[:1], *(one for one in sizes[1:] if both and one.size != "age")]

@@ -34,13 +34,15 @@ from memlab.compaction.plans import (
 from memlab.compaction.wire import as_data, some_of
 from memlab.errors import ChangedWhileReadError, PlanError
 from memlab.evidence.past import deletions_of, past_of
+from memlab.evidence.reads import remembered_reads
+from memlab.evidence.references import find_references
 from memlab.frame.fields import as_instant
 from memlab.frame.loading import frame_of
 from memlab.policies import KeepAll, Policy
 from memlab.policies.base import Decision, decision_of
 from memlab.policies.successors import supersedable
 from memlab.sources.base import Key, Reader, Source, Watch, archive_at, at_one_moment, unwatched
-from memlab.sources.opening import SourceLike, open_source
+from memlab.sources.opening import SourceLike, open_source, settings_of
 from memlab.store.records import fingerprint_of
 
 Places = npt.NDArray[np.intp]
@@ -73,8 +75,9 @@ def plan(
     """Say what a policy would delete from a store. Reads only.
 
     Decision and evidence are of one moment of the store. A policy that learns does so from what the
-    store's archive keeps, too. While the policy decides, a store in WAL mode that somebody has open
-    goes on being written to; writers of one with a rollback journal wait (``.ci/bench``).
+    store's archive keeps, too, and from the logs that ``memlab.toml`` remembers. While the policy
+    decides, a store in WAL mode that somebody has open goes on being written to; writers of one
+    with a rollback journal wait (``.ci/bench``).
 
     Parameters
     ----------
@@ -118,7 +121,10 @@ def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime, watc
     rule = str(frame.attrs[col.TOKEN_RULE])
     frame.attrs = {}  # pandas copies them, deeply, with every column that is taken
     if any(step.learns for step in policy.steps):
-        policy = policy.after(past_of(frame, deletions_of(source)))
+        log = remembered_reads(settings_of(source))
+        names = () if log is None else log[col.MEMORY_ID].dropna()
+        past = past_of(frame, deletions_of(source), names=names)
+        policy = policy.after(past, find_references(past, log, now=None if log is None else now))
     decision = decision_of(frame, policy, now=now)
     watch(PlanStep.DECIDED)
     columns = _columns_of(frame)

@@ -1,44 +1,57 @@
-"""Keep what the store's own past says will be referred to: a conditional logit over what is there.
+"""Keep what is the most likely to be needed next: a conditional logit over what is there.
 
-A reference falls on one of the memories written so far; how much more likely on one than on
-another is ``exp(score)``. McFadden (1974) has the likelihood; sampling the memories it did not
-fall on, with their sampling odds taken out, leaves its maximum where it was (McFadden 1978).
+A need falls on one of the memories written so far; how much more likely on one than on another is
+``exp(score)``. McFadden (1974) has the likelihood; sampling the memories it did not fall on, with
+their sampling odds taken out, leaves its maximum where it was (McFadden 1978). Weights start from
+those of other stores, as far as stores differ, and move with the needs of the store itself.
 """
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
-from typing import Any, ClassVar, Final, Self
+from functools import cache, cached_property
+from importlib.resources import files
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
+from memlab.evidence.prior import EVIDENCE, Evidence
 from memlab.evidence.references import find_references, references_on_rows
+from memlab.frame.fields import as_instant
 from memlab.policies.base import CappedPolicy, GoesBy, Keys, Rows, Runner
 
 Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
-FIRST_LOOK: Final = 30
-"""References seen before anything is learned from them."""
+FIRST_LOOK: Final = 10
+"""Needs seen before a store's own weights are fitted for the first time."""
 
 GROWTH: Final = 1.15
-"""By how much references grow from one look to the next."""
+"""By how much needs grow from one look to the next."""
 
 TAG_PRIOR: Final = 10.0
-"""References' worth of belief that a tag is referred to as much as any other."""
+"""Needs' worth of belief that a tag is needed as much as any other."""
+
+HALF_LIFE: Final = 14.0
+"""Days in which what a need says fades by half."""
 
 _LAST_NUMBER: Final = r"(?:^|[^0-9A-Za-z])(\d{1,15})$"
+_DAY: Final = np.timedelta64(1, "D")
+_EPOCH: Final = np.datetime64(0, "us")
 
 
 @dataclass(frozen=True)
 class Experience:
-    """Memories in the order they were written, load-bearing ones left out, and references to them.
+    """Memories in the order they were written, load-bearing ones left out, and needs of them.
 
     What is said of a memory was known when it was written, so a look back is a look back: what came
-    later changes nothing.
+    later changes nothing. A need is a reference or a read; reads of one memory on one day are one.
+    Times are in days.
     """
 
     size: Floats
@@ -49,32 +62,34 @@ class Experience:
     number: Floats
     highest: Floats
     tags: Ints
+    born: Floats
     at: Ints
     target: Ints
+    when: Floats
+    read: Flags
+    position: Ints
+    """The position that was about to be written when each need arose."""
+    searched: bool
+    """Whether memories are found by searching, none of them loaded at start."""
 
     def __len__(self) -> int:
         return len(self.size)
 
     @cached_property
     def looks(self) -> Ints:
-        """Memories written by each moment at which everything so far is looked at again.
-
-        The moments follow from the number of references alone, so they stay as history grows.
-        """
+        """Needs that had arisen when everything so far is looked at again."""
         counts, count = [], FIRST_LOOK
         while count <= len(self.at):
             counts.append(count)
-            count = max(count + 10, int(count * GROWTH))
-        moments = self.at[np.array(counts, dtype=np.int64) - 1] + 1
-        # A reference of the moment itself may still follow: the look takes in all of them.
-        return np.unique(moments)
+            count = max(count + FIRST_LOOK, int(count * GROWTH))
+        return np.array(counts, dtype=np.int64)
 
     @cached_property
     def tag_rates(self) -> Floats:
-        """How much more often than others a memory's tags were referred to, (looks + 1, memories).
+        """How much more often than others a memory's tags were needed, (looks + 1, memories).
 
-        Mean over its tags of the logarithm of references per memory against the overall rate,
-        shrunken toward it. Zero before the first look.
+        Mean over its tags of the logarithm of needs per memory against the overall rate, shrunken
+        toward it. Zero before the first look.
         """
         kinds = int(self.tags.max(initial=-1)) + 1
         rates = np.zeros((len(self.looks) + 1, len(self)))
@@ -82,29 +97,50 @@ class Experience:
             return rates
         carries = self.tags >= 0
         share = carries / np.maximum(carries.sum(axis=1, keepdims=True), 1)
-        for line, moment in zip(rates[1:], self.looks, strict=True):
-            seen = np.searchsorted(self.at, moment)
-            referred = _tally(self.tags[self.target[:seen]], kinds)
+        for line, seen in zip(rates[1:], self.looks.tolist(), strict=True):
+            moment = self.at[seen - 1]
+            needed = _tally(self.tags[self.target[:seen]], kinds)
             written = _tally(self.tags[:moment], kinds)
             overall = seen / moment
-            rate = (referred + TAG_PRIOR) / (written + TAG_PRIOR / overall) / overall
+            rate = (needed + TAG_PRIOR) / (written + TAG_PRIOR / overall) / overall
             line[:] = (np.append(np.log(rate), 0.0)[self.tags] * share).sum(axis=1)
         return rates
 
-    def references_before(self, memory: Ints, moment: "Ints | np.int64") -> tuple[Ints, Ints]:
-        """Return how often each memory was referred to before a moment; when last, or -1."""
-        keys, at, span = self._by_target
+    @cached_property
+    def before(self) -> Ints:
+        """Needs that had arisen before each: those of one moment know nothing of each other."""
+        new = np.ones(len(self.at), dtype=bool)
+        new[1:] = (np.diff(self.at) > 0) | (np.diff(self.when) > 0)
+        return np.maximum.accumulate(np.where(new, np.arange(len(self.at)), 0))
+
+    def use(self, memory: Ints, seen: "Ints | int") -> tuple[Ints, Ints, Floats, Floats]:
+        """Return what the first `seen` needs say of memories.
+
+        How many were theirs; memories written by the last, or -1; when that was, or when the memory
+        was written; and their sum at that time, each fading with its age.
+        """
+        keys, order, fading = self._by_target
+        span = len(self.at) + 1
         first = np.searchsorted(keys, memory * span)
-        past = np.searchsorted(keys, memory * span + moment)
-        last = np.where(past > first, np.append(at, -1)[past - 1], -1)
-        return past - first, last
+        past = np.searchsorted(keys, memory * span + seen)
+        needed = past > first
+        last = np.append(order, 0)[past - 1]
+        none = np.append(self.at, -1), np.append(self.when, 0.0)
+        at, when = none[0][np.where(needed, last, -1)], none[1][np.where(needed, last, -1)]
+        when = np.where(needed, when, self.born[memory])
+        return past - first, at, when, np.where(needed, np.append(fading, 0.0)[past - 1], 0.0)
 
     @cached_property
-    def _by_target(self) -> tuple[Ints, Ints, int]:
-        """References sorted by memory and moment, as one key, and the key's stride."""
-        span = len(self) + 2
-        order = np.lexsort((self.at, self.target))
-        return self.target[order] * span + self.at[order], self.at[order], span
+    def _by_target(self) -> tuple[Ints, Ints, Floats]:
+        """Needs by memory, as one key; their numbers; their sum by each, fading."""
+        order = np.argsort(self.target, kind="stable")
+        fading = np.ones(len(order))
+        target, when = self.target[order], self.when[order]
+        again = np.flatnonzero(target[1:] == target[:-1]) + 1
+        kept = 0.5 ** (np.maximum(when[again] - when[again - 1], 0.0) / HALF_LIFE)
+        for place, share in zip(again.tolist(), kept.tolist(), strict=True):
+            fading[place] += share * fading[place - 1]
+        return target * (len(order) + 1) + order, order, fading
 
 
 def experience_of(frame: pd.DataFrame, references: pd.DataFrame | None = None) -> Experience:
@@ -113,9 +149,16 @@ def experience_of(frame: pd.DataFrame, references: pd.DataFrame | None = None) -
         references = find_references(frame)
     counted = ~frame[col.LOAD_BEARING].to_numpy(dtype=bool)
     rows = frame.loc[counted]
-    on_rows = references_on_rows(rows, references)
-    number, highest = _task_numbers(rows)
+    target, at, place = references_on_rows(rows, references)
     gaps = rows[col.CREATED_AT].diff().dt.total_seconds().to_numpy(dtype=np.float64)
+    born = np.fmax.accumulate(np.append(0.0, _days(rows[col.CREATED_AT])))[1:]
+    when = _days(references[col.AT].iloc[place])
+    when = np.where(np.isnan(when), np.append(born, born[-1:])[at], when)
+    read = (references[col.KIND].iloc[place] == "log").to_numpy(dtype=bool)
+    order = np.lexsort((target, when, at))
+    days = pd.DataFrame({"target": target[order], "day": np.floor(when[order])})
+    order = order[~(days.duplicated().to_numpy() & read[order])]
+    number, highest = _task_numbers(rows)
     return Experience(
         size=_standardised(np.log1p(rows[col.CHARS].to_numpy(dtype=np.float64))),
         gap=_standardised(np.log1p(np.nan_to_num(np.maximum(gaps, 0.0)))),
@@ -125,9 +168,25 @@ def experience_of(frame: pd.DataFrame, references: pd.DataFrame | None = None) -
         number=number,
         highest=highest,
         tags=_tag_numbers(rows[col.TAGS]),
-        at=on_rows.at,
-        target=on_rows.target,
+        born=born,
+        at=at[order],
+        target=target[order],
+        when=when[order],
+        read=read[order],
+        position=references[col.AT_POSITION].to_numpy(dtype=np.int64)[place[order]],
+        searched=col.LOADED_AT_START in frame and not frame[col.LOADED_AT_START].any(),
     )
+
+
+def days_of(moment: datetime) -> float:
+    """Return a moment as days."""
+    return float((as_instant(moment) - _EPOCH) / _DAY)
+
+
+def _days(times: "pd.Series[Any]") -> Floats:
+    """Return times as days, NaN where there is none."""
+    naive = times.astype(col.TIME).dt.tz_localize(None).to_numpy(dtype="datetime64[us]")
+    return np.where(np.isnat(naive), np.nan, (naive - _EPOCH) / _DAY)
 
 
 def _standardised(values: Floats) -> Floats:
@@ -170,36 +229,51 @@ def _tally(tags: Ints, kinds: int) -> Floats:
 WRITTEN: Final = ("size", "odd size", "gap", "lag", "names", "breadth", "tag rate")
 """Known when a memory is written, or at the last look: the part of a score that stands still."""
 
-LIVED: Final = ("age", "old age", "references", "since last", "names by age", "number distance")
-"""What changes from one write to the next."""
+LIVED: Final = (
+    *("age", "old age", "needs", "since last", "names by age", "number distance"),
+    *("days", "fading needs", "days since last"),
+)
+"""What changes from one write or need to the next."""
 
-AGE_ONLY: Final = (len(WRITTEN), len(WRITTEN) + 1)
-"""The features of an expectation that knows ages alone."""
+OTHERS: Final = 60
+"""Memories drawn, for each need, among those it might have fallen on: half of them near."""
 
-NOT_REFERRED: Final = 60
-"""Memories drawn, for each reference, among those it might have fallen on: half of them near."""
-
-PENALTY: Final = 20.0
-"""Of a squared weight. Features are about one wide, so a weight is within 0.2 of none until some
-tens of references say otherwise."""
-
-MOST_REFERENCES: Final = 4000
-"""The newest references that are fitted."""
+MOST_NEEDS: Final = 4000
+"""The newest needs that are fitted, or tried, at a look."""
 
 MARGIN: Final = 2.0
-"""Standard errors by which expectations must have beaten age alone before they are acted on."""
-
-FEWEST_TRIED: Final = 100
-"""References that must have been tried before the record counts: with fewer, two or three losses by
-chance outweigh what there is to gain."""
+"""Standard errors by which expectations must have done worse than age alone for age to decide."""
 
 LENGTH_UNKNOWN: Final = 0.3
 """How much a memory's length counts against it per token while age alone decides. Of 0.1 to 0.5, on
 nine public histories, the power that served most without losing a point anywhere; 1 would be right
-if long memories were referred to no more than short ones."""
+if long memories were needed no more than short ones."""
 
 HEAD: Final = 10
 """Tokens that a memory is taken to cost beside its own: a word or two are not for nothing."""
+
+
+class Weights(NamedTuple):
+    """Weights of :data:`WRITTEN` and :data:`LIVED` over stores: mean and standard deviation."""
+
+    mean: Floats
+    spread: Floats
+
+
+@cache
+def fitted_weights(evidence: Evidence) -> Weights:
+    """Return the weights as ``data/fit_law.py`` fitted them on public histories."""
+    text = files("memlab.policies").joinpath("weights.json").read_text("utf-8")
+    fitted = json.loads(text)[evidence]["weights"]
+    return Weights(*np.array([fitted[name] for name in (*WRITTEN, *LIVED)], dtype=np.float64).T)
+
+
+class Moment(NamedTuple):
+    """When something is asked: memories written, needs that had arisen, and the time in days."""
+
+    written: "Ints | int"
+    seen: "Ints | int"
+    now: "Floats | float"
 
 
 @dataclass(frozen=True)
@@ -207,183 +281,206 @@ class Expectation:
     """Scores of memories at any moment of a history, each from what was known by then."""
 
     experience: Experience
+    of_others: Mapping[Evidence, Weights] | None = None
+    """What weights start from, other than the fitted ones."""
 
-    @property
+    def prior(self, seen: int) -> Weights:
+        """Return what is known of weights from other stores, by the kinds of the needs seen."""
+        known = self.of_others or {kind: fitted_weights(kind) for kind in EVIDENCE}
+        share = (
+            float(self.experience.read[:seen].mean()) if seen else float(self.experience.searched)
+        )
+        both = zip(known["reads"], known["references"], strict=True)
+        return Weights(*(share * reads + (1 - share) * references for reads, references in both))
+
+    @cached_property
     def weights(self) -> Floats:
-        """Weights after each look, shape (looks, features)."""
+        """Weights before the first look, if only by the kind of its needs, and after each."""
         return self._fits[0]
 
     @cached_property
-    def trusted(self) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-        """Whether, at each look, expectations made before had beaten age alone by the margin."""
-        _, gain = self._fits
-        known = np.isfinite(gain)
-        trusted = np.zeros(len(self.experience.looks), dtype=bool)
-        for look, seen in enumerate(self._seen[:-1]):
-            record = gain[:seen][known[:seen]]
-            if len(record) >= FEWEST_TRIED:
-                error = record.std(ddof=1) / np.sqrt(len(record))
-                trusted[look] = record.mean() > MARGIN * error
+    def trusted(self) -> Flags:
+        """Whether expectations decide: at first, and after each look unless age had done better."""
+        gain = self._fits[1]
+        trusted = np.ones(len(self.weights), dtype=bool)
+        for look, seen in enumerate(self._seen[1:-1], start=1):
+            record = gain[:seen][np.isfinite(gain[:seen])]
+            error = record.std() / np.sqrt(len(record))
+            trusted[look] = record.mean() + MARGIN * error >= 0
         return trusted
 
-    def look_before(self, moment: int) -> int | None:
-        """Return the look whose weights are in use at a moment; None while age alone decides."""
-        look = int(np.searchsorted(self.experience.looks, moment, side="right")) - 1
-        return look if look >= 0 and self.trusted[look] else None
+    def decides(self, seen: "Ints | int") -> bool:
+        """Return whether expectations decide once so many needs have arisen, not age alone."""
+        return bool(self.trusted[self._look(seen)])
 
-    def scores(self, memories: Ints, moment: int) -> Floats:
-        """Return the log likelihood of a next reference to each memory, but for a constant."""
-        look = self.look_before(moment)
-        if look is None:
+    def scores(self, memories: Ints, moment: Moment) -> Floats:
+        """Return the log likelihood of a next need of each memory, but for a constant."""
+        look = self._look(moment.seen)
+        if not self.trusted[look]:
             return memories.astype(np.float64)
-        weights = self.weights[look]
-        lived = self._lived(memories, np.int64(moment))
-        return np.asarray(self._standing[look][memories] + lived @ weights[len(WRITTEN) :])
+        weights = self.weights[look] if look else self.prior(int(moment.seen)).mean
+        standing = self._written(memories, look) @ weights[: len(WRITTEN)]
+        return np.asarray(standing + self._lived(memories, moment) @ weights[len(WRITTEN) :])
 
-    def scores_per_token(self, memories: Ints, moment: int, tokens: Ints) -> Floats:
+    def scores_per_token(self, memories: Ints, moment: Moment, tokens: Ints) -> Floats:
         """Return the same for each of their tokens."""
         cost = np.log(tokens + HEAD)
-        if self.look_before(moment) is None:
-            return np.asarray(-np.log(moment - memories) - LENGTH_UNKNOWN * cost)
+        if not self.decides(moment.seen):
+            return np.asarray(-np.log(moment.written - memories) - LENGTH_UNKNOWN * cost)
         return np.asarray(self.scores(memories, moment) - cost)
 
-    @cached_property
-    def _standing(self) -> dict[int, Floats]:
-        """What the features known at writing add to scores, for each look that is acted on."""
-        return {
-            look: self._written(np.arange(len(self.experience)), np.int64(look + 1))
-            @ self.weights[look, : len(WRITTEN)]
-            for look in np.flatnonzero(self.trusted).tolist()
-        }
+    def _look(self, seen: "Ints | int") -> Any:
+        return np.searchsorted(self.experience.looks, seen, side="right")
 
-    def _written(self, memory: Ints, look: "Ints | np.int64") -> Floats:
+    def _written(self, memory: Ints, look: Any) -> Floats:
         past = self.experience
-        return np.stack(
-            [
-                past.size[memory],
-                past.size[memory] ** 2 - 1.0,
-                past.gap[memory],
-                past.lag[memory],
-                past.names[memory],
-                past.breadth[memory],
-                past.tag_rates[look, memory],
-            ],
-            axis=-1,
+        columns = (
+            past.size[memory],
+            past.size[memory] ** 2 - 1.0,
+            past.gap[memory],
+            past.lag[memory],
+            past.names[memory],
+            past.breadth[memory],
+            past.tag_rates[look, memory],
         )
+        return np.stack(columns, axis=-1)
 
-    def _lived(self, memory: Ints, moment: "Ints | np.int64") -> Floats:
-        past = self.experience
-        age = np.log(moment - memory)
-        references, last = past.references_before(memory, moment)
-        since = np.where(references > 0, np.log(np.maximum(moment - last, 1)) - 4.0, 0.0)
-        distance = np.abs(past.highest[moment - 1] - past.number[memory])
+    def _lived(self, memory: Ints, moment: Moment) -> Floats:
+        past, written = self.experience, np.asarray(moment.written)
+        age = np.log(written - memory)
+        needs, last, when, fading = past.use(memory, moment.seen)
+        idle = np.maximum(moment.now - when, 0.0)
         columns = (
             age,
             np.maximum(age - 5.0, 0.0),
-            np.log1p(references),
-            since,
+            np.log1p(needs),
+            np.where(needs > 0, np.log(np.maximum(written - last, 1)) - 4.0, 0.0),
             past.names[memory] * (age - 4.0),
-            np.log1p(distance),
+            np.log1p(np.abs(past.highest[written - 1] - past.number[memory])),
+            np.log1p(np.maximum(moment.now - past.born[memory], 0.0)),
+            np.log1p(fading * 0.5 ** (idle / HALF_LIFE)),
+            np.log1p(idle),
         )
         return np.stack(columns, axis=-1)
 
     @cached_property
     def _seen(self) -> Ints:
-        """References that had arisen by each look, and by the end."""
-        past = self.experience
-        return np.append(np.searchsorted(past.at, past.looks), len(past.at))
+        """Needs that had arisen at first, by each look, and by the end."""
+        return np.concatenate([[0], self.experience.looks, [len(self.experience.at)]])
 
     @cached_property
     def _draws(self) -> Floats:
-        """A number below one for each memory drawn for each reference."""
-        return np.random.default_rng(0).random((len(self.experience.at), NOT_REFERRED))
+        """A number below one for each memory drawn for each need."""
+        return np.random.default_rng(0).random((len(self.experience.at), OTHERS))
 
     @cached_property
     def _fits(self) -> tuple[Floats, Floats]:
-        """Weights after each look, and what they gained on age alone at each reference after it.
+        """Weights at first and after each look, and how much higher they then ranked each need.
 
-        The gain is a difference of log shares, NaN before the first look.
+        That is a difference of logarithms of ranks, by age and by score; NaN where it was not
+        looked at.
         """
-        weights = np.zeros((len(self.experience.looks), len(WRITTEN) + len(LIVED)))
+        weights = np.empty((len(self._seen) - 1, len(WRITTEN) + len(LIVED)))
         gain = np.full(len(self.experience.at), np.nan)
         for line, seen, until in zip(weights, self._seen[:-1], self._seen[1:], strict=True):
-            cases, odds = self._cases(max(0, seen - MOST_REFERENCES), seen)
-            line[:] = fit_choice(cases, odds, AGE_ONLY[0])
-            age_alone = np.zeros_like(line)
-            age_alone[list(AGE_ONLY)] = fit_choice(cases[..., list(AGE_ONLY)], odds, 0)
-            cases, odds = self._cases(seen, until)
-            gain[seen:until] = log_shares(cases, odds, line) - log_shares(cases, odds, age_alone)
+            prior = self.prior(seen or until)
+            line[:] = prior.mean
+            if seen:
+                line[:] = fit_choice(*self.cases(max(0, seen - MOST_NEEDS), seen), prior)
+            first = max(seen, until - MOST_NEEDS)
+            gain[first:until] = self._gain(first, until, line)
         return weights, gain
 
-    def _cases(self, first: int, last: int) -> tuple[Floats, Floats]:
-        """Return for some references the features of target and others, and the drawing odds."""
-        moment = self.experience.at.reshape(-1, 1)[first:last]
+    def _gain(self, first: int, last: int, weights: Floats) -> Floats:
+        past = self.experience
+        cases, log_odds = self.cases(first, last)
+        score = cases @ weights
+        above, odds = score[:, 1:] > score[:, :1], np.exp(-log_odds[:, 1:])
+        share = (above * odds).sum(axis=1) / odds.sum(axis=1)
+        written, target = (each[first:last] for each in (past.at, past.target))
+        return np.asarray(np.log(written - target) - np.log1p(share * (written - 1)))
+
+    def cases(self, first: int, last: int) -> tuple[Floats, Floats]:
+        """Return for some needs the features of target and others, and the log of drawing odds."""
+        past = self.experience
+        written, seen = (each[first:last, None] for each in (past.at, past.before))
+        now = past.when[first:last, None]
         draws = self._draws[first:last]
-        near = NOT_REFERRED // 2
-        ages = np.empty((len(moment), NOT_REFERRED + 1), dtype=np.int64)
-        ages[:, 0] = moment[:, 0] - self.experience.target[first:last]
-        ages[:, 1 : near + 1] = np.exp(draws[:, :near] * np.log(moment + 1.0))
-        ages[:, near + 1 :] = 1 + draws[:, near:] * moment
-        ages = np.clip(ages, 1, moment)
-        odds = 0.5 * np.log((ages + 1.0) / ages) / np.log(moment + 1.0) + 0.5 / moment
-        look = np.searchsorted(self.experience.looks, moment, side="right")
-        memory = moment - ages
-        features = np.concatenate(
-            [self._written(memory, look), self._lived(memory, moment)], axis=-1
+        near = OTHERS // 2
+        ages = np.empty((len(written), OTHERS + 1), dtype=np.int64)
+        ages[:, 0] = written[:, 0] - past.target[first:last]
+        ages[:, 1 : near + 1] = np.exp(draws[:, :near] * np.log(written + 1.0))
+        ages[:, near + 1 :] = 1 + draws[:, near:] * written
+        ages = np.clip(ages, 1, written)
+        odds = 0.5 * np.log((ages + 1.0) / ages) / np.log(written + 1.0) + 0.5 / written
+        memory = written - ages
+        parts = (
+            self._written(memory, self._look(seen)),
+            self._lived(memory, Moment(written, seen, now)),
         )
-        return features, np.log(odds)
+        return np.concatenate(parts, axis=-1), np.log(odds)
 
 
-def log_shares(cases: Floats, odds: Floats, weights: Floats) -> Floats:
-    """Return the logarithm of the share that the first alternative of each case has."""
-    score = cases @ weights - odds
-    return np.asarray(score[:, 0] - np.logaddexp.reduce(score, axis=1))
+def fit_choice(cases: Floats, log_odds: Floats, prior: Weights) -> Floats:
+    """Fit weights by penalised maximum likelihood; see :func:`choice_and_curvature`."""
+    return choice_and_curvature(cases, log_odds, prior)[0]
 
 
-def fit_choice(cases: Floats, odds: Floats, age: int) -> Floats:
-    """Fit weights by penalised maximum likelihood (Newton's method, halving steps too long)."""
-    start = np.zeros(cases.shape[-1])
-    start[age] = -1.0
+def choice_and_curvature(cases: Floats, log_odds: Floats, prior: Weights) -> tuple[Floats, Floats]:
+    """Fit weights (Newton's method, halving steps too long); return the curvature there, too."""
+    start, precision = prior.mean, prior.spread**-2.0
     weights, value = start, -np.inf
     step, scale = np.zeros_like(start), 1.0
     for _ in range(60):
         trial = weights + scale * step
-        score = cases @ trial - odds
+        score = cases @ trial - log_odds
         total = np.logaddexp.reduce(score, axis=1)
-        reached = float((score[:, 0] - total).sum() - PENALTY / 2 * ((trial - start) ** 2).sum())
+        reached = float((score[:, 0] - total).sum() - precision @ (trial - start) ** 2 / 2)
         if reached < value:
             scale /= 2
             continue
         gained, weights, value = reached - value, trial, reached
-        if gained < 1e-6:
-            break
         share = np.exp(score - total[:, None])
         mean = np.einsum("en,enf->ef", share, cases)
-        slope = (cases[:, 0] - mean).sum(axis=0) - PENALTY * (weights - start)
+        slope = (cases[:, 0] - mean).sum(axis=0) - precision * (weights - start)
         spread = (cases * np.sqrt(share)[..., None]).reshape(-1, len(start))
-        curvature = spread.T @ spread - mean.T @ mean + PENALTY * np.eye(len(start))
+        curvature = spread.T @ spread - mean.T @ mean + np.diag(precision)
+        if gained < 1e-6:
+            break
         step, scale = np.linalg.solve(curvature, slope), 1.0
-    return weights
+    return weights, curvature
+
+
+class _Expected(NamedTuple):
+    """What a past lets expect, and the ids of the memories that it is about."""
+
+    expectation: Expectation
+    counted: "pd.Series[Any]"
+
+    @property
+    def decides(self) -> bool:
+        return self.expectation.decides(len(self.expectation.experience.at))
 
 
 @dataclass(frozen=True)
 class Learned(CappedPolicy):
-    """Keep the prunable memories that are the most likely to be referred to next.
+    """Keep the prunable memories that are the most likely to be needed next.
 
-    How likely is learned from the references so far: which of the memories there at the time each
-    fell on, by age, length, tags, what they name, how often and how lately they had been referred
-    to. It is fitted again as references arise. Until there have been enough, and unless it has told
-    references it had not seen better than age alone, it keeps the newest, as `KeepRecent` does.
+    How likely goes by age in memories and in days, by how often, how lately and on how many days a
+    memory was referred to or read, by length, tags and what it names. What each says is known from
+    other stores, of reads and of references apart, and moves with every need of the store itself:
+    which of the memories there at the time it fell on. Where that has ranked what was needed lower
+    than age alone would have, it keeps the newest, as `KeepRecent` does, and its reason says so.
 
     With `max_items` it counts memories, and load-bearing ones come on top, as under `KeepRecent`:
-    what is referred to tends to be long, so the same number of them takes more tokens than the
-    newest would. With `max_tokens` it counts tokens, load-bearing ones among them, as `TokenBudget`
-    does, and keeps what is the most likely to be referred to per token; while age alone decides, of
-    two memories of one age the shorter.
+    what is needed tends to be long, so the same number of them takes more tokens than the newest
+    would. With `max_tokens` it counts tokens, load-bearing ones among them, as `TokenBudget` does,
+    and keeps what is the most likely to be needed per token; while age alone decides, of two
+    memories of one age the shorter.
 
-    A store that has been compacted shows only what was kept. :func:`memlab.plan` gives it the rows
-    that the store's archive keeps as well; anywhere else do so with :meth:`after`. Without them it
-    learns from what is there.
+    A store that has been compacted shows only what was kept, and a log of reads is no part of it.
+    :func:`memlab.plan` gives both; anywhere else do so with :meth:`after`. Without them it learns
+    from what is there.
 
     Raises
     ------
@@ -401,10 +498,12 @@ class Learned(CappedPolicy):
     )
     past: pd.DataFrame | None = field(default=None, init=False, repr=False, compare=False)
     references: pd.DataFrame | None = field(default=None, init=False, repr=False, compare=False)
+    expected: "_Expected | None" = field(default=None, init=False, repr=False, compare=False)
 
     name: ClassVar[str] = "learned"
-    origin: ClassVar[str] = "memlab: what the store's own past says will be referred to"
+    origin: ClassVar[str] = "memlab: what needs so far, here and elsewhere, say of the next"
     reason: ClassVar[str] = "least-expected"
+    by_age: ClassVar[str] = "oldest: use ranked needs lower than age"
     learns: ClassVar[bool] = True
     runner: ClassVar[Runner] = "learned"
     goes_by: ClassVar[GoesBy] = "use"
@@ -456,26 +555,37 @@ class Learned(CappedPolicy):
         """
         return Expectation(experience_of(frame, references))
 
-    def eviction_keys(self, rows: Rows, *, now: datetime) -> Keys:  # noqa: ARG002
-        """Return how likely each row is to be referred to next; 0 for a load-bearing one.
+    def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
+        """Name the least expected rows, as many as there is no room for."""
+        told, expected = replace(self), self._expected(rows)
+        object.__setattr__(told, "expected", expected)
+        named = super(Learned, told).evict(rows, now=now)
+        return named if expected.decides else named.replace(self.reason, self.by_age)
+
+    def eviction_keys(self, rows: Rows, *, now: datetime) -> Keys:
+        """Return how likely each row is to be needed next; 0 for a load-bearing one.
 
         With `max_tokens`, how likely for each of its tokens.
         """
         here = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(dict(rows))
-        past = here if self.past is None else _with_past(self.past, here)
-        expectation = self.expectation(past, self.references)
-        counted = past.loc[~past[col.LOAD_BEARING], col.MEMORY_ID]
+        expectation, counted = self.expected or self._expected(here)
         # An id may have been deleted and written again: the newest of them counts.
         newest = np.flatnonzero(~counted.duplicated(keep="last"))
-        place = pd.Index(counted.iloc[newest]).get_indexer(here[col.MEMORY_ID])
+        place = pd.Index(counted.iloc[newest]).get_indexer(pd.Index(here[col.MEMORY_ID]))
         scores = np.zeros(len(here))
         known = place >= 0
         tokens = here[col.TOKENS].to_numpy(dtype=np.int64)[known]
-        scores[known] = self.ranking(expectation, newest[place[known]], len(counted), tokens)
+        moment = Moment(len(counted), len(expectation.experience.at), days_of(now))
+        scores[known] = self.ranking(expectation, newest[place[known]], moment, tokens)
         return (scores,)
 
+    def _expected(self, here: pd.DataFrame) -> "_Expected":
+        past = here if self.past is None else _with_past(self.past, here)
+        counted = past.loc[~past[col.LOAD_BEARING], col.MEMORY_ID]
+        return _Expected(self.expectation(past, self.references), counted)
+
     def ranking(
-        self, expectation: Expectation, memories: Ints, moment: int, tokens: Ints
+        self, expectation: Expectation, memories: Ints, moment: Moment, tokens: Ints
     ) -> npt.NDArray[np.float64]:
         """Return what memories are ranked by; see :meth:`Expectation.scores`."""
         if self.max_tokens is None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -121,6 +122,9 @@ def _intervals(life: Life) -> tuple[Ints, Ints]:
     return start, stop
 
 
+Asked = tuple[Policy, bool]
+"""A policy, and whether it retires."""
+
 SMALL: Final = 100_000
 """Rows times policies below which starting processes takes longer than it saves."""
 
@@ -158,21 +162,31 @@ def replay_each(
     ValueError
         If `every` or `workers` is below 1, or `references` lacks a column.
     """
-    every = whole_number("every", every, least=1)
     given = _policies_of(policies)
     life = life_of(*_of_history(frame, references, given))
+    asked = [(policy, False) for policy in given]
+    return _replays(life, asked, every=every, workers=workers, progress=progress)
+
+
+def _replays(
+    life: Life, asked: list[Asked], *, every: int, workers: int | None, progress: bool
+) -> list[Replay]:
+    """Replay a history that has been prepared; see :func:`replay_each`."""
+    every = whole_number("every", every, least=1)
     if workers is None:
-        little = len(given) < 2 or len(life) * len(given) < SMALL
-        workers = 1 if little or not _travels(given) else os.cpu_count() or 1
+        little = len(asked) < 2 or len(life) * len(asked) < SMALL
+        workers = 1 if little or not _travels(asked) else os.cpu_count() or 1
     workers = whole_number("workers", workers, least=1)
     bar = partial(
-        tqdm, total=len(given), desc="replays", unit="policy", disable=not progress, leave=False
+        tqdm, total=len(asked), desc="replays", unit="policy", disable=not progress, leave=False
     )
     if workers == 1:
-        return [walk_through(life, policy, every=every) for policy in bar(given)]
-    processes = min(workers, len(given))
+        return [
+            walk_through(life, policy, every=every, retire=retire) for policy, retire in bar(asked)
+        ]
+    processes = min(workers, len(asked))
     with ProcessPoolExecutor(processes, initializer=_Worker.start, initargs=(life, every)) as pool:
-        return list(bar(pool.map(_Worker.run, given)))
+        return list(bar(pool.map(_Worker.run, asked)))
 
 
 def _of_history(
@@ -193,10 +207,10 @@ def _policies_of(policies: object) -> list[Policy]:
     return given
 
 
-def _travels(policies: list[Policy]) -> bool:
+def _travels(asked: list[Asked]) -> bool:
     """Whether policies can be handed to another process."""
     try:
-        pickle.dumps(policies)
+        pickle.dumps(asked)
     except (pickle.PicklingError, AttributeError, TypeError):
         return False
     return True
@@ -213,16 +227,18 @@ class _Worker:
         cls.life, cls.every = life, every
 
     @classmethod
-    def run(cls, policy: Policy) -> Replay:
-        return walk_through(cls.life, policy, every=cls.every)
+    def run(cls, asked: Asked) -> Replay:
+        policy, retire = asked
+        return walk_through(cls.life, policy, every=cls.every, retire=retire)
 
 
-def compare(
+def compare(  # noqa: PLR0913 - what is compared, how, and by how many
     frame: Memories,
     references: pd.DataFrame | None = None,
     policies: Iterable[Policy] = (),
     *,
     every: int = 1,
+    retire: bool = False,
     workers: int | None = None,
     progress: bool = False,
 ) -> pd.DataFrame:
@@ -237,11 +253,14 @@ def compare(
         logs that ``memlab.toml`` remembers, when not given.
     policies : iterable of Policy
         One for each setting to try; without any, what keeping all costs.
+    retire : bool
+        Replay each policy twice: what it does not keep is deleted, or retired and can come back.
 
     Returns
     -------
     DataFrame
-        As :func:`summarise` returns it, with ``KeepAll`` as the last row.
+        As :func:`summarise` returns it, with ``KeepAll`` as the last row. What retires stands below
+        what deletes.
 
     Raises
     ------
@@ -250,9 +269,10 @@ def compare(
     """
     given = [one for one in _policies_of(policies) if not isinstance(one, KeepAll)]
     frame, references = _of_history(frame, references, given)
-    replays = replay_each(
-        frame, references, [*given, KeepAll()], every=every, workers=workers, progress=progress
-    )
+    both = (False, True) if retire else (False,)
+    asked = [*product(given, both), (KeepAll(), False)]
+    life = life_of(frame, references)
+    replays = _replays(life, asked, every=every, workers=workers, progress=progress)
     return summarise(frame, references, replays)
 
 
@@ -276,26 +296,27 @@ def summarise(
         ========================  =============================================================
         ``policy``                its short name
         ``family``                that, and which settings beside its size are not the defaults
+        ``retire``                whether what went could come back; its label and family say so
         ``served``, ``lost``      share of references served, references whose target was gone
         ``oracle``                the share that could have been served with ``most_held`` slots
         ``boot_memories_mean``    over the moments of the history, as all that follow
         ``boot_tokens_mean``,     (the p95 is the smallest value that 95% of them do not pass)
         ``boot_tokens_p95``
         ``most_held``             the most prunable rows held at once
-        ``deleted``               rows that went
-        ``only_here``             rows that went under this policy and no other of those compared
-        ``lost_only_here``        references lost under this policy and no other
+        ``deleted``               rows that went and have not come back
+        ``only_here``             of these, those that no other policy of those compared let go, of
+                                  those that delete, or that retire, as it does
+        ``lost_only_here``        references lost under this policy and no other likewise
         ``floor_memories``,       the load-bearing rows active at the end, which no policy touches
         ``floor_tokens``
         ========================  =============================================================
     """
     life = life_of(frame, references)
-    gone = _gone(replays)
-    alone = gone[gone.sum(axis=1) == 1].sum(axis=0)
+    gone, missed = _gone(replays), _missed(replays)
+    retire = np.array([one.retire for one in replays], dtype=bool)
     floor_memories, floor_tokens = (
         int(line[-1]) if len(life) else 0 for line in life.history.floor
     )
-    missed = _missed(replays)
     bounds: dict[int, float] = {}
     rows = []
     for number, one in enumerate(replays):
@@ -304,9 +325,10 @@ def summarise(
         tokens = one.boot[BOOT_TOKENS].to_numpy()
         rows.append(
             {
-                "label": label_of(one.policy),
+                "label": label_of(one.policy) + RETIRED * one.retire,
                 "policy": one.policy.name,
-                "family": family_of(one.policy),
+                "family": family_of(one.policy) + RETIRED * one.retire,
+                "retire": one.retire,
                 "served": one.served,
                 "lost": one.lost,
                 "oracle": bounds[one.most_held],
@@ -315,8 +337,8 @@ def summarise(
                 "boot_tokens_p95": float(mean_p95_max(tokens)[1]) if len(tokens) else np.nan,
                 "most_held": one.most_held,
                 "deleted": len(one.deleted),
-                "only_here": int(alone[number]),
-                "lost_only_here": int((missed[:, number] & (missed.sum(axis=1) == 1)).sum()),
+                "only_here": _alone(gone, number, retire),
+                "lost_only_here": _alone(missed, number, retire),
                 "floor_memories": floor_memories,
                 "floor_tokens": floor_tokens,
             }
@@ -326,9 +348,18 @@ def summarise(
         col.SOURCE: frame.attrs.get(col.SOURCE, ""),
         col.RECALLED: bool(frame.attrs.get(col.RECALLED)),
         col.REFERENCES: len(life.references),
-        col.GOES_BY: {family_of(one.policy): one.policy.goes_by for one in replays},
+        col.GOES_BY: {
+            family: one.policy.goes_by
+            for family, one in zip(table["family"].tolist(), replays, strict=True)
+        },
     }
     return table
+
+
+def _alone(gone: Flags, number: int, retire: Flags) -> int:
+    """Count what went under one replay and no other that retires as it does."""
+    alike = gone[:, retire == retire[number]]
+    return int((gone[:, number] & (alike.sum(axis=1) == 1)).sum())
 
 
 def overlap(
@@ -389,6 +420,8 @@ def _missed(replays: Sequence[Replay]) -> Flags:
     return ~np.column_stack([one.references[KEPT].to_numpy(dtype=bool) for one in replays])
 
 
+RETIRED: Final = ", retired"
+"""In a label: what the policy does not keep can come back."""
 FEW: Final = 30
 """References below which shares of them tell no two policies apart."""
 GOOD: Final = 0.9
@@ -402,6 +435,7 @@ _LEGEND: Final = {
     "at best": "the most that any policy with as many slots could have served",
     "tokens": "loaded at start: the mean of this past, and what 95% of starts did not pass",
     "only here": "memories that this line alone would have deleted",
+    "retired": "not loaded, still to be found, and back once it is read; nothing is deleted",
 }
 
 
@@ -427,7 +461,8 @@ class Comparison(Shown):
 
     def sheet(self) -> Sheet:
         """Return policies side by side; shares as exact as the references allow."""
-        header = ("policy", "served", "at best", "tokens", "95%", "deleted", "only here")
+        went = "not loaded" if self.table["retire"].any() else "deleted"
+        header = ("policy", "served", "at best", "tokens", "95%", went, "only here")
         rows: list[tuple[Cell, ...]] = [
             (
                 str(label),
@@ -481,8 +516,11 @@ class Comparison(Shown):
                 "--every 1 applies it after each"
             )
         if self.references:
-            width = max(map(len, _LEGEND))
-            lines += ["", *(f"{name:<{width}}  {words}" for name, words in _LEGEND.items())]
+            legend = dict(_LEGEND)
+            if not self.table["retire"].any():
+                del legend["retired"]
+            width = max(map(len, legend))
+            lines += ["", *(f"{name:<{width}}  {words}" for name, words in legend.items())]
         return lines
 
     def _share(self, share: Any) -> str:

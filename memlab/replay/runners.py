@@ -5,6 +5,7 @@ rows present then. :class:`Asked` does so by asking, and serves any policy; the 
 themselves the rows about which nothing has changed, and serve the policies that name them.
 """
 
+from bisect import insort
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
@@ -17,6 +18,7 @@ from memlab.frame.fields import as_instant
 from memlab.policies import CappedPolicy, DatedPolicy, Learned, NearDuplicate, Policy
 from memlab.policies.base import lowest_of, named_by, runner_for
 from memlab.policies.duplicates import cosines, oldest_first, texts_of, unit_rows, word_counts
+from memlab.policies.learned import Moment, days_of
 from memlab.replay.life import Flags, Ints, Life, Signals
 
 Gone = Iterable[tuple[int, str]]
@@ -26,7 +28,7 @@ class Runner(Protocol):
     """One policy on its way through a history."""
 
     def enter(self, row: int) -> None:
-        """Take note of a row just written, whatever its kind."""
+        """Take note of a row just written, or back, whatever its kind."""
 
     def supersede(self, row: int) -> None:
         """Take note of a row that another has replaced."""
@@ -90,10 +92,12 @@ class Room:
         return self.rows[: self.count]
 
     def add(self, row: int) -> None:
-        """Take in a row written after all others."""
+        """Take in a row that may go, most often written after all others."""
         if self.count == len(self.rows):
             self.rows = np.append(self.rows, np.empty_like(self.rows))
-        self.rows[self.count] = row
+        place = int(np.searchsorted(self.candidates, row))
+        self.rows[place + 1 : self.count + 1] = self.rows[place : self.count]
+        self.rows[place] = row
         self.count += 1
 
     def discard(self, row: int) -> None:
@@ -131,7 +135,7 @@ class Capped:
             if self._may_go[row]:
                 room.add(row)
             if number == self._own[row]:
-                room.owners.append(row)
+                insort(room.owners, row)
             self._changed.add(number)
 
     def supersede(self, row: int) -> None:
@@ -164,7 +168,11 @@ class Capped:
                 lowest = lowest_of(self.keys(rows, moment, now), self._size[rows], surplus)
                 for row in rows[lowest].tolist():
                     self.remove(row)
-                    yield row, self.policy.reason
+                    yield row, self.reason(moment)
+
+    def reason(self, moment: int) -> str:  # noqa: ARG002
+        """Return why rows go at a moment."""
+        return self.policy.reason
 
     def keys(self, rows: Ints, moment: int, now: datetime) -> tuple[npt.NDArray[Any], ...]:  # noqa: ARG002
         """Return what rows are ranked by at a moment."""
@@ -193,12 +201,24 @@ class Learning(Capped):
         super().__init__(policy, life, signals)
         self._learned = policy
 
-    def keys(self, rows: Ints, moment: int, now: datetime) -> tuple[npt.NDArray[Any], ...]:  # noqa: ARG002
+    def keys(self, rows: Ints, moment: int, now: datetime) -> tuple[npt.NDArray[Any], ...]:
         """Return scores at a moment."""
         number = self.life.history.prunable_before
         written = int(number[min(moment + 1, len(number) - 1)])
+        when = Moment(written, self._seen(moment), days_of(now))
         tokens = self.life.history.tokens[rows]
-        return (self._learned.ranking(self.life.expectation, number[rows], written, tokens),)
+        return (self._learned.ranking(self.life.expectation, number[rows], when, tokens),)
+
+    def reason(self, moment: int) -> str:
+        """Say so where age decides."""
+        if self.life.expectation.decides(self._seen(moment)):
+            return self._learned.reason
+        return self._learned.by_age
+
+    def _seen(self, moment: int) -> int:
+        """Return how many needs have arisen by a moment."""
+        past = self.life.expectation.experience
+        return int(np.searchsorted(past.position, self.life.positions[moment], side="right"))
 
 
 class Dated:

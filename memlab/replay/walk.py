@@ -46,20 +46,27 @@ class Replay(Shown):
     references : DataFrame
         Every reference: ``target_id``, ``target_position``, ``at_position``, ``at``, ``kind``, then
         ``kept`` (bool), and for a lost one ``deleted_at_position`` (Int64, the row after whose
-        writing its target went) and ``step`` (which rule let it go).
+        writing its target went) and ``step`` (which rule let it go). Where memories are retired,
+        a lost one is one whose target was not loaded.
     boot : DataFrame
         One row for each row written, indexed by its position: ``at``, ``boot_memories`` and
         ``boot_tokens`` (active rows then), ``held`` (those of them that are prunable). A last row,
         one position on, if the policy was applied once more at the end.
     deleted : DataFrame
-        One row for each row that went, in the order they went: ``memory_id``, ``position``,
-        ``tokens``, ``deleted_at_position``, ``step``.
+        One row for each row that went and has not come back, in the order they went:
+        ``memory_id``, ``position``, ``tokens``, ``deleted_at_position``, ``step``.
+    retire : bool
+        Whether rows that went could come back.
+    returned : int
+        How often one did.
     """
 
     policy: Policy
     references: pd.DataFrame
     boot: pd.DataFrame
     deleted: pd.DataFrame
+    retire: bool = False
+    returned: int = 0
 
     @property
     def served(self) -> float:
@@ -68,7 +75,7 @@ class Replay(Shown):
 
     @property
     def lost(self) -> int:
-        """References whose target was gone."""
+        """References whose target was gone, or not loaded."""
         return int((~self.references[KEPT]).sum())
 
     @property
@@ -132,22 +139,23 @@ class Replay(Shown):
         served = (
             f"{self.served:.1%} of {counted(found, 'references')}" if found else "no references"
         )
+        went = counted(len(self.deleted), "memories")
         facts = [
             ("served", served),
-            ("deleted", counted(len(self.deleted), "memories")),
+            ("not loaded" if self.retire else "deleted", went),
+            *([("came back", counted(self.returned, "times"))] if self.retire else []),
             ("held", f"at most {counted(self.most_held, 'prunable memories')}"),
         ]
         return Sheet(f"replay of {self.policy}", facts)
 
 
-def _references(life: Life, went: Ints, step: Steps) -> pd.DataFrame:
-    """Every reference, and of a lost one what let its target go."""
-    gone = went[life.target]
-    lost = gone < life.at
+def _references(life: Life, gone: Ints, step: Steps) -> pd.DataFrame:
+    """Every reference, and of a lost one what had let its target go, and when."""
+    lost = gone != STAYS
     at = pd.Series(pd.NA, index=life.references.index, dtype="Int64")
     at[lost] = life.positions[gone[lost]]
     why = pd.Series(None, index=life.references.index, dtype="str")
-    why[lost] = step[life.target[lost]]
+    why[lost] = step[lost]
     references = life.references.copy()
     references[KEPT], references[DELETED_AT], references[STEP] = ~lost, at, why
     return references
@@ -168,15 +176,16 @@ def _deleted(life: Life, gone: Ints, step: Steps) -> pd.DataFrame:
     )
 
 
-def _boot(life: Life, gone: Ints, now: datetime | None) -> pd.DataFrame:
-    """Active rows after every moment: memories, tokens, and how many are prunable."""
+def _boot(life: Life, stays: Ints, now: datetime | None) -> pd.DataFrame:
+    """Active rows after every moment, of stays (row, from, until): memories, tokens, prunable."""
     moments = len(life) + (now is not None)
-    left = np.minimum(np.minimum(gone, life.history.end), moments)
-    tokens = life.history.tokens
-    amounts = (np.ones_like(tokens), tokens, life.history.ever_prunable.astype(np.int64))
+    row, come, gone = stays.T
+    left = np.minimum(np.minimum(gone, life.history.end[row]), moments)
+    tokens = life.history.tokens[row]
+    amounts = (np.ones_like(tokens), tokens, life.history.ever_prunable[row].astype(np.int64))
     change = np.zeros((3, moments + 1), dtype=np.int64)
     for line, amount in zip(change, amounts, strict=True):
-        np.add.at(line, np.arange(len(life)), amount)
+        np.add.at(line, come, amount)
         np.add.at(line, left, -amount)
     memories, total, prunable = np.cumsum(change[:, :moments], axis=1)
     clock = life.clock if now is None else np.append(life.clock, as_instant(now))
@@ -198,16 +207,20 @@ def replay(
     *,
     every: int = 1,
     now: datetime | None = None,
+    retire: bool = False,
 ) -> Replay:
     """Walk a history forward under a policy.
 
     Rows are written in order of position, each at the time it says it was made (a clock that never
     runs backward); a row that replaces others supersedes them then; after that the policy is
     applied. A reference arises just before the row at its ``at_position`` is written, and is served
-    if its target is there. What goes never comes back.
+    if its target is there. What goes never comes back, unless it is retired: it is then still to be
+    found, and once it is read or referred to, the policy decides about it again, at its next
+    application.
 
     A reference counts as an access: ``last_accessed_at`` and ``access_count`` are of the references
-    served so far, from the time of writing, whatever a frame says of later. Other signals are taken
+    served so far, or found where memories are retired, from the time of writing, whatever a frame
+    says of later. Other signals are taken
     as they stand. Superseded rows are as present as their policy leaves them. A policy that learns
     learns at each moment from all that was written and referred to by then.
 
@@ -225,6 +238,9 @@ def replay(
         Rows written from one application of the policy to the next.
     now : datetime, optional
         Apply the policy once more at this time, after the last row.
+    retire : bool
+        Take what the policy does not keep out of the boot context, and let it come back, rather
+        than delete it. What is superseded is not loaded: there is nothing to retire.
 
     Returns
     -------
@@ -242,26 +258,46 @@ def replay(
     frame, references = with_references(
         frame, references, call="memlab.replay.replay", with_body=with_body
     )
-    return walk_through(life_of(frame, references), policy, every=every, now=now)
+    return walk_through(life_of(frame, references), policy, every=every, now=now, retire=retire)
 
 
 def walk_through(
-    life: Life, policy: Policy, *, every: int = 1, now: datetime | None = None
+    life: Life,
+    policy: Policy,
+    *,
+    every: int = 1,
+    now: datetime | None = None,
+    retire: bool = False,
 ) -> Replay:
     """Replay a history that has been prepared; see :func:`replay`."""
-    gone, step = _Walk(life, policy).run(every, now)
-    references, deleted = _references(life, gone, step), _deleted(life, gone, step)
-    return Replay(policy, references, _boot(life, gone, now), deleted)
+    walk = _Walk(life, policy, retire=retire)
+    walk.run(every, now)
+    return Replay(
+        policy,
+        _references(life, walk.lost, walk.why),
+        _boot(life, walk.stays, now),
+        _deleted(life, walk.gone, walk.step),
+        retire=retire,
+        returned=len(walk.earlier),
+    )
 
 
 class _Walk:
     """The rows that are there, and the runners of the policy's steps."""
 
-    def __init__(self, life: Life, policy: Policy) -> None:
-        self.life = life
+    def __init__(self, life: Life, policy: Policy, *, retire: bool) -> None:
+        self.life, self.retire = life, retire
         self.signals = Signals(life)
+        self.come = np.arange(len(life))
         self.gone = np.full(len(life), STAYS)
         self.step = np.full(len(life), None, dtype=object)
+        self.earlier: list[tuple[int, int, int]] = []
+        """Rows that came back, with the moments of their stay before."""
+        self.lost = np.full(len(life.at), STAYS)
+        """The moment from which the target of each reference was gone then."""
+        self.why = np.full(len(life.at), None, dtype=object)
+        self._read: set[int] = set()
+        """Retired rows that were read since the policy was last applied."""
         steps = policy.steps if runner_for(policy) == "steps" else (policy,)
         self.runners: list[Runner] = [runner_of(step, life, self.signals) for step in steps]
         self._next_reference = 0
@@ -270,8 +306,14 @@ class _Walk:
         self._ending = order[: np.searchsorted(ends[order], len(life))]
         self._ended = 0
 
-    def run(self, every: int, now: datetime | None) -> tuple[Ints, Steps]:
-        """Return for each row the moment it is gone from, and which rule let it go."""
+    @property
+    def stays(self) -> Ints:
+        """Every stay of a row: the row, and the moments from which it is there and is gone."""
+        last = np.column_stack([np.arange(len(self.life)), self.come, self.gone])
+        return np.concatenate([last, np.array(self.earlier, dtype=np.int64).reshape(-1, 3)])
+
+    def run(self, every: int, now: datetime | None) -> None:
+        """Walk to the end."""
         last = len(self.life)
         for moment in range(last):
             self._serve(moment)
@@ -281,14 +323,17 @@ class _Walk:
         self._serve(last)
         if now is not None:
             self._apply(last, now)
-        return self.gone, self.step
 
     def _serve(self, moment: int) -> None:
         at, target = self.life.at, self.life.target
         while self._next_reference < len(at) and at[self._next_reference] == moment:
-            if self.gone[target[self._next_reference]] == STAYS:
-                self.signals.serve(self._next_reference)
+            reference, row = self._next_reference, int(target[self._next_reference])
             self._next_reference += 1
+            if self.gone[row] != STAYS:
+                self.lost[reference], self.why[reference] = self.gone[row], self.step[row]
+                self._read.add(row)
+            if self.retire or self.gone[row] == STAYS:
+                self.signals.serve(reference)
 
     def _write(self, moment: int) -> None:
         for runner in self.runners:
@@ -302,9 +347,25 @@ class _Walk:
                     runner.supersede(row)
 
     def _apply(self, moment: int, now: datetime) -> None:
+        back = self._coming_back(moment) if self.retire else set()
         for number, runner in enumerate(self.runners, start=1):
             for row, reason in list(runner.gone(moment, now)):
-                self.gone[row] = moment
-                self.step[row] = f"step {number}: {reason}" if len(self.runners) > 1 else reason
                 for other in self.runners:
                     other.remove(row)
+                if row in back:
+                    back.remove(row)
+                elif not self.retire or self.life.history.end[row] > moment:
+                    self.gone[row] = moment
+                    self.step[row] = f"step {number}: {reason}" if len(self.runners) > 1 else reason
+        for row in back:
+            self.earlier.append((row, int(self.come[row]), int(self.gone[row])))
+            self.come[row], self.gone[row], self.step[row] = moment, STAYS, None
+
+    def _coming_back(self, moment: int) -> set[int]:
+        """Put retired rows that were read before the policy again, and return them."""
+        back = {row for row in self._read if self.life.history.end[row] > moment}
+        self._read.clear()
+        for row in sorted(back):
+            for runner in self.runners:
+                runner.enter(row)
+        return back

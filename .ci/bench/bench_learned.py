@@ -1,0 +1,111 @@
+"""What `Learned` serves beside the newest as many, on stores it was not fitted on.
+
+    python .ci/bench/bench_learned.py [FOLDER] [--evidence reads references]
+
+FOLDER is as for data/fit_law.py. What `Learned` starts from is fitted anew without all stores of
+the owner that is measured; what it learns beside that is the store's own past. Reads: caps and
+budgets are 10, 25 and 50 % of what the store holds in the end, what is not kept is retired, and the
+last two thirds of the reads count, a memory once a day. References: caps of 50, 200 and 1,000 and
+what these take in tokens, what is not kept is deleted, and the second half counts. Prints points
+above `KeepRecent` and `TokenBudget` for each store, their mean, the worst tenth and the worst.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "data"))
+
+from fit_weights import Store, fit, read_stores
+
+from memlab import columns as c
+from memlab.evidence.prior import EVIDENCE, Evidence
+from memlab.policies import KeepRecent, Learned, Policy, TokenBudget
+from memlab.policies.learned import Expectation, Weights
+from memlab.replay.life import Flags, Life, life_of
+from memlab.replay.walk import walk_through
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SHARES = (0.1, 0.25, 0.5)
+NEWEST = (50, 200, 1_000)
+
+
+def pairs_for(life: Life, evidence: Evidence) -> Iterator[tuple[Policy, Policy]]:
+    """The policies to compare: by number, then by tokens."""
+    tokens = life.frame[c.TOKENS].sum()
+    caps = NEWEST if evidence == "references" else [round(s * len(life)) for s in SHARES]
+    for cap in caps:
+        yield KeepRecent(cap), Learned(cap)
+    for cap, share in zip(caps, SHARES, strict=True):
+        budget = int(share * tokens)
+        if evidence == "references":
+            budget = int(walk_through(life, KeepRecent(cap)).boot["boot_tokens"].mean())
+        yield TokenBudget(budget), Learned(max_tokens=budget)
+
+
+def life_for(store: Store, weights: Weights, evidence: Evidence) -> Life:
+    """A store's history, with an expectation that knows nothing of its owner's stores."""
+    needs = store.references
+    if evidence == "reads":
+        day = needs[c.AT].dt.floor("D")
+        needs = needs[~needs.assign(day=day).duplicated([c.TARGET_ID, "day"])]
+    life = life_of(store.frame, needs)
+    known = Expectation(life.expectation.experience, dict.fromkeys(EVIDENCE, weights))
+    vars(life)["expectation"] = known
+    return life
+
+
+def gains_on(store: Store, weights: Weights, evidence: Evidence) -> list[float]:
+    """Points that each pair of policies is apart, on the references that count."""
+    life = life_for(store, weights, evidence)
+    last = np.arange(len(life.at)) >= len(life.at) / 3
+    if evidence == "references":
+        last = life.at > len(life) // 2
+    gains = []
+    for newest, learned in pairs_for(life, evidence):
+        before, after = (_kept(life, each, evidence)[last].mean() for each in (newest, learned))
+        gains.append(100 * float(after - before))
+    return gains
+
+
+def _kept(life: Life, policy: Policy, evidence: Evidence) -> Flags:
+    return walk_through(life, policy, retire=evidence == "reads").references["kept"].to_numpy(bool)
+
+
+def measure(stores: Sequence[Store], evidence: Evidence) -> None:
+    """Print a line for each store, then what all of them say."""
+    owners = {store.owner for store in stores}
+    weights = {
+        owner: fit([each for each in stores if each.owner != owner], evidence) for owner in owners
+    }
+    sizes = NEWEST if evidence == "references" else SHARES
+    names = [f"{unit} {size}" for unit in ("#", "tokens") for size in sizes]
+    rows = {}
+    for store in stores:
+        rows[store.name] = gains_on(store, weights[store.owner], evidence)
+        print(f"{store.name:<18}", *(f"{gain:+6.1f}" for gain in rows[store.name]), flush=True)
+    table = pd.DataFrame(rows, index=names).T
+    summary = {"mean": table.mean(), "worst tenth": table.quantile(0.1), "worst": table.min()}
+    print(pd.DataFrame(summary).T.round(1).to_string())
+    for unit in ("#", "tokens"):
+        gains = table.filter(like=unit).to_numpy()
+        print(f"{unit}: {gains.mean():+.2f} on average, {gains.min():+.2f} at worst")
+
+
+def main() -> None:
+    """Measure each kind of evidence."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path, nargs="?", default=CHECKOUT.parent / "shared" / "data")
+    parser.add_argument("--evidence", nargs="*", choices=EVIDENCE, default=EVIDENCE)
+    asked = parser.parse_args()
+    for evidence in asked.evidence:
+        print(f"by {evidence}")
+        measure(read_stores(asked.folder, evidence), evidence)
+
+
+if __name__ == "__main__":
+    main()
