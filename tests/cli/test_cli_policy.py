@@ -301,6 +301,13 @@ def test_policies_are_compared_by_what_they_would_have_served() -> None:
     shown = run("compare", store, *words).output
     for expected in ("served", "at best", "deleted", "recent 50", "tokens 3000", "only here"):
         assert expected in shown
+    retired = json.loads(run("compare", store, "--retire", "--json").output)
+    tried = {row["label"] for row in retired if row["retire"]}
+    assert {
+        "recent 50, retired",
+        "learned max_tokens=2000, retired",
+        "tokens 2000, retired",
+    } <= tried
     fitting = json.loads(run("compare", store, *words, "--token-budget", 3000, "--json").output)
     assert all(row["boot_tokens_p95"] <= 3000 for row in fitting)
     assert "tokens 3000" in [row["label"] for row in fitting]

@@ -18,6 +18,7 @@ from memlab.compaction.applier import apply
 from memlab.compaction.planner import plan
 from memlab.compaction.restorer import restore
 from memlab.errors import ArchiveError, DamagedArchiveWarning
+from memlab.evidence.access_log import AccessLog
 from memlab.evidence.past import Deletion, gaps_of, load_past, past_of, present_rows
 from memlab.frame.loading import load
 from memlab.growth.summary import summarize
@@ -210,6 +211,15 @@ def test_a_plan_learns_from_what_was_archived(
     made = plan(store, policy, now=NOON)
     assert [each.memory_id for each in made.memories] == frame.loc[~expected, c.MEMORY_ID].tolist()
     assert not expected.equals(decide(frame, policy, now=NOON)[c.KEEP])
+
+
+def test_a_plan_learns_from_the_reads_that_are_remembered(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(30))
+    read = load(store)[c.MEMORY_ID].iloc[2]
+    AccessLog(tmp_path / "reads.jsonl").add(read)
+    assert read in [each.memory_id for each in plan(store, Learned(5)).memories]
+    (tmp_path / "memlab.toml").write_text('log = "reads.jsonl"\n')
+    assert read not in [each.memory_id for each in plan(store, Learned(5)).memories]
 
 
 def test_a_plan_names_what_a_policy_is_and_not_its_past(compacted: tuple[Path, Path]) -> None:

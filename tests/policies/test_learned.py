@@ -1,6 +1,6 @@
-"""Learned: what it learns, that it only looks back, and when it leaves things to the newest."""
+"""Learned: what it starts from and learns, that it only looks back, and when age decides."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from frames import make_frame, row
 from histories import DRIFTS, recorded, simulate_history, work
 
 from memlab import columns as c
@@ -19,6 +20,8 @@ from memlab.policies.learned import (
     WRITTEN,
     Expectation,
     Learned,
+    Moment,
+    Weights,
     experience_of,
     fit_choice,
 )
@@ -58,17 +61,12 @@ def test_scores_go_by_what_came_before_alone() -> None:
     until = references[c.AT_POSITION] <= cut
     part = Expectation(experience_of(frame.iloc[:cut], references[until]))
     memories = np.arange(cut)
-    for moment in (300, 700, cut):
-        expected = part.scores(memories[:moment], moment)
-        np.testing.assert_allclose(whole.scores(memories[:moment], moment), expected, rtol=1e-9)
-    assert part.trusted.any()
-
-
-def test_too_few_references_leave_the_newest() -> None:
-    frame, references = work()
-    few = references.iloc[:120]
-    newest, learned = (replay(frame, few, p) for p in (KeepRecent(40), Learned(40)))
-    assert newest.deleted[c.MEMORY_ID].tolist() == learned.deleted[c.MEMORY_ID].tolist()
+    for written in (300, 700, cut):
+        seen = int(np.searchsorted(part.experience.at, written))
+        moment = Moment(written, seen, 1e5)
+        expected = part.scores(memories[:written], moment)
+        np.testing.assert_allclose(whole.scores(memories[:written], moment), expected, rtol=1e-9)
+    assert part.trusted.all()
 
 
 @pytest.mark.parametrize("drift", DRIFTS)
@@ -78,16 +76,89 @@ def test_references_that_follow_age_alone_leave_the_newest(drift: str) -> None:
     assert learned >= newest - 0.005
 
 
-def test_expectations_are_acted_on_only_once_they_have_beaten_age() -> None:
-    expectation = Expectation(experience_of(*work()))
-    looks = expectation.experience.looks
-    first = int(np.flatnonzero(expectation.trusted)[0])
-    assert np.searchsorted(expectation.experience.at, looks[first]) >= 130
-    memories = np.arange(looks[first] - 1)
-    early = expectation.scores(memories, int(looks[first]) - 1)
-    assert (np.diff(early) > 0).all()
-    late = expectation.scores(memories, int(looks[first]))
-    assert (np.diff(late) < 0).any()
+def read_on(frame: pd.DataFrame, reads: Iterable[tuple[str, str]]) -> pd.DataFrame:
+    """The references that an agent's reads of memories at some times are."""
+    log = pd.DataFrame(list(reads), columns=[c.MEMORY_ID, c.AT])
+    log[c.AT] = pd.to_datetime(log[c.AT], utc=True)
+    return find_references(frame, log)
+
+
+def days_of_writing(count: int) -> pd.DataFrame:
+    """So many episodes, one a day from 1 June 2026."""
+    return make_frame(*(row(f"m{n}") for n in range(count)), minutes=24 * 60)
+
+
+def test_the_first_read_is_acted_on() -> None:
+    frame = days_of_writing(40)
+    policy = Learned(5)
+    last = frame[c.CREATED_AT].iloc[-1]
+    unread = decide(frame, policy, now=last)
+    assert unread.index[unread[c.KEEP]].tolist() == [35, 36, 37, 38, 39]
+    references = read_on(frame, [("m3", last.isoformat())])
+    taught = decide(frame, policy.after(frame, references), now=last)
+    assert taught.index[taught[c.KEEP]].tolist() == [3, 36, 37, 38, 39]
+
+
+def test_a_memory_read_a_million_times_a_day_was_needed_once_a_day() -> None:
+    frame = days_of_writing(10)
+    often = [
+        (f"m{n}", f"2026-07-0{day}T00:00:{second:02}Z")
+        for n in (2,)
+        for day in (1, 2)
+        for second in range(60)
+    ]
+    past = experience_of(frame, read_on(frame, often))
+    assert past.target.tolist() == [2, 2]
+    assert past.use(np.array([2, 3]), 2)[0].tolist() == [2, 0]
+
+
+def test_what_reads_say_fades_by_half_in_two_weeks() -> None:
+    frame = days_of_writing(10)
+    reads = [("m2", "2026-07-01T00:00:00Z"), ("m2", "2026-07-15T00:00:00Z")]
+    past = experience_of(frame, read_on(frame, reads))
+    assert past.use(np.array([2]), 1)[3].tolist() == [1.0]
+    assert past.use(np.array([2]), 2)[3].tolist() == [1.5]
+
+
+def test_reads_of_nothing_that_is_there_or_was_yet_change_nothing() -> None:
+    frame = days_of_writing(20)
+    strange = read_on(frame, [("other", "2026-07-01T00:00:00Z"), ("m9", "2020-01-01T00:00:00Z")])
+    last = frame[c.CREATED_AT].iloc[-1]
+    told, untold = (
+        decide(frame, Learned(5).after(frame, each), now=last) for each in (strange, strange[:0])
+    )
+    pd.testing.assert_frame_equal(told, untold)
+
+
+def misled() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """A history in which only the newest is ever read, once it is there, and never again."""
+    frame = days_of_writing(120)
+    at = frame[c.CREATED_AT] + pd.Timedelta(hours=1)
+    return frame, read_on(frame, zip(frame[c.MEMORY_ID], at, strict=True))
+
+
+def test_age_decides_where_use_has_ranked_needs_lower_and_the_reason_says_so() -> None:
+    frame, references = misled()
+    expectation = Expectation(experience_of(frame, references))
+    assert expectation.trusted[0]
+    assert not expectation.trusted[-1]
+    newest, learned = (replay(frame, references, one) for one in (KeepRecent(20), Learned(20)))
+    late = learned.deleted[c.POSITION] > 60
+    assert set(learned.deleted.loc[late, "step"]) == {Learned.by_age}
+    assert learned.deleted[c.MEMORY_ID].iloc[-1] == newest.deleted[c.MEMORY_ID].iloc[-1]
+    decided = decide(frame, Learned(20).after(frame, references), now=NOW)
+    assert set(decided.loc[~decided[c.KEEP], c.REASON]) == {Learned.by_age}
+    assert decided.index[decided[c.KEEP]].tolist() == list(range(100, 120))
+
+
+def test_while_age_alone_decides_the_longer_of_two_of_one_age_goes() -> None:
+    expectation = Expectation(experience_of(*misled()))
+    memories = np.array([20, 20, 10, 10])
+    moment = Moment(120, 120, 1e5)
+    score = expectation.scores_per_token(memories, moment, np.array([10, 500, 10, 500]))
+    assert score[0] > score[1]
+    assert score[2] > score[3]
+    assert score[0] > score[2]
 
 
 def test_the_same_history_gives_the_same_decision() -> None:
@@ -136,7 +207,10 @@ def test_a_fit_finds_the_weights_choices_were_made_with() -> None:
     chosen = (chance.cumsum(1) / chance.sum(1, keepdims=True) > rng.random((4000, 1))).argmax(1)
     rows = np.arange(4000)
     features[rows, 0], features[rows, chosen] = features[rows, chosen], features[rows, 0].copy()
-    np.testing.assert_allclose(fit_choice(features, np.zeros((4000, 8)), 0), truth, atol=0.08)
+    flat = Weights(np.zeros(3), np.full(3, 10.0))
+    np.testing.assert_allclose(fit_choice(features, np.zeros((4000, 8)), flat), truth, atol=0.08)
+    sure = Weights(np.zeros(3), np.full(3, 1e-3))
+    np.testing.assert_allclose(fit_choice(features, np.zeros((4000, 8)), sure), 0, atol=0.01)
 
 
 def test_a_budget_in_tokens_is_kept() -> None:
@@ -144,15 +218,6 @@ def test_a_budget_in_tokens_is_kept() -> None:
     budget = 40 * int(frame[c.TOKENS].mean())
     done = replay(frame, references, Learned(max_tokens=budget))
     assert (done.boot["boot_tokens"] <= budget).all()
-
-
-def test_while_age_alone_decides_the_longer_of_two_of_one_age_goes() -> None:
-    expectation = Expectation(experience_of(*work(60)))
-    memories = np.array([20, 20, 10, 10])
-    score = expectation.scores_per_token(memories, 60, np.array([10, 500, 10, 500]))
-    assert score[0] > score[1]
-    assert score[2] > score[3]
-    assert score[0] > score[2]
 
 
 @pytest.mark.parametrize("room", [{}, {"max_items": 5, "max_tokens": 5}])

@@ -24,6 +24,7 @@ from memlab.policies import (
     Learned,
     Pipeline,
     Policy,
+    PurgeSuperseded,
     TimeToLive,
     ValueCap,
     decide,
@@ -114,20 +115,24 @@ def decided_forward(
 
 @pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES)
 @settings(max_examples=1 + settings().max_examples // 20)
-@example(lives=REPLACED, every=1, late=True)
-@given(lives=LIVES, every=st.integers(1, 3), late=st.booleans())
+@example(lives=REPLACED, every=1, late=True, retire=False)
+@given(lives=LIVES, every=st.integers(1, 3), late=st.booleans(), retire=st.booleans())
 def test_every_runner_finds_what_asking_finds(
-    policy: Policy, lives: Lives, every: int, late: bool
+    policy: Policy, lives: Lives, every: int, late: bool, retire: bool
 ) -> None:
     frame = frame_of(lives)
     references = find_references(frame)
     now = START + pd.Timedelta(days=20) if late else None
     quick, slow = (
-        replay(frame, references, one, every=every, now=now) for one in (policy, asked(policy))
+        replay(frame, references, one, every=every, now=now, retire=retire)
+        for one in (policy, asked(policy))
     )
     pd.testing.assert_frame_equal(quick.deleted, slow.deleted)
     pd.testing.assert_frame_equal(quick.references, slow.references)
     pd.testing.assert_frame_equal(quick.boot, slow.boot)
+    assert quick.returned == slow.returned
+    if retire:
+        return
     gone, served = decided_forward(frame, references, policy, every, now)
     assert dict(quick.deleted[[c.MEMORY_ID, "step"]].to_numpy()) == gone
     assert quick.references["kept"].tolist() == served
@@ -203,11 +208,13 @@ def test_keeping_the_newest_is_the_cap_curve_at_that_cap(lives: Lives, cap: int)
     assert done.boot["boot_tokens"].max() == line["boot_tokens_max"]
 
 
-@given(lives=LIVES, policy=st.sampled_from(list(SOME_OF_EACH.values())))
-def test_no_policy_serves_more_than_the_oracle_with_its_slots(lives: Lives, policy: Policy) -> None:
+@given(lives=LIVES, policy=st.sampled_from(list(SOME_OF_EACH.values())), retire=st.booleans())
+def test_no_policy_serves_more_than_the_oracle_with_its_slots(
+    lives: Lives, policy: Policy, retire: bool
+) -> None:
     frame = frame_of(lives)
     references = find_references(frame)
-    done = replay(frame, references, policy)
+    done = replay(frame, references, policy, retire=retire)
     assert done.references["kept"].sum() <= oracle(frame, references, done.most_held).kept.sum()
 
 
@@ -279,6 +286,41 @@ def test_a_reference_counts_as_an_access() -> None:
     least_recently_used = ValueCap(3, importance=0.0)
     assert replay(*six_episodes(), least_recently_used).references["kept"].all()
     assert replay(*six_episodes(), KeepRecent(3)).lost == 2
+
+
+def test_what_is_retired_comes_back_once_it_is_referred_to() -> None:
+    least_recently_used = ValueCap(2, importance=0.0)
+    frame = make_episodes(9, tokens=[10, 20, 30, 40, 50, 60, 70, 80, 90])
+    references = make_references(frame, [4, 5, 6], [4, 5, 6])
+    gone, back = (
+        replay(frame, references, least_recently_used, retire=retire) for retire in (False, True)
+    )
+    assert gone.references["kept"].tolist() == [False, False, False]
+    assert back.references["kept"].tolist() == [False, True, True]
+    assert back.references["deleted_at_position"].tolist() == [3, pd.NA, pd.NA]
+    assert back.returned == 1
+    assert back.boot["boot_tokens"].tolist() == [10, 30, 50, 70, 60, 70, 80, 150, 170]
+    assert back.deleted[c.MEMORY_ID].tolist() == ["m2", "m3", "m4", "m5", "m6", "m1", "m7"]
+    assert "deleted" in str(gone)
+    assert "deleted" not in str(back)
+    assert "came back   1 time\n" in str(back)
+
+
+@given(lives=LIVES, cap=st.integers(0, 6))
+def test_by_age_what_is_retired_does_not_come_back(lives: Lives, cap: int) -> None:
+    frame = frame_of(lives)
+    references = find_references(frame)
+    gone, back = (replay(frame, references, KeepRecent(cap), retire=r) for r in (False, True))
+    pd.testing.assert_frame_equal(gone.references, back.references)
+    pd.testing.assert_frame_equal(gone.boot, back.boot)
+    assert not back.returned
+
+
+def test_what_is_superseded_is_not_loaded_so_that_there_is_nothing_to_retire() -> None:
+    frame = frame_of(REPLACED)
+    references = find_references(frame)
+    assert len(replay(frame, references, PurgeSuperseded(timedelta(0))).deleted) == 4
+    assert replay(frame, references, PurgeSuperseded(timedelta(0)), retire=True).deleted.empty
 
 
 def test_a_schedule_lets_rows_pile_up_in_between() -> None:

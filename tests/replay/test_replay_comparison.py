@@ -24,7 +24,7 @@ from memlab.policies import (
     ValueCap,
 )
 from memlab.policies.learned import Learned
-from memlab.replay import compare, label_of, oracle, overlap, replay_each
+from memlab.replay import compare, label_of, oracle, overlap, replay, replay_each
 from memlab.replay.comparison import Comparison
 from memlab.sizing import prepare_sizing
 
@@ -111,6 +111,22 @@ def test_overlap_counts_rows_that_both_let_go() -> None:
         (lost[1] & ~lost[0]).sum(),
     ]
     assert table["only_here"].tolist()[:2] == [len(newest - budget), len(budget - newest)]
+
+
+def test_retiring_stands_below_deleting() -> None:
+    policies = [KeepRecent(30), ValueCap(30, half_life=timedelta(hours=8))]
+    plain, both = (compare(*history(), policies, retire=retire) for retire in (False, True))
+    assert both["retire"].tolist() == [False, True, False, True, False]
+    pd.testing.assert_frame_equal(both[~both["retire"]], plain)
+    retired = both[both["retire"]]
+    assert retired.index.tolist() == [f"{label}, retired" for label in plain.index[:2]]
+    assert retired["family"].tolist() == [f"{name}, retired" for name in plain["family"][:2]]
+    served = both["served"]
+    assert served["recent 30, retired"] == served["recent 30"]
+    assert served.iloc[3] == replay(*history(), policies[1], retire=True).served != served.iloc[2]
+    shown = "\n".join(map(str, Comparison("memory.db", both, references=100).lines()))
+    assert "not loaded" in shown
+    assert "nothing is deleted" in shown
 
 
 def test_a_comparison_ends_with_the_cheapest_cap_that_serves_well() -> None:
