@@ -1,15 +1,16 @@
 """How long a comparison takes: six policies at twenty settings each on ten thousand memories.
 
-Run by name: ``python .ci/bench/bench_replay.py [STORE]``.
+Run by name: ``python .ci/bench/bench_replay.py [STORE]``. Each policy deletes, then each retires,
+in one process, so that the two times can be compared.
 """
 
-import os
 import sys
 import time
 from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
+from tqdm.auto import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
@@ -27,7 +28,8 @@ from memlab.policies import (
     ValueCap,
 )
 from memlab.policies.learned import Learned
-from memlab.replay import compare
+from memlab.replay.life import life_of
+from memlab.replay.walk import walk_through
 
 
 def settings(days: float) -> list[Policy]:
@@ -47,7 +49,7 @@ def settings(days: float) -> list[Policy]:
 
 
 def main() -> None:
-    """Compare once on two processes and say how long it took."""
+    """Replay all of them twice and say how long it took."""
     if len(sys.argv) > 1:
         frame = load(sys.argv[1])
         references = find_references(frame)
@@ -56,14 +58,16 @@ def main() -> None:
     frame[c.IMPORTANCE] = np.random.default_rng(0).random(len(frame))
     span = frame[c.CREATED_AT].max() - frame[c.CREATED_AT].min()
     policies = settings(span / timedelta(days=1) / len(frame))
-    began = time.perf_counter()
-    table = compare(frame, references, policies, workers=2, progress=True)
-    seconds = time.perf_counter() - began
-    spent = sum(os.times()[:4])
-    print(table[["served", "oracle", "boot_tokens_mean", "deleted"]].to_string())
+    life, seconds = life_of(frame, references), []
+    for retire in (False, True):
+        began = time.perf_counter()
+        for policy in tqdm(policies, leave=False):
+            walk_through(life, policy, retire=retire)
+        seconds.append(time.perf_counter() - began)
+    deleting, retiring = seconds
     print(
         f"{len(frame):,} rows, {len(references):,} references, {len(policies)} replays: "
-        f"{seconds:.1f} s, {spent:.1f} s of processor time"
+        f"{deleting:.1f} s deleting, {retiring:.1f} s retiring, {retiring / deleting:.2f} times"
     )
 
 

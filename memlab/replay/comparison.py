@@ -269,6 +269,7 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
     """
     given = [one for one in _policies_of(policies) if not isinstance(one, KeepAll)]
     frame, references = _of_history(frame, references, given)
+    expect(retire, bool, call="memlab.compare", name="retire")
     both = (False, True) if retire else (False,)
     asked = [*product(given, both), (KeepAll(), False)]
     life = life_of(frame, references)

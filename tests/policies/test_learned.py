@@ -24,9 +24,11 @@ from memlab.policies.learned import (
     Weights,
     experience_of,
     fit_choice,
+    fitted_weights,
 )
 from memlab.replay import replay, replay_each
 
+CHECKOUT = Path(__file__).resolve().parents[2]
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
@@ -211,6 +213,18 @@ def test_a_fit_finds_the_weights_choices_were_made_with() -> None:
     np.testing.assert_allclose(fit_choice(features, np.zeros((4000, 8)), flat), truth, atol=0.08)
     sure = Weights(np.zeros(3), np.full(3, 1e-3))
     np.testing.assert_allclose(fit_choice(features, np.zeros((4000, 8)), sure), 0, atol=0.01)
+
+
+def test_the_weights_that_ship_are_what_the_histories_give() -> None:
+    pytest.importorskip("scipy")
+    data = CHECKOUT.parent / "shared" / "data"
+    if not any(data.glob("recalls-*")):
+        pytest.skip("no recorded histories (shared/data) beside the checkout")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(CHECKOUT / "data")
+        import fit_weights
+    fitted = fit_weights.fit(fit_weights.read_stores(data, "reads"), "reads")
+    np.testing.assert_allclose(fitted, fitted_weights("reads"), atol=0.001)
 
 
 def test_a_budget_in_tokens_is_kept() -> None:
