@@ -241,7 +241,7 @@ OTHERS: Final = 60
 MOST_NEEDS: Final = 4000
 """The newest needs that are fitted, or tried, at a look."""
 
-MARGIN: Final = 1.0
+MARGIN: Final = 2.0
 """Standard errors by which expectations must have done worse than age alone for age to decide."""
 
 LENGTH_UNKNOWN: Final = 0.3

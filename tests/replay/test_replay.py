@@ -17,7 +17,7 @@ from own_policies import OF_ONES_OWN, SOME_OF_EACH, RecentByUse, ShortBodies, as
 
 from memlab import columns as c
 from memlab.errors import WrongArgumentError
-from memlab.evidence.references import find_references
+from memlab.evidence.references import REFERENCE_KINDS, find_references
 from memlab.policies import (
     KeepAll,
     KeepRecent,
@@ -138,11 +138,15 @@ def test_every_runner_finds_what_asking_finds(
     assert quick.references["kept"].tolist() == served
 
 
-def test_learned_finds_what_asking_finds_once_it_has_learned() -> None:
+@pytest.mark.parametrize(("kind", "retire"), [("evidence", False), ("log", True)])
+def test_learned_finds_what_asking_finds_once_it_has_learned(kind: str, retire: bool) -> None:
     frame, references = work(700)
+    references[c.KIND] = pd.Categorical([kind] * len(references), REFERENCE_KINDS)
     quick, slow = (
-        replay(frame, references, one, every=25) for one in (Learned(40), asked(Learned(40)))
+        replay(frame, references, one, every=25, retire=retire)
+        for one in (Learned(40), asked(Learned(40)))
     )
+    assert (quick.returned > 0) == retire
     newest = replay(frame, references, KeepRecent(40), every=25)
     assert quick.deleted[c.MEMORY_ID].tolist() == slow.deleted[c.MEMORY_ID].tolist()
     assert quick.deleted[c.MEMORY_ID].tolist() != newest.deleted[c.MEMORY_ID].tolist()
