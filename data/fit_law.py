@@ -211,8 +211,8 @@ def measure_usage(folder: Path) -> dict[str, Any]:
 
 def _looked_back(folder: Path, name: str) -> LookBack:
     """Look at the best hit of each search, as the package does at a store's log."""
-    memories = list(_rows(folder / f"{name}-memories.csv.gz"))
-    best = [row for row in _rows(folder / f"{name}-reads.csv.gz") if row["best"] == "1"]
+    memories = list(rows_of(folder / f"{name}-memories.csv.gz"))
+    best = [row for row in rows_of(folder / f"{name}-reads.csv.gz") if row["best"] == "1"]
     chars = np.array([int(row["chars"] or 2_000) for row in memories])
     return look_back(
         _days(row["born"] for row in memories),
