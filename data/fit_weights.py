@@ -31,14 +31,13 @@ from memlab.evidence.prior import EVIDENCE, Evidence
 from memlab.evidence.references import find_references
 from memlab.frame.loading import load
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
+from memlab.policies.experience import Floats, experience_of
 from memlab.policies.learned import (
     LIVED,
     WRITTEN,
     Expectation,
-    Floats,
     Weights,
     choice_and_curvature,
-    experience_of,
 )
 from memlab.store.sqlite_store import SqliteMemoryStore
 

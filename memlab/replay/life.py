@@ -12,7 +12,8 @@ import pandas as pd
 
 from memlab import columns as col
 from memlab.evidence.references import positions_and_next, references_on_rows
-from memlab.policies.learned import Expectation, experience_of
+from memlab.policies.experience import experience_of
+from memlab.policies.learned import Expectation
 from memlab.sizing.history import History, history_of
 
 Ints = npt.NDArray[np.int64]

@@ -18,7 +18,8 @@ from memlab.frame.fields import as_instant
 from memlab.policies import CappedPolicy, DatedPolicy, Learned, NearDuplicate, Policy
 from memlab.policies.base import lowest_of, named_by, runner_for
 from memlab.policies.duplicates import cosines, oldest_first, texts_of, unit_rows, word_counts
-from memlab.policies.learned import Moment, days_of
+from memlab.policies.experience import days_of
+from memlab.policies.learned import Moment
 from memlab.replay.life import Flags, Ints, Life, Signals
 
 Gone = Iterable[tuple[int, str]]

@@ -15,6 +15,7 @@ from memlab import columns as c
 from memlab.evidence.references import find_references
 from memlab.frame.loading import load
 from memlab.policies import KeepRecent, Policy, TokenBudget, decide
+from memlab.policies.experience import experience_of
 from memlab.policies.learned import (
     LIVED,
     WRITTEN,
@@ -22,7 +23,6 @@ from memlab.policies.learned import (
     Learned,
     Moment,
     Weights,
-    experience_of,
     fit_choice,
     fitted_weights,
 )
