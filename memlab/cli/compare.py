@@ -48,19 +48,36 @@ TIMES: Final = 10_000
     f"times.  [default: {', '.join(TRIED)}]",
 )
 @set_option
-@click.option("--cap", "count", type=NUMBER, multiple=True, help="A count to try.")
+@click.option(
+    "--keep-recent",
+    "count",
+    type=NUMBER,
+    metavar="N",
+    multiple=True,
+    help="A cap to try, and as many slots of policies that count otherwise.",
+)
 @click.option("--ttl", "age", metavar="AGE", multiple=True, help="An age to try, like 30d.")
-@click.option("--tokens", type=NUMBER, multiple=True, help="A budget of tokens to try.")
+@click.option(
+    "--max-tokens",
+    "tokens",
+    type=NUMBER,
+    metavar="N",
+    multiple=True,
+    help="A budget of tokens to try.",
+)
 @click.option(
     "--token-budget",
     type=NUMBER,
+    metavar="N",
     help="Show only what keeps the boot context's p95 within so many tokens.",
 )
 @log_option
 @click.option(
-    "--chart",
+    "-o",
+    "--output",
+    "chart",
     type=FILE,
-    help="Draw references served against boot tokens into an SVG or PNG file.",
+    help="Also draw references served against boot tokens into an SVG or PNG file.",
 )
 @click.option(
     "--every",

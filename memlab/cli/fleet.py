@@ -175,10 +175,10 @@ def size_fleet(
         most = table.assign(saved=saved)
         sheet = job.sheet(f"a cap for {caps}", most, columns, most="saved", facts=facts)
         plan = command("fleet plan", *names)
-        lines = ["", f"next: {plan} --keep-recent N --save fleet-plan.json"]
+        lines = ["", f"next: {plan} --keep-recent N --save-plan fleet-plan.json"]
         if token_budget is not None and good["verdict"].eq("target-exceeds-budget").any():
             policy = f"--policy tokens --max-tokens {token_budget}"
-            lines.append(f"      {plan} {policy} --save fleet-plan.json    for the budget")
+            lines.append(f"      {plan} {policy} --save-plan fleet-plan.json    for the budget")
         return [sheet, *lines]
 
     job.show(table, page)
@@ -242,9 +242,8 @@ def report_fleet(names: tuple[str, ...], output: Path, token_budget: int | None,
 @policy_option()
 @set_option
 @click.option(
-    "--save",
+    "--save-plan",
     type=FILE,
-    metavar="FILE",
     help="Write the plan for review; stopped half way, the same command goes on.",
 )
 @click.option("--fresh", is_flag=True, help="Begin anew where FILE is there, from every store.")
@@ -254,7 +253,7 @@ def plan_fleet(
     names: tuple[str, ...],
     policy_name: str | None,
     given: tuple[str, ...],
-    save: Path | None,
+    save_plan: Path | None,
     job: Job,
     **settings: Any,
 ) -> None:
@@ -263,7 +262,7 @@ def plan_fleet(
     Without a policy, that which memlab.toml beside each store remembers.
 
     \b
-    memlab fleet plan '/srv/agents/*/memory.db' --keep-recent 200 --save fleet-plan.json
+    memlab fleet plan '/srv/agents/*/memory.db' --keep-recent 200 --save-plan fleet-plan.json
     memlab fleet apply fleet-plan.json
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.fleet import expand_names, plan
@@ -272,19 +271,19 @@ def plan_fleet(
     chosen = policy_asked(policy_name, settings, given)
     policy = chosen and chosen.policy
     members = expand_names(names)
-    job.out = None if save is None else saved_beside(save)
-    job.kept(option="--save FILE")
+    job.out = None if save_plan is None else saved_beside(save_plan)
+    job.kept(option="--save-plan FILE")
     with faults_of([policy] if policy else []), job.working() as work:
-        made = work("plan", plan, members, policy, now=now_utc(), save=save)
+        made = work("plan", plan, members, policy, now=now_utc(), save=save_plan)
     print_result(made, as_json=job.as_json)
     fail_if(bool(made.refused))
 
 
 @fleet.command("apply", short_help="Carry out a plan that was saved and reviewed.")
-@click.argument("plan_file", metavar="FILE", type=FILE)
+@click.argument("plan_file", metavar="PLAN", type=FILE)
 @job_options(keeps=False)
 def apply_fleet(plan_file: Path, job: Job) -> None:
-    """Carry out a reviewed plan, each store for itself, as memlab fleet plan --save wrote it.
+    """Carry out a reviewed plan, each store for itself, as memlab fleet plan --save-plan wrote it.
 
     What is deleted goes to the store's own archive first. A store that has changed since is
     refused, alone. Stopped half way, the same command finishes it; nothing is applied twice.

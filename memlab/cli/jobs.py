@@ -36,7 +36,8 @@ TOKEN_BUDGET = click.option(
 )
 _KEPT: Final = (
     click.option(
-        "--out",
+        "--results",
+        "out",
         type=click.Path(path_type=Path, file_okay=False),
         metavar="FOLDER",
         help="Keep results as they come; the same command again does what is missing.",
@@ -112,7 +113,7 @@ class Job:
 
             yield work
 
-    def kept(self, *below: str, option: str = "--out FOLDER") -> Path | None:
+    def kept(self, *below: str, option: str = "--results FOLDER") -> Path | None:
         """Return the folder of results; where that was asked for it is emptied, or those in it."""
         if self.fresh and self.out is None:
             raise click.UsageError(f"--fresh needs {option}")

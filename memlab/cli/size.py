@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from memlab.arguments import confidence
 from memlab.cli.options import (
     STORE,
+    Share,
     json_option,
     reads_of,
     sizing_options,
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 @sizing_options
 @click.option(
     "--confidence",
-    type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
+    type=Share(lambda _, value: confidence(value)),
     help="How sure the number should be to meet the target, such as 0.95.  [default: what "
     "memlab.toml remembers, else 0.9]",
 )

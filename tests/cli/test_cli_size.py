@@ -225,14 +225,22 @@ def test_a_log_adds_references_and_says_what_it_left_out(store: Path, tmp_path: 
     assert alone["verdict"] == "from-other-projects"
 
 
+def test_shares_may_be_written_in_per_cent(store: Path) -> None:
+    shares = run("size", store, "--target", 0.8, "--confidence", 0.75, "--json").output
+    assert run("size", store, "--target", "80%", "--confidence", "75%", "--json").output == shares
+    assert json.loads(shares)["target"] == 0.8
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         ("--log {log}", "line 2: at 'yesterday' is not a timestamp"),
         ("--only-log", "--only-log needs --log FILE"),
         ("--target 90", "is not between 0 and 1; is 0.9 meant?"),
+        ("--target 101%", "is not between 0 and 1"),
         ("--target 1", "is not between 0 and 1"),
         ("--target most", "could not convert string to float"),
+        ("--confidence 40%", "confidence=0.4 is not between 0.5 and 1"),
         ("--token-budget -5", "is not in the range x>=0"),
     ],
 )

@@ -170,20 +170,22 @@ def test_too_few_references_are_said_and_shown_as_counts(
     rows = episodes(40)
     rows[30]["evidence_refs_json"] = json.dumps(named)
     path = write_rows(tmp_path / "memory.db", rows)
-    shown = run("compare", path, "--policy", "recent", "--cap", "5", "--cap", "40").output
+    shown = run(
+        "compare", path, "--policy", "recent", "--keep-recent", "5", "--keep-recent", "40"
+    ).output
     assert [each for each in words if not re.search(each, shown)] == []
     assert "1.000" not in shown
 
 
 def test_a_policy_is_called_what_it_was_asked_for_as(store: Path) -> None:
-    words = ("--policy", "odek", "--policy", "betterdb", "--policy", "recent", "--cap", 50)
+    words = ("--policy", "odek", "--policy", "betterdb", "--policy", "recent", "--keep-recent", 50)
     shown = run("compare", store, *words).output
     for name in ("odek 50", "betterdb 50", "recent 50"):
         assert re.search(rf"^ +{name} ", shown, re.MULTILINE), name
 
 
 def test_how_often_policies_are_applied_is_said(store: Path) -> None:
-    words = ("compare", store, "--policy", "recent", "--cap", 50)
+    words = ("compare", store, "--policy", "recent", "--keep-recent", 50)
     assert "after every 7 memories" in run(*words, "--every", 7).output
     assert "was applied after every" not in run(*words).output
 
