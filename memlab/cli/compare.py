@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from memlab.cli.options import FILE, NUMBER, STORE, json_option, log_option, reads_of
+from memlab.cli.options import FILE, NUMBER, STORE, Number, json_option, log_option, reads_of
 from memlab.cli.output import print_lines, print_text, quiet, write_picture
 from memlab.cli.policy import (
     PolicyCommand,
@@ -52,7 +52,6 @@ TIMES: Final = 10_000
     "--keep-recent",
     "count",
     type=NUMBER,
-    metavar="N",
     multiple=True,
     help="A cap to try, and as many slots of policies that count otherwise.",
 )
@@ -61,14 +60,12 @@ TIMES: Final = 10_000
     "--max-tokens",
     "tokens",
     type=NUMBER,
-    metavar="N",
     multiple=True,
     help="A budget of tokens to try.",
 )
 @click.option(
     "--token-budget",
     type=NUMBER,
-    metavar="N",
     help="Show only what keeps the boot context's p95 within so many tokens.",
 )
 @log_option
@@ -81,8 +78,7 @@ TIMES: Final = 10_000
 )
 @click.option(
     "--every",
-    type=click.IntRange(min=1),
-    metavar="N",
+    type=Number(1),
     help="Apply each policy after every N memories; by default after each, of many memories about "
     f"{TIMES:,} times.",
 )

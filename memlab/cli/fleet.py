@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from memlab.cli.jobs import NAMES, TOKEN_BUDGET, Columns, Job, job_options
-from memlab.cli.options import FILE, NUMBER, SHARE, YES, json_option, until_option
+from memlab.cli.jobs import NAMES, Columns, Job, job_options
+from memlab.cli.options import (
+    FILE,
+    NUMBER,
+    YES,
+    budget_option,
+    json_option,
+    save_plan_option,
+    target_option,
+    until_option,
+)
 from memlab.cli.output import bar, fail_if, print_lines, print_result, share
 from memlab.cli.policy import SettingsCommand, faults_of, policy_asked, policy_option, set_option
 from memlab.clock import now_utc
@@ -72,7 +81,6 @@ def fleet() -> None:
 @click.option(
     "--threshold",
     type=NUMBER,
-    metavar="N",
     help="Prunable memories that are still all right; more in any store makes the exit code 1.",
 )
 @job_options()
@@ -128,12 +136,8 @@ def _loaded(table: "pd.DataFrame", members: "Members") -> list[tuple[str, str]]:
 
 @fleet.command("size", short_help="Recommend a keep_recent for each store.")
 @NAMES
-@click.option(
-    "--target",
-    type=SHARE,
-    help="The share of later references to serve; 0.9 where memlab.toml says nothing.",
-)
-@TOKEN_BUDGET
+@target_option
+@budget_option
 @until_option
 @job_options()
 def size_fleet(
@@ -205,7 +209,7 @@ def _shared(cohort: "Cohort") -> str:
     show_default=True,
     help="The file to write.",
 )
-@TOKEN_BUDGET
+@budget_option
 @job_options(prints=False)
 def report_fleet(names: tuple[str, ...], output: Path, token_budget: int | None, job: Job) -> None:
     """Write one self-contained HTML page: what the stores load, where caps help, what to look at.
@@ -241,11 +245,7 @@ def report_fleet(names: tuple[str, ...], output: Path, token_budget: int | None,
 @NAMES
 @policy_option()
 @set_option
-@click.option(
-    "--save-plan",
-    type=FILE,
-    help="Write the plan for review; stopped half way, the same command goes on.",
-)
+@save_plan_option
 @click.option("--fresh", is_flag=True, help="Begin anew where FILE is there, from every store.")
 @json_option
 @job_options(keeps=False, prints=False)
@@ -259,7 +259,8 @@ def plan_fleet(
 ) -> None:
     """Show what a policy would delete from each store. Nothing is deleted.
 
-    Without a policy, that which memlab.toml beside each store remembers.
+    Without a policy, that which memlab.toml beside each store remembers. Stopped half way, the same
+    command with --save-plan goes on.
 
     \b
     memlab fleet plan '/srv/agents/*/memory.db' --keep-recent 200 --save-plan fleet-plan.json

@@ -112,15 +112,25 @@ class Share(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
+class Number(click.IntRange):
+    """A whole number, of 0 or more where nothing else is said; help calls it N."""
+
+    def __init__(self, least: int = 0) -> None:
+        super().__init__(min=least)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002
+        """Return what stands for it in help."""
+        return "N"
+
+
 SHARE: Final = Share()
-NUMBER: Final = click.IntRange(min=0)
+NUMBER: Final = Number()
 
 YES = click.option("--yes", is_flag=True, help="An archive_for of less than a day is meant.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a script.")
 threshold_option = click.option(
     "--threshold",
     type=NUMBER,
-    metavar="N",
     help="The backlog of prunable memories that is still all right.  [default: the cap that "
     "memlab.toml remembers]",
 )
@@ -134,23 +144,21 @@ log_option = click.option(
     metavar="FILE",
     help=f"An access log: CSV or JSON lines with memory_id and at.  [default: {_REMEMBERED}]",
 )
-_TARGET = click.option(
+target_option = click.option(
     "--target",
     type=SHARE,
     help="The share of later references that should find their memory.  [default: "
     f"{_REMEMBERED}, else {TARGET}]",
 )
-_BUDGET = click.option(
+budget_option = click.option(
     "--token-budget",
     type=NUMBER,
-    metavar="N",
     help=f"Tokens that the memories loaded at start may take.  [default: {_REMEMBERED}]",
 )
 _CAP = click.option(
     "--keep-recent",
     "cap",
     type=NUMBER,
-    metavar="N",
     help=f"The keep_recent to look at.  [default: {_REMEMBERED}, else the recommended one]",
 )
 
@@ -166,7 +174,7 @@ until_option = click.option(
 
 def sizing_options(command: Command) -> Command:
     """Add ``--target``, ``--token-budget``, ``--until`` and ``--log`` to a command."""
-    return _TARGET(_BUDGET(until_option(log_option(command))))
+    return target_option(budget_option(until_option(log_option(command))))
 
 
 def question_options(command: Command) -> Command:
