@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 @click.option(
     "--save", is_flag=True, help="Remember the number and what it rests on in memlab.toml."
 )
-@click.option("--explain", is_flag=True, help="Say in full how the number is found.")
+@click.option("--explain", is_flag=True, help="Show all caps around it, its record, and why.")
 @json_option
 def size(
     store: Path | None,
@@ -114,15 +114,18 @@ def size(
         told |= {} if usage is None else {"age_or_use": usage.figures}
         print_json(told)
     else:
-        lines: list[Any] = [f"{path}:", advice, ""]
-        if advice.verdict != "nothing-prunable":
+        lines: list[Any] = [advice if explain else advice.brief(rows)]
+        if explain and advice.verdict != "nothing-prunable":
             record = [] if backtest is None else backtest_in_words(backtest, advice.track_record)
-            lines += [Sheet("", [], [advice.table(rows)]), "", *record]
+            lines += ["", Sheet("", [], [advice.table(rows)]), "", *record]
         evidence = [*_evidence(source, past, log, counts, chances)]
         if usage is not None and usage.decided:
             evidence.append(f"age or use: {usage.answer}")
-        steps = advice.next_steps(path, log=log_file or next(iter(settings.log), None))
-        print_lines(*lines, *evidence, "", *steps_after("size", store, steps))
+        if not explain:  # how many references there are stands in the page
+            evidence[:1] = [""] * (len(evidence) > 1)
+        log_file = log_file or next(iter(settings.log), None)
+        steps = advice.next_steps(path, log=log_file, brief=not explain)
+        print_lines(f"{path}:", *lines, *evidence, "", *steps_after("size", store, steps))
         if explain and isinstance(advice, Advice):
             print_lines("", f"how the number is found: {advice.rule}")
     if save:

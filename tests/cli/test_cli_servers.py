@@ -28,7 +28,7 @@ def test_a_store_on_a_server_is_sized_compacted_and_taken_back(
         plan = str(tmp_path / "plan.json")
         steps = [
             run("show", url),
-            run("size", url),
+            run("size", url, "--explain"),
             run("compare", url, "--policy", "recent", "--keep-recent", "5"),
             run("compact", url, "--keep-recent", "5", "--save-plan", plan),
             run("floor", url),

@@ -148,7 +148,7 @@ def test_a_log_that_was_given_is_remembered_read_and_told_by_line_once_it_is_mis
     memlab.AccessLog(log).add("e1")
     assert run("size", store, "--log", log, "--save").exit_code == 0
     assert remembered(store).log == (log,)
-    assert re.search("^references: .*1 read", run("size", store).output, re.MULTILINE)
+    assert re.search("^references: .*1 read", run("size", store, "--explain").output, re.MULTILINE)
     assert run("size", store, "--only-log").exit_code == 0
     log.unlink()
     refused = run("size", store)

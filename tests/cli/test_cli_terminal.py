@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from click import unstyle
 from hypothesis import given
 from hypothesis import strategies as st
 from shell import run
@@ -36,7 +37,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return memlab.copy_store(memlab.store_path("three_hundred_issues"), path)
 
 
-def on_a_terminal(width: int, *words: object) -> list[str]:
+def on_a_terminal(width: int, *words: object, **variables: str) -> list[str]:
     """What a command leaves on a terminal so wide, line by line."""
     controlled, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
@@ -46,7 +47,7 @@ def on_a_terminal(width: int, *words: object) -> list[str]:
         stdin=terminal,
         stdout=terminal,
         stderr=subprocess.DEVNULL,
-        env=given,
+        env=given | {"TERM": "vt100"} | variables,
     )
     os.close(terminal)
     written = b""
@@ -71,13 +72,38 @@ def test_a_terminal_shows_no_line_wider_than_it_is(
     assert max(map(len, wide.splitlines())) > 100  # as long as they are
     assert "\x1b" not in wide
     for width in (60, 120):
-        lines = on_a_terminal(width, "size", store.name, "--explain")
+        lines = list(map(unstyle, on_a_terminal(width, "size", store.name, "--explain")))
         assert [line for line in lines if len(line) > width and not COMMAND.match(line)] == []
         assert numbers(wide) <= numbers(" ".join(lines))
 
 
 def numbers(text: str) -> set[str]:
     return set(re.findall(r"\d[\d,.%]*", text))
+
+
+@pytest.mark.parametrize("words", ["", "--by tokens", "--token-budget 15000", "--target 99%"])
+def test_a_size_and_the_prompt_after_it_fit_a_screen(
+    store: Path, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(store.parent)
+    monkeypatch.setattr("memlab.cli.output.terminal_width", lambda: 80)
+    lines = run("size", store.name, *words.split()).output.splitlines()
+    assert len(lines) < 24
+    explain = f"memlab size memory.db {words if words.startswith('--by') else ''} --explain".split()
+    assert any(line.split()[: len(explain)] == explain for line in lines)
+
+
+def test_the_answer_stands_out_where_colour_is_wanted(store: Path) -> None:
+    lines = on_a_terminal(80, "size", store)
+    marked = {unstyle(line).strip()[:12]: line for line in lines if "\x1b" in line}
+    assert list(marked) == ["keep_recent ", "rests on are", "~ 178   90.0", "> 529   99.2"]
+    colours = ["\x1b[1mkeep", "\x1b[1mrests", "\x1b[33m\x1b[1m", "\x1b[32m\x1b[1m"]
+    for line, colour in zip(marked.values(), colours, strict=True):
+        assert line.startswith(colour)
+        assert line.endswith("\x1b[0m")
+    for variables in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        assert on_a_terminal(80, "size", store, **variables) == list(map(unstyle, lines))
+    assert "\x1b" not in run("size", store).output
 
 
 @given(
