@@ -41,9 +41,6 @@ COMMANDS: Final = {
 }
 """Where each command lies; its module is imported when the command is named, or listed."""
 
-_HELP: Final = getattr(click.exceptions, "NoArgsIsHelpError", ())
-"""What newer versions of click raise to print the help of a group; not an error."""
-
 
 class Commands(click.Group):
     """All commands, imported when they are named; their errors are sentences."""
@@ -115,7 +112,7 @@ def _harmless_errors() -> Iterator[None]:
     try:
         yield
     except click.ClickException as error:
-        if not isinstance(error, _HELP):
+        if not isinstance(error, click.exceptions.NoArgsIsHelpError):  # help is no error
             vars(error)["message"] = for_terminal(without_passwords(error.message))
         raise
 

@@ -42,22 +42,17 @@ from memlab.cli.policy import (
     typed_again,
 )
 from memlab.clock import now_utc
-from memlab.errors import MemlabError, MissingExtraError
-from memlab.text import Cell, Sheet, Table, command, counted, for_terminal
+from memlab.errors import MemlabError
+from memlab.text import command, counted, for_terminal
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from memlab.compaction.effects import Cost
     from memlab.compaction.plans import Plan
     from memlab.policies import Policy
-    from memlab.sizing import Floor
     from memlab.sources.base import Source
 
 _END: Final = "\n}\n"
 """With what the JSON of a plan ends."""
-_LISTED: Final = 10
-"""How many calls that supersede are printed; a plan has them all."""
 
 
 def _change_options(command: Command) -> Command:
@@ -261,26 +256,28 @@ def floor(
     memlab floor memory.db --save-plan floor.json           plan all that is found
     memlab floor memory.db --supersede d1=d9 --apply        supersede d1 by d9
     """  # noqa: D301 - \b keeps the lines below it apart
+    from memlab.compaction.load_bearing import floor as look_at_floor
     from memlab.compaction.planner import plan_supersession
     from memlab.sources.opening import open_source
 
     if ids and pairs:
         raise click.UsageError("give either --id or --supersede")
-    if not (save_plan or against or do_it or ids or pairs):
-        _show_floor(store, as_json=as_json)
-        return
     path = store_or_bundled(store)
+    if not (save_plan or against or do_it or ids or pairs):
+        found = look_at_floor(path)
+        steps = steps_after("floor", store, found.next_steps())
+        print_json(found) if as_json else print_lines(found, "", *steps)
+        return
     links = dict(map(_pair, pairs)) if pairs else None
     made = plan_supersession(path, links, only=ids or None, now=now_utc())
     _save_plan(made, save_plan, open_source(path))
+    nothing = "no newer memory is found that could stand for another"
     if against is not None:
         _compare(against, made, do_it=do_it, as_json=as_json)
-        return
-    if do_it:
+    elif do_it:
         _carry_out(made, [], as_json=as_json)
-        return
-    nothing = "no newer memory is found that could stand for another"
-    print_result(made, *_after_planning(made, save_plan, nothing), as_json=as_json)
+    else:
+        print_result(made, *_after_planning(made, save_plan, nothing), as_json=as_json)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -288,86 +285,6 @@ def _pair(text: str) -> tuple[str, str]:
     if not (older and between and newer):
         raise click.UsageError(f"--supersede {text!r} is not OLDER=NEWER, two ids of the store")
     return older, newer
-
-
-def _show_floor(store: Path | None, *, as_json: bool) -> None:
-    from memlab.frame.loading import load
-    from memlab.policies.successors import supersedable
-    from memlab.sizing.history import floor_of
-    from memlab.sources.opening import open_source
-
-    path = store_or_bundled(store)
-    source = open_source(path)
-    frame = load(source, with_body=True)
-    cost, unseen = floor_of(frame), []
-    try:
-        found = supersedable(frame)
-    except MissingExtraError as error:
-        found = supersedable(frame, by_likeness=False)
-        unseen = [f"near-duplicates were not looked for: {error}", ""]
-    if as_json:
-        listed = found.to_dict(orient="records")
-        print_json({"store": str(path), "floor": cost, "supersedable": listed})
-        return
-    loaded = int(frame.loc[frame["active"], "tokens"].sum())
-    sheet = Sheet(str(path), _floor_facts(source, cost, found, loaded), _floor_tables(cost, found))
-    print_lines(sheet, "", *unseen, *steps_after("floor", store, _after_floor(path, source, found)))
-
-
-def _floor_facts(
-    source: "Source", cost: "Floor", found: "pd.DataFrame", loaded: int
-) -> list[tuple[str, str]]:
-    from memlab.sources.opening import start_words
-
-    start, tokens = start_words(source.name), counted(loaded, "tokens")
-    if not cost.memories:
-        return [
-            ("load-bearing", "nothing: no memory is kept whatever the cap"),
-            (start, f"{tokens}, all of which a cap can take away"),
-        ]
-
-    def size(memories: int, tokens: int) -> str:
-        return f"{counted(memories)}, {counted(tokens, 'tokens')}"
-
-    return [
-        ("load-bearing", size(cost.memories, cost.tokens)),
-        (start, f"{tokens}, of which no cap can take those away"),
-        ("supersedable", size(len(found), int(found["tokens"].sum()))),
-    ]
-
-
-def _floor_tables(cost: "Floor", found: "pd.DataFrame") -> list[Table]:
-    largest = [(row.memory_id, row.kind, row.tokens, row.title) for row in cost.largest]
-    columns = ["memory_id", "tokens", "superseded_by", "reason", "why", "title"]
-    newer: list[tuple[Cell, ...]] = [
-        (str(name), int(tokens), *map(str, rest))
-        for name, tokens, *rest in found[columns].itertuples(index=False)
-    ]
-    header = ("memory_id", "tokens", "newer one", "reason", "why", "title")
-    tables = [
-        Table("By kind", ("kind", "memories", "tokens"), cost.by_kind),
-        Table("The costliest", ("memory_id", "kind", "tokens", "title"), largest),
-        Table("A newer one could stand for", header, newer),
-    ]
-    return [table for table in tables if table.rows]
-
-
-def _after_floor(path: Path, source: "Source", found: "pd.DataFrame") -> list[str]:
-    if found.empty:
-        return [f"next: {command('size', path)}    which keep_recent, with evidence"]
-    if not source.supersedes:
-        return ["next: read both; where they live nothing can stand for another: shorten or delete"]
-    ids = zip(found["memory_id"], found["superseded_by"], strict=True)
-    calls = [f"      store.supersede({older!r}, by_memory_id={newer!r})" for older, newer in ids]
-    more = [f"      # and {len(calls) - _LISTED:,} more"] if len(calls) > _LISTED else []
-    return [
-        "next: read both; let the newer one stand for the older, which stays in the store:",
-        f"  with memlab.SqliteMemoryStore({str(path)!r}) as store:",
-        *calls[:_LISTED],
-        *more,
-        "or as a plan that can be reviewed, applied and taken back, all or with --id ID some:",
-        f"  {command('floor', path)} --save-plan floor.json",
-    ]
 
 
 @click.command("apply", short_help="Carry out a reviewed plan, or finish one that was cut short.")
@@ -385,12 +302,10 @@ def apply_plan(place: Path, digest: str | None, store: Path | None, as_json: boo
 
     doing("reading the plan")
     if digest is None:
-        made = _plan_in(place)
-        watch = telling("waiting to write", APPLYING)
+        made, watch = _plan_in(place), telling("waiting to write", APPLYING)
         receipt = apply(made, store=store, now=now_utc(), watch=watch)
     elif store is None:
-        watch = telling("reading the plan", APPLYING)
-        receipt = finish(place, digest, now=now_utc(), watch=watch)
+        receipt = finish(place, digest, now=now_utc(), watch=telling("reading the plan", APPLYING))
     else:
         raise click.UsageError("--store belongs to a PLAN; a DIGEST comes after its own STORE")
     print_result(receipt, as_json=as_json)

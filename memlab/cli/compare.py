@@ -56,13 +56,7 @@ TIMES: Final = 10_000
     help="A cap to try, and as many slots of policies that count otherwise.",
 )
 @click.option("--ttl", "age", metavar="AGE", multiple=True, help="An age to try, like 30d.")
-@click.option(
-    "--max-tokens",
-    "tokens",
-    type=NUMBER,
-    multiple=True,
-    help="A budget of tokens to try.",
-)
+@click.option("--max-tokens", "tokens", type=NUMBER, multiple=True, help="A budget to try.")
 @click.option(
     "--token-budget",
     type=NUMBER,

@@ -123,8 +123,8 @@ def size(
             evidence.append(f"age or use: {usage.answer}")
         if not explain:  # how many references there are stands in the page
             evidence[:1] = [""] * (len(evidence) > 1)
-        log_file = log_file or next(iter(settings.log), None)
-        steps = advice.next_steps(path, log=log_file, brief=not explain)
+        known = log_file or next(iter(settings.log), None)
+        steps = advice.next_steps(path, log=known, brief=not explain)
         print_lines(f"{path}:", *lines, *evidence, "", *steps_after("size", store, steps))
         if explain and isinstance(advice, Advice):
             print_lines("", f"how the number is found: {advice.rule}")

@@ -104,21 +104,18 @@ def archive(
     from memlab.compaction.contents import archived_rows, export_archived
     from memlab.compaction.drops import drop_archived, what_drops
 
+    if drop_before is not None and drop is not None:
+        raise click.UsageError("give either --drop-before or --drop")
     if drop_before is not None or drop is not None:
-        if drop_before is not None and drop is not None:
-            raise click.UsageError("give either --drop-before or --drop")
         before = drop_before.replace(tzinfo=UTC) if drop_before else None
         act = drop_archived if do_it else what_drops
         found = act(store, before=before, digest=drop, facts_too=facts_too)
         if as_json:
             print_json({"applied": do_it, **found.to_dict()})
             return
-        after = "nothing to drop"
-        if do_it:
-            after = f"dropped {counted(found.memories)} for good"
-        elif found.entries or found.facts:
-            after = "nothing was dropped; add --apply to do it"
-        print_lines(found, "", after)
+        there = found.entries or found.facts
+        after = "nothing was dropped; add --apply to do it" if there else "nothing to drop"
+        print_lines(found, "", f"dropped {counted(found.memories)} for good" if do_it else after)
     elif facts_too or do_it:
         raise click.UsageError("--apply and --facts-too belong to --drop or --drop-before")
     elif export is not None:
@@ -131,17 +128,9 @@ def archive(
         if as_json:
             print_text(listed.to_json(orient="records", date_format="iso", indent=2))
         else:
-            _list_rows(store, listed)
+            print_lines(Sheet(f"{counted(len(listed))} in the archive", [], [_table(listed)]))
     else:
         _list(store, as_json=as_json)
-
-
-def _list_rows(store: Path, listed: "pd.DataFrame") -> None:
-    """List archived memories, and say how one is taken back."""
-    print_lines(Sheet(f"{counted(len(listed))} in the archive", [], [_table(listed)]))
-    for row in listed.head(1).to_dict(orient="records"):
-        undo = command("restore", store, row["digest"][:12])
-        print_lines("", f"undo: {undo}    puts back all of that plan; --id ID one of it")
 
 
 def _list(store: Path, *, as_json: bool) -> None:
