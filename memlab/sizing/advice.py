@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import pandas as pd
 
@@ -17,6 +17,9 @@ from memlab.sizing.record import MEANING, MEANING_OF_BUDGETS, Record, Verdict
 from memlab.sources.base import Source
 from memlab.sources.opening import is_harvestable, is_named_by_scheme, open_source, start_words
 from memlab.text import Sheet, Shown, Table, command, counted
+
+
+MARKS: Final = "> safe, ~ likely"
 
 
 @dataclass(frozen=True)
@@ -176,16 +179,17 @@ class _Advice(Shown):
     def brief(self, rows: pd.DataFrame) -> Sheet:
         """Return what fits a screen: the numbers, what they rest on, and lines of the curve."""
         facts = [(name, value) for name, value in self._facts() if name in self.BRIEF]
-        if self.verdict is Verdict.NOTHING_PRUNABLE:
-            return self.sheet()._replace(facts=facts)
-        numbers = rows.index.tolist()
-        at = [numbers.index(each) for each in self.answers if each is not None]
-        around = {*at, *(place - 1 for place in at), *(place + 1 for place in at[:1])}
-        shown = [*sorted(around & set(range(len(rows) - 1))), len(rows) - 1]
+        asked = () if self.verdict is Verdict.NOTHING_PRUNABLE else self.answers
+        at = [rows.index.tolist().index(each) for each in asked if each is not None]
+        if not at:
+            return self.sheet()._replace(facts=facts, tables=())
+        beside = (-1, 0, 1) if len(at) < 3 else (0,)
+        around = {place + step for place in at for step in beside} | {len(rows) - 1}
+        shown = sorted(around & set(range(len(rows))))
         table = self.table(rows.iloc[shown])
         kept = [n for n, name in enumerate(table.header) if n < 3 or name in self.BRIEF]
         header, *lines = (tuple(row[n] for n in kept) for row in (table.header, *table.rows))
-        remark = f"{self._remark(rows)}; tokens: {self.token_rule}"
+        remark = f"{MARKS}; tokens: {self.token_rule}"
         tables = [Table("", tuple(map(str, header)), lines, remark)]
         return self.sheet()._replace(facts=facts, tables=tables)
 
@@ -219,7 +223,7 @@ class _Advice(Shown):
         return command("compact", store, *self.OPTIONS, number)
 
     def _remark(self, rows: pd.DataFrame) -> str:  # noqa: ARG002 - a budget's
-        return "> safe, ~ likely"
+        return MARKS
 
     def next_steps(
         self, store: Path | str = "", *, log: Path | None = None, brief: bool = False
