@@ -18,7 +18,6 @@ from memlab.sources.base import Source
 from memlab.sources.opening import is_harvestable, is_named_by_scheme, open_source, start_words
 from memlab.text import Sheet, Shown, Table, command, counted
 
-
 MARKS: Final = "> safe, ~ likely"
 
 
@@ -183,7 +182,7 @@ class _Advice(Shown):
         at = [rows.index.tolist().index(each) for each in asked if each is not None]
         if not at:
             return self.sheet()._replace(facts=facts, tables=())
-        beside = (-1, 0, 1) if len(at) < 3 else (0,)
+        beside = (-1, 0) if len(at) < 3 else (0,)
         around = {place + step for place in at for step in beside} | {len(rows) - 1}
         shown = sorted(around & set(range(len(rows))))
         table = self.table(rows.iloc[shown])
