@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import click
 import pytest
 from permissions import as_nobody
 from shell import LOOKING, run, typed
 from stores import Row, episodes, files_in, row, write_rows
 
 import memlab
-from memlab.cli import COMMANDS
+from memlab.cli import COMMANDS, main
+from memlab.cli.fleet import fleet
 from memlab.settings import FILE
 from memlab.store.database import connect_reading
 
@@ -62,6 +64,19 @@ def test_the_list_of_commands_cuts_no_sentence_short() -> None:
     listed = run("--help").output.partition("Commands:")[2].strip().splitlines()
     assert [line.split()[0] for line in listed] == sorted(COMMANDS)
     assert not [line for line in listed if line.endswith("...")]
+
+
+def test_there_are_few_commands_and_an_option_is_spelled_one_way_in_all_of_them() -> None:
+    assert len(COMMANDS) <= 18
+    context, spelled = click.Context(main), dict[str, set[tuple[bool, int]]]()
+    groups = [(main, COMMANDS), (fleet, fleet.commands)]
+    for command in (group.get_command(context, name) for group, names in groups for name in names):
+        assert command is not None
+        for option in command.get_params(context):
+            if isinstance(option, click.Option):
+                kind = (option.is_flag, len(option.opts))
+                spelled.setdefault(option.opts[-1], set()).add(kind)
+    assert [name for name, kinds in spelled.items() if len(kinds) > 1] == []
 
 
 @pytest.mark.parametrize(
