@@ -100,7 +100,7 @@ def test_the_answer_stands_out_where_colour_is_wanted(store: Path) -> None:
     lines = on_a_terminal(80, "size", store)
     marked = {unstyle(line).strip()[:12]: line for line in lines if "\x1b" in line}
     assert list(marked) == ["keep_recent ", "rests on are", "~ 178   90.0", "> 529   99.2"]
-    colours = ["\x1b[1mkeep", "\x1b[1mrests", "\x1b[33m\x1b[1m", "\x1b[32m\x1b[1m"]
+    colours = ["\x1b[1mkeep", "\x1b[1mrests", "\x1b[33m     ", "\x1b[32m\x1b[1m"]
     for line, colour in zip(marked.values(), colours, strict=True):
         assert line.startswith(colour)
         assert line.endswith("\x1b[0m")
