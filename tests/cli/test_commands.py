@@ -73,7 +73,7 @@ def test_there_are_few_commands_and_an_option_is_spelled_one_way_in_all_of_them(
     for command in (group.get_command(context, name) for group, names in groups for name in names):
         assert command is not None
         for option in command.get_params(context):
-            if isinstance(option, click.Option):
+            if isinstance(option, click.Option) and option.opts[-1] != "--help":
                 kind = (option.is_flag, len(option.opts))
                 spelled.setdefault(option.opts[-1], set()).add(kind)
     assert [name for name, kinds in spelled.items() if len(kinds) > 1] == []
