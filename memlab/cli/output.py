@@ -28,15 +28,8 @@ PATIENCE: Final = 1.0
 """Seconds before it is said what a command is at."""
 EVERY: Final = 0.5
 
-_STYLES: Final[dict[str | None, dict[str, Any]]] = {
-    ">": {"fg": "green", "bold": True},
-    "~": {"fg": "yellow"},
-    "WARN": {"fg": "yellow"},
-    "FAIL": {"fg": "red", "bold": True},
-    None: {"bold": True},
-}
-"""By the mark that a row begins with, as in charts; a title has none. Bold yellow is no colour to
-read on white."""
+_COLOURS: Final = {">": "green", "~": "yellow", "WARN": "yellow", "FAIL": "red"}
+"""Of rows, by the mark that they begin with, as in charts; bold yellow cannot be read on white."""
 _MARK: Final = re.compile(r" *([>~](?= \d)|(?:WARN|FAIL)\b)")
 
 PLANNING: Final = {"read": "deciding", "decided": "listing what would go"}
@@ -98,7 +91,8 @@ def _with_weight(page: str) -> str:
         mark = _MARK.match(line)
         is_title = is_title and line[:1] not in {"", " "}
         if mark or is_title:
-            lines[number] = click.style(line, **_STYLES[mark and mark[1]])
+            colour = _COLOURS[mark[1]] if mark else None
+            lines[number] = click.style(line, fg=colour, bold=colour != "yellow" or None)
     return "\n".join(lines)
 
 
