@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from memlab.evidence.usage import AgeOrUse
     from memlab.sizing import Advice, BudgetAdvice
     from memlab.sizing.goal import Goal
     from memlab.sources.base import Source
@@ -118,13 +119,12 @@ def size(
         if explain and advice.verdict != "nothing-prunable":
             record = [] if backtest is None else backtest_in_words(backtest, advice.track_record)
             lines += ["", Sheet("", [], [advice.table(rows)]), "", *record]
-        evidence = [*_evidence(source, past, log, counts, chances)]
-        if usage is not None and usage.decided:
-            evidence.append(f"age or use: {usage.answer}")
+        evidence = [*_evidence(source, past, log, counts, chances, usage)]
         if not explain:  # how many references there are stands in the page
             evidence[:1] = [""] * (len(evidence) > 1)
-        known = log_file or next(iter(settings.log), None)
-        steps = advice.next_steps(path, log=known, brief=not explain)
+        steps = advice.next_steps(
+            path, log=log_file or next(iter(settings.log), None), brief=not explain
+        )
         print_lines(f"{path}:", *lines, *evidence, "", *steps_after("size", store, steps))
         if explain and isinstance(advice, Advice):
             print_lines("", f"how the number is found: {advice.rule}")
@@ -190,8 +190,9 @@ def _evidence(
     log: "pd.DataFrame | None",
     counts: "pd.DataFrame",
     chances: "pd.Series | None",
+    usage: "AgeOrUse | None",
 ) -> "Iterator[str]":
-    """Say what a number rests on: references, times without a zone, a log, a cut index."""
+    """Say what a number rests on: references, times without a zone, a log, a cut index, use."""
     from memlab.columns import ACTIVE, LOADED_AT_START, WITHOUT_ZONE
     from memlab.evidence.past import present_rows
     from memlab.evidence.reads import describe_chances, describe_log
@@ -218,6 +219,8 @@ def _evidence(
             loads = f"a start loads {fits:,} of the {named:,} files that it names"
             more = f"a cap that leaves more than {fits:,} memories loads no more"
             yield f"by the index: {loads}; {more}"
+    if usage is not None and usage.decided:
+        yield f"age or use: {usage.answer}"
 
 
 def _save(source: "Source", advice: "Advice | BudgetAdvice", kept: dict[str, Any]) -> None:
