@@ -43,7 +43,7 @@ from memlab.cli.policy import (
 )
 from memlab.clock import now_utc
 from memlab.errors import MemlabError
-from memlab.text import command, counted, for_terminal
+from memlab.text import Sheet, command, counted, for_terminal
 
 if TYPE_CHECKING:
     from memlab.compaction.effects import Cost
