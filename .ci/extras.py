@@ -64,7 +64,7 @@ class Extra:
 def report(extra: Extra) -> None:
     """Write a report, a record and a chart."""
     extra.memlab("report", "-o", "report.html", "--record", "record.md")
-    extra.memlab("chart", "cap-curve", extra.store, "-o", "curve.png")
+    extra.memlab("report", extra.store, "--chart", "cap-curve", "-o", "curve.png")
 
 
 def lab(extra: Extra) -> None:

@@ -142,6 +142,11 @@ def whole_number(name: str, value: object, *, least: int | None = 0) -> int:
     raise ValueError(f"{name}={value!r} is not a whole number{bound}")
 
 
+def number_of(text: str) -> float:
+    """Return the number that a text is; ``90%`` is 0.9."""
+    return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+
+
 def share(name: str, value: object) -> float:
     """Return `value` as a share between 0 and 1, or raise a ValueError that names the argument.
 

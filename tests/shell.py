@@ -12,15 +12,14 @@ LOOKING = {
     "size": "size {}",
     "size by tokens": "size {} --by tokens",
     "compact": "compact {} --keep-recent 5",
-    "compare": "compare {} --policy recent --cap 5",
+    "compare": "compare {} --policy recent --keep-recent 5",
     "doctor": "doctor {}",
     "archive": "archive {}",
     "floor": "floor {}",
-    "space": "space {}",
     "vacuum": "vacuum {}",
     "maintain": "maintain {}",
     "report": "report {} -o {out}/page.html",
-    "chart": "chart growth {} -o {out}/chart.svg",
+    "report --chart": "report {} --chart growth -o {out}/chart.svg",
 }
 """Commands that leave a store as it is."""
 

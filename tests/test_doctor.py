@@ -221,7 +221,7 @@ class TestArchive:
         found = check(diagnose(store), "archive")
         assert (found.status, found.counts["unfinished"]) == (Status.WARN, 1)
         assert "6 memories archived, 6 of them not deleted" in found.summary
-        assert f"memlab finish {store} {digest}" in found.advice
+        assert f"memlab apply {store} {digest}" in found.advice
         assert f"memlab archive {store} --drop {digest}" in found.advice
 
     def test_either_way_out_ends_the_warning(self, store: Path) -> None:
@@ -243,7 +243,7 @@ class TestArchive:
         run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'e1'")
         found = check(diagnose(store), "archive")
         assert f"memlab restore {store} {digest}" in found.advice
-        assert "memlab finish" not in found.advice
+        assert f"memlab apply {store}" not in found.advice
 
     def test_a_restore_that_was_not_recorded_is_a_warning(self, store: Path) -> None:
         receipt = apply(plan(store, KeepRecent(4), now=NOON))

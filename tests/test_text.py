@@ -46,6 +46,7 @@ def test_every_answer_shows_itself() -> None:
         "Difference",
         "Drop",
         "FleetPlan",
+        "LoadBearing",
         "Harvest",
         "FolderView",
         "Inventory",

@@ -5,7 +5,7 @@
 
 Makes the stores below FOLDER where they are missing: 200 to 2,000 memories each, one in twelve
 load-bearing, one in twenty a reference to an earlier one. Each task is done by each runner, its
-results kept in parts as ``--out`` keeps them; with ``--rounds`` above 1 the runners take turns, and
+results kept in parts as ``--results`` keeps them; with ``--rounds`` above 1 runners take turns, and
 the comparison is of the sums. Printed are stores a second on the clock, the processor milliseconds
 that a store takes of the workers and of the client, and the most memory that the client took.
 

@@ -88,7 +88,7 @@ def main() -> None:
     for name, file in (("100,000 observations", many), ("5 GB, 1 % observations", large)):
         print(f"{file.name}: {file.stat().st_size / 1e9:.2f} GB")
         measured(f"show: {name}", "show", str(file))
-    measured("space: 5 GB, 1 % observations", "space", str(large))
+    measured("vacuum: 5 GB, 1 % observations", "vacuum", str(large))
     measured("show: a folder of 100,000 files", "show", str(files(folder / "home")))
 
 

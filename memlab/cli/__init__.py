@@ -23,14 +23,11 @@ from memlab.text import for_terminal, without_passwords
 COMMANDS: Final = {
     "apply": "compact.apply_plan",
     "archive": "upkeep.archive",
-    "chart": "report.chart",
     "compact": "compact.compact",
     "compare": "compare.compare",
-    "diff": "compact.diff_plans",
     "doctor": "show.doctor",
     "find": "show.find",
     "fleet": "fleet.fleet",
-    "finish": "compact.finish_plan",
     "floor": "compact.floor",
     "harvest": "size.harvest",
     "lab": "report.lab",
@@ -40,21 +37,13 @@ COMMANDS: Final = {
     "rows": "show.show_rows",
     "show": "show.show",
     "size": "size.size",
-    "space": "upkeep.show_space",
     "vacuum": "upkeep.vacuum_store",
 }
 """Where each command lies; its module is imported when the command is named, or listed."""
 
-_HELP: Final = getattr(click.exceptions, "NoArgsIsHelpError", ())
-"""What newer versions of click raise to print the help of a group; not an error."""
-
 
 class Commands(click.Group):
     """All commands, imported when they are named; their errors are sentences."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Return the names of all commands, in the order of the alphabet."""
-        return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         """Return a command, imported now; None where there is none of the name."""
@@ -123,12 +112,16 @@ def _harmless_errors() -> Iterator[None]:
     try:
         yield
     except click.ClickException as error:
-        if not isinstance(error, _HELP):
+        if not isinstance(error, click.exceptions.NoArgsIsHelpError):  # help is no error
             vars(error)["message"] = for_terminal(without_passwords(error.message))
         raise
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands,
+    commands=dict.fromkeys(COMMANDS, click.Command("")),  # the names; get_command has the rest
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(package_name="memlab", prog_name="memlab")
 def main() -> None:
     """See an agent's memory grow, size its keep_recent cap, compact it safely, take it back.

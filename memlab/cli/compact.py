@@ -1,4 +1,4 @@
-"""Commands that plan a change, carry it out, compare plans, and take a change back."""
+"""Commands that plan a change, carry it out, and take it back."""
 
 import json
 from collections.abc import Sequence
@@ -13,6 +13,8 @@ from memlab.cli.options import (
     LISTED_ROWS,
     STORE,
     WIDTH,
+    Command,
+    digests_beginning,
     json_option,
     save_plan_option,
     steps_after,
@@ -40,26 +42,36 @@ from memlab.cli.policy import (
     typed_again,
 )
 from memlab.clock import now_utc
-from memlab.errors import MemlabError, MissingExtraError
-from memlab.text import Cell, Sheet, Table, command, counted, for_terminal
+from memlab.errors import MemlabError
+from memlab.text import Sheet, command, counted, for_terminal
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from memlab.compaction.effects import Cost
     from memlab.compaction.plans import Plan
     from memlab.policies import Policy
-    from memlab.sizing import Floor
     from memlab.sources.base import Source
 
 _END: Final = "\n}\n"
 """With what the JSON of a plan ends."""
-_LISTED: Final = 10
-"""How many calls that supersede are printed; a plan has them all."""
 
-_apply_option = click.option(
-    "--apply", "do_it", is_flag=True, help="Carry the plan out. Without it, only show."
-)
+
+def _change_options(command: Command) -> Command:
+    """Add ``--save-plan``, ``--against``, ``--apply`` and ``--json`` to a command."""
+    for option in (
+        json_option,
+        click.option(
+            "--apply", "do_it", is_flag=True, help="Carry the plan out. Without it, only show."
+        ),
+        click.option(
+            "--against",
+            type=FILE,
+            metavar="PLAN",
+            help="Show what the plan does otherwise than a saved one; ends with 1 where it does.",
+        ),
+        save_plan_option,
+    ):
+        command = option(command)
+    return command
 
 
 @click.command(cls=SettingsCommand, short_help="Show what a cap would delete; with --apply, do it.")
@@ -67,16 +79,15 @@ _apply_option = click.option(
 @policy_option()
 @set_option
 @click.option("--save", is_flag=True, help="Remember the policy in memlab.toml beside the store.")
-@save_plan_option
-@_apply_option
 @click.option("--rows", "list_rows", is_flag=True, help="List what would go, the costliest first.")
-@json_option
+@_change_options
 def compact(
     store: Path,
     policy_name: str | None,
     given: tuple[str, ...],
     save: bool,
     save_plan: Path | None,
+    against: Path | None,
     do_it: bool,
     list_rows: bool,
     as_json: bool,
@@ -116,7 +127,9 @@ def compact(
         file = remember(source, {"policy": as_setting(chosen.name, chosen.settings)})
         click.echo(f"{for_terminal(f'remembered in {file}')}\n", err=True)
     told = _protected(source)
-    if do_it:
+    if against is not None:
+        _compare(against, made, do_it=do_it, as_json=as_json)
+    elif do_it:
         _carry_out(made, told, as_json=as_json)
     elif as_json:
         cost = _cost(source, made)
@@ -222,14 +235,13 @@ def _protected(source: "Source") -> list[str]:
     metavar="OLDER=NEWER",
     help="Plan this pair instead of those found; may be given several times.",
 )
-@save_plan_option
-@_apply_option
-@json_option
+@_change_options
 def floor(
     store: Path | None,
     ids: tuple[str, ...],
     pairs: tuple[str, ...],
     save_plan: Path | None,
+    against: Path | None,
     do_it: bool,
     as_json: bool,
 ) -> None:
@@ -244,23 +256,28 @@ def floor(
     memlab floor memory.db --save-plan floor.json           plan all that is found
     memlab floor memory.db --supersede d1=d9 --apply        supersede d1 by d9
     """  # noqa: D301 - \b keeps the lines below it apart
+    from memlab.compaction.load_bearing import floor as look_at_floor
     from memlab.compaction.planner import plan_supersession
     from memlab.sources.opening import open_source
 
     if ids and pairs:
         raise click.UsageError("give either --id or --supersede")
-    if save_plan is None and not (do_it or ids or pairs):
-        _show_floor(store, as_json=as_json)
-        return
     path = store_or_bundled(store)
+    if not (save_plan or against or do_it or ids or pairs):
+        found = look_at_floor(path)
+        steps = steps_after("floor", store, found.next_steps())
+        print_json(found) if as_json else print_lines(found, "", *steps)
+        return
     links = dict(map(_pair, pairs)) if pairs else None
     made = plan_supersession(path, links, only=ids or None, now=now_utc())
     _save_plan(made, save_plan, open_source(path))
-    if do_it:
-        _carry_out(made, [], as_json=as_json)
-        return
     nothing = "no newer memory is found that could stand for another"
-    print_result(made, *_after_planning(made, save_plan, nothing), as_json=as_json)
+    if against is not None:
+        _compare(against, made, do_it=do_it, as_json=as_json)
+    elif do_it:
+        _carry_out(made, [], as_json=as_json)
+    else:
+        print_result(made, *_after_planning(made, save_plan, nothing), as_json=as_json)
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -270,130 +287,37 @@ def _pair(text: str) -> tuple[str, str]:
     return older, newer
 
 
-def _show_floor(store: Path | None, *, as_json: bool) -> None:
-    from memlab.frame.loading import load
-    from memlab.policies.successors import supersedable
-    from memlab.sizing.history import floor_of
-    from memlab.sources.opening import open_source
-
-    path = store_or_bundled(store)
-    source = open_source(path)
-    frame = load(source, with_body=True)
-    cost, unseen = floor_of(frame), []
-    try:
-        found = supersedable(frame)
-    except MissingExtraError as error:
-        found = supersedable(frame, by_likeness=False)
-        unseen = [f"near-duplicates were not looked for: {error}", ""]
-    if as_json:
-        listed = found.to_dict(orient="records")
-        print_json({"store": str(path), "floor": cost, "supersedable": listed})
-        return
-    loaded = int(frame.loc[frame["active"], "tokens"].sum())
-    sheet = Sheet(str(path), _floor_facts(source, cost, found, loaded), _floor_tables(cost, found))
-    print_lines(sheet, "", *unseen, *steps_after("floor", store, _after_floor(path, source, found)))
-
-
-def _floor_facts(
-    source: "Source", cost: "Floor", found: "pd.DataFrame", loaded: int
-) -> list[tuple[str, str]]:
-    from memlab.sources.opening import start_words
-
-    start, tokens = start_words(source.name), counted(loaded, "tokens")
-    if not cost.memories:
-        return [
-            ("load-bearing", "nothing: no memory is kept whatever the cap"),
-            (start, f"{tokens}, all of which a cap can take away"),
-        ]
-
-    def size(memories: int, tokens: int) -> str:
-        return f"{counted(memories)}, {counted(tokens, 'tokens')}"
-
-    return [
-        ("load-bearing", size(cost.memories, cost.tokens)),
-        (start, f"{tokens}, of which no cap can take those away"),
-        ("supersedable", size(len(found), int(found["tokens"].sum()))),
-    ]
-
-
-def _floor_tables(cost: "Floor", found: "pd.DataFrame") -> list[Table]:
-    largest = [(row.memory_id, row.kind, row.tokens, row.title) for row in cost.largest]
-    columns = ["memory_id", "tokens", "superseded_by", "reason", "why", "title"]
-    newer: list[tuple[Cell, ...]] = [
-        (str(name), int(tokens), *map(str, rest))
-        for name, tokens, *rest in found[columns].itertuples(index=False)
-    ]
-    header = ("memory_id", "tokens", "newer one", "reason", "why", "title")
-    tables = [
-        Table("By kind", ("kind", "memories", "tokens"), cost.by_kind),
-        Table("The costliest", ("memory_id", "kind", "tokens", "title"), largest),
-        Table("A newer one could stand for", header, newer),
-    ]
-    return [table for table in tables if table.rows]
-
-
-def _after_floor(path: Path, source: "Source", found: "pd.DataFrame") -> list[str]:
-    if found.empty:
-        return [f"next: {command('size', path)}    which keep_recent, with evidence"]
-    if not source.supersedes:
-        return ["next: read both; where they live nothing can stand for another: shorten or delete"]
-    ids = zip(found["memory_id"], found["superseded_by"], strict=True)
-    calls = [f"      store.supersede({older!r}, by_memory_id={newer!r})" for older, newer in ids]
-    more = [f"      # and {len(calls) - _LISTED:,} more"] if len(calls) > _LISTED else []
-    return [
-        "next: read both; let the newer one stand for the older, which stays in the store:",
-        f"  with memlab.SqliteMemoryStore({str(path)!r}) as store:",
-        *calls[:_LISTED],
-        *more,
-        "or as a plan that can be reviewed, applied and taken back, all or with --id ID some:",
-        f"  {command('floor', path)} --save-plan floor.json",
-    ]
-
-
-@click.command("apply", short_help="Carry out a plan that was saved and reviewed.")
-@click.argument("plan_file", metavar="PLAN", type=FILE)
-@click.option("--store", type=STORE, help="The store, where it is not the one the plan names.")
+@click.command("apply", short_help="Carry out a reviewed plan, or finish one that was cut short.")
+@click.argument("place", metavar="PLAN | STORE DIGEST", type=STORE)
+@click.argument("digest", metavar="", required=False, shell_complete=digests_beginning)
+@click.option("--store", type=STORE, help="The store, where it is not the one that PLAN names.")
 @json_option
-def apply_plan(plan_file: Path, store: Path | None, as_json: bool) -> None:
-    """Carry out a reviewed PLAN, as memlab compact --save-plan wrote it.
+def apply_plan(place: Path, digest: str | None, store: Path | None, as_json: bool) -> None:
+    """Carry out a reviewed PLAN, as compact --save-plan wrote it, or finish DIGEST on STORE.
 
     A plan is refused when a memory it decided on has changed since, and when it was applied before.
+    memlab doctor STORE says whether one was cut short, and by which digest it is finished.
     """
-    from memlab.compaction.applier import apply
+    from memlab.compaction.applier import apply, finish
 
     doing("reading the plan")
-    made = _plan_in(plan_file)
-    watch = telling("waiting to write", APPLYING)
-    print_result(apply(made, store=store, now=now_utc(), watch=watch), as_json=as_json)
+    if digest is None:
+        made, watch = _plan_in(place), telling("waiting to write", APPLYING)
+        receipt = apply(made, store=store, now=now_utc(), watch=watch)
+    elif store is None:
+        receipt = finish(place, digest, now=now_utc(), watch=telling("reading the plan", APPLYING))
+    else:
+        raise click.UsageError("--store belongs to a PLAN; a DIGEST comes after its own STORE")
+    print_result(receipt, as_json=as_json)
 
 
-@click.command("finish")
-@click.argument("store", type=STORE)
-@click.argument("digest")
-@json_option
-def finish_plan(store: Path, digest: str, as_json: bool) -> None:
-    """Finish the plan DIGEST that was cut short on STORE.
-
-    memlab doctor STORE says whether there is one.
-    """
-    from memlab.compaction.applier import finish
-
-    watch = telling("reading the plan", APPLYING)
-    print_result(finish(store, digest, now=now_utc(), watch=watch), as_json=as_json)
-
-
-@click.command("diff", short_help="Show what changed between two plans.")
-@click.argument("before", metavar="PLAN", type=FILE)
-@click.argument("after", metavar="PLAN", type=FILE)
-@json_option
-def diff_plans(before: Path, after: Path, as_json: bool) -> None:
-    """Show what the second PLAN does otherwise than the first, as memlab compact wrote them.
-
-    Ends with 1 where they differ in what they delete or supersede, and with 0 where they do not.
-    """
+def _compare(before: Path, made: "Plan", *, do_it: bool, as_json: bool) -> None:
+    """Show what a plan does otherwise than a saved one; ends with 1 where they differ."""
     from memlab.compaction.diff import difference_of
 
-    found = difference_of(_plan_in(before), _plan_in(after))
+    if do_it:
+        raise click.UsageError("--against only compares, and nothing was changed: leave one out")
+    found = difference_of(_plan_in(before), made)
     print_result(found, as_json=as_json)
     fail_if(found.differs)
 
@@ -407,7 +331,7 @@ def _plan_in(file: Path) -> "Plan":
 
 @click.command("restore", short_help="Put back what a plan deleted.")
 @click.argument("store", type=STORE)
-@click.argument("digest")
+@click.argument("digest", shell_complete=digests_beginning)
 @click.option("--id", "ids", multiple=True, help="Only this memory; may be given several times.")
 @click.option("--into", type=FILE, help="Put the memories into a new file instead.")
 @json_option

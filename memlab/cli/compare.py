@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from memlab.cli.options import FILE, NUMBER, STORE, json_option, log_option, reads_of
+from memlab.cli.options import FILE, NUMBER, STORE, Number, json_option, log_option, reads_of
 from memlab.cli.output import print_lines, print_text, quiet, write_picture
 from memlab.cli.policy import (
     PolicyCommand,
@@ -51,9 +51,15 @@ TIMES: Final = 10_000
     f"times.  [default: {', '.join(TRIED)}]",
 )
 @set_option
-@click.option("--cap", "count", type=NUMBER, multiple=True, help="A count to try.")
+@click.option(
+    "--keep-recent",
+    "count",
+    type=NUMBER,
+    multiple=True,
+    help="A cap to try, and as many slots of policies that count otherwise.",
+)
 @click.option("--ttl", "age", metavar="AGE", multiple=True, help="An age to try, like 30d.")
-@click.option("--tokens", type=NUMBER, multiple=True, help="A budget of tokens to try.")
+@click.option("--max-tokens", "tokens", type=NUMBER, multiple=True, help="A budget to try.")
 @click.option(
     "--token-budget",
     type=NUMBER,
@@ -61,14 +67,15 @@ TIMES: Final = 10_000
 )
 @log_option
 @click.option(
-    "--chart",
+    "-o",
+    "--output",
+    "chart",
     type=FILE,
-    help="Draw references served against boot tokens into an SVG or PNG file.",
+    help="Also draw references served against boot tokens into an SVG or PNG file.",
 )
 @click.option(
     "--every",
-    type=click.IntRange(min=1),
-    metavar="N",
+    type=Number(1),
     help="Apply each policy after every N memories; by default after each, of many memories about "
     f"{TIMES:,} times.",
 )

@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from memlab.cli.jobs import NAMES, TOKEN_BUDGET, Columns, Job, job_options
-from memlab.cli.options import FILE, NUMBER, SHARE, YES, json_option, until_option
+from memlab.cli.jobs import NAMES, Columns, Job, job_options
+from memlab.cli.options import (
+    FILE,
+    NUMBER,
+    YES,
+    budget_option,
+    json_option,
+    save_plan_option,
+    target_option,
+    until_option,
+)
 from memlab.cli.output import bar, fail_if, print_lines, print_result, share
 from memlab.cli.policy import SettingsCommand, faults_of, policy_asked, policy_option, set_option
 from memlab.clock import now_utc
@@ -72,7 +81,6 @@ def fleet() -> None:
 @click.option(
     "--threshold",
     type=NUMBER,
-    metavar="N",
     help="Prunable memories that are still all right; more in any store makes the exit code 1.",
 )
 @job_options()
@@ -128,12 +136,8 @@ def _loaded(table: "pd.DataFrame", members: "Members") -> list[tuple[str, str]]:
 
 @fleet.command("size", short_help="Recommend a keep_recent for each store.")
 @NAMES
-@click.option(
-    "--target",
-    type=SHARE,
-    help="The share of later references to serve; 0.9 where memlab.toml says nothing.",
-)
-@TOKEN_BUDGET
+@target_option
+@budget_option
 @until_option
 @job_options()
 def size_fleet(
@@ -175,10 +179,10 @@ def size_fleet(
         most = table.assign(saved=saved)
         sheet = job.sheet(f"a cap for {caps}", most, columns, most="saved", facts=facts)
         plan = command("fleet plan", *names)
-        lines = ["", f"next: {plan} --keep-recent N --save fleet-plan.json"]
+        lines = ["", f"next: {plan} --keep-recent N --save-plan fleet-plan.json"]
         if token_budget is not None and good["verdict"].eq("target-exceeds-budget").any():
             policy = f"--policy tokens --max-tokens {token_budget}"
-            lines.append(f"      {plan} {policy} --save fleet-plan.json    for the budget")
+            lines.append(f"      {plan} {policy} --save-plan fleet-plan.json    for the budget")
         return [sheet, *lines]
 
     job.show(table, page)
@@ -205,7 +209,7 @@ def _shared(cohort: "Cohort") -> str:
     show_default=True,
     help="The file to write.",
 )
-@TOKEN_BUDGET
+@budget_option
 @job_options(prints=False)
 def report_fleet(names: tuple[str, ...], output: Path, token_budget: int | None, job: Job) -> None:
     """Write one self-contained HTML page: what the stores load, where caps help, what to look at.
@@ -241,12 +245,7 @@ def report_fleet(names: tuple[str, ...], output: Path, token_budget: int | None,
 @NAMES
 @policy_option()
 @set_option
-@click.option(
-    "--save",
-    type=FILE,
-    metavar="FILE",
-    help="Write the plan for review; stopped half way, the same command goes on.",
-)
+@save_plan_option
 @click.option("--fresh", is_flag=True, help="Begin anew where FILE is there, from every store.")
 @json_option
 @job_options(keeps=False, prints=False)
@@ -254,16 +253,17 @@ def plan_fleet(
     names: tuple[str, ...],
     policy_name: str | None,
     given: tuple[str, ...],
-    save: Path | None,
+    save_plan: Path | None,
     job: Job,
     **settings: Any,
 ) -> None:
     """Show what a policy would delete from each store. Nothing is deleted.
 
-    Without a policy, that which memlab.toml beside each store remembers.
+    Without a policy, that which memlab.toml beside each store remembers. Stopped half way, the same
+    command with --save-plan goes on.
 
     \b
-    memlab fleet plan '/srv/agents/*/memory.db' --keep-recent 200 --save fleet-plan.json
+    memlab fleet plan '/srv/agents/*/memory.db' --keep-recent 200 --save-plan fleet-plan.json
     memlab fleet apply fleet-plan.json
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.fleet import expand_names, plan
@@ -272,19 +272,19 @@ def plan_fleet(
     chosen = policy_asked(policy_name, settings, given)
     policy = chosen and chosen.policy
     members = expand_names(names)
-    job.out = None if save is None else saved_beside(save)
-    job.kept(option="--save FILE")
+    job.out = None if save_plan is None else saved_beside(save_plan)
+    job.kept(option="--save-plan FILE")
     with faults_of([policy] if policy else []), job.working() as work:
-        made = work("plan", plan, members, policy, now=now_utc(), save=save)
+        made = work("plan", plan, members, policy, now=now_utc(), save=save_plan)
     print_result(made, as_json=job.as_json)
     fail_if(bool(made.refused))
 
 
 @fleet.command("apply", short_help="Carry out a plan that was saved and reviewed.")
-@click.argument("plan_file", metavar="FILE", type=FILE)
+@click.argument("plan_file", metavar="PLAN", type=FILE)
 @job_options(keeps=False)
 def apply_fleet(plan_file: Path, job: Job) -> None:
-    """Carry out a reviewed plan, each store for itself, as memlab fleet plan --save wrote it.
+    """Carry out a reviewed plan, each store for itself, as memlab fleet plan --save-plan wrote it.
 
     What is deleted goes to the store's own archive first. A store that has changed since is
     refused, alone. Stopped half way, the same command finishes it; nothing is applied twice.

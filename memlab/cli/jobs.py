@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from memlab.cli.options import FILE, NUMBER
+from memlab.cli.options import FILE, NUMBER, Number, json_option
 from memlab.cli.output import bar, print_lines, print_text
 from memlab.text import Cell, Sheet, Table, as_text, for_terminal
 
@@ -28,15 +28,10 @@ NARROWEST: Final = 16
 """Characters of a store's name that are shown however narrow the terminal is."""
 
 NAMES = click.argument("names", nargs=-1, required=True, metavar="NAMES...")
-TOKEN_BUDGET = click.option(
-    "--token-budget",
-    type=NUMBER,
-    metavar="N",
-    help="Tokens that the memories loaded at start may take, of each store.",
-)
 _KEPT: Final = (
     click.option(
-        "--out",
+        "--results",
+        "out",
         type=click.Path(path_type=Path, file_okay=False),
         metavar="FOLDER",
         help="Keep results as they come; the same command again does what is missing.",
@@ -46,8 +41,7 @@ _KEPT: Final = (
 _WHO: Final = (
     click.option(
         "--processes",
-        type=click.IntRange(min=1),
-        metavar="N",
+        type=Number(1),
         help="Processes on this machine; by default one for each processor.",
     ),
     click.option(
@@ -63,11 +57,10 @@ _PRINTED: Final = (
         type=NUMBER,
         default=20,
         show_default=True,
-        metavar="N",
         help="Stores that the table lists.",
     ),
     click.option("--csv", "as_csv", is_flag=True, help="Print every store as CSV."),
-    click.option("--json", "as_json", is_flag=True, help="Print JSON for a script."),
+    json_option,
 )
 
 
@@ -112,7 +105,7 @@ class Job:
 
             yield work
 
-    def kept(self, *below: str, option: str = "--out FOLDER") -> Path | None:
+    def kept(self, *below: str, option: str = "--results FOLDER") -> Path | None:
         """Return the folder of results; where that was asked for it is emptied, or those in it."""
         if self.fresh and self.out is None:
             raise click.UsageError(f"--fresh needs {option}")

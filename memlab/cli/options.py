@@ -1,14 +1,16 @@
 """What commands take: a store, a question, ``--json``; what was not said, ``memlab.toml`` says."""
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from memlab.arguments import share
+from memlab.arguments import number_of, share
 from memlab.clock import now_utc
 from memlab.report.bundled import store_path
 
@@ -31,23 +33,19 @@ _REMEMBERED: Final = "what memlab.toml remembers"
 class Store(click.Path):
     """A path, or the URL of a server, which is kept out of whatever takes paths apart.
 
-    Some commands take a file `only`, some a file or a folder on `disk`. Whether it can be read is
-    for the reader to say, with what to do.
+    Whether it can be read is for the reader to say, with what to do.
     """
 
     name = "store"
 
-    def __init__(self, only: str = "") -> None:
+    def __init__(self) -> None:
         super().__init__(path_type=Path, readable=False)
-        self._only = only
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return a path, or a source whose text is its name without a password."""
         if isinstance(value, str) and "://" in value and not value.startswith("file:"):
             from memlab.sources.opening import open_source
 
-            if self._only:
-                self._refuse(open_source(value), "on a server", param, ctx)
             return open_source(value)
         found = Path(os.fsdecode(super().convert(value, param, ctx)))
         for_sqlite = str(found) == ":memory:" or str(found).startswith("file:")
@@ -55,16 +53,7 @@ class Store(click.Path):
             ":" in str(found) and str(value).startswith((".", os.sep))
         ):
             found = found.absolute()  # what looks like more than a path is one here
-        if self._only == "file" and names_a_folder(found):
-            self._refuse(found, "a folder", param, ctx)
         return found
-
-    def _refuse(self, found: object, place: str, *where: Any) -> None:
-        self.fail(
-            f"{found} is {place}, and this is done with one SQLite file: use memlab show, "
-            "size, compare or doctor, or memlab lab",
-            *where,
-        )
 
 
 def names_a_folder(path: Path) -> bool:
@@ -77,29 +66,65 @@ def names_a_folder(path: Path) -> bool:
 
 
 STORE: Final = Store()
-STORE_ON_DISK: Final = Store("disk")
-STORE_FILE: Final = Store("file")
 FILE: Final = click.Path(path_type=Path, dir_okay=False)
 """A file that a command writes, or reads."""
 
 
+def digests_beginning(
+    ctx: click.Context, _: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the digests in the archive of the store that was typed, the newest first."""
+    from memlab.sources.base import Source, archive_at
+    from memlab.sources.opening import open_source
+    from memlab.store.archive.opening import read_archive
+
+    try:
+        given = [ctx.params.get("store"), ctx.params.get("place"), *ctx.args]
+        store: Any = next(filter(None, given))  # among args after an option without its value
+        store = store if isinstance(store, Source) else Path(store).expanduser()
+        with warnings.catch_warnings(action="ignore"):
+            entries = read_archive(archive_at(open_source(store)), lambda found: found.entries())
+    except Exception:  # noqa: BLE001 - a shell is never told what is wrong
+        return []
+    return [
+        CompletionItem(entry.digest[:12], help=f"{entry.archived_at:%Y-%m-%d %H:%M}")
+        for entry in reversed(entries)
+        if entry.digest.startswith(incomplete)
+        and (entry.finished_at is None or ctx.command.name != "apply")
+    ]
+
+
 class Share(click.ParamType[float]):
-    """A share between 0 and 1; a percentage is asked about."""
+    """A share between 0 and 1, such as 0.9 or 90%."""
 
     name = "share"
+
+    def __init__(self, check: Callable[[str, float], float] = share) -> None:
+        self._check = check
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """Return the share, or end the command with what is wrong with it."""
         try:
-            return share((param and param.name) or "value", float(value))
+            return self._check((param and param.name) or "value", number_of(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
 
 
+class Number(click.IntRange):
+    """A whole number, of 0 or more where nothing else is said; help calls it N."""
+
+    def __init__(self, least: int = 0) -> None:
+        super().__init__(min=least)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002
+        """Return what stands for it in help."""
+        return "N"
+
+
 SHARE: Final = Share()
-NUMBER: Final = click.IntRange(min=0)
+NUMBER: Final = Number()
 
 YES = click.option("--yes", is_flag=True, help="An archive_for of less than a day is meant.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a script.")
@@ -119,20 +144,18 @@ log_option = click.option(
     metavar="FILE",
     help=f"An access log: CSV or JSON lines with memory_id and at.  [default: {_REMEMBERED}]",
 )
-_TARGET = click.option(
+target_option = click.option(
     "--target",
     type=SHARE,
     help="The share of later references that should find their memory.  [default: "
     f"{_REMEMBERED}, else {TARGET}]",
 )
-_BUDGET = click.option(
+budget_option = click.option(
     "--token-budget",
     type=NUMBER,
-    metavar="N",
     help=f"Tokens that the memories loaded at start may take.  [default: {_REMEMBERED}]",
 )
 _CAP = click.option(
-    "--cap",
     "--keep-recent",
     "cap",
     type=NUMBER,
@@ -143,6 +166,7 @@ _CAP = click.option(
 until_option = click.option(
     "--until",
     type=click.FloatRange(1, min_open=True),
+    metavar="X",
     help="How many times what is written now the numbers are to speak for; who sizes every night "
     "need not look far ahead.  [default: what memlab.toml remembers, else 1.2]",
 )
@@ -150,11 +174,11 @@ until_option = click.option(
 
 def sizing_options(command: Command) -> Command:
     """Add ``--target``, ``--token-budget``, ``--until`` and ``--log`` to a command."""
-    return _TARGET(_BUDGET(until_option(log_option(command))))
+    return target_option(budget_option(until_option(log_option(command))))
 
 
 def question_options(command: Command) -> Command:
-    """Add ``--cap`` to those of sizing."""
+    """Add ``--keep-recent`` to those of sizing."""
     return _CAP(sizing_options(command))
 
 

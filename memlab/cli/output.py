@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import os
+import re
 import shutil
 import sys
 import time
@@ -25,6 +27,10 @@ NARROWEST: Final = 60
 PATIENCE: Final = 1.0
 """Seconds before it is said what a command is at."""
 EVERY: Final = 0.5
+
+_COLOURS: Final = {">": "green", "~": "yellow", "WARN": "yellow", "FAIL": "red"}
+"""Of rows, by the mark that they begin with, as in charts; bold yellow cannot be read on white."""
+_MARK: Final = re.compile(r" *([>~](?= \d)|(?:WARN|FAIL)\b)")
 
 PLANNING: Final = {"read": "deciding", "decided": "listing what would go"}
 APPLYING: Final = {
@@ -69,7 +75,25 @@ def print_lines(*parts: str | Sheet | Shown) -> None:
             line = for_terminal(part)
             click.echo(line if width is None else "\n".join(fitted_line(line, width)))
         else:
-            click.echo(as_text(part.sheet() if isinstance(part, Shown) else part, width))
+            text = as_text(part.sheet() if isinstance(part, Shown) else part, width)
+            click.echo(text if width is None else _with_weight(text))
+
+
+def _with_weight(page: str) -> str:
+    """Return a page with its title and its marked rows standing out, where that is wanted.
+
+    Every character in it that could steer a terminal is escaped already.
+    """
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return page
+    lines, is_title = page.split("\n"), True
+    for number, line in enumerate(lines):
+        mark = _MARK.match(line)
+        is_title = is_title and line[:1] not in {"", " "}
+        if mark or is_title:
+            colour = _COLOURS[mark[1]] if mark else None
+            lines[number] = click.style(line, fg=colour, bold=colour != "yellow" or None)
+    return "\n".join(lines)
 
 
 def write_picture(drawn: Any, file: Path, source: "Source") -> None:

@@ -1,4 +1,4 @@
-"""Commands that show a store in pictures: ``report``, ``chart``, and ``lab`` with the notebooks."""
+"""Commands that show a store in pictures: ``report``, and ``lab`` with the notebooks."""
 
 import signal
 import subprocess
@@ -30,36 +30,44 @@ from memlab.text import command
 
 if TYPE_CHECKING:
     from memlab.report import Findings
+    from memlab.sources.base import Source
 
-_CHART_HELP: Final = """\
-Draw the chart NAME of STORE: an SVG file that follows the reader's theme, or a PNG file.
-
-\b
-NAME is one of
-{}
-
-Without STORE, of the bundled two years.
-""".format("\n".join(f"  {one.name:<15} {one.shows}" for one in CHARTS.values()))
+_CHARTS: Final = "\b\nNAME is one of\n" + "\n".join(
+    f"  {one.name:<15} {one.shows}" for one in CHARTS.values()
+)
 
 
-@click.command(short_help="Write one HTML file with charts.")
+@click.command(short_help="Write one HTML file with charts, or one chart.", epilog=_CHARTS)
 @click.argument("store", type=STORE, required=False)
 @click.option(
     "-o",
     "--output",
     type=FILE,
-    default=Path("memlab-report.html"),
-    show_default=True,
-    help="The file to write.",
+    help="The file to write.  [default: memlab-report.html, or NAME.svg]",
 )
+@click.option(
+    "--chart",
+    "name",
+    type=click.Choice(sorted(CHARTS)),
+    metavar="NAME",
+    help="Draw this chart alone: an SVG file that follows the reader's theme, or a PNG file.",
+)
+@click.option("--narrow", is_flag=True, help="Draw the chart for a narrow column.")
 @click.option(
     "--record",
     type=FILE,
     help="Also write a decision record in Markdown, and the plan to review beside it.",
 )
 @question_options
-def report(store: Path | None, output: Path, record: Path | None, **asked: Any) -> None:
-    """Write a report on STORE: one self-contained HTML file, the answer first.
+def report(
+    store: Path | None,
+    output: Path | None,
+    name: str | None,
+    narrow: bool,
+    record: Path | None,
+    **asked: Any,
+) -> None:
+    """Write a report on STORE: one self-contained HTML file, the answer first; or one chart of it.
 
     Without STORE, on the bundled two years. The store is only read.
     """
@@ -67,22 +75,35 @@ def report(store: Path | None, output: Path, record: Path | None, **asked: Any) 
     from memlab.report.page import write_report
     from memlab.sources.opening import open_source
 
+    output = output or Path(f"{name}.svg" if name else "memlab-report.html")
+    if name and output.suffix not in {".svg", ".png"}:
+        raise click.UsageError(f"{output.name} must end in .svg or .png")
+    if narrow and not name:
+        raise click.UsageError("--narrow needs --chart NAME")
     for file in (output, *([record] if record else [])):
         check_writable(file)
     path, findings = examined(store, **asked)
-    limit = limit_like(open_source(path).like)
-    write_report(
-        output,
-        findings,
-        limit=limit,
-        made=now_utc(),
-        progress=lambda title: doing(f"drawing: {title}"),
-    )
-    answer = answer_of(replace(findings, store=str(path)))
-    steps = steps_after("report", store, [f"next: {step.command}" for step in answer.steps[:1]])
-    print_lines(f"report: {output}", *answer.lines(), *steps)
+    source = open_source(path)
+    limit = limit_like(source.like)
+    if name:
+        _draw(name, findings, output, source, narrow=narrow)
+    else:
+        made: dict[str, Any] = {"limit": limit, "made": now_utc()}
+        write_report(output, findings, **made, progress=lambda title: doing(f"drawing: {title}"))
+        answer = answer_of(replace(findings, store=str(path)))
+        steps = steps_after("report", store, [f"next: {step.command}" for step in answer.steps[:1]])
+        print_lines(f"report: {output}", *answer.lines(), *steps)
     if record is not None:
         _write_record(record, path, findings, limit)
+
+
+def _draw(name: str, findings: "Findings", file: Path, source: "Source", *, narrow: bool) -> None:
+    from memlab.charts.figure import NARROW
+
+    doing(f"drawing {name}")
+    drawn = draw(name, findings)
+    write_picture(drawn.at(width=NARROW) if narrow else drawn, file, source)
+    print_lines(f"chart: {file}", f"  {drawn.title}")
 
 
 def _write_record(record: Path, path: Path, findings: "Findings", limit: Limit) -> None:
@@ -93,7 +114,7 @@ def _write_record(record: Path, path: Path, findings: "Findings", limit: Limit) 
     from memlab.report.answer import decision_record
 
     if findings.cap is None:
-        raise click.UsageError("there is no cap to record; name one with --cap")
+        raise click.UsageError("there is no cap to record; name one with --keep-recent")
     now: datetime = findings.now
     made, receipt, plan_file = plan(path, KeepRecent(findings.cap), now=now), None, None
     applied = last_applied(path)
@@ -145,30 +166,6 @@ def examined(
         output = () if source.like else ("-o", "reads.jsonl")
         findings = replace(findings, harvest=command("harvest", findings.store, *output))
     return path, replace(findings, is_setting=not source.deletes)
-
-
-@click.command(help=_CHART_HELP, short_help="Draw one chart as an SVG or PNG file.")
-@click.argument("name", type=click.Choice(sorted(CHARTS)), metavar="NAME")
-@click.argument("store", type=STORE, required=False)
-@click.option("-o", "--output", type=FILE, help="The file to write.  [default: NAME.svg]")
-@click.option("--narrow", is_flag=True, help="Draw it for a narrow column.")
-@question_options
-def chart(name: str, store: Path | None, output: Path | None, narrow: bool, **asked: Any) -> None:
-    """Draw a chart of a store as a file."""
-    from memlab.charts.figure import NARROW
-    from memlab.sources.opening import open_source
-
-    output = output or Path(f"{name}.svg")
-    if output.suffix not in {".svg", ".png"}:
-        raise click.UsageError(f"{output.name} must end in .svg or .png")
-    check_writable(output)
-    path, findings = examined(store, **asked)
-    doing(f"drawing {name}")
-    drawn = draw(name, findings)
-    if narrow:
-        drawn = drawn.at(width=NARROW)
-    write_picture(drawn, output, open_source(path))
-    print_lines(f"chart: {output}", f"  {drawn.title}")
 
 
 @click.command(short_help="Open the notebooks in JupyterLab.")

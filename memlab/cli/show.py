@@ -29,6 +29,8 @@ from memlab.cli.output import (
 )
 from memlab.cli.policy import SettingsCommand, faults_of, policy_asked, policy_option, set_option
 from memlab.errors import StoreError
+from memlab.report.bundled import store_path
+from memlab.store.snapshot import copy_store
 from memlab.text import Sheet, command, counted
 
 if TYPE_CHECKING:
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Show what an agent loads at every start.")
 @click.argument("store", type=STORE, required=False)
+@click.option(
+    "--example", is_flag=True, help="Make STORE first, or memory.db: an example of 300 issues."
+)
 @threshold_option
 @click.option(
     "--log",
@@ -46,7 +51,13 @@ if TYPE_CHECKING:
     help="Of a folder with an index: what its cut loses, by the reads of an access log.",
 )
 @json_option
-def show(store: Path | None, threshold: int | None, log_file: Path | None, as_json: bool) -> None:
+def show(
+    store: Path | None,
+    example: bool,
+    threshold: int | None,
+    log_file: Path | None,
+    as_json: bool,
+) -> None:
     """Show what an agent loads from STORE at every start, and how much of it is prunable.
 
     What STORE is is found out by looking; a folder that holds several lists them. Without STORE,
@@ -55,6 +66,8 @@ def show(store: Path | None, threshold: int | None, log_file: Path | None, as_js
     from memlab.growth.summary import past_arrays, summary_of
     from memlab.sources.opening import open_source, settings_of
 
+    if example:
+        store = copy_store(store_path("three_hundred_issues"), store or Path("memory.db"))
     path = store_or_bundled(store)
     if (inside := _stores_inside(path)) is not None:
         print_result(inside, as_json=as_json)

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from memlab.arguments import confidence
 from memlab.cli.options import (
     STORE,
+    Share,
     json_option,
     reads_of,
     sizing_options,
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from memlab.evidence.usage import AgeOrUse
     from memlab.sizing import Advice, BudgetAdvice
     from memlab.sizing.goal import Goal
     from memlab.sources.base import Source
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 @sizing_options
 @click.option(
     "--confidence",
-    type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
+    type=Share(lambda _, value: confidence(value)),
     help="How sure the number should be to meet the target, such as 0.95.  [default: what "
     "memlab.toml remembers, else 0.9]",
 )
@@ -50,7 +53,7 @@ if TYPE_CHECKING:
 @click.option(
     "--save", is_flag=True, help="Remember the number and what it rests on in memlab.toml."
 )
-@click.option("--explain", is_flag=True, help="Say in full how the number is found.")
+@click.option("--explain", is_flag=True, help="Show all caps around it, its record, and why.")
 @json_option
 def size(
     store: Path | None,
@@ -112,15 +115,17 @@ def size(
         told |= {} if usage is None else {"age_or_use": usage.figures}
         print_json(told)
     else:
-        lines: list[Any] = [f"{path}:", advice, ""]
-        if advice.verdict != "nothing-prunable":
+        lines: list[Any] = [advice if explain else advice.brief(rows)]
+        if explain and advice.verdict != "nothing-prunable":
             record = [] if backtest is None else backtest_in_words(backtest, advice.track_record)
-            lines += [Sheet("", [], [advice.table(rows)]), "", *record]
-        evidence = [*_evidence(source, past, log, counts, chances)]
-        if usage is not None and usage.decided:
-            evidence.append(f"age or use: {usage.answer}")
-        steps = advice.next_steps(path, log=log_file or next(iter(settings.log), None))
-        print_lines(*lines, *evidence, "", *steps_after("size", store, steps))
+            lines += ["", Sheet("", [], [advice.table(rows)]), "", *record]
+        evidence = [*_evidence(source, past, log, counts, chances, usage)]
+        if not explain:  # how many references there are stands in the page
+            evidence[:1] = [""] * (len(evidence) > 1)
+        steps = advice.next_steps(
+            path, log=log_file or next(iter(settings.log), None), brief=not explain
+        )
+        print_lines(f"{path}:", *lines, *evidence, "", *steps_after("size", store, steps))
         if explain and isinstance(advice, Advice):
             print_lines("", f"how the number is found: {advice.rule}")
     if save:
@@ -185,8 +190,9 @@ def _evidence(
     log: "pd.DataFrame | None",
     counts: "pd.DataFrame",
     chances: "pd.Series | None",
+    usage: "AgeOrUse | None",
 ) -> "Iterator[str]":
-    """Say what a number rests on: references, times without a zone, a log, a cut index."""
+    """Say what a number rests on: references, times without a zone, a log, a cut index, use."""
     from memlab.columns import ACTIVE, LOADED_AT_START, WITHOUT_ZONE
     from memlab.evidence.past import present_rows
     from memlab.evidence.reads import describe_chances, describe_log
@@ -213,6 +219,8 @@ def _evidence(
             loads = f"a start loads {fits:,} of the {named:,} files that it names"
             more = f"a cap that leaves more than {fits:,} memories loads no more"
             yield f"by the index: {loads}; {more}"
+    if usage is not None and usage.decided:
+        yield f"age or use: {usage.answer}"
 
 
 def _save(source: "Source", advice: "Advice | BudgetAdvice", kept: dict[str, Any]) -> None:

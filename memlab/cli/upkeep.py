@@ -1,4 +1,4 @@
-"""Commands that look after a store: ``maintain``, ``archive``, ``space`` and ``vacuum``."""
+"""Commands that look after a store: ``maintain``, ``archive`` and ``vacuum``."""
 
 from datetime import UTC, datetime
 from itertools import groupby
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from memlab.cli.options import FILE, STORE, STORE_FILE, STORE_ON_DISK, YES, json_option
+from memlab.cli.options import FILE, STORE, YES, digests_beginning, json_option
 from memlab.cli.output import (
     REWRITING,
     doing,
@@ -20,7 +20,8 @@ from memlab.cli.output import (
     telling,
 )
 from memlab.clock import now_utc
-from memlab.text import Sheet, Table, counted
+from memlab.errors import StoreError
+from memlab.text import Sheet, Table, command, counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,11 +60,22 @@ def maintain_store(store: Path, do_it: bool, yes: bool, as_json: bool) -> None:
 @click.command(short_help="List, search, export or drop what was deleted.")
 @click.argument("store", type=STORE)
 @click.option("--rows", is_flag=True, help="List the archived memories instead of the plans.")
-@click.option("--digest", help="Only what this plan took out; the beginning of a digest will do.")
+@click.option(
+    "--digest",
+    shell_complete=digests_beginning,
+    help="Only what this plan took out; the beginning of a digest will do.",
+)
 @click.option("--search", metavar="TEXT", help="Only memories with TEXT in id, title, body, tags.")
 @click.option("--export", type=FILE, help="Write the memories to a .jsonl or .parquet file.")
-@click.option("--drop-before", type=DAY, help="Erase what was archived before this day.")
-@click.option("--drop", metavar="DIGEST", help="Erase the copies of one plan.")
+@click.option(
+    "--drop-before", type=DAY, metavar="DAY", help="Erase what was archived before this day."
+)
+@click.option(
+    "--drop",
+    metavar="DIGEST",
+    shell_complete=digests_beginning,
+    help="Erase the copies of one plan.",
+)
 @click.option("--facts-too", is_flag=True, help="Forget too that the dropped memories were there.")
 @click.option("--apply", "do_it", is_flag=True, help="Drop it for good. Without it, only show.")
 @json_option
@@ -92,21 +104,18 @@ def archive(
     from memlab.compaction.contents import archived_rows, export_archived
     from memlab.compaction.drops import drop_archived, what_drops
 
+    if drop_before is not None and drop is not None:
+        raise click.UsageError("give either --drop-before or --drop")
     if drop_before is not None or drop is not None:
-        if drop_before is not None and drop is not None:
-            raise click.UsageError("give either --drop-before or --drop")
         before = drop_before.replace(tzinfo=UTC) if drop_before else None
         act = drop_archived if do_it else what_drops
         found = act(store, before=before, digest=drop, facts_too=facts_too)
         if as_json:
             print_json({"applied": do_it, **found.to_dict()})
             return
-        after = "nothing to drop"
-        if do_it:
-            after = f"dropped {counted(found.memories)} for good"
-        elif found.entries or found.facts:
-            after = "nothing was dropped; add --apply to do it"
-        print_lines(found, "", after)
+        there = found.entries or found.facts
+        after = "nothing was dropped; add --apply to do it" if there else "nothing to drop"
+        print_lines(found, "", f"dropped {counted(found.memories)} for good" if do_it else after)
     elif facts_too or do_it:
         raise click.UsageError("--apply and --facts-too belong to --drop or --drop-before")
     elif export is not None:
@@ -152,6 +161,9 @@ def _list(store: Path, *, as_json: bool) -> None:
             f"{each.digest[:12]}  {each.deleted_at:%Y-%m-%d %H:%M}  dropped  "
             f"{counted(each.memories)}, of which only the facts are kept"
         )
+    if back := next((e for e in reversed(entries) if e.finished_at and e.left > e.restored), None):
+        undo = command("restore", store, back.digest[:12])
+        print_lines("", f"undo: {undo}    puts back what this one deleted")
 
 
 def _entry_line(entry: "Entry") -> str:
@@ -182,35 +194,28 @@ def _table(found: "pd.DataFrame") -> Table:
     return Table("", tuple(shown.columns), cells)
 
 
-@click.command("space", short_help="Show where the bytes are.")
-@click.argument("store", type=STORE_ON_DISK)
-@json_option
-def show_space(store: Path, as_json: bool) -> None:
-    """Show where the bytes of STORE are, and how small vacuum would make it."""
-    from memlab.compaction.reclaim import space
-
-    print_result(space(store), as_json=as_json)
-
-
-@click.command("vacuum", short_help="Give the disk space of deleted memories back.")
-@click.argument("store", type=STORE_FILE)
+@click.command("vacuum", short_help="Show where the bytes are; with --apply, give free ones back.")
+@click.argument("store", type=STORE)
 @click.option("--apply", "do_it", is_flag=True, help="Rewrite the store. Without it, only show.")
 @json_option
 def vacuum_store(store: Path, do_it: bool, as_json: bool) -> None:
-    """Show how much space deleted memories left in STORE; with --apply, give it back to the disk.
+    """Show where the bytes of STORE are; with --apply, give those of deleted memories back.
 
     The store is rewritten, and bytes of deleted memories that were still in it are gone for good.
     The disk space that it takes meanwhile is checked first.
     """
-    from memlab.compaction.reclaim import checked_for_vacuum, in_bytes, vacuum
+    from memlab.compaction.reclaim import checked_for_vacuum, in_bytes, space, vacuum
 
     if do_it:
         done = vacuum(store, watch=telling("looking at the file", REWRITING))
         print_json({"applied": True, **done.to_dict()}) if as_json else print_lines(done)
         return
-    found = checked_for_vacuum(store)
-    size = in_bytes(found.file + found.wal - found.after_vacuum)
-    after = f"vacuum would give {size} back; nothing was changed: add --apply to do it"
+    try:
+        found = checked_for_vacuum(store)
+        size = in_bytes(found.file + found.wal - found.after_vacuum)
+        after = f"vacuum would give {size} back; nothing was changed: add --apply to do it"
+    except StoreError as error:
+        found, after = space(store), str(error)
     if as_json:
         print_json({"applied": False, **found.to_dict()})
     else:

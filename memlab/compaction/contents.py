@@ -320,7 +320,7 @@ def _cut_short(reader: Reader, source: Source, archive: Archive, entry: Entry) -
         return None
     name, digest = source.name, entry.digest[:12]
     drop = command("archive", name, "--drop", digest, "--apply")
-    finish = command("finish", name, digest)
+    finish = command("apply", name, digest)
     state = archive.state_of(reader, entry)
     if state.is_gone if entry.memories else is_superseded(reader, source, archive, entry):
         return None

@@ -267,7 +267,7 @@ def _check_is_ours(source: Source) -> None:
     if not source.agents_own:
         raise StoreError(
             f"{source.name} is another system's database, and memlab rewrites none: end that "
-            f"system, then sqlite3 {source.like} VACUUM; memlab space shows what takes the room"
+            f"system, then sqlite3 {source.like} VACUUM"
         )
 
 

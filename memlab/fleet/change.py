@@ -241,7 +241,7 @@ class FleetPlan(Shown):
         if not self.changed:
             return ["nothing to do: under this policy every memory stays"]
         if self.folder is None:
-            return ["nothing was deleted; add --save FILE to have it reviewed and applied"]
+            return ["nothing was deleted; add --save-plan FILE to have it reviewed and applied"]
         file = self.folder.with_suffix("")
         return [
             f"nothing was deleted; the plan is in {file}. After review:",

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, Union, get_args, get_origin,
 
 import numpy as np
 
-from memlab.arguments import refusal, whole_number
+from memlab.arguments import number_of, refusal, whole_number
 from memlab.clock import age_of
 
 REQUIRED: Final = inspect.Parameter.empty
@@ -43,7 +43,7 @@ class Setting:
         return self._checked(self.type, value)
 
     def parsed(self, text: str) -> Any:
-        """Return what a text means: ``50``, ``0.5``, ``yes``, ``30d``, ``none``, ``a,b``."""
+        """Return what a text means: ``50``, ``0.5``, ``50%``, ``yes``, ``30d``, ``none``."""
         return self.checked(self._parsed(self.type, text.strip()))
 
     def _checked(self, kind: Any, value: Any) -> Any:
@@ -140,7 +140,7 @@ class _Kind(NamedTuple):
 
 _KINDS: Final[dict[Any, _Kind]] = {
     int: _Kind(Real, int, "a whole number"),
-    float: _Kind(Real, float, "a number"),
+    float: _Kind(Real, number_of, "a number"),
     bool: _Kind((bool, np.bool_), lambda text: _FLAGS[text.lower()], "yes or no"),
     str: _Kind(str, str, "text"),
     timedelta: _Kind(timedelta, age_of, "an age; write one like 30d, 12h or 2w"),

@@ -42,7 +42,9 @@ def draw_section(section: str, findings: "Findings") -> "Iterator[Chart]":
 
 def _before_after(charts: Any, findings: "Findings") -> Any:
     if findings.cap is None and findings.asked.token_budget is not None:
-        raise MemlabError("no cap fits the budget, so that there is no after; name one with --cap")
+        raise MemlabError(
+            "no cap fits the budget, so that there is no after; name one with --keep-recent"
+        )
     return charts.plot_before_after(findings.context, findings.context_after)
 
 

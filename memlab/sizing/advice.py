@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import pandas as pd
 
@@ -17,6 +17,8 @@ from memlab.sizing.record import MEANING, MEANING_OF_BUDGETS, Record, Verdict
 from memlab.sources.base import Source
 from memlab.sources.opening import is_harvestable, is_named_by_scheme, open_source, start_words
 from memlab.text import Sheet, Shown, Table, command, counted
+
+MARKS: Final = "> safe, ~ likely"
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,15 @@ class _Advice(Shown):
     SHARES: ClassVar[dict[str, str]]
     LEFT: ClassVar[dict[str, str]]
     """Columns of a table for people, and those of the curve that they show."""
+    COLUMNS: ClassVar[str] = ""
+    """What they mean, where that is to be said."""
+    BRIEF: ClassVar[frozenset[str]] = frozenset(
+        {
+            *("target", "evidence", "cap needed", "budget needed", "token budget"),
+            *("tokens", "would go", "days"),
+        }
+    )
+    """Facts and columns that stay where there is little room."""
     MEANING: ClassVar[dict[Verdict, str]] = MEANING
 
     @property
@@ -164,6 +175,23 @@ class _Advice(Shown):
             title = f"{', '.join(filter(None, (self.numbers, self.poor_record)))} ({title})"
         return Sheet(title, list(self._facts()), self._tables())
 
+    def brief(self, rows: pd.DataFrame) -> Sheet:
+        """Return what fits a screen: the numbers, what they rest on, and lines of the curve."""
+        facts = [(name, value) for name, value in self._facts() if name in self.BRIEF]
+        asked = () if self.verdict is Verdict.NOTHING_PRUNABLE else self.answers
+        at = [rows.index.tolist().index(each) for each in asked if each is not None]
+        if not at:
+            return self.sheet()._replace(facts=facts, tables=())
+        beside = (-1, 0) if len(at) < 3 else (0,)
+        around = {place + step for place in at for step in beside} | {len(rows) - 1}
+        shown = sorted(around & set(range(len(rows))))
+        table = self.table(rows.iloc[shown])
+        kept = [n for n, name in enumerate(table.header) if n < 3 or name in self.BRIEF]
+        header, *lines = (tuple(row[n] for n in kept) for row in (table.header, *table.rows))
+        remark = f"{MARKS}; tokens: {self.token_rule}"
+        tables = [Table("", tuple(map(str, header)), lines, remark)]
+        return self.sheet()._replace(facts=facts, tables=tables)
+
     def _tables(self) -> list[Table]:
         return []
 
@@ -181,7 +209,7 @@ class _Advice(Shown):
             for number, row in zip(rows.index.tolist(), rows.to_dict("records"), strict=True)
         ]
         header = (self.NUMBER, "served", "limits", *self.SHARES, *self.LEFT)
-        return Table("", header, lines, self._remark(rows))
+        return Table("", header, lines, f"{self._remark(rows)}{self.COLUMNS}")
 
     def command(self, store: Path | str = "") -> str | None:
         """Return the command that applies the number; None where it would delete nothing."""
@@ -194,9 +222,11 @@ class _Advice(Shown):
         return command("compact", store, *self.OPTIONS, number)
 
     def _remark(self, rows: pd.DataFrame) -> str:  # noqa: ARG002 - a budget's
-        return "> safe, ~ likely"
+        return MARKS
 
-    def next_steps(self, store: Path | str = "", *, log: Path | None = None) -> list[str]:
+    def next_steps(
+        self, store: Path | str = "", *, log: Path | None = None, brief: bool = False
+    ) -> list[str]:
         """Return lines that say what to run next: there is always something.
 
         Parameters
@@ -205,15 +235,24 @@ class _Advice(Shown):
             The store as a command takes it; by default its short name, as in its own folder.
         log : Path, optional
             The access log that its reads are written into.
+        brief : bool
+            Look first, and leave to ``--explain`` what else there is to know.
         """
         name, source = str(store) or self.source, open_source(store) if store else None
-        parts = [[*self._to_act_on(name, source)]]
-        if self.weight < 0.5 and self.interval is not None:
+        parts = [[*self._to_act_on(name, source, brief=brief)]]
+        to_know_more = self.weight < 0.5 and self.interval is not None
+        if brief:
+            lead, own = "     " if parts[0] else "next:", "; how to have a number of its own"
+            explain = command("size", name, *self.BY, "--explain")
+            gather = self._to_know_more(name, source, log) if to_know_more else ()
+            parts[0] += [f"    {line}" for line in gather if line.startswith("  memlab harvest")]
+            parts[0].append(f"{lead} {explain}    why{own * to_know_more}")
+        elif to_know_more:
             parts.append([*self._to_know_more(name, source, log)])
         parts.append(self._in_settings(source))
         return "\n\n".join("\n".join(part) for part in parts if part).split("\n")
 
-    def _to_act_on(self, name: str, source: Source | None) -> Iterator[str]:  # noqa: ARG002 - a cap's
+    def _to_act_on(self, name: str, source: Source | None, *, brief: bool) -> Iterator[str]:  # noqa: ARG002 - a cap's
         if self._ends:
             for number, end in zip(self._ends, ("target", "budget"), strict=True):
                 lead = "next:" if end == "target" else "     "
@@ -229,10 +268,11 @@ class _Advice(Shown):
         dry_run = self._compact(name, self.number)
         if self.number < self._most:
             yield f"next: {dry_run}    shows what would go"
-            for policy, does in self.OTHERS.items():
+            for policy, does in ({} if brief else self.OTHERS).items():
                 other = dry_run.replace(f"--policy {self.POLICY}", f"--policy {policy}")
                 yield f"      {other}    {does}"
-            yield f"      {dry_run} --apply    does it"
+            if not brief:
+                yield f"      {dry_run} --apply    does it"
         else:
             yield f"next: {dry_run}    deletes nothing yet; safe to repeat as the store grows"
         likely = self.likely or 0
@@ -358,6 +398,11 @@ class Advice(_Advice):
         "would go": "pruned",
         "days": "days",
     }
+    COLUMNS = (
+        "; own, others: by this store's references alone, by other projects' alone; memories and "
+        "tokens: at start, were the store compacted to that cap now, and in 95% of starts held to "
+        "it at most"
+    )
 
     @property
     def budget_cap(self) -> int | None:
@@ -385,9 +430,9 @@ class Advice(_Advice):
         by_its_rule = "a cap of that size in its own settings, by its own rule"
         return [] if setting is None else [f"      {setting}    {by_its_rule}"]
 
-    def _to_act_on(self, name: str, source: Source | None) -> Iterator[str]:
+    def _to_act_on(self, name: str, source: Source | None, *, brief: bool) -> Iterator[str]:
         if source is None or source.deletes:
-            yield from super()._to_act_on(name, source)
+            yield from super()._to_act_on(name, source, brief=brief)
         else:
             for cap in self._ends:
                 yield f"either {source.instead(cap)[-1].strip()}"
@@ -438,11 +483,6 @@ class Advice(_Advice):
     @property
     def _most(self) -> int:
         return self.prunable
-
-    def _remark(self, rows: pd.DataFrame) -> str:
-        whose = "own, others: by this store's references alone, by other projects' alone"
-        when = "at start, were the store compacted to that cap now, and in 95% of starts held to it"
-        return f"{super()._remark(rows)}; {whose}; memories and tokens: {when} at most"
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)

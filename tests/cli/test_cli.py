@@ -49,7 +49,7 @@ def test_show_prints_the_headline_numbers_and_json_says_the_same(store: Path) ->
 
 def test_without_a_store_show_and_size_look_at_the_bundled_two_years() -> None:
     assert "3,200 memories, 2024-07-01 to 2026-06-30" in run("show").output
-    assert "2,864 of 3,038 written" in run("size").output
+    assert "2,864 of 3,038 written" in run("size", "--explain").output
 
 
 def test_compacting_changes_neither_pace_nor_what_is_odd(store: Path) -> None:
@@ -208,6 +208,7 @@ def test_the_archive_is_listed_searched_exported_and_dropped(store: Path, tmp_pa
     listed = run("archive", store)
     assert f"{digest}  " in listed.output
     assert "542 memories, 0 restored" in listed.output
+    assert f"\nundo: memlab restore {store} {digest}    puts back" in listed.output
     assert "Merged #12:" in run("archive", store, "--search", "Merged #12:").output
     export = tmp_path / "a.jsonl"
     assert "542 memories written" in run("archive", store, "--export", export).output
@@ -243,9 +244,9 @@ def test_an_archive_that_cannot_be_opened_is_told_by_name(small: Path) -> None:
     assert len(memlab.load(small)) == 30
 
 
-def test_vacuum_gives_back_what_space_says(store: Path) -> None:
+def test_vacuum_gives_back_what_it_said_before(store: Path) -> None:
     run("compact", store, "--keep-recent", 0, "--apply")
-    promised = json.loads(run("space", store, "--json").output)["after_vacuum"]
+    promised = json.loads(run("vacuum", store, "--json").output)["after_vacuum"]
     before = store.read_bytes()
     assert "add --apply to do it" in run("vacuum", store).output
     assert store.read_bytes() == before
@@ -266,27 +267,33 @@ def test_a_diff_says_what_only_one_of_two_plans_deletes(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = saved_plan(small, 27), saved_plan(small, 25)
+    against = ("--keep-recent", 25, "--against", first)
     monkeypatch.setattr("memlab.cli.output.terminal_width", lambda: 60)
-    found = run("diff", first, second)
+    found = run("compact", small, *against)
     assert found.exit_code == 1
     assert all(len(line) <= 60 for line in found.output.splitlines())
     policies = "recent(keep=27, by='position') -> recent(keep=25, by='position')"
     assert policies in " ".join(found.output.split())
     assert "only the second deletes: 2" in found.output
-    told = json.loads(run("diff", first, second, "--json").output)
+    told = json.loads(run("compact", small, *against, "--json").output)
     assert [each["memory_id"] for each in told["added"]] == ["e4", "e5"]
     assert (told["removed"], told["rewritten"]) == ([], [])
-    back = json.loads(run("diff", second, first, "--json").output)
-    assert back["removed"] == told["added"]
+    words = ("compact", small, "--keep-recent", 27, "--against", second)
+    assert json.loads(run(*words, "--json").output)["removed"] == told["added"]
+    before = small.read_bytes()
+    refused = run(*words, "--apply")
+    assert refused.exit_code == 2
+    assert "--against only compares, and nothing was changed" in refused.output
+    assert small.read_bytes() == before
 
 
 def test_plans_that_delete_the_same_do_not_differ_unless_a_memory_changed(small: Path) -> None:
-    first, second = saved_plan(small, 9), saved_plan(small, 9)
-    found = run("diff", first, second)
+    against = ("compact", small, "--keep-recent", 9, "--against", saved_plan(small, 9))
+    found = run(*against)
     assert found.exit_code == 0
     assert "the same memories, for the same reasons" in found.output
     run_sql(small, "UPDATE memory_items SET title = 'another' WHERE memory_id = 'e2'")
-    told = json.loads(run("diff", first, saved_plan(small, 9), "--json").output)
+    told = json.loads(run(*against, "--json").output)
     assert [each["memory_id"] for each in told["rewritten"]] == ["e2"]
 
 

@@ -4,16 +4,22 @@ import os
 import re
 import shutil
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pexpect
 import pytest
+from archives import leave_unfinished
+from click.shell_completion import BashComplete
 from click.testing import CliRunner
+from stores import episodes, write_rows
 
+import memlab
 from memlab.cli import main
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = (CHECKOUT / "docs" / "reference" / "commands.md").read_text()
+NOON = datetime(2026, 7, 1, 12, tzinfo=UTC)
 
 SHELLS = {
     "bash": {"COMP_WORDS": "memlab {}", "COMP_CWORD": "{n}"},
@@ -25,7 +31,7 @@ SHELLS = {
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize(
     ("typed", "offered"),
-    [("comp", "compare"), ("size --tar", "--target"), ("chart grow", "growth-tokens")],
+    [("comp", "compare"), ("size --tar", "--target"), ("report --chart grow", "growth-tokens")],
 )
 def test_a_shell_completes_commands_options_and_names(shell: str, typed: str, offered: str) -> None:
     asked = {
@@ -36,6 +42,27 @@ def test_a_shell_completes_commands_options_and_names(shell: str, typed: str, of
         main, [], env={"_MEMLAB_COMPLETE": f"{shell}_complete", **asked}, prog_name="memlab"
     )
     assert offered in done.output
+
+
+def offered(*words: object, beginning: str = "") -> list[str]:
+    shell = BashComplete(main, {}, "memlab", "_MEMLAB_COMPLETE")
+    return [each.value for each in shell.get_completions(list(map(str, words)), beginning)]
+
+
+def test_digests_complete_by_the_archive_of_the_store(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(9))
+    assert offered("restore", store) == []
+    first = memlab.apply(memlab.plan(store, memlab.KeepRecent(6), now=NOON)).digest[:12]
+    last = memlab.plan(store, memlab.KeepRecent(3), now=NOON)
+    leave_unfinished(store, last)
+    assert offered("restore", store) == [last.digest[:12], first]
+    assert offered("restore", store, beginning=first[:6]) == [first]
+    assert offered("archive", store, "--drop") == offered("archive", store, "--digest")
+    assert first in offered("archive", store, "--drop")
+    assert offered("apply", store) == [last.digest[:12]], "what is to be finished"
+    store.with_name("memory.db.archive.db").write_text("no archive")
+    for words in (("restore", store), ("restore", "no://store"), ("archive", "--drop")):
+        assert offered(*words) == []
 
 
 START = {

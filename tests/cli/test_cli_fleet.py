@@ -73,8 +73,8 @@ def test_a_store_over_the_threshold_makes_the_exit_code_1(agents: Path) -> None:
         ("show", "Missing argument"),
         ("show {}/*.none", "nothing matches"),
         ("show @{}/none", "cannot be read"),
-        ("show {} --fresh", "--fresh needs --out FOLDER"),
-        ("plan {} --fresh --keep-recent 3", "--fresh needs --save FILE"),
+        ("show {} --fresh", "--fresh needs --results FOLDER"),
+        ("plan {} --fresh --keep-recent 3", "--fresh needs --save-plan FILE"),
         ("apply {}/none.json", "this is not a fleet_plan"),
         ("show {} --processes 2 --scheduler tcp://h:9", "--processes and --scheduler exclude each"),
         ("show {} --scheduler-file {}/gone.json", "there is no scheduler file"),
@@ -97,7 +97,7 @@ def test_a_hostile_name_cannot_steer_the_terminal(tmp_path: Path) -> None:
 def test_plan_review_and_apply_from_the_shell(agents: Path) -> None:
     file = agents / "plan.json"
     names = f"{agents}/agent-*/memory.db"
-    shown = run("fleet", "plan", names, "--keep-recent", 20, "--save", file)
+    shown = run("fleet", "plan", names, "--keep-recent", 20, "--save-plan", file)
     assert shown.exit_code == 0
     assert "2 of 3 stores change" in shown.output
     assert shown.output.rstrip().endswith(f"memlab fleet apply {file}")
@@ -121,7 +121,7 @@ def test_a_refused_store_makes_the_exit_code_1(agents: Path) -> None:
     file = agents / "plan.json"
     (agents / "text.db").write_text("none")
     names = (f"{agents}/agent-*/memory.db", agents / "text.db")
-    planned = run("fleet", "plan", *names, "--keep-recent", 20, "--save", file)
+    planned = run("fleet", "plan", *names, "--keep-recent", 20, "--save-plan", file)
     assert planned.exit_code == 1
     assert "refused" in planned.output
     run_sql(agents / "agent-30" / "memory.db", "DELETE FROM memory_items WHERE memory_id = 'e1'")
@@ -170,7 +170,7 @@ def test_results_are_kept_and_thrown_away_on_request(
     monkeypatch.chdir(agents)
     for store in agents.glob("agent-*"):
         (store / "memlab.toml").write_text('policy = { name = "recent", keep = 5 }\n')
-    into = ("--save", "out") if words[0] == "plan" else ("--out", "out")
+    into = ("--save-plan", "out") if words[0] == "plan" else ("--results", "out")
     names = ("fleet", words[0], "*/memory.db", *words[1:], *into)
     assert run(*names).exit_code == 0
     found = {folder: kept(agents / folder, column) for folder, column in folders.items()}

@@ -115,7 +115,7 @@ def test_without_scikit_learn_all_but_near_duplicates_is_shown_and_that_is_said(
     shown = run("floor", store)
     assert shown.exit_code == 0, shown.output
     assert "The costliest" in shown.output
-    assert "near-duplicates were not looked for: this needs sklearn, " in shown.output
+    assert "not looked for  near-duplicates: this needs sklearn, " in shown.output
     assert run("floor", store, "--save-plan", store.with_name("plan.json")).exit_code == 2
 
 

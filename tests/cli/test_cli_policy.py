@@ -127,7 +127,7 @@ def test_a_plan_names_the_class_and_needs_it_no_more(
 
 def test_a_class_of_ones_own_is_compared_at_its_sizes(store: Path, rules: Path) -> None:
     words = ("compare", store, "--policy", "house_rules:Sized", "--policy", "recent", "--json")
-    table = json.loads(run(*words, "--cap", 2, "--cap", 4).output)
+    table = json.loads(run(*words, "--keep-recent", 2, "--keep-recent", 4).output)
     deleted = {row["label"]: row["deleted"] for row in table}
     assert deleted == {"sized 2": 4, "sized 4": 2, "recent 2": 4, "recent 4": 2, "all": 0}
 
@@ -297,7 +297,7 @@ def test_it_is_said_when_every_prunable_memory_would_go(
 
 def test_policies_are_compared_by_what_they_would_have_served() -> None:
     store = memlab.store_path("three_hundred_issues")
-    words = ("--policy", "recent", "--policy", "tokens", "--cap", 50, "--tokens", 3000)
+    words = ("--policy", "recent", "--policy", "tokens", "--keep-recent", 50, "--max-tokens", 3000)
     shown = run("compare", store, *words).output
     for expected in ("served", "at best", "deleted", "recent 50", "tokens 3000", "only here"):
         assert expected in shown

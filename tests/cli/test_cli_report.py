@@ -80,14 +80,14 @@ def test_every_chart_of_a_store_has_a_name() -> None:
     plots = {name for name in charts.__all__ if name.startswith("plot_")}
     named = {f"plot_{name.replace('-', '_')}" for name in CHARTS}
     assert {name for name in plots - named if not name.startswith("plot_fleet")} == set()
-    assert all(f"  {name} " in run("chart", "--help").output for name in CHARTS)
+    assert all(f"  {name} " in run("report", "--help").output for name in CHARTS)
 
 
 @pytest.mark.parametrize("name", sorted(CHARTS))
 def test_a_chart_is_an_svg_file_that_says_what_it_shows(
     name: str, store: Path, tmp_path: Path
 ) -> None:
-    drawn = run("chart", name, store, "-o", tmp_path / "chart.svg")
+    drawn = run("report", store, "--chart", name, "-o", tmp_path / "chart.svg")
     assert drawn.exit_code == 0, drawn.output
     root = ET.fromstring((tmp_path / "chart.svg").read_text())
     said = {child.tag.rpartition("}")[2]: child.text for child in root}
@@ -98,27 +98,29 @@ def test_a_chart_is_an_svg_file_that_says_what_it_shows(
 
 def test_a_chart_can_be_narrow_a_picture_and_of_what_is_asked(store: Path, tmp_path: Path) -> None:
     wide, narrow, picture = (tmp_path / name for name in ("wide.svg", "narrow.svg", "a.png"))
-    asked = ("--cap", 123, "--target", 0.75, "--token-budget", 9_000)
+    asked = ("--keep-recent", 123, "--target", 0.75, "--token-budget", 9_000)
     for words in ((wide, *asked), (narrow, "--narrow"), (picture,)):
-        assert run("chart", "cap-curve", store, "-o", *words).exit_code == 0
+        assert run("report", store, "--chart", "cap-curve", "-o", *words).exit_code == 0
     widths = [float(ET.parse(path).getroot().get("width", "0pt")[:-2]) for path in (wide, narrow)]
     assert widths == [576, 288]
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert "keep_recent = 123" in wide.read_text()
     assert "target 75%" in wide.read_text()
+    refused = run("report", store, "--narrow")
+    assert (refused.exit_code, "--narrow needs --chart" in refused.output) == (2, True)
 
 
 @pytest.mark.parametrize("count", [0, 1])
 @pytest.mark.parametrize("name", ["cap-curve", "age-ranks", "before-after", "regret"])
 def test_hardly_any_memories_have_a_chart(name: str, count: int, tmp_path: Path) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(count))
-    drawn = run("chart", name, path, "-o", tmp_path / "chart.svg")
+    drawn = run("report", path, "--chart", name, "-o", tmp_path / "chart.svg")
     assert drawn.exit_code == 0, drawn.output
     ET.fromstring((tmp_path / "chart.svg").read_text())
 
 
 def test_compare_draws_svg_too(store: Path, tmp_path: Path) -> None:
-    words = ("--policy", "recent", "--cap", 50, "--chart", tmp_path / "compared.svg")
+    words = ("--policy", "recent", "--keep-recent", 50, "-o", tmp_path / "compared.svg")
     drawn = run("compare", store, *words)
     assert drawn.exit_code == 0, drawn.output
     assert ET.fromstring((tmp_path / "compared.svg").read_text()).tag.endswith("svg")

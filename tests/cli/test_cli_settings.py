@@ -148,7 +148,7 @@ def test_a_log_that_was_given_is_remembered_read_and_told_by_line_once_it_is_mis
     memlab.AccessLog(log).add("e1")
     assert run("size", store, "--log", log, "--save").exit_code == 0
     assert remembered(store).log == (log,)
-    assert re.search("^references: .*1 read", run("size", store).output, re.MULTILINE)
+    assert re.search("^references: .*1 read", run("size", store, "--explain").output, re.MULTILINE)
     assert run("size", store, "--only-log").exit_code == 0
     log.unlink()
     refused = run("size", store)
@@ -168,13 +168,15 @@ def test_compare_tries_what_is_remembered_and_reads_the_remembered_log(two_years
     log = memlab.AccessLog(two_years.parent / "reads.jsonl")
     first = memlab.load(two_years)["memory_id"].iloc[0]
     log.add(first)
-    lines = json.loads(run("compare", two_years, "--json", "--cap", 5, "--ttl", "9d").output)
+    lines = json.loads(
+        run("compare", two_years, "--json", "--keep-recent", 5, "--ttl", "9d").output
+    )
     assert "recent 321" in {line["label"] for line in lines}
-    named = run("compare", two_years, "--policy", "recent", "--cap", 5, "--json").output
+    named = run("compare", two_years, "--policy", "recent", "--keep-recent", 5, "--json").output
     assert "recent 321" not in {line["label"] for line in json.loads(named)}
-    with_log = run("compare", two_years, "--policy", "recent", "--cap", 5).output
+    with_log = run("compare", two_years, "--policy", "recent", "--keep-recent", 5).output
     file.unlink()
-    without = run("compare", two_years, "--policy", "recent", "--cap", 5).output
+    without = run("compare", two_years, "--policy", "recent", "--keep-recent", 5).output
     counted = [
         int(text.partition(" references;")[0].rsplit("\n")[-1]) for text in (with_log, without)
     ]

@@ -31,7 +31,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def sized(store: Path) -> str:
     """What is printed of two years."""
-    done = run("size", store)
+    done = run("size", store, "--explain")
     assert done.exit_code == 0
     return done.output
 
@@ -124,7 +124,7 @@ def test_an_agents_store_gets_a_number_and_the_way_to_one_of_its_own(
 ) -> None:
     store = real_store("agent-store1")
     advice = memlab.recommend_cap(memlab.load(store))
-    sized = run("size", store)
+    sized = run("size", store, "--explain")
     assert sized.exit_code == 0
     assert "from-other-projects" in sized.output
     assert (
@@ -164,20 +164,20 @@ def test_a_log_with_reads_enough_says_whether_age_or_use_tells_what_is_next(
 
 def test_the_two_lines_for_a_runtime_work(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(30))
-    sized = run("size", store).output
+    sized = run("size", store, "--explain").output
     lines = re.findall(r"^    (log.*)$", sized, re.MULTILINE)
     for memory_id in ("e1", "e2"):
         exec("\n".join(lines), {"memlab": memlab, "memory_id": memory_id})
     log = re.search(r"memlab size .* --log (\S+)", sized)
     assert log is not None
-    assert "2 read" in run("size", store, "--log", log[1]).output
+    assert "2 read" in run("size", store, "--explain", "--log", log[1]).output
 
 
 def test_a_log_that_is_there_is_not_harvested_again(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(30))
     log = tmp_path / "reads.csv"
     log.write_text("memory_id,at\ne1,2030-01-01T00:00:00Z\n")
-    sized = run("size", store, "--log", log).output
+    sized = run("size", store, "--explain", "--log", log).output
     assert "harvest" not in sized
     assert f"--log {log}" not in sized
     (line,) = re.findall(r"^    (log = .*)$", sized, re.MULTILINE)
@@ -217,12 +217,18 @@ def test_a_log_adds_references_and_says_what_it_left_out(store: Path, tmp_path: 
     newest = memlab.load(store)["memory_id"].iloc[-2:]
     lines = [f"{name},2026-06-30T18:00:00Z" for name in [*newest, "nobody"]]
     log.write_text("\n".join(["memory_id,at", *lines]))
-    sized = run("size", store, "--log", log)
+    sized = run("size", store, "--explain", "--log", log)
     assert "2 read" in sized.output
     assert "1 of something that was never in the store" in sized.output
     alone = json.loads(run("size", store, "--log", log, "--only-log", "--json").output)
     assert alone["references"] == 2
     assert alone["verdict"] == "from-other-projects"
+
+
+def test_shares_may_be_written_in_per_cent(store: Path) -> None:
+    shares = run("size", store, "--target", 0.8, "--confidence", 0.75, "--json").output
+    assert run("size", store, "--target", "80%", "--confidence", "75%", "--json").output == shares
+    assert json.loads(shares)["target"] == 0.8
 
 
 @pytest.mark.parametrize(
@@ -231,8 +237,10 @@ def test_a_log_adds_references_and_says_what_it_left_out(store: Path, tmp_path: 
         ("--log {log}", "line 2: at 'yesterday' is not a timestamp"),
         ("--only-log", "--only-log needs --log FILE"),
         ("--target 90", "is not between 0 and 1; is 0.9 meant?"),
+        ("--target 101%", "is not between 0 and 1"),
         ("--target 1", "is not between 0 and 1"),
         ("--target most", "could not convert string to float"),
+        ("--confidence 40%", "confidence=0.4 is not between 0.5 and 1"),
         ("--token-budget -5", "is not in the range x>=0"),
     ],
 )

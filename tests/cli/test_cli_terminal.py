@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from click import unstyle
 from hypothesis import given
 from hypothesis import strategies as st
 from shell import run
@@ -36,7 +37,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return memlab.copy_store(memlab.store_path("three_hundred_issues"), path)
 
 
-def on_a_terminal(width: int, *words: object) -> list[str]:
+def on_a_terminal(width: int, *words: object, **variables: str) -> list[str]:
     """What a command leaves on a terminal so wide, line by line."""
     controlled, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
@@ -46,7 +47,7 @@ def on_a_terminal(width: int, *words: object) -> list[str]:
         stdin=terminal,
         stdout=terminal,
         stderr=subprocess.DEVNULL,
-        env=given,
+        env=given | {"TERM": "vt100"} | variables,
     )
     os.close(terminal)
     written = b""
@@ -71,13 +72,41 @@ def test_a_terminal_shows_no_line_wider_than_it_is(
     assert max(map(len, wide.splitlines())) > 100  # as long as they are
     assert "\x1b" not in wide
     for width in (60, 120):
-        lines = on_a_terminal(width, "size", store.name, "--explain")
+        lines = list(map(unstyle, on_a_terminal(width, "size", store.name, "--explain")))
         assert [line for line in lines if len(line) > width and not COMMAND.match(line)] == []
         assert numbers(wide) <= numbers(" ".join(lines))
 
 
 def numbers(text: str) -> set[str]:
     return set(re.findall(r"\d[\d,.%]*", text))
+
+
+@pytest.mark.parametrize(
+    "words", ["", "--by tokens", "--token-budget 15000", "--by tokens --token-budget 12000"]
+)
+def test_a_size_and_the_prompt_after_it_fit_a_screen(
+    store: Path, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(store.parent)
+    monkeypatch.setattr("memlab.cli.output.terminal_width", lambda: 80)
+    lines = run("size", store.name, *words.split()).output.splitlines()
+    assert len(lines) < 24
+    by = "--by tokens " if "--by" in words else ""
+    explain = f"memlab size memory.db {by}--explain".split()
+    assert any(line.split()[: len(explain)] == explain for line in lines)
+
+
+def test_the_answer_stands_out_where_colour_is_wanted(store: Path) -> None:
+    lines = on_a_terminal(80, "size", store)
+    marked = {unstyle(line).strip()[:12]: line for line in lines if "\x1b" in line}
+    assert list(marked) == ["keep_recent ", "rests on are", "~ 178   90.0", "> 529   99.2"]
+    colours = ["\x1b[1mkeep", "\x1b[1mrests", "\x1b[33m     ", "\x1b[32m\x1b[1m"]
+    for line, colour in zip(marked.values(), colours, strict=True):
+        assert line.startswith(colour)
+        assert line.endswith("\x1b[0m")
+    for variables in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        assert on_a_terminal(80, "size", store, **variables) == list(map(unstyle, lines))
+    assert "\x1b" not in run("size", store).output
 
 
 @given(
@@ -170,20 +199,22 @@ def test_too_few_references_are_said_and_shown_as_counts(
     rows = episodes(40)
     rows[30]["evidence_refs_json"] = json.dumps(named)
     path = write_rows(tmp_path / "memory.db", rows)
-    shown = run("compare", path, "--policy", "recent", "--cap", "5", "--cap", "40").output
+    shown = run(
+        "compare", path, "--policy", "recent", "--keep-recent", "5", "--keep-recent", "40"
+    ).output
     assert [each for each in words if not re.search(each, shown)] == []
     assert "1.000" not in shown
 
 
 def test_a_policy_is_called_what_it_was_asked_for_as(store: Path) -> None:
-    words = ("--policy", "odek", "--policy", "betterdb", "--policy", "recent", "--cap", 50)
+    words = ("--policy", "odek", "--policy", "betterdb", "--policy", "recent", "--keep-recent", 50)
     shown = run("compare", store, *words).output
     for name in ("odek 50", "betterdb 50", "recent 50"):
         assert re.search(rf"^ +{name} ", shown, re.MULTILINE), name
 
 
 def test_how_often_policies_are_applied_is_said(store: Path) -> None:
-    words = ("compare", store, "--policy", "recent", "--cap", 50)
+    words = ("compare", store, "--policy", "recent", "--keep-recent", 50)
     assert "after every 7 memories" in run(*words, "--every", 7).output
     assert "was applied after every" not in run(*words).output
 

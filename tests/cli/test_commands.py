@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import click
 import pytest
 from permissions import as_nobody
 from shell import LOOKING, run, typed
 from stores import Row, episodes, files_in, row, write_rows
 
 import memlab
-from memlab.cli import COMMANDS
+from memlab.cli import COMMANDS, main
+from memlab.cli.fleet import fleet
 from memlab.settings import FILE
 from memlab.store.database import connect_reading
 
@@ -25,20 +27,20 @@ CHANGING = {
     "vacuum --apply": "vacuum {} --apply",
     "maintain --apply": "maintain {} --apply",
     "restore": "restore {} abc",
-    "finish": "finish {} abc",
+    "apply a digest": "apply {} abc",
 }
 OTHERS = {
     "find": "find {}",
     "harvest": "harvest {} -o {out}/reads.log",
     "apply": "apply {}",
-    "diff": "diff {} {}",
+    "compact --against": "compact {} --keep-recent 5 --against {}",
 }
 """Commands that take something else than a store."""
 ON_NO_STORE = {"lab", "fleet"}
 """These have tests of their own."""
 BUNDLED = ("show", "size", "floor", "report -o {out}/page.html")
 """These look at the bundled store where none is named."""
-PLAIN = {"report", "chart"}
+PLAIN = {"report", "report --chart"}
 """These print no JSON."""
 
 REMEMBERED = 'policy = { name = "recent", keep = 9 }\n'
@@ -62,6 +64,29 @@ def test_the_list_of_commands_cuts_no_sentence_short() -> None:
     listed = run("--help").output.partition("Commands:")[2].strip().splitlines()
     assert [line.split()[0] for line in listed] == sorted(COMMANDS)
     assert not [line for line in listed if line.endswith("...")]
+
+
+def test_there_are_few_commands_and_an_option_is_spelled_one_way_in_all_of_them() -> None:
+    assert len(COMMANDS) <= 18
+    context, spelled = click.Context(main), dict[str, set[tuple[bool, int]]]()
+    groups = [(main, COMMANDS), (fleet, fleet.commands)]
+    for command in (group.get_command(context, name) for group, names in groups for name in names):
+        assert command is not None
+        for option in command.get_params(context):
+            if isinstance(option, click.Option) and option.opts[-1] != "--help":
+                kind = (option.is_flag, len(option.opts))
+                spelled.setdefault(option.opts[-1], set()).add(kind)
+    assert [name for name, kinds in spelled.items() if len(kinds) > 1] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [("shwo", "show"), ("fleet sise x", "size"), ("show --jsno", "--json"), ("doctr", "doctor")],
+)
+def test_what_was_meant_is_asked(words: str, meant: str) -> None:
+    said = run(*words.split())
+    assert said.exit_code == 2
+    assert f"Did you mean '{meant}'?" in said.stderr
 
 
 @pytest.mark.parametrize("words", [[], ["fleet"]])
@@ -131,7 +156,7 @@ def test_what_is_no_store_is_told_in_a_sentence_and_left(
     NOT_A_STORE[kind](path)
     before = files_in(tmp_path)
     said = run(*typed((LOOKING | CHANGING | OTHERS)[name], path, out))
-    codes = {("doctor", kind): 1, ("find", "folder"): 0, ("space", "folder"): 0}
+    codes = {("doctor", kind): 1, ("find", "folder"): 0, ("vacuum", "folder"): 0}
     codes |= {("doctor", "missing"): 0} if kind == "missing" else {}
     assert said.exit_code == codes.get((name, kind), 2), said.output
     assert "Traceback" not in said.output
@@ -231,7 +256,7 @@ def test_hardly_any_memories_are_looked_at(
         ("floor", "  load-bearing  nothing: no memory is kept whatever the cap"),
         ("floor", "  boot context  18 tokens, all of which a cap can take away"),
         ("floor", "next: memlab size memory.db    which keep_recent, with evidence"),
-        ("space", "disk space of {}"),
+        ("vacuum", "disk space of {}"),
     ],
 )
 def test_what_a_look_says_of_episodes_alone(
@@ -313,10 +338,10 @@ def test_what_is_written_is_for_whoever_may_read_the_store(store: Path, out: Pat
         each.chmod(0o600)
     for words in (
         ("compact", store, "--keep-recent", 5, "--save-plan", out / "p.json"),
-        ("report", store, "-o", out / "r.html", "--record", out / "record.md", "--cap", 7),
+        ("report", store, "-o", out / "r.html", "--record", out / "record.md", "--keep-recent", 7),
         ("archive", store, "--export", out / "rows.jsonl"),
-        ("compare", store, "--cap", 3, "--chart", out / "c.png"),
-        ("chart", "backlog", store, "-o", out / "b.svg"),
+        ("compare", store, "--keep-recent", 3, "-o", out / "c.png"),
+        ("report", store, "--chart", "backlog", "-o", out / "b.svg"),
     ):
         assert run(*words).exit_code == 0, words
     (entry,) = memlab.compaction.archived_plans(store)
@@ -332,9 +357,9 @@ def test_what_is_written_is_for_whoever_may_read_the_store(store: Path, out: Pat
         "report {} -o {out}/folder",
         "report {} -o {out}/nowhere/r.html",
         "report {} --record {out}/nowhere/r.md -o {out}/r.html",
-        "compare {} --chart {out}/folder",
-        "chart growth {} -o {out}/nowhere/c.svg",
-        "chart growth {} -o {out}/chart.gif",
+        "compare {} -o {out}/folder",
+        "report {} --chart growth -o {out}/nowhere/c.svg",
+        "report {} --chart growth -o {out}/chart.gif",
         "compact {} --keep-recent 9 --save-plan {out}/somebodys.json",
         "fleet report {} -o {out}/nowhere/r.html",
     ],

@@ -143,7 +143,7 @@ def test_no_command_lets_a_text_steer_the_terminal(store: Path, scratch: Path) -
         ("archive", store, "--search", "owned"),
         ("restore", store, "0000"),
         ("doctor", store),
-        ("space", store),
+        ("vacuum", store),
     ]
     for command in commands:
         result = run(*command)

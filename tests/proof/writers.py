@@ -28,10 +28,10 @@ WRITERS: Final = {
     "table": ("archive {store} --export {file}", "rows.parquet"),
     "new store": ("restore {store} {digest} --into {file}", "new.db"),
     "harvest": ("harvest {memory} -o {file}", HARVESTED),
-    "chart": ("chart growth {store} -o {file}", "chart.svg"),
+    "chart": ("report {store} --chart growth -o {file}", "chart.svg"),
     "report": ("report {store} -o {file}", "page.html"),
     "fleet plan": (
-        "fleet plan {store} --keep-recent 9 --processes 1 --save {file}",
+        "fleet plan {store} --keep-recent 9 --processes 1 --save-plan {file}",
         "fleet.json",
     ),
     "fleet report": ("fleet report {store} --processes 1 -o {file}", "fleet.html"),

@@ -256,7 +256,7 @@ def test_what_to_run_next_runs_in_the_folder_that_holds_the_store(
     as_found(tmp_path / "there" / "notes", 1, files=40)
     runner = CliRunner()
     for name in ("there/a b.db", "odek:there/episodes", "there/notes", f"{tmp_path}/there/notes"):
-        done = runner.invoke(main, ["report", name, "--cap", "5"], catch_exceptions=False)
+        done = runner.invoke(main, ["report", name, "--keep-recent", "5"], catch_exceptions=False)
         assert done.exit_code == 0, done.output
         page = Words(Path("memlab-report.html").read_text())
         assert str(tmp_path) not in " ".join(page.words)

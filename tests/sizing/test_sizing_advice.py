@@ -407,7 +407,7 @@ def test_a_target_is_held_against_the_tokens_that_may_be_spent(tmp_path: Path, s
     told = json.loads(invoke(*asked, "--json").output)
     assert told["token_budget"] == takes + spare
     assert takes + spare in [each["max_tokens"] for each in told["budgets"]]
-    shown = invoke(*asked, "--save")
+    shown = invoke(*asked, "--save", "--explain")
     if spare == 0:
         assert (shown.exit_code, "the target is met within it" in shown.output) == (0, True)
         assert read_settings(tmp_path, "memory.db").token_budget == takes

@@ -148,10 +148,11 @@ def test_the_room_of_a_folder_is_its_files_and_there_is_nothing_to_vacuum(tmp_pa
     assert (found.wal, found.free, found.archive) == (0, 0, 0)
     with pytest.raises(StoreError, match=r"is a folder of files.*nothing to vacuum"):
         vacuum(folder)
-    run = CliRunner().invoke(main, ["space", str(folder)])
+    run = CliRunner().invoke(main, ["vacuum", str(folder)])
     assert run.exit_code == 0, run.output
     assert "disk space of" in run.output
-    assert CliRunner().invoke(main, ["vacuum", str(folder)]).exit_code == 2
+    assert "there is nothing to vacuum" in run.output
+    assert CliRunner().invoke(main, ["vacuum", str(folder), "--apply"]).exit_code == 2
 
 
 def long_index(home: Path) -> Path:

@@ -97,14 +97,14 @@ def test_every_command_knows_it(tmp_path: Path) -> None:
     assert json.loads(said("show --json", lab.name))["summary"]["rows"]["memories"] == 40
     found = json.loads(said("find --json", str(tmp_path)))["stores"]
     assert [(each["what"], each["memories"]) for each in found] == [("JSON lines", 40)]
-    assert "boot context" in said("size", lab.name)
+    assert "boot context" in said("size --explain", lab.name)
     assert "writes down no reads; give its agent a log" in said("harvest", lab.name, code=2)
     text = lab.path.read_text().splitlines()
     lab.path.write_text("\r\n".join([text[1], text[0], *text[2:]]))  # no end, no order
     before = lab.path.read_bytes()
     size = len(before)
-    assert json.loads(said("space --json", lab.name))["file"] == size
-    assert "there is nothing to vacuum" in said("vacuum", lab.name, code=2)
+    assert json.loads(said("vacuum --json", lab.name))["file"] == size
+    assert "there is nothing to vacuum" in said("vacuum --apply", lab.name, code=2)
     assert "all 40 can be read" in said("doctor", lab.name)
     assert json.loads(said("fleet show --json", str(tmp_path)))[0]["memories"] == 40
     applied = json.loads(said("compact --keep-recent 9 --apply --json", lab.name))

@@ -231,7 +231,7 @@ def test_nothing_is_loaded_at_start_whatever_the_folder_is_called(
     write_odek(tmp_path, [f"shipped the release of day {number}" for number in range(60)])
     store = name.format(tmp_path)
     said = []
-    for words in (["show"], ["size"], ["floor"], ["compact", "--keep-recent", "20"]):
+    for words in (["show"], ["size", "--explain"], ["floor"], ["compact", "--keep-recent", "20"]):
         done = CliRunner().invoke(main, [words[0], store, *words[1:]], catch_exceptions=False)
         assert done.exit_code == 0
         said.append(done.output)

@@ -1,0 +1,135 @@
+"""What the load-bearing memories cost, and for which of them a newer one could stand."""
+
+from dataclasses import asdict, dataclass
+from os import PathLike
+from typing import Any, Final
+
+import pandas as pd
+
+from memlab import columns as c
+from memlab.errors import MissingExtraError
+from memlab.frame.loading import load
+from memlab.policies.successors import WHY, supersedable
+from memlab.sizing.history import Floor, floor_of
+from memlab.sources.opening import SourceLike, open_source, start_words
+from memlab.text import Sheet, Shown, Table, command, counted
+
+_LISTED: Final = 10
+"""How many calls that supersede are told; a plan has them all."""
+_NEWER: Final = {
+    c.MEMORY_ID: "memory_id",
+    c.TOKENS: "tokens",
+    c.SUPERSEDED_BY: "newer one",
+    c.REASON: "reason",
+    WHY: "why",
+    c.TITLE: "title",
+}
+
+
+@dataclass(frozen=True, repr=False)
+class LoadBearing(Shown):
+    """What no cap brings down, and what in it could be superseded.
+
+    Attributes
+    ----------
+    store : str
+    floor : Floor
+        What the load-bearing memories cost, and the largest of them.
+    supersedable : DataFrame
+        Those for which a newer one could stand, with the newer one and what speaks for it.
+    loaded : int
+        Tokens of all that is loaded.
+    unseen : str
+        What was not looked for, and why.
+    """
+
+    store: str
+    floor: Floor
+    supersedable: pd.DataFrame
+    loaded: int
+    unseen: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a script reads."""
+        listed = self.supersedable.to_dict(orient="records")
+        return {"store": self.store, "floor": asdict(self.floor), "supersedable": listed}
+
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
+        floor, newer = self.floor, self.supersedable
+        bearing, takes = _size(floor.memories, floor.tokens), "of which no cap can take those away"
+        if not floor.memories:
+            bearing, takes = (
+                "nothing: no memory is kept whatever the cap",
+                "all of which a cap can take away",
+            )
+        facts = [
+            ("load-bearing", bearing),
+            (
+                start_words(open_source(self.store).name),
+                f"{counted(self.loaded, 'tokens')}, {takes}",
+            ),
+        ]
+        if floor.memories:
+            facts.append(("supersedable", _size(len(newer), int(newer[c.TOKENS].sum()))))
+        if self.unseen:
+            facts.append(("not looked for", self.unseen))
+        largest = [(row.memory_id, row.kind, row.tokens, row.title) for row in floor.largest]
+        rows = list(newer[list(_NEWER)].itertuples(index=False, name=None))
+        tables = [
+            Table("By kind", ("kind", "memories", "tokens"), floor.by_kind),
+            Table("The costliest", ("memory_id", "kind", "tokens", "title"), largest),
+            Table("A newer one could stand for", tuple(_NEWER.values()), rows),
+        ]
+        return Sheet(self.store, facts, [table for table in tables if table.rows])
+
+    def next_steps(self) -> list[str]:
+        """Return lines that say what to run next."""
+        if self.supersedable.empty:
+            return [f"next: {command('size', self.store)}    which keep_recent, with evidence"]
+        if not open_source(self.store).supersedes:
+            return [
+                "next: read both; where they live nothing can stand for another: shorten or delete"
+            ]
+        ids = self.supersedable[[c.MEMORY_ID, c.SUPERSEDED_BY]].itertuples(index=False, name=None)
+        calls = [
+            f"      store.supersede({older!r}, by_memory_id={newer!r})" for older, newer in ids
+        ]
+        more = [f"      # and {len(calls) - _LISTED:,} more"] if len(calls) > _LISTED else []
+        return [
+            "next: read both; let the newer one stand for the older, which stays in the store:",
+            f"  with memlab.SqliteMemoryStore({self.store!r}) as store:",
+            *calls[:_LISTED],
+            *more,
+            "or as a plan that can be reviewed, applied and taken back, all or with --id ID some:",
+            f"  {command('floor', self.store)} --save-plan floor.json",
+        ]
+
+
+def floor(store: SourceLike) -> LoadBearing:
+    """Return what the load-bearing memories of a store cost; the store is only read.
+
+    Near-duplicates are looked for where the extra for them is installed.
+
+    Parameters
+    ----------
+    store : str, Path, SqliteMemoryStore or Source
+        The store.
+
+    Returns
+    -------
+    LoadBearing
+    """
+    frame, unseen = load(store, with_body=True), ""
+    try:
+        newer = supersedable(frame)
+    except MissingExtraError as error:
+        newer = supersedable(frame, by_likeness=False)
+        unseen = f"near-duplicates: {error}"
+    loaded = int(frame.loc[frame[c.ACTIVE], c.TOKENS].sum())
+    name = store if isinstance(store, str | PathLike) else open_source(store).name
+    return LoadBearing(str(name), floor_of(frame), newer, loaded, unseen)
+
+
+def _size(memories: int, tokens: int) -> str:
+    return f"{counted(memories)}, {counted(tokens, 'tokens')}"
