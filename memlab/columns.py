@@ -37,7 +37,11 @@ PRUNABLE: Final = "prunable"
 """Active and not load-bearing: what compaction chooses among."""
 DELETED_AT: Final = "deleted_at"
 """When a memory was deleted from the store; missing for one that is there. Only in frames of the
-whole past, whose other rows come from an archive."""
+whole past, whose other rows come from an archive, or from git."""
+WRITTEN_AT: Final = "written_at"
+"""When what somebody else deleted was last written, of git."""
+COMMIT: Final = "commit"
+"""Git's name of the commit in which that was deleted; empty where none has it yet."""
 PROBLEM: Final = "problem"
 """Why a row could not be interpreted; only in frames loaded with ``on_bad_row="keep"``."""
 
@@ -68,7 +72,8 @@ RECALLED: Final = "recalled"
 """Key of ``attrs``, of a frame and of what is computed from one: whether its store's memories are
 looked up, and none is loaded at start."""
 HAS_PAST: Final = "has_past"
-"""Key of ``frame.attrs``: whether its store's archive keeps deleted memories that it lacks."""
+"""Key of ``frame.attrs``: whether deleted memories are known that it lacks, of its store's archive
+or of git."""
 GOES_BY: Final = "goes_by"
 REFERENCES: Final = "references"
 """Key of ``attrs`` of what is computed from references: how many they are."""

@@ -169,6 +169,8 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
         fault = trouble.summary if trouble.found else ""
         counts = {"found": trouble.found}
         yield _warned(trouble.name, trouble.summary, fault, trouble.advice, counts)
+    if note := source.past_note():
+        yield Check("past", Status.WARN, note)
     if file is not None:
         yield _guarded("space", lambda: _space(file))
     yield _guarded("archive", lambda: _archive(source))

@@ -91,7 +91,7 @@ def show(
         from memlab.evidence.reads import read_access_log
 
         more["cut"] = cut_losses(source, read_access_log(log_file))
-    more |= {"number": number, "settings": settings.not_obeyed}
+    more |= {"past": source.past_note(), "number": number, "settings": settings.not_obeyed}
     more = {name: part for name, part in more.items() if part}
     if as_json:
         print_json({"store": str(path), "summary": summary, **more})

@@ -125,12 +125,22 @@ def past_in(
 
 
 def deletions_of(source: Source, **how: Unpack[How]) -> list[Deletion]:
-    """Return what was deleted and kept: by the system itself, then what the archive has.
+    """Return what was deleted and kept: by the system, as the archive has it, then as git does.
 
     The oldest deletion of an archive comes first; none where there is no archive.
     """
+    gone, deletions = gone_and_deleted(source, **how)
+    own = [Deletion(gone[c.DELETED_AT], gone, apply=0)] if len(gone) else []
+    return [*deletions, *own] if c.WRITTEN_AT in gone else [*own, *deletions]
+
+
+def gone_and_deleted(source: Source, **how: Unpack[How]) -> tuple[pd.DataFrame, list[Deletion]]:
+    """Return what somebody else deleted, as the source knows it, and what memlab did.
+
+    What memlab deleted and git committed is memlab's.
+    """
     if source.name == ":memory:":
-        return []
+        return pd.DataFrame(), []
     check_archive_of(archive_at(source))
     how["on_bad_row"] = "keep"
     bodies = bool(how.get("with_body")) or how.get("count_tokens") is not None
@@ -139,28 +149,54 @@ def deletions_of(source: Source, **how: Unpack[How]) -> list[Deletion]:
         frame = frame_of(batches, name=name, protected=source.protected, **how)
         return frame[frame[c.PROBLEM].isna()].drop(columns=c.PROBLEM).reset_index(drop=True)
 
-    own: list[Deletion] = []
-    memories = sound_of(source.moved_away(with_body=bodies), source.name)
-    if len(memories):
-        at = pd.to_datetime(memories.pop(c.DELETED_AT), utc=True).astype(c.TIME)
-        own = [Deletion(at, memories)]
+    gone = sound_of(source.gone(with_body=bodies), source.name)
+    for name in (c.DELETED_AT, c.WRITTEN_AT):
+        if name in gone:
+            gone[name] = pd.to_datetime(gone[name], utc=True).astype(c.TIME)
     if not is_begun(archive_at(source)):
-        return own
+        return gone, []
 
-    def deleted(archive: Archive) -> list[Deletion]:
+    def deleted(archive: Archive) -> tuple[pd.DataFrame, list[Deletion]]:
         found = {}
+        others = gone if c.WRITTEN_AT not in gone else _of_others(gone, archive)
         for run in _runs(archive):
             records = chain.from_iterable(archive.records(entry) for entry in run)
             sound = sound_of(source.rows_of(records, with_body=bodies), str(archive.path))
+            if c.WRITTEN_AT in others:  # what was restored, and somebody else deleted, is theirs
+                back = {
+                    copy.key
+                    for e in run
+                    for copy in archive.copies(e)
+                    if copy.restored_at is not None
+                }
+                theirs = sound[c.KEY].isin(back.intersection(others[c.KEY]))
+                sound = sound[~theirs].reset_index(drop=True)
             at, number = _when(archive, run, sound)
             found[run[0].apply] = Deletion(at, sound, apply=number)
         for dropped in dropped_in(archive):
             facts = frame_of_facts(facts_in(archive, dropped))
             number, key = dropped.apply, key_of(archive)
             found[number] = Deletion(dropped.deleted_at, facts, key, number)
-        return [found[number] for number in sorted(found)]
+        return others, [found[number] for number in sorted(found)]
 
-    return [*own, *read_archive(archive_at(source), deleted)]
+    return read_archive(archive_at(source), deleted)
+
+
+def _of_others(gone: pd.DataFrame, archive: Archive) -> pd.DataFrame:
+    """Leave out what an archive holds as deleted, or did: nobody has written it since."""
+    last = {
+        copy.key: entry.finished_at or entry.archived_at
+        for entry in archive.entries()
+        for copy in archive.copies(entry)
+        if copy.restored_at is None
+    }
+    at = gone[c.KEY].map(last).astype(c.TIME)
+    key = key_of(archive) or b""
+    hashes = gone[c.MEMORY_ID].map(lambda name: hashed(name, key))
+    for dropped in dropped_in(archive):
+        names = {facts[c.MEMORY_ID] for facts in facts_in(archive, dropped)}
+        at = at.mask(hashes.isin(names), pd.Timestamp(dropped.deleted_at))
+    return gone[~(at >= gone[c.WRITTEN_AT])].reset_index(drop=True)
 
 
 def _runs(archive: Archive) -> Iterator[list[Entry]]:

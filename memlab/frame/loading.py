@@ -14,10 +14,9 @@ from memlab.arguments import expect_frame
 from memlab.errors import MemlabError
 from memlab.frame.fields import KINDS, LABELS, CountTokens, Faults, moments_of, tuples_of
 from memlab.frame.labelling import How, Labelled, OnBadRow, memories_of, read_memories
-from memlab.sources.base import Rows, archive_at
+from memlab.sources.base import Rows, has_past
 from memlab.sources.opening import SourceLike, open_source
 from memlab.sources.tables import KEY, MOMENT, SIGNALS, TEXT
-from memlab.store.archive.location import is_begun
 
 STR: Final = pd.StringDtype("pyarrow", na_value=np.nan)
 
@@ -87,7 +86,7 @@ def load(
         )
     )
     with suppress(MemlabError):  # what is wrong with an archive is for those to say who read it
-        if is_begun(archive_at(opened)):
+        if has_past(opened):
             frame.attrs[c.HAS_PAST] = True
     return frame
 

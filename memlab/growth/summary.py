@@ -215,14 +215,14 @@ def summarize(frame: "Memories", *, now: datetime, threshold: int | None = None)
 def past_arrays(source: "Source", *, on_bad_row: "OnBadRow" = "raise") -> tuple[Arrays, str]:
     """Return the arrays of a store's whole past, and what is wrong with an archive left out of it.
 
-    Without an archive this needs no pandas.
+    Where nothing has gone this needs no pandas.
     """
     from memlab.frame.labelling import read_memories
-    from memlab.sources.base import has_archive
+    from memlab.sources.base import has_past
 
     problem = ""
     try:
-        if has_archive(source):
+        if has_past(source):
             from memlab.evidence.past import load_past
 
             return arrays_of(load_past(source, on_bad_row=on_bad_row)), problem

@@ -538,9 +538,20 @@ class Source(ABC):
         """Return what can be wrong with a store of this kind and was looked at, found or not."""
         return ()
 
-    def moved_away(self, *, with_body: bool) -> Iterator[Rows]:  # noqa: ARG002
-        """Yield what its system deleted and keeps; ``deleted_at`` is in :attr:`Rows.others`."""
+    def gone(self, *, with_body: bool) -> Iterator[Rows]:  # noqa: ARG002
+        """Yield what has gone from it and somebody else keeps: its system, or git.
+
+        ``deleted_at`` is in :attr:`Rows.others`; of git, ``written_at`` and ``commit`` too.
+        """
         return iter(())
+
+    def knows_gone(self) -> bool:
+        """Whether :meth:`gone` would tell a summary of anything."""
+        return False
+
+    def past_note(self) -> str:
+        """Return what should be known of what has gone and is not, and why; empty for nothing."""
+        return ""
 
     def without_reads(self) -> str:
         """Return why no reads can be harvested where its system writes none down."""
@@ -653,9 +664,9 @@ def archive_at(source: Source) -> ArchiveLocation:
     )
 
 
-def has_archive(source: Source) -> bool:
-    """Whether anything was ever taken out of a source."""
-    return source.name != ":memory:" and is_begun(archive_at(source))
+def has_past(source: Source) -> bool:
+    """Whether anything is known that was in a source and has gone."""
+    return source.name != ":memory:" and (is_begun(archive_at(source)) or source.knows_gone())
 
 
 def place_of(milliseconds: int, tie: Key) -> int:

@@ -130,7 +130,7 @@ class Memforge(ServerSource):
         """Return an archived memory as a row."""
         return row_of(json.loads(record))
 
-    def moved_away(self, *, with_body: bool) -> Iterator[Rows]:
+    def gone(self, *, with_body: bool) -> Iterator[Rows]:
         """Yield what MemForge itself moved to ``cold_tier``."""
         with self._transaction(write=False) as connection:
             yield from MemoryReader(connection, self).moved_away(with_body=with_body)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from memlab.sources.folder.journal import FolderMoment
-from memlab.sources.folder.notes import NOTE, NotesSource, note_of, written_at
+from memlab.sources.folder.notes import NOTE, NotesSource, known_since, note_of
 from memlab.sources.folder.source import Found as FoundNote
 from memlab.sources.reads import Asked, Found, mapping, text
 from memlab.sources.transcripts import Touch, blocks_of, seen_in, take_uses
@@ -59,8 +59,8 @@ class Serena(NotesSource):
 
     def memories(self, moment: FolderMoment) -> list[FoundNote]:
         """Return the memories."""
-        names = filter(self.is_note, moment.names)
-        return [note_of(n, written_at(moment, n), loaded=True, judged=True) for n in names]
+        names, born = filter(self.is_note, moment.names), self.born(moment)
+        return [note_of(n, known_since(moment, n, born), loaded=True, judged=True) for n in names]
 
     def at_start(self, name: str, text: str) -> str | None:  # noqa: ARG002 - the name alone
         """Return the name, as it is listed."""

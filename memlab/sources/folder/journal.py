@@ -347,6 +347,8 @@ class FolderMoment:
     is_pending: bool
     _places: dict[str, Place] = field(repr=False)
     _used: set[Place] = field(default_factory=set, repr=False)
+    known: Collection[str] | None = None
+    """Of a moment in the past, the names of all files that ever were there."""
 
     @property
     def names(self) -> list[str]:

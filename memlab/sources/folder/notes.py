@@ -125,10 +125,14 @@ class NotesSource(FolderSource):
         return raw
 
 
-def written_at(moment: FolderMoment, name: str) -> datetime:
-    """Return when a file was last written; that is looked at again at the end."""
+def known_since(moment: FolderMoment, name: str, born: Mapping[str, datetime]) -> datetime:
+    """Return when a file was first committed or last written, whichever is earlier.
+
+    That is looked at again at the end.
+    """
     written = moment_of_seconds(moment.rely_on(name).written // 1_000 / 1e6)
-    return written or datetime.fromtimestamp(0, UTC)  # of a time beyond the years that there are
+    at = written or datetime.fromtimestamp(0, UTC)  # of a time beyond the years that there are
+    return min(at, born.get(name, at))
 
 
 def note_of(name: str, born: datetime, *, loaded: bool, judged: bool) -> Found:

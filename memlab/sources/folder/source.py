@@ -9,15 +9,28 @@ import json
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from itertools import islice
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
 
+from memlab.columns import COMMIT, DELETED_AT, WRITTEN_AT
 from memlab.errors import CompactionError, StoreError
-from memlab.sources.base import Key, Reader, Rows, Source, Watch, Writer, rows_of_each, unwatched
+from memlab.sources.base import (
+    Key,
+    Reader,
+    Rows,
+    Source,
+    Watch,
+    Writer,
+    portions,
+    rows_of_each,
+    unwatched,
+)
 from memlab.sources.folder.change import FolderChange, Parts, changed_folder
 from memlab.sources.folder.files import FileCopy, is_file_path, opened_folder
+from memlab.sources.folder.git import History, Life, PastMoment, blobs, history_of, past_moments
 from memlab.sources.folder.journal import FolderMoment, Index, folder_moment, moment_now
 from memlab.store.records import (
     check_canonical,
@@ -130,6 +143,47 @@ class FolderSource(Source, Index):
         """Open the folder for a change that lasts when the block ends, and not where it raises."""
         with changed_folder(self.path, self, watch=self._watch) as change:
             yield _Writer(self, change)
+
+    def history(self) -> History:
+        """Return what git knows of the folder."""
+        return history_of(self.path, self.index_name)
+
+    def born(self, moment: FolderMoment) -> dict[str, datetime]:
+        """Return when the files of a moment were first committed, as far as git knows them."""
+        if isinstance(moment, PastMoment):
+            lives: Iterable[Life] = moment.lives.values()
+        else:
+            history = self.history()
+            lives = (*history.lives, *history.there.values())  # a name in use counts last
+        return {life.name: life.born for life in lives if life.born is not None}
+
+    def gone(self, *, with_body: bool) -> Iterator[Rows]:
+        """Yield what was committed to git and is not there any more."""
+        for some in portions(self._gone(), _ROWS_AT_ONCE):
+            rows, lives = zip(*some, strict=True)
+            others = {
+                DELETED_AT: [life.taken for life in lives],
+                WRITTEN_AT: [life.written for life in lives],
+                COMMIT: [life.commit for life in lives],
+            }
+            yield rows_of_each(rows, with_body=with_body, others=others)
+
+    def _gone(self) -> Iterator[tuple[dict[str, Any], Life]]:
+        history = self.history()
+        if not history.lives:
+            return
+        with folder_moment(self.path, self) as now, blobs(self.path) as content:
+            for then in past_moments(now, history, content):
+                for found in self.memories(then):
+                    yield self.whole_row(found, then.read(found.name)), then.lives[found.name]
+
+    def knows_gone(self) -> bool:
+        """Whether git knows of memories that are not there any more."""
+        return next(self._gone(), None) is not None
+
+    def past_note(self) -> str:
+        """Return what git cannot say of the folder, and why."""
+        return self.history().missing
 
     def row_of(self, record: bytes) -> dict[str, Any]:
         """Return an archived memory as it was loaded while it was in the folder."""

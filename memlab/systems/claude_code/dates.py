@@ -1,7 +1,7 @@
 """When the files of a folder of Claude Code's memory were first there, as far as is known.
 
-By their front matter, by their own times, by the transcripts of the agent's sessions: a file that
-was written, edited or read then was there then. A call that failed says nothing.
+By their front matter, by their own times, by git, by the transcripts of the agent's sessions: a
+file that was written, edited or read then was there then. A call that failed says nothing.
 """
 
 import re
@@ -23,6 +23,7 @@ from memlab.systems.claude_code.markdown import FrontMatter
 
 FROM_FRONT_MATTER: Final = "front matter"
 FROM_TRANSCRIPTS: Final = "transcripts"
+FROM_GIT: Final = "git"
 FROM_FILE: Final = "file time"
 FROM_LINES: Final = "line of MEMORY.md"
 PROJECTS: Final = "projects"
@@ -50,15 +51,16 @@ class Dated(NamedTuple):
     tie: Key
 
 
-def earliest(name: str, head: FrontMatter, called: datetime | None, written: int) -> Dated:
-    """Return the earliest that is heard of a file: of itself, in transcripts, its own time."""
+def earliest(
+    name: str, head: FrontMatter, heard: Mapping[str, datetime | None], written: int
+) -> Dated:
+    """Return the earliest that is heard of a file: of itself, of others by how, its own time."""
     known = []
     for field in ("created", "modified"):
         with suppress(ValueError):
             at, _ = moment_and_zone(head.fields.get(field, "").strip())
             known.append((at, FROM_FRONT_MATTER))
-    if called is not None:
-        known.append((called, FROM_TRANSCRIPTS))
+    known += [(at, how) for how, at in heard.items() if at is not None]
     changed = datetime.fromtimestamp(written // 1_000 / 1e6, UTC)
     if not known or changed >= _ARCHIVED:
         known.append((changed, FROM_FILE))

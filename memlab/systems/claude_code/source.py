@@ -34,7 +34,7 @@ from memlab.systems.claude_code.index import (
     insert_entries,
     remove_entries,
 )
-from memlab.systems.claude_code.markdown import read_front_matter, wikilinks_in
+from memlab.systems.claude_code.markdown import FileNames, read_front_matter, wikilinks_in
 from memlab.systems.claude_code.view import FolderView, Note
 
 KINDS: Final[Mapping[str, str]] = {"user": "semantic", "feedback": "semantic"}
@@ -73,6 +73,8 @@ class ClaudeCode(FolderSource):
         read again."""
         self._index = MemoryIndex(b"")
         self._called: tuple[Stamps, dict[str, datetime]] = {}, {}
+        self._names: FileNames | None = None
+        """What links in files that are gone may mean."""
 
     @classmethod
     def recognise(cls, path: Path, tables: Mapping[str, Any]) -> Path | None:  # noqa: ARG003
@@ -113,10 +115,11 @@ class ClaudeCode(FolderSource):
     def memories(self, moment: FolderMoment) -> list[Found]:
         """Return the files of the folder but the index."""
         view = self._view(moment)
+        names = view.names if moment.known is None else self._names_of(moment.known)
         entries, lines = entries_of(view.index, view.names), view.costs()
         found = []
         for name, note in view.notes.items():
-            links = [view.names.file_of(link) for link in note.links]
+            links = [names.file_of(link) for link in note.links]
             place = {
                 "position": view.position(name),
                 "created_at": view.dates[name].at.isoformat(),
@@ -188,10 +191,17 @@ class ClaudeCode(FolderSource):
         raw = b"" if moment.index is None else moment.index.data
         if (self._index.raw, self._index.rule) != (raw, self._rule):
             self._index = MemoryIndex(raw, self._rule)
-        stamps = transcript_stamps(moment.folder.path)
-        if self._called[0] != stamps:
-            self._called = stamps, first_calls(moment.folder.path, stamps)
-        return FolderView(self.name, moment, notes, self._index, self._called[1])
+        if moment.known is None:
+            stamps = transcript_stamps(moment.folder.path)
+            if self._called[0] != stamps:
+                self._called = stamps, first_calls(moment.folder.path, stamps)
+        born = self.born(moment)
+        return FolderView(self.name, moment, notes, self._index, self._called[1], born)
+
+    def _names_of(self, known: Collection[str]) -> FileNames:
+        if self._names is None or self._names.names is not known:
+            self._names = FileNames(self.path, known)
+        return self._names
 
     def _note(self, moment: FolderMoment, name: str) -> Note:
         known = self._notes.get(name)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -10,7 +10,13 @@ from typing import Any, Final, NamedTuple
 from memlab.sources.base import MOST_READ, TODAY, Orders, Trouble, place_of
 from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.reads import text as readable
-from memlab.systems.claude_code.dates import Dated, dated_by_lines, earliest
+from memlab.systems.claude_code.dates import (
+    FROM_GIT,
+    FROM_TRANSCRIPTS,
+    Dated,
+    dated_by_lines,
+    earliest,
+)
 from memlab.systems.claude_code.index import INDEX, Block, MemoryIndex, State, encoded, units_of
 from memlab.systems.claude_code.markdown import FileNames, FrontMatter
 from memlab.text import Sheet, Shown, Table
@@ -40,6 +46,8 @@ class FolderView(Shown):
     index: MemoryIndex
     called: Mapping[str, datetime]
     """When transcripts first tell of each file."""
+    born: Mapping[str, datetime] = field(default_factory=dict)
+    """When each was first committed."""
 
     @cached_property
     def names(self) -> FileNames:
@@ -64,7 +72,10 @@ class FolderView(Shown):
         """When each file was first there."""
         found = {
             name: earliest(
-                name, note.head, self.called.get(name), self.moment.stamp_of(name).written
+                name,
+                note.head,
+                {FROM_TRANSCRIPTS: self.called.get(name), FROM_GIT: self.born.get(name)},
+                self.moment.stamp_of(name).written,
             )
             for name, note in self.notes.items()
         }

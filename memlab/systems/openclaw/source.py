@@ -17,7 +17,7 @@ from memlab.clock import today
 from memlab.errors import StoreError
 from memlab.files import read_end
 from memlab.sources.folder.journal import FolderMoment
-from memlab.sources.folder.notes import NotesSource, note_of, written_at
+from memlab.sources.folder.notes import NotesSource, known_since, note_of
 from memlab.sources.folder.source import Found
 from memlab.text import counted
 
@@ -91,15 +91,16 @@ class OpenClaw(NotesSource):
                 "name the workspace that the notes lie in"
             )
         now, records_all, found, born = today(), self._records_all(), [], []
+        committed = self.born(moment)
         for name in filter(self.is_note, moment.names):
-            day, written = _day_of(name), written_at(moment, name)
+            day, written = _day_of(name), known_since(moment, name, committed)
             at = written if day is None else datetime(day.year, day.month, day.day, tzinfo=UTC)
             born.append(written if at - written > _DAY else at)  # a day to come is no birth
             loaded = day is not None and now - _DAY <= day <= now
             judged = day is not None or records_all
             found.append(note_of(name, born[-1], loaded=loaded, judged=judged))
         if INDEX in moment.names:
-            oldest = min([written_at(moment, INDEX), *born])
+            oldest = min([known_since(moment, INDEX, committed), *born])
             found.append(note_of(INDEX, oldest, loaded=True, judged=False))
         return found
 

@@ -1,0 +1,493 @@
+"""What git knows of a folder: since when its files were committed, and which of them have gone.
+
+Git itself is asked, by commands that look at commits alone: they run no hook, filter, helper or
+fetch of the repository's, need no index and write nothing. From the newest commit back, each change
+belongs to the life of one file, whatever it was called. A merge is held against its first parent.
+"""
+
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from hashlib import new as new_hash
+from io import BufferedReader
+from itertools import islice
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired, run
+from typing import IO, Final, NamedTuple
+
+from memlab.sources.folder.files import LARGEST, FileCopy, Folder, Listing, Stamp, is_file_path
+from memlab.sources.folder.journal import FolderMoment, Place
+from memlab.text import in_shell
+
+_OPTIONS: Final = (
+    *("--no-pager", "--no-optional-locks", "--no-replace-objects", "--literal-pathspecs"),
+    *("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}"),
+    *("-c", "core.commitGraph=false", "-c", "core.quotePath=off", "-c", "protocol.allow=never"),
+    *("-c", "safe.bareRepository=explicit"),
+)
+_ENVIRONMENT: Final = {
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "",
+    "GIT_TERMINAL_PROMPT": "0",
+    "LC_ALL": "C",
+}
+"""Git before 2.44 would fetch what a partial clone lacks: no protocol is allowed for it."""
+_PERSONS_OWN: Final = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
+"""Where a person has said which repositories of others to trust."""
+_CHANGES: Final = (
+    *("diff-tree", "--stdin", "--root", "-r", "-z", "--raw", "--no-commit-id", "--no-ext-diff"),
+    *("--no-textconv", "-l1000", "--diff-merges=first-parent", "--relative"),
+)
+_ALIKE: Final = "-M70%"
+_SAME: Final = "-M100%"
+"""What counts as renamed, and what does where the contents are not there to be compared."""
+_AT_ONCE: Final = 32
+"""Commits that are asked for together: their names fit into any pipe, whoever reads it."""
+_MARK: Final = b"@\n"
+"""Is echoed where the changes of a commit end."""
+_ANSWER: Final = re.compile(
+    rb"@\n|:(\d+) (\d+) (\w+) (\w+) (?:[A-Z]\0|[A-Z]\d+\0([^\0]+)\0)([^\0]+)\0"
+)
+"""The end of a commit, or of one file: modes, git's names of the contents, path or both paths."""
+_PATIENCE: Final = 60.0
+_MOST_BROKEN: Final = 50
+_LATEST: Final = 253_402_300_799
+_FILE: Final = b"100"
+"""How the mode of an ordinary file begins: no link, no submodule."""
+
+
+class Change(NamedTuple):
+    """What a commit did to a path; a path is empty where nothing was there before, or is after."""
+
+    before: str
+    after: str
+    mode: int
+    old: str
+    new: str
+
+
+class Commit(NamedTuple):
+    """When a commit was made, git's name of it, and what it did."""
+
+    at: datetime
+    name: str
+    is_merge: bool
+    changes: Sequence[Change]
+
+
+@dataclass
+class Life:
+    """A file that was committed.
+
+    Attributes
+    ----------
+    name : str
+        The last name it had, in the folder.
+    is_there : bool
+        Whether the newest commit has it.
+    mode, blob : int, str
+        Its permissions, and git's name of the last content that was no empty file.
+    index : str
+        Git's name of the index that was there when it was taken away; empty for none.
+    born, written : datetime or None
+        When it was first committed, and when last; None where no commit that can be read says so.
+    taken : datetime or None
+        When it was deleted, or emptied where it is there; None where it was not.
+    commit : str
+        Which commit did that.
+    """
+
+    name: str
+    is_there: bool = False
+    mode: int = 0o644
+    blob: str = ""
+    index: str = ""
+    born: datetime | None = None
+    written: datetime | None = None
+    taken: datetime | None = None
+    commit: str = ""
+
+
+@dataclass(frozen=True)
+class History:
+    """What the commits that lead to the newest one say of a folder."""
+
+    lives: Sequence[Life] = ()
+    index: str = ""
+    """Git's name of the index in the newest commit."""
+    missing: str = ""
+    """What it does not say, and what to do; empty for nothing."""
+    there: Mapping[str, Life] = field(default_factory=dict)
+    """By name, the files of the newest commit."""
+
+
+def history_of(folder: Path, index_name: str) -> History:
+    """Return what git knows of a folder; nothing where it is in no repository."""
+    above = (folder, *folder.parents)
+    root = next((each for each in above if os.path.lexists(each / ".git")), None)
+    if root is None:
+        return History()
+    try:
+        head, is_shallow = _newest(folder, root)
+    except ValueError as error:
+        return History(missing=f"git's history of it is left out: {error}")
+    return _read(folder, head, index_name, is_shallow=is_shallow) if head else History()
+
+
+def _newest(folder: Path, root: Path) -> tuple[str, bool]:
+    """Return the newest commit, empty for none, and whether the clone is shallow.
+
+    Where git does not say that, what to do is said in a ValueError.
+    """
+    if shutil.which("git") is None:
+        raise ValueError("git is not installed; install it")
+    command = _command(
+        folder, "rev-parse", "--is-inside-work-tree", "--is-shallow-repository", "HEAD"
+    )
+    try:
+        answer = run(
+            command,
+            env=_environment(),
+            stdin=DEVNULL,
+            capture_output=True,
+            timeout=_PATIENCE,
+            check=False,
+        )
+    except TimeoutExpired:
+        raise ValueError(f"git gave no answer in {_PATIENCE:.0f} seconds; look at {root}") from None
+    inside, shallow, head = (*answer.stdout.decode().split(), "", "", "")[:3]
+    said = answer.stderr.decode(errors="replace").strip()
+    if "dubious ownership" in said or "unsafe repository" in said:
+        trust = in_shell("git", "config", "--global", "--add", "safe.directory", str(root))
+        raise ValueError(f"{root} belongs to somebody else; if you trust it: {trust}")
+    no_work = inside == "false" or "bare repository" in said  # it is a repository, or in .git
+    if no_work or "unknown revision" in said:  # or nothing is committed yet
+        return "", False
+    if answer.returncode:
+        raise ValueError(f"it says {said.splitlines()[:1]!r:.200}; look at {root}")
+    return head, shallow == "true"
+
+
+@lru_cache(maxsize=16)
+def _read(folder: Path, head: str, index_name: str, *, is_shallow: bool) -> History:
+    """Read what leads to a commit."""
+    walk, faults = _Walk(index_name), list[str]()
+    entries = _entries(folder, head, faults)
+    index = entries.pop(index_name, (0, ""))[1]
+    walk.index = index
+    walk.empty = ("", *(blob_name(data, head) for data in (b"", b"\n")))
+    there = {
+        name: Life(name, is_there=True, mode=mode, blob=blob)
+        for name, (mode, blob) in entries.items()
+    }
+    walk.lives += there.values()
+    walk.of |= there
+    for commit in _commits(folder, head, faults):
+        walk.step(commit)
+    lives = tuple(each for each in walk.lives if each.is_there or each.taken)
+    if lost := _unreadable(folder, {each.blob for each in lives if each.taken}):
+        faults.append(f"the words of {lost:,} that are gone cannot be read")
+    if is_shallow:
+        faults.insert(0, "its clone is shallow: git fetch --unshallow brings what was before")
+    if faults:
+        more = f", and {len(faults) - 3:,} more" if len(faults) > 3 else ""
+        missing = f"git does not have all of its history: {'; '.join(faults[:3])}{more}"
+    return History(lives, index, missing if faults else "", there)
+
+
+class _Walk:
+    """Goes from commit to commit, the newest first, and tells the lives of files apart.
+
+    A name that comes again is the same file; one that a rename took over is another.
+    """
+
+    def __init__(self, index_name: str) -> None:
+        self.lives: list[Life] = []
+        self.of: dict[str, Life] = {}
+        """By the path that it has in the commits that come now."""
+        self.index = ""
+        self.empty: Container[str] = ("",)
+        self._index_name = index_name
+
+    def step(self, commit: Commit) -> None:
+        """Take in a commit."""
+        changes = self._of_files(commit.changes)
+        told = [(each, self._life(each.after or each.before)) for each in changes]
+        if not commit.is_merge:  # in one, what was merged has the name before and after
+            for each, _ in told:
+                if each.before not in ("", each.after):
+                    self.of.pop(each.after, None)
+        for each, life in told:
+            is_emptied = each.new in self.empty and each.old not in self.empty
+            if life.taken is None and (
+                is_emptied and life.blob in self.empty if life.is_there else not each.after
+            ):
+                life.taken, life.commit, life.index = commit.at, commit.name, self.index
+            if each.after and life.written is None:
+                life.written = commit.at
+            if each.before:
+                self.of[each.before] = life
+                if life.taken and life.blob in self.empty:
+                    life.blob, life.mode = each.old, each.mode
+            else:
+                life.born = min(life.born or commit.at, commit.at)
+
+    def _of_files(self, changes: Iterable[Change]) -> list[Change]:
+        """Return what a commit did to all but the index, and note what that was before."""
+        kept = []
+        for each in changes:
+            if self._index_name and self._index_name in each[:2]:
+                self.index = each.old if each.before == self._index_name else ""
+            before, after = ("" if name == self._index_name else name for name in each[:2])
+            if before or after:
+                kept.append(each._replace(before=before, after=after))
+        return kept
+
+    def _life(self, path: str) -> Life:
+        if path not in self.of:
+            self.of[path] = Life(path)
+            self.lives.append(self.of[path])
+        return self.of[path]
+
+
+def _commits(folder: Path, head: str, faults: list[str]) -> Iterator[Commit]:
+    """Yield the commits that lead to one, the newest first; in `faults`, what cannot be read."""
+    broken, renames, guessed = 0, _ALIKE, False
+    with _git(folder, "rev-list", "--timestamp", "--parents", head) as listing:
+        lines = iter(listing.stdout)
+        left: list[list[bytes]] = []
+        while broken < _MOST_BROKEN and (left or (left := _some(lines))):
+            with _git(folder, *_CHANGES, renames, "--", ".") as process:
+                while left:
+                    _ask(process, b"".join(b"%b\n%b" % (words[1], _MARK) for words in left))
+                    for changes in _answers(process.stdout, len(left)):
+                        at, commit, *parents = left.pop(0)
+                        yield Commit(_moment(at), commit.decode(), len(parents) > 1, changes)
+                        guessed |= renames == _SAME
+                    if left and renames == _ALIKE:  # git has stopped at the first of them
+                        renames = _SAME
+                        break
+                    if left:
+                        faults.append(f"commit {left.pop(0)[1].decode()[:12]} cannot be read")
+                        broken, renames = broken + 1, _ALIKE
+                        break
+                    left = _some(lines)
+        if guessed:
+            faults.append("contents are missing, so some renames may be taken for deletions")
+        if broken == _MOST_BROKEN or listing.wait():
+            faults.append("what was before cannot be read")
+
+
+def _some(lines: Iterator[bytes]) -> list[list[bytes]]:
+    return [line.split() for line in islice(lines, _AT_ONCE)]
+
+
+def _answers(stream: BufferedReader, count: int) -> Iterator[list[Change]]:
+    """Yield what each of some commits did, up to the first that git cannot read."""
+    changes: list[Change] = []
+    data = b""
+    while count and (more := stream.read1(2**16)):
+        data, at = data + more, 0
+        while found := _ANSWER.match(data, at):
+            at = found.end()
+            if found[0] == _MARK:
+                yield changes
+                changes, count = [], count - 1
+            else:
+                changes += _change(*found.groups())
+        data = data[at:]
+
+
+def _change(*words: bytes | None) -> Iterator[Change]:
+    """Yield what one answer of git's says, of ordinary files."""
+    modes, (old, new) = words[:2], (name.decode() for name in words[2:4] if name)
+    was, is_now = (bool(mode and mode.startswith(_FILE)) for mode in modes)
+    before, after = (os.fsdecode(path or b"") for path in (words[4] or words[5], words[5]))
+    if was or is_now:
+        mode = int((modes[0] or b"")[-3:], 8)
+        yield Change(before if was else "", after if is_now else "", mode, old, new)
+
+
+def _entries(folder: Path, head: str, faults: list[str]) -> dict[str, tuple[int, str]]:
+    """Return the ordinary files of a commit: permissions, and git's name of the content."""
+    found = {}
+    with _git(folder, "ls-tree", "-r", "-z", head) as process:
+        rest = b""
+        while more := process.stdout.read1(2**16):
+            *tokens, rest = (rest + more).split(b"\0")
+            for token in tokens:
+                words, _, path = token.partition(b"\t")
+                mode, _, blob = words.split()
+                if mode.startswith(_FILE):
+                    found[os.fsdecode(path)] = int(mode[-3:], 8), blob.decode()
+        if process.wait():
+            faults.append(f"commit {head[:12]} cannot be read")
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class PastMoment(FolderMoment):
+    """Files that are gone, as they were when they went, beside the index of then.
+
+    One that git cannot read is empty.
+    """
+
+    lives: Mapping[str, Life]
+    content: Callable[[str], bytes | None]
+
+    def read(self, name: str) -> FileCopy:
+        """Return a file of it."""
+        life, stamp = self.lives[name], self.stamp_of(name)
+        found = os.fstat(self.folder.handle)
+        data = self.content(life.blob) or b""
+        return FileCopy(name, data, life.mode, stamp.written, (found.st_uid, found.st_gid))
+
+
+def past_moments(
+    moment: FolderMoment, history: History, content: Callable[[str], bytes | None]
+) -> Iterator[PastMoment]:
+    """Yield the files that are gone, some together that went beside the same index."""
+    removed = [e for e in _removed(moment, history) if _may_lie_in(moment.folder, e.name)]
+    known = frozenset({*moment.names, *(each.name for each in removed)})
+    groups: dict[tuple[str, int], dict[str, Life]] = {}
+    times = Counter[str]()
+    for each in removed:
+        groups.setdefault((each.index, times[each.name]), {})[each.name] = each
+        times[each.name] += 1
+    for (blob, _), lives in groups.items():
+        raw = content(blob) if blob else None
+        index = None if raw is None else FileCopy("", raw, 0, 0, (0, 0))
+        stamps = {
+            name: Stamp(int(life.blob, 16), 0, _written(life), 0) for name, life in lives.items()
+        }
+        places = {name: Place(moment.folder, name, stamp) for name, stamp in stamps.items()}
+        listing = Listing(stamps, ())
+        yield PastMoment(
+            *(moment.folder, listing, index),
+            is_pending=False,
+            _places=places,
+            known=known,
+            lives=lives,
+            content=content,
+        )
+
+
+def _removed(moment: FolderMoment, history: History) -> list[Life]:
+    """Return the files that were committed and are not there, what is not committed yet on top.
+
+    One that only has another name now is there.
+    """
+    here = {*moment.names, *moment.listing.others}
+    removed = [each for each in history.lives if not each.is_there and each.name not in here]
+    missing = [each for name, each in history.there.items() if name not in here]
+    if not missing:
+        return removed
+    others = [name for name in moment.names if name not in history.there]
+    cased = {name.casefold() for name in others}
+    found = filter(None, map(moment.folder.read_if_there, others))
+    contents = {blob_name(file.data, missing[0].blob) for file in found}
+    at = datetime.fromtimestamp(os.fstat(moment.folder.handle).st_mtime, UTC)
+    return removed + [
+        replace(each, taken=at, index=history.index)
+        for each in missing
+        if each.name.casefold() not in cased and each.blob not in contents
+    ]
+
+
+def _may_lie_in(folder: Folder, name: str) -> bool:
+    """Whether a file of a name would be looked at, if it were there."""
+    parts = name.split("/")
+    above = ("/".join(parts[:count]) for count in range(1, len(parts)))
+    return is_file_path(name) and all(map(folder.enters, above))
+
+
+def _written(life: Life) -> int:
+    """Return when a file was last written, as the times of files are counted."""
+    at = life.written or life.taken
+    return int(at.timestamp()) * 10**9 if at else 0
+
+
+def _unreadable(folder: Path, names: Iterable[str]) -> int:
+    """Return how many contents git does not have, by its names of them."""
+    count = 0
+    with _git(folder, "cat-file", "--batch-check") as process:
+        for name in names:
+            _ask(process, f"{name}\n".encode())
+            count += len(process.stdout.readline().split()) != 3
+    return count
+
+
+@contextmanager
+def blobs(folder: Path) -> Iterator[Callable[[str], bytes | None]]:
+    """Hand out what returns the content of a file by git's name of it; None where it cannot."""
+    with ExitStack() as stack:
+        running: list[_Process] = []
+
+        def read(name: str) -> bytes | None:
+            if not running:
+                running.append(stack.enter_context(_git(folder, "cat-file", "--batch")))
+            process = running[0]
+            _ask(process, f"{name}\n".encode())
+            words = process.stdout.readline().split()
+            if len(words) == 2:  # it is missing
+                return None
+            if len(words) == 3 and words[1] == b"blob" and int(words[2]) <= LARGEST:
+                data: bytes = process.stdout.read(int(words[2]) + 1)
+                if len(data) == int(words[2]) + 1:
+                    return data[:-1]
+            stack.close()
+            running.clear()
+            return None
+
+        yield read
+
+
+def blob_name(data: bytes, like: str) -> str:
+    """Return git's name of a content, in a repository where names are like another."""
+    kind = "sha1" if len(like) == 40 else "sha256"
+    return new_hash(kind, b"blob %d\0%b" % (len(data), data), usedforsecurity=False).hexdigest()
+
+
+class _Process(Popen[bytes]):
+    """A command whose input and output are open."""
+
+    stdin: IO[bytes]
+    stdout: BufferedReader
+
+
+@contextmanager
+def _git(folder: Path, *words: str) -> Iterator[_Process]:
+    """Run a command of git's; what it has not done when the block ends is not wanted."""
+    command, environment = _command(folder, *words), _environment()
+    with _Process(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _ask(process: _Process, words: bytes) -> None:
+    """Write to a command; what has stopped gives no answer, which is looked at then."""
+    with suppress(BrokenPipeError):
+        os.write(process.stdin.fileno(), words)
+
+
+def _command(folder: Path, *words: str) -> list[str]:
+    return [shutil.which("git") or "git", "-C", str(folder), *_OPTIONS, *words]
+
+
+def _environment() -> dict[str, str]:
+    own = {k: v for k, v in os.environ.items() if not k.startswith("GIT_") or k in _PERSONS_OWN}
+    return own | _ENVIRONMENT
+
+
+def _moment(seconds: bytes) -> datetime:
+    """Return a committer's time, which may be any number."""
+    return datetime.fromtimestamp(min(max(int(seconds), 0), _LATEST), UTC)

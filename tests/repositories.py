@@ -1,0 +1,63 @@
+"""Folders that git tracks, their commits made at moments that a test says."""
+
+import os
+import subprocess
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def day(number: float) -> datetime:
+    """A moment so many days after the start."""
+    return START + timedelta(days=number)
+
+
+class Repository:
+    """A repository around a folder, or a clone of one."""
+
+    def __init__(self, folder: Path, *, root: Path | None = None) -> None:
+        self.folder, self.root = folder, root or folder
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (self.root / ".git").exists():
+            self.git("init", "-q", "-b", "main")
+
+    def git(self, *words: str, at: datetime = START) -> str:
+        """Run git as a person without settings of their own; return what it prints."""
+        moment = f"{at.timestamp():.0f} +0000"
+        names = {"GIT_AUTHOR_NAME": "n", "GIT_COMMITTER_NAME": "n", "GIT_AUTHOR_EMAIL": "e"}
+        dates = {
+            "GIT_COMMITTER_EMAIL": "e",
+            "GIT_AUTHOR_DATE": moment,
+            "GIT_COMMITTER_DATE": moment,
+        }
+        no_config = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+        ran = subprocess.run(
+            ["git", *words],
+            cwd=self.root,
+            env=os.environ | names | dates | no_config,
+            check=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        return ran.stdout.decode(errors="surrogateescape")
+
+    def commit(self, number: float) -> str:
+        """Commit all that is there, so many days after the start; return git's name of it."""
+        self.git("add", "-A")
+        self.git("commit", "-q", "--allow-empty", "-m", "c", at=day(number))
+        return self.git("rev-parse", "HEAD").strip()
+
+    def clone(self, folder: Path, *options: str) -> "Repository":
+        """Clone it."""
+        self.git("clone", "-q", *options, f"file://{self.root}", str(folder))
+        return Repository(folder)
+
+
+@pytest.fixture
+def no_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let git go by no settings of whoever runs the tests."""
+    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
+        monkeypatch.setenv(name, os.devnull)

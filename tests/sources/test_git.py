@@ -1,0 +1,454 @@
+"""The past of a folder that git tracks: births and deletions, and that nothing of it is run."""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from claude_store import memory, write_index, write_memory
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from repositories import Repository, day
+
+import memlab
+from memlab import columns as c
+from memlab.compaction.drops import drop_archived
+from memlab.sources.folder.git import history_of
+from memlab.sources.opening import open_source
+
+pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+
+TEXTS = {name: memory(name, body=f"{name} alone. " * 60) for name in "abcdefghijk"}
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    """A folder of three memories and an index, committed on the first day."""
+    made = Repository(tmp_path / "notes")
+    write(made, *"abc")
+    write_index(made.folder, ["# Memory", *(f"- [{n}]({n}.md) — hook" for n in "abc")])
+    made.commit(0)
+    return made
+
+
+def write(repository: Repository, *names: str) -> None:
+    for name in names:
+        write_memory(repository.folder, f"{name}.md", TEXTS[name])
+
+
+def remove(repository: Repository, *names: str) -> None:
+    for name in names:
+        (repository.folder / f"{name}.md").unlink()
+
+
+def past_of(folder: Path | str) -> pd.DataFrame:
+    return memlab.load_past(folder).set_index(c.MEMORY_ID)
+
+
+def lives(folder: Path | str) -> dict[str, tuple[datetime, datetime | None]]:
+    """When each memory was born, and when it was deleted."""
+    past = past_of(folder)[[c.CREATED_AT, c.DELETED_AT]].astype(object)
+    return {
+        str(name): (born, None if pd.isna(gone) else gone)
+        for name, born, gone in past.itertuples(name=None)
+    }
+
+
+def by_git_log(repository: Repository, name: str) -> tuple[datetime, datetime | None]:
+    """When ``git log`` has a file born, under whatever name, and when it was last deleted."""
+
+    def moments(*words: str) -> list[datetime]:
+        log = ("log", "--format=@%ct", "--diff-merges=first-parent", "--full-history", "-M70%")
+        lines = repository.git(*log, "--name-only", *words, "--", name).split()
+        return [datetime.fromtimestamp(int(line[1:]), UTC) for line in lines if line[0] == "@"]
+
+    is_there = name in repository.git("ls-files").split("\n")
+    born = min(moments("--follow", "--diff-filter=A"))
+    return born, None if is_there else max(moments("--diff-filter=D"))
+
+
+def with_a_past(repository: Repository) -> set[str]:
+    """Rename, restore, delete and merge; return the names of all files that there were."""
+    write(repository, *"def")
+    repository.commit(1)
+    (repository.folder / "a.md").rename(repository.folder / "renamed.md")
+    repository.commit(2)
+    remove(repository, "b")
+    repository.commit(3)
+    write(repository, "b")
+    repository.commit(4)
+    repository.git("switch", "-q", "-c", "side")
+    write(repository, *"gh")
+    remove(repository, "d")
+    (repository.folder / "c.md").rename(repository.folder / "moved.md")
+    repository.commit(5)
+    remove(repository, "g")
+    repository.commit(6)
+    repository.git("switch", "-q", "main")
+    write(repository, "i")
+    remove(repository, "e")
+    repository.commit(7)
+    repository.git("merge", "-q", "--no-ff", "-m", "m", "side", at=day(8))
+    (repository.folder / "renamed.md").rename(repository.folder / "again.md")
+    with (repository.folder / "again.md").open("a") as file:
+        file.write("a little more")
+    repository.commit(9)
+    return {f"{name}.md" for name in ("again", "b", "moved", "d", "e", "f", "g", "h", "i")}
+
+
+def test_births_and_deletions_are_those_of_git_log_file_by_file(repository: Repository) -> None:
+    names = with_a_past(repository)
+    found = lives(repository.folder)
+    assert set(found) == names
+    assert found == {name: by_git_log(repository, name) for name in names}
+    assert found["d.md"] == (day(1), day(8))  # of a merge, against its first parent
+    assert found["again.md"] == (day(0), None)
+    assert past_of(repository.folder)["load_bearing"].sum() == 0
+
+
+def test_a_shallow_clone_tells_what_it_has_and_says_so(
+    repository: Repository, tmp_path: Path
+) -> None:
+    with_a_past(repository)
+    remove(repository, "f")
+    repository.commit(10)
+    shallow = repository.clone(tmp_path / "shallow", "--depth", "2")
+    names = ("again", "b", "moved", "f", "h", "i")
+    assert lives(shallow.folder) == {
+        f"{name}.md": by_git_log(shallow, f"{name}.md") for name in names
+    }
+    assert "git fetch --unshallow" in open_source(shallow.folder).past_note()
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["add", "delete", "rename", "edit"]), st.integers(0, 9)), max_size=25
+)
+
+
+@given(steps)
+@settings(max_examples=30)
+def test_a_file_is_one_life_whatever_it_is_called(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
+) -> None:
+    made = Repository(tmp_path_factory.mktemp("lives"))
+    there: dict[str, tuple[int, str]] = {}
+    expected = []
+    for at, (what, number) in enumerate(steps):
+        some = sorted(there)[number % max(len(there), 1) :][:1]
+        name = f"n{at}.md"
+        if what == "add":
+            text = "".join(hashlib.sha256(f"{at}.{line}".encode()).hexdigest() for line in range(9))
+            there[name] = at, text
+            (made.folder / name).write_text(text)
+        for old in some if what != "add" else []:
+            born, text = there.pop(old)
+            if what == "delete":
+                (made.folder / old).unlink()
+                expected.append((old, day(born), day(at)))
+            elif what == "rename":
+                (made.folder / old).rename(made.folder / name)
+                there[name] = born, text
+            else:
+                there[old] = born, text + f" {at}"
+                (made.folder / old).write_text(text + f" {at}")
+        made.commit(at)
+    expected += [(name, day(born), None) for name, (born, _) in there.items()]
+    history = history_of(made.folder, "MEMORY.md")
+    assert sorted((each.name, each.born, each.taken) for each in history.lives) == sorted(expected)
+
+
+def test_what_is_not_committed_yet_comes_on_top(repository: Repository) -> None:
+    remove(repository, "a")
+    (repository.folder / "b.md").rename(repository.folder / "other.md")
+    (repository.folder / "c.md").rename(repository.folder / "C.md")
+    write(repository, "d")
+    before = lives(repository.folder)
+    assert set(before) == {"a.md", "other.md", "C.md", "d.md"}
+    deleted = {name: gone for name, (_, gone) in before.items() if gone is not None}
+    assert list(deleted) == ["a.md"]
+    assert deleted["a.md"].timestamp() == pytest.approx(repository.folder.stat().st_mtime)
+    write(repository, "a")
+    assert lives(repository.folder)["a.md"] == (day(0), None)
+
+
+def test_a_memory_that_is_gone_has_its_words_its_lines_and_its_links(
+    repository: Repository,
+) -> None:
+    write_memory(repository.folder, "d.md", memory("d", "feedback", body="See [[b]] and [[a]]."))
+    write_index(repository.folder, ["- [d](d.md) — hook", "- [b](b.md)"])
+    repository.commit(1)
+    loaded = memlab.load(repository.folder).set_index(c.MEMORY_ID)
+    remove(repository, *"ad")
+    write_index(repository.folder, ["- [b](b.md)"])
+    repository.commit(2)
+    past = memlab.load_past(repository.folder, with_body=True).set_index(c.MEMORY_ID)
+    same = [c.TITLE, c.TOKENS, c.TAGS, c.EVIDENCE_REFS, c.CREATED_AT, c.POSITION, c.LOAD_BEARING]
+    assert past.loc["d.md", same].tolist() == loaded.loc["d.md", same].tolist()
+    assert past.loc["d.md", c.BODY] == "See [[b]] and [[a]]."
+    assert past.loc["d.md", c.EVIDENCE_REFS] == ("b.md", "a.md")
+
+
+def test_what_has_gone_counts_with_no_further_word(repository: Repository) -> None:
+    remove(repository, *"ab")
+    repository.commit(5)
+    assert memlab.growth_curve(repository.folder)["prunable"].tolist()[-1] == 1
+    assert memlab.growth_curve(repository.folder)["prunable"].max() == 3
+    assert memlab.summarize(repository.folder, now=day(9)).rows.memories == 1
+    assert memlab.load(repository.folder).attrs[c.HAS_PAST]
+
+
+# A repository that would like to be obeyed
+
+
+def everything(root: Path) -> dict[str, str]:
+    """A digest of every file."""
+    files = (path for path in root.rglob("*") if path.is_file())
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_nothing_of_a_repository_is_run_or_changed(repository: Repository, tmp_path: Path) -> None:
+    folder = repository.folder
+    (folder / ".gitattributes").write_text("*.md diff=evil filter=evil merge=evil\n")
+    remove(repository, "a")
+    repository.commit(1)
+    touch = tmp_path / "touch.sh"
+    touch.write_text(f'#!/bin/sh\ntouch {tmp_path}/run-"$(basename $0)"\ncat\n')
+    touch.chmod(0o755)
+    for hook in ("post-checkout", "pre-auto-gc", "reference-transaction", "post-index-change"):
+        shutil.copy(touch, folder / ".git" / "hooks" / hook)
+    keys = (
+        *("core.fsmonitor", "diff.external", "core.pager", "pager.log", "core.sshCommand"),
+        *("diff.evil.textconv", "diff.evil.command", "filter.evil.clean", "filter.evil.smudge"),
+        *("filter.evil.process", "gpg.program", "credential.helper", "core.askPass", "core.editor"),
+        *("core.alternateRefsCommand", "uploadpack.packObjectsHook", "core.gitProxy"),
+    )
+    for key in keys:
+        repository.git("config", key, str(touch))
+    for name in ("log", "rev-parse", "rev-list", "diff-tree", "cat-file", "ls-tree"):
+        repository.git("config", f"alias.{name}", f"!{touch}")
+    others = (
+        *("log.showSignature=true", f"core.hooksPath={folder}/.git/hooks", "diff.renames=false"),
+        *("diff.orderFile=/nowhere", "core.quotePath=true", "core.repositoryformatversion=1"),
+        *("extensions.partialClone=origin", "remote.origin.promisor=true", "protocol.allow=always"),
+        *(f"remote.origin.url=ext::{touch}", f"remote.origin.uploadpack={touch}"),
+        *("protocol.ext.allow=always", "remote.origin.vcs=ext"),
+    )
+    for other in others:
+        repository.git("config", *other.split("=", 1))
+    name = repository.git("rev-parse", "HEAD~:a.md").strip()
+    (folder / ".git" / "objects" / name[:2] / name[2:]).unlink()  # a partial clone fetches it
+    repository.git(
+        "update-ref", f"refs/replace/{repository.git('rev-parse', 'HEAD').strip()}", "HEAD~"
+    )
+    for each in tmp_path.glob("run-*"):  # by what has just been done
+        each.unlink()
+    before = everything(folder)
+    assert [gone for _, gone in lives(folder).values()] == [day(1), None, None]
+    memlab.diagnose(folder)
+    assert list(tmp_path.glob("run-*")) == []
+    assert everything(folder) == before
+
+
+# What git cannot say
+
+
+def test_without_git_the_folder_is_read_and_what_is_missing_is_said(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove(repository, "a")
+    monkeypatch.setenv("PATH", str(repository.folder))
+    assert set(lives(repository.folder)) == {"b.md", "c.md"}
+    assert "git is not installed" in open_source(repository.folder).past_note()
+    found = {each.name: each for each in memlab.diagnose(repository.folder).checks}
+    assert "git is not installed" in found["past"].summary
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to somebody else")
+def test_a_repository_of_somebody_else_is_left_to_its_reader_to_trust(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    remove(repository, "a")
+    os.chown(repository.folder, 65534, 65534)
+    os.chown(repository.folder / ".git", 65534, 65534)
+    assert set(lives(repository.folder)) == {"b.md", "c.md"}
+    note = open_source(repository.folder).past_note()
+    assert f"git config --global --add safe.directory {repository.folder}" in note
+    config = tmp_path / "config"
+    config.write_text(f"[safe]\n directory = {repository.folder}\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
+    assert open_source(repository.folder).past_note() == ""
+    assert set(lives(repository.folder)) == {"a.md", "b.md", "c.md"}
+
+
+def loose(repository: Repository, name: str) -> Path:
+    found = repository.git("rev-parse", name).strip()
+    return repository.root / ".git" / "objects" / found[:2] / found[2:]
+
+
+def damage(path: Path) -> None:
+    path.chmod(0o644)
+    path.write_bytes(b"no object" * 9)
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, damage], ids=["gone", "damaged"])
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("HEAD~4:a.md", "words of 1"),
+        ("HEAD~3^{tree}", "cannot be read"),
+        ("HEAD~3", "what was before"),
+    ],
+)
+def test_of_a_broken_repository_the_rest_serves(
+    repository: Repository, what: str, said: str, harm: Callable[[Path], Any]
+) -> None:
+    remove(repository, "a")
+    repository.commit(1)
+    write(repository, "d")
+    repository.commit(2)
+    remove(repository, "b")
+    repository.commit(3)
+    write(repository, "e")
+    repository.commit(4)
+    harm(loose(repository, what))
+    found = lives(repository.folder)
+    assert found["b.md"][1] == day(3)
+    assert {"c.md", "d.md", "e.md"} <= set(found)
+    assert said in open_source(repository.folder).past_note()
+
+
+def test_in_a_partial_clone_deletions_are_told_and_nothing_is_fetched(
+    repository: Repository, tmp_path: Path
+) -> None:
+    (repository.folder / "b.md").rename(repository.folder / "d.md")
+    remove(repository, "a")
+    write(repository, "e")
+    repository.commit(1)
+    repository.git("config", "uploadpack.allowFilter", "true")
+    clone = repository.clone(tmp_path / "clone", "--filter=blob:none")
+    before = everything(clone.root)
+    found = lives(clone.folder)
+    assert (found["a.md"], found["d.md"]) == ((day(0), day(1)), (day(0), None))
+    assert "renames may be taken" in open_source(clone.folder).past_note()
+    assert everything(clone.root) == before
+
+
+# Folders and names of every kind
+
+
+def test_a_folder_may_lie_deep_be_a_worktree_or_a_submodule(
+    repository: Repository, tmp_path: Path
+) -> None:
+    remove(repository, "a")
+    repository.commit(1)
+    tree = tmp_path / "tree"
+    repository.git("worktree", "add", "-q", str(tree))
+    around = Repository(tmp_path / "around")
+    url = f"file://{repository.root}"
+    around.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", url, "deep/notes")
+    around.commit(2)
+    expected = {"a.md": day(1), "b.md": None, "c.md": None}
+    for folder in (tree, around.root / "deep" / "notes"):
+        assert {name: gone for name, (_, gone) in lives(folder).items()} == expected
+    deep = Repository(tmp_path / "project" / "of mine" / "memory\n*", root=tmp_path / "project")
+    write(deep, *"abc")
+    write_index(deep.folder, [])
+    deep.git("init", "-q", "-b", "main")
+    deep.commit(3)
+    remove(deep, "a")
+    (deep.root / "a.md").write_text("elsewhere")
+    deep.commit(4)
+    assert lives(deep.folder)["a.md"] == (day(3), day(4))
+
+
+def test_what_is_no_repository_of_the_folder_has_nothing_to_say(tmp_path: Path) -> None:
+    empty = Repository(tmp_path / "empty")
+    (empty.root / "objects").mkdir()
+    bare = tmp_path / "bare.git"
+    empty.git("init", "-q", "--bare", str(bare))
+    for folder in (empty.folder, bare, bare / "refs", empty.folder / ".git"):
+        assert history_of(folder, "MEMORY.md").lives == ()
+        assert history_of(folder, "MEMORY.md").missing == ""
+
+
+def test_names_may_be_any_bytes_and_a_link_is_no_file(repository: Repository) -> None:
+    odd = ['tab\t".md', "@\n@.md", "über\\.md", ":(top)x.md", "北京.md"]
+    for name in odd:
+        (repository.folder / name).write_text(f"{name} " * 50)
+    (repository.folder / os.fsdecode(b"\xff.md")).write_text("no text")
+    (repository.folder / "link.md").symlink_to("b.md")
+    repository.commit(1)
+    for name in (*odd, os.fsdecode(b"\xff.md"), "link.md"):
+        (repository.folder / name).unlink()
+    (repository.folder / "a.md").unlink()
+    (repository.folder / "a.md").symlink_to("b.md")
+    repository.commit(2)
+    gone = {name for name, (_, gone) in lives(repository.folder).items() if gone is not None}
+    assert gone == set(odd)
+
+
+def test_a_file_that_no_memory_is_as_large_as_is_not_read(repository: Repository) -> None:
+    large = repository.folder / "large.md"
+    for number in (1, 2):
+        with large.open("wb") as file:
+            file.truncate(2**26 + number)
+        repository.commit(number)
+    large.unlink()
+    remove(repository, "a")
+    repository.commit(3)
+    past = past_of(repository.folder)
+    assert past.loc["large.md", c.CHARS] == len("large")
+    assert past.loc["a.md", c.TITLE] == "a: about a"
+
+
+# What memlab deleted
+
+
+def compact(repository: Repository, keep: int, at: float) -> str:
+    """Apply a cap; return the digest."""
+    made = memlab.plan(repository.folder, memlab.KeepRecent(keep), now=day(at))
+    return memlab.apply(made, now=day(at)).digest
+
+
+def test_what_memlab_deleted_and_git_committed_counts_once(repository: Repository) -> None:
+    compact(repository, 1, 3)
+    repository.commit(4)
+    found = lives(repository.folder)
+    assert found == {"a.md": (day(0), day(3)), "b.md": (day(0), day(3)), "c.md": (day(0), None)}
+    drop_archived(repository.folder, before=day(9), now=day(10))
+    past = memlab.load_past(repository.folder)
+    assert past[c.DELETED_AT].dropna().tolist() == [day(3), day(3)]
+
+
+def test_what_was_restored_or_written_anew_and_then_deleted_by_others_is_theirs(
+    repository: Repository,
+) -> None:
+    digest = compact(repository, 1, 3)
+    repository.commit(4)
+    memlab.restore(digest, store=repository.folder, ids=["a.md"], now=day(5))
+    write_memory(repository.folder, "b.md", memory("another b"))
+    repository.commit(6)
+    remove(repository, *"ab")
+    repository.commit(7)
+    assert len(memlab.load_past(repository.folder)) == 3
+    gone = {name: gone for name, (_, gone) in lives(repository.folder).items()}
+    assert gone == {"a.md": day(7), "b.md": day(7), "c.md": None}
+
+
+def test_notes_of_other_systems_have_a_past_too(tmp_path: Path) -> None:
+    for name, below in (("serena", ".serena/memories/deep"), ("openclaw", "memory/deep")):
+        notes = Repository(tmp_path / name / below, root=tmp_path / name)
+        write(notes, *"ab")
+        notes.commit(1)
+        remove(notes, "a")
+        notes.commit(2)
+        found = lives(f"{name}:{notes.root}")
+        assert {each.rpartition("/")[2]: when for each, when in found.items()} == {
+            "a.md": (day(1), day(2)),
+            "b.md": (day(1), None),
+        }
