@@ -5,7 +5,8 @@ import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
+NO_CONFIG = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+"""Lets git go by no settings of whoever runs the tests."""
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -33,11 +34,10 @@ class Repository:
             "GIT_AUTHOR_DATE": moment,
             "GIT_COMMITTER_DATE": moment,
         }
-        no_config = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
         ran = subprocess.run(
             ["git", *words],
             cwd=self.root,
-            env=os.environ | names | dates | no_config,
+            env=os.environ | names | dates | NO_CONFIG,
             check=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -54,10 +54,3 @@ class Repository:
         """Clone it."""
         self.git("clone", "-q", *options, f"file://{self.root}", str(folder))
         return Repository(folder)
-
-
-@pytest.fixture
-def no_config(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let git go by no settings of whoever runs the tests."""
-    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
-        monkeypatch.setenv(name, os.devnull)

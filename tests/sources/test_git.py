@@ -3,7 +3,7 @@
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import pytest
 from claude_store import memory, write_index, write_memory
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from repositories import Repository, day
+from repositories import NO_CONFIG, Repository, day
 
 import memlab
 from memlab import columns as c
@@ -24,6 +24,14 @@ from memlab.sources.opening import open_source
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
 TEXTS = {name: memory(name, body=f"{name} alone. " * 60) for name in "abcdefghijk"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_settings() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in NO_CONFIG.items():
+            environment.setenv(name, value)
+        yield
 
 
 @pytest.fixture
