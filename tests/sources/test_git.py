@@ -201,6 +201,18 @@ def test_a_memory_that_is_gone_has_its_words_its_lines_and_its_links(
     assert past.loc["d.md", c.EVIDENCE_REFS] == ("b.md", "a.md")
 
 
+def test_a_memory_that_was_emptied_before_it_was_deleted_has_its_words(
+    repository: Repository,
+) -> None:
+    for number, text in enumerate(["\n", ""], 1):
+        (repository.folder / "a.md").write_text(text)
+        repository.commit(number)
+    remove(repository, "a")
+    repository.commit(3)
+    assert past_of(repository.folder).loc["a.md", c.TITLE] == "a: about a"
+    assert lives(repository.folder)["a.md"] == (day(0), day(3))
+
+
 def test_what_has_gone_counts_with_no_further_word(repository: Repository) -> None:
     remove(repository, *"ab")
     repository.commit(5)

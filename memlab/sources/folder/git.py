@@ -93,13 +93,14 @@ class Life:
     is_there : bool
         Whether the newest commit has it.
     mode, blob : int, str
-        Its permissions, and git's name of the last content that was no empty file.
+        Its permissions, and git's name of its content; of what is gone, of the last that was not
+        empty.
     index : str
         Git's name of the index that was there when it was taken away; empty for none.
     born, written : datetime or None
         When it was first committed, and when last; None where no commit that can be read says so.
     taken : datetime or None
-        When it was deleted, or emptied where it is there; None where it was not.
+        When it was deleted; None where it is there.
     commit : str
         Which commit did that.
     """
@@ -225,10 +226,7 @@ class _Walk:
                 if each.before not in ("", each.after):
                     self.of.pop(each.after, None)
         for each, life in told:
-            is_emptied = each.new in self.empty and each.old not in self.empty
-            if life.taken is None and (
-                is_emptied and life.blob in self.empty if life.is_there else not each.after
-            ):
+            if life.taken is None and not life.is_there and not each.after:
                 life.taken, life.commit, life.index = commit.at, commit.name, self.index
             if each.after and life.written is None:
                 life.written = commit.at
