@@ -290,7 +290,9 @@ class _Advice(Shown):
         harvested = source.like or store if source is not None and named_by_kind else store
         reads = Path("reads.jsonl")
         if "://" not in store:
-            reads = Path(harvested).with_suffix(".reads.jsonl")
+            named = Path(harvested)
+            named = named if named.name.strip(".") else named.resolve()  # of "." there is no name
+            reads = named.with_suffix(".reads.jsonl")
         if log is not None:
             reads = reads if log.suffix == ".csv" else log
             yield "  let the runtime go on writing them down, each time it reads a memory:"
