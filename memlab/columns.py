@@ -42,6 +42,9 @@ WRITTEN_AT: Final = "written_at"
 """When what somebody else deleted was last written, of git."""
 COMMIT: Final = "commit"
 """Git's name of the commit in which that was deleted; empty where none has it yet."""
+RETIRED_AT: Final = "retired_at"
+"""When a plan took a memory out of what is loaded; missing for one that is not retired. Only in
+frames of stores that have retired ones: these are not ``active``, and no other stands for them."""
 PROBLEM: Final = "problem"
 """Why a row could not be interpreted; only in frames loaded with ``on_bad_row="keep"``."""
 
@@ -134,6 +137,8 @@ SUPERSEDED: Final = "superseded"
 LOAD_BEARING_TOKENS: Final = "load_bearing_tokens"
 PRUNABLE_TOKENS: Final = "prunable_tokens"
 SUPERSEDED_TOKENS: Final = "superseded_tokens"
+RETIRED: Final = "retired"
+RETIRED_TOKENS: Final = "retired_tokens"
 PRUNABLE_SHARE: Final = "prunable_share"
 """Prunable memories over active ones."""
 PRUNABLE_SHARE_TOKENS: Final = "prunable_share_tokens"
@@ -143,9 +148,11 @@ GROWTH_DTYPES: Final[dict[str, str]] = {
     LOAD_BEARING: "int64",
     PRUNABLE: "int64",
     SUPERSEDED: "int64",
+    RETIRED: "int64",
     LOAD_BEARING_TOKENS: "int64",
     PRUNABLE_TOKENS: "int64",
     SUPERSEDED_TOKENS: "int64",
+    RETIRED_TOKENS: "int64",
     PRUNABLE_SHARE: "float64",
     PRUNABLE_SHARE_TOKENS: "float64",
 }

@@ -20,6 +20,7 @@ from memlab.compaction.in_force import number_in_force
 from memlab.compaction.reclaim import in_bytes, space
 from memlab.compaction.wire import some_of
 from memlab.errors import MemlabError, SettingsError, StoreError, UnfilledArchiveError
+from memlab.frame.fields import retired_rows
 from memlab.frame.loading import load
 from memlab.items import REJECTED_PATH_TAG, MemoryKind, resembles
 from memlab.sources.base import Reader, Source, archive_at, at_one_moment
@@ -200,8 +201,11 @@ def _memory_integrity(source: Source, frame: pd.DataFrame, threshold: int | None
         "rejected_paths": sum(REJECTED_PATH_TAG in tags for tags in active[col.TAGS]),
         "episodes": int(kinds.get(MemoryKind.EPISODIC, 0)),
         "prunable": int(frame[col.PRUNABLE].sum()),
-        "superseded": len(frame) - len(active),
+        "superseded": len(frame) - len(active) - int(retired_rows(frame).sum()),
+        "retired": int(retired_rows(frame).sum()),
     }
+    if not counts["retired"]:
+        del counts["retired"]
     summary = ", ".join(counted(n, name.replace("_", " ")) for name, n in counts.items())
     no_cap = threshold is None and source.agents_own and counts["prunable"] > FORGE_LOOPS
     if threshold is None or counts["prunable"] <= threshold:

@@ -27,15 +27,17 @@ _IN_TOKENS: Final = {
     c.PRUNABLE: c.PRUNABLE_TOKENS,
     c.LOAD_BEARING: c.LOAD_BEARING_TOKENS,
     c.SUPERSEDED: c.SUPERSEDED_TOKENS,
+    c.RETIRED: c.RETIRED_TOKENS,
 }
 """The columns of a growth curve that hold tokens, by those that count memories."""
+_ALWAYS: Final = (c.PRUNABLE, c.LOAD_BEARING)
 
 
 @on_its_own
 def plot_growth(
     curve: pd.DataFrame, *, measure: Measure = "memories", ax: Axes | None = None
 ) -> Axes:
-    """Draw how prunable, load-bearing and superseded memories grew.
+    """Draw how prunable, load-bearing, superseded and retired memories grew.
 
     Parameters
     ----------
@@ -50,7 +52,8 @@ def plot_growth(
     -------
     matplotlib.axes.Axes
         With one line each for ``prunable``, ``load_bearing`` and, where there are any,
-        ``superseded``; the lines are labelled with these names (``Line2D.get_label``).
+        ``superseded`` and ``retired``; the lines are labelled with these names
+        (``Line2D.get_label``).
 
     Raises
     ------
@@ -72,8 +75,9 @@ def plot_growth(
         (c.PRUNABLE, "prunable", paint.prunable),
         (c.LOAD_BEARING, "load-bearing", paint.load_bearing),
         (c.SUPERSEDED, "superseded", paint.grey),
+        (c.RETIRED, "retired", paint.grey),
     ):
-        if name != c.SUPERSEDED or curve[names[name]].any():
+        if name in _ALWAYS or curve[names[name]].any():
             _step(ax, curve[names[name]], name, colour)
             plot.end(last[names[name]], f"{now[name]} {words}", colour)
     _time_by_count(plot, curve, measure)

@@ -170,7 +170,7 @@ def _entry_line(entry: "Entry") -> str:
     state = "applied" if entry.finished_at else "CUT SHORT"
     what = f"{counted(entry.memories)}, {entry.restored:,} restored"
     if not entry.memories:
-        what = "superseded memories, deleted none"
+        what = "superseded or retired memories, deleted none"
     return f"{entry.digest[:12]}  {entry.archived_at:%Y-%m-%d %H:%M}  {state}  {what}"
 
 

@@ -4,16 +4,22 @@ What is deleted was decided by :func:`memlab.plan`; :func:`memlab.restore` puts 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
+from itertools import chain
 from typing import TypeVar
 
 from memlab.arguments import expect
 from memlab.clock import moment_or_now
 from memlab.compaction.plans import (
+    NEEDED,
     PRUNABLE,
+    RETIRED,
+    RETIRES,
+    RETURNS,
     SUPERSEDED,
     TITLE,
     KeptMemory,
@@ -38,6 +44,7 @@ from memlab.store.archive.entries import Apply, Archived, Entry
 from memlab.store.archive.identity import check_archive_of
 from memlab.store.archive.location import is_begun, unchanged
 from memlab.store.archive.opening import archived_change, open_archive
+from memlab.store.archive.retired import RetiredMemories, note_retired, retired_in
 from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import retry_if_changed
 from memlab.text import counted
@@ -75,10 +82,10 @@ def apply(
 ) -> Receipt:
     """Carry out a plan: archive what it deletes, delete it, verify.
 
-    A plan that supersedes deletes nothing: the archive keeps the plan, which says how to take it
-    back. The copies are committed and synced before the deletion commits, so that being stopped at
-    any moment leaves a memory too many, never one too few. Applying the same plan again then
-    finishes it.
+    A plan that supersedes or retires deletes nothing: the archive keeps the plan, which says how to
+    take it back. The copies are committed and synced before the deletion commits, so that being
+    stopped at any moment leaves a memory too many, never one too few. Applying the same plan again
+    then finishes it.
 
     Parameters
     ----------
@@ -90,7 +97,7 @@ def apply(
         The moment written into the archive; the current one by default.
     watch : callable, optional
         Called with each :class:`ApplyStep` that there is, when it is done: a plan that supersedes
-        deletes nothing.
+        or retires deletes nothing.
 
     Returns
     -------
@@ -104,12 +111,12 @@ def apply(
     AlreadyAppliedError
         When the plan was applied before.
     CompactionError
-        When the plan deletes a load-bearing memory or calls one by what it is not, or others than
-        the plan's would have been touched. Nothing is deleted.
+        When the plan deletes or retires a load-bearing memory or calls one by what it is not, or
+        others than the plan's would have been touched. Nothing is deleted.
     PlanError
-        When the plan both deletes and supersedes, names a memory twice or has groups that do not
-        add up to its memories, or it supersedes and the store knows of no memories that stand for
-        others. Nothing is deleted.
+        When the plan both deletes and supersedes or retires, names a memory twice or has groups
+        that do not add up to its memories, or the store knows of no memories that stand for others
+        or are retired. Nothing is deleted.
     ArchiveError
         When the memories cannot be archived. Nothing is deleted.
     UnsafeDeletionError
@@ -132,14 +139,20 @@ def apply(
             return replace(receipt_of(plan, source, moment), archive=None)
 
     def carry_out() -> Receipt:
-        change = source.superseding() if plan.supersedes else source.changing()
-        with archived_change(location, change) as both:
+        with archived_change(location, opened_for(plan, source)) as both:
             watch(ApplyStep.LOCKED)
             receipt = _carried_out(both.writer, both.archive, source, plan, moment, watch)
             both.after_commit = lambda: _note(both.archive, receipt, source, watch)
         return receipt
 
     return retry_if_changed(carry_out)
+
+
+def opened_for(plan: Plan, source: Source) -> AbstractContextManager[Writer]:
+    """Open a store for what a plan does to it."""
+    if plan.supersedes:
+        return source.superseding()
+    return source.retiring() if plan.moves else source.changing()
 
 
 def finish(
@@ -178,16 +191,25 @@ def plan_in(archive: Archive, entry: Entry) -> Plan:
 def settle(
     archive: Archive, reader: Reader, source: Source, now: datetime, *, forget: bool = False
 ) -> tuple[str, ...]:
-    """Note plans as done that were stopped before their note; see :meth:`Archive.settle`."""
+    """Note plans as done that were stopped before their note; see :meth:`Archive.settle`.
+
+    A plan that retires and never began is forgotten with the others: the next one decides anew.
+    """
 
     def is_done(entry: Entry) -> bool:
         return is_superseded(reader, source, archive, entry)
 
-    return archive.settle(reader, at=now, is_done=is_done, forget=forget)
+    done = archive.settle(reader, at=now, is_done=is_done, forget=forget)
+    for entry in archive.entries() if forget else ():
+        if entry.finished_at is None and not entry.memories:
+            with suppress(ArchiveError):
+                if plan_in(archive, entry).moves:
+                    archive.forget(entry.digest)
+    return done
 
 
 def is_superseded(reader: Reader, source: Source, archive: Archive, entry: Entry) -> bool:
-    """Whether what a plan was to supersede is superseded; not where nobody can say what it was."""
+    """Whether what a plan was to supersede or retire is; not where nobody can say what it was."""
     try:
         return _is_linked(reader, source, plan_in(archive, entry))
     except ArchiveError:
@@ -195,9 +217,13 @@ def is_superseded(reader: Reader, source: Source, archive: Archive, entry: Entry
 
 
 def _is_linked(reader: Reader, source: Source, plan: Plan) -> bool:
-    """Whether every memory of a plan is superseded as it says."""
-    links = {link.key: link.by_memory_id for link in plan.supersedes}
-    return links.items() <= links_now(reader, source, links).items()
+    """Whether memories of a plan are superseded or retired as it says.
+
+    All of those that it supersedes; one that it retires or returns may be something else by now.
+    """
+    links = plan.links.items()
+    as_planned = links & links_now(reader, source, plan.links).items()
+    return bool(as_planned) if plan.moves else len(as_planned) == len(links)
 
 
 def links_now(reader: Reader, source: Source, keys: Iterable[Key]) -> dict[Key, str | None]:
@@ -227,6 +253,8 @@ def receipt_of(plan: Plan, source: Source, now: datetime) -> Receipt:
         boot_after=plan.boot_after,
         token_rule=plan.token_rule,
         superseded=len(plan.supersedes),
+        retired=len(plan.retires),
+        returned=len(plan.returns),
     )
 
 
@@ -240,7 +268,8 @@ def _carried_out(
     done = receipt_of(plan, source, now)
     if entry and _is_resumed(writer, archive, entry, source, plan, watch):
         return replace(done, deleted=entry.memories, expired=done.deleted - entry.memories)
-    done = replace(done, finished=settle(archive, writer, source, now, forget=bool(plan.memories)))
+    forget = bool(plan.memories or plan.moves)
+    done = replace(done, finished=settle(archive, writer, source, now, forget=forget))
     if plan.supersedes:
         _check_links(writer, source, plan)
         expired = frozenset[Key]()
@@ -248,8 +277,9 @@ def _carried_out(
         expired = _check_against_store(writer, archive, source, plan, now)
         watch(ApplyStep.CHECKED)
     leaving = [memory for memory in plan.memories if memory.key not in expired]
-    if not leaving and not plan.supersedes:
-        return replace(done, deleted=0, expired=len(expired), archive=None)
+    links = {key: by for key, by in plan.links.items() if key not in expired}
+    if not leaving and not links:
+        return replace(done, deleted=0, retired=0, returned=0, expired=len(expired), archive=None)
     with archive.deleting(
         Apply(plan.digest, plan.policy, plan.made_at, len(leaving), plan.json_pieces),
         _copies(writer, leaving),
@@ -258,13 +288,27 @@ def _carried_out(
         watch=watch,
         is_undone=lambda error: source.atomic or isinstance(error, StalePlanError),
     ):
-        if plan.supersedes:
-            writer.supersede({link.key: link.by_memory_id for link in plan.supersedes})
+        if plan.moves:
+            _note_moves(archive, plan, links, now)
+        if links:
+            writer.supersede(links)
         else:
             expected = {memory.key: memory.fingerprint for memory in leaving}
             writer.delete(expected, watch=lambda _: watch(ApplyStep.DELETED))
         watch(ApplyStep.VERIFIED)
-    return replace(done, deleted=len(leaving), expired=len(expired))
+    retired = sum(memory.key in links for memory in plan.retires)
+    return replace(done, deleted=len(leaving), retired=retired, expired=len(expired))
+
+
+def _note_moves(archive: Archive, plan: Plan, keys: Collection[Key], now: datetime) -> None:
+    """Note in the archive what a plan retires and returns, before the store says so."""
+    note_retired(
+        archive,
+        plan.digest,
+        retired={each.key: each.memory_id for each in plan.retires if each.key in keys},
+        returned={each.key: each.reason == NEEDED for each in plan.returns},
+        at=now,
+    )
 
 
 def _note(archive: Archive, receipt: Receipt, source: Source, watch: Watch) -> None:
@@ -280,9 +324,11 @@ def _note(archive: Archive, receipt: Receipt, source: Source, watch: Watch) -> N
 
 
 def _done_by(receipt: Receipt) -> str:
-    done = "superseded" if receipt.superseded else "deleted and archived"
-    count = receipt.superseded or receipt.deleted
-    return f"{counted(count)} {'is' if count == 1 else 'are'} {done}"
+    some = [(done, count) for done, count in receipt.done if count] or receipt.done
+    done = " and ".join(
+        f"{counted(count)} {'is' if count == 1 else 'are'} {done}" for done, count in some
+    )
+    return f"{done} and archived" if receipt.deleted else done
 
 
 def _is_resumed(
@@ -297,7 +343,7 @@ def _is_resumed(
             f"{_done_by(replace(done, deleted=entry.memories))} in {archive.path}{restored}; make "
             "a new plan"
         )
-    if plan.supersedes:
+    if plan.links:
         return _is_linked(writer, source, plan)
     state = archive.state_of(writer, entry)
     if state.is_gone:
@@ -355,17 +401,18 @@ def _wrong(plan: Plan, what: str) -> CompactionError:
 
 
 def _undone(plan: Plan) -> str:
-    return f"nothing was {'changed' if plan.supersedes else 'deleted'}: make a new plan"
+    return f"nothing was {'changed' if plan.links else 'deleted'}: make a new plan"
 
 
 def _check_readable(plan: Plan) -> None:
     """Check what can be checked of a plan without its store."""
-    if plan.memories and plan.supersedes:
+    if sum(map(bool, (plan.memories, plan.supersedes, plan.moves))) > 1:
         raise PlanError(
-            f"plan {plan.digest[:12]} both deletes and supersedes; nothing was changed: make one "
-            "plan for each"
+            f"plan {plan.digest[:12]} does two of deleting, superseding and retiring; nothing was "
+            "changed: make one plan for each"
         )
-    keys = [memory.key for memory in plan.memories] + [memory.key for memory in plan.kept]
+    named: Iterator[PlannedMemory | KeptMemory] = chain(plan.memories, plan.moves, plan.kept)
+    keys = [memory.key for memory in named]
     if len(set(keys)) != len(keys):
         raise PlanError(f"plan {plan.digest[:12]} names a memory twice; {_undone(plan)}")
 
@@ -380,13 +427,16 @@ def _check_against_store(
     absent: list[PlannedMemory | KeptMemory] = []
     changed: list[str] = []
     compared = archive.location.compared
-    for memory, record, fingerprint in _with_records(writer, plan.memories, compared):
-        if record is None:
-            absent.append(memory)
-        elif fingerprint != memory.fingerprint:
-            changed.append(memory.memory_id)
-        else:
-            _check_planned(plan, memory, source.facts_of(record), source)
+    retired = retired_in(archive) if plan.returns else RetiredMemories()
+    for fate, memories in plan.fates.items():
+        for memory, record, fingerprint in _with_records(writer, memories, compared):
+            if record is None:
+                absent.append(memory)
+            elif fingerprint != memory.fingerprint:
+                changed.append(memory.memory_id)
+            else:
+                _check_planned(plan, fate, memory, source.facts_of(record), source)
+                _check_moved(plan, fate, memory, source.superseded_by(record), retired)
     expired = frozenset(memory.key for memory in absent)
     for kept, record, fingerprint in _with_records(writer, plan.kept, source.lasting):
         if record is None:
@@ -433,13 +483,15 @@ def _is_so(end: KeptMemory, record: bytes, link: PlannedLink | None, source: Sou
     if link is None:
         return is_so
     is_named = link.title == (facts.title or "")[:TITLE]
-    return is_so and is_named and _is_load_bearing(facts, source, unsure=False)
+    return is_so and is_named and is_load_bearing(facts, source, unsure=False)
 
 
-def _check_planned(plan: Plan, named: PlannedMemory, facts: Facts, source: Source) -> None:
+def _check_planned(
+    plan: Plan, fate: str, named: PlannedMemory, facts: Facts, source: Source
+) -> None:
     """Compare what a plan says of a memory with what it is."""
     truly = repr(facts.memory_id)
-    if _is_load_bearing(facts, source, unsure=True):
+    if fate != RETURNS and is_load_bearing(facts, source, unsure=True):
         raise _wrong(plan, f"names {truly}, which is load-bearing")
     if (facts.memory_id, facts.kind) != (named.memory_id, named.kind):
         called = f"{named.memory_id!r}, {named.kind}"
@@ -452,27 +504,39 @@ def _check_planned(plan: Plan, named: PlannedMemory, facts: Facts, source: Sourc
         raise _wrong(plan, f"says that {truly} is at {position}")
 
 
+def _check_moved(
+    plan: Plan, fate: str, named: PlannedMemory, by: str | None, retired: RetiredMemories
+) -> None:
+    """Check that what a plan retires is loaded, and that a plan retired what it returns."""
+    if fate == RETIRES and by is not None:
+        raise _wrong(plan, f"retires {named.memory_id!r}, which is not loaded")
+    if fate == RETURNS and not (by == named.memory_id and retired.at(named.key, by)):
+        raise _wrong(plan, f"returns {named.memory_id!r}, which no plan retired")
+
+
 def _check_groups(plan: Plan) -> None:
     """Compare the counts that a reviewer reads with the memories that the plan lists."""
-    memories, tokens = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    memories, tokens = Counter[tuple[str, ...]](), Counter[tuple[str, ...]]()
     for group in plan.groups:
-        if group.deleted:
-            memories[group.kind, group.reason] += group.memories
-            tokens[group.kind, group.reason] += group.tokens
-    for memory in plan.memories:
-        memories[memory.kind, memory.reason] -= 1
-        tokens[memory.kind, memory.reason] -= memory.tokens
+        if group.fate != "keeps":
+            memories[group.fate, group.kind, group.reason] += group.memories
+            tokens[group.fate, group.kind, group.reason] += group.tokens
+    for fate, listed in plan.fates.items():
+        for memory in listed:
+            memories[fate, memory.kind, memory.reason] -= 1
+            tokens[fate, memory.kind, memory.reason] -= memory.tokens
     kept = sum(g.memories for g in plan.groups if not g.deleted and g.label == PRUNABLE)
     labels = {group.label for group in plan.groups if group.deleted}
     differs = any(memories.values()) or any(tokens.values()) or kept != len(plan.kept)
-    if differs or labels - {PRUNABLE, SUPERSEDED}:
+    if differs or labels - {PRUNABLE, SUPERSEDED, RETIRED}:
         raise PlanError(
             f"the groups of plan {plan.digest[:12]} do not add up to the memories that it lists; "
             f"{_undone(plan)}"
         )
 
 
-def _is_load_bearing(facts: Facts, source: Source, *, unsure: bool) -> bool:
+def is_load_bearing(facts: Facts, source: Source, *, unsure: bool) -> bool:
+    """Whether a record is of a memory that nothing deletes or retires."""
     try:
         return is_load_bearing_stored(facts.kind, facts.tags_json, source.protected)
     except ValueError:

@@ -325,7 +325,7 @@ def _cut_short(reader: Reader, source: Source, archive: Archive, entry: Entry) -
     if state.is_gone if entry.memories else is_superseded(reader, source, archive, entry):
         return None
     if not entry.memories:
-        fault = f"plan {digest} was cut short before it superseded anything"
+        fault = f"plan {digest} was cut short before it changed anything"
         return fault, f"finish it with {finish}, or forget it with {drop}"
     there = len(state.same) + len(state.changed)
     archived = f"{entry.left:,} memories archived, {there:,} of them not deleted"

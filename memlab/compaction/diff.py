@@ -6,6 +6,8 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from memlab.compaction.plans import (
+    RETIRES,
+    RETURNS,
     Listing,
     Plan,
     PlannedLink,
@@ -25,6 +27,8 @@ _FACTS: Final[dict[str, Callable[[Plan], str]]] = {
     "memories": lambda plan: sized(plan.total),
     "deletes": lambda plan: sized(plan.deletes),
     "supersedes": lambda plan: sized(plan.superseded),
+    "retires": lambda plan: sized(plan.labelled(RETIRES)),
+    "returns": lambda plan: sized(plan.labelled(RETURNS)),
     "keeps": lambda plan: sized(plan.keeps),
 }
 """What is told of two plans where it is not the same."""
@@ -46,22 +50,25 @@ class Difference(Shown):
     after: Plan
     memories: Changes
     links: Changes
+    retires: Changes
+    returns: Changes
 
     @property
     def differs(self) -> bool:
-        """Whether the two delete or supersede other memories, or those of another store."""
-        return any((*self.memories, *self.links)) or self.before.store != self.after.store
+        """Whether the two change other memories, or otherwise, or those of another store."""
+        changes = (*self.memories, *self.links, *self.retires, *self.returns)
+        return any(changes) or self.before.store != self.after.store
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as JSON values."""
-        memories, links = self.memories, self.links
+        links = self.links
         return {
             "before": self.before.digest,
             "after": self.after.digest,
             "differs": self.differs,
-            "added": _dicts(memories.added),
-            "removed": _dicts(memories.removed),
-            "rewritten": _dicts(after for _, after in memories.rewritten),
+            **_changes_dict(self.memories),
+            "retires": _changes_dict(self.retires),
+            "returns": _changes_dict(self.returns),
             "supersedes": {
                 "added": _dicts(links.added),
                 "removed": _dicts(links.removed),
@@ -79,13 +86,22 @@ class Difference(Shown):
         facts = [(name, f"{first} -> {then}") for name, first, then in said if first != then]
         if not self.differs:
             done = "superseded" if self.after.supersedes else "deleted"
+            done = "retired or returned" if self.after.moves else done
             facts.append((done, "the same memories, for the same reasons"))
-        memories, links = self.memories, self.links
-        rewritten = [after for _, after in memories.rewritten]
-        told: list[tuple[str, Sequence[Any], Callable[[Sequence[Any]], Listing]]] = [
-            ("only the second deletes", memories.added, listing_of),
-            ("only the first deletes", memories.removed, listing_of),
-            ("both delete, changed or for another reason", rewritten, listing_of),
+        links = self.links
+        told: list[tuple[str, Sequence[Any], Callable[[Sequence[Any]], Listing]]] = []
+        changes = (("delete", self.memories), ("retire", self.retires), ("return", self.returns))
+        for does, (added, removed, rewritten) in changes:
+            told += [
+                (f"only the second {does}s", added, listing_of),
+                (f"only the first {does}s", removed, listing_of),
+                (
+                    f"both {does}, changed or for another reason",
+                    [after for _, after in rewritten],
+                    listing_of,
+                ),
+            ]
+        told += [
             ("only the second supersedes", links.added, links_listing_of),
             ("only the first supersedes", links.removed, links_listing_of),
             ("both supersede, changed or for another reason", links.rewritten, _relinked),
@@ -104,10 +120,10 @@ def difference_of(before: Plan, after: Plan) -> Difference:
     Memories are the same when they have the same key and id.
     """
     says = ("fingerprint", "reason")
-    memories = _changes(before.memories, after.memories, *says)
+    fates = [_changes(each, after.fates[does], *says) for does, each in before.fates.items()]
     by = ("by_key", "by_memory_id", "by_fingerprint")
     links = _changes(before.supersedes, after.supersedes, *says, *by)
-    return Difference(before, after, memories, links)
+    return Difference(before, after, fates[0], links, *fates[1:])
 
 
 def _changes(
@@ -125,6 +141,12 @@ def _changes(
         tuple(each for name, each in before.items() if name not in after),
         tuple(pair for pair in both if said(pair[0]) != said(pair[1])),
     )
+
+
+def _changes_dict(changes: Changes) -> dict[str, list[dict[str, Any]]]:
+    rewritten = (after for _, after in changes.rewritten)
+    rows = zip(Changes._fields, (changes.added, changes.removed, rewritten), strict=True)
+    return {name: _dicts(each) for name, each in rows}
 
 
 def _dicts(rows: Iterable[Any]) -> list[dict[str, Any]]:

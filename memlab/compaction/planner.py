@@ -1,13 +1,15 @@
-"""Deciding what would go, or be superseded, with the evidence that it is still so.
+"""Deciding what would go, retire or be superseded, with the evidence that it is still so.
 
-A plan that supersedes brings the floor down: it names load-bearing memories for which a newer one
-stands, and deletes nothing.
+A plan that retires takes out of the boot context what a policy does not keep, and brings back what
+was needed since or what the policy keeps now; the memories stay in the store. A plan that
+supersedes brings the floor down: it names load-bearing memories for which a newer one stands.
+Neither deletes anything.
 """
 
 import gc
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import chain
 from typing import Any, Final
@@ -21,7 +23,11 @@ from memlab.arguments import expect
 from memlab.clock import moment_or_now
 from memlab.compaction.plans import (
     LOAD_BEARING,
+    NEEDED,
     PRUNABLE,
+    RETIRED,
+    RETIRES,
+    RETURNS,
     SUPERSEDED,
     TITLE,
     Expiring,
@@ -36,7 +42,7 @@ from memlab.errors import ChangedWhileReadError, PlanError
 from memlab.evidence.past import deletions_of, past_of
 from memlab.evidence.reads import remembered_reads
 from memlab.evidence.references import find_references
-from memlab.frame.fields import as_instant
+from memlab.frame.fields import Mask, as_instant, retired_rows
 from memlab.frame.loading import frame_of
 from memlab.policies import KeepAll, Policy
 from memlab.policies.base import Decision, decision_of
@@ -51,6 +57,17 @@ Places = npt.NDArray[np.intp]
 Columns = Mapping[str, Any]
 """The columns of a frame as arrays, by name: each of them takes pandas as long as some hundred rows
 of it."""
+
+STAYS_FOR: Final = timedelta(days=30)
+"""So long at least a memory stays that came back; each time that it was needed, then
+:data:`STAYS_TIMES` as long. What is loaded is not read, so only leaving it out again shows that it
+is not needed any more."""
+STAYS_TIMES: Final = 4
+_MOST_TIMES: Final = 6  # 84 years
+CAME_BACK: Final = "came-back"
+"""Why a memory stays that a policy does not keep."""
+
+_LABELS: Final = (PRUNABLE, LOAD_BEARING, SUPERSEDED, RETIRED, RETIRES, RETURNS)
 
 _AT_ONCE: Final = 4_000
 """Rows taken out of columns at once: Python's objects take five times their room."""
@@ -69,10 +86,11 @@ def plan(
     source: SourceLike,
     policy: Policy,
     *,
+    retire: bool = False,
     now: datetime | None = None,
     watch: Watch = unwatched,
 ) -> Plan:
-    """Say what a policy would delete from a store. Reads only.
+    """Say what a policy would delete from a store, or retire in it. Reads only.
 
     Decision and evidence are of one moment of the store. A policy that learns does so from what the
     store's archive keeps, too, and from the logs that ``memlab.toml`` remembers. While the policy
@@ -85,6 +103,12 @@ def plan(
         A store's file, its URL, or an open store.
     policy : Policy
         The rule.
+    retire : bool
+        Whether to retire what the policy does not keep, so that it stays in the store and is not
+        loaded, instead of deleting it. Retired memories return that were read or referred to since,
+        by the store itself and the logs that ``memlab.toml`` names, or that the policy keeps now.
+        One that came back stays for a month at least, and four times as long each further time that
+        it was needed.
     now : datetime, optional
         The moment of the decision, with a time zone; the current one by default.
     watch : callable, optional
@@ -99,6 +123,8 @@ def plan(
     ------
     StoreError
         When the store cannot be read.
+    PlanError
+        When memories are to be retired in a store whose agent loads none at start.
     UnsafeDeletionError
         When it lives in memory, or other tables of its file would lose rows.
     BadRowError
@@ -109,44 +135,129 @@ def plan(
     expect(policy, Policy, call="memlab.plan", name="policy")
     opened = open_source(source)
     moment = moment_or_now(now, call="memlab.plan")
+    expect(retire, bool, call="memlab.plan", name="retire")
+    if retire and not opened.retires:
+        opened.retiring()  # which says why it cannot
     archive_at(opened)  # refused here where there is no place for one
-    return at_one_moment(opened, lambda reader: _plan_of(reader, opened, policy, moment, watch))
+    return at_one_moment(
+        opened, lambda reader: _plan_of(reader, opened, policy, moment, watch, retire=retire)
+    )
 
 
-def _plan_of(reader: Reader, source: Source, policy: Policy, now: datetime, watch: Watch) -> Plan:
+def _plan_of(
+    reader: Reader, source: Source, policy: Policy, now: datetime, watch: Watch, *, retire: bool
+) -> Plan:
     """Decide, and take the evidence that it is still so, from one moment of the store."""
     with_body = any(step.reads_bodies for step in policy.steps)
     frame = _frame_of(reader, source, with_body=with_body)
     watch(PlanStep.READ)
     rule = str(frame.attrs[col.TOKEN_RULE])
     frame.attrs = {}  # pandas copies them, deeply, with every column that is taken
-    if any(step.learns for step in policy.steps):
-        log = remembered_reads(settings_of(source))
-        names = () if log is None else log[col.MEMORY_ID].dropna()
-        past = past_of(frame, deletions_of(source), names=names)
-        policy = policy.after(past, find_references(past, log, now=None if log is None else now))
-    decision = decision_of(frame, policy, now=now)
-    watch(PlanStep.DECIDED)
     columns = _columns_of(frame)
-    deleted = np.flatnonzero(~decision.keep)
-    kept = np.flatnonzero(decision.keep & columns[col.PRUNABLE])
+    label = _labels_of(frame)
+    if retire:
+        decision = _retiring(frame, source, policy, now)
+        active = columns[col.ACTIVE]
+        label[active & ~decision.keep] = _LABELS.index(RETIRES)
+        label[~active & decision.keep & retired_rows(frame)] = _LABELS.index(RETURNS)
+        leaves = label == _LABELS.index(RETIRES)
+    else:
+        if any(step.learns for step in policy.steps):
+            policy = policy.after(*_evidence_of(frame, source, now))
+        decision = decision_of(frame, policy, now=now)
+        leaves = ~decision.keep
+    watch(PlanStep.DECIDED)
+    kept = np.flatnonzero(~leaves & columns[col.PRUNABLE])
+
+    def planned(which: Mask) -> tuple[PlannedMemory, ...]:
+        places = np.flatnonzero(which)
+        parts = np.split(places, range(_AT_ONCE, len(places), _AT_ONCE))
+        some = (_planned(reader, source, columns, part, decision) for part in parts)
+        return tuple(chain.from_iterable(some))
 
     with _without_collections():
-        parts = np.split(deleted, range(_AT_ONCE, len(deleted), _AT_ONCE))
-        planned = (_planned(reader, source, columns, part, decision) for part in parts)
-        memories = tuple(chain.from_iterable(planned))
+        leaving, returns = planned(leaves), planned(label == _LABELS.index(RETURNS))
+    memories = () if retire else leaving
     return Plan(
         store=source.name,
         made_at=now,
         policy=as_data(policy),
         token_rule=rule,
-        groups=_groups_of(columns, decision),
+        groups=_groups_of(columns, decision, label, deleted=leaves & (not retire)),
         memories=memories,
         kept=_kept(reader, source, columns, kept),
+        retires=leaving if retire else (),
+        returns=returns,
         written=reader.side_effects([memory.key for memory in memories]) if memories else (),
-        expires=_expiring(frame, columns[col.KEY], np.union1d(deleted, kept), now),
-        last_goes=source.agents_own and len(frame) - 1 in deleted[-1:],
+        expires=_expiring(
+            frame, columns[col.KEY], np.flatnonzero(leaves | columns[col.PRUNABLE]), now
+        ),
+        last_goes=source.agents_own and bool((leaves & (not retire))[-1:].any()),
     )
+
+
+def _evidence_of(
+    frame: pd.DataFrame, source: Source, now: datetime
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the past of a frame that was just read, and the references in it and in its logs."""
+    log = remembered_reads(settings_of(source))
+    names = () if log is None else log[col.MEMORY_ID].dropna()
+    past = past_of(frame, deletions_of(source), names=names)
+    return past, find_references(past, log, now=None if log is None else now)
+
+
+def _retiring(frame: pd.DataFrame, source: Source, policy: Policy, now: datetime) -> Decision:
+    """Decide on retired memories as if they were loaded, and let what was needed since be kept."""
+    past, references = _evidence_of(frame, source, now)
+    last = references.groupby(col.TARGET_ID)[col.AT].max().reindex(frame[col.MEMORY_ID])
+    needed_at = last.to_numpy("datetime64[us]")
+    if any(step.learns for step in policy.steps):
+        policy = policy.after(past, references)
+
+    retired, load_bearing = retired_rows(frame), frame[col.LOAD_BEARING].to_numpy(dtype=bool)
+    active = frame[col.ACTIVE].to_numpy(dtype=bool)
+    stays = active & ~load_bearing & (as_instant(now) < _stays_until(frame, source, needed_at))
+    # What stays takes up room, as load-bearing memories do.
+    candidates = frame.drop(columns=col.RETIRED_AT, errors="ignore").assign(
+        **{
+            col.ACTIVE: active | retired,
+            col.LOAD_BEARING: load_bearing | stays,
+            col.PRUNABLE: (active | retired) & ~(load_bearing | stays),
+        }
+    )
+    decision = decision_of(candidates, policy, now=now)
+    keep, reason = decision.keep.copy(), decision.reason.copy()
+    reason[stays] = len(decision.reasons)
+    if retired.any():
+        needed = retired & (needed_at > frame[col.RETIRED_AT].to_numpy("datetime64[us]"))
+        keep[needed] = True
+        reason[needed] = len(decision.reasons) + 1
+    keep[~active & ~retired] = True  # what is superseded is not loaded
+    return Decision(keep, reason, [*decision.reasons, CAME_BACK, NEEDED])
+
+
+def _stays_until(
+    frame: pd.DataFrame, source: Source, needed_at: npt.NDArray[np.datetime64]
+) -> npt.NDArray[np.datetime64]:
+    """Return until when memories stay that came back; NaT for the others."""
+    until = np.full(len(frame), np.datetime64("NaT", "us"))
+    if known := source.retired():
+        keys = frame[col.KEY if col.KEY in frame else col.POSITION].tolist()
+        for place, (key, memory_id) in enumerate(zip(keys, frame[col.MEMORY_ID], strict=True)):
+            found = known.at(key, memory_id)
+            if found is not None and found.returned_at is not None:
+                since = np.fmax(as_instant(found.returned_at), needed_at[place])
+                times = min(max(found.times_needed - 1, 0), _MOST_TIMES)
+                until[place] = since + np.timedelta64(STAYS_FOR * STAYS_TIMES**times)
+    return until
+
+
+def _labels_of(frame: pd.DataFrame) -> npt.NDArray[np.intp]:
+    """Return the place of each memory's label among :data:`_LABELS`."""
+    label = np.where(frame[col.LOAD_BEARING], 1, 0)
+    label[~frame[col.ACTIVE].to_numpy(dtype=bool)] = 2
+    label[retired_rows(frame)] = 3
+    return label
 
 
 def _frame_of(reader: Reader, source: Source, *, with_body: bool) -> pd.DataFrame:
@@ -262,20 +373,20 @@ def _when(moments: npt.NDArray[np.datetime64]) -> list[str]:
     return [f"{moment.isoformat()}+00:00" if moment else "" for moment in moments.tolist()]
 
 
-def _groups_of(columns: Columns, decision: Decision) -> tuple[Group, ...]:
+def _groups_of(
+    columns: Columns, decision: Decision, label: npt.NDArray[np.intp], *, deleted: Mask
+) -> tuple[Group, ...]:
     """Count every memory in one group; a grouping of pandas takes ten times as long."""
-    labels = (PRUNABLE, LOAD_BEARING, SUPERSEDED)
-    label = np.where(columns[col.ACTIVE], np.where(columns[col.LOAD_BEARING], 1, 0), 2)
     kinds = columns[col.KIND].categories.tolist()
-    codes = (~decision.keep, label, columns[col.KIND].codes, decision.reason)
-    shape = (2, len(labels), len(kinds), len(decision.reasons))
+    codes = (deleted, label, columns[col.KIND].codes, decision.reason)
+    shape = (2, len(_LABELS), len(kinds), len(decision.reasons))
     places = np.ravel_multi_index([each.astype(np.int64) for each in codes], shape)
     distinct, group = np.unique(places, return_inverse=True)
     memories = np.bincount(group, minlength=len(distinct))
     tokens = np.zeros(len(distinct), dtype=np.int64)
     np.add.at(tokens, group, columns[col.TOKENS])
     named = [
-        (bool(gone), labels[at], kinds[kind], decision.reasons[reason])
+        (bool(gone), _LABELS[at], kinds[kind], decision.reasons[reason])
         for gone, at, kind, reason in zip(*np.unravel_index(distinct, shape), strict=True)
     ]
     sizes = zip(memories.tolist(), tokens.tolist(), strict=True)
@@ -345,7 +456,12 @@ def _supersession_of(
         made_at=now,
         policy=policy,
         token_rule=str(frame.attrs[col.TOKEN_RULE]),
-        groups=_groups_of(_columns_of(frame), decision_of(frame, KeepAll(), now=now)),
+        groups=_groups_of(
+            _columns_of(frame),
+            decision_of(frame, KeepAll(), now=now),
+            _labels_of(frame),
+            deleted=np.zeros(len(frame), dtype=bool),
+        ),
         memories=(),
         kept=(),
         supersedes=_links(reader, frame, chosen),

@@ -43,10 +43,17 @@ TITLE: Final = 80
 LOAD_BEARING: Final = "load-bearing"
 PRUNABLE: Final = "prunable"
 SUPERSEDED: Final = "superseded"
+RETIRED: Final = "retired"
+RETIRES: Final = "retires"
+RETURNS: Final = "returns"
+_NOT_LOADED: Final = {SUPERSEDED, RETIRED, RETURNS}
+
+NEEDED: Final = "needed"
+"""Why a retired memory returns that was read or referred to since."""
 
 
 class PlannedMemory(NamedTuple):
-    """A memory that a plan deletes."""
+    """A memory that a plan deletes, retires or returns."""
 
     key: int | str
     position: int
@@ -91,7 +98,7 @@ class PlannedLink(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Memories that share what happens to them and why."""
+    """Memories that share what happens to them and why; the label says so where they stay."""
 
     deleted: bool
     label: str
@@ -99,6 +106,13 @@ class Group(NamedTuple):
     reason: str
     memories: int
     tokens: int
+
+    @property
+    def fate(self) -> str:
+        """What happens to them."""
+        if self.deleted:
+            return "deletes"
+        return self.label if self.label in (RETIRES, RETURNS) else "keeps"
 
 
 LISTED: Final = 10
@@ -115,7 +129,7 @@ _LAST_GOES: Final = (
 
 @dataclass(frozen=True, repr=False)
 class Plan(Shown):
-    """What a policy would delete from a store, or supersede in it. Printing it is the dry run.
+    """What a policy would delete from a store, retire or supersede. Printing it is the dry run.
 
     Parameters
     ----------
@@ -135,7 +149,11 @@ class Plan(Shown):
         The prunable memories that it keeps, in order of position.
     supersedes : tuple of PlannedLink
         The load-bearing memories for which it lets others stand, in order of position. A plan
-        deletes or supersedes, never both.
+        deletes, supersedes, or retires and returns, and does one of these alone.
+    retires : tuple of PlannedMemory
+        What it takes out of the boot context and leaves in the store, in order of position.
+    returns : tuple of PlannedMemory
+        The retired memories that it lets be loaded again, in order of position.
     written : tuple of TriggerEffect
         What triggers do to other tables of the store's file when the memories are deleted.
     expires : tuple of Expiring
@@ -152,6 +170,8 @@ class Plan(Shown):
     memories: tuple[PlannedMemory, ...]
     kept: tuple[KeptMemory, ...]
     supersedes: tuple[PlannedLink, ...] = ()
+    retires: tuple[PlannedMemory, ...] = ()
+    returns: tuple[PlannedMemory, ...] = ()
     written: tuple[TriggerEffect, ...] = ()
     expires: tuple[Expiring, ...] = ()
     last_goes: bool = False
@@ -169,10 +189,10 @@ class Plan(Shown):
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of the memories decided on: deleted, superseded, and prunable ones kept."""
+        """SHA-256 of the memories decided on: those it changes, and prunable ones that it keeps."""
         hashed = hashlib.sha256()
         decided: Iterator[PlannedMemory | KeptMemory | PlannedLink]
-        decided = chain(self.memories, self.kept, self.supersedes)
+        decided = chain(self.memories, self.kept, self.supersedes, self.moves)
         for place, each in enumerate(decided):
             line = f"{json.dumps(each.key)} {each.fingerprint}"
             hashed.update(f"{chr(10) if place else ''}{line}".encode())
@@ -196,12 +216,13 @@ class Plan(Shown):
     @property
     def boot_before(self) -> Size:
         """What an agent loads at start now, or recalls from: the active memories."""
-        return _total(group for group in self.groups if group.label != SUPERSEDED)
+        return _total(group for group in self.groups if group.label not in _NOT_LOADED)
 
     @property
     def boot_after(self) -> Size:
         """What that would be afterwards."""
-        left = _total(g for g in self.groups if g.label != SUPERSEDED and not g.deleted)
+        away = {SUPERSEDED, RETIRED, RETIRES}
+        left = _total(g for g in self.groups if g.label not in away and not g.deleted)
         less = self.superseded
         return Size(left.memories - less.memories, left.tokens - less.tokens)
 
@@ -210,6 +231,27 @@ class Plan(Shown):
         """What it takes out of the boot context and leaves in the store."""
         return Size(len(self.supersedes), sum(link.tokens for link in self.supersedes))
 
+    @property
+    def moves(self) -> tuple[PlannedMemory, ...]:
+        """What it retires, and what it returns."""
+        return self.retires + self.returns
+
+    @property
+    def fates(self) -> dict[str, tuple[PlannedMemory, ...]]:
+        """What it lists, by what it does to them."""
+        return {"deletes": self.memories, RETIRES: self.retires, RETURNS: self.returns}
+
+    @property
+    def links(self) -> dict[int | str, str | None]:
+        """By key, the id of what stands for a memory afterwards: a retired one for itself."""
+        links: dict[int | str, str | None] = {m.key: m.by_memory_id for m in self.supersedes}
+        links |= {m.key: m.memory_id for m in self.retires}
+        return links | {m.key: None for m in self.returns}
+
+    def labelled(self, label: str) -> Size:
+        """Return the memories that its groups label so."""
+        return _total(group for group in self.groups if group.label == label)
+
     def expired(self, now: datetime) -> frozenset[int | str]:
         """Return the keys of memories that it decided on whose own time has passed."""
         return frozenset(e.key for e in self.expires if moment_of(e.expires_at) <= now)
@@ -217,12 +259,12 @@ class Plan(Shown):
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing in it to carry out."""
-        return not self.memories and not self.supersedes
+        return not (self.memories or self.supersedes or self.moves)
 
     @property
     def floor(self) -> Size:
         """The active load-bearing memories: no plan goes below them."""
-        return _total(group for group in self.groups if group.label == LOAD_BEARING)
+        return self.labelled(LOAD_BEARING)
 
     def to_json(self, *, compact: bool = False) -> str:
         """Return the plan as text that diffs well: one line a memory, in order of position.
@@ -276,13 +318,17 @@ class Plan(Shown):
         """Return what is printed."""
         title = f"plan {self.digest[:12]} for {self.store}"
         floor = self.floor
-        does = ("deletes", share(self.deletes, self.total))
+        does = [("deletes", share(self.deletes, self.total))]
         if self.supersedes:
-            does = ("supersedes", f"{share(self.superseded, floor)}; it deletes nothing")
+            does = [("supersedes", f"{share(self.superseded, floor)}; it deletes nothing")]
+        if self.moves:
+            retires = share(self.labelled(RETIRES), self.boot_before)
+            returns = f"{sized(self.labelled(RETURNS))}; it deletes nothing"
+            does = [(RETIRES, retires), (RETURNS, returns)]
         facts = [
             ("policy", in_words(self.policy)),
             ("made", minute(self.made_at)),
-            does,
+            *does,
             ("floor", sized(floor, "load-bearing memories")),
             (start_words(self.store), change(self.boot_before, self.boot_after)),
             ("tokens", self.token_rule),
@@ -296,10 +342,9 @@ class Plan(Shown):
                 ", all in the plan's supersedes",
             )
             return Sheet(title, facts, [first_of(costliest, links_listing_of, heading, where)])
-        tables = [self._groups_table("deletes", deleted=True)]
-        tables += [self._groups_table("keeps", deleted=False)]
-        if self.memories:
-            tables.append(self._listing())
+        fates = (RETIRES, RETURNS, "keeps") if self.moves else ("deletes", "keeps")
+        tables = [self._groups_table(fate) for fate in fates]
+        tables += [_listing(fate, memories) for fate, memories in self.fates.items() if memories]
         if self.written:
             tables.append(Table("other tables", ("trigger", "does", "table"), list(self.written)))
         return Sheet(title, facts, tables)
@@ -325,20 +370,9 @@ class Plan(Shown):
             lines.append("room under this policy and stay; a larger number keeps more")
         return lines
 
-    def _groups_table(self, heading: str, *, deleted: bool) -> Table:
-        rows = [group[1:] for group in self.groups if group.deleted is deleted]
-        return Table(heading, Group._fields[1:], rows, "" if rows else "nothing")
-
-    def _listing(self) -> Table:
-        """List the oldest and the newest that it deletes, and say how many lie between."""
-        half = LISTED // 2
-        hidden = len(self.memories) - 2 * half
-        listed = [*self.memories[:half], *self.memories[-half:]] if hidden > 0 else self.memories
-        return Table(
-            "oldest and newest that it deletes" if hidden > 0 else "what it deletes, oldest first",
-            *listing_of(listed),
-            f"and {hidden:,} more between them, all in the plan's memories" if hidden > 0 else "",
-        )
+    def _groups_table(self, fate: str) -> Table:
+        rows = [group[1:] for group in self.groups if group.fate == fate]
+        return Table(fate, Group._fields[1:], rows, "" if rows else "nothing")
 
     def _canonical(self) -> Iterator[str]:
         """Yield the text that the digest is made of."""
@@ -383,6 +417,8 @@ class Receipt(Shown):
         How many memories.
     superseded : int
         For how many another memory stands now.
+    retired, returned : int
+        How many are not loaded any more and stay in the store, and how many are loaded again.
     boot_before, boot_after : Size
         The boot context as the plan saw it.
     token_rule : str
@@ -405,6 +441,8 @@ class Receipt(Shown):
     boot_after: Size
     token_rule: str
     superseded: int = 0
+    retired: int = 0
+    returned: int = 0
     expired: int = 0
     finished: tuple[str, ...] = ()
 
@@ -415,6 +453,15 @@ class Receipt(Shown):
     def undo(self) -> str:
         """The command that takes it back."""
         return in_shell("memlab", "restore", self.store, self.digest[:12])
+
+    @property
+    def done(self) -> list[tuple[str, int]]:
+        """What was done to how many memories, in words."""
+        if self.retired or self.returned:
+            return [("retired", self.retired), ("returned", self.returned)]
+        if self.superseded:
+            return [("superseded", self.superseded)]
+        return [("deleted", self.deleted)]
 
     def to_json(self) -> str:
         """Return the receipt as one JSON object."""
@@ -444,8 +491,7 @@ class Receipt(Shown):
     def sheet(self) -> Sheet:
         """Return what is printed."""
         facts = [("policy", in_words(self.policy)), ("applied", minute(self.applied_at))]
-        done = "superseded" if self.superseded else "deleted"
-        facts.append((done, counted(self.superseded or self.deleted)))
+        facts += [(done, counted(count)) for done, count in self.done]
         if self.expired:
             facts.append(("expired", f"{counted(self.expired)} since the plan was made"))
         facts.append((start_words(self.store), change(self.boot_before, self.boot_after)))
@@ -472,6 +518,19 @@ def _steps_of(policy: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def _total(groups: Iterable[Group]) -> Size:
     sizes = [(group.memories, group.tokens) for group in groups]
     return Size(sum(memories for memories, _ in sizes), sum(tokens for _, tokens in sizes))
+
+
+def _listing(fate: str, memories: Sequence[PlannedMemory]) -> Table:
+    """List the oldest and the newest of some memories, and say how many lie between."""
+    half = LISTED // 2
+    hidden = len(memories) - 2 * half
+    listed = [*memories[:half], *memories[-half:]] if hidden > 0 else memories
+    where = "memories" if fate == "deletes" else fate
+    return Table(
+        f"oldest and newest that it {fate}" if hidden > 0 else f"what it {fate}, oldest first",
+        *listing_of(listed),
+        f"and {hidden:,} more between them, all in the plan's {where}" if hidden > 0 else "",
+    )
 
 
 def listing_of(memories: Sequence[PlannedMemory]) -> Listing:

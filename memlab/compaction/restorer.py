@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from datetime import datetime
 from enum import StrEnum
+from itertools import chain
 from os import PathLike
 from os.path import lexists
 from pathlib import Path
@@ -11,8 +12,15 @@ from typing import NamedTuple, Self
 
 from memlab.arguments import expect, texts
 from memlab.clock import moment_or_now
-from memlab.compaction.applier import links_now, not_noted, plan_in, settle
-from memlab.compaction.plans import Plan, Receipt
+from memlab.compaction.applier import (
+    is_load_bearing,
+    links_now,
+    not_noted,
+    opened_for,
+    plan_in,
+    settle,
+)
+from memlab.compaction.plans import Plan, PlannedLink, PlannedMemory, Receipt
 from memlab.compaction.wire import some_of
 from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
@@ -22,6 +30,7 @@ from memlab.store.archive.archive import Archive
 from memlab.store.archive.entries import Copy, Entry
 from memlab.store.archive.identity import check_archive_of
 from memlab.store.archive.opening import open_archive
+from memlab.store.archive.retired import forget_retired
 from memlab.store.database import SIDE_FILES, connect_reading
 from memlab.store.snapshot import read_snapshot
 from memlab.text import counted
@@ -70,7 +79,8 @@ def restore(
 ) -> "Restored":
     """Put archived memories back: the same bytes, at the same place.
 
-    What a plan superseded is loaded again then; it was never away. Memories that are in the store
+    What a plan superseded or retired is loaded again then, and what it returned is retired again;
+    these were never away. Memories that are in the store
     as they were archived are left alone, so restoring twice restores 0. What the store kept beside
     a memory comes back with it.
 
@@ -87,8 +97,8 @@ def restore(
     now : datetime, optional
         The moment written into the archive; the current one by default.
     watch : callable, optional
-        Called with each :class:`RestoreStep` that there is, when it is done: where a plan
-        superseded nothing is inserted and nothing recorded, and a new file is made without.
+        Called with each :class:`RestoreStep` that there is, when it is done: where a plan deleted
+        nothing, nothing is inserted and nothing recorded, and a new file is made without.
 
     Returns
     -------
@@ -103,10 +113,10 @@ def restore(
         When `receipt` is a digest and no `store` is given, or `now` has no time zone.
     ArchiveError
         When there is no such plan in the archive, an id is not among its memories, a place or an id
-        has been taken since, or what was superseded is gone or superseded by another. Nothing is
-        changed.
+        has been taken since, or what was superseded or retired is gone or superseded by another.
+        Nothing is changed.
     CompactionError
-        When more than what the plan superseded would change. Nothing is changed.
+        When more than what the plan superseded or retired would change. Nothing is changed.
     UnsafeDeletionError
         When changing such a store is not safe; it says what to do instead.
     StoreError
@@ -190,40 +200,48 @@ def _put_back(asked: _Asked, now: datetime, watch: Watch) -> Restored:
 
 
 def _take_back(asked: _Asked, into: str | Path | None, watch: Watch) -> int:
-    """Take back a plan that superseded memories and deleted none."""
+    """Take back a plan that superseded or retired memories and deleted none."""
     plan = plan_in(asked.archive, asked.archive.entry(asked.digest))
     if into is not None:
         raise ArchiveError(
             f"plan {plan.digest[:12]} deleted nothing that a new file could be made of; restore "
             "without one"
         )
-    with asked.source.superseding() as writer:
+    with opened_for(plan, asked.source) as writer:
         watch(RestoreStep.LOCKED)
-        count = _unlink(writer, asked, plan)
+        back = _links_back(writer, asked, plan)
+        count = writer.supersede(back) if back else 0
         watch(RestoreStep.VERIFIED)
+    if plan.moves:  # after the store, for what it has at its memory is retired by no plan then
+        retired = [key for key, by in back.items() if by is not None]
+        forget_retired(asked.archive, back.keys() - retired, retired)
     watch(RestoreStep.COMMITTED)
     return count
 
 
-def _unlink(writer: Writer, asked: _Asked, plan: Plan) -> int:
-    """Let nothing stand any more for the memories of a plan, or for those with these ids."""
-    by_id = {link.memory_id: link for link in plan.supersedes}
-    asked.check_known(by_id, "superseded")
-    wanted = [by_id[name] for name in by_id if asked.ids is None or name in asked.ids]
-    found = links_now(writer, asked.source, [link.key for link in wanted])
+def _links_back(writer: Writer, asked: _Asked, plan: Plan) -> dict[Key, str | None]:
+    """Return what stood before for the memories of a plan, or for those with these ids."""
+    does = "retired or returned" if plan.moves else "superseded"
+    named: Iterator[PlannedLink | PlannedMemory] = chain(plan.supersedes, plan.moves)
+    names = {each.memory_id: each.key for each in named}
+    asked.check_known(names, does)
+    wanted = {name: key for name, key in names.items() if asked.ids is None or name in asked.ids}
+    links, found = plan.links, links_now(writer, asked.source, wanted.values())
+    before = {each.key: each.memory_id for each in plan.returns}
+    for key, record in writer.records(list(before)):
+        if is_load_bearing(asked.source.facts_of(record), asked.source, unsure=True):
+            del before[key]  # it is by now, and stays loaded
     others = [
-        link.memory_id
-        for link in wanted
-        if link.key not in found or found[link.key] not in (None, link.by_memory_id)
+        name
+        for name, key in wanted.items()
+        if key not in found or found[key] not in (links[key], before.get(key))
     ]
     if others:
         raise ArchiveError(
-            f"{len(others):,} memories that plan {plan.digest[:12]} superseded are gone or "
-            f"superseded by others since ({some_of(others)}); nothing was restored: restore some "
-            "ids"
+            f"{len(others):,} memories that plan {plan.digest[:12]} {does} are gone or superseded "
+            f"by others since ({some_of(others)}); nothing was restored: restore some ids"
         )
-    back = {link.key: None for link in wanted if found[link.key] is not None}
-    return writer.supersede(back) if back else 0
+    return {key: before.get(key) for key in wanted.values() if found[key] != before.get(key)}
 
 
 class _Records:

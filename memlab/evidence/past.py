@@ -262,6 +262,8 @@ def _merged(
     parts = [own]
     for number, deletion in enumerate(_named(present, deletions, names)):
         gone = deletion.memories.assign(**{c.ACTIVE: False, c.PRUNABLE: False})
+        retired = gone[c.SUPERSEDED_BY] == gone[c.MEMORY_ID]  # no other stood for it
+        gone[c.SUPERSEDED_BY] = gone[c.SUPERSEDED_BY].mask(retired)
         at, apply = deletion.at, deletion.apply
         gone[c.DELETED_AT] = at if isinstance(at, pd.Series) else pd.Series(at, gone.index, c.TIME)
         gone[_WHERE] = number if apply is None else apply

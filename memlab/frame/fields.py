@@ -29,7 +29,7 @@ Integers = npt.NDArray[np.int64]
 KINDS: Final = tuple(kind.value for kind in MemoryKind)
 _MISSING: Final = -1
 _WITHOUT_ZONE: Final = pa.timestamp("us")
-_NAT: Final = np.int64(np.iinfo(np.int64).min)
+NAT: Final = np.int64(np.iinfo(np.int64).min)
 """What numpy keeps for no moment."""
 _AT_ONCE: Final = 4096
 _verdict: Final = lru_cache(_AT_ONCE)(is_load_bearing_stored)
@@ -157,12 +157,12 @@ def moments_of(column: str, texts: Any, faults: Faults) -> tuple[npt.NDArray[np.
     And how many of them have no time zone, which are in UTC.
     """
     if texts.type == MOMENT:
-        return as_numbers(texts, _NAT), 0
+        return as_numbers(texts, NAT), 0
     for kind in (MOMENT, _WITHOUT_ZONE):
         moments = _parsed_by_arrow(texts, kind)
         if moments is not None:
             without_zone = 0 if kind == MOMENT else len(moments) - moments.null_count
-            return as_numbers(moments, _NAT), without_zone
+            return as_numbers(moments, NAT), without_zone
     coded = Coded.of(texts)
     none: tuple[datetime | None, bool] = (None, True)
     distinct, wrong = interpreted(moment_and_zone, coded.texts(), none)
@@ -171,7 +171,7 @@ def moments_of(column: str, texts: Any, faults: Faults) -> tuple[npt.NDArray[np.
     known = pa.array([*(moment for moment, _ in distinct), None], MOMENT)
     zoneless = [code for code, (_, has_zone) in enumerate(distinct) if not has_zone]
     moments = pa.chunked_array([known.take(places)])
-    return as_numbers(moments, _NAT), int(np.isin(coded.codes, zoneless).sum())
+    return as_numbers(moments, NAT), int(np.isin(coded.codes, zoneless).sum())
 
 
 def _parsed_by_arrow(texts: Any, kind: Any) -> Any | None:
@@ -229,6 +229,13 @@ class Arrays(NamedTuple):
     deleted_at: Moments | None = None
     namespace: Any | None = None
     without_zone: int = 0
+    retired_at: Moments | None = None
+
+    @property
+    def retired(self) -> Mask:
+        """Which of them are retired."""
+        none = np.zeros(len(self.active), dtype=bool)
+        return none if self.retired_at is None else ~np.isnat(self.retired_at)
 
     @property
     def last_at(self) -> datetime | None:
@@ -270,7 +277,7 @@ def arrays_of(frame: "pd.DataFrame") -> Arrays:
     unreadable = np.zeros(len(frame), dtype=bool)
     if c.PROBLEM in frame:
         unreadable = frame[c.PROBLEM].notna().to_numpy()
-    told, gone = c.LOADED_AT_START in frame, c.DELETED_AT in frame
+    told, gone, left = (c.LOADED_AT_START in frame, c.DELETED_AT in frame, c.RETIRED_AT in frame)
     return Arrays(
         kind=np.array([*places, -1], dtype=np.int8)[kinds.codes.to_numpy()],
         tokens=frame[c.TOKENS].to_numpy(np.int64),
@@ -283,4 +290,12 @@ def arrays_of(frame: "pd.DataFrame") -> Arrays:
         deleted_at=frame[c.DELETED_AT].to_numpy("datetime64[us]") if gone else None,
         namespace=pa.array(frame[c.NAMESPACE]) if c.NAMESPACE in frame else None,
         without_zone=int(frame.attrs.get(c.WITHOUT_ZONE, 0)),
+        retired_at=frame[c.RETIRED_AT].to_numpy("datetime64[us]") if left else None,
     )
+
+
+def retired_rows(frame: "pd.DataFrame") -> Mask:
+    """Return which memories of a frame are retired."""
+    if c.RETIRED_AT not in frame:
+        return np.zeros(len(frame), dtype=bool)
+    return frame[c.RETIRED_AT].notna().to_numpy(bool)

@@ -17,6 +17,7 @@ from memlab.frame.fields import (
     CHARS_PER_TOKEN,
     ESTIMATE_RULE,
     LABELS,
+    NAT,
     Arrays,
     Coded,
     CountTokens,
@@ -73,6 +74,7 @@ class Labelled:
             at_start=_at_start(self.rows),
             namespace=self.rows[c.NAMESPACE] if c.NAMESPACE in self.rows.column_names else None,
             without_zone=self.without_zone,
+            retired_at=_retired_at(self.rows),
         )
 
 
@@ -148,6 +150,12 @@ def called(name: str) -> str:
     scheme, _, rest = name.partition(":")
     path, mark, options = rest.partition("?")
     return f"{scheme}:{PurePath(path).name}{mark}{options}"
+
+
+def _retired_at(rows: Any) -> npt.NDArray[np.datetime64] | None:
+    if c.RETIRED_AT not in rows.column_names:
+        return None
+    return as_numbers(rows[c.RETIRED_AT], NAT)
 
 
 def _at_start(rows: Any) -> npt.NDArray[np.bool_] | None:

@@ -16,7 +16,7 @@ from memlab.frame.fields import KINDS, LABELS, CountTokens, Faults, moments_of, 
 from memlab.frame.labelling import How, Labelled, OnBadRow, memories_of, read_memories
 from memlab.sources.base import Rows, has_past
 from memlab.sources.opening import SourceLike, open_source
-from memlab.sources.tables import KEY, MOMENT, SIGNALS, TEXT
+from memlab.sources.tables import KEY, MOMENT, RETIRED, SIGNALS, TEXT
 
 STR: Final = pd.StringDtype("pyarrow", na_value=np.nan)
 
@@ -62,7 +62,7 @@ def load(
     pandas.DataFrame
         With the columns and dtypes of :data:`memlab.columns.DTYPES`, and those of
         :data:`memlab.columns.SIGNAL_DTYPES` that the store keeps; ``key``, the source's own
-        address, in all but ``memory_items``.
+        address, in all but ``memory_items``; ``retired_at`` where memories are retired.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def frame_from(memories: Labelled) -> pd.DataFrame:
     values[c.KIND] = pd.Categorical.from_codes(memories.columns[c.KIND], dtype=_KIND)
     if KEY in rows.column_names:
         values[KEY] = rows[KEY].to_pandas()
-    for name in SIGNALS.names:
+    for name in (*SIGNALS.names, RETIRED.name):
         if name in rows.column_names:
             values[name] = _signal(name, rows[name])
     ordered = {name: values[name] for name in _order(values)}
@@ -171,7 +171,7 @@ def _in_utc(moments: Any) -> pd.DatetimeIndex:
 
 
 def _order(values: Iterable[str]) -> list[str]:
-    names = [*c.DTYPES, *c.SIGNAL_DTYPES, c.LOADED_AT_START]
+    names = [*c.DTYPES, *c.SIGNAL_DTYPES, c.LOADED_AT_START, c.RETIRED_AT]
     names.insert(names.index(c.TITLE) + 1, c.BODY)
     names.insert(1, KEY)
     return [name for name in names if name in values]

@@ -152,6 +152,9 @@ def lifetimes(memories: Arrays) -> tuple[Int64s, Int64s, Int64s]:
     ended = np.full(len(created), NEVER, dtype=np.int64)
     ended[replaced] = born[replaced]
     ended[replaced[known]] = np.maximum(born[replaced[known]], born[successor[known]])
+    if memories.retired_at is not None:  # for which no other stands
+        since = memories.retired_at.astype("datetime64[us]").astype(np.int64)
+        ended = np.where(memories.retired, np.maximum(born, since), ended)
     gone = np.full(len(created), NEVER, dtype=np.int64)
     if memories.deleted_at is not None:
         deleted = ~np.isnat(memories.deleted_at)
@@ -186,8 +189,8 @@ def growth_curve(frame: "Memories", *, freq: str | None = None) -> "pd.DataFrame
 
     A row counts from its ``created_at``. A superseded row counts as active until the row that
     replaced it was created, and as superseded from then on; if that row is not in the frame, as
-    superseded from the start. A row without a usable time is placed with the row inserted before
-    it.
+    superseded from the start. A retired one counts as active until it was retired last. A row
+    without a usable time is placed with the row inserted before it.
 
     A frame of a whole past (:func:`memlab.load_past`) shows deletions as steps. Of what was deleted
     without an archive nothing is known: there the curve is a lower bound, and its caveat says so.
@@ -220,8 +223,10 @@ def growth_curve(frame: "Memories", *, freq: str | None = None) -> "pd.DataFrame
 
     frame = past_in(frame, call="memlab.growth_curve")
     expect(freq, str, call="memlab.growth_curve", name="freq", optional=True)
-    born, ended, gone = lifetimes(arrays_of(frame))
-    instants = _instants(np.concatenate([born, gone[gone < NEVER]]), freq)
+    memories = arrays_of(frame)
+    born, ended, gone = lifetimes(memories)
+    times = np.concatenate([born, ended[memories.retired], gone[gone < NEVER]])
+    instants = _instants(times, freq)
     at = instants.as_unit("us").asi8
     tokens = frame[c.TOKENS].to_numpy(np.int64)
     protected = frame[c.LOAD_BEARING].to_numpy(bool)
@@ -233,8 +238,13 @@ def growth_curve(frame: "Memories", *, freq: str | None = None) -> "pd.DataFrame
         left = np.minimum(ended, gone)[rows]
         alive = _running(born[rows], tokens[rows], at) - _running(left, tokens[rows], at)
         curve[items], curve[tokens_of_items] = alive.T
-    replaced = _running(ended, tokens, at) - _running(np.maximum(ended, gone), tokens, at)
-    curve[c.SUPERSEDED], curve[c.SUPERSEDED_TOKENS] = replaced.T
+    for items, tokens_of_items, rows in (
+        (c.SUPERSEDED, c.SUPERSEDED_TOKENS, ~memories.retired),
+        (c.RETIRED, c.RETIRED_TOKENS, memories.retired),
+    ):
+        left, last = ended[rows], np.maximum(ended, gone)[rows]
+        out = _running(left, tokens[rows], at) - _running(last, tokens[rows], at)
+        curve[items], curve[tokens_of_items] = out.T
     curve[c.PRUNABLE_SHARE] = curve[c.PRUNABLE] / (curve[c.PRUNABLE] + curve[c.LOAD_BEARING])
     curve[c.PRUNABLE_SHARE_TOKENS] = curve[c.PRUNABLE_TOKENS] / (
         curve[c.PRUNABLE_TOKENS] + curve[c.LOAD_BEARING_TOKENS]

@@ -113,6 +113,8 @@ class StoreSummary(Shown):
     inactive : Size
         Memories that nothing has replaced and that are not active either, such as files that no
         index names.
+    retired : Size
+        Memories that plans took out of what is loaded; they come back when they are needed.
     parts : dict of str to Size
         The boot context by :data:`PARTS`, those that are not empty.
     pace : Pace or None
@@ -142,6 +144,7 @@ class StoreSummary(Shown):
     superseded: Size
     below: Size
     inactive: Size
+    retired: Size
     parts: dict[str, Size]
     pace: Pace | None
     forecast: Forecast | None
@@ -171,6 +174,8 @@ class StoreSummary(Shown):
         if self.below.memories:
             rows.append(("active, not loaded at start", *self.below))
         rows.append(("superseded, loaded never", *self.superseded))
+        if self.retired.memories:
+            rows.append(("retired, loaded again when needed", *self.retired))
         if self.inactive.memories:
             rows.append(("not active, loaded never", *self.inactive))
         title = f"{counted(self.rows.memories, 'memories')}{span}"
@@ -241,7 +246,8 @@ def summary_of(
     inactive, replaced = there & ~memories.active, memories.replaced
     created = memories.created_at[there]
     dated = created[~np.isnat(created)]
-    written = memories.prunable | (~there & ~memories.load_bearing & ~replaced)
+    away = (~there | memories.retired) & ~replaced
+    written = memories.prunable | (away & ~memories.load_bearing)
     pace = _pace(memories.created_at[written], as_instant(now))
     superseded, successor = successors(memories)
     return StoreSummary(
@@ -249,7 +255,8 @@ def summary_of(
         boot=boot_of(memories, there),
         superseded=size_of(memories, inactive & replaced),
         below=size_of(memories, memories.active & ~loaded_at_start(memories)),
-        inactive=size_of(memories, inactive & ~replaced),
+        inactive=size_of(memories, inactive & ~replaced & ~memories.retired),
+        retired=size_of(memories, memories.retired),
         parts={part: size for part, size in part_sizes(memories).items() if size.memories},
         pace=pace,
         forecast=_forecast(memories, pace, now=now, threshold=threshold),

@@ -14,14 +14,14 @@ import pandas as pd
 from memlab import columns as col
 from memlab.arguments import expect, expect_frame
 from memlab.clock import aware
-from memlab.frame.fields import as_instant
+from memlab.frame.fields import as_instant, retired_rows
 from memlab.policies.typed import check_settings
 
-STAYS: Final = ("kept", "superseded", "load-bearing")
+STAYS: Final = ("kept", "superseded", "load-bearing", "retired")
 """Reasons for which a memory stays."""
 
 Runner = Literal["asked", "capped", "ranked", "dated", "learned", "duplicates", "steps"]
-Population = Literal["active", "superseded", "all"]
+Population = Literal["active", "superseded", "retired", "all"]
 GoesBy = Literal["age", "use", ""]
 Rows = Mapping[str, Any] | pd.DataFrame
 Keys = tuple[npt.NDArray[Any], ...]
@@ -60,8 +60,9 @@ class Policy(ABC):
         Short name, as on a command line; made of the class's name where it is not given.
     origin : str
         Whose rule it is; where the class is defined, where it is not given.
-    population : {"active", "superseded", "all"}
-        Which memories it chooses among. The others are never touched by it.
+    population : {"active", "superseded", "retired", "all"}
+        Which memories it chooses among, ``"all"`` being the active and the superseded ones. The
+        others are never touched by it.
     reads_bodies : bool
         Whether it decides by texts, and wants a frame loaded with them.
     learns : bool
@@ -347,6 +348,7 @@ def decision_of(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> Decisi
     named = named_by(policy, rows, now=now)
     gone = order[named.index.to_numpy(dtype=np.int64)]
     code: npt.NDArray[np.int64] = np.where(frame[col.ACTIVE].to_numpy(dtype=bool), 0, 1)
+    code[retired_rows(frame)] = 3
     code[frame[col.LOAD_BEARING].to_numpy(dtype=bool)] = 2
     numbers, reasons = pd.factorize(named.to_numpy(dtype=object), sort=True)
     code[gone] = numbers + len(STAYS)
@@ -359,10 +361,9 @@ def decision_of(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> Decisi
 
 def named_by(policy: Policy, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
     """Return why rows go under a policy: those of its population that are not load-bearing."""
-    where = np.arange(len(rows))
-    if policy.population != "all":
-        active = rows[col.ACTIVE].to_numpy(dtype=bool)
-        where = np.flatnonzero(active if policy.population == "active" else ~active)
+    active, retired = rows[col.ACTIVE].to_numpy(dtype=bool), retired_rows(rows)
+    among = {"active": active, "superseded": ~active & ~retired, "retired": retired}
+    where = np.flatnonzero(among.get(policy.population, ~retired))
     part = rows.copy(deep=False)
     if len(where) < len(rows):
         part = rows.iloc[where].reset_index(drop=True)

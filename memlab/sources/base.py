@@ -13,7 +13,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import blake2b
@@ -36,6 +36,8 @@ from memlab.errors import (
 from memlab.settings import Settings
 from memlab.store.archive.entries import SampleRow
 from memlab.store.archive.location import ArchiveLocation, archive_path, is_begun, unchanged
+from memlab.store.archive.opening import read_archive
+from memlab.store.archive.retired import RetiredMemories, retired_in
 from memlab.store.records import check_canonical, fingerprint_of, without_place
 from memlab.store.snapshot import retry_if_changed
 from memlab.store.triggers import TriggerEffect
@@ -363,6 +365,8 @@ class Source(ABC):
         half way, and applying the plan again goes on from there.
     supersedes : bool
         Whether one memory can stand for another, which stays and is not loaded.
+    retires : bool
+        Whether a memory can be taken out of what is loaded at start and stay to be found.
     deletes : bool
         Whether memlab deletes from it; else its cap is a setting of its own.
     agents_own : bool
@@ -384,6 +388,7 @@ class Source(ABC):
     scheme: str
     atomic: bool = True
     supersedes: bool = False
+    retires: bool = False
     deletes: bool = True
     agents_own: bool = False
     is_folder: bool = False
@@ -566,9 +571,25 @@ class Source(ABC):
             "with the tools of the system that wrote them"
         )
 
+    def retiring(self) -> AbstractContextManager[Writer]:
+        """Open a source that :attr:`retires` as :meth:`changing` does."""
+        raise PlanError(
+            f"there is nothing to retire in {self.name}: its agent loads no memory at start and "
+            "looks up what it needs, so only deleting makes it smaller; memlab compact without "
+            "--retire shows what that costs"
+        )
+
     def superseded_by(self, record: bytes) -> str | None:  # noqa: ARG002
-        """Return the id of the memory that stands for this one."""
+        """Return the id of the memory that stands for this one; of a retired one, its own."""
         return None
+
+    def retired(self) -> RetiredMemories:
+        """Return what plans retired and returned; nothing where that cannot be read."""
+        with suppress(MemlabError):
+            location = archive_at(self)
+            if is_begun(location):
+                return read_archive(location, retired_in)
+        return RetiredMemories()
 
     def cap_setting(self, keep: int) -> str | None:  # noqa: ARG002
         """Return the setting of the source's own that holds a cap, as it is written; else None."""

@@ -44,6 +44,9 @@ AT_START: Final = "at_start"
 """A further column, of sources whose memories are not loaded whole: the text that an agent loads at
 start because of a memory. What a memory costs is counted on it."""
 
+RETIRED: Final = pa.field(col.RETIRED_AT, MOMENT)
+"""A further column, of sources whose memories plans retire; null where one is not retired."""
+
 SIGNALS: Final = pa.schema(
     [
         (col.IMPORTANCE, pa.float64()),
@@ -82,7 +85,7 @@ def table_of(columns: Mapping[str, Sequence[Any]]) -> Any:
         arrays["chars"] = arrays["chars"].cast(pa.int64())
     if KEY in given:
         arrays[KEY] = pa.array(given[KEY])
-    return pa.table(arrays | _arrays(given, [pa.field(AT_START, TEXT), *SIGNALS]))
+    return pa.table(arrays | _arrays(given, [pa.field(AT_START, TEXT), RETIRED, *SIGNALS]))
 
 
 def _arrays(given: Mapping[str, Sequence[Any]], kinds: Iterable[Any]) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """What changes a store or its archive, as a table: what it is given, what it does, its steps."""
 
+import json
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,9 +10,11 @@ from archives import NOON, compacted, leave_unfinished, planned
 
 from memlab.compaction import finish, plan_supersession, vacuum
 from memlab.compaction.applier import ApplyStep, apply
+from memlab.compaction.planner import plan
 from memlab.compaction.plans import Plan
 from memlab.compaction.reclaim import VacuumStep
 from memlab.compaction.restorer import RestoreStep, restore
+from memlab.policies import KeepRecent
 from memlab.sources.base import Watch
 
 
@@ -37,6 +41,15 @@ class Operation(NamedTuple):
 
 def supersession(store: Path) -> Plan:
     return plan_supersession(store, {"d1": "s1"}, now=NOON)
+
+
+def retirement(store: Path) -> Plan:
+    """A plan that retires one memory and returns another, which an earlier plan retired."""
+    apply(plan(store, KeepRecent(9), retire=True, now=NOON), now=NOON)
+    store.with_name("memlab.toml").write_text('log = "reads.jsonl"\n')
+    read = {"memory_id": "e1", "at": (NOON + timedelta(days=1)).isoformat()}
+    store.with_name("reads.jsonl").write_text(json.dumps(read))
+    return plan(store, KeepRecent(8), retire=True, now=NOON + timedelta(days=2))
 
 
 def cut_short(store: Path) -> str:
@@ -68,6 +81,16 @@ OPERATIONS = {
     ),
     "take back": Operation(
         lambda store: apply(supersession(store)).digest,
+        put_back,
+        ("locked", "verified", "committed"),
+    ),
+    "retire": Operation(
+        lambda store: retirement(store).to_json(),
+        carry_out,
+        ("locked", "checked", "copied", "archived", "verified", "committed", "recorded"),
+    ),
+    "take retirement back": Operation(
+        lambda store: apply(retirement(store)).digest,
         put_back,
         ("locked", "verified", "committed"),
     ),

@@ -63,15 +63,19 @@ def kill(name: str, store: Path, what: str, step: str) -> None:
     assert run_program(KILLED, name, store, what, step).returncode == -signal.SIGKILL
 
 
+_LINKING = ("supersede", "take back", "retire", "take retirement back")
+
 ENDS: dict[str, tuple[Callable[[str, Path, str, str], None], tuple[str, ...]]] = {
-    "stopped": (stop, ("apply", "restore", "supersede", "take back", "vacuum")),
-    "killed": (kill, ("finish", "supersede", "take back", "vacuum")),
+    "stopped": (stop, ("apply", "restore", *_LINKING, "vacuum")),
+    "killed": (kill, ("finish", *_LINKING, "vacuum")),
 }
 """How an operation may end at a step; apply and restore are killed in the conformance suite."""
 
 
+_PLANS = ("apply", "finish", "supersede", "retire")
+
 REFUSED_AGAIN: dict[tuple[str, str], type[MemlabError]] = {
-    **{(name, "recorded"): AlreadyAppliedError for name in ("apply", "finish", "supersede")},
+    **{(name, "recorded"): AlreadyAppliedError for name in _PLANS},
     **{("finish", step): ArchiveError for step in ("checked", "copied")},
 }
 """What was done is not done twice; an archive has forgotten a plan that it is to copy anew."""
@@ -113,11 +117,12 @@ def test_ended_at_a_step_an_operation_is_done_or_not_and_can_be_done_again(
     with pytest.raises(refusal) if refusal else nullcontext():
         operation.run(store, what, unwatched)
     assert rows_of(store) == (before if refusal is ArchiveError else after)
-    if refusal is not ArchiveError and name in {"apply", "finish", "supersede"}:
-        (entry,) = archived_plans(store)
+    if refusal is not ArchiveError and name in _PLANS:
+        entry = archived_plans(store)[-1]
         assert entry.finished_at is not None
-        assert restore(entry.digest, store=store) == (6 if is_deletion else 1)
-        assert rows_of(store) == whole
+        counts = {"supersede": 1, "retire": 2}
+        assert restore(entry.digest, store=store) == counts.get(name, 6)
+        assert rows_of(store) == before
 
 
 def test_copies_that_were_not_needed_are_dropped_again(store: Path) -> None:

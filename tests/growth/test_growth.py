@@ -21,7 +21,7 @@ NOW = datetime(2025, 3, 1, tzinfo=UTC)
 def standing_at(frame: pd.DataFrame, instant: pd.Timestamp) -> dict[str, int]:
     """What the rows were at `instant`, one by one."""
     created = dict(zip(frame[c.MEMORY_ID], frame[c.CREATED_AT], strict=True))
-    counts = dict.fromkeys(list(c.GROWTH_DTYPES)[:6], 0)
+    counts = dict.fromkeys(list(c.GROWTH_DTYPES)[:8], 0)
     for one in frame.to_dict("records"):
         if one[c.CREATED_AT] > instant:
             continue
@@ -42,7 +42,7 @@ def test_the_curve_counts_what_stood_at_each_instant(
     curve = growth_curve(frame, freq=freq)
     standing: dict[int, dict[str, int]] = {}
     written = [(frame[c.CREATED_AT] <= instant).sum() for instant in curve.index]
-    counts = curve.iloc[:, :6].astype(int).to_dict("records")
+    counts = curve.iloc[:, :8].astype(int).to_dict("records")
     for instant, before, counted in zip(curve.index, written, counts, strict=True):
         if before not in standing:  # nothing changes between two that were written
             standing[before] = standing_at(frame, instant)

@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,42 @@ def _plan_and_apply_while_running(store: Path, children: Children, pids: list[in
             except ArchiveError:  # a writer has put new rows in their places
                 tally["taken"] += 1
     return tally
+
+
+def test_writers_and_plans_that_retire_on_one_file(scratch: Path, children: Children) -> None:
+    store = scratch / "memory.db"
+    SqliteMemoryStore(store).close()
+    pids = [
+        children.start(writing.write, store=store, writer=writer, puts=PUTS)
+        for writer in range(WRITERS)
+    ]
+    applied, writing_still = 0, True
+    while writing_still:
+        writing_still = children.any_running(pids)
+        try:
+            receipt = apply(plan(store, KeepRecent(writing.KEEP // 3), retire=True))
+        except StalePlanError:
+            continue
+        applied += receipt.retired > 0
+        if receipt.archive and applied % 3 == 0:
+            with suppress(ArchiveError):  # a writer has compacted or superseded some
+                restore(receipt)
+    written = [children.wait(pid).result for pid in pids]
+    assert_sound(store)
+    assert applied > 0
+    found = {row[1].decode(): row for row in rows_of(store).values()}
+    assert len(found) + sum(each.deleted for each in written) == WRITERS * PUTS
+    with SqliteMemoryStore(store) as opened:
+        for each in written:
+            for memory_id in each.items.keys() & found.keys():
+                stored = opened.get(memory_id)
+                assert stored is not None
+                if memory_id in each.superseded:
+                    assert stored.superseded_by not in (None, memory_id)
+                elif not memlab.is_load_bearing_memory(stored) and not stored.is_active:
+                    assert replace(stored, superseded_by=None) == each.items[memory_id]
+                else:
+                    assert stored == each.items[memory_id]
 
 
 def together(children: Children, task: Task, store: Path, *whats: Any) -> list[Ended]:

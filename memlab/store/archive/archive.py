@@ -358,7 +358,11 @@ class Archive:
     @property
     def has_facts(self) -> bool:
         """Whether anything was ever dropped from it."""
-        return bool(self.rows("SELECT 1 FROM sqlite_schema WHERE name = 'dropped'"))
+        return self.has_table("dropped")
+
+    def has_table(self, name: str) -> bool:
+        """Whether it has a table that not every archive has."""
+        return bool(self.rows("SELECT 1 FROM sqlite_schema WHERE name = ?", name))
 
     def note_identity_sample(self, staying: Iterable[SampleRow]) -> None:
         """Write down memories by which the store is known again, in the caller's transaction."""

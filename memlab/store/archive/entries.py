@@ -254,6 +254,12 @@ CREATE TABLE IF NOT EXISTS dropped (
     dropped_at TEXT NOT NULL, facts TEXT NOT NULL
 )"""
 """The table that only an archive has from which something was dropped."""
+RETIRED: Final = """
+CREATE TABLE IF NOT EXISTS retired (
+    key NOT NULL PRIMARY KEY, name TEXT NOT NULL, apply INTEGER NOT NULL, retired_at TEXT NOT NULL,
+    returned_at TEXT, times_needed INTEGER NOT NULL DEFAULT 0
+)"""
+"""The table that only an archive has whose plans retired something."""
 
 
 def create_tables(connection: sqlite3.Connection, scheme: str) -> None:
@@ -269,7 +275,7 @@ def is_made_here(connection: sqlite3.Connection) -> bool:
     In a file that somebody else made a column may be an expression and a table a view, and a
     trigger would be set off by whoever adds to it.
     """
-    made = {_name_of(sql): _plain(sql) for sql in (*_CREATE[:3], DROPPED)}
+    made = {_name_of(sql): _plain(sql) for sql in (*_CREATE[:3], DROPPED, RETIRED)}
     found = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema").fetchall()
     ours = [
         (kind, str(name).lower(), sql)
@@ -279,7 +285,7 @@ def is_made_here(connection: sqlite3.Connection) -> bool:
     tables = {name: _plain(sql) for kind, name, sql in ours if kind == "table"}
     others = [sql for kind, name, sql in ours if kind != "table"]
     return (
-        tables.keys() >= made.keys() - {"dropped"}
+        tables.keys() >= made.keys() - {"dropped", "retired"}
         and tables.items() <= made.items()
         and others == [None] * len(others)  # indexes of a key are of no statement
     )

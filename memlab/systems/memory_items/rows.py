@@ -29,6 +29,7 @@ from memlab.sources.base import Fault, Rows, portions
 from memlab.sources.tables import (
     MOMENT,
     REPEATING,
+    RETIRED,
     SCHEMA,
     SIGNALS,
     TEXT,
@@ -37,6 +38,7 @@ from memlab.sources.tables import (
     of_numbers,
     of_text,
 )
+from memlab.store.archive.retired import RetiredMemories
 from memlab.store.database import connect_reading, exact, values_up_to
 from memlab.store.records import Layout, Record, quoted
 from memlab.store.signals import SIGNALS as SIDE_TABLE
@@ -366,6 +368,21 @@ def add_signals(
             ahead = next(said, None)
         known = _with_signals(rows, names, positions, here)
         yield Rows(known.table, known.faults, _others(connection, others, positions))
+
+
+def with_retired(rows: Rows, retired: RetiredMemories) -> Rows:
+    """Return rows that say which are retired, and since when: no other stands for such a one."""
+    table = rows.table
+    same = pc.fill_null(pc.equal(table["superseded_by"], table["memory_id"]), False)  # noqa: FBT003
+    since: list[Any] = [None] * len(table)
+    for place in np.flatnonzero(as_numbers(same)).tolist():
+        name, position = (table[each][place].as_py() for each in ("memory_id", "position"))
+        if known := retired.at(position, name):
+            since[place] = known.retired_at
+    at = pa.array(since, MOMENT)
+    by = pc.if_else(at.is_valid(), pa.nulls(1, TEXT)[0], table["superseded_by"])
+    table = table.set_column(table.column_names.index("superseded_by"), "superseded_by", by)
+    return Rows(table.append_column(RETIRED.name, at), rows.faults, rows.others)
 
 
 def _with_signals(

@@ -20,6 +20,7 @@ from memlab.store import SqliteMemoryStore
 from memlab.store.archive.entries import SampleRow
 from memlab.store.archive.identity import identity_sample_of
 from memlab.store.archive.location import archive_path
+from memlab.store.archive.retired import RetiredMemories
 from memlab.store.database import (
     COLUMNS,
     CREATE_TABLE,
@@ -63,6 +64,7 @@ class MemoryItems(Source):
 
     scheme = "file"
     supersedes = True
+    retires = True
     agents_own = True
     tables: ClassVar = {"memory_items": frozenset(COLUMNS)}
     lookalike = "memory_items"
@@ -109,10 +111,14 @@ class MemoryItems(Source):
         path = store_file(self._where)
         with open_snapshot(path) as uri, snapshot(uri, size=path.stat().st_size) as connections:
             check_table(connections[0], path)
-            yield _Reader(connections)
+            yield _Reader(connections, self.retired())
 
     def superseding(self) -> AbstractContextManager[Writer]:
         """Open the store as :meth:`changing` does."""
+        return self.changing()
+
+    def retiring(self) -> AbstractContextManager[Writer]:
+        """Open the store as :meth:`changing` does: a retired row is superseded by itself."""
         return self.changing()
 
     @contextmanager
@@ -181,16 +187,20 @@ class MemoryItems(Source):
 class _Reader(Reader):
     """Rows over connections that see one moment; the first is free while the others scan."""
 
-    def __init__(self, connections: Sequence[sqlite3.Connection]) -> None:
+    def __init__(
+        self, connections: Sequence[sqlite3.Connection], retired: RetiredMemories | None = None
+    ) -> None:
+        self._retired = retired or RetiredMemories()
         self._first = connections[0]
         self._scanning = connections[1:] or connections
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
-        from memlab.systems.memory_items.rows import add_signals, scan_rows
+        from memlab.systems.memory_items.rows import add_signals, scan_rows, with_retired
 
         check_asked(columns, self._layout.columns, "memory_items")
         scanned = scan_rows(self._scanning, with_body=with_body)
-        yield from add_signals(scanned, self._first, self._layout, columns)
+        found = add_signals(scanned, self._first, self._layout, columns)
+        yield from (with_retired(rows, self._retired) for rows in found) if self._retired else found
 
     def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
         return records_at(self._first, self._layout, cast("Iterable[int]", keys))

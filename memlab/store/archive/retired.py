@@ -1,0 +1,102 @@
+"""What an archive keeps of retired memories, which stay in their store: since when, by which plan.
+
+Whether a memory is retired now its store says; the archive says that it was a plan of memlab's that
+retired it, for what an agent withdraws itself is its own affair. So a note that is written before
+the store commits, or left behind by a process that was stopped, says nothing wrong. Ids are kept as
+keyed hashes, for the words of the plan may be dropped. Standard library only.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from memlab.store.archive.archive import Archive
+from memlab.store.archive.dropped import hashed, key_of, make_key
+from memlab.store.archive.entries import RETIRED, Key, moment_in, text_in
+from memlab.store.shapes import whole
+
+
+class Retired(NamedTuple):
+    """A memory that a plan retired, and how often it came back because it was needed."""
+
+    name: str
+    retired_at: datetime
+    returned_at: datetime | None
+    times_needed: int
+
+
+class RetiredMemories(dict[Key, Retired]):
+    """Every memory that plans retired, by key, whether it is retired still or not."""
+
+    hash_key: bytes = b""
+
+    def at(self, key: Key, memory_id: str | None) -> Retired | None:
+        """Return what is known of a memory by key and id; None where it was never retired."""
+        found = self.get(key)
+        if found is None or memory_id is None or hashed(memory_id, self.hash_key) != found.name:
+            return None
+        return found
+
+
+def retired_in(archive: Archive) -> RetiredMemories:
+    """Return what plans retired.
+
+    One that was brought back by somebody else than a plan has the time of its retirement as that of
+    its return, once it is known that the plan was carried out.
+    """
+    found = RetiredMemories()
+    if not archive.has_table("retired"):
+        return found
+    found.hash_key = key_of(archive) or b""
+    for rowid, key, name, retired_at, returned_at, times, is_cut_short in archive.rows(
+        "SELECT retired.rowid, key, name, retired_at, returned_at, times_needed, "
+        "digest IS NOT NULL AND finished_at IS NULL FROM retired LEFT JOIN applies USING (apply)"
+    ):
+        with archive.leaving_out(f"retired memory {rowid}"):
+            at = moment_in(retired_at, "retired_at")
+            since = None if is_cut_short else at
+            if returned_at is not None:
+                since = moment_in(returned_at, "returned_at")
+            whole(0, 2**31)(times)
+            place = key if type(key) is int else text_in(key, "its key")
+            found[place] = Retired(text_in(name, "its name"), at, since, times)
+    return found
+
+
+def note_retired(
+    archive: Archive,
+    digest: str,
+    *,
+    retired: Mapping[Key, str],
+    returned: Mapping[Key, bool],
+    at: datetime,
+) -> None:
+    """Note the ids of memories that a plan is about to retire, and which return, by key.
+
+    Of one that returns it is said whether because it was needed.
+    """
+    hash_key, moment = make_key(archive), at.astimezone(UTC).isoformat()
+    with archive.changing() as connection:
+        connection.execute(RETIRED)
+        connection.executemany(
+            "INSERT INTO retired (key, name, apply, retired_at) "
+            "SELECT ?, ?, apply, ? FROM applies WHERE digest = ? "
+            "ON CONFLICT (key) DO UPDATE SET times_needed = times_needed * (name = excluded.name), "
+            "name = excluded.name, apply = excluded.apply, retired_at = excluded.retired_at, "
+            "returned_at = NULL",
+            ((key, hashed(name, hash_key), moment, digest) for key, name in retired.items()),
+        )
+        connection.executemany(
+            "UPDATE retired SET returned_at = ?, times_needed = times_needed + ? WHERE key = ?",
+            ((moment, needed, key) for key, needed in returned.items()),
+        )
+
+
+def forget_retired(archive: Archive, active: Iterable[Key], retired: Iterable[Key]) -> None:
+    """Note that a plan was taken back: what it retired is active, what returned is retired."""
+    if archive.has_table("retired"):
+        with archive.changing() as connection:
+            connection.executemany("DELETE FROM retired WHERE key = ?", ((key,) for key in active))
+            connection.executemany(
+                "UPDATE retired SET returned_at = NULL WHERE key = ?", ((key,) for key in retired)
+            )

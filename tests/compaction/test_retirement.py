@@ -1,0 +1,324 @@
+"""A plan that retires: nothing is deleted, a later need undoes it, and every byte comes back."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from invariants import archive_of, rows_of
+from stores import Row, row, row_lists, run_sql, write_rows
+
+import memlab
+from memlab import KeepRecent, MemoryItem, MemoryKind, MemoryProvenance, Plan
+from memlab.compaction import drop_archived
+from memlab.compaction.diff import difference_of
+from memlab.compaction.planner import CAME_BACK, STAYS_FOR
+from memlab.compaction.plans import NEEDED
+from memlab.errors import (
+    AlreadyAppliedError,
+    ArchiveError,
+    CompactionError,
+    PlanError,
+    StalePlanError,
+)
+from memlab.policies import PurgeSuperseded, TokenBudget
+from memlab.store import SqliteMemoryStore
+
+DAY = timedelta(days=1)
+START = datetime(2026, 4, 1, tzinfo=UTC)
+
+
+def note_reads(store: Path, reads: Iterable[tuple[str, datetime]]) -> None:
+    """Add reads to a log that the settings of a store name."""
+    store.with_name("memlab.toml").write_text('log = "reads.jsonl"\n')
+    with store.with_name("reads.jsonl").open("a") as log:
+        for name, at in reads:
+            log.write(json.dumps({"memory_id": name, "at": at.isoformat()}) + "\n")
+
+
+def retiring(store: Path, keep: int = 4, *, at: datetime = START) -> Plan:
+    return memlab.plan(store, KeepRecent(keep), retire=True, now=at)
+
+
+def night(store: Path, keep: int = 4, *, at: datetime) -> Plan:
+    """Plan and apply, as maintenance does."""
+    made = retiring(store, keep, at=at)
+    memlab.apply(made, now=at)
+    return made
+
+
+def ids(memories: Iterable[object]) -> list[str]:
+    return [each.memory_id for each in memories]  # type: ignore[attr-defined]
+
+
+def retired(store: Path) -> list[str]:
+    frame = memlab.load(store)
+    return list(frame.memory_id[frame.retired_at.notna()]) if "retired_at" in frame else []
+
+
+def test_it_takes_out_of_the_boot_context_what_it_leaves_in_the_store(store: Path) -> None:
+    before = rows_of(store)
+    plan = Plan.from_json(retiring(store).to_json())
+    assert ids(plan.retires) == [f"e{n}" for n in range(1, 7)]
+    assert (plan.returns, plan.memories, plan.deletes.memories) == ((), (), 0)
+    assert "retires       6 of 12 memories" in str(plan)
+    receipt = memlab.apply(plan)
+    assert memlab.Receipt.from_json(receipt.to_json()) == receipt
+    assert (receipt.retired, receipt.returned, receipt.deleted) == (6, 0, 0)
+    assert retired(store) == ids(plan.retires)
+    with SqliteMemoryStore(store) as agent:
+        active = [item.memory_id for item in agent.list_active()]
+        assert active == ["d1", "s1", "e7", "e8", "e9", "e10"]
+        assert agent.get("e1") is not None
+        assert agent.compact_episodic(4) == 0
+    assert plan.boot_after.memories == len(active)
+    assert memlab.load(store).superseded_by.dropna().tolist() == ["e1"]  # old's
+    with pytest.raises(AlreadyAppliedError, match="6 memories are retired in"):
+        memlab.apply(plan)
+    assert memlab.restore(receipt) == 6
+    assert (rows_of(store), retired(store)) == (before, [])
+    assert memlab.restore(receipt) == 0
+
+
+def test_what_was_read_or_referred_to_since_returns_and_so_does_what_the_policy_keeps(
+    store: Path,
+) -> None:
+    night(store, at=START)
+    after_first = rows_of(store)
+    assert retiring(store, at=START + DAY).is_empty
+    note_reads(store, [("e2", START + DAY), ("e3", START - DAY)])
+    write_rows(
+        store, [row("e11", created_at=f"{START + DAY:%Y-%m-%d}", evidence_refs_json='["e4"]')]
+    )
+    plan = retiring(store, 6, at=START + 2 * DAY)
+    assert dict(zip(ids(plan.returns), (each.reason for each in plan.returns), strict=True)) == {
+        "e2": NEEDED,
+        "e4": NEEDED,
+        "e6": "kept",
+    }
+    assert plan.retires == ()
+    receipt = memlab.apply(plan)
+    assert (receipt.retired, receipt.returned) == (0, 3)
+    assert retired(store) == ["e1", "e3", "e5"]
+    assert memlab.restore(receipt, ids=["e4"]) == 1
+    assert memlab.restore(receipt) == 2
+    now = rows_of(store)
+    now.popitem()
+    assert now == after_first
+    assert len(retired(store)) == 6
+
+
+def test_one_plan_holds_both_ways_and_is_compared(store: Path) -> None:
+    night(store, at=START)
+    note_reads(store, [("e2", START + DAY)])
+    plan = retiring(store, 3, at=START + 2 * DAY)
+    assert (ids(plan.retires), ids(plan.returns)) == (["e7"], ["e2"])
+    other = retiring(store, 4, at=START + 2 * DAY)
+    found = difference_of(other, plan).to_dict()
+    assert [each["memory_id"] for each in found["retires"]["added"]] == ["e7"]
+    assert found["returns"] == {"added": [], "removed": [], "rewritten": []}
+    assert "only the second retires: 1" in str(difference_of(other, plan))
+
+
+def test_what_came_back_stays_and_longer_each_time_that_it_was_needed(store: Path) -> None:
+    night(store, at=START)
+    at, stayed = START, []
+    for _ in range(3):
+        note_reads(store, [("e2", at + DAY)])
+        at += 2 * DAY
+        assert ids(night(store, at=at).returns) == ["e2"]
+        back = at
+        while not (plan := night(store, at=at)).retires:
+            kept = [g.memories for g in plan.groups if g.reason == CAME_BACK]
+            assert kept == [1]
+            at += STAYS_FOR / 2
+        stayed.append((at - back) // STAYS_FOR)
+    assert stayed == [1, 4, 16]
+
+
+def test_what_is_retired_other_rules_leave_alone(store: Path) -> None:
+    night(store, at=START)
+    long_after = START + 1000 * DAY
+    purge = memlab.plan(store, PurgeSuperseded(DAY), now=long_after)
+    assert ids(purge.memories) == ["old"]
+    assert memlab.plan(store, KeepRecent(4), now=long_after).is_empty
+    check = {each.name: each for each in memlab.diagnose(store).checks}
+    assert check["supersession"].status == "OK"
+    assert check["memory_integrity"].counts["retired"] == 6
+    summary, was = memlab.summarize(store, now=START), memlab.load(store)
+    assert (summary.retired.memories, summary.superseded.memories) == (6, 1)
+    assert summary.pace is not None
+    curve = memlab.growth_curve(store)
+    counts = curve[["prunable", "retired", "superseded"]]
+    assert counts.iloc[[-3, -1]].to_numpy().tolist() == [[10, 0, 1], [4, 6, 1]]
+    assert int(was.tokens[was.active].sum()) == summary.boot.tokens
+
+
+def test_a_recommendation_does_not_become_smaller_by_retiring(tmp_path: Path) -> None:
+    rows = [row(f"e{n}", evidence_refs_json=json.dumps([f"e{n - n % 7}"])) for n in range(120)]
+    store = write_rows(tmp_path / "memory.db", rows)
+    before = memlab.recommend_cap(store)
+    night(store, 10, at=START)
+    after = memlab.recommend_cap(store)
+    assert (after.keep_recent, after.likely) == (before.keep_recent, before.likely)
+
+
+def test_all_may_be_retired_and_come_back(store: Path) -> None:
+    night(store, 0, at=START)
+    assert len(retired(store)) == 10
+    assert retiring(store, 0, at=START + DAY).is_empty
+    assert retiring(store, 10, at=START + DAY).boot_after.memories == 12
+
+
+def test_a_load_bearing_memory_is_not_retired_and_one_that_became_so_returns(store: Path) -> None:
+    night(store, 0, at=START)
+    run_sql(store, """UPDATE memory_items SET tags_json = '["rejected-path"]' WHERE rowid = 4""")
+    plan = night(store, 0, at=START + DAY)
+    assert [(each.memory_id, each.reason) for each in plan.returns] == [("e1", "load-bearing")]
+    assert memlab.restore(plan.digest, store=store) == 0  # it is by now, and stays
+    assert "e1" not in retired(store)
+
+
+def test_what_the_agent_did_to_a_retired_memory_since_is_its_own_affair(store: Path) -> None:
+    plan = night(store, at=START)
+    provenance = MemoryProvenance(None, "agent", source_task_ref="issue:#1")
+    with SqliteMemoryStore(store) as agent:
+        agent.supersede("e1", by_memory_id="e9")
+        agent.put(MemoryItem("e2", MemoryKind.EPISODIC, "new", "words", provenance))
+        agent.supersede("e10", by_memory_id="e10")  # withdrawn by the agent itself
+    run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'e3'")
+    before = rows_of(store)
+    assert retired(store) == ["e4", "e5", "e6"]
+    circle = next(each for each in memlab.diagnose(store).checks if each.name == "supersession")
+    assert circle.counts["cyclic"] == 1
+    at = START + DAY
+    note_reads(store, [(f"e{n}", at) for n in (1, 2, 3, 10)])
+    again = retiring(store, 10, at=at + DAY)
+    assert (ids(again.retires), ids(again.returns)) == ([], ["e4", "e5", "e6"])
+    with pytest.raises(ArchiveError, match=r"gone or superseded by others since \(e1, e3\)"):
+        memlab.restore(plan.digest, store=store)
+    assert rows_of(store) == before
+    assert memlab.restore(plan.digest, store=store, ids=["e2", "e4"]) == 1
+
+
+@pytest.mark.parametrize("memory_id", ["e1", "e2", "e8"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE memory_items SET body = 'x'",
+        "UPDATE memory_items SET superseded_by = 'd1'",
+        "DELETE FROM memory_items",
+    ],
+)
+def test_a_plan_is_stale_when_what_it_decided_on_changed(
+    store: Path, change: str, memory_id: str
+) -> None:
+    night(store, 9, at=START)
+    note_reads(store, [("e1", START + DAY)])
+    plan = retiring(store, 4, at=START + 2 * DAY)
+    run_sql(store, f"{change} WHERE memory_id = '{memory_id}'")
+    before = rows_of(store)
+    with pytest.raises(StalePlanError, match=memory_id):
+        memlab.apply(plan)
+    assert rows_of(store) == before
+
+
+def test_a_plan_file_is_not_believed(store: Path) -> None:
+    made = retiring(store)
+    run_sql(store, "UPDATE memory_items SET superseded_by = 'e10' WHERE memory_id = 'e10'")
+    withdrawn = memlab.plan(store, PurgeSuperseded(timedelta())).memories
+    made, before = retiring(store), rows_of(store)
+    first = made.retires[0]
+    deletes = memlab.plan(store, KeepRecent(3)).memories
+    supersedes = memlab.compaction.plan_supersession(store, {"d1": "s1"}).supersedes[0]
+    decision = first._replace(
+        key=supersedes.key, position=supersedes.position, memory_id="d1", kind="semantic",
+        title=supersedes.title, fingerprint=supersedes.fingerprint,
+    )  # fmt: skip
+    wrong: list[tuple[dict[str, object], str]] = [
+        ({"memories": deletes}, "does two of"),
+        ({"retires": (first, first)}, "names a memory twice"),
+        ({"retires": made.retires[1:]}, "do not add up"),
+        ({"retires": (decision, *made.retires[1:])}, "'d1', which is load-bearing"),
+        ({"retires": (withdrawn[0], *made.retires)}, "retires 'old', which is not loaded"),
+        ({"returns": withdrawn[1:]}, "returns 'e10', which no plan retired"),
+    ]
+    for fields, words in wrong:
+        with pytest.raises((PlanError, CompactionError), match=words):
+            memlab.apply(Plan.from_json(replace(made, **fields).to_json()))  # type: ignore[arg-type]
+        assert rows_of(store) == before
+        assert not archive_of(store).exists()
+
+
+def test_a_trigger_that_changes_others_rolls_all_back(store: Path) -> None:
+    run_sql(
+        store,
+        "CREATE TRIGGER t AFTER UPDATE ON memory_items WHEN NEW.memory_id = 'e1' BEGIN "
+        "UPDATE memory_items SET body = 'gone' WHERE memory_id = 'd1'; END",
+    )
+    before = rows_of(store)
+    with pytest.raises(CompactionError, match="trigger"):
+        memlab.apply(retiring(store))
+    assert (rows_of(store), retired(store)) == (before, [])
+
+
+def test_dropping_the_words_of_a_plan_leaves_retired_what_it_retired(store: Path) -> None:
+    plan = night(store, at=START)
+    drop_archived(store, digest=plan.digest)
+    assert retired(store) == ids(plan.retires)
+    note_reads(store, [("e1", START + DAY)])
+    assert ids(night(store, at=START + 2 * DAY).returns) == ["e1"]
+
+
+def test_where_nothing_is_loaded_at_start_there_is_nothing_to_retire(tmp_path: Path) -> None:
+    (tmp_path / "odek").mkdir()
+    with pytest.raises(PlanError, match=r"there is nothing to retire in odek:.*looks up"):
+        memlab.plan(f"odek:{tmp_path / 'odek'}", TokenBudget(100), retire=True)
+
+
+@given(rows=row_lists(max_size=8), data=st.data())
+def test_any_store_comes_back_byte_for_byte(rows: list[Row], data: st.DataObject) -> None:
+    with TemporaryDirectory() as folder:
+        store = write_rows(Path(folder) / "memory.db", rows)
+        done = []
+        for moment in range(3):
+            before, at = rows_of(store), START + moment * DAY
+            load_bearing = memlab.load(store)[lambda f: f.load_bearing].memory_id.tolist()
+            plan = retiring(store, data.draw(st.integers(0, 4)), at=at)
+            receipt = memlab.apply(Plan.from_json(plan.to_json()), now=at)
+            frame = memlab.load(store)
+            assert not set(retired(store)) & set(load_bearing)
+            assert int(frame.tokens[frame.active].sum()) == plan.boot_after.tokens
+            assert len(frame) == len(rows)
+            done.append((before, receipt))
+            read = data.draw(st.sets(st.sampled_from(frame.memory_id.tolist()))) if rows else ()
+            note_reads(store, [(each, at + DAY / 2) for each in sorted(read)])
+        for before, receipt in reversed(done):
+            if receipt.archive:
+                memlab.restore(receipt)
+            assert rows_of(store) == before
+
+
+def test_a_year_of_nights_does_not_swing_and_brings_back_what_is_needed(tmp_path: Path) -> None:
+    """Two memories are needed weekly, one once; what is loaded is not read, as agents do it."""
+    old = [row(f"e{n}", created_at="2025-01-01") for n in range(30)]
+    store = write_rows(tmp_path / "memory.db", [row("d1", "semantic"), *old])
+    missed, moves = Counter[str](), Counter[str]()
+    for week in range(52):
+        at = START + 7 * week * DAY
+        write_rows(store, [row(f"new{week}", created_at=at.isoformat())])
+        wanted = {"e3", "e7", *(["e9"] if week == 5 else [])} & set(retired(store))
+        note_reads(store, [(name, at - DAY / 2) for name in wanted])
+        plan = night(store, 20, at=at)
+        missed.update(wanted)
+        moves.update([*ids(plan.retires), *ids(plan.returns)])
+    assert missed == {"e3": 3, "e7": 3, "e9": 1}
+    assert max(moves.values()) == moves["e3"] == 6
+    assert moves["e9"] == 3  # out, back, and out again after a month
+    assert moves["new0"] == moves["new10"] == 1
