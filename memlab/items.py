@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
 from enum import StrEnum
-from typing import Final, NamedTuple, NewType, assert_never
+from typing import Any, Final, NamedTuple, NewType, assert_never
 
 from memlab.arguments import expect, texts
 from memlab.clock import now_utc
@@ -233,6 +233,14 @@ def readable_strings_of(stored: str) -> tuple[str, ...]:
     if "\\ud" not in stored.lower():
         return found
     return tuple(each.encode("utf-8", "surrogatepass").decode(errors="replace") for each in found)
+
+
+def tags_as_text(tags_json: Any) -> Any:
+    """Return stored tags as they read, one a line, whatever JSON has escaped in them."""
+    try:
+        return "\n".join(readable_strings_of(tags_json))
+    except (TypeError, ValueError):
+        return tags_json
 
 
 def is_load_bearing_stored(

@@ -8,6 +8,7 @@ import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from memlab.arguments import expect
@@ -16,16 +17,19 @@ from memlab.compaction.applier import apply
 from memlab.compaction.drops import Drop, drop_archived, what_drops
 from memlab.compaction.in_force import policy_in_force
 from memlab.compaction.planner import plan
-from memlab.compaction.plans import Plan, Receipt
+from memlab.compaction.plans import RETIRES, RETURNS, Plan, Receipt
 from memlab.compaction.reclaim import Vacuumed, checked_for_vacuum, in_bytes, space, vacuum
 from memlab.compaction.wire import sized
 from memlab.doctor import Diagnosis, Status, diagnose
 from memlab.errors import MemlabError, SettingsError, StalePlanError, StoreError
+from memlab.evidence.harvest import harvest_reads
+from memlab.policies import Policy
 from memlab.policies.named import policy_in
+from memlab.policies.rules import LongRetired
 from memlab.sources.base import Source, archive_at
-from memlab.sources.opening import SourceLike, open_source, settings_of
+from memlab.sources.opening import SourceLike, is_named_by_scheme, open_source, settings_of
 from memlab.store.archive.location import is_begun
-from memlab.text import Sheet, Shown, counted
+from memlab.text import Sheet, Shown, counted, without_passwords
 
 PLANNED_AT_MOST: Final = 3
 """So many times is a plan made anew when the store has changed before it was applied."""
@@ -68,6 +72,7 @@ class Maintenance(Shown):
     diagnosis: Diagnosis
     plan: Plan | None = None
     receipt: Receipt | None = None
+    deletion: Receipt | None = None
     drop: Drop | None = None
     vacuumed: Vacuumed | None = None
 
@@ -79,11 +84,11 @@ class Maintenance(Shown):
     @property
     def deleted(self) -> int:
         """How many memories were deleted."""
-        return self.receipt.deleted if self.receipt else 0
+        return sum(each.deleted for each in (self.receipt, self.deletion) if each)
 
     @property
     def undo(self) -> str | None:
-        """The command that takes that back."""
+        """The command that takes back what was done by the policy."""
         return self.receipt.undo if self.receipt and self.receipt.archive else None
 
     @property
@@ -102,6 +107,8 @@ class Maintenance(Shown):
                 for step in self.steps
             ],
             "deleted": self.deleted,
+            "retired": self.receipt.retired if self.receipt else 0,
+            "returned": self.receipt.returned if self.receipt else 0,
             "undo": self.undo,
             "diagnosis": self.diagnosis.to_dict(),
         }
@@ -133,11 +140,13 @@ def maintain(source: SourceLike, *, now: datetime | None = None, yes: bool = Fal
     """Do what a store needs, by what ``memlab.toml`` remembers of it.
 
     In this order: look at its health, and stop where something fails, or where the clock cannot be
-    right; compact it by the remembered policy, and stop where its number was found for a store of
-    less than half the size it has now (``"auto"`` in its place is found each time); drop from its
-    archive what was kept for ``archive_for``; rewrite its file where a share ``vacuum_free`` of it
-    is free. What is not remembered is not done. A step that fails ends it, and what was done before
-    is in the result.
+    right; harvest reads into its log; compact it by the remembered policy, and stop where its
+    number was found for a store of less than half the size it has now (``"auto"`` in its place is
+    found each time); drop from its archive what was kept for ``archive_for``; rewrite its file
+    where a share ``vacuum_free`` of it is free. With ``retire = true`` what the policy does not
+    keep is retired instead, what was needed since returns, and what has been retired for
+    ``delete_retired_after`` is deleted. What is not remembered is not done. A step that fails ends
+    it, and what was done before is in the result.
 
     Parameters
     ----------
@@ -196,6 +205,12 @@ class _Work:
                 "deleted within a day, for good; nothing was done: keep it longer, or say --yes "
                 "(yes=True) where that is meant",
             )
+        if settings.delete_retired_after is not None and not (settings.retire and settings.policy):
+            words = "delete_retired_after goes with a policy and retire = true; add them"
+            raise settings.error("delete_retired_after", words)
+        if settings.harvest is not None and not settings.log:
+            words = 'harvest goes with a log, such as log = "reads.log"; add one'
+            raise settings.error("harvest", words)
         policy_in(settings, number=0)  # what cannot be used is told before anything is done
         self._found: dict[str, Any] = {}
 
@@ -204,6 +219,10 @@ class _Work:
         diagnosis = diagnose(self._source)
         steps = [self._health(diagnosis)]
         todo = {"compact": self._compact, "drop": self._drop, "vacuum": self._vacuum}
+        if self._settings.delete_retired_after is not None:
+            todo = {"compact": self._compact, "delete": self._delete} | todo
+        if self._settings.harvest is not None:
+            todo = {"harvest": self._harvest} | todo
         for name, do in todo.items():
             if steps[-1].outcome is StepOutcome.FAILED:
                 break
@@ -244,22 +263,58 @@ class _Work:
         if policy is None:
             return StepOutcome.OFF, "no policy is remembered"
         how = f"; {how}" if self._settings.is_auto else ""
+        made, receipt = self._carried_out(policy, retire=self._settings.retire)
+        self._found |= {"plan": made, "receipt": receipt}
+        if made.is_empty:
+            stays = "nothing to retire and nothing to return"
+            if not self._settings.retire:
+                stays = "under the remembered policy every memory stays"
+            return StepOutcome.NOTHING, f"{stays}{how}"
+        if made.moves:
+            both = [sized(made.labelled(label)) for label in (RETIRES, RETURNS)]
+            words = "retire {}, return {}" if receipt is None else "retired {}, returned {}"
+            outcome = StepOutcome.WOULD if receipt is None else StepOutcome.DONE
+            return outcome, f"{words.format(*both)}{how}"
+        if receipt is None:
+            return StepOutcome.WOULD, f"delete {sized(made.deletes)}; they are archived first{how}"
+        return StepOutcome.DONE, f"deleted and archived {sized(made.deletes)}{how}"
+
+    def _carried_out(self, policy: Policy, *, retire: bool = False) -> tuple[Plan, Receipt | None]:
+        """Return a plan, and its receipt where it was applied; planned anew where it is stale."""
         for attempt in range(1, PLANNED_AT_MOST + 1):
-            made = plan(self._source, policy, now=self._now)
-            self._found["plan"] = made
-            if not made.memories:
-                return StepOutcome.NOTHING, f"under the remembered policy every memory stays{how}"
-            size = sized(made.deletes)
-            if not self._do_it:
-                return StepOutcome.WOULD, f"delete {size}; they are archived first{how}"
+            made = plan(self._source, policy, retire=retire, now=self._now)
+            if made.is_empty or not self._do_it:
+                return made, None
             try:
-                self._found["receipt"] = apply(made, store=self._source, now=self._now)
+                return made, apply(made, store=self._source, now=self._now)
             except StalePlanError:
                 if attempt == PLANNED_AT_MOST:
                     raise
-            else:
-                return StepOutcome.DONE, f"deleted and archived {size}{how}"
         raise AssertionError("the last attempt returns or raises")
+
+    def _delete(self) -> tuple[StepOutcome, str]:
+        """Delete what is retired since long; what was needed meanwhile has just returned."""
+        age = self._settings.delete_retired_after or timedelta()
+        made, receipt = self._carried_out(LongRetired(age))
+        self._found["deletion"] = receipt
+        what = f"what was retired and not needed for {age_text(age)}"
+        if made.is_empty:
+            return StepOutcome.NOTHING, f"{what}: none"
+        if receipt is None:
+            return StepOutcome.WOULD, f"{what}: {sized(made.deletes)}; they are archived first"
+        words = f"{what}: deleted and archived {sized(made.deletes)}"
+        return StepOutcome.DONE, f"{words}; undo: {receipt.undo}"
+
+    def _harvest(self) -> tuple[StepOutcome, str]:
+        """Write down what was read since, before anything is decided by it."""
+        named, (log, *_) = str(self._settings.harvest), self._settings.log
+        if "://" not in named and not is_named_by_scheme(named):
+            named = str((self._settings.file or log).parent / Path(named).expanduser())
+        if not self._do_it:
+            return StepOutcome.WOULD, f"reads of {without_passwords(named)} into {log}"
+        found = harvest_reads(named, log)
+        outcome = StepOutcome.DONE if found.new else StepOutcome.NOTHING
+        return outcome, f"{counted(found.new, 'new reads')} of {found.source} into {log}"
 
     def _drop(self) -> tuple[StepOutcome, str]:
         age = self._settings.archive_for

@@ -71,6 +71,9 @@ class Settings:
     log: tuple[Path, ...] = ()
     protected_tags: frozenset[str] = frozenset()
     archive_for: timedelta | None = None
+    retire: bool = False
+    delete_retired_after: timedelta | None = None
+    harvest: str | None = None
     vacuum_free: float | None = None
     claude: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     file: Path | None = None
@@ -348,14 +351,20 @@ def _sized(value: Any, policy: str) -> Sized:
     return Sized(at if at.tzinfo else at.replace(tzinfo=UTC), *counts)
 
 
-def _archive_for(value: Any) -> timedelta | None:
-    if value == "ever":
+def _age(name: str, value: Any, *, never: str) -> timedelta | None:
+    if value == never:
         return None
     try:
         return age_of(_text(value))
     except ValueError as error:
-        words = f'archive_for={value!r:.80} is not an age like "365d", or "ever"'
+        words = f'{name}={value!r:.80} is not an age like "365d", or "{never}"'
         raise ValueError(words) from error
+
+
+def _retire(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"retire={value!r:.80} is neither true nor false")  # noqa: TRY004
+    return value
 
 
 def _claude(value: Any) -> Mapping[str, Any]:
@@ -415,7 +424,15 @@ SETTINGS: Final = {
     "protected_tags": _Setting(
         lambda value: frozenset(_texts(value)), "memories with one of these are never deleted"
     ),
-    "archive_for": _Setting(_archive_for, "how long the archive keeps what was deleted"),
+    "archive_for": _Setting(
+        partial(_age, "archive_for", never="ever"), "how long the archive keeps what was deleted"
+    ),
+    "retire": _Setting(_retire, "what the policy does not keep is retired, not deleted"),
+    "delete_retired_after": _Setting(
+        partial(_age, "delete_retired_after", never="never"),
+        "what was retired and not needed for so long is deleted",
+    ),
+    "harvest": _Setting(_text, "where memlab maintain harvests reads from, into the first log"),
     "vacuum_free": _Setting(
         partial(share, "vacuum_free"), "share of the file that must be free before it is rewritten"
     ),

@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from stores import Row, episodes, row, run_sql, write_rows
 
 import memlab
+from memlab import maintenance
 from memlab.cli import main
 from memlab.errors import MemlabError, SettingsError, StalePlanError, StoreError
 from memlab.maintenance import Maintenance, maintain, plan_maintenance
@@ -294,3 +296,77 @@ def test_a_clock_that_cannot_be_right_stops_it(store: Path) -> None:
     assert outcomes(found) == {"clock": "FAILED"}
     assert "the clock says 2199-01-01 and nothing was written since 2" in said(found, "clock")
     assert bytes_in(store.parent) == before
+
+
+RETIRE = """policy = { name = "recent", keep = 20 }
+log = "reads.log"
+retire = true
+delete_retired_after = "60d"
+"""
+
+
+def test_with_retire_it_goes_both_ways_and_deletes_what_nobody_needed_for_long(
+    store: Path,
+) -> None:
+    settings = store.parent / FILE
+    settings.write_text(RETIRE)
+    (store.parent / "reads.log").touch()
+    before = bytes_in(store.parent)
+    assert "retire 80 memories" in said(plan_maintenance(store, now=NOW), "compact")
+    assert bytes_in(store.parent) == before
+    done = maintain(store, now=NOW)
+    assert (done.to_dict()["retired"], done.deleted) == (80, 0)
+    assert done.undo is not None
+    again = maintain(store, now=NOW)
+    assert said(again, "compact") == "nothing to retire and nothing to return"
+    memlab.AccessLog(store.parent / "reads.log").extend(
+        [{"memory_id": "e3", "at": (NOW + timedelta(days=2)).isoformat()}]
+    )
+    later = maintain(store, now=NOW + timedelta(days=3))
+    assert "returned 1 memory" in said(later, "compact")
+    assert outcomes(later)["delete"] == "nothing"
+    last = maintain(store, now=NOW + timedelta(days=61))
+    assert (last.deleted, last.to_dict()["retired"]) == (79, 1)  # e3 was read once
+    assert memlab.load(store).retired_at.notna().sum() == 1
+    assert said(last, "delete").endswith(f"undo: {last.deletion and last.deletion.undo}")
+    assert last.deletion is not None
+    assert memlab.restore(last.deletion) == 79
+    assert memlab.load(store).retired_at.notna().sum() == 80
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('archive_for = "9d"\ndelete_retired_after = "9d"\n', "line 2: .* goes with a policy and"),
+        ('archive_for = "9d"\nharvest = "x"\n', "line 2: harvest goes with a log"),
+        ('retire = "yes"\n', "line 1: retire='yes' is neither true nor false"),
+        ('delete_retired_after = "old"\n', "line 1: delete_retired_after='old' is not an age"),
+    ],
+)
+def test_settings_of_retiring_that_cannot_be_used_are_told(
+    store: Path, text: str, words: str
+) -> None:
+    (store.parent / FILE).write_text(text)
+    with pytest.raises(SettingsError, match=words):
+        maintain(store, now=NOW)
+
+
+def test_it_harvests_before_it_decides(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (store.parent / FILE).write_text(f'{RETIRE}harvest = "sessions"\n')
+    (store.parent / "reads.log").touch()
+    where = store.parent / "sessions"
+    assert f"reads of {where} into" in said(plan_maintenance(store, now=NOW), "harvest")
+    failed = maintain(store, now=NOW)
+    assert list(outcomes(failed).items())[-1] == ("harvest", "FAILED")
+    assert "there is no" in said(failed, "harvest")
+    memlab.apply(memlab.plan(store, memlab.KeepRecent(20), retire=True, now=NOW), now=NOW)
+
+    def harvested(source: str, log: Path) -> SimpleNamespace:
+        at = (NOW + timedelta(days=1)).isoformat()
+        memlab.AccessLog(log).extend([{"memory_id": "e3", "at": at}])
+        return SimpleNamespace(new=1, source=source)
+
+    monkeypatch.setattr(maintenance, "harvest_reads", harvested)
+    found = maintain(store, now=NOW + timedelta(days=2))
+    assert said(found, "harvest").startswith(f"1 new read of {where} into")
+    assert "returned 1 memory" in said(found, "compact")

@@ -78,6 +78,12 @@ def _change_options(command: Command) -> Command:
 @click.argument("store", type=STORE)
 @policy_option()
 @set_option
+@click.option(
+    "--retire/--delete",
+    default=None,
+    help="Take what the policy does not keep out of what is loaded, and leave it in the store.  "
+    "[default: what memlab.toml remembers; --delete]",
+)
 @click.option("--save", is_flag=True, help="Remember the policy in memlab.toml beside the store.")
 @click.option("--rows", "list_rows", is_flag=True, help="List what would go, the costliest first.")
 @_change_options
@@ -85,6 +91,7 @@ def compact(
     store: Path,
     policy_name: str | None,
     given: tuple[str, ...],
+    retire: bool | None,
     save: bool,
     save_plan: Path | None,
     against: Path | None,
@@ -96,18 +103,21 @@ def compact(
     """Show what a cap would delete from STORE; with --apply, archive and delete it.
 
     Decisions, skills and rejected paths are never deleted. What is deleted goes to an archive
-    beside the store first, and memlab restore puts it back byte for byte.
+    beside the store first, and memlab restore puts it back byte for byte. With --retire nothing is
+    deleted: what the policy does not keep stays in the store and is not loaded, until it is read or
+    referred to again.
 
     \b
     memlab compact memory.db --keep-recent 200            show
     memlab compact memory.db --keep-recent 200 --apply    do it
     memlab compact memory.db --keep-recent 200 --save     remember it
+    memlab compact memory.db --keep-recent 200 --retire   show what would be retired
     memlab compact memory.db                              show, by what is remembered
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.compaction.planner import plan
     from memlab.files import check_writable
     from memlab.policies.named import as_setting
-    from memlab.sources.opening import open_source, remember
+    from memlab.sources.opening import open_source, remember, settings_of
 
     source = open_source(store)
     chosen = policy_asked(policy_name, settings, given)
@@ -120,17 +130,22 @@ def compact(
     if save_plan is not None:
         check_writable(save_plan, replace=False)
     policy, number = _remembered(source) if chosen is None else (chosen.policy, "")
+    retires = settings_of(source).retire if retire is None else retire
+    watch = telling("reading the store", PLANNING)
     with faults_of([policy]):
-        made = plan(source, policy, now=now_utc(), watch=telling("reading the store", PLANNING))
+        made = plan(source, policy, retire=retires, now=now_utc(), watch=watch)
     _save_plan(made, save_plan, source)
     if save and chosen is not None:
-        file = remember(source, {"policy": as_setting(chosen.name, chosen.settings)})
+        how = {} if retire is None else {"retire": retire or None}
+        file = remember(source, {"policy": as_setting(chosen.name, chosen.settings)} | how)
         click.echo(f"{for_terminal(f'remembered in {file}')}\n", err=True)
     told = _protected(source)
     if against is not None:
         _compare(against, made, do_it=do_it, as_json=as_json)
     elif do_it:
         _carry_out(made, told, as_json=as_json)
+    elif as_json and retires:
+        print_text(made.to_json())
     elif as_json:
         cost = _cost(source, made)
         added = json.dumps({"cost": cost if isinstance(cost, str) else asdict(cost)})
@@ -141,7 +156,8 @@ def compact(
         after = _after_planning(made, save_plan, "under this policy every memory stays")
         words = typed_again(policy_name, settings, given)
         listed = _costliest(source, policy, words) if list_rows and made.memories else []
-        print_lines(*told, made, "", *listed, *costs, *by_settings, *made.doubts(), *after)
+        doubts = _about_retiring(source, made) if retires else made.doubts()
+        print_lines(*told, made, "", *listed, *costs, *by_settings, *doubts, *after)
 
 
 def _costliest(source: "Source", policy: "Policy", words: Sequence[str]) -> list[Sheet | str]:
@@ -153,6 +169,20 @@ def _costliest(source: "Source", policy: "Policy", words: Sequence[str]) -> list
     every = command("rows", source.name, *words, "--where", NOT_KEPT, "--limit", 0)
     table = table._replace(heading="the costliest that would go")
     return [Sheet("", [], [table]), f"next: {every}    all of them", ""]
+
+
+def _about_retiring(source: "Source", made: "Plan") -> list[str]:
+    """Say what brings a retired memory back."""
+    from memlab.sources.opening import settings_of
+
+    if not made.retires:
+        return []
+    if settings_of(source).log:
+        return ["what is retired stays in the store; what is read there returns at the next plan"]
+    return [
+        "what is retired stays in the store; what a memory refers to returns at the next plan",
+        'what is read would, too, by a log: name one in memlab.toml, such as log = ["reads.log"]',
+    ]
 
 
 def _save_plan(made: "Plan", file: Path | None, source: "Source") -> None:
@@ -178,7 +208,7 @@ def _carry_out(made: "Plan", told: list[str], *, as_json: bool) -> None:
 
 def _after_planning(made: "Plan", save_plan: Path | None, nothing: str) -> list[str]:
     """Say how a plan is carried out, or why there is none to be."""
-    was = "changed" if made.supersedes else "deleted"
+    was = "changed" if made.links else "deleted"
     if made.is_empty:
         return [f"nothing to do: {nothing}"]
     if save_plan is not None:

@@ -42,9 +42,11 @@ DAY: Final = click.DateTime(formats=["%Y-%m-%d"])
 def maintain_store(store: Path, do_it: bool, yes: bool, as_json: bool) -> None:
     """Look after STORE by what memlab.toml remembers of it: fit for cron.
 
-    Looks at its health and stops where something fails; compacts it by the remembered policy, into
-    the archive; drops what the archive has kept for archive_for; rewrites the file where the share
-    vacuum_free of it is free. What is not remembered is not done.
+    Looks at its health and stops where something fails; harvests reads, where harvest names a
+    source; compacts it by the remembered policy, into the archive, or with retire = true retires
+    what the policy does not keep and lets what was needed return; drops what the archive has kept
+    for archive_for; rewrites the file where the share vacuum_free of it is free. What is not
+    remembered is not done.
 
     Ends with 0 when all went well, 1 when a step failed, 2 when there is nothing to go by.
     """

@@ -17,7 +17,7 @@ from memlab.compaction.applier import is_superseded, plan_in, receipt_of
 from memlab.compaction.plans import Plan, Receipt
 from memlab.errors import ArchiveError
 from memlab.files import limit_like, whole_file
-from memlab.items import readable_strings_of
+from memlab.items import tags_as_text
 from memlab.sources.base import Key, Reader, Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
 from memlab.sources.tables import SCHEMA, TEXT
@@ -232,18 +232,10 @@ def _found(
 def _matching(table: Any, search: str) -> list[int]:
     """Return the places of rows that have a text in one of their columns."""
     texts = {name: table[name].cast(TEXT) for name in _SEARCHED}
-    texts[_TAGS] = pa.array([_in_words(tags) for tags in texts[_TAGS].to_pylist()], TEXT)
+    texts[_TAGS] = pa.array([tags_as_text(tags) for tags in texts[_TAGS].to_pylist()], TEXT)
     lowered = [pc.utf8_lower(text) for text in texts.values()]
     hits = [pc.match_substring(each, search.lower()).to_pylist() for each in lowered]
     return [place for place, found in enumerate(zip(*hits, strict=True)) if any(found)]
-
-
-def _in_words(tags_json: str | None) -> str | None:
-    """Return stored tags as they read, whatever JSON has escaped in them."""
-    try:
-        return None if tags_json is None else "\n".join(readable_strings_of(tags_json))
-    except ValueError:
-        return tags_json
 
 
 def _write_jsonl(draft: Path, found: Iterator[_Found]) -> int:

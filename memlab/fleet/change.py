@@ -360,6 +360,11 @@ def plan_task(policy: Policy | None, now: datetime) -> FleetTask[DecidedStore]:
 def decide_store(where: str, name: str, *, policy: Policy | None, now: datetime) -> DecidedStore:
     """Return the plan of one store; its bytes are the deleted tokens' share of the file."""
     source = open_source(where)
+    if policy is None and settings_of(source).retire:
+        raise PolicyError(
+            "memlab.toml beside the store says retire = true, and a fleet plan deletes: name a "
+            "policy to delete by, or run: memlab fleet maintain"
+        )
     if policy is None and (policy := policy_in_force(source).policy) is None:
         why = settings_of(source).not_obeyed or "memlab.toml beside the store remembers none"
         raise PolicyError(

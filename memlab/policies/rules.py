@@ -305,6 +305,21 @@ class PurgeSuperseded(DatedPolicy):
         return times(rows, col.CREATED_AT) + np.timedelta64(min(self.older_than, LONGEST))
 
 
+@dataclass(frozen=True)
+class LongRetired(DatedPolicy):
+    """Drop what was retired so long ago; whoever asks lets what was needed since return first."""
+
+    age: timedelta
+
+    name: ClassVar[str] = "long-retired"
+    population: ClassVar[Population] = "retired"
+    reason: ClassVar[str] = "retired-long-ago"
+
+    def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
+        """Return the UTC time after which each row was retired for long enough."""
+        return times(rows, col.RETIRED_AT) + np.timedelta64(min(self.age, LONGEST))
+
+
 SCOPE_FIELDS: Final = frozenset({*col.AGENT_SCOPE, col.TAGS})
 
 

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime
+from heapq import nlargest
 from os import PathLike
 from pathlib import Path
 from stat import S_ISREG
@@ -27,6 +28,7 @@ from memlab.items import (
     MemoryKind,
     MemoryProvenance,
     strings_of,
+    tags_as_text,
 )
 from memlab.store.archive.location import location_beside
 from memlab.store.archive.runtime import (
@@ -250,6 +252,44 @@ class SqliteMemoryStore:
                 warnings.warn(f"a read was not logged: {error}", RuntimeWarning, stacklevel=2)
         return item
 
+    def search(self, words: str, limit: int = 10) -> tuple[MemoryItem, ...]:
+        """Return items in which words occur, best first, whether they are loaded or not.
+
+        A plain scan. The more of the words an item has the better, whatever the case of their
+        letters; then the more of them stand in its title or tags; then the newer. A search is no
+        read: what of it is then got is, and the log says so.
+
+        Parameters
+        ----------
+        words : str
+            What to look for, with spaces between.
+        limit : int
+            How many items to return at most.
+
+        Raises
+        ------
+        BadRowError
+            When a row that is found cannot be read as an item.
+        ValueError
+            When `limit` is not a whole number of 1 or more.
+        """
+        expect(words, str, call="store.search", name="words")
+        limit = whole_number("limit", limit, least=1)
+        wanted = {*words.casefold().split()}
+
+        def ranked() -> Iterator[tuple[int, int, int]]:
+            query = "SELECT rowid, title, tags_json, body FROM memory_items"
+            for rowid, title, tags, body in self.connection.execute(query):
+                head = f"{title}\n{tags_as_text(tags)}".casefold()
+                in_head = {word for word in wanted if word in head}
+                found = in_head | {word for word in wanted if word in str(body).casefold()}
+                if found:
+                    yield len(found), len(in_head), rowid
+
+        with self._errors_in_words():
+            best = nlargest(limit, ranked())
+        return tuple(item for *_, rowid in best for item in self._items("WHERE rowid = ?", rowid))
+
     def list_active(self, *, kind: MemoryKind | None = None) -> tuple[MemoryItem, ...]:
         """Return the items that no other has replaced, in rowid order.
 
@@ -385,7 +425,7 @@ class SqliteMemoryStore:
         )
         return self._items("WHERE memory_id = ?", memory_id)[0]
 
-    def _items(self, where: str, *values: str) -> tuple[MemoryItem, ...]:
+    def _items(self, where: str, *values: str | int) -> tuple[MemoryItem, ...]:
         with self._errors_in_words():
             found = self.connection.execute(f"{_SELECT} {where}", values)
             return tuple(item_of(row) for row in found)

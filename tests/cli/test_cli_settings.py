@@ -207,3 +207,30 @@ def test_how_sure_a_number_is_to_be_can_be_said_and_remembered(two_years: Path) 
     )
     page.unlink()
     (two_years.parent / FILE).unlink()
+
+
+def test_to_retire_is_remembered_and_deleting_can_be_asked_for_all_the_same(store: Path) -> None:
+    shown = run("compact", store, "--keep-recent", 20, "--retire", "--save")
+    assert "retires       60 of 80 memories" in shown.output
+    assert 'log = ["reads.log"]' in shown.output
+    assert "nothing was changed; add --apply to do it" in shown.output
+    assert remembered(store).retire
+    plan = memlab.Plan.from_json(run("compact", store, "--json").output)
+    assert (len(plan.retires), plan.memories) == (60, ())
+    assert "deletes       60 of 80" in run("compact", store, "--delete").output
+    receipt = memlab.Receipt.from_json(run("compact", store, "--apply", "--json").output)
+    assert receipt.retired == 60
+    assert "nothing to do" in run("compact", store).output
+    assert "retired, loaded again when needed        60" in run("show", store).output
+    assert "retired memories, deleted none" in run("archive", store).output
+    assert run("restore", store, receipt.digest[:12]).output.startswith("60 memories restored")
+    (refused,) = fleet.plan([store]).refused
+    assert "says retire = true, and a fleet plan deletes" in refused.error
+    run("compact", store, "--keep-recent", 20, "--delete", "--save")
+    assert not remembered(store).retire
+
+
+def test_where_nothing_is_loaded_at_start_to_retire_is_refused_in_words(tmp_path: Path) -> None:
+    found = run("compact", f"odek:{tmp_path}", "--keep-recent", 1, "--retire")
+    assert found.exit_code == 2
+    assert "there is nothing to retire in odek:" in found.output

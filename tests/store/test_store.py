@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from invariants import assert_compacted, rows_of
 
+from memlab import AccessLog, read_access_log
 from memlab.errors import BadRowError, CompactionError, StoreError
 from memlab.items import EventId, EventRef, MemoryItem, MemoryKind, MemoryProvenance
 from memlab.store import SqliteMemoryStore
@@ -49,6 +50,34 @@ def episodes(count: int, start: int = 1) -> list[MemoryItem]:
 
 def ids(store: SqliteMemoryStore) -> list[str]:
     return [row[1].decode() for row in rows_of(store.connection).values()]
+
+
+class TestSearching:
+    def test_the_best_comes_first_whatever_its_state(self, store: SqliteMemoryStore) -> None:
+        put_all(
+            store,
+            item("one", title="Retry the upload"),
+            item("both", title="A flaky UPLOAD", superseded_by="both"),
+            item("body", title="body of it", superseded_by="gone"),
+            item("tagged", "semantic", "flaky", "größe"),
+            item("newer", "semantic", "flaky"),
+        )
+        found = [each.memory_id for each in store.search("flaky upload")]
+        assert found == ["both", "newer", "tagged", "one"]
+        assert [each.memory_id for each in store.search("flaky upload", limit=2)] == found[:2]
+        assert [each.memory_id for each in store.search("GRÖSSE")] == ["tagged"]
+        assert store.search("body", limit=1)[0].memory_id == "body"  # the word is in its title
+        assert store.search("  ") == store.search("nowhere") == ()
+        with pytest.raises(ValueError, match="limit"):
+            store.search("upload", limit=0)
+
+    def test_a_search_is_no_read_and_what_is_then_got_is(self, tmp_path: Path) -> None:
+        log = AccessLog(tmp_path / "reads.log")
+        with SqliteMemoryStore(tmp_path / "memory.db", access_log=log) as store:
+            put_all(store, *episodes(3))
+            (found, *_) = store.search("title of e2")
+            store.get(found.memory_id)
+        assert read_access_log(tmp_path / "reads.log").memory_id.tolist() == ["e2"]
 
 
 class TestReadingAndWriting:
