@@ -197,6 +197,10 @@ class ClaudeMem(TableSource):
             instead=instead,
         )
 
+    def retiring(self) -> AbstractContextManager[Writer]:
+        """Refuse as :meth:`changing` does: the setting says how much a start loads."""
+        return self.changing()
+
     def row_of(self, record: bytes) -> dict[str, Any]:
         """Return a record's observation as the row that it was read as."""
         said = json.loads(record)

@@ -246,6 +246,13 @@ class Conformance:
         assert caught.value.instead
         assert not made.exists()
 
+    def test_where_it_retires_nothing_it_says_why_and_changes_nothing(self, lab: Lab) -> None:
+        before = lab.exactly()
+        if not open_source(lab.name).retires:
+            with pytest.raises(MemlabError, match=r"retire|load fewer"):
+                memlab.plan(lab.name, memlab.KeepRecent(1), retire=True)
+        assert lab.exactly() == before
+
 
 class Refusing(Conformance):
     """Tests of one that memlab deletes nothing from."""

@@ -7,15 +7,15 @@ away, so that no line ever names a file that has gone.
 
 import json
 from collections.abc import Collection, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
-from memlab.errors import StoreError
+from memlab.errors import PlanError, StoreError
 from memlab.settings import Settings
-from memlab.sources.base import Orders, Trouble, Watch, unwatched
+from memlab.sources.base import Orders, Trouble, Watch, Writer, unwatched
 from memlab.sources.folder.files import FileCopy, Folder, Stamp, opened_folder
 from memlab.sources.folder.journal import FolderMoment, folder_moment
 from memlab.sources.folder.source import FolderSource, Found
@@ -156,6 +156,13 @@ class ClaudeCode(FolderSource):
     def file_of(self, key: str) -> str:
         """Return the name of a memory's file; empty where none has that name."""
         return key if is_memory(key) else ""
+
+    def retiring(self) -> AbstractContextManager[Writer]:
+        """Refuse it, with what a person can do."""
+        raise PlanError(
+            f"memlab retires nothing from {self.name}: move a line out of {INDEX} to keep its file "
+            "out of what is loaded; the file stays. memlab compact without --retire deletes"
+        )
 
     def check_place(self, found: Found) -> None:
         """Check what an archive's record says of a file's place."""
