@@ -44,7 +44,7 @@ COMMIT: Final = "commit"
 """Git's name of the commit in which that was deleted; empty where none has it yet."""
 RETIRED_AT: Final = "retired_at"
 """When a plan took a memory out of what is loaded; missing for one that is not retired. Only in
-frames of stores that have retired ones: these are not ``active``, and no other stands for them."""
+frames of stores that can have some: these are not ``active``, and no other stands for them."""
 PROBLEM: Final = "problem"
 """Why a row could not be interpreted; only in frames loaded with ``on_bad_row="keep"``."""
 

@@ -34,6 +34,7 @@ from memlab.compaction.plans import (
     Group,
     KeptMemory,
     Plan,
+    PlannedEntries,
     PlannedLink,
     PlannedMemory,
 )
@@ -178,6 +179,8 @@ def _plan_of(
     with _without_collections():
         leaving, returns = planned(leaves), planned(label == _LABELS.index(RETURNS))
     memories = () if retire else leaving
+    moved = reader.records([each.key for each in (*leaving, *returns)]) if retire else ()
+    entries = ((key, source.entries_kept(record)) for key, record in moved)
     return Plan(
         store=source.name,
         made_at=now,
@@ -188,6 +191,7 @@ def _plan_of(
         kept=_kept(reader, source, columns, kept),
         retires=leaving if retire else (),
         returns=returns,
+        entries=tuple(PlannedEntries(*each) for each in entries if each[1]),
         written=reader.side_effects([memory.key for memory in memories]) if memories else (),
         expires=_expiring(
             frame, columns[col.KEY], np.flatnonzero(leaves | columns[col.PRUNABLE]), now

@@ -97,6 +97,13 @@ class PlannedLink(NamedTuple):
     by_fingerprint: str
 
 
+class PlannedEntries(NamedTuple):
+    """What an index says of a memory that a plan retires or returns, as its source writes it."""
+
+    key: int | str
+    said: str
+
+
 class Group(NamedTuple):
     """Memories that share what happens to them and why; the label says so where they stay."""
 
@@ -154,6 +161,8 @@ class Plan(Shown):
         What it takes out of the boot context and leaves in the store, in order of position.
     returns : tuple of PlannedMemory
         The retired memories that it lets be loaded again, in order of position.
+    entries : tuple of PlannedEntries
+        Where memories are lines of an index: what it says of these, to take the plan back exactly.
     written : tuple of TriggerEffect
         What triggers do to other tables of the store's file when the memories are deleted.
     expires : tuple of Expiring
@@ -172,6 +181,7 @@ class Plan(Shown):
     supersedes: tuple[PlannedLink, ...] = ()
     retires: tuple[PlannedMemory, ...] = ()
     returns: tuple[PlannedMemory, ...] = ()
+    entries: tuple[PlannedEntries, ...] = ()
     written: tuple[TriggerEffect, ...] = ()
     expires: tuple[Expiring, ...] = ()
     last_goes: bool = False

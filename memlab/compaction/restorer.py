@@ -210,7 +210,8 @@ def _take_back(asked: _Asked, into: str | Path | None, watch: Watch) -> int:
     with opened_for(plan, asked.source) as writer:
         watch(RestoreStep.LOCKED)
         back = _links_back(writer, asked, plan)
-        count = writer.supersede(back) if back else 0
+        kept = {each.key: each.said for each in plan.entries if each.key in back}
+        count = writer.supersede(back, kept) if back else 0
         watch(RestoreStep.VERIFIED)
     if plan.moves:  # after the store, for what it has at its memory is retired by no plan then
         retired = [key for key, by in back.items() if by is not None]

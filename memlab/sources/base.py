@@ -289,8 +289,14 @@ class Writer(Reader):
         self._check_inserted(records, before + count)
         return count
 
-    def supersede(self, links: Mapping[Key, str | None]) -> int:
-        """Let others stand for memories, or none again, where :attr:`Source.supersedes`."""
+    def supersede(
+        self, links: Mapping[Key, str | None], kept: Mapping[Key, str] | None = None
+    ) -> int:
+        """Let others stand for memories, or none again, where :attr:`Source.supersedes`.
+
+        A memory that stands for itself is retired. Where a plan is taken back, `kept` is what it
+        knew by :meth:`Source.entries_kept`.
+        """
         raise NotImplementedError
 
     def compared(self, record: bytes) -> bytes:
@@ -582,6 +588,10 @@ class Source(ABC):
     def superseded_by(self, record: bytes) -> str | None:  # noqa: ARG002
         """Return the id of the memory that stands for this one; of a retired one, its own."""
         return None
+
+    def entries_kept(self, record: bytes) -> str:  # noqa: ARG002
+        """Return what a plan must know to take a retirement back exactly; mostly nothing."""
+        return ""
 
     def retired(self) -> RetiredMemories:
         """Return what plans retired and returned; nothing where that cannot be read."""

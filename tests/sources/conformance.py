@@ -48,7 +48,7 @@ from memlab.errors import (
 )
 from memlab.sources.base import DELETED, INSERTED, Key, Reader, Rows, Source, at_one_moment
 from memlab.sources.opening import open_source, schemes
-from memlab.sources.tables import AT_START, KEY, SCHEMA, SIGNALS
+from memlab.sources.tables import AT_START, KEY, RETIRED, SCHEMA, SIGNALS
 from memlab.store.records import fingerprint_of
 
 COUNT = 12
@@ -112,7 +112,7 @@ class Conformance:
     def test_rows_have_the_columns_of_every_source(self, lab: Lab) -> None:
         for with_body in (True, False):
             table = table_of(lab, with_body=with_body)
-            kept = set(SIGNALS.names) | {KEY, AT_START}
+            kept = {*SIGNALS.names, KEY, AT_START, RETIRED.name}
             own = [name for name in SCHEMA.names if with_body or name != "body"]
             assert set(table.column_names) - kept == set(own)
             for name in own:

@@ -142,7 +142,7 @@ class FolderSource(Source, Index):
     def changing(self) -> Iterator[Writer]:
         """Open the folder for a change that lasts when the block ends, and not where it raises."""
         with changed_folder(self.path, self, watch=self._watch) as change:
-            yield _Writer(self, change)
+            yield FolderWriter(self, change)
 
     def history(self) -> History:
         """Return what git knows of the folder."""
@@ -241,7 +241,7 @@ class _Reader(Reader):
         return self._known[1]
 
 
-class _Writer(_Reader, Writer):
+class FolderWriter(_Reader, Writer):
     """A folder that is locked and being changed."""
 
     suspect = "somebody else who writes to the folder"

@@ -31,6 +31,8 @@ from memlab.systems.claude_code.markdown import (
 )
 
 INDEX: Final = "MEMORY.md"
+RETIRED: Final = "RETIRED.md"
+"""Beside it: the lines of what is retired. No memory."""
 
 ENTRY: Final = fields(
     {
@@ -165,12 +167,12 @@ class MemoryIndex:
     @cached_property
     def digest(self) -> str:
         """What tells it from any other."""
-        return _digest(self.raw)
+        return digest_of(self.raw)
 
     @cached_property
     def digests(self) -> list[str]:
         """The digest of each line that is not blank."""
-        return [_digest(encoded(line)) if line.strip() else "" for line in self._lines]
+        return [digest_of(encoded(line)) if line.strip() else "" for line in self._lines]
 
     def named(self, names: FileNames) -> dict[str, list[Block]]:
         """Return the blocks that name each file; a file that none names is missing."""
@@ -378,7 +380,7 @@ def _as_it_stood(raw: bytes, forms: Sequence[_Form]) -> bytes | None:
                 break
             whole[at : at + len(old)] = new
         else:
-            if _digest(encoded("".join(whole))) == forms[0].entry["whole"]:
+            if digest_of(encoded("".join(whole))) == forms[0].entry["whole"]:
                 return encoded("".join(whole))
     return None
 
@@ -403,7 +405,7 @@ def _between(lines: Sequence[str], entry: IndexEntry) -> int:
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for number, line in enumerate(lines):
-        digest = _digest(encoded(line))
+        digest = digest_of(encoded(line))
         first.setdefault(digest, number)
         last[digest] = number + 1
     places = [last[digest] for digest in entry["above"] if digest in last]
@@ -411,5 +413,6 @@ def _between(lines: Sequence[str], entry: IndexEntry) -> int:
     return places[0] if places else len(lines)
 
 
-def _digest(raw: bytes) -> str:
+def digest_of(raw: bytes) -> str:
+    """Return what tells a line, or a file, from others."""
     return blake2b(raw, digest_size=5).hexdigest()

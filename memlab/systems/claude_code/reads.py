@@ -17,7 +17,7 @@ from memlab.errors import MemlabError
 from memlab.sources.reads import Asked, Found, mapping, sequence, text
 from memlab.sources.transcripts import Seen, Touch, blocks_of, seen_in, take_uses
 from memlab.systems.claude_code.dates import PROJECTS, is_of_project
-from memlab.systems.claude_code.index import INDEX
+from memlab.systems.claude_code.index import INDEX, RETIRED
 from memlab.systems.claude_code.shell import file_uses
 
 NAME: Final = "a Claude Code memory folder"
@@ -125,7 +125,7 @@ class _Look:
         if place is None:
             return
         folder, name = place
-        if name != INDEX and "/" not in name and name.endswith(".md"):
+        if name not in (INDEX, RETIRED) and "/" not in name and name.endswith(".md"):
             yield Touch(call, name, tool, writes, folder)
         elif not writes:
             self.left_out[f"{call} {path}"] = IS_INDEX if name == INDEX else NO_MEMORY

@@ -6,20 +6,23 @@ away, so that no line ever names a file that has gone.
 """
 
 import json
-from collections.abc import Collection, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
-from memlab.errors import PlanError, StoreError
+from memlab.clock import moment_of
+from memlab.errors import StoreError
 from memlab.settings import Settings
 from memlab.sources.base import Orders, Trouble, Watch, Writer, unwatched
+from memlab.sources.folder.change import changed_folder
 from memlab.sources.folder.files import FileCopy, Folder, Stamp, opened_folder
 from memlab.sources.folder.journal import FolderMoment, folder_moment
 from memlab.sources.folder.source import FolderSource, Found
 from memlab.sources.reads import text as readable
+from memlab.store.archive.retired import RetiredMemories
 from memlab.store.shapes import fields, listed, text, truth, whole
 from memlab.store.snapshot import retry_if_changed
 from memlab.systems.claude_code.dates import Stamps, first_calls, transcript_stamps
@@ -27,6 +30,7 @@ from memlab.systems.claude_code.index import (
     CLAUDE_CODE,
     ENTRY,
     INDEX,
+    RETIRED,
     LoadRule,
     MemoryIndex,
     State,
@@ -35,7 +39,8 @@ from memlab.systems.claude_code.index import (
     remove_entries,
 )
 from memlab.systems.claude_code.markdown import FileNames, read_front_matter, wikilinks_in
-from memlab.systems.claude_code.view import FolderView, Note
+from memlab.systems.claude_code.retiring import RetiringWriter
+from memlab.systems.claude_code.view import FolderView, Note, retired_bytes, with_retired
 
 KINDS: Final[Mapping[str, str]] = {"user": "semantic", "feedback": "semantic"}
 """What each type of memory is; those are what an agent was told to do. Any other is an episode."""
@@ -51,9 +56,11 @@ _PLACE: Final = fields(
         "position": whole(),
         "said": listed(ENTRY),
         "loaded": truth,
-        **dict.fromkeys(("created_at", "dated", "at_start"), text),
+        **dict.fromkeys(("created_at", "dated", "at_start", "retired_at"), text),
+        **dict.fromkeys(("retired", "pointer"), listed(ENTRY)),
         "links": listed(text),
-    }
+    },
+    absent={"retired_at", "retired", "pointer"},
 )
 
 
@@ -64,6 +71,7 @@ class ClaudeCode(FolderSource):
     index_name = INDEX
     index_first = True
     cuts_index = True
+    retires = True
 
     def __init__(self, where: str | PathLike[str], *, watch: Watch = unwatched) -> None:
         super().__init__(where, watch=watch)
@@ -117,6 +125,9 @@ class ClaudeCode(FolderSource):
         view = self._view(moment)
         names = view.names if moment.known is None else self._names_of(moment.known)
         entries, lines = entries_of(view.index, view.names), view.costs()
+        retired = entries_of(view.aside, view.names)
+        known = self.retired() if retired else RetiredMemories()
+        named = entries_of(view.index, with_retired(view.names)) if known else {}
         found = []
         for name, note in view.notes.items():
             links = [names.file_of(link) for link in note.links]
@@ -128,6 +139,11 @@ class ClaudeCode(FolderSource):
                 "at_start": "".join(lines.get(name, {}).values()),
                 "links": [link for link in dict.fromkeys(links) if link not in (None, name)],
             }
+            if (since := known.at(name, name)) and name in retired and name not in entries:
+                place["retired_at"] = since.retired_at.isoformat()
+                place["retired"] = kept = list(retired[name])
+                place["at_start"] = "".join(readable(str(each["text"])) for each in kept)
+                place["pointer"] = list(named.get(RETIRED, ()))
             found.append(Found(name, name, entries.get(name, ()), place))
         return found
 
@@ -151,18 +167,28 @@ class ClaudeCode(FolderSource):
             "active": bool(found.said),
             "at_start": found.place["at_start"],
             "loaded_at_start": found.place["loaded"],
+            "retired_at": moment_of(since) if (since := found.place.get("retired_at")) else None,
         }
 
     def file_of(self, key: str) -> str:
         """Return the name of a memory's file; empty where none has that name."""
         return key if is_memory(key) else ""
 
-    def retiring(self) -> AbstractContextManager[Writer]:
-        """Refuse it, with what a person can do."""
-        raise PlanError(
-            f"memlab retires nothing from {self.name}: move a line out of {INDEX} to keep its file "
-            "out of what is loaded; the file stays. memlab compact without --retire deletes"
-        )
+    @contextmanager
+    def retiring(self) -> Iterator[Writer]:
+        """Open the folder as :meth:`changing` does: lines move to ``RETIRED.md`` and back."""
+        with changed_folder(self.path, self, watch=self._watch) as change:
+            yield RetiringWriter(self, change, self._view)
+
+    def superseded_by(self, record: bytes) -> str | None:
+        """Return a retired memory's own id."""
+        said = json.loads(record)
+        return str(said["memory_id"]) if said["place"].get("retired_at") else None
+
+    def entries_kept(self, record: bytes) -> str:
+        """Return what the index and ``RETIRED.md`` say of a memory."""
+        place = json.loads(record)["place"]
+        return json.dumps({name: place.get(name, []) for name in ("said", "retired", "pointer")})
 
     def check_place(self, found: Found) -> None:
         """Check what an archive's record says of a file's place."""
@@ -202,8 +228,8 @@ class ClaudeCode(FolderSource):
             stamps = transcript_stamps(moment.folder.path)
             if self._called[0] != stamps:
                 self._called = stamps, first_calls(moment.folder.path, stamps)
-        born = self.born(moment)
-        return FolderView(self.name, moment, notes, self._index, self._called[1], born)
+        born, aside = self.born(moment), MemoryIndex(retired_bytes(moment))
+        return FolderView(self.name, moment, notes, self._index, self._called[1], aside, born)
 
     def _names_of(self, known: Collection[str]) -> FileNames:
         if self._names is None or self._names.names is not known:
@@ -228,7 +254,7 @@ def is_memory(name: str) -> bool:
     [True, False, False, False, False]
     """
     is_here = not name.startswith(".") and "/" not in name
-    return is_here and name.endswith(_SUFFIX) and name != INDEX
+    return is_here and name.endswith(_SUFFIX) and name not in (INDEX, RETIRED)
 
 
 def _has_memories(folder: Folder, names: Collection[str]) -> bool:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -17,7 +17,15 @@ from memlab.systems.claude_code.dates import (
     dated_by_lines,
     earliest,
 )
-from memlab.systems.claude_code.index import INDEX, Block, MemoryIndex, State, encoded, units_of
+from memlab.systems.claude_code.index import (
+    INDEX,
+    RETIRED,
+    Block,
+    MemoryIndex,
+    State,
+    encoded,
+    units_of,
+)
 from memlab.systems.claude_code.markdown import FileNames, FrontMatter
 from memlab.text import Sheet, Shown, Table
 
@@ -46,6 +54,8 @@ class FolderView(Shown):
     index: MemoryIndex
     called: Mapping[str, datetime]
     """When transcripts first tell of each file."""
+    aside: MemoryIndex
+    """What ``RETIRED.md`` says."""
     born: Mapping[str, datetime] = field(default_factory=dict)
     """When each was first committed."""
 
@@ -122,12 +132,18 @@ class FolderView(Shown):
     @property
     def unnamed(self) -> list[str]:
         """The files that no line names."""
-        return sorted(self.notes.keys() - self.named.keys())
+        return sorted(self.notes.keys() - self.named.keys() - {*self.retired})
+
+    @cached_property
+    def retired(self) -> list[str]:
+        """The files that ``RETIRED.md`` names and the index does not."""
+        return sorted(self.aside.named(self.names).keys() - self.named.keys())
 
     @property
     def dangling(self) -> list[tuple[int, str]]:
         """Line and target of every link to a file that is not there."""
-        return [(n, readable(target)) for n, target in self.index.dangling(self.names)]
+        found = self.index.dangling(with_retired(self.names))
+        return [(n, readable(target)) for n, target in found]
 
     @property
     def dated(self) -> dict[str, int]:
@@ -187,6 +203,7 @@ class FolderView(Shown):
             "cut": [(each.number, readable(each.text.strip())) for each in cut],
             "cut_files": self.cut_files,
             "unnamed": self.unnamed,
+            "retired": self.retired,
             "dangling": self.dangling,
             "dated": self.dated,
             "broken": self.broken,
@@ -206,6 +223,8 @@ class FolderView(Shown):
             ("memories", f"{len(self.named):,} of {len(self.notes):,} files are named by a line"),
             ("dated", dated or "none"),
         ]
+        if self.retired:
+            facts.append(("retired", f"{len(self.retired):,} files, named by {RETIRED}"))
         if self.cut_files:
             facts.append(("cut", f"{len(self.cut_files):,} named files stand below what is loaded"))
         if others := known["not_read"]:
@@ -253,6 +272,16 @@ class FolderView(Shown):
         ]
         whole = "".join(text if text.endswith("\n") else f"{text}\n" for text in texts)
         return MemoryIndex(encoded(whole), self.index.rule)
+
+
+def retired_bytes(moment: FolderMoment) -> bytes:
+    """Return what ``RETIRED.md`` says; nothing where it is no file."""
+    return moment.read(RETIRED).data if RETIRED in moment.names else b""
+
+
+def with_retired(names: FileNames) -> FileNames:
+    """Return the names of a folder's files, ``RETIRED.md`` among them."""
+    return replace(names, names={*names.names, RETIRED})
 
 
 def _trouble(name: str, found: Sequence[str], words: str, otherwise: str, advice: str) -> Trouble:

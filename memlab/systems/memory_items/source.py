@@ -265,7 +265,11 @@ class _Writer(_Reader, Writer):
     def _is_back(self, there: bytes, record: bytes) -> bool:
         return is_as_archived(there, record, self._layout)
 
-    def supersede(self, links: Mapping[Key, str | None]) -> int:
+    def supersede(
+        self,
+        links: Mapping[Key, str | None],
+        kept: Mapping[Key, str] | None = None,  # noqa: ARG002
+    ) -> int:
         connection, others = self._first, f"NOT ({_WANTED})"
         check_supersession(connection)
         positions = cast("Iterable[int]", links)

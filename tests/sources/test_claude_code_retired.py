@@ -1,0 +1,232 @@
+"""Retiring from a folder of Claude Code's memory: lines move to RETIRED.md and back."""
+
+import json
+import signal
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from claude_store import at, index_lines, memory, project_folder, write_index, write_memory
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from programs import run_program
+
+import memlab
+from memlab.compaction.applier import ApplyStep
+from memlab.errors import ArchiveError, StalePlanError, StoreError
+from memlab.policies import TokenBudget
+from memlab.sources.folder.change import Step
+from memlab.systems.claude_code.source import ClaudeCode
+
+DAY = timedelta(days=1)
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+
+
+def filled(tmp_path: Path, count: int = 8, *, extra: tuple[str, ...] = ()) -> Path:
+    folder = project_folder(tmp_path)
+    for number in range(count):
+        text = memory(f"t {number}", "project" if number else "feedback", style="type")
+        write_memory(folder, f"t_{number}.md", text, at(number))
+    lines = ["# Memory", "", *(f"- [T{n}](t_{n}.md) — hook {n}" for n in range(count)), *extra]
+    write_index(folder, lines, end="")
+    return folder
+
+
+def note_read(folder: Path, name: str, moment: datetime) -> None:
+    folder.parent.joinpath("memlab.toml").write_text('log = "reads.jsonl"\n')
+    with folder.parent.joinpath("reads.jsonl").open("a") as log:
+        log.write(json.dumps({"memory_id": name, "at": moment.isoformat()}) + "\n")
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+def retiring(folder: Path, keep: int, *, now: datetime = NOW) -> memlab.Plan:
+    made = memlab.plan(folder, memlab.KeepRecent(keep), retire=True, now=now)
+    return memlab.Plan.from_json(made.to_json())
+
+
+def ids(memories: Any) -> list[str]:
+    return [each.memory_id for each in memories]
+
+
+def retired(folder: Path) -> list[str]:
+    frame = memlab.load(folder)
+    return list(frame.memory_id[frame.retired_at.notna()])
+
+
+def test_lines_move_to_a_file_that_no_start_loads_and_files_stay(tmp_path: Path) -> None:
+    folder = filled(tmp_path)
+    before = content(folder)
+    plan = retiring(folder, 4)
+    receipt = memlab.apply(plan, now=NOW)
+    assert ids(plan.retires) == retired(folder) == ["t_1.md", "t_2.md", "t_3.md"]
+    assert index_lines(folder)[2:5] == [
+        "- [Retired memories](RETIRED.md): not loaded at start",
+        "- [T0](t_0.md) — hook 0",
+        "- [T4](t_4.md) — hook 4",
+    ]
+    text = (folder / "RETIRED.md").read_text()
+    assert text.endswith(
+        "- [T1](t_1.md) — hook 1\n- [T2](t_2.md) — hook 2\n- [T3](t_3.md) — hook 3\n"
+    )
+    assert all((folder / name).read_bytes() == before[name] for name in plan.links)
+    frame = memlab.load(folder)
+    assert "RETIRED.md" not in set(frame.memory_id)
+    assert (frame.tokens > 0).all()  # what a line would cost again
+    about = ClaudeCode(folder).about().to_dict()
+    assert (about["retired"], about["unnamed"], about["dangling"]) == (ids(plan.retires), [], [])
+    assert memlab.plan(folder, memlab.KeepRecent(4), now=NOW).is_empty
+    budget = memlab.plan(folder, TokenBudget(1), retire=True, now=NOW)
+    assert budget.returns == ()
+    assert memlab.restore(receipt) == 3
+    assert content(folder) == before
+
+
+def test_what_was_read_returns_to_the_top_and_every_plan_is_taken_back(tmp_path: Path) -> None:
+    folder = filled(tmp_path)
+    states, receipts = [content(folder)], [memlab.apply(retiring(folder, 4), now=NOW)]
+    note_read(folder, "t_2.md", NOW + DAY)
+    for keep, day in ((3, 2), (9, 3)):
+        states.append(content(folder))
+        plan = retiring(folder, keep, now=NOW + day * DAY)
+        receipts.append(memlab.apply(plan, now=NOW + day * DAY))
+        if day == 2:
+            assert (ids(plan.retires), ids(plan.returns)) == (["t_4.md"], ["t_2.md"])
+            assert index_lines(folder)[3] == "- [T2](t_2.md) — hook 2"
+    assert not (folder / "RETIRED.md").exists()
+    assert not any("RETIRED" in line for line in index_lines(folder))
+    for before, receipt in zip(reversed(states), reversed(receipts), strict=True):
+        memlab.restore(receipt)
+        assert content(folder) == before
+
+
+def test_an_index_whose_newest_lines_are_cut_is_mended(tmp_path: Path) -> None:
+    folder = filled(tmp_path, 230)
+    assert ClaudeCode(folder).about().cut_files
+    memlab.apply(retiring(folder, 150), now=NOW)
+    assert not ClaudeCode(folder).about().cut_files
+    frame = memlab.load(folder)
+    assert frame.loaded_at_start[frame.active].all()
+
+
+@settings(max_examples=25)
+@given(data=st.data())
+def test_any_index_comes_back_byte_for_byte(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    lines = st.sampled_from(
+        ["", "## More", "Read [T1](t_1.md) first, then [T2](t_2.md).", "- [[t_3]] and [T4](t_4.md)"]
+    )
+    extra = data.draw(st.lists(lines, max_size=4))
+    folder = filled(tmp_path_factory.mktemp("any"), 7, extra=tuple(extra))
+    done = []
+    for day in range(3):
+        before, now = content(folder), NOW + day * DAY
+        receipt = memlab.apply(retiring(folder, data.draw(st.integers(0, 7)), now=now), now=now)
+        done.append((before, receipt))
+        note_read(folder, data.draw(st.sampled_from(["t_1.md", "t_5.md"])), now + DAY / 2)
+    for before, receipt in reversed(done):
+        if receipt.archive:
+            memlab.restore(receipt)
+        assert content(folder) == before
+
+
+_KILLED = """
+import os, signal, sys
+from datetime import datetime, timedelta, UTC
+from pathlib import Path
+from memlab.compaction.applier import apply
+from memlab.compaction.plans import Plan
+from memlab.compaction.restorer import restore
+from memlab.systems.claude_code.source import ClaudeCode
+does, folder, what, last = sys.argv[1:]
+def watch(step):
+    if step == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+source, now = ClaudeCode(folder, watch=watch), datetime(2026, 6, 3, tzinfo=UTC)
+if does == "apply":
+    apply(Plan.from_json(Path(what).read_text()), store=source, now=now, watch=watch)
+else:
+    restore(what, store=source, now=now, watch=watch)
+"""
+_STEPS = [*Step, *(each for each in ApplyStep if each != ApplyStep.DELETED)]
+
+
+@pytest.mark.parametrize(
+    ("does", "step"),
+    [("apply", each) for each in _STEPS] + [("restore", each) for each in Step],
+    ids=repr,
+)
+def test_who_is_killed_at_a_step_leaves_all_or_nothing_and_it_can_be_finished(
+    tmp_path: Path, does: str, step: str
+) -> None:
+    folder = filled(tmp_path)
+    memlab.apply(retiring(folder, 4), now=NOW)
+    note_read(folder, "t_2.md", NOW + DAY)
+    before, plan = content(folder), retiring(folder, 3, now=NOW + 2 * DAY)
+    file = tmp_path / "plan.json"
+    file.write_text(plan.to_json())
+    gone, left = ["t_1.md", "t_2.md", "t_3.md"], ["t_1.md", "t_3.md", "t_4.md"]
+    if does == "restore":
+        memlab.apply(plan, now=NOW + 2 * DAY)
+    what = str(file) if does == "apply" else plan.digest
+    run = run_program(_KILLED, does, str(folder), what, str(step))
+    assert run.returncode == -signal.SIGKILL, run.stderr
+    assert retired(folder) in (gone, left)  # as everybody sees it
+    if does == "apply" and step != ApplyStep.RECORDED:
+        memlab.apply(plan, now=NOW + 2 * DAY)
+        assert retired(folder) == left
+    memlab.restore(plan.digest, store=folder)
+    assert content(folder) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda folder: (folder / "t_1.md").write_text("new"),
+        lambda folder: (folder / "t_1.md").unlink(),
+        lambda folder: write_index(folder, index_lines(folder)[:2]),
+    ],
+)
+def test_a_plan_is_stale_when_what_it_decided_on_changed(
+    tmp_path: Path, change: Callable[[Path], object]
+) -> None:
+    folder = filled(tmp_path)
+    plan = retiring(folder, 4)
+    change(folder)
+    before = content(folder)
+    with pytest.raises(StalePlanError):
+        memlab.apply(plan)
+    assert content(folder) == before
+
+
+def test_a_link_at_its_place_is_refused_and_left_alone(tmp_path: Path) -> None:
+    folder = filled(tmp_path)
+    (tmp_path / "other.md").write_text("- [T1](t_1.md)")
+    (folder / "RETIRED.md").symlink_to(tmp_path / "other.md")
+    before = content(folder)
+    with pytest.raises(StoreError, match=r"RETIRED\.md is a link or no ordinary file"):
+        memlab.apply(retiring(folder, 4))
+    assert content(folder) == before
+    assert (folder / "RETIRED.md").is_symlink()
+
+
+def test_a_hand_may_edit_it_or_take_it_away(tmp_path: Path) -> None:
+    folder = filled(tmp_path)
+    receipt = memlab.apply(retiring(folder, 4), now=NOW)
+    file = folder / "RETIRED.md"
+    file.write_text("mine\n" + file.read_text().replace("- [T1](t_1.md) — hook 1\n", "") + "end")
+    assert retired(folder) == ["t_2.md", "t_3.md"]
+    memlab.apply(retiring(folder, 9, now=NOW + DAY), now=NOW + DAY)
+    assert retired(folder) == []
+    assert file.read_text().startswith("mine\n# Retired")
+    assert file.read_text().endswith("end\n")
+    file.unlink()
+    assert retired(folder) == []
+    assert memlab.restore(receipt, ids=["t_1.md"]) in (0, 1)
+    with pytest.raises(ArchiveError, match="retired or returned no memory"):
+        memlab.restore(receipt, ids=["nobody.md"])
