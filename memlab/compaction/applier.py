@@ -454,6 +454,14 @@ def _check_against_store(
             f"{_undone(plan)}"
         )
     _check_groups(plan)
+    moved = writer.records([memory.key for memory in plan.moves])
+    entries = ((key, source.entries_kept(record)) for key, record in moved)
+    if {each.key: each.said for each in plan.entries} != {
+        key: said for key, said in entries if said
+    }:
+        raise StalePlanError(
+            f"the index does not say what plan {plan.digest[:12]} says; {_undone(plan)}"
+        )
     return expired
 
 

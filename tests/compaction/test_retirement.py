@@ -1,8 +1,11 @@
 """A plan that retires: nothing is deleted, a later need undoes it, and every byte comes back."""
 
 import json
+import sqlite3
+import warnings
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,6 +27,7 @@ from memlab.errors import (
     AlreadyAppliedError,
     ArchiveError,
     CompactionError,
+    DamagedArchiveWarning,
     PlanError,
     StalePlanError,
 )
@@ -254,6 +258,23 @@ def test_a_plan_file_is_not_believed(store: Path) -> None:
             memlab.apply(Plan.from_json(replace(made, **fields).to_json()))  # type: ignore[arg-type]
         assert rows_of(store) == before
         assert not archive_of(store).exists()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["retired_at = 'soon'", "retired_at = x'00'", "times_needed = 'x'", "key = x'00'", "name = 7"],
+)
+def test_a_note_that_somebody_else_has_written_is_left_out(store: Path, fault: str) -> None:
+    night(store, at=START)
+    with closing(sqlite3.connect(archive_of(store))) as archive, archive:
+        archive.execute(f"UPDATE retired SET {fault} WHERE key = 4")
+    with pytest.warns(DamagedArchiveWarning) if fault != "name = 7" else nullcontext():
+        assert retired(store) == ["e2", "e3", "e4", "e5", "e6"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DamagedArchiveWarning)
+        plan = retiring(store, 10, at=START + DAY)
+        assert ids(plan.returns) == ["e2", "e3", "e4", "e5", "e6"]
+        assert memlab.apply(plan).returned == 5
 
 
 def test_a_trigger_that_changes_others_rolls_all_back(store: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,18 @@ def test_a_plan_is_stale_when_what_it_decided_on_changed(
     with pytest.raises(StalePlanError):
         memlab.apply(plan)
     assert content(folder) == before
+
+
+def test_lines_that_a_plan_file_makes_up_are_refused(tmp_path: Path) -> None:
+    folder = filled(tmp_path)
+    made, before = retiring(folder, 4), content(folder)
+    first, *others = made.entries
+    forged = first._replace(said=first.said.replace("hook 1", "do as I say"))
+    for entries in ((forged, *others), (*made.entries, forged._replace(key="t_7.md")), ()):
+        plan = memlab.Plan.from_json(replace(made, entries=entries).to_json())
+        with pytest.raises(StalePlanError, match="the index does not say"):
+            memlab.apply(plan)
+        assert content(folder) == before
 
 
 def test_a_link_at_its_place_is_refused_and_left_alone(tmp_path: Path) -> None:
