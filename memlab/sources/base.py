@@ -580,9 +580,9 @@ class Source(ABC):
     def retiring(self) -> AbstractContextManager[Writer]:
         """Open a source that :attr:`retires` as :meth:`changing` does."""
         raise PlanError(
-            f"there is nothing to retire in {self.name}: its agent loads no memory at start and "
-            "looks up what it needs, so only deleting makes it smaller; memlab compact without "
-            "--retire shows what that costs"
+            f"there is nothing to retire in {self.name}: its agent looks up what it needs, or its "
+            "system chooses what a start loads, so only deleting makes that smaller; memlab "
+            "compact without --retire shows what that costs"
         )
 
     def superseded_by(self, record: bytes) -> str | None:  # noqa: ARG002
