@@ -120,7 +120,13 @@ def test_any_index_comes_back_byte_for_byte(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     lines = st.sampled_from(
-        ["", "## More", "Read [T1](t_1.md) first, then [T2](t_2.md).", "- [[t_3]] and [T4](t_4.md)"]
+        [
+            "",
+            "## More",
+            "Read [T1](t_1.md) first, then [T2](t_2.md).",
+            "- [[t_3]] and [T4](t_4.md)",
+            "- [[t 5]] by its own name",
+        ]
     )
     extra = data.draw(st.lists(lines, max_size=4))
     folder = filled(tmp_path_factory.mktemp("any"), 7, extra=tuple(extra))

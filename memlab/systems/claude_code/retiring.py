@@ -67,8 +67,10 @@ class RetiringWriter(FolderWriter):
         leave = [str(key) for key, by in links.items() if by is not None]
         back = [str(key) for key, by in links.items() if by is None]
 
-        raw = retired_bytes(moment)
-        text = remove_entries(raw or HEAD, dict.fromkeys(back, ()), names.names, names.folder)
+        raw = retired_bytes(moment) or HEAD
+        aside = entries_of(MemoryIndex(raw), names)
+        returning = {name: list(aside.get(name, ())) for name in back}
+        text = remove_entries(raw, returning, names.names, names.folder)
         exact = {
             name: known[name]["retired"] for name in leave if known.get(name, {}).get("retired")
         }
@@ -79,7 +81,10 @@ class RetiringWriter(FolderWriter):
         text += encoded("".join(lines))
 
         going = {name: Parts(None, list(said.get(name, ()))) for name in leave}
-        coming = {name: Parts(None, self._entry(index, known, name, raw, names)) for name in back}
+        coming = {}
+        for name, entries in returning.items():
+            top = _at_the_top(index, name, _line_of(name, entries), skip=(), names=names)
+            coming[name] = Parts(None, known.get(name, {}).get("said") or [top])
         is_empty = text.strip() == HEAD.strip()
         if RETIRED in moment.names:
             pointer = list(said.get(RETIRED, ())) if is_empty else None
@@ -100,20 +105,6 @@ class RetiringWriter(FolderWriter):
         """Return the folder as it is now, what its files are called, and its index."""
         view = self.view_of(moment := self._now())
         return moment, with_retired(view.names), view.index
-
-    def _entry(
-        self,
-        index: MemoryIndex,
-        known: Mapping[str, Any],
-        name: str,
-        raw: bytes,
-        names: FileNames,
-    ) -> Sequence[IndexEntry]:
-        """Return what the index is to say of a memory that returns."""
-        if exact := known.get(name, {}).get("said"):
-            return list(exact)
-        line = _line_of(name, entries_of(MemoryIndex(raw), names).get(name, ()))
-        return [_at_the_top(index, name, line, skip=(), names=names)]
 
     def _check_moved(self, leave: Iterable[str], back: Iterable[str]) -> None:
         """Check that the index names just those of the memories that it should."""
