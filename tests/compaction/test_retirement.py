@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from compaction.operations import StoppedError, stop_at
 from hypothesis import given
 from hypothesis import strategies as st
 from invariants import archive_of, rows_of
@@ -19,7 +20,8 @@ from stores import Row, row, row_lists, run_sql, write_rows
 
 import memlab
 from memlab import KeepRecent, MemoryItem, MemoryKind, MemoryProvenance, Plan
-from memlab.compaction import drop_archived
+from memlab.compaction import archived_plans, drop_archived
+from memlab.compaction.applier import ApplyStep
 from memlab.compaction.diff import difference_of
 from memlab.compaction.planner import CAME_BACK, STAYS_FOR
 from memlab.compaction.plans import NEEDED
@@ -171,6 +173,15 @@ def test_a_recommendation_does_not_become_smaller_by_retiring(tmp_path: Path) ->
     night(store, 10, at=START)
     after = memlab.recommend_cap(store)
     assert (after.keep_recent, after.likely) == (before.keep_recent, before.likely)
+
+
+def test_one_that_was_cut_short_before_it_began_is_forgotten_by_the_next(store: Path) -> None:
+    with pytest.raises(StoppedError):
+        memlab.apply(retiring(store), now=START, watch=stop_at(ApplyStep.ARCHIVED))
+    assert retired(store) == []
+    done = night(store, at=START + DAY)
+    assert [each.digest for each in archived_plans(store)] == [done.digest]
+    assert memlab.diagnose(store).status == "OK"
 
 
 def test_all_may_be_retired_and_come_back(store: Path) -> None:
