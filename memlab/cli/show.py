@@ -122,7 +122,10 @@ def _stores_inside(path: object) -> "Inventory | None":
 
 
 _BY: Final = ("tokens", "age", "reads", "references", "need")
-_WHERE: Final = ("load-bearing", "prunable", "superseded", "deleted", "not-kept", "unread")
+_WHERE: Final = (
+    *("load-bearing", "prunable", "superseded", "retired"),
+    *("deleted", "not-kept", "unread"),
+)
 
 
 @click.command(
@@ -166,8 +169,8 @@ def show_rows(
 ) -> None:
     """List the memories of STORE: label, age, tokens, reads, references, and who goes under a cap.
 
-    A label is load-bearing, prunable, superseded, or deleted (kept in the archive). By need comes
-    first what would be worth loading at start: what was needed most of late for its length.
+    A label is load-bearing, prunable, superseded, retired, or deleted (in the archive). By need
+    comes first what would be worth loading at start: what was needed most of late for its length.
 
     \b
     memlab rows memory.db                                 the costliest

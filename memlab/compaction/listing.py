@@ -11,7 +11,7 @@ from memlab import columns as c
 from memlab.arguments import expect, expect_frame
 from memlab.clock import moment_or_now
 from memlab.compaction.in_force import policy_in_force
-from memlab.compaction.plans import LOAD_BEARING, PRUNABLE, SUPERSEDED
+from memlab.compaction.plans import LOAD_BEARING, PRUNABLE, RETIRED, SUPERSEDED
 from memlab.compaction.wire import as_data, in_words
 from memlab.errors import MemlabError
 from memlab.evidence.past import Memories, names_a_store, past_in, present_rows
@@ -23,7 +23,7 @@ from memlab.evidence.reads import (
     remembered_reads,
 )
 from memlab.evidence.references import find_references
-from memlab.frame.fields import passed_on
+from memlab.frame.fields import passed_on, retired_rows
 from memlab.policies import Policy, decide
 from memlab.sources.base import Source
 from memlab.sources.opening import open_source, settings_of
@@ -37,7 +37,7 @@ DELETED: Final = "deleted"
 UNREAD: Final = "unread"
 NOT_KEPT: Final = "not-kept"
 
-LABELS: Final = (LOAD_BEARING, PRUNABLE, SUPERSEDED, DELETED)
+LABELS: Final = (LOAD_BEARING, PRUNABLE, SUPERSEDED, RETIRED, DELETED)
 WHERE: Final = (*LABELS, NOT_KEPT, UNREAD)
 BY: Final = {name: name for name in (c.TOKENS, READS, c.REFERENCES, NEED)} | {"age": AGE_DAYS}
 HALF_LIFE: Final = pd.Timedelta(days=14)
@@ -115,7 +115,8 @@ def rows(
         The store, or what ``memlab.load_past`` or ``memlab.load`` returns.
     policy : Policy, optional
         The rule; of a store itself what ``memlab.toml`` remembers by default.
-    where : {"load-bearing", "prunable", "superseded", "deleted", "not-kept", "unread"}, optional
+    where : str, optional
+        "load-bearing", "prunable", "superseded", "retired", "deleted", "not-kept" or "unread".
         Which memories: those with a label, those that the policy does not keep, or those that the
         log could show read and does not. By default all that are in the store, whose archive has
         the deleted ones.
@@ -204,8 +205,8 @@ def _joined(
     """Return what is known of each memory without a policy: label, age, and who needed it."""
     found = past[[name for name in _ORDER if name in past]].copy()
     deleted = past[c.DELETED_AT].notna() if c.DELETED_AT in past else np.zeros(len(past), bool)
-    states = [deleted, ~past[c.ACTIVE], past[c.LOAD_BEARING]]
-    label = np.select(states, [DELETED, SUPERSEDED, LOAD_BEARING], PRUNABLE)
+    states = [deleted, retired_rows(past), ~past[c.ACTIVE], past[c.LOAD_BEARING]]
+    label = np.select(states, [DELETED, RETIRED, SUPERSEDED, LOAD_BEARING], PRUNABLE)
     found[LABEL] = pd.Categorical(label, list(LABELS))
     found[AGE_DAYS] = ((now - past[c.CREATED_AT]).dt.total_seconds() / 86_400).round(2)
     is_read = references[c.KIND] == "log"

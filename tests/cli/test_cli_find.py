@@ -75,5 +75,5 @@ def test_show_says_what_of_an_index_is_loaded_and_what_is_cut(home: Path) -> Non
     assert about["cut_files"] == ["f200.md", "f201.md", "f202.md", "f203.md"]
     assert " ".join(about) == (
         "folder rule lines loaded_lines units loaded_units files named cut cut_files unnamed "
-        "dangling dated broken not_read pending"
+        "retired dangling dated broken not_read pending"
     )

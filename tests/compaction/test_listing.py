@@ -42,7 +42,7 @@ def test_each_memory_has_its_label_its_cost_and_who_needed_it(store: Path) -> No
     log = read(("e9", 1), ("e9", 20), ("e5", 6), ("gone", 7), ("d", 101))
     listed = memlab.rows(store, memlab.KeepRecent(2), log=log, now=NOW).set_index("memory_id")
     assert dict(listed["label"].value_counts()) == {
-        "prunable": 8, "load-bearing": 1, "superseded": 1, "deleted": 0,
+        "prunable": 8, "load-bearing": 1, "superseded": 1, "retired": 0, "deleted": 0,
     }  # fmt: skip
     assert listed.index[0] == "e10", "by tokens"
     assert dict(listed.loc["e9", ["label", "age_days", "reads", "references", "keep"]]) == {

@@ -160,6 +160,7 @@ def test_what_is_retired_other_rules_leave_alone(store: Path) -> None:
     summary, was = memlab.summarize(store, now=START), memlab.load(store)
     assert (summary.retired.memories, summary.superseded.memories) == (6, 1)
     assert summary.pace is not None
+    assert ids(memlab.rows(store, where="retired").itertuples()) == retired(store)
     curve = memlab.growth_curve(store)
     counts = curve[["prunable", "retired", "superseded"]]
     assert counts.iloc[[-3, -1]].to_numpy().tolist() == [[10, 0, 1], [4, 6, 1]]
