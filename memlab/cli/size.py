@@ -90,11 +90,10 @@ def size(
         raise click.UsageError("--save needs a STORE to remember the number of")
     path = store_or_bundled(store)
     source = open_source(path)
-    settings = settings_of(source)
+    settings, now = settings_of(source), now_utc()
     if only_log and log_file is None and not settings.log:
         raise click.UsageError("--only-log needs --log FILE")
-    goal = Goal.of(settings, **asked)
-    log, now = reads_of(settings, log_file), now_utc()
+    goal, log = Goal.of(settings, **asked), reads_of(settings, log_file)
     doing("reading the store and its archive")
     past = load_past(source, log=log)
     references, counts = references_and_counts(
@@ -103,8 +102,8 @@ def size(
     chances = usage = None
     if log is not None:
         usage = age_or_use(past, references, confidence=goal.confidence)
-        ours = log[log["memory_id"].isin(past["memory_id"]) & (log["at"] <= now)]
-        chances = reading_chances(present_rows(past), ours)
+        ours = log["memory_id"].isin(past["memory_id"]) & (log["at"] <= now)
+        chances = reading_chances(present_rows(past), log[ours])
     doing("sizing")
     advice, rows, backtest = _advised(source, past, references, goal, by=by)
     if as_json:
@@ -125,12 +124,42 @@ def size(
         steps = advice.next_steps(
             path, log=log_file or next(iter(settings.log), None), brief=not explain
         )
-        print_lines(f"{path}:", *lines, *evidence, "", *steps_after("size", store, steps))
+        opening, steps = _by_use(path, source, past, usage, goal.target, steps)
+        print_lines(f"{path}:", *opening, *lines, *evidence, "", *steps_after("size", store, steps))
         if explain and isinstance(advice, Advice):
             print_lines("", f"how the number is found: {advice.rule}")
     if save:
         kept = asked | {"target": goal.target, "token_budget": goal.token_budget, "log": log_file}
         _save(source, advice, {k: v for k, v in kept.items() if v is not None})
+
+
+def _by_use(
+    path: Path,
+    source: "Source",
+    past: "pd.DataFrame",
+    usage: "AgeOrUse | None",
+    target: float,
+    steps: list[str],
+) -> tuple[list[str], list[str]]:
+    """Say first whether age or use decides what to load, and what to run where use does."""
+    from memlab.evidence.past import present_rows
+    from memlab.sizing.history import present_of
+
+    if usage is None or not usage.decided or not source.retires:
+        return [], steps
+    if (room := usage.room_for(target)) is None:
+        return [f"age is enough here: {usage.answer.partition(': ')[2]}", ""], steps
+    share, used, newest = room
+    present = present_of(present_rows(past))
+    floor = present.floor.tokens
+    tokens = floor + round(share * (present.tokens - floor))
+    how = ("--policy", "learned", "--max-tokens", tokens, "--retire")
+    first = f"next: {command('compact', path, *how)}    what is read comes back"
+    serves = f"serves {used:.0%} of reads; the newest in as many {newest:.0%}"
+    return (
+        [f"retire by use to {tokens:,} tokens: {serves}", ""],
+        [first, *(each.replace("next: ", "      ", 1) for each in steps)],
+    )
 
 
 def _advised(

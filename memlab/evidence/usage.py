@@ -237,6 +237,19 @@ class AgeOrUse(Shown):
             f"{newest:.0%}"
         )
 
+    def room_for(self, target: float) -> tuple[float, float, float] | None:
+        """Return the least share of the prunable tokens in which the most used serve a target.
+
+        With it come the shares of reads that the most used and the newest serve in as much room.
+        None where age says as much as use, of the memories or of their tokens.
+        """
+        served = self.served[c.TOKENS]
+        enough = served.index[served["most used"] >= target - _BLUR]
+        if self.verdict != "use" or not len(enough):
+            return None
+        newest, used = served.loc[enough[0]]
+        return (float(enough[0]), float(used), float(newest)) if used > newest else None
+
     def sheet(self) -> Sheet:
         """Return the answer and what it rests on, beside other stores."""
         others = other_stores()

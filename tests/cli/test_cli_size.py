@@ -162,6 +162,28 @@ def test_a_log_with_reads_enough_says_whether_age_or_use_tells_what_is_next(
     assert told["verdict"] == "too-few-reads"
 
 
+def test_where_use_says_more_than_age_it_opens_with_the_room_that_retiring_takes(
+    tmp_path: Path,
+) -> None:
+    found = memlab.store_path("looked_up")
+    store, log = memlab.copy_store(found, tmp_path / "m.db"), found.with_suffix(".searches.jsonl")
+    lines = run("size", store, "--log", log).output.splitlines()
+    said = re.match(
+        r"retire by use to ([\d,]+) tokens: serves (9\d)% of reads; the newest in as many (\d+)%",
+        lines[1],
+    )
+    assert said is not None
+    assert int(said[3]) < int(said[2])
+    (step,) = [line for line in lines if line.startswith("next: ")]
+    assert f"--max-tokens {said[1].replace(',', '')} --retire" in step
+    words = shlex.split(step.removeprefix("next: memlab ").partition("    ")[0])
+    assert "retires" in run(*words).output
+    soon = memlab.load(store)[["memory_id", "created_at"]]
+    soon["at"] = soon["created_at"] + pd.Timedelta(days=1)
+    soon.to_csv(by_age := tmp_path / "soon.csv", index=False)
+    assert run("size", store, "--log", by_age).output.splitlines()[1].startswith("age is enough")
+
+
 def test_the_two_lines_for_a_runtime_work(tmp_path: Path) -> None:
     store = write_rows(tmp_path / "memory.db", episodes(30))
     sized = run("size", store, "--explain").output
