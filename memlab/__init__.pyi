@@ -4,7 +4,6 @@ from memlab.compaction import apply as apply
 from memlab.compaction import plan as plan
 from memlab.compaction import restore as restore
 from memlab.compaction import rows as rows
-from memlab.doctor import diagnose as diagnose
 from memlab.errors import MemlabError as MemlabError
 from memlab.evidence import AccessLog as AccessLog
 from memlab.evidence import find_references as find_references
@@ -19,7 +18,6 @@ from memlab.items import MemoryKind as MemoryKind
 from memlab.items import MemoryProvenance as MemoryProvenance
 from memlab.items import is_load_bearing_memory as is_load_bearing_memory
 from memlab.lifecycle import LifecycleStore as LifecycleStore
-from memlab.maintenance import maintain as maintain
 from memlab.policies import KeepRecent as KeepRecent
 from memlab.policies import Learned as Learned
 from memlab.policies import NearDuplicate as NearDuplicate
@@ -35,5 +33,7 @@ from memlab.sizing import prepare_sizing as prepare_sizing
 from memlab.sizing import recommend_cap as recommend_cap
 from memlab.store import SqliteMemoryStore as SqliteMemoryStore
 from memlab.store import copy_store as copy_store
+from memlab.upkeep.doctor import diagnose as diagnose
+from memlab.upkeep.maintenance import maintain as maintain
 
 __version__: str

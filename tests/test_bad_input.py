@@ -17,9 +17,9 @@ from stores import RawText, episodes, files_in, row, run_sql, write_rows
 
 import memlab
 from memlab.cli import main
-from memlab.doctor import Status
 from memlab.errors import BadRowError, StoreError
 from memlab.store.database import CREATE_TABLE, connect_reading
+from memlab.upkeep.doctor import Status
 
 Maker = Callable[[Path], Path]
 PAGE = 4096

@@ -16,8 +16,8 @@ from memlab.compaction.applier import ApplyStep, apply, finish
 from memlab.compaction.drops import drop_archived
 from memlab.compaction.planner import plan
 from memlab.compaction.restorer import RestoreStep, restore
-from memlab.doctor import Check, Diagnosis, Status, diagnose
 from memlab.policies import KeepRecent
+from memlab.upkeep.doctor import Check, Diagnosis, Status, diagnose
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

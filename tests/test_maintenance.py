@@ -13,11 +13,11 @@ from click.testing import CliRunner
 from stores import Row, episodes, row, run_sql, write_rows
 
 import memlab
-from memlab import maintenance
 from memlab.cli import main
 from memlab.errors import MemlabError, SettingsError, StalePlanError, StoreError
-from memlab.maintenance import Maintenance, maintain, plan_maintenance
 from memlab.settings import FILE
+from memlab.upkeep import maintenance
+from memlab.upkeep.maintenance import Maintenance, maintain, plan_maintenance
 
 NOW = datetime(2026, 6, 1, 3, 17, tzinfo=UTC)
 ALL = 'policy = { name = "recent", keep = 20 }\narchive_for = "30d"\nvacuum_free = 0.3\n'
@@ -254,7 +254,7 @@ def test_a_step_that_fails_ends_it_and_what_was_done_is_told(
     def full(*_: Any, **__: Any) -> None:
         raise StoreError("no room left on the disk")
 
-    monkeypatch.setattr("memlab.maintenance.vacuum", full)
+    monkeypatch.setattr("memlab.upkeep.maintenance.vacuum", full)
     found = maintain(store, now=NOW)
     assert outcomes(found)["vacuum"] == "FAILED"
     assert "no room left" in said(found, "vacuum")
@@ -272,7 +272,7 @@ def test_a_plan_that_is_stale_is_made_anew(store: Path, monkeypatch: pytest.Monk
             run_sql(store, f"UPDATE memory_items SET title = 'new {len(calls)}'")
         return real(plan, **named)
 
-    monkeypatch.setattr("memlab.maintenance.apply", interrupted)
+    monkeypatch.setattr("memlab.upkeep.maintenance.apply", interrupted)
     assert outcomes(maintain(store, now=NOW))["compact"] == "done"
     assert len(set(calls)) == 3
 
@@ -283,7 +283,7 @@ def test_a_store_that_changes_all_the_time_is_a_step_that_failed(
     def stale(*_: Any, **__: Any) -> None:
         raise StalePlanError("the store is not as the plan saw it")
 
-    monkeypatch.setattr("memlab.maintenance.apply", stale)
+    monkeypatch.setattr("memlab.upkeep.maintenance.apply", stale)
     found = maintain(store, now=NOW)
     assert outcomes(found) == {"doctor": "done", "compact": "FAILED"}
     assert len(memlab.load(store)) == 101

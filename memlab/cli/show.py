@@ -233,7 +233,7 @@ def doctor(store: Path, threshold: int | None, strict: bool, as_json: bool) -> N
 
     Ends with exit code 1 where something fails; a warning is worth a look and ends with 0.
     """
-    from memlab.doctor import Status, diagnose
+    from memlab.upkeep.doctor import Status, diagnose
 
     doing("looking at the store and its archive")
     found = diagnose(store, threshold=threshold)

@@ -50,7 +50,7 @@ def maintain_store(store: Path, do_it: bool, yes: bool, as_json: bool) -> None:
 
     Ends with 0 when all went well, 1 when a step failed, 2 when there is nothing to go by.
     """
-    from memlab.maintenance import maintain, plan_maintenance
+    from memlab.upkeep.maintenance import maintain, plan_maintenance
 
     doing("looking after the store")
     now = now_utc()

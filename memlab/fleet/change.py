@@ -30,14 +30,14 @@ from memlab.fleet.names import Member, Members, Sources
 from memlab.fleet.overview import bytes_of
 from memlab.fleet.sweep import column_of, index_of, outcomes_of, table_of
 from memlab.fleet.task import FleetTask, Progress, Runner
-from memlab.maintenance import Maintenance, StepOutcome
-from memlab.maintenance import maintain as maintain_store
-from memlab.maintenance import plan_maintenance as plan_store_maintenance
 from memlab.policies import Policy
 from memlab.policies.base import runner_for
 from memlab.sources.base import Watch, unwatched
 from memlab.sources.opening import open_source, settings_of
 from memlab.text import Sheet, Shown, Table, command, counted
+from memlab.upkeep.maintenance import Maintenance, StepOutcome
+from memlab.upkeep.maintenance import maintain as maintain_store
+from memlab.upkeep.maintenance import plan_maintenance as plan_store_maintenance
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -564,7 +564,7 @@ def maintain(
     out: str | PathLike[str] | None = None,
     yes: bool = False,
 ) -> "pd.DataFrame":
-    """Do what every store needs, by what its ``memlab.toml`` remembers; see `memlab.maintenance`.
+    """Do what every store needs, by what its ``memlab.toml`` remembers; see `memlab.maintain`.
 
     Parameters
     ----------

@@ -36,7 +36,6 @@ from memlab.compaction.contents import (
 )
 from memlab.compaction.drops import drop_archived, what_drops
 from memlab.compaction.restorer import RestoreStep
-from memlab.doctor import diagnose
 from memlab.errors import (
     AlreadyAppliedError,
     ChangedWhileReadError,
@@ -50,6 +49,7 @@ from memlab.sources.base import DELETED, INSERTED, Key, Reader, Rows, Source, at
 from memlab.sources.opening import open_source, schemes
 from memlab.sources.tables import AT_START, KEY, RETIRED, SCHEMA, SIGNALS
 from memlab.store.records import fingerprint_of
+from memlab.upkeep.doctor import diagnose
 
 COUNT = 12
 """Memories in a new lab's store; all but the load-bearing one of :meth:`Lab.fill` are prunable."""

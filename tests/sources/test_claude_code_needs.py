@@ -23,7 +23,6 @@ from click.testing import CliRunner
 import memlab
 from memlab.cli import main
 from memlab.compaction.reclaim import space, vacuum
-from memlab.doctor import Status, diagnose
 from memlab.errors import MemlabError, StoreError
 from memlab.evidence.cut import cut_losses
 from memlab.evidence.references import count_references
@@ -32,6 +31,7 @@ from memlab.report.findings import Question, examine
 from memlab.report.page import sections_of
 from memlab.sizing import prepare_sizing
 from memlab.sizing.timeline import backtest_table
+from memlab.upkeep.doctor import Status, diagnose
 
 MEMORIES = 500
 SESSIONS = 200

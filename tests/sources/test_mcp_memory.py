@@ -14,7 +14,6 @@ from stores import run_sql
 
 import memlab
 from memlab.cli import main
-from memlab.doctor import diagnose
 from memlab.errors import (
     ArchiveError,
     BadRowError,
@@ -26,6 +25,7 @@ from memlab.errors import (
 )
 from memlab.sources.base import Key
 from memlab.systems.mcp_memory import driver, load_extension
+from memlab.upkeep.doctor import diagnose
 from sources.conformance import COUNT, Compacted
 
 pytestmark = needs_mcp_memory

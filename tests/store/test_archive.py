@@ -20,12 +20,12 @@ from memlab.compaction.contents import archived_plans, last_applied
 from memlab.compaction.planner import plan
 from memlab.compaction.plans import Receipt
 from memlab.compaction.wire import as_data
-from memlab.doctor import Status, diagnose
 from memlab.errors import ArchiveError, DamagedArchiveWarning, UnfilledArchiveError
 from memlab.evidence.past import load_past
 from memlab.policies import KeepRecent
 from memlab.store.archive.location import location_beside
 from memlab.store.archive.opening import open_archive
+from memlab.upkeep.doctor import Status, diagnose
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -9,11 +9,11 @@ from stores import episodes, row, run_sql, write_rows
 
 from memlab.compaction import archived_plans, restore
 from memlab.compaction.contents import last_applied
-from memlab.doctor import Status, diagnose
 from memlab.errors import ArchiveError, MemlabError, UnsafeDeletionError
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.location import archive_path
 from memlab.store.archive.runtime import Compacted
+from memlab.upkeep.doctor import Status, diagnose
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from memlab import restore
 from memlab.compaction import apply, drop_archived, finish, what_drops
 from memlab.compaction.contents import archived_plans, archived_rows, dropped_plans
 from memlab.compaction.plans import Receipt
-from memlab.doctor import Check, Status, diagnose
 from memlab.errors import ArchiveError
 from memlab.evidence.past import load_past
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
@@ -22,6 +21,7 @@ from memlab.lifecycle import LifecycleStore
 from memlab.policies import ValueCap
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.location import archive_path
+from memlab.upkeep.doctor import Check, Status, diagnose
 
 
 def store_at(path: Path, task: str = "a", count: int = 10) -> Path:

@@ -18,13 +18,13 @@ from stores import episodes, row, run_sql, signals_of, write_rows
 
 import memlab
 from memlab.compaction import apply, restore
-from memlab.doctor import Status, diagnose
 from memlab.errors import ArchiveError
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.lifecycle import LifecycleStore
 from memlab.policies import KeepRecent, TimeToLive
 from memlab.store import SqliteMemoryStore
 from memlab.store.records import layout_of, records_at
+from memlab.upkeep.doctor import Status, diagnose
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

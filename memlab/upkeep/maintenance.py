@@ -20,7 +20,6 @@ from memlab.compaction.planner import plan
 from memlab.compaction.plans import RETIRES, RETURNS, Plan, Receipt
 from memlab.compaction.reclaim import Vacuumed, checked_for_vacuum, in_bytes, space, vacuum
 from memlab.compaction.wire import sized
-from memlab.doctor import Diagnosis, Status, diagnose
 from memlab.errors import MemlabError, SettingsError, StalePlanError, StoreError
 from memlab.evidence.harvest import harvest_reads
 from memlab.policies import Policy
@@ -30,6 +29,7 @@ from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, is_named_by_scheme, open_source, settings_of
 from memlab.store.archive.location import is_begun
 from memlab.text import Sheet, Shown, counted, without_passwords
+from memlab.upkeep.doctor import Diagnosis, Status, diagnose
 
 PLANNED_AT_MOST: Final = 3
 """So many times is a plan made anew when the store has changed before it was applied."""
@@ -132,7 +132,7 @@ class Maintenance(Shown):
 
 def plan_maintenance(source: SourceLike, *, now: datetime | None = None) -> Maintenance:
     """Say what :func:`maintain` would do to a store. Reads only."""
-    moment = moment_or_now(now, call="memlab.maintenance.plan_maintenance")
+    moment = moment_or_now(now, call="memlab.upkeep.maintenance.plan_maintenance")
     return _Work(open_source(source), moment, do_it=False).result()
 
 
