@@ -101,7 +101,8 @@ def show(
         below += ["", f"{name}: {part}" if isinstance(part, str) else part]
     steps = [f"next: {command('size', path)}    which keep_recent, with evidence"]
     if settings.policy is not None:
-        steps.append(f"      {command('compact', path)}    what the remembered policy would delete")
+        does = "retire" if settings.retire else "delete"
+        steps.append(f"      {command('compact', path)}    what the remembered policy would {does}")
     if 2 * summary.boot.load_bearing.tokens > summary.boot.tokens:
         steps.append(f"      {command('floor', path)}    what no cap brings down, and what could")
     print_lines(str(path), summary, *below, "", *steps_after("show", store, steps))
