@@ -3,6 +3,7 @@
 import os
 import sys
 import warnings
+from collections import UserDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -42,16 +43,18 @@ COMMANDS: Final = {
 """Where each command lies; its module is imported when the command is named, or listed."""
 
 
-class Commands(click.Group):
-    """All commands, imported when they are named; their errors are sentences."""
+class _Imported(UserDict[str, Any]):
+    """Commands by name, of which each is imported when it is asked for."""
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Return a command, imported now; None where there is none of the name."""
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, name = COMMANDS[cmd_name].partition(".")
-        command: click.Command = getattr(import_module(f"memlab.cli.{module}"), name)
+    def __getitem__(self, name: str) -> click.Command:
+        """Return a command, imported now."""
+        module, _, function = COMMANDS[name].partition(".")
+        command: click.Command = getattr(import_module(f"memlab.cli.{module}"), function)
         return command
+
+
+class Commands(click.Group):
+    """All commands; their errors are sentences."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words before the command's name."""
@@ -119,7 +122,7 @@ def _harmless_errors() -> Iterator[None]:
 
 @click.group(
     cls=Commands,
-    commands=dict.fromkeys(COMMANDS, click.Command("")),  # the names; get_command has the rest
+    commands=_Imported(COMMANDS),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(package_name="memlab", prog_name="memlab")

@@ -176,8 +176,9 @@ def test_many_evictions_are_one_line_of_the_archives_list(open_store: Open, path
     for number in range(8):
         store.put(item(f"m{number}"), agent_id="a")
     listed = CliRunner().invoke(main, ["archive", str(path)])
-    (line,) = listed.output.splitlines()
+    line, _, undo = listed.output.splitlines()
     assert "7 deletions of a runtime's own" in line
     assert "7 memories, 0 restored" in line
+    assert undo.startswith("undo: memlab restore ")
     everything_listed = CliRunner().invoke(main, ["archive", str(path), "--rows"])
     assert everything_listed.output.count("lowest-value") == 7
