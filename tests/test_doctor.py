@@ -17,6 +17,7 @@ from memlab.compaction.drops import drop_archived
 from memlab.compaction.planner import plan
 from memlab.compaction.restorer import RestoreStep, restore
 from memlab.policies import KeepRecent
+from memlab.settings import FILE
 from memlab.upkeep.doctor import Check, Diagnosis, Status, diagnose
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -90,6 +91,8 @@ def test_where_no_cap_is_remembered_it_says_what_forge_loops_own_doctor_would(st
     assert "no cap is remembered" in found.advice
     assert "forge-loop's own doctor warns above 50" in found.advice
     assert check(diagnose(store, threshold=60), "memory_integrity").advice == ""
+    (store.parent / FILE).write_text('policy = { name = "learned", max_tokens = 9000 }\n')
+    assert check(diagnose(store), "memory_integrity").advice == ""
 
 
 @pytest.mark.parametrize(

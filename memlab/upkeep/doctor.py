@@ -207,7 +207,8 @@ def _memory_integrity(source: Source, frame: pd.DataFrame, threshold: int | None
     if not counts["retired"]:
         del counts["retired"]
     summary = ", ".join(counted(n, name.replace("_", " ")) for name, n in counts.items())
-    no_cap = threshold is None and source.agents_own and counts["prunable"] > FORGE_LOOPS
+    goes_by_none = threshold is None and settings_of(source).policy is None
+    no_cap = goes_by_none and source.agents_own and counts["prunable"] > FORGE_LOOPS
     if threshold is None or counts["prunable"] <= threshold:
         return Check("memory_integrity", Status.OK, summary, _NO_CAP if no_cap else "", counts)
     shown = command("compact", source.name, "--keep-recent", threshold)
