@@ -109,6 +109,9 @@ def is_harvestable(source: object) -> bool:
     """Whether a source is of a kind whose reads can be harvested."""
     asked = Asked(str(source))
     with suppress(MemlabError, OSError, ValueError):
+        store = recognise(asked.path)
+        if store is not None and store.scheme is not None:  # no other system is imported
+            return bool(schemes()[store.scheme].reads)
         return any(way.recognises(asked) for way in ways())
     return False
 
