@@ -31,6 +31,11 @@ _DASHES: Final = ("-", (0, (6, 1.5)), (0, (3, 1.2)), (0, (6, 1.5, 1, 1.5)), (0, 
 
 
 _TINY: Final = SMALL - 1.5
+_LAWS: Final = {
+    "references": ("public projects", "Pull requests that a later one names"),
+    "reads": ("public stores", "Notes that agents found by searching"),
+}
+"""Where each kind of needs was seen, and what they were."""
 """Points: the names of projects, of which there are many."""
 
 
@@ -247,8 +252,8 @@ def plot_law(
     Returns
     -------
     matplotlib.axes.Axes
-        With a line ``law``, its limits as a shade, a thin line for each project by its name, and a
-        line ``this store`` where one is given.
+        With a line ``law``, its limits as a shade, a thin line for each project or store by its
+        name, and a line ``this store`` where one is given.
     """
     plot = Plot(ax, height=5.0)
     ax, paint = plot.ax, plot.paint
@@ -266,7 +271,10 @@ def plot_law(
     caps = pd.concat([lines["high"], lines["low"], *(part["cap"] for part in drawn)])
     ax.set_xlim(0.9 * max(sizes.min(), 1), 1.02 * sizes.max())
     ax.set_ylim(max(0.8 * caps.min(), 0.8), 1.25 * caps.max())  # a cap below one is drawn at one
-    _name_projects(plot, projects.last().reset_index())
+    evidence = law["evidence"].iloc[0]
+    seen, footnote = _LAWS[evidence]
+    if evidence == "references":  # the names of stores say nothing
+        _name_projects(plot, projects.last().reset_index())
     for name, words, colour in (
         ("high", "safe: the upper limit", paint.safe),
         ("cap", "likely", paint.likely),
@@ -284,15 +292,15 @@ def plot_law(
     plot.label_ends()
     served = percent_of(law["share"].iloc[0])
     plot.log_axis(ax.xaxis, "memories written")
-    plot.log_axis(ax.yaxis, f"cap that serves {served} of references", most=9)
+    plot.log_axis(ax.yaxis, f"cap that serves {served} of {evidence}", most=9)
     grown = np.diff(np.log2(law[["memories", "cap"]].iloc[[0, -1]].to_numpy(dtype=float)), axis=0)
     times = 2 ** (grown[0, 1] / grown[0, 0])
     plot.heading(
         f"For {served}, a store twice as large takes a cap {times:.2g} times as large",
-        f"Thin: {counted(len(projects), 'public projects')}, each from stretch to stretch in which "
+        f"Thin: {counted(len(projects), seen)}, each from stretch to stretch in which "
         "it doubled. Shade: limits for the next stretch of a store of which nothing is known.",
     )
-    plot.footnote("Pull requests that a later one names; a small stretch has few, and jumps.")
+    plot.footnote(f"{footnote}; a small stretch has few, and jumps.")
     return ax
 
 

@@ -23,6 +23,7 @@ from memlab.evidence.reads import (
     remembered_reads,
 )
 from memlab.evidence.references import find_references
+from memlab.evidence.usage import HALF_LIFE
 from memlab.frame.fields import passed_on, retired_rows
 from memlab.policies import Policy, decide
 from memlab.sources.base import Source
@@ -40,8 +41,6 @@ NOT_KEPT: Final = "not-kept"
 LABELS: Final = (LOAD_BEARING, PRUNABLE, SUPERSEDED, RETIRED, DELETED)
 WHERE: Final = (*LABELS, NOT_KEPT, UNREAD)
 BY: Final = {name: name for name in (c.TOKENS, READS, c.REFERENCES, NEED)} | {"age": AGE_DAYS}
-HALF_LIFE: Final = pd.Timedelta(days=14)
-"""Reads that fade so say far better than age what is read next, in 58 public stores."""
 FACTS: Final = "facts"
 """Key of ``attrs``: by which policy, log and evidence, as names and words."""
 
@@ -220,7 +219,7 @@ def _joined(
     found[c.REFERENCES] = to_each((~is_read).astype("int64")).astype("int64")
     evidence = is_read if has_log else ~is_read
     age = references[c.AT].where(evidence).max() - references[c.AT]
-    faded = (0.5 ** (age / HALF_LIFE).clip(lower=0)).where(evidence)
+    faded = (0.5 ** (age / pd.Timedelta(days=HALF_LIFE)).clip(lower=0)).where(evidence)
     found[NEED] = 1000 * to_each(faded) / past[c.TOKENS].clip(lower=1)
     return found
 

@@ -80,9 +80,8 @@ def restore(
     """Put archived memories back: the same bytes, at the same place.
 
     What a plan superseded or retired is loaded again then, and what it returned is retired again;
-    these were never away. Memories that are in the store
-    as they were archived are left alone, so restoring twice restores 0. What the store kept beside
-    a memory comes back with it.
+    these were never away. Memories that are in the store as they were archived are left alone, so
+    restoring twice restores 0. What the store kept beside a memory comes back with it.
 
     Parameters
     ----------

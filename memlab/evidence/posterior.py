@@ -186,6 +186,7 @@ NUMBERS: Final = (
 
 PROJECT: Final = "project"
 SHARE: Final = "share"
+EVIDENCE_KIND: Final = "evidence"
 CAP: Final = "cap"
 LOW: Final = "low"
 HIGH: Final = "high"
@@ -279,8 +280,6 @@ def law(
     """
     memories = arguments.whole_number("memories", memories)
     share = arguments.share("share", share)
-    confidence = arguments.confidence(confidence)
-    until = arguments.until(until)
     arguments.expect(evidence, str, call="memlab.law", name="evidence")
     fitted = fitted_law(evidence)
     terms = Terms(confidence, until, fitted)
@@ -312,8 +311,8 @@ def law_lines(
     Returns
     -------
     DataFrame
-        Columns ``project`` (missing for the law itself), ``share``, ``memories``, ``cap``, and
-        ``low`` and ``high``, which a project has not.
+        Columns ``project`` (missing for the law itself), ``share``, ``evidence``, ``memories``,
+        ``cap``, and ``low`` and ``high``, which a project has not.
 
     Raises
     ------
@@ -329,8 +328,9 @@ def law_lines(
         **{c.MEMORIES: sizes, PROJECT: None}
     )
     lines = pd.concat([itself, *_project_lines(terms, share)], ignore_index=True)
-    lines[SHARE] = share
-    return lines[[PROJECT, SHARE, c.MEMORIES, CAP, LOW, HIGH]].astype({PROJECT: "str"})
+    lines[SHARE], lines[EVIDENCE_KIND] = share, evidence
+    columns = [PROJECT, SHARE, EVIDENCE_KIND, c.MEMORIES, CAP, LOW, HIGH]
+    return lines[columns].astype({PROJECT: "str", EVIDENCE_KIND: "str"})
 
 
 def in_words(number: int) -> str:

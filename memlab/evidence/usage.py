@@ -3,7 +3,7 @@
 Every read is looked at with what was known when its day began. How often had its memory been read,
 how old was it, and how much of the store must be loaded to have it there, the newest first or the
 most used first? Use is the number of days on which a memory was read, each fading to half in
-`FADES` days. A memory counts once a day, and not on the day on which it was written.
+`HALF_LIFE` days. A memory counts once a day, and not on the day on which it was written.
 """
 
 import json
@@ -29,8 +29,8 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 UsageVerdict = Literal["use", "age", "too-few-reads"]
 
-FADES: Final = 14.0
-"""Days after which a read counts half."""
+HALF_LIFE: Final = 14.0
+"""Days in which what a read says fades by half."""
 SIZES: Final = (0.1, 0.25, 0.5)
 """Shares of a store at which age and use are compared; of memories, a quarter decides."""
 AS_GOOD: Final = 0.05
@@ -85,7 +85,7 @@ def look_back(written: Ints, left: Ints, tokens: Ints, day: Ints, target: Ints) 
     weights = np.ones(len(written)), np.maximum(tokens, 1).astype(np.float64)
     times = np.zeros(len(written), np.int64)
     use, upto = np.zeros((2, len(written)))
-    fades = 0.5 ** (np.diff(days, prepend=days[:1]) / FADES)
+    fades = 0.5 ** (np.diff(days, prepend=days[:1]) / HALF_LIFE)
     for today, fade, reads in zip(
         days, fades, np.split(np.arange(len(day)), start)[1:], strict=True
     ):

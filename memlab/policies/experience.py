@@ -11,6 +11,7 @@ import pandas as pd
 
 from memlab import columns as col
 from memlab.evidence.references import find_references, references_on_rows
+from memlab.evidence.usage import HALF_LIFE
 from memlab.frame.fields import as_instant
 
 Ints = npt.NDArray[np.int64]
@@ -25,9 +26,6 @@ GROWTH: Final = 1.15
 
 TAG_PRIOR: Final = 10.0
 """Needs' worth of belief that a tag is needed as much as any other."""
-
-HALF_LIFE: Final = 14.0
-"""Days in which what a need says fades by half."""
 
 _LAST_NUMBER: Final = r"(?:^|[^0-9A-Za-z])(\d{1,15})$"
 _DAY: Final = np.timedelta64(1, "D")

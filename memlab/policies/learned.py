@@ -20,9 +20,9 @@ import pandas as pd
 
 from memlab import columns as col
 from memlab.evidence.prior import EVIDENCE, Evidence
+from memlab.evidence.usage import HALF_LIFE
 from memlab.policies.base import CappedPolicy, GoesBy, Keys, Rows, Runner
 from memlab.policies.experience import (
-    HALF_LIFE,
     Experience,
     Flags,
     Floats,
@@ -67,7 +67,7 @@ class Weights(NamedTuple):
 
 @cache
 def fitted_weights(evidence: Evidence) -> Weights:
-    """Return the weights as ``data/fit_law.py`` fitted them on public histories."""
+    """Return the weights as ``data/fit_weights.py`` fitted them on public histories."""
     text = files("memlab.policies").joinpath("weights.json").read_text("utf-8")
     fitted = json.loads(text)[evidence]["weights"]
     return Weights(*np.array([fitted[name] for name in (*WRITTEN, *LIVED)], dtype=np.float64).T)

@@ -220,9 +220,9 @@ def replay(
 
     A reference counts as an access: ``last_accessed_at`` and ``access_count`` are of the references
     served so far, or found where memories are retired, from the time of writing, whatever a frame
-    says of later. Other signals are taken
-    as they stand. Superseded rows are as present as their policy leaves them. A policy that learns
-    learns at each moment from all that was written and referred to by then.
+    says of later. Other signals are taken as they stand. Superseded rows are as present as their
+    policy leaves them. A policy that learns learns at each moment from all that was written and
+    referred to by then.
 
     Parameters
     ----------

@@ -50,11 +50,13 @@ def _before_after(charts: Any, findings: "Findings") -> Any:
 
 def _law(charts: Any, findings: "Findings") -> Any:
     from memlab.evidence.posterior import law_lines
+    from memlab.evidence.prior import Evidence
     from memlab.sizing import caps_along
 
     target = findings.asked.target
+    evidence: Evidence = "reads" if findings.sizing.reads > 0.5 else "references"
     along = caps_along(findings.past, findings.references, share=target)
-    return charts.plot_law(law_lines(target), store=along)
+    return charts.plot_law(law_lines(target, evidence=evidence), store=along)
 
 
 def _comparison(charts: Any, findings: "Findings") -> Any:

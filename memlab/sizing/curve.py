@@ -78,6 +78,7 @@ class Prepared:
     source: str = ""
     gaps: Gaps = field(default_factory=Gaps)
     lacks_past: bool = False
+    reads: float = 0.0
 
     @property
     def lost(self) -> int:
@@ -184,6 +185,9 @@ class Sizing(Prepared):
         Memories that were deleted without an archive.
     lacks_past : bool
         Whether the frame lacks what the store's archive keeps.
+    reads : float
+        How much of its evidence are reads, from 0 to 1, the rest references by name; of a store
+        without any, what suits its system.
     """
 
     @cached_property
@@ -281,7 +285,7 @@ class BudgetSizing(Prepared):
 
     Attributes
     ----------
-    history, present, references, misfits, terms, source, gaps, lacks_past
+    history, present, references, misfits, terms, source, gaps, lacks_past, reads
         As of a `Sizing`, age ranks and the gaps' cap in memories of mean length.
     took : array of int64
         The budget that each reference took, floor included; 0 for one to a load-bearing memory. Of
@@ -437,8 +441,8 @@ def prepared(
 ) -> Sizing:
     """Prepare a frame on behalf of a public call."""
     frame, references = with_references(frame, references, call=call)
-    if law is None:
-        law = law_of(_share_of_reads(frame, references))
+    reads = _share_of_reads(frame, references)
+    law = law_of(reads) if law is None else law
     gaps = gaps_of(frame) if c.DELETED_AT in frame else Gaps()
     lacks_past = c.DELETED_AT not in frame and bool(frame.attrs.get(c.HAS_PAST))
     frame = with_gaps(frame)
@@ -453,6 +457,7 @@ def prepared(
         source=str(frame.attrs.get(c.SOURCE, "")),
         gaps=gaps,
         lacks_past=lacks_past,
+        reads=reads,
     )
 
 

@@ -1,5 +1,6 @@
 """Charts of growth, of what is loaded and of the law draw the numbers of their frames."""
 
+import re
 from itertools import pairwise
 from typing import Literal
 
@@ -9,6 +10,7 @@ import pytest
 from frames import START, make_episodes, make_frame, row
 from matplotlib.axes import Axes
 from matplotlib.dates import date2num
+from matplotlib.text import Text
 from reading import drawn, line_named, note, points_of, title, written
 
 from memlab import columns as c
@@ -187,9 +189,20 @@ def test_a_store_is_a_line_beside_the_law_with_a_dot_that_says_its_cap(lines: pd
 def test_the_title_of_the_law_says_the_share_and_what_doubling_takes() -> None:
     lines = pd.DataFrame({"memories": [100, 400], "cap": [10.0, 90.0], "project": None})
     lines = lines.assign(low=lines["cap"] / 2, high=lines["cap"] * 2, share=0.975)
+    lines["evidence"] = "references"
     assert title(plot_law(lines)) == (
         "For 97.5%, a store twice as large takes a cap 3 times as large"
     )
+
+
+def test_the_law_of_reads_speaks_of_stores_and_searches_and_names_none() -> None:
+    ax = drawn(plot_law(law_lines(0.9, evidence="reads")))
+    assert ax.get_ylabel() == "cap that serves 90% of reads"
+    said = " ".join(written(ax))
+    assert not re.search(r"\br\d\d\b", said)
+    page = " ".join(text.get_text() for text in ax.figure.findobj(Text))
+    assert "public stores" in page
+    assert "Notes that agents found by searching" in page
 
 
 def test_names_of_projects_that_end_together_do_not_lie_on_each_other(lines: pd.DataFrame) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import memlab
 from memlab import columns as c
 from memlab.evidence import AgeOrUse, age_or_use, find_references
-from memlab.evidence.usage import FADES, GROUPS, QUARTERS, TIMES, look_back, other_stores
+from memlab.evidence.usage import GROUPS, HALF_LIFE, QUARTERS, TIMES, look_back, other_stores
 
 STORE = memlab.store_path("looked_up")
 
@@ -48,7 +48,7 @@ def reaches(
     found = []
     for day, target in counted:
         use = [
-            sum(0.5 ** ((day - d) / FADES) for d, t in counted if t == r and d < day)
+            sum(0.5 ** ((day - d) / HALF_LIFE) for d, t in counted if t == r and d < day)
             for r in range(len(written))
         ]
         line = []

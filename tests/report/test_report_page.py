@@ -19,7 +19,7 @@ from memlab.cli import main
 from memlab.evidence.references import FOUND
 from memlab.report import Findings, Question, decision_record, examine, write_report
 from memlab.report.answer import answer_of, sentence
-from memlab.report.drawing import draw_section
+from memlab.report.drawing import draw, draw_section
 from memlab.report.page import page_of, sections_of
 
 NOW = datetime(2026, 6, 30, 18, tzinfo=UTC)
@@ -185,6 +185,13 @@ def test_reads_bring_a_section_that_says_whether_age_or_use_tells_what_is_next(
     assert searched.usage.answer in memlab.explore(searched.past, searched.references).text
     assert "usage" not in {each.anchor for each in sections_of(findings)}
     assert findings.usage.answer not in answer_of(findings).because
+
+
+def test_a_store_is_drawn_beside_the_law_of_its_own_kind_of_evidence(findings: Findings) -> None:
+    store = memlab.store_path("looked_up")
+    log = memlab.read_access_log(store.with_suffix(".searches.jsonl"))
+    for found, needs in ((findings, "references"), (examine(store, now=NOW, log=log), "reads")):
+        assert draw("law", found).axes[0].get_ylabel() == f"cap that serves 90% of {needs}"
 
 
 def test_where_a_budget_forbids_every_cap_or_the_target_that_is_said(past: pd.DataFrame) -> None:
