@@ -124,7 +124,7 @@ def size(
         steps = advice.next_steps(
             path, log=log_file or next(iter(settings.log), None), brief=not explain
         )
-        opening, steps = _by_use(path, source, past, usage, goal.target, steps)
+        opening, steps = _by_use(path, usage if source.retires else None, advice, steps)
         print_lines(f"{path}:", *opening, *lines, *evidence, "", *steps_after("size", store, steps))
         if explain and isinstance(advice, Advice):
             print_lines("", f"how the number is found: {advice.rule}")
@@ -134,25 +134,19 @@ def size(
 
 
 def _by_use(
-    path: Path,
-    source: "Source",
-    past: "pd.DataFrame",
-    usage: "AgeOrUse | None",
-    target: float,
-    steps: list[str],
+    path: Path, usage: "AgeOrUse | None", advice: "Advice | BudgetAdvice", steps: list[str]
 ) -> tuple[list[str], list[str]]:
-    """Say first whether age or use decides what to load, and what to run where use does."""
-    from memlab.evidence.past import present_rows
-    from memlab.sizing.history import present_of
+    """Say first whether age or use decides what to load, and what to run where use does.
 
-    if usage is None or not usage.decided or not source.retires:
+    Nothing is said without `usage`: of a store from which nothing can be retired.
+    """
+    if usage is None or not usage.decided:
         return [], steps
-    if (room := usage.room_for(target)) is None:
+    if (room := usage.room_for(advice.target)) is None:
         return [f"age is enough here: {usage.answer.partition(': ')[2]}", ""], steps
     share, used, newest = room
-    present = present_of(present_rows(past))
-    floor = present.floor.tokens
-    tokens = floor + round(share * (present.tokens - floor))
+    floor = advice.floor if isinstance(advice.floor, int) else advice.floor.tokens
+    tokens = floor + round(share * (advice.loaded - floor))
     how = ("--policy", "learned", "--max-tokens", tokens, "--retire")
     first = f"next: {command('compact', path, *how)}    what is read comes back"
     serves = f"serves {used:.0%} of reads; the newest in as many {newest:.0%}"
