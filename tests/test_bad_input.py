@@ -99,14 +99,11 @@ NOT_A_STORE: dict[str, tuple[Maker, str]] = {
     "a file for a folder": (lambda folder: containing(b"x")(folder) / "memory.db", GONE),
     "a path no system takes": (
         lambda folder: folder / ("x" * 300),
-        "{path} cannot be looked at ([Errno 36] File name too long: '{path}'); check the path",
+        "{path} cannot be looked at (File name too long); check the path",
     ),
     "a link to itself": (
         linked_to_itself,
-        (
-            "{path} cannot be looked at ([Errno 40] Too many levels of symbolic links: "
-            "'{path}'); check the path"
-        ),
+        "{path} cannot be looked at (Too many levels of symbolic links); check the path",
     ),
     "a name too long for a journal": (
         lambda folder: write_rows(folder / "memory.db", []).rename(folder / ("x" * 250)),
@@ -414,7 +411,7 @@ def test_a_read_only_store_in_a_read_only_folder_is_read(shut_store: Path) -> No
         ("memory.db", "{path} cannot be opened; check that the path exists and its permissions"),
         (
             "",
-            ("{path} cannot be looked at ([Errno 13] Permission denied: '{path}'); check the path"),
+            "{path} cannot be looked at (Permission denied); check the path",
         ),
     ],
     ids=["store", "folder"],

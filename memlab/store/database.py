@@ -212,7 +212,8 @@ def looked_at(path: Path) -> os.stat_result | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
-        raise StoreError(f"{path} cannot be looked at ({error}); check the path") from error
+        words = getattr(error, "strerror", None) or error
+        raise StoreError(f"{path} cannot be looked at ({words}); check the path") from error
 
 
 def store_file(source: Path | str) -> Path:
