@@ -40,8 +40,8 @@ from memlab.errors import (
 )
 from memlab.policies import KeepRecent
 from memlab.sources.base import unwatched
+from memlab.store import database
 from memlab.store.archive.archive import Archive
-from memlab.systems.memory_items import source as memory_items
 
 
 def stop(name: str, store: Path, what: str, step: str) -> None:
@@ -185,8 +185,8 @@ def test_a_store_that_somebody_writes_to_is_refused_in_words(
     store: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     prepare, run = CHANGES[name]
-    what, connect = prepare(store), memory_items.connect
-    monkeypatch.setattr(memory_items, "connect", lambda path: connect(path, busy_timeout=0.05))
+    what, connect = prepare(store), database.connect
+    monkeypatch.setattr(database, "connect", lambda path: connect(path, busy_timeout=0.05))
     before, copies = rows_of(store), copies_of(store)
     with closing(sqlite3.connect(store, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
