@@ -27,13 +27,13 @@ from memlab.policies import TimeToLive as TimeToLive
 from memlab.policies import TokenBudget as TokenBudget
 from memlab.policies import decide as decide
 from memlab.replay import compare as compare
-from memlab.report import explore as explore
-from memlab.report import store_path as store_path
 from memlab.sizing import prepare_sizing as prepare_sizing
 from memlab.sizing import recommend_cap as recommend_cap
 from memlab.store import SqliteMemoryStore as SqliteMemoryStore
 from memlab.store import copy_store as copy_store
-from memlab.upkeep.doctor import diagnose as diagnose
+from memlab.upkeep.health import diagnose as diagnose
 from memlab.upkeep.maintenance import maintain as maintain
+from memlab.views import explore as explore
+from memlab.views import store_path as store_path
 
 __version__: str

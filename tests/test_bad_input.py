@@ -19,7 +19,7 @@ import memlab
 from memlab.cli import main
 from memlab.errors import BadRowError, StoreError
 from memlab.store.database import CREATE_TABLE, connect_reading
-from memlab.upkeep.doctor import Status
+from memlab.upkeep.health import Status
 
 Maker = Callable[[Path], Path]
 PAGE = 4096

@@ -18,7 +18,7 @@ from memlab.compaction.planner import plan
 from memlab.compaction.restorer import RestoreStep, restore
 from memlab.policies import KeepRecent
 from memlab.settings import FILE
-from memlab.upkeep.doctor import Check, Diagnosis, Status, diagnose
+from memlab.upkeep.health import Check, Diagnosis, Status, diagnose
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

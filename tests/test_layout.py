@@ -35,7 +35,7 @@ ORDER = [
     ("growth", "sizing", "policies"),
     ("replay", "compaction", "lifecycle"),
     "charts",
-    "report",
+    "views",
     "upkeep",
     "fleet",
     "cli",
@@ -173,7 +173,7 @@ def test_what_a_runtime_imports_is_the_standard_library_alone() -> None:
 
 
 def test_only_charts_and_what_shows_them_know_matplotlib() -> None:
-    assert parts_importing("matplotlib") <= {"charts", "report"}
+    assert parts_importing("matplotlib") <= {"charts", "views"}
 
 
 def test_only_the_command_line_prints() -> None:

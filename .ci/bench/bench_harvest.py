@@ -18,7 +18,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from memlab.evidence.harvest import harvest_reads
+from memlab.evidence.ingestion import harvest_reads
 
 START = datetime(2026, 8, 1, tzinfo=UTC)
 SLUG = "-work-app"

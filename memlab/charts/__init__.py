@@ -1,7 +1,7 @@
 """Charts of computed frames: each takes ``ax=None``, draws, and returns the Axes.
 
 A chart computes nothing, prints nothing and shows nothing. Without `ax` it draws on a figure of its
-own, made without pyplot; ``ax.figure`` is the picture. `memlab.report.drawing` has the one table of
+own, made without pyplot; ``ax.figure`` is the picture. `memlab.views.drawing` has the one table of
 those that are drawn of a store.
 """
 

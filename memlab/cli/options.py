@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 
 from memlab.arguments import number_of, share
 from memlab.clock import now_utc
-from memlab.report.bundled import store_path
+from memlab.views.bundled import store_path
 
 if TYPE_CHECKING:
     import pandas as pd

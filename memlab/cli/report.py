@@ -23,14 +23,14 @@ from memlab.cli.output import doing, print_lines, quiet, write_picture
 from memlab.clock import now_utc
 from memlab.files import Limit, check_writable, limit_like, write_whole
 from memlab.lazy import missing_extra
-from memlab.report.bundled import store_path
-from memlab.report.drawing import CHARTS, draw
 from memlab.store.database import store_file
 from memlab.text import command
+from memlab.views.bundled import store_path
+from memlab.views.drawing import CHARTS, draw
 
 if TYPE_CHECKING:
-    from memlab.report import Findings
     from memlab.sources.base import Source
+    from memlab.views import Findings
 
 _CHARTS: Final = "\b\nNAME is one of\n" + "\n".join(
     f"  {one.name:<15} {one.shows}" for one in CHARTS.values()
@@ -71,9 +71,9 @@ def report(
 
     Without STORE, on the bundled two years. The store is only read.
     """
-    from memlab.report.answer import answer_of
-    from memlab.report.page import write_report
     from memlab.sources.opening import open_source
+    from memlab.views.answer import answer_of
+    from memlab.views.page import write_report
 
     output = output or Path(f"{name}.svg" if name else "memlab-report.html")
     if name and output.suffix not in {".svg", ".png"}:
@@ -111,7 +111,7 @@ def _write_record(record: Path, path: Path, findings: "Findings", limit: Limit) 
     from memlab.compaction.contents import last_applied
     from memlab.compaction.planner import plan
     from memlab.policies import KeepRecent
-    from memlab.report.answer import decision_record
+    from memlab.views.answer import decision_record
 
     if findings.cap is None:
         raise click.UsageError("there is no cap to record; name one with --keep-recent")
@@ -137,9 +137,9 @@ def examined(
     from memlab.evidence.past import load_past
     from memlab.frame.fields import arrays_of
     from memlab.frame.labelling import called
-    from memlab.report.findings import Question, examine
     from memlab.sizing.goal import Goal
     from memlab.sources.opening import is_harvestable, open_source, settings_of
+    from memlab.views.findings import Question, examine
 
     path = store_or_bundled(store)
     source = open_source(path)
@@ -190,8 +190,8 @@ def lab(
     """
     from importlib.util import find_spec
 
-    from memlab.report.bundled import copy_notebooks, folder_for
     from memlab.sources.opening import open_source
+    from memlab.views.bundled import copy_notebooks, folder_for
 
     if find_spec("jupyterlab") is None:
         raise missing_extra("jupyterlab", "lab")

@@ -29,9 +29,9 @@ from memlab.cli.output import (
 )
 from memlab.cli.policy import SettingsCommand, faults_of, policy_asked, policy_option, set_option
 from memlab.errors import StoreError
-from memlab.report.bundled import store_path
 from memlab.store.snapshot import copy_store
 from memlab.text import Sheet, command, counted
+from memlab.views.bundled import store_path
 
 if TYPE_CHECKING:
     from memlab.growth import Inventory
@@ -234,7 +234,7 @@ def doctor(store: Path, threshold: int | None, strict: bool, as_json: bool) -> N
 
     Ends with exit code 1 where something fails; a warning is worth a look and ends with 0.
     """
-    from memlab.upkeep.doctor import Status, diagnose
+    from memlab.upkeep.health import Status, diagnose
 
     doing("looking at the store and its archive")
     found = diagnose(store, threshold=threshold)

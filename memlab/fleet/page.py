@@ -205,7 +205,7 @@ def write_fleet_report(output: str | PathLike[str], findings: FleetFindings) -> 
 def fleet_page(findings: FleetFindings) -> str:
     """Return the report as one HTML page."""
     from memlab.charts import plot_fleet_caps, plot_fleet_growth, plot_fleet_tokens
-    from memlab.report.page import Section, html_of
+    from memlab.views.page import Section, html_of
 
     drawn = {
         "tokens": plot_fleet_tokens(findings.stores),

@@ -21,7 +21,7 @@ from memlab.compaction.plans import RETIRES, RETURNS, Plan, Receipt
 from memlab.compaction.reclaim import Vacuumed, checked_for_vacuum, in_bytes, space, vacuum
 from memlab.compaction.wire import sized
 from memlab.errors import MemlabError, SettingsError, StalePlanError, StoreError
-from memlab.evidence.harvest import harvest_reads
+from memlab.evidence.ingestion import harvest_reads
 from memlab.policies import Policy
 from memlab.policies.named import policy_in
 from memlab.policies.rules import LongRetired
@@ -29,7 +29,7 @@ from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, is_named_by_scheme, open_source, settings_of
 from memlab.store.archive.location import is_begun
 from memlab.text import Sheet, Shown, counted, without_passwords
-from memlab.upkeep.doctor import Diagnosis, Status, diagnose
+from memlab.upkeep.health import Diagnosis, Status, diagnose
 
 PLANNED_AT_MOST: Final = 3
 """So many times is a plan made anew when the store has changed before it was applied."""

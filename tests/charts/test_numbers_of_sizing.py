@@ -32,7 +32,6 @@ from memlab.charts import (
 from memlab.evidence import age_or_use, find_references, read_access_log
 from memlab.evidence.usage import TIMES, AgeOrUse
 from memlab.frame.loading import load
-from memlab.report.bundled import store_path
 from memlab.sizing import (
     Advice,
     Sizing,
@@ -45,6 +44,7 @@ from memlab.sizing import (
     prepare_sizing,
     recommend_cap,
 )
+from memlab.views.bundled import store_path
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from stores import episodes, write_rows
 
 import memlab
 from memlab import charts
-from memlab.report.drawing import CHARTS
+from memlab.views.drawing import CHARTS
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_the_record_names_the_evidence_and_the_plan_and_once_applied_the_receipt
     assert "other projects" in text
     store = memlab.copy_store(reported[0] / "memory.db", tmp_path / "memory.db")
     assert run("apply", reported[0] / "record.plan.json", "--store", store).exit_code == 0
-    monkeypatch.setattr("memlab.report.page.write_report", lambda *_, **__: None)
+    monkeypatch.setattr("memlab.views.page.write_report", lambda *_, **__: None)
     record = tmp_path / "record.md"
     assert run("report", store, "--keep-recent", 25, "--record", record).exit_code == 0
     assert "567 memories deleted and archived; undo: `memlab restore" in record.read_text()
@@ -202,7 +202,7 @@ def test_a_server_outlives_the_ctrl_c_that_it_hears_itself(monkeypatch: pytest.M
             return 7
 
     monkeypatch.setattr(subprocess, "Popen", Server)
-    monkeypatch.setattr("memlab.report.bundled.copy_notebooks", lambda *_, **__: [])
+    monkeypatch.setattr("memlab.views.bundled.copy_notebooks", lambda *_, **__: [])
     assert run("lab").exit_code == 7
 
 

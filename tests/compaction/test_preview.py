@@ -16,8 +16,8 @@ from memlab import columns as c
 from memlab.compaction.effects import cap_effect, survivors
 from memlab.frame.loading import load
 from memlab.items import EventId, EventRef, MemoryItem, MemoryKind, MemoryProvenance, Size
-from memlab.report.bundled import store_path
 from memlab.store import SqliteMemoryStore
+from memlab.views.bundled import store_path
 
 NOW = datetime(2025, 3, 1, tzinfo=UTC)
 

@@ -14,7 +14,7 @@ from transcripts import SLUG, Session, World, read, write
 
 from memlab import columns as c
 from memlab.errors import MemlabError
-from memlab.evidence.harvest import Harvest, harvest_reads
+from memlab.evidence.ingestion import Harvest, harvest_reads
 from memlab.evidence.reads import apart_of, read_access_log
 from memlab.sources.reads import ANOTHER_FORMAT, LONGEST, UNREADABLE
 from memlab.sources.transcripts import COPIES, FAILED, WITHOUT_RESULT

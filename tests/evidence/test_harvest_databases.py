@@ -19,7 +19,7 @@ from servers import PostgresServer, postgres_server
 
 from memlab import columns as c
 from memlab.errors import MemlabError, StoreError
-from memlab.evidence.harvest import harvest_reads
+from memlab.evidence.ingestion import harvest_reads
 from memlab.evidence.reads import read_access_log
 from memlab.sources.transcripts import FAILED
 from memlab.systems import langgraph, mcp_memory

@@ -15,7 +15,7 @@ from stores import episodes, write_rows
 from memlab import columns as c
 from memlab.errors import MemlabError
 from memlab.evidence.access_log import AccessLog
-from memlab.evidence.harvest import default_log, harvest_reads
+from memlab.evidence.ingestion import default_log, harvest_reads
 from memlab.evidence.reads import read_access_log
 
 AT = datetime(2026, 8, 1, tzinfo=UTC)
@@ -84,7 +84,7 @@ def test_half_a_line_in_the_log_costs_that_line_alone(tmp_path: Path) -> None:
 
 HARVESTS = """
 import sys
-from memlab.evidence.harvest import harvest_reads
+from memlab.evidence.ingestion import harvest_reads
 print("ready", flush=True)
 sys.stdin.readline()
 harvest_reads(sys.argv[1], sys.argv[2])

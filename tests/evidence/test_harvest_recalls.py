@@ -12,7 +12,7 @@ from openclaw_store import SKIPPED, recall, write_events
 
 from memlab import columns as c
 from memlab.errors import MemlabError
-from memlab.evidence.harvest import harvest_reads
+from memlab.evidence.ingestion import harvest_reads
 from memlab.evidence.reads import read_access_log
 from memlab.sources.reads import BROKEN
 from memlab.systems.codex import COPIES, WITHOUT_THREAD, WITHOUT_TIME

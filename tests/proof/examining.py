@@ -27,7 +27,7 @@ from memlab import (
     restore,
 )
 from memlab.cli import main
-from memlab.upkeep.doctor import diagnose
+from memlab.upkeep.health import diagnose
 from proof.mutations import MUTATIONS, mutate
 from proof.readers import READERS, STATE, state_of
 from proof.stores import NOW, copy_aside, files_of, make_store

@@ -23,12 +23,12 @@ from transcripts import World
 import memlab
 from memlab.errors import MemlabError
 from memlab.evidence.access_log import AccessLog
-from memlab.evidence.harvest import harvest_reads
+from memlab.evidence.ingestion import harvest_reads
 from memlab.evidence.reads import describe_log, read_access_log, remembered_reads
 from memlab.policies.named import policy_in
 from memlab.settings import FILE, read_settings
 from memlab.sources.opening import open_source, remember
-from memlab.upkeep.doctor import diagnose
+from memlab.upkeep.health import diagnose
 from memlab.upkeep.maintenance import plan_maintenance
 from proof.forgeries import spoil
 

@@ -33,7 +33,7 @@ from memlab.compaction.reclaim import space
 from memlab.errors import MemlabError
 from memlab.growth import boot_context, summarize
 from memlab.store.database import COLUMNS
-from memlab.upkeep.doctor import diagnose
+from memlab.upkeep.health import diagnose
 from proof.stores import NOW, START, copy_aside
 
 _ATTACK: Final = "document.title='owned';window.owned=1;fetch('http://127.0.0.1:9/owned')"
@@ -279,7 +279,7 @@ def report_of(store: Path, page: Path) -> Path:
 def notebook_of(store: Path, page: Path) -> Path:
     """A page of all that a notebook shows of a store's own text."""
     code = (
-        f"import memlab; from memlab.upkeep.doctor import diagnose; store = {str(store)!r}",
+        f"import memlab; from memlab.upkeep.health import diagnose; store = {str(store)!r}",
         "memlab.load(store, with_body=True)",
         "made = memlab.plan(store, memlab.KeepRecent(3)); made",
         "print(made)",

@@ -21,7 +21,7 @@ from proof.writers import MEMORY, STORE, WRITERS, assert_whole, made_folder
 
 FAULTS = int(os.environ.get("MEMLAB_WRITE_ERRORS", "240"))
 """How many changes of files fail, over all operations."""
-NEEDED = ("pandas", "numba", "matplotlib.backends.backend_svg", "memlab.report", "memlab.fleet")
+NEEDED = ("pandas", "numba", "matplotlib.backends.backend_svg", "memlab.views", "memlab.fleet")
 """What commands would import, each for itself."""
 CASES = len(ROW_SCENES) + len(FOLDER_SCENES)
 

@@ -12,7 +12,6 @@ import memlab
 from memlab import columns as c
 from memlab.evidence.prior import STRETCH, middle_of
 from memlab.frame.loading import load
-from memlab.report.bundled import store_path
 from memlab.sizing import (
     age_rank_quantiles,
     age_ranks,
@@ -24,6 +23,7 @@ from memlab.sizing import (
     recommend_cap,
 )
 from memlab.sizing.record import Record, posterior_of, record_of, widening
+from memlab.views.bundled import store_path
 
 REAL = ("history-uv", "history-bevy", "history-arrow-rs")
 SEEDS = range(100, 107)

@@ -49,7 +49,7 @@ from memlab.sources.base import DELETED, INSERTED, Key, Reader, Rows, Source, at
 from memlab.sources.opening import open_source, schemes
 from memlab.sources.tables import AT_START, KEY, RETIRED, SCHEMA, SIGNALS
 from memlab.store.records import fingerprint_of
-from memlab.upkeep.doctor import diagnose
+from memlab.upkeep.health import diagnose
 
 COUNT = 12
 """Memories in a new lab's store; all but the load-bearing one of :meth:`Lab.fill` are prunable."""

@@ -26,12 +26,12 @@ from memlab.compaction.reclaim import space, vacuum
 from memlab.errors import MemlabError, StoreError
 from memlab.evidence.cut import cut_losses
 from memlab.evidence.references import count_references
-from memlab.report.bundled import store_path
-from memlab.report.findings import Question, examine
-from memlab.report.page import sections_of
 from memlab.sizing import prepare_sizing
 from memlab.sizing.timeline import backtest_table
-from memlab.upkeep.doctor import Status, diagnose
+from memlab.upkeep.health import Status, diagnose
+from memlab.views.bundled import store_path
+from memlab.views.findings import Question, examine
+from memlab.views.page import sections_of
 
 MEMORIES = 500
 SESSIONS = 200

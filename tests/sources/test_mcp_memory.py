@@ -25,7 +25,7 @@ from memlab.errors import (
 )
 from memlab.sources.base import Key
 from memlab.systems.mcp_memory import driver, load_extension
-from memlab.upkeep.doctor import diagnose
+from memlab.upkeep.health import diagnose
 from sources.conformance import COUNT, Compacted
 
 pytestmark = needs_mcp_memory

@@ -25,7 +25,7 @@ from memlab.store import SqliteMemoryStore
 from memlab.store.database import CREATE_TABLE
 from memlab.store.records import Record
 from memlab.store.signals import SIGNAL_COLUMNS
-from memlab.systems.memory_items.rows import rows_of_records
+from memlab.systems.memory_items.scan import rows_of_records
 from memlab.systems.memory_items.source import MemoryItems
 from sources.conformance import Compacted, Conformance
 

@@ -19,7 +19,7 @@ from permissions import as_nobody
 import memlab
 from memlab.cli import main
 from memlab.errors import StoreError
-from memlab.evidence.harvest import harvest_reads
+from memlab.evidence.ingestion import harvest_reads
 from memlab.growth import boot_context
 from memlab.sources.base import Key
 from memlab.sources.folder.files import is_file_path

@@ -13,7 +13,7 @@ from transcripts import Session, World
 
 import memlab
 from memlab.cli import main
-from memlab.evidence.harvest import harvest_reads
+from memlab.evidence.ingestion import harvest_reads
 from memlab.sources.base import Key
 from memlab.sources.opening import find_below, recognise
 from memlab.systems.serena import ELSEWHERE, MEMORIES

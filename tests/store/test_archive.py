@@ -25,7 +25,7 @@ from memlab.evidence.past import load_past
 from memlab.policies import KeepRecent
 from memlab.store.archive.location import location_beside
 from memlab.store.archive.opening import open_archive
-from memlab.upkeep.doctor import Status, diagnose
+from memlab.upkeep.health import Status, diagnose
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -13,7 +13,7 @@ from memlab.errors import ArchiveError, MemlabError, UnsafeDeletionError
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.location import archive_path
 from memlab.store.archive.runtime import Compacted
-from memlab.upkeep.doctor import Status, diagnose
+from memlab.upkeep.health import Status, diagnose
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from memlab.lifecycle import LifecycleStore
 from memlab.policies import ValueCap
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.location import archive_path
-from memlab.upkeep.doctor import Check, Status, diagnose
+from memlab.upkeep.health import Check, Status, diagnose
 
 
 def store_at(path: Path, task: str = "a", count: int = 10) -> Path:

@@ -24,7 +24,7 @@ from memlab.lifecycle import LifecycleStore
 from memlab.policies import KeepRecent, TimeToLive
 from memlab.store import SqliteMemoryStore
 from memlab.store.records import layout_of, records_at
-from memlab.upkeep.doctor import Status, diagnose
+from memlab.upkeep.health import Status, diagnose
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

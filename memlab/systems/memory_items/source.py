@@ -101,7 +101,7 @@ class MemoryItems(Source):
     @contextmanager
     def reading(self) -> Iterator[Reader]:
         """Open the store at one consistent moment, leaving no trace."""
-        from memlab.systems.memory_items.rows import snapshot
+        from memlab.systems.memory_items.scan import snapshot
 
         if self._open is not None:
             with closing(connect(":memory:")) as copy:
@@ -143,7 +143,7 @@ class MemoryItems(Source):
         self, records: Iterable[tuple[Key, bytes]], *, with_body: bool = False
     ) -> Iterator[Rows]:
         """Yield archived rows as they were loaded while they were in the store."""
-        from memlab.systems.memory_items.rows import rows_of_records
+        from memlab.systems.memory_items.scan import rows_of_records
 
         return rows_of_records(cast("Iterable[Record]", records), with_body=with_body)
 
@@ -195,7 +195,7 @@ class _Reader(Reader):
         self._scanning = connections[1:] or connections
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
-        from memlab.systems.memory_items.rows import add_signals, scan_rows, with_retired
+        from memlab.systems.memory_items.scan import add_signals, scan_rows, with_retired
 
         check_asked(columns, self._layout.columns, "memory_items")
         scanned = scan_rows(self._scanning, with_body=with_body)

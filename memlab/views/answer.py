@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from memlab.evidence.posterior import in_words
-from memlab.report.findings import Findings
 from memlab.sizing import Advice, Verdict
 from memlab.sizing.record import MEANING
 from memlab.sources.opening import start_words
 from memlab.text import command, counted, for_terminal
+from memlab.views.findings import Findings
 
 if TYPE_CHECKING:
     from memlab.compaction.plans import Plan, Receipt

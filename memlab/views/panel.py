@@ -183,7 +183,7 @@ class SizingPanel:
     def _make_widgets(self, target: float, token_budget: int | None) -> None:
         widgets = import_extra("ipywidgets", extra="lab")
         import_extra("anywidget", extra="lab")
-        from memlab.report.controls import NumberBox, Slider
+        from memlab.views.controls import NumberBox, Slider
 
         most = max(1, self._sizing.present.prunable)
         cap = min(most, most if self.advice.keep_recent is None else self.advice.keep_recent)

@@ -17,10 +17,10 @@ from stores import episodes, row, write_rows
 import memlab
 from memlab.cli import main
 from memlab.evidence.references import FOUND
-from memlab.report import Findings, Question, decision_record, examine, write_report
-from memlab.report.answer import answer_of, sentence
-from memlab.report.drawing import draw, draw_section
-from memlab.report.page import page_of, sections_of
+from memlab.views import Findings, Question, decision_record, examine, write_report
+from memlab.views.answer import answer_of, sentence
+from memlab.views.drawing import draw, draw_section
+from memlab.views.page import page_of, sections_of
 
 NOW = datetime(2026, 6, 30, 18, tzinfo=UTC)
 MOST_BYTES = 1_500_000
@@ -227,7 +227,7 @@ def test_where_the_safe_cap_deletes_nothing_the_likely_one_is_the_next_step(tmp_
 @pytest.fixture
 def no_charts(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a chart makes of a store's words is asked of charts."""
-    monkeypatch.setattr("memlab.report.page.draw_section", lambda *_: ())
+    monkeypatch.setattr("memlab.views.page.draw_section", lambda *_: ())
 
 
 @pytest.mark.usefixtures("no_charts")
@@ -245,7 +245,7 @@ def test_a_page_appears_whole_or_not_at_all(
     def fails(_: object) -> None:
         raise OSError("no more room")
 
-    monkeypatch.setattr("memlab.report.page.sections_of", fails)
+    monkeypatch.setattr("memlab.views.page.sections_of", fails)
     with pytest.raises(OSError, match="no more room"):
         write_report(tmp_path / "report.html", findings)
     assert list(tmp_path.iterdir()) == []

@@ -17,11 +17,11 @@ from memlab.evidence.reads import describe_log
 from memlab.evidence.references import counted_in_words, not_counted_in_words
 from memlab.files import ANYBODY, Limit, write_whole
 from memlab.lazy import import_extra
-from memlab.report.answer import answer_of, sentence
-from memlab.report.drawing import draw_section
-from memlab.report.findings import Findings
 from memlab.sources.base import TODAY
 from memlab.text import Table, for_terminal, numeric_columns
+from memlab.views.answer import answer_of, sentence
+from memlab.views.drawing import draw_section
+from memlab.views.findings import Findings
 
 Progress = Callable[[str], None]
 """Called with what is written now."""
@@ -55,7 +55,7 @@ def write_report(
     output : Path
         The file to write; an existing one is replaced.
     findings : Findings
-        As :func:`memlab.report.examine` returns it.
+        As :func:`memlab.views.examine` returns it.
     limit : Limit
         Who may read the file at most, such as ``memlab.files.limit_like(store)``.
     made : datetime, optional
@@ -97,7 +97,7 @@ def html_of(template: str, sections: Iterable[tuple[Section, Iterable[Any]]], **
     jinja2 = import_extra("jinja2", extra="report")
     package = Path(__file__).parent.parent
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([package / "report", package / "fleet"]),
+        loader=jinja2.FileSystemLoader([package / "views", package / "fleet"]),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,

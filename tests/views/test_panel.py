@@ -23,8 +23,8 @@ import memlab
 from memlab import columns as c
 from memlab.errors import MissingExtraError, StoreError
 from memlab.fleet import Serial, size
-from memlab.report.panel import SizingPanel, cap_steps, explore
 from memlab.sizing import Sizing, prepare_sizing
+from memlab.views.panel import SizingPanel, cap_steps, explore
 
 STORE = memlab.store_path("two_years")
 

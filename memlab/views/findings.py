@@ -217,7 +217,7 @@ def examine(
         When what is asked is out of its range.
     """
     asked = asked or Question()
-    past = past_in(past, call="memlab.report.examine", log=log)
+    past = past_in(past, call="memlab.views.examine", log=log)
     references, counts = references_and_counts(past, log, now=None if log is None else now)
     sizing = prepare_sizing(past, references, confidence=asked.confidence, until=asked.until)
     advice = advise(sizing, target=asked.target, token_budget=asked.token_budget)

@@ -8,7 +8,7 @@ import pytest
 from nbclient import NotebookClient
 
 import memlab
-from memlab.report.bundled import (
+from memlab.views.bundled import (
     copy_notebooks,
     fill_in_parameters,
     folder_for,

@@ -12,7 +12,7 @@ from memlab.errors import MemlabError
 if TYPE_CHECKING:
     from memlab.charts.figure import Chart
     from memlab.replay import Replay
-    from memlab.report.findings import Findings
+    from memlab.views.findings import Findings
 
 
 class Drawing(NamedTuple):

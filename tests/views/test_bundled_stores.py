@@ -21,9 +21,9 @@ from memlab import fleet
 from memlab.evidence import cut_losses
 from memlab.items import is_load_bearing_memory
 from memlab.policies import NearDuplicate, near_duplicates
-from memlab.report.bundled import notebook_paths, store_names, store_path
 from memlab.store import SqliteMemoryStore
 from memlab.systems.claude_code.source import ClaudeCode
+from memlab.views.bundled import notebook_paths, store_names, store_path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DATA = CHECKOUT / "data"

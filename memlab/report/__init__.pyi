@@ -1,9 +1,0 @@
-from memlab.report.answer import decision_record as decision_record
-from memlab.report.bundled import store_names as store_names
-from memlab.report.bundled import store_path as store_path
-from memlab.report.findings import Findings as Findings
-from memlab.report.findings import Question as Question
-from memlab.report.findings import examine as examine
-from memlab.report.page import write_report as write_report
-from memlab.report.panel import SizingPanel as SizingPanel
-from memlab.report.panel import explore as explore

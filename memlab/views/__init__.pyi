@@ -1,0 +1,9 @@
+from memlab.views.answer import decision_record as decision_record
+from memlab.views.bundled import store_names as store_names
+from memlab.views.bundled import store_path as store_path
+from memlab.views.findings import Findings as Findings
+from memlab.views.findings import Question as Question
+from memlab.views.findings import examine as examine
+from memlab.views.page import write_report as write_report
+from memlab.views.panel import SizingPanel as SizingPanel
+from memlab.views.panel import explore as explore
