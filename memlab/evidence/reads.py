@@ -18,9 +18,6 @@ from typing import Any, BinaryIO, Final
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.json as pj
 
 from memlab import columns as c
 from memlab.arguments import expect
@@ -39,10 +36,7 @@ PASSED_OVER: Final = "passed_over"
 _WANTED: Final = "a log has a memory_id and an at, such as 2026-06-30T18:00:00+00:00, on every line"
 _ID: Final = "id"
 _FIELDS: Final = (c.MEMORY_ID, c.AT, c.SESSION, c.KIND, _ID)
-_TEXTS: Final = (c.MEMORY_ID, c.SESSION, c.KIND, _ID)
-_SCHEMA: Final = pa.schema([(name, pa.string()) for name in _FIELDS])
-_MICROSECONDS: Final = pa.timestamp("us", "UTC")
-_TABLE: Final = _SCHEMA.set(1, pa.field(c.AT, _MICROSECONDS))
+_DTYPES: Final = dict.fromkeys(_FIELDS, "str") | {c.AT: c.TIME}
 _LINES_AT_ONCE: Final = 2**24
 """Bytes; no line of a log is longer."""
 _LARGEST_CSV: Final = 2**28
@@ -91,7 +85,7 @@ def read_access_log(path: Path | str, *, maintenance: bool = False) -> pd.DataFr
         log.read(part, needed=part == file)
     for part in log_parts(apart_of(file)) if maintenance else ():
         log.read(part)
-    if log.first_fault and not sum(table.num_rows for table in log.tables):
+    if log.first_fault and not log.rows:
         raise MemlabError(f"{log.first_fault}; {_WANTED}")
     return log.frame(maintenance=maintenance)
 
@@ -147,7 +141,7 @@ class _Log:
     """Gathers the lines of a log's parts, and what is to be said about them."""
 
     def __init__(self) -> None:
-        self.tables: list[Any] = []
+        self.rows: list[tuple[Any, ...]] = []
         self.passed_over: Counter[str] = Counter()
         self.without_zone = 0
         self.first_fault: str | None = None
@@ -157,21 +151,13 @@ class _Log:
         if not needed and not path.is_file():
             self.passed_over[_NO_FILE] += 1
         elif _is_json(path):
-            table = _sound_lines(path)
-            self.tables.append(self._lines(path) if table is None else table)
+            self._read_lines(path)
         elif data := read_whole(path, most=_LARGEST_CSV):
-            self.tables.append(self._rows(path, _decoded(path, data)))
+            self._read_csv(path, _decoded(path, data))
 
     def frame(self, *, maintenance: bool) -> pd.DataFrame:
         """Return the reads, in the order of the lines."""
-        every = pa.concat_tables([_TABLE.empty_table(), *self.tables])
-        frame = pd.DataFrame(
-            {
-                **{name: pd.array(every[name].to_pandas(), dtype="str") for name in _TEXTS},
-                c.AT: pd.array(every[c.AT].to_numpy(), dtype="datetime64[us]"),
-            }
-        )
-        frame[c.AT] = frame[c.AT].dt.tz_localize("UTC")
+        frame = pd.DataFrame(self.rows, columns=_FIELDS).astype(_DTYPES)
         again = frame[_ID].notna() & frame[_ID].duplicated(keep="last")
         left_out = {WRITE, *APART} - ({MAINTENANCE} if maintenance else set())
         reads = frame.loc[~again & ~frame[c.KIND].isin(left_out), [c.MEMORY_ID, c.AT, c.SESSION]]
@@ -180,21 +166,19 @@ class _Log:
         reads.attrs[c.WITHOUT_ZONE] = self.without_zone
         return reads
 
-    def _lines(self, path: Path) -> Any:
+    def _read_lines(self, path: Path) -> None:
         """Take in the lines one by one; count those that are no read."""
-        rows = []
         for number, line in enumerate(_lines_of(path), 1):
             if line.isspace():
                 continue
             try:
-                rows.append(self._row(_object(line)))
+                self.rows.append(self._row(_object(line)))
             except ValueError as error:
                 fault, reason = error.args
                 self.passed_over[reason] += 1
                 self.first_fault = self.first_fault or f"{path}, line {number}: {fault}"
-        return _table(rows)
 
-    def _rows(self, path: Path, text: str) -> Any:
+    def _read_csv(self, path: Path, text: str) -> None:
         """Take in CSV; a row that is no read is an error."""
         rows = csv.DictReader(StringIO(text, newline=""), strict=True)
         try:
@@ -202,7 +186,7 @@ class _Log:
             if missing:
                 names = " and no column ".join(sorted(missing))
                 raise MemlabError(f"{path}, line 1: no column {names}; {_WANTED}")
-            return _table([self._row(fields) for fields in rows])
+            self.rows += [self._row(fields) for fields in rows]
         except csv.Error as error:
             raise MemlabError(f"{path}, near line {rows.line_num}: {error}; {_WANTED}") from error
         except ValueError as error:
@@ -229,34 +213,6 @@ class _Log:
         return moment
 
 
-def _sound_lines(path: Path) -> Any | None:
-    """Return all lines at once; None where one of them has to be looked at by itself."""
-    lines = _objects_in(path)
-    if lines is None:
-        return None
-    try:
-        with _opened(path) as file:
-            texts = pj.read_json(
-                file,
-                pj.ReadOptions(block_size=_LINES_AT_ONCE),
-                pj.ParseOptions(explicit_schema=_SCHEMA, unexpected_field_behavior="ignore"),
-            )
-        texts.validate(full=True)
-        if texts.num_rows != lines:  # an object over several lines, or two in one
-            return None
-        if (
-            texts[c.AT].null_count
-            or pc.any(pc.equal(pc.fill_null(texts[c.MEMORY_ID], ""), "")).as_py()
-        ):
-            return None
-        moments = pc.cast(texts[c.AT], _MICROSECONDS)
-        others = (texts[name] for name in (c.SESSION, c.KIND, _ID))
-        named = [pc.if_else(pc.equal(each, ""), None, each) for each in others]  # "" names nothing
-        return pa.table([texts[c.MEMORY_ID], moments, *named], schema=_TABLE)
-    except pa.ArrowInvalid:
-        return None
-
-
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
     """Open a log, or say in words why it cannot be."""
@@ -278,17 +234,6 @@ def _lines_of(path: Path) -> Iterator[bytes]:
                 line = file.readline(_LINES_AT_ONCE)
 
 
-def _objects_in(path: Path) -> int | None:
-    """Count the lines; None where one begins no object: pyarrow dies of a file of ``null``."""
-    count = 0
-    for line in _lines_of(path):
-        if not line.isspace():
-            if not line.startswith(b"{"):
-                return None
-            count += 1
-    return count
-
-
 def _object(line: bytes) -> dict[str, Any]:
     try:
         fields = json.loads(line.decode("utf-8-sig"))
@@ -297,11 +242,6 @@ def _object(line: bytes) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise ValueError("not a JSON object", "cut short, or no JSON object")  # noqa: TRY004 - one kind of fault
     return fields
-
-
-def _table(rows: list[tuple[Any, ...]]) -> Any:
-    columns = zip(*rows, strict=True) if rows else ((),) * len(_FIELDS)
-    return pa.table(dict(zip(_FIELDS, map(list, columns), strict=True)), schema=_TABLE)
 
 
 def _parts(path: Path) -> list[Path]:

@@ -146,10 +146,6 @@ class History:
         A cap of `k`, held continuously, still has the target then iff this is at most `k`. It is 0
         for a load-bearing target. A superseded row is no longer pruned: its rank stays as it was.
         """
-        if self.superseded and len(self) <= SHORT:
-            last = np.minimum(at, self.end[target]) - 1
-            largest = self._ranks[1][target, last].astype(np.int64)
-            return np.where(self.ever_prunable[target], largest, 0)
         return self._largest(self.ever_prunable.astype(np.int64), None, target, at)
 
     def largest_sums(self, target: Ints, at: Ints, *, with_floor: bool) -> Ints:
