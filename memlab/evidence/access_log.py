@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from itertools import starmap
+from itertools import islice, starmap
 from os import PathLike
 from os.path import lexists
 from pathlib import Path
@@ -28,8 +28,8 @@ _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NO
 _BEGINNING: Final = b'{"memory_id"'
 _LONGEST_FIRST_LINE: Final = 2**16
 _A_TIME: Final = "a time with its zone, such as 2026-06-30T18:00:00+00:00"
-_AT_ONCE: Final = 2**20
-"""Bytes of whole lines that are written together."""
+_AT_ONCE: Final = 5_000
+"""Lines that are written together."""
 
 
 class AccessLog:
@@ -141,11 +141,11 @@ class AccessLog:
         """
         if not isinstance(entries, Iterable):
             raise refusal(entries, "entries", call="AccessLog.extend", name="entries")
-        written = 0
-        for lines in _together(starmap(_line_of, enumerate(entries, 1))):
+        written, lines = 0, starmap(_line_of, enumerate(entries, 1))
+        while together := list(islice(lines, _AT_ONCE)):
             with self._turns, self._errors_in_words():
-                self._append(b"".join(lines))
-            written += len(lines)
+                self._append(b"".join(together))
+            written += len(together)
         return written
 
     def _append(self, data: bytes) -> None:
@@ -245,20 +245,6 @@ def log_parts(path: Path) -> list[Path]:
         matched = []
     closed = sorted((int(match[1]), each) for match, each in matched if match)
     return [*(part for _, part in closed), *([path] if lexists(path) else [])]
-
-
-def _together(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Group lines into as many as are written at once."""
-    group: list[bytes] = []
-    size = 0
-    for line in lines:
-        group.append(line)
-        size += len(line)
-        if size > _AT_ONCE:
-            yield group
-            group, size = [], 0
-    if group:
-        yield group
 
 
 def _line_of(number: int, entry: Mapping[str, str]) -> bytes:

@@ -9,12 +9,11 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from io import StringIO
 from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -213,25 +212,18 @@ class _Log:
         return moment
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a log, or say in words why it cannot be."""
+def _lines_of(path: Path) -> Iterator[bytes]:
+    """Yield the lines of a log; of one that is too long, its beginning."""
     try:
         with ordinary_file(path) as file:
-            yield file
+            while line := file.readline(_LINES_AT_ONCE):
+                yield line
+                while len(line) == _LINES_AT_ONCE and not line.endswith(b"\n"):
+                    line = file.readline(_LINES_AT_ONCE)
     except OSError as error:
         raise MemlabError(
             f"{path} cannot be read ({error.strerror or error}); check the path and its permissions"
         ) from error
-
-
-def _lines_of(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a log; of one that is too long, its beginning."""
-    with _opened(path) as file:
-        while line := file.readline(_LINES_AT_ONCE):
-            yield line
-            while len(line) == _LINES_AT_ONCE and not line.endswith(b"\n"):
-                line = file.readline(_LINES_AT_ONCE)
 
 
 def _object(line: bytes) -> dict[str, Any]:

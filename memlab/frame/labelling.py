@@ -71,11 +71,15 @@ class Labelled:
             unreadable=unreadable,
             memory_id=self.rows[c.MEMORY_ID],
             superseded_by=self.rows[c.SUPERSEDED_BY],
-            at_start=_at_start(self.rows),
+            at_start=self._signal(c.LOADED_AT_START, np.bool_(True)),  # noqa: FBT003 - unless it says so
             namespace=self.rows[c.NAMESPACE] if c.NAMESPACE in self.rows.column_names else None,
             without_zone=self.without_zone,
-            retired_at=_retired_at(self.rows),
+            retired_at=self._signal(c.RETIRED_AT, NAT),
         )
+
+    def _signal(self, name: str, missing: np.generic) -> npt.NDArray[Any] | None:
+        """Return what the source says of each memory; None where it says nothing of any."""
+        return as_numbers(self.rows[name], missing) if name in self.rows.column_names else None
 
 
 def read_memories(
@@ -150,19 +154,6 @@ def called(name: str) -> str:
     scheme, _, rest = name.partition(":")
     path, mark, options = rest.partition("?")
     return f"{scheme}:{PurePath(path).name}{mark}{options}"
-
-
-def _retired_at(rows: Any) -> npt.NDArray[np.datetime64] | None:
-    if c.RETIRED_AT not in rows.column_names:
-        return None
-    return as_numbers(rows[c.RETIRED_AT], NAT)
-
-
-def _at_start(rows: Any) -> npt.NDArray[np.bool_] | None:
-    """Return which memories a source says it loads at start; None where it says nothing."""
-    if c.LOADED_AT_START not in rows.column_names:
-        return None
-    return as_numbers(rows[c.LOADED_AT_START], np.bool_(True))  # noqa: FBT003 - unless it says so
 
 
 def _together(tables: list[Any], *, with_body: bool) -> Any:

@@ -13,7 +13,7 @@ from memlab.evidence.posterior import in_words
 from memlab.settings import NUMBERS
 from memlab.sizing.curve import KEEP_RECENT, MAX_TOKENS
 from memlab.sizing.history import Floor
-from memlab.sizing.record import MEANING, MEANING_OF_BUDGETS, Record, Verdict
+from memlab.sizing.record import MEANING, Record, Verdict
 from memlab.sources.base import Source
 from memlab.sources.opening import is_harvestable, is_named_by_scheme, open_source, start_words
 from memlab.text import Sheet, Shown, Table, command, counted
@@ -95,7 +95,6 @@ class _Advice(Shown):
         }
     )
     """Facts and columns that stay where there is little room."""
-    MEANING: ClassVar[dict[Verdict, str]] = MEANING
 
     @property
     def number(self) -> int | None:
@@ -170,7 +169,7 @@ class _Advice(Shown):
 
     def sheet(self) -> Sheet:
         """Return what is printed."""
-        title = f"{self.verdict}: {self.MEANING[self.verdict]}"
+        title = f"{self.verdict}: {MEANING[self.verdict]}"
         if self.numbers:
             title = f"{', '.join(filter(None, (self.numbers, self.poor_record)))} ({title})"
         return Sheet(title, list(self._facts()), self._tables())
@@ -522,7 +521,6 @@ class BudgetAdvice(_Advice):
     BY = ("--by", "tokens")
     SHARES: ClassVar = {"so far": "served_observed"}
     LEFT: ClassVar = {"kept": "kept", "would go": "pruned", "days": "days"}
-    MEANING = MEANING_OF_BUDGETS
 
     @property
     def answers(self) -> tuple[int | None, ...]:

@@ -154,32 +154,22 @@ class Verdict(StrEnum):
 
 
 MEANING: Final = {
-    Verdict.OK: "the target is met by a cap, and the evidence reaches that far",
+    Verdict.OK: "the target is met, and the evidence reaches that far",
     Verdict.NOTHING_PRUNABLE: "no memory that a cap could delete was written yet",
     Verdict.FROM_OTHER_PROJECTS: "most of what this rests on are other projects' references",
-    Verdict.CAP_HAS_NO_EFFECT: (
-        "the target takes at least as many as there are prunable: keep all for now"
-    ),
+    Verdict.CAP_HAS_NO_EFFECT: "the target takes all that there is now: keep all for now",
     Verdict.FLOOR_EXCEEDS_BUDGET: (
         "load-bearing memories alone pass the token budget: no cap can help"
     ),
     Verdict.TARGET_EXCEEDS_BUDGET: "no cap meets both the target and the token budget: choose",
     Verdict.HORIZON_TOO_SHORT: (
-        "references keep reaching the far end of this history: the cap will grow with the store"
+        "references keep reaching the far end of this history: the number will grow with the store"
     ),
     Verdict.TARGET_BEYOND_HORIZON: (
         "no evidence is fine enough for so high a target, this store's nor other projects'"
     ),
     Verdict.HISTORY_INCOMPLETE: (
         "memories were deleted without an archive, and with them what a number would rest on"
-    ),
-}
-
-MEANING_OF_BUDGETS: Final = MEANING | {
-    Verdict.OK: "the target is met by a budget, and the evidence reaches that far",
-    Verdict.CAP_HAS_NO_EFFECT: "all that is loaded today fits: keep all for now",
-    Verdict.HORIZON_TOO_SHORT: (
-        "references keep reaching the far end of this history: the budget will grow with the store"
     ),
 }
 

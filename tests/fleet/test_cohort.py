@@ -192,8 +192,3 @@ def test_the_share_of_the_fleet_is_that_at_each_stores_own_target(tmp_path: Path
         line = size_task(prior).work(str(path))
         assert line.fleet == pytest.approx((1 - line.own) * prior.weight_at(share))
         assert line.fleet + line.elsewhere + line.own == pytest.approx(1)
-
-
-def test_a_target_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"is 0\.9 meant"):
-        size(tmp_path, target=90)

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner, Result
 from frames import make_episodes, make_references
 from histories import recorded, simulate_history, work
+from shell import run
 
 import memlab
 from memlab import columns as c
-from memlab.cli import main
 from memlab.evidence.prior import law_of
 from memlab.evidence.references import REFERENCE_KINDS
 from memlab.policies import TokenBudget
@@ -138,6 +137,8 @@ def test_a_cap_beyond_the_prunable_rows_has_no_effect() -> None:
     assert advice.keep_recent >= advice.prunable
     assert "more than" in advice.would_change[0]
     assert "a cap of that many would delete nothing today" in advice.would_change
+    assert advice.command("memory.db") is None
+    assert "deletes nothing yet; safe to repeat as the store grows" in advice.next_steps()[0]
 
 
 def test_many_references_of_one_task_are_one_piece_of_evidence() -> None:
@@ -224,6 +225,7 @@ def test_load_bearing_rows_over_the_budget_are_a_floor_no_cap_can_lower() -> Non
     assert advice.floor.by_kind == (("semantic", 2, 150), ("procedural", 1, 50))
     assert [large.memory_id for large in advice.floor.largest] == ["m1", "m2", "m3"]
     assert "200 tokens now, 1 over the budget" in advice.would_change[0]
+    assert advice.next_steps("memory.db")[0].startswith("next: memlab floor memory.db ")
     assert "Load-bearing: 3 memories, 200 tokens" in str(advice)
 
 
@@ -382,34 +384,16 @@ def test_what_it_keeps_is_what_the_policy_keeps() -> None:
     assert advice.pruned > 0
 
 
-def invoke(*words: object) -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
-
-
-def test_a_recommended_budget_is_remembered_and_gone_by(tmp_path: Path) -> None:
-    store = memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "memory.db")
-    saved = invoke("size", store, "--by", "tokens", "--target", 0.8, "--save")
-    assert saved.exit_code == 0, saved.output
-    told = json.loads(invoke("size", store, "--by", "tokens", "--target", 0.8, "--json").output)
-    remembered = read_settings(tmp_path, "memory.db")
-    assert remembered.policy is not None
-    assert remembered.policy["max_tokens"] == told["max_tokens"]
-    assert remembered.sized is not None
-    assert remembered.sized[1:] == (told["memories"], told["until"])
-    made = json.loads(invoke("compact", store, "--json").output)
-    assert made["policy"] == {"policy": "tokens", "max_tokens": told["max_tokens"]}
-
-
 @pytest.mark.parametrize("spare", [0, -1])
 def test_a_target_is_held_against_the_tokens_that_may_be_spent(tmp_path: Path, spare: int) -> None:
     store = memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "memory.db")
     words = ("size", store, "--by", "tokens", "--target", 0.8)
-    takes = json.loads(invoke(*words, "--json").output)["max_tokens"]
+    takes = json.loads(run(*words, "--json").output)["max_tokens"]
     asked = (*words, "--token-budget", takes + spare)
-    told = json.loads(invoke(*asked, "--json").output)
+    told = json.loads(run(*asked, "--json").output)
     assert told["token_budget"] == takes + spare
     assert takes + spare in [each["max_tokens"] for each in told["budgets"]]
-    shown = invoke(*asked, "--save", "--explain")
+    shown = run(*asked, "--save", "--explain")
     if spare == 0:
         assert (shown.exit_code, "the target is met within it" in shown.output) == (0, True)
         assert read_settings(tmp_path, "memory.db").token_budget == takes
