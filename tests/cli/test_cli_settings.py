@@ -110,16 +110,6 @@ def test_without_settings_nothing_suggests_a_number(store: Path) -> None:
     assert f"memlab size {store} --save" in refused.stderr
 
 
-def test_a_backlog_above_the_remembered_cap_is_a_warning(store: Path) -> None:
-    assert run("compact", store, "--keep-recent", 60, "--save").exit_code == 0
-    found = run("doctor", store)
-    assert found.exit_code == 0
-    assert "WARN" in found.output
-    assert f"more than 60 prunable: memlab compact {store} --keep-recent 60" in found.output
-    assert run("doctor", store, "--strict").exit_code == 1
-    assert run("doctor", store, "--threshold", 80, "--strict").exit_code == 0
-
-
 def test_compact_remembers_any_policy_and_what_is_given_comes_before_it(store: Path) -> None:
     for words in (("--keep-recent", -1, "--save"), ("--save",)):
         assert run("compact", store, *words).exit_code == 2

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transcripts import SLUG, Session, World, read, write
+from transcripts import SLUG, Session, World, read, shell, write
 
 from memlab import columns as c
 from memlab.errors import MemlabError
@@ -131,6 +131,16 @@ def test_a_read_without_an_answer_counts_once_the_answer_is_there(desk: Desk) ->
     assert found.left_out == {WITHOUT_RESULT: 1}
     session.lines.append(answer)
     assert desk.save(session).new == 1
+
+
+def test_a_result_may_stand_in_an_earlier_file_and_name_one_that_was_not_there(desk: Desk) -> None:
+    session, other = desk.session("s2", "m1.md"), desk.session("s1")
+    other.lines = [session.lines.pop()]
+    missing = "x\ncat: gone.md: No such file or directory"
+    session.do(shell("cat {path} {folder}/gone.md; true", content=missing), "m2.md")
+    found = desk.save(other, session)
+    assert sorted(desk.logged) == ["m1.md", "m2.md"]
+    assert found.left_out == {FAILED: 1}
 
 
 def test_the_session_of_a_copy_is_the_one_that_was_first(desk: Desk) -> None:

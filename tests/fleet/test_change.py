@@ -10,7 +10,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from fleets import NOW, TESTS, agent_store, applied, mixed_fleet
 from invariants import rows_of
@@ -80,16 +79,6 @@ def test_the_file_is_read_back_whole_and_diffs_by_line(tmp_path: Path) -> None:
     changed = set(made.to_json().splitlines()) ^ set(again.to_json().splitlines())
     stores = [line for line in changed if '"store":' in line]
     assert {json.loads(line.strip(" ,"))["store"] for line in stores} == {str(names[5])}
-
-
-def test_an_error_is_asked_again(tmp_path: Path, one: Path) -> None:
-    names, file = [one, tmp_path / "b.db"], tmp_path / "plan.json"
-    assert len(plan(names, KEEP, now=NOW, save=file).refused) == 1
-    agent_store(tmp_path / "b.db", 7)
-    made = plan(names, KEEP, now=NOW, save=file)
-    assert (made.refused, [each.deleted for each in made.stores]) == ((), [5, 3])
-    assert apply(file, now=NOW)["deleted"].tolist() == [5, 3]
-    assert isinstance(pd.read_parquet(tmp_path / "plan.json.plans"), pd.DataFrame)
 
 
 def test_a_plan_that_is_made_again_is_that_of_its_own_moment(tmp_path: Path, one: Path) -> None:

@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import fields
-from datetime import datetime
 from pathlib import Path
 
 import pandas as pd
@@ -82,11 +81,6 @@ def test_progress_counts_stores(tmp_path: Path) -> None:
     paths = [agent_store(tmp_path / f"{n}.db", n) for n in range(3)]
     survey(paths, now=NOW, progress=lambda *each: seen.append(each))
     assert seen == [(1, 3), (2, 3), (3, 3)]
-
-
-def test_a_moment_without_a_zone_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no time zone"):
-        survey(tmp_path, now=datetime(2026, 7, 1))  # noqa: DTZ001 - the point
 
 
 def broken_stores(folder: Path) -> list[Path]:
