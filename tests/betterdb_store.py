@@ -57,11 +57,7 @@ class Betterdb:
         self.name = name
         self.searches = b"search" in str(client.execute_command("MODULE", "LIST")).encode()
         self.store = Dated(
-            client=Awaited(client),
-            name=name,
-            embed_fn=embed,
-            analytics=False,
-            **options,
+            client=Awaited(client), name=name, embed_fn=embed, analytics=False, **options
         )
         if self.searches:
             self.run(self.store.ensure_index())

@@ -75,9 +75,7 @@ class DiesApplying:
 
 
 def applied(
-    made: FleetPlan,
-    runner: Runner | None = None,
-    work: Callable[..., Applied] | None = None,
+    made: FleetPlan, runner: Runner | None = None, work: Callable[..., Applied] | None = None
 ) -> list[Outcome[Applied]]:
     """What became of each store that a plan changes."""
     saved = SavedPlans(made)

@@ -409,10 +409,7 @@ def test_a_read_only_store_in_a_read_only_folder_is_read(shut_store: Path) -> No
     ("shut", "message"),
     [
         ("memory.db", "{path} cannot be opened; check that the path exists and its permissions"),
-        (
-            "",
-            "{path} cannot be looked at (Permission denied); check the path",
-        ),
+        ("", "{path} cannot be looked at (Permission denied); check the path"),
     ],
     ids=["store", "folder"],
 )

@@ -305,9 +305,7 @@ delete_retired_after = "60d"
 """
 
 
-def test_with_retire_it_goes_both_ways_and_deletes_what_nobody_needed_for_long(
-    store: Path,
-) -> None:
+def test_with_retire_it_goes_both_ways_and_deletes_what_nobody_needed_for_long(store: Path) -> None:
     settings = store.parent / FILE
     settings.write_text(RETIRE)
     (store.parent / "reads.log").touch()

@@ -327,11 +327,7 @@ def size_task(
 
 
 def _sized(
-    where: str,
-    given: Cohort | None = None,
-    *,
-    prior: Cohort | None,
-    asked: Mapping[str, Any],
+    where: str, given: Cohort | None = None, *, prior: Cohort | None, asked: Mapping[str, Any]
 ) -> SizedStore:
     """Return the recommendation for one store, by the prior that is given for it alone if any."""
     prior = given or prior

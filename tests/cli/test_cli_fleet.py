@@ -162,10 +162,7 @@ def kept(folder: Path, column: str) -> list[int]:
     ids=lambda given: given[0] if isinstance(given, tuple) else "",
 )
 def test_results_are_kept_and_thrown_away_on_request(
-    agents: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    words: tuple[str, ...],
-    folders: dict[str, str],
+    agents: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], folders: dict[str, str]
 ) -> None:
     monkeypatch.chdir(agents)
     for store in agents.glob("agent-*"):

@@ -156,9 +156,7 @@ def test_each_store_has_a_folder_of_notebooks_of_its_own_which_stay_as_they_are(
 
 
 @pytest.mark.usefixtures("_no_server")
-def test_a_folder_of_claude_codes_memory_takes_the_place_of_the_bundled_one(
-    tmp_path: Path,
-) -> None:
+def test_a_folder_of_claude_codes_memory_takes_the_place_of_the_bundled_one(tmp_path: Path) -> None:
     bundled = memlab.store_path("two_years").parent / "claude" / "projects"
     own = Path(shutil.copytree(bundled, tmp_path / "projects"))
     memory = next(own.glob("*/memory"))

@@ -104,9 +104,7 @@ def test_the_tokens_now_are_those_that_show_says(store: Path, sized: str) -> Non
     assert now == f"{shown['summary']['boot']['tokens']:,}" != under
 
 
-def test_a_log_with_reads_enough_says_whether_age_or_use_tells_what_is_next(
-    tmp_path: Path,
-) -> None:
+def test_a_log_with_reads_enough_says_whether_age_or_use_tells_what_is_next(tmp_path: Path) -> None:
     store = memlab.store_path("looked_up")
     log = store.with_suffix(".searches.jsonl")
     (said,) = re.findall(

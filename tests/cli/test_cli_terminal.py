@@ -263,7 +263,4 @@ def test_commands_that_may_take_minutes_say_on_a_terminal_what_they_are_at(
     digest = archived_plans(path)[-1].digest
     restoring = ["working", "reading the archive", *RESTORING.values()]
     assert said_by(monkeypatch, "restore", path, digest) == restoring
-    assert said_by(monkeypatch, "size", path)[1:] == [
-        "reading the store and its archive",
-        "sizing",
-    ]
+    assert said_by(monkeypatch, "size", path)[1:] == ["reading the store and its archive", "sizing"]

@@ -13,15 +13,7 @@ from stores import row, write_rows
 import memlab
 from memlab.evidence.prior import fitted_law
 from memlab.fleet import Serial, cohort_of, size
-from memlab.fleet.cohort import (
-    SAMPLE,
-    Cohort,
-    Told,
-    fit_cohort,
-    sample_of,
-    size_task,
-    told_by,
-)
+from memlab.fleet.cohort import SAMPLE, Cohort, Told, fit_cohort, sample_of, size_task, told_by
 from memlab.fleet.names import Member, Members
 
 LAW = fitted_law()

@@ -122,9 +122,7 @@ def test_growth_goes_down_in_the_week_of_a_deletion(tmp_path: Path) -> None:
     assert left["memories"].sum() == 6 + 41
 
 
-def test_a_page_counts_the_room_that_is_free_and_that_which_caps_would_free(
-    tmp_path: Path,
-) -> None:
+def test_a_page_counts_the_room_that_is_free_and_that_which_caps_would_free(tmp_path: Path) -> None:
     store = agent_store(tmp_path / "memory.db", 900)
     memlab.apply(memlab.plan(store, memlab.KeepRecent(500), now=NOW))
     found = examine_fleet(store, now=NOW, runner=Serial())
