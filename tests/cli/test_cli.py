@@ -224,15 +224,6 @@ def test_the_archive_is_listed_searched_exported_and_dropped(store: Path, tmp_pa
     assert run("restore", store, digest).exit_code == 2
 
 
-def test_a_renamed_store_is_told_which_archive_is_its_own(small: Path) -> None:
-    run("compact", small, "--keep-recent", 3, "--apply")
-    renamed = small.rename(small.with_name("agent.db"))
-    for words in ((), ("--json",), ("--rows",), ("--drop", "a")):
-        refused = run("archive", renamed, *words)
-        assert refused.exit_code == 2
-        assert "small.db.archive.db is the archive of this store" in refused.stderr
-
-
 def test_an_archive_that_cannot_be_opened_is_told_by_name(small: Path) -> None:
     folder = small.with_name("small.db.archive.db")
     folder.mkdir()
@@ -242,16 +233,6 @@ def test_an_archive_that_cannot_be_opened_is_told_by_name(small: Path) -> None:
         assert str(folder) in refused.stderr
     assert "no ordinary file" in run("doctor", small).output
     assert len(memlab.load(small)) == 30
-
-
-def test_vacuum_gives_back_what_it_said_before(store: Path) -> None:
-    run("compact", store, "--keep-recent", 0, "--apply")
-    promised = json.loads(run("vacuum", store, "--json").output)["after_vacuum"]
-    before = store.read_bytes()
-    assert "add --apply to do it" in run("vacuum", store).output
-    assert store.read_bytes() == before
-    assert run("vacuum", store, "--apply").exit_code == 0
-    assert store.stat().st_size == promised
 
 
 # Two plans
