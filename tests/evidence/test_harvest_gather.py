@@ -12,7 +12,6 @@ import pytest
 from odek_store import write_odek
 from stores import episodes, write_rows
 
-from memlab import columns as c
 from memlab.errors import MemlabError
 from memlab.evidence.access_log import AccessLog
 from memlab.evidence.ingestion import default_log, harvest_reads
@@ -36,17 +35,6 @@ def workspace(folder: Path, events: int = 3) -> Path:
     ]
     write_lines(folder / "memory" / ".dreams" / "events.jsonl", *map(json.dumps, lines))
     return folder
-
-
-def test_twice_in_a_row_adds_nothing(tmp_path: Path) -> None:
-    source = workspace(tmp_path / "w")
-    first = harvest_reads(source)
-    before = first.log.read_bytes()
-    again = harvest_reads(source)
-    assert (first.new, again.new, again.reads) == (3, 0, 3)
-    assert first.log.read_bytes() == before
-    ids = read_access_log(first.log)[c.MEMORY_ID].tolist()
-    assert ids == [f"memory/{n}.md" for n in range(3)]
 
 
 def test_what_the_source_forgot_is_kept_and_said(tmp_path: Path) -> None:

@@ -169,24 +169,19 @@ def test_a_worker_that_is_killed_while_it_applies_loses_nothing_and_repeats_noth
 # Handing out
 
 
-def test_large_stores_go_out_first_and_alone() -> None:
-    sizes = [10, LARGE + 1, *[10] * 200, 3 * LARGE]
-    members = [Member(str(n), str(n), size) for n, size in enumerate(sizes)]
-    chunks = list(chunks_of(members, 2))
-    assert [[each.name for each in chunk] for chunk in chunks[:2]] == [["202"], ["1"]]
-    flat = [each.name for chunk in chunks[2:] for each in chunk]
-    assert flat == [each.name for each in members if each.size == 10]
-
-
 @given(
-    sizes=st.lists(st.sampled_from([0, 1_000_000, LARGE // 3, LARGE, LARGE + 1]), max_size=400),
+    sizes=st.lists(
+        st.sampled_from([0, 1_000_000, LARGE // 3, LARGE, LARGE + 1, 3 * LARGE]), max_size=400
+    ),
     workers=st.integers(1, 8),
 )
 def test_chunks_hold_every_store_once_and_grow_smaller(sizes: list[int], workers: int) -> None:
     members = [Member(f"s{n}", f"s{n}", size) for n, size in enumerate(sizes)]
     chunks = chunks_of(members, workers)
-    assert sorted(m.name for chunk in chunks for m in chunk) == sorted(m.name for m in members)
-    left = sum(member.size <= LARGE for member in members)
+    large = sorted((m for m in members if m.size > LARGE), key=lambda member: -member.size)
+    small = [member for member in members if member.size <= LARGE]
+    assert [member for chunk in chunks for member in chunk] == [*large, *small]
+    left = len(small)
     for chunk in chunks:
         if chunk[0].size > LARGE:
             assert len(chunk) == 1
