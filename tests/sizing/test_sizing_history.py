@@ -174,10 +174,11 @@ def at_cap(timeline: pd.DataFrame, cap: int | None) -> pd.DataFrame:
     return timeline[wanted.fillna(value=False)]
 
 
-@pytest.mark.parametrize(
-    "past", [load(store_path("two_years")), with_gaps()], ids=["whole", "gaps"]
-)
-def test_mean_peak_and_share_over_time_are_those_of_the_cap_curve(past: pd.DataFrame) -> None:
+@pytest.mark.parametrize("kind", ["whole", "gaps"])
+def test_mean_peak_and_share_over_time_are_those_of_the_cap_curve(
+    two_years: pd.DataFrame, kind: str
+) -> None:
+    past = two_years if kind == "whole" else with_gaps()
     curve, ranks = cap_curve(past), age_ranks(past)
     timeline = boot_over_time(past, [10, 45], moments=len(past) + 15)
     for cap in (10, 45):
