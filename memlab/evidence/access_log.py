@@ -10,7 +10,7 @@ import os
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice, starmap
 from os import PathLike
@@ -22,6 +22,7 @@ from typing import Final, Self
 from memlab.arguments import expect, refusal, whole_number
 from memlab.clock import aware, moment_of, now_utc
 from memlab.errors import MemlabError
+from memlab.files import make_like
 
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """A pipe or a device at the log's name must not make the runtime wait."""
@@ -176,7 +177,7 @@ class AccessLog:
             return self._open_existing()
         try:
             if self._like is not None:
-                _give_like(descriptor, self._like.stat())
+                make_like(descriptor, self._like.stat())
         except BaseException:
             os.close(descriptor)
             raise
@@ -294,16 +295,3 @@ def _write_all(descriptor: int, data: bytes, size: int) -> None:
     except OSError:
         os.ftruncate(descriptor, size)
         raise
-
-
-def _give_like(descriptor: int, like: os.stat_result) -> None:
-    """Give a new file the owner and the permissions of another; where it cannot, tighter ones."""
-    mode = like.st_mode & 0o666
-    for owner in (like.st_uid, -1):
-        with suppress(PermissionError):
-            os.fchown(descriptor, owner, like.st_gid)
-            break
-    found = os.fstat(descriptor)
-    if found.st_gid != like.st_gid:
-        mode &= ~0o060
-    os.fchmod(descriptor, mode)

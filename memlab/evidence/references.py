@@ -262,9 +262,7 @@ def _add_named(mentions: _Mentions, frame: pd.DataFrame) -> None:
     mentions.add("evidence", at, _or_gap(gap, target, names, at))
     at, names = _unrolled(frame[c.SUPERSEDES])
     mentions.add("supersedes", at, _or_gap(gap, row_named(ids, names, at), names, at))
-    superseded = np.flatnonzero(frame[c.SUPERSEDED_BY].notna().to_numpy())
-    names = frame[c.SUPERSEDED_BY].iloc[superseded].to_numpy(dtype=object)
-    by = row_named(ids, names, np.full(len(names), len(frame), np.int64))
+    superseded, by = successors(frame)
     known = by != _NOWHERE
     mentions.add("superseded", by[known], superseded[known])
     mentions.leave_out("superseded", "dangling", int((~known).sum()))
@@ -344,6 +342,14 @@ def row_named(ids: "pd.Index[Any]", names: npt.NDArray[np.object_], at: Ordinals
     if ids.is_unique:
         return ids.get_indexer(pd.Index(names))
     return _newest_before(ids.to_series(), names, at)
+
+
+def successors(frame: pd.DataFrame) -> tuple[Ordinals, Ordinals]:
+    """Return the rows that were superseded, and for each the one in its place, or nowhere."""
+    rows = np.flatnonzero(frame[c.SUPERSEDED_BY].notna().to_numpy())
+    names = frame[c.SUPERSEDED_BY].iloc[rows].to_numpy(dtype=object)
+    last = np.full(len(rows), len(frame), np.int64)
+    return rows, row_named(pd.Index(frame[c.MEMORY_ID]), names, last)
 
 
 def _newest_before(carried: pd.Series, names: npt.NDArray[np.object_], at: Ordinals) -> Ordinals:

@@ -13,7 +13,7 @@ from memlab import columns as c
 from memlab.evidence.past import rows_of_gaps
 from memlab.evidence.posterior import LEVELS
 from memlab.evidence.prior import Law, rank_at, reach_of
-from memlab.evidence.references import references_on_rows
+from memlab.evidence.references import references_on_rows, successors
 from memlab.frame.fields import LABELS
 
 Ints = npt.NDArray[np.int64]
@@ -329,15 +329,8 @@ class Present:
 
 def history_of(frame: pd.DataFrame) -> History:
     """Return the frame's rows as a history."""
-    n = len(frame)
-    end = np.full(n, n, np.int64)
-    rows = np.flatnonzero(frame[c.SUPERSEDED_BY].notna().to_numpy())
-    by = np.empty(0, np.int64)
-    if len(rows):
-        ids = frame[c.MEMORY_ID]
-        newest = np.flatnonzero(~ids.duplicated(keep="last").to_numpy())
-        place = pd.Index(ids.iloc[newest]).get_indexer(frame[c.SUPERSEDED_BY].iloc[rows])
-        by = np.where(place < 0, place, newest[place])
+    end = np.full(len(frame), len(frame), np.int64)
+    rows, by = successors(frame)
     known = by > rows
     end[rows[known]] = by[known]
     ever_prunable = ~frame[c.LOAD_BEARING].to_numpy(dtype=bool)

@@ -3,14 +3,13 @@
 import json
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from os.path import realpath
 from pathlib import Path
 from stat import S_IMODE, S_ISREG
 from typing import Any, Final, NamedTuple
 
 from memlab.errors import ArchiveError
-from memlab.files import Limit
+from memlab.files import make_like
 from memlab.store.archive.entries import Key
 from memlab.store.database import path_named
 from memlab.store.records import check_row
@@ -118,26 +117,13 @@ def _make(path: Path, like: os.stat_result | None) -> None:
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         if like is not None:
-            _make_like(descriptor, like)
+            make_like(descriptor, like)
             _check_for_owner(path, os.fstat(descriptor), like)
     except BaseException:
         path.unlink()
         raise
     finally:
         os.close(descriptor)
-
-
-def _make_like(descriptor: int, like: os.stat_result) -> None:
-    """Give a file that was just made the owner and the permissions of another."""
-    found = os.fstat(descriptor)
-    if (found.st_uid, found.st_gid) != (like.st_uid, like.st_gid):
-        try:
-            os.fchown(descriptor, like.st_uid, like.st_gid)
-        except PermissionError:  # a member of the group may give a file of his own to the group
-            with suppress(PermissionError):
-                os.fchown(descriptor, -1, like.st_gid)
-    limit = Limit(like.st_mode & 0o666, like.st_gid)
-    os.fchmod(descriptor, limit.of(os.fstat(descriptor).st_gid))
 
 
 def _check_ordinary(path: Path, like: os.stat_result | None) -> None:
