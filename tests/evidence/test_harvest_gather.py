@@ -1,6 +1,5 @@
 """A harvest: what it recognises, what it writes, what it says."""
 
-import json
 import os
 import subprocess
 import sys
@@ -9,31 +8,24 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from claude_store import at
 from odek_store import write_odek
+from openclaw_store import recall, write_events
 from stores import episodes, write_rows
 
 from memlab.errors import MemlabError
 from memlab.evidence.access_log import AccessLog
 from memlab.evidence.ingestion import default_log, harvest_reads
 from memlab.evidence.reads import read_access_log
+from memlab.files import write_whole
 
 AT = datetime(2026, 8, 1, tzinfo=UTC)
 
 
-def write_lines(path: Path, *lines: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{line}\n" for line in lines))
-    return path
-
-
 def workspace(folder: Path, events: int = 3) -> Path:
     """An OpenClaw workspace, the smallest of sources."""
-    event = {"type": "memory.recall.recorded", "query": "q", "resultCount": 1}
-    lines = [
-        event | {"timestamp": f"2026-08-01T09:00:{n:02}Z", "results": [{"path": f"memory/{n}.md"}]}
-        for n in range(events)
-    ]
-    write_lines(folder / "memory" / ".dreams" / "events.jsonl", *map(json.dumps, lines))
+    log = folder / "memory" / ".dreams" / "events.jsonl"
+    write_events(log, *(recall(at(n), f"memory/{n}.md") for n in range(events)))
     return folder
 
 
@@ -120,10 +112,10 @@ def test_a_log_that_is_none_is_refused_before_anything_is_read(tmp_path: Path) -
     [
         (lambda folder: folder / "nothing", "there is no .*nothing; check the path"),
         (
-            lambda folder: write_lines(folder / "notes.txt", "dear diary"),
+            lambda folder: write_whole(folder / "notes.txt", "dear diary"),
             "is none of what can be harvested: a claude-mem database, an mcp-memory-service",
         ),
-        (lambda folder: write_lines(folder / "empty" / "a").parent, "is none of what can be harv"),
+        (lambda folder: (folder / "empty").mkdir() or folder / "empty", "is none of what can be"),
         (
             lambda folder: write_rows(folder / "memory.db", episodes(1)),
             "writes down no reads; give it a log: SqliteMemoryStore",
