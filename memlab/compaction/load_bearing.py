@@ -74,11 +74,9 @@ class LoadBearing(Shown):
             facts.append(("supersedable", _size(len(newer), int(newer[c.TOKENS].sum()))))
         if self.unseen:
             facts.append(("not looked for", self.unseen))
-        largest = [(row.memory_id, row.kind, row.tokens, row.title) for row in floor.largest]
         rows = list(newer[list(_NEWER)].itertuples(index=False, name=None))
         tables = [
-            Table("By kind", ("kind", "memories", "tokens"), floor.by_kind),
-            Table("The costliest", ("memory_id", "kind", "tokens", "title"), largest),
+            *floor.tables("By kind"),
             Table("A newer one could stand for", tuple(_NEWER.values()), rows),
         ]
         return Sheet(self.store, facts, [table for table in tables if table.rows])

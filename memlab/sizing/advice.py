@@ -441,13 +441,8 @@ class Advice(_Advice):
     def _tables(self) -> list[Table]:
         if self.verdict is Verdict.FLOOR_EXCEEDS_BUDGET:
             floor = self.floor
-            title = f"Load-bearing: {counted(floor.memories, 'memories')}, {floor.tokens:,} tokens"
-            names = ("memory_id", "kind", "tokens", "title")
-            largest = [(row.memory_id, row.kind, row.tokens, row.title) for row in floor.largest]
-            return [
-                Table(title, ("kind", "memories", "tokens"), floor.by_kind),
-                Table("The largest of them", names, largest),
-            ]
+            memories = counted(floor.memories, "memories")
+            return floor.tables(f"Load-bearing: {memories}, {floor.tokens:,} tokens")
         header = ("choose", "keep_recent", "served", "limits", "boot tokens", "p95", "days")
         rows = []
         for name, end in zip(("the target", "the budget"), self.trade, strict=False):

@@ -15,6 +15,7 @@ from memlab.evidence.posterior import LEVELS
 from memlab.evidence.prior import Law, rank_at, reach_of
 from memlab.evidence.references import references_on_rows, successors
 from memlab.frame.fields import LABELS
+from memlab.text import Table
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -60,6 +61,14 @@ class Floor:
     tokens: int
     by_kind: tuple[tuple[str, int, int], ...]
     largest: tuple[LargeRow, ...]
+
+    def tables(self, title: str) -> list[Table]:
+        """Return what they cost by kind, under a title, and the costliest of them."""
+        largest = [(row.memory_id, row.kind, row.tokens, row.title) for row in self.largest]
+        return [
+            Table(title, ("kind", "memories", "tokens"), self.by_kind),
+            Table("The costliest", ("memory_id", "kind", "tokens", "title"), largest),
+        ]
 
 
 def floor_of(frame: pd.DataFrame) -> Floor:
