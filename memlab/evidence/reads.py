@@ -26,7 +26,7 @@ from memlab.evidence.access_log import log_parts
 from memlab.evidence.past import Memories, past_in, present_rows
 from memlab.files import ordinary_file, read_whole
 from memlab.settings import Settings
-from memlab.sources.reads import APART, MAINTENANCE, WRITE
+from memlab.sources.reads import APART, MAINTENANCE, WRITE, text
 from memlab.text import counted
 
 PASSED_OVER: Final = "passed_over"
@@ -199,9 +199,8 @@ class _Log:
             raise ValueError(f"memory_id must be a text, not {_shown(memory_id)}", "no memory_id")
         if not isinstance(at, str):
             raise ValueError(f"at must be a text, not {_shown(at)}", "no time")  # noqa: TRY004 - one kind of fault
-        others = (fields.get(name) for name in (c.SESSION, c.KIND, _ID))
-        texts = (each if isinstance(each, str) and each else None for each in others)
-        return _encodable(memory_id), self._moment(at), *map(_encodable, texts)
+        others = (text(fields.get(name)) or None for name in (c.SESSION, c.KIND, _ID))
+        return text(memory_id), self._moment(at), *others
 
     def _moment(self, at: str) -> datetime:
         try:
@@ -261,11 +260,6 @@ def _decoded(path: Path, data: bytes) -> str:
         raise MemlabError(
             f"{path} is not text in UTF-8 (byte {error.start}); write the log as CSV or JSON lines"
         ) from error
-
-
-def _encodable(text: str | None) -> str | None:
-    """Return a text without lone surrogates, which JSON can hold and no store."""
-    return text and text.encode(errors="replace").decode()
 
 
 def _shown(value: Any) -> str:
