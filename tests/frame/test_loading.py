@@ -39,7 +39,7 @@ from memlab.items import (
     strings_of,
 )
 from memlab.store.database import CREATE_TABLE
-from memlab.systems.memory_items import rows as scan
+from memlab.systems.memory_items import scan
 
 EVERY_ROW = (-(2**63), 2**63 - 1)
 
