@@ -26,6 +26,7 @@ from memlab.evidence.access_log import log_parts
 from memlab.evidence.past import Memories, past_in, present_rows
 from memlab.files import ordinary_file, read_whole
 from memlab.settings import Settings
+from memlab.sources.opening import is_searched
 from memlab.sources.reads import APART, MAINTENANCE, WRITE, text
 from memlab.text import counted
 
@@ -284,7 +285,7 @@ def reading_chances(frame: Memories, log: pd.DataFrame) -> pd.Series:
     frame : DataFrame, path, URL, SqliteMemoryStore or Source
         What ``memlab.load`` returns, or the store itself, for what is in it now. Where its source
         says what is loaded at start, and loads anything, a memory that is not had no chance: no
-        agent was told of it.
+        agent was told of it. Where agents search, they could have found it.
     log : DataFrame
         What `read_access_log` returns: ``memory_id``, ``at`` and, where it is known, ``session``.
 
@@ -301,7 +302,8 @@ def reading_chances(frame: Memories, log: pd.DataFrame) -> pd.Series:
     read = frame[c.MEMORY_ID].isin(log[c.MEMORY_ID]).to_numpy()
     too_new = ~(frame[c.CREATED_AT] <= last).to_numpy()  # all of them where the log is empty
     hidden = np.zeros(len(frame), bool)
-    if c.LOADED_AT_START in frame and frame[c.LOADED_AT_START].any():
+    searched = is_searched(str(frame.attrs.get(c.SOURCE, "")))
+    if not searched and c.LOADED_AT_START in frame and frame[c.LOADED_AT_START].any():
         hidden = ~frame[c.LOADED_AT_START].to_numpy(bool)
     chance = np.select([read, too_new, hidden], ["read", "too new", "not loaded"], "unread")
     return pd.Series(

@@ -188,6 +188,18 @@ def start_words(name: str) -> str:
     return (system or next(usual, known["file"])).start
 
 
+def is_searched(name: str) -> bool:
+    """Whether agents search a store of that name: a start loads some of it, and no index of it.
+
+    Examples
+    --------
+    >>> is_searched("openclaw:workspace"), is_searched("claude:memory"), is_searched("memory.db")
+    (True, False, False)
+    """
+    system = schemes().get(name.partition(":")[0])
+    return system is not None and not system.kind.cuts_index
+
+
 def settings_of(source: Source) -> Settings:
     """Return what ``memlab.toml`` says of a store; nothing where there is none."""
     place = settings_place(source)

@@ -218,8 +218,6 @@ LATE = log_of(("a", 2.5, None))
         # what came after a session had begun had no chance in it
         (None, log_of(("a", 0.5, "s"), ("a", 9.0, "s")), ["read", *["too new"] * 3]),
         (None, log_of(("a", 0.5, "s"), ("a", 9.0, "t")), ["read", *["unread"] * 3]),
-        # nor had what no agent is told of; where nothing is loaded, everything is searched
-        ([False, True, False, False], LATE, ["read", "unread", "not loaded", "too new"]),
         ([False] * 4, LATE, ["read", "unread", "unread", "too new"]),
         (None, log_of(), ["too new"] * 4),
     ],
@@ -232,6 +230,17 @@ def test_who_was_never_read_had_a_chance_or_none(
         frame[c.LOADED_AT_START] = loaded
     assert reading_chances(frame, log).tolist() == chances
     assert reading_chances(frame.iloc[:0], log).empty
+
+
+@pytest.mark.parametrize(
+    ("source", "chance"), [("memory", "not loaded"), ("openclaw:workspace", "unread")]
+)
+def test_what_no_start_loads_could_be_found_only_where_agents_search(
+    source: str, chance: str
+) -> None:
+    frame = make_frame("a", "b", "c", "d")
+    frame[c.LOADED_AT_START], frame.attrs[c.SOURCE] = [False, True, False, False], source
+    assert reading_chances(frame, LATE).tolist() == ["read", "unread", chance, "too new"]
 
 
 @pytest.mark.parametrize(
