@@ -139,6 +139,7 @@ def examined(
     from memlab.frame.labelling import called
     from memlab.sizing.goal import Goal
     from memlab.sources.opening import is_harvestable, open_source, settings_of
+    from memlab.upkeep.alerts import Look, alerts_of, facts_of
     from memlab.views.findings import Question, examine
 
     path = store_or_bundled(store)
@@ -150,9 +151,10 @@ def examined(
     doing("reading the store")
     past = load_past(source, log=log)
     doing("sizing")
+    arrays = arrays_of(past)
     findings = examine(
         past,
-        now=moment_for(store, arrays_of(past).last_at),
+        now=moment_for(store, arrays.last_at),
         asked=Question(
             cap, goal.target, goal.token_budget, confidence=goal.confidence, until=goal.until
         ),
@@ -165,7 +167,9 @@ def examined(
     if log_file is None and is_harvestable(source.like or path):
         output = () if source.like else ("-o", "reads.jsonl")
         findings = replace(findings, harvest=command("harvest", findings.store, *output))
-    return path, replace(findings, is_setting=not source.deletes)
+    look = Look(source, arrays, findings.summary, findings.store, log, findings.log_name)
+    alerts = facts_of(alerts_of(look))
+    return path, replace(findings, alerts=alerts, is_setting=not source.deletes)
 
 
 @click.command(short_help="Open the notebooks in JupyterLab.")

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     "log_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Of a folder with an index: what its cut loses, by the reads of an access log.",
+    help="An access log: which memories nobody read, and what the cut of an index loses.",
 )
 @json_option
 def show(
@@ -65,6 +65,7 @@ def show(
     """
     from memlab.growth.summary import past_arrays, summary_of
     from memlab.sources.opening import open_source, settings_of
+    from memlab.upkeep.alerts import Look, alerts_of, facts_of
 
     if example:
         store = copy_store(store_path("three_hundred_issues"), store or Path("memory.db"))
@@ -85,16 +86,19 @@ def show(
         now=moment_for(store, arrays.last_at),
         threshold=keep if threshold is None else threshold,
     )
-    more: dict[str, Any] = {"about": source.about()}
+    log, more = None, {"about": source.about()}
     if log_file is not None:
         from memlab.evidence.cut import cut_losses
         from memlab.evidence.reads import read_access_log
 
-        more["cut"] = cut_losses(source, read_access_log(log_file))
+        log = read_access_log(log_file)
+        if source.cuts_index:
+            more["cut"] = cut_losses(source, log)
+    alerts = alerts_of(Look(source, arrays, summary, str(path), log, str(log_file or "")))
     more |= {"past": source.past_note(), "number": number, "settings": settings.not_obeyed}
     more = {name: part for name, part in more.items() if part}
     if as_json:
-        print_json({"store": str(path), "summary": summary, **more})
+        print_json({"store": str(path), "alerts": alerts, "summary": summary, **more})
         return
     below: list[Any] = [f"  archive left out: {problem}"] if problem else []
     for name, part in more.items():
@@ -105,7 +109,10 @@ def show(
         steps.append(f"      {command('compact', path)}    what the remembered policy would {does}")
     if 2 * summary.boot.load_bearing.tokens > summary.boot.tokens:
         steps.append(f"      {command('floor', path)}    what no cap brings down, and what could")
-    print_lines(str(path), summary, *below, "", *steps_after("show", store, steps))
+    above: list[Any] = [Sheet("alerts, the costliest first", facts_of(alerts)), ""]
+    print_lines(
+        str(path), *above * bool(alerts), summary, *below, "", *steps_after("show", store, steps)
+    )
 
 
 def _stores_inside(path: object) -> "Inventory | None":

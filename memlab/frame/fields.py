@@ -230,6 +230,7 @@ class Arrays(NamedTuple):
     namespace: Any | None = None
     without_zone: int = 0
     retired_at: Moments | None = None
+    position: Integers | None = None
 
     @property
     def retired(self) -> Mask:
@@ -291,6 +292,7 @@ def arrays_of(frame: "pd.DataFrame") -> Arrays:
         namespace=pa.array(frame[c.NAMESPACE]) if c.NAMESPACE in frame else None,
         without_zone=int(frame.attrs.get(c.WITHOUT_ZONE, 0)),
         retired_at=frame[c.RETIRED_AT].to_numpy("datetime64[us]") if left else None,
+        position=frame[c.POSITION].to_numpy(np.int64),
     )
 
 

@@ -75,6 +75,7 @@ class Labelled:
             namespace=self.rows[c.NAMESPACE] if c.NAMESPACE in self.rows.column_names else None,
             without_zone=self.without_zone,
             retired_at=self._signal(c.RETIRED_AT, NAT),
+            position=self.columns[c.POSITION],
         )
 
     def _signal(self, name: str, missing: np.generic) -> npt.NDArray[Any] | None:

@@ -178,6 +178,8 @@ class Trouble(NamedTuple):
     found: int
     summary: str
     advice: str
+    chars_cut: int = 0
+    """Characters that a start would load and cuts because of it."""
 
 
 class Reader(ABC):

@@ -189,7 +189,7 @@ def start_words(name: str) -> str:
 
 
 def is_searched(name: str) -> bool:
-    """Whether agents search a store of that name: a start loads some of it, and no index of it.
+    """Whether agents search a store of such a name, whatever a start loads of it.
 
     Examples
     --------

@@ -33,6 +33,7 @@ from memlab.store.archive.opening import read_archive
 from memlab.store.database import connect_reading, path_named, store_file
 from memlab.store.snapshot import read_snapshot
 from memlab.text import Sheet, Shown, command, counted
+from memlab.upkeep.alerts import is_uncapped
 
 WORTH_RECLAIMING: Final = 1_000_000
 """Bytes of free pages below which rewriting a store is not worth a word."""
@@ -207,7 +208,7 @@ def _memory_integrity(source: Source, frame: pd.DataFrame, threshold: int | None
     if not counts["retired"]:
         del counts["retired"]
     summary = ", ".join(counted(n, name.replace("_", " ")) for name, n in counts.items())
-    goes_by_none = threshold is None and settings_of(source).policy is None
+    goes_by_none = threshold is None and is_uncapped(source)
     no_cap = goes_by_none and source.agents_own and counts["prunable"] > FORGE_LOOPS
     if threshold is None or counts["prunable"] <= threshold:
         return Check("memory_integrity", Status.OK, summary, _NO_CAP if no_cap else "", counts)

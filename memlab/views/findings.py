@@ -1,5 +1,6 @@
 """Everything that a report shows of a store, computed once from one look at it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -80,6 +81,8 @@ class Findings:
         What the cut of an index loses, where the store has one.
     harvest : str
         The command that harvests the store's reads; empty where there is none.
+    alerts : sequence of tuple of str
+        What costs much, or is at risk, as facts of a page, the costliest first.
     is_setting : bool
         Whether the cap belongs into settings of the system's own, for memlab deletes nothing there.
     """
@@ -97,6 +100,7 @@ class Findings:
     summary: StoreSummary
     cut: CutLosses | None = None
     harvest: str = ""
+    alerts: Sequence[tuple[str, str]] = ()
     is_setting: bool = False
 
     @cached_property

@@ -136,6 +136,9 @@ def _columns(table: Table) -> dict[str, Any]:
 
 def sections_of(findings: Findings) -> Iterator[Section]:
     """Yield the sections in reading order."""
+    if findings.alerts:
+        table = Table("", (), findings.alerts, "Each with the command to run next.", whole=True)
+        yield Section("alerts", "Look at this first", tables=[table])
     yield _loaded(findings)
     if findings.cut is not None:
         yield _cut(findings, findings.cut)

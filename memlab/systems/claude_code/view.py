@@ -155,6 +155,11 @@ class FolderView(Shown):
         """The files whose front matter is no YAML, and why."""
         return {file: n.head.problem for file, n in self.notes.items() if n.head.problem}
 
+    @property
+    def chars_cut(self) -> int:
+        """Characters of the lines of files that are named below the cut alone."""
+        return sum(len(of_file.get(State.CUT, "")) for of_file in self.costs().values())
+
     def troubles(self) -> list[Trouble]:
         """Return what a person could mend: front matter, lines without a file, lines that are cut.
 
@@ -184,7 +189,7 @@ class FolderView(Shown):
                 f"of {len(self.named):,} named files stand below what is loaded",
                 f"the lines of all {len(self.named):,} named files are loaded",
                 f"move lines up, or take some out: memlab show {self.folder} lists them",
-            ),
+            )._replace(chars_cut=self.chars_cut),
         ]
 
     def to_dict(self) -> dict[str, Any]:

@@ -16,9 +16,11 @@ from typing import Any, Final
 from memlab.clock import today
 from memlab.errors import StoreError
 from memlab.files import read_end
-from memlab.sources.folder.journal import FolderMoment
+from memlab.sources.base import Trouble
+from memlab.sources.folder.journal import FolderMoment, folder_moment
 from memlab.sources.folder.notes import NotesSource, known_since, note_of
 from memlab.sources.folder.source import Found
+from memlab.store.snapshot import retry_if_changed
 from memlab.text import counted
 
 INDEX: Final = "MEMORY.md"
@@ -115,7 +117,7 @@ class OpenClaw(NotesSource):
         if INDEX in moment.listing.others:
             found[INDEX] = "not read, for it is a link or no file"
         if INDEX in moment.names:
-            length = len(moment.read(INDEX).data.decode(errors="replace"))
+            length = _length_of_index(moment)
             found[INDEX] = f"{min(length, _MOST):,} of its {length:,} characters are loaded"
         loaded = counted(sum(each.place["loaded"] for each in notes), "notes")
         found["loaded"] = f"{loaded} of {now - _DAY} and {now}, today by this machine's clock"
@@ -126,6 +128,19 @@ class OpenClaw(NotesSource):
             found["undated"] = f"{counted(undated, 'notes')} without a date in the name, {what}"
         return found | super().facts(moment)
 
+    def troubles(self) -> list[Trouble]:
+        """Return how much of ``MEMORY.md`` a start leaves out."""
+
+        def length() -> int:
+            with folder_moment(self.path, self) as moment:
+                return _length_of_index(moment)
+
+        cut = max(retry_if_changed(length) - _MOST, 0)
+        words = f"{cut:,} characters of {INDEX} stand below what is loaded" if cut else ""
+        whole = f"{INDEX} is shorter than the {_MOST:,} characters that a start loads"
+        advice = f"shorten {INDEX}, or move what is below into notes, which are searched"
+        return [Trouble("index_cut", int(cut > 0), words or whole, advice, cut)]
+
     def without_reads(self) -> str:
         """Say where OpenClaw writes down what was read."""
         return f"{self.path / _LOGS[0]} is not there: OpenClaw has recorded no search here yet"
@@ -133,6 +148,11 @@ class OpenClaw(NotesSource):
     def _records_all(self) -> bool:
         """Whether hits on notes without a date are recorded, by the end of the recall events."""
         return any(SKIPPED.encode() in read_end(log, _END) for log in logs_of(self.path))
+
+
+def _length_of_index(moment: FolderMoment) -> int:
+    """Return the characters of ``MEMORY.md``; 0 where there is none."""
+    return len(moment.read(INDEX).data.decode(errors="replace")) if INDEX in moment.names else 0
 
 
 def logs_of(path: Path) -> list[Path]:

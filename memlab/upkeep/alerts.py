@@ -1,0 +1,221 @@
+"""What of a store costs so much, or is so much at risk, that it is said before anything else."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from memlab import columns as c
+from memlab.errors import MemlabError
+from memlab.frame.fields import CHARS_PER_TOKEN, Arrays
+from memlab.growth.context import loaded_at_start
+from memlab.growth.summary import StoreSummary
+from memlab.items import Size
+from memlab.sources.base import Source, archive_at
+from memlab.sources.opening import settings_of
+from memlab.store.archive.location import is_begun
+from memlab.text import command, counted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LEAST: Final = 2_000
+"""Tokens a start below which nothing is worth an alert: a hundredth of a context of 200,000."""
+LARGE: Final = 0.1
+"""Share of a start from which on one memory is a large part of it."""
+MOST_OF_IT: Final = 0.5
+"""Share of a start from which on the ten largest are."""
+TEN: Final = 10
+MANY: Final = 4 * TEN
+"""Memories of a start below which ten are many of them anyway."""
+_FREE: Final = 0.1
+"""Share of row numbers that are free from which on somebody else deletes from a store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """Something to look at, what it costs in tokens, how, and the command to run next."""
+
+    name: str
+    what: str
+    tokens: int
+    how: str
+    next: str
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """The alert as facts of a page."""
+        cost = f"{counted(self.tokens, 'tokens')} {self.how}"
+        return [(cost, f"{self.name}: {self.what}"), ("", self.next)]
+
+
+class Look(NamedTuple):
+    """A store as it was just read, and an access log of it, with their names for commands."""
+
+    source: Source
+    memories: Arrays
+    summary: StoreSummary
+    name: str
+    log: "pd.DataFrame | None" = None
+    log_name: str = ""
+
+    @property
+    def start(self) -> int:
+        """Tokens of the largest start; 0 where none loads anything."""
+        return max((s.tokens for s in self.summary.starts), default=0) * self.summary.loads_any
+
+    @property
+    def loaded(self) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+        """Tokens of each memory that a start loads, 0 of the others."""
+        return self.memories.tokens * loaded_at_start(self.memories)
+
+
+def alerts_of(look: Look) -> list[Alert]:
+    """Return the alerts of a store, the costliest first; none of one that needs none.
+
+    Parameters
+    ----------
+    look : Look
+        The store, as it was just read.
+    """
+    found = [
+        Alert(name, what, tokens, how, command(verb, *arguments))
+        for name, (how, find) in ALERTS.items()
+        for what, tokens, (verb, *arguments) in find(look)
+    ]
+    return sorted(found, key=lambda alert: -alert.tokens)
+
+
+def facts_of(alerts: Sequence[Alert]) -> list[tuple[str, str]]:
+    """Return alerts as facts of a page."""
+    return [fact for alert in alerts for fact in alert.facts]
+
+
+def is_uncapped(source: Source) -> bool:
+    """Whether nobody has said how many memories a store may hold."""
+    return settings_of(source).policy is None and source.cap_now() is None
+
+
+_Found = Iterator[tuple[str, int, Sequence[str]]]
+"""What it is, in tokens, and a command with its arguments."""
+
+
+def _never_compacted(look: Look) -> _Found:
+    """Look for a store that grows and from which nothing ever goes."""
+    prunable, pace = look.summary.boot.prunable, look.summary.pace
+    if not look.start or prunable.tokens < LEAST or not is_uncapped(look.source):
+        return
+    if is_begun(archive_at(look.source)) or _numbers_free(look) > _FREE:
+        return
+    more = f", {7 * pace.per_day:,.0f} more a week" if pace and pace.per_day else ""
+    what = f"{counted(prunable.memories)} that a cap could take away{more}, and no cap is set"
+    yield what, prunable.tokens, ("size", look.name)
+
+
+def _numbers_free(look: Look) -> float:
+    """Return what share of the row numbers of an agent's own store is free."""
+    position = look.memories.position
+    if not look.source.agents_own or position is None or not len(position):
+        return 0
+    return float(1 - len(position) / max(int(position.max()), 1))
+
+
+def _one_large(look: Look) -> _Found:
+    """Look for one memory that is a large part of every start."""
+    tokens = look.loaded
+    if not look.start or tokens.max() < max(LEAST, LARGE * look.start):
+        return
+    at = int(tokens.argmax())
+    label = "prunable" if look.memories.prunable[at] else "load-bearing"
+    what = f"{look.memories.memory_id[at]}, {label}, is {tokens[at] / look.start:.0%} of a start"
+    yield what, int(tokens[at]), ("rows", look.name, "--where", label)
+
+
+def _ten_largest(look: Look) -> _Found:
+    """Look for ten memories that are most of a start of many."""
+    tokens = look.loaded
+    ten, many = int(np.sort(tokens)[-TEN:].sum()), int((tokens > 0).sum())
+    if look.start and many >= MANY and ten >= max(LEAST, MOST_OF_IT * look.start):
+        what = f"{TEN} of {counted(many)} are {ten / look.start:.0%} of a start"
+        yield what, ten, ("rows", look.name, "--limit", str(TEN))
+
+
+def _never_read(look: Look) -> _Found:
+    """Look for prunable memories that are loaded at every start and that nobody read.
+
+    A log that holds no read of what is loaded is silent about it.
+    """
+    log = look.log
+    if log is None:
+        with suppress(MemlabError):  # memlab size says what is wrong with a log
+            log = _remembered(look.source)
+    if log is None or not look.start:
+        return
+    from memlab.evidence.reads import reading_chances
+    from memlab.evidence.usage import FEWEST
+    from memlab.frame import load
+
+    frame = load(look.source, on_bad_row="keep")
+    chance = reading_chances(frame, log)
+    loaded = frame[c.ACTIVE] & frame.get(c.LOADED_AT_START, default=True)
+    reads = log[log[c.MEMORY_ID].isin(frame.loc[loaded, c.MEMORY_ID])]
+    if len(reads) < FEWEST[0] or reads[c.AT].dt.date.nunique() < FEWEST[1]:
+        return
+    unread = frame[loaded & frame[c.PRUNABLE] & (chance == "unread")]
+    if (tokens := int(unread[c.TOKENS].sum())) >= LEAST:
+        named = ("--log", look.log_name) if look.log_name else ()
+        what = f"{counted(len(unread))}, by {counted(len(reads), 'reads')} of what is loaded"
+        yield what, tokens, ("rows", look.name, "--where", "unread", *named)
+
+
+def _remembered(source: Source) -> "pd.DataFrame | None":
+    """Return the reads of the logs that are remembered; pandas is loaded for these alone."""
+    if not (settings := settings_of(source)).log:
+        return None
+    from memlab.evidence.reads import remembered_reads
+
+    return remembered_reads(settings)
+
+
+def _cut(look: Look) -> _Found:
+    """Look for what a start would load and cuts, which doctor warns of."""
+    for trouble in look.source.troubles():
+        if trouble.chars_cut:
+            yield trouble.summary, _tokens(trouble.chars_cut), ("doctor", look.name)
+
+
+def _lost(look: Look) -> _Found:
+    """Look for what should never have gone and somebody else deleted."""
+    lost = lost_load_bearing(look.source)
+    if lost.memories:
+        what = f"{counted(lost.memories, 'load-bearing memories')}, deleted by somebody else"
+        yield what, lost.tokens, ("rows", look.name, "--where", "deleted")
+
+
+def lost_load_bearing(source: Source) -> Size:
+    """Return how many load-bearing memories somebody else deleted, as far as its past is known."""
+    with suppress(MemlabError):  # what is wrong with an archive is said below
+        if source.knows_gone():
+            from memlab.evidence.past import gone_and_deleted
+
+            gone, _ = gone_and_deleted(source, on_bad_row="keep")
+            chars = gone.loc[gone[c.LOAD_BEARING].astype(bool), c.CHARS]
+            return Size(len(chars), _tokens(int(chars.sum())))
+    return Size(0, 0)
+
+
+def _tokens(chars: int) -> int:
+    return -(-chars // CHARS_PER_TOKEN)
+
+
+ALERTS: Final[dict[str, tuple[str, Callable[[Look], _Found]]]] = {
+    "never compacted": ("a start", _never_compacted),
+    "never read": ("a start", _never_read),
+    "the ten largest": ("a start", _ten_largest),
+    "one large memory": ("a start", _one_large),
+    "cut": ("not loaded", _cut),
+    "lost": ("lost", _lost),
+}
+"""By name, what the tokens of an alert are, and who finds it."""

@@ -1,0 +1,149 @@
+"""What costs much, or is at risk, is said first, and of a healthy store nothing is."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+import pytest
+from claude_store import memory, write_memories, write_memory
+from click.testing import CliRunner
+from openclaw_store import days_before, write_workspace
+from repositories import Repository
+from stores import episodes, row, run_sql, write_rows
+
+import memlab
+from memlab.cli import main
+from memlab.growth.summary import past_arrays, summary_of
+from memlab.settings import FILE
+from memlab.sources.opening import open_source
+from memlab.upkeep.alerts import ALERTS, Alert, Look, alerts_of
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+READ = {f"e{number}" for number in range(1, 21)}
+
+
+def alerts(store: Path, log: Path | None = None) -> dict[str, Alert]:
+    """The alerts of a store by name, in their order."""
+    source = open_source(store)
+    arrays, _ = past_arrays(source)
+    summary = summary_of(arrays, now=NOW, threshold=None)
+    frame = None if log is None else memlab.read_access_log(log)
+    found = alerts_of(Look(source, arrays, summary, "STORE", frame, "LOG" if log else ""))
+    return {alert.name: alert for alert in found}
+
+
+def grown(folder: Path) -> Path:
+    return write_rows(folder / "memory.db", [each | {"body": "x" * 393} for each in episodes(60)])
+
+
+def capped(folder: Path) -> Path:
+    (folder / FILE).write_text('policy = { name = "recent", keep = 100 }\n')
+    return grown(folder)
+
+
+def compacted_by_its_runtime(folder: Path) -> Path:
+    run_sql(grown(folder), "DELETE FROM memory_items WHERE rowid <= 10")
+    return folder / "memory.db"
+
+
+def compacted(folder: Path) -> Path:
+    memlab.apply(memlab.plan(grown(folder), memlab.KeepRecent(59)))
+    return folder / "memory.db"
+
+
+def with_one_large(folder: Path) -> Path:
+    return write_rows(capped(folder), [row("big", "semantic", body="x" * 12_000)])
+
+
+def with_ten_large(folder: Path) -> Path:
+    large = [each | {"body": "x" * 2_500} for each in episodes(10, start=100)]
+    return write_rows(capped(folder), large)
+
+
+def with_a_long_index(folder: Path) -> Path:
+    write_memories(folder / "memory", *(f"m{number}" for number in range(250)))
+    return folder / "memory"
+
+
+def with_a_long_memory_md(folder: Path) -> Path:
+    return write_workspace(folder / "workspace", days_before(date(2026, 5, 1), 3))
+
+
+@pytest.mark.parametrize(
+    ("made", "found"),
+    [
+        (lambda folder: write_rows(folder / "memory.db", episodes(20)), []),
+        (grown, [("never compacted", 6_111, "memlab size STORE")]),
+        *((each, []) for each in (capped, compacted, compacted_by_its_runtime)),
+        (
+            with_one_large,
+            [("one large memory", 3_003, "memlab rows STORE --where load-bearing")],
+        ),
+        (with_ten_large, [("the ten largest", 6_290, "memlab rows STORE --limit 10")]),
+        (with_a_long_index, [("cut", 188, "memlab doctor STORE")]),
+        (
+            with_a_long_memory_md,
+            [
+                ("one large memory", 5_000, "memlab rows STORE --where load-bearing"),
+                ("cut", 1_250, "memlab doctor STORE"),
+            ],
+        ),
+    ],
+)
+def test_each_is_named_with_its_cost_and_the_command_and_a_healthy_store_has_none(
+    made: Callable[[Path], Path], found: list[tuple[str, int, str]], tmp_path: Path
+) -> None:
+    assert [(a.name, a.tokens, a.next) for a in alerts(made(tmp_path)).values()] == found
+
+
+@pytest.mark.parametrize(("days", "said"), [(10, True), (9, False)])
+def test_what_nobody_read_counts_where_a_log_holds_enough_reads_of_what_is_loaded(
+    tmp_path: Path, days: int, said: bool
+) -> None:
+    log = tmp_path / "reads.jsonl"
+    reads = [(name, f"2026-05-{1 + n % days:02}") for n, name in enumerate(sorted(READ))]
+    log.write_text("".join(f'{{"memory_id": "{n}", "at": "{at}T12:00Z"}}\n' for n, at in reads))
+    store = capped(tmp_path)
+    assert ("never read" in alerts(store, log)) is said
+    with (tmp_path / FILE).open("a") as settings:
+        settings.write('log = "reads.jsonl"\n')
+    found = alerts(store)
+    assert ("never read" in found) is said
+    if said:
+        assert (found["never read"].what, found["never read"].tokens) == (
+            "40 memories, by 20 reads of what is loaded",
+            4_080,
+        )
+        assert found["never read"].next == "memlab rows STORE --where unread"
+    log.unlink()
+    assert alerts(store) == {}  # memlab size says what is wrong with a log
+
+
+def test_what_should_never_go_and_somebody_else_deleted_is_lost(tmp_path: Path) -> None:
+    folder = Repository(tmp_path / "memory")
+    write_memories(folder.folder, "a", "b")
+    write_memory(folder.folder, "told.md", memory("told", kind="feedback"))
+    folder.commit(1)
+    (folder.folder / "a.md").unlink()
+    folder.commit(2)
+    assert alerts(folder.folder) == {}
+    (folder.folder / "told.md").unlink()
+    folder.commit(3)
+    found = alerts(folder.folder)["lost"]
+    assert found.what == "1 load-bearing memory, deleted by somebody else"
+    assert (found.tokens, found.how) == (9, "lost")
+
+
+def test_they_come_first_in_show_and_in_the_report_and_json_has_them(tmp_path: Path) -> None:
+    store, page = write_rows(grown(tmp_path), [row("b", body="x" * 12_000)]), tmp_path / "r.html"
+    shown = CliRunner().invoke(main, ["show", str(store)]).output
+    assert (
+        shown.index("never compacted: 61") < shown.index("one large") < shown.index("61 memories,")
+    )
+    told = json.loads(CliRunner().invoke(main, ["show", str(store), "--json"]).output)["alerts"]
+    assert [each["name"] for each in told] == ["never compacted", "one large memory"]
+    CliRunner().invoke(main, ["report", str(store), "-o", str(page)], catch_exceptions=False)
+    sections = page.read_text().split("<section id=")
+    assert "never compacted: 61" in sections[1]
+    assert {each["name"] for each in told} < set(ALERTS)
