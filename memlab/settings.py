@@ -75,6 +75,7 @@ class Settings:
     delete_retired_after: timedelta | None = None
     harvest: str | None = None
     vacuum_free: float | None = None
+    max_per_run: int | None = None
     claude: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     file: Path | None = None
     name: str = ""
@@ -435,6 +436,9 @@ SETTINGS: Final = {
     "harvest": _Setting(_text, "where memlab maintain harvests reads from, into the first log"),
     "vacuum_free": _Setting(
         partial(share, "vacuum_free"), "share of the file that must be free before it is rewritten"
+    ),
+    "max_per_run": _Setting(
+        partial(whole_number, "max_per_run"), "a run of maintain that takes out more stops before"
     ),
     "claude": _Setting(_claude, "how Claude Code's memory is read"),
 }

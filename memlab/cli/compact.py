@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from memlab.cli.options import (
+    ALL,
     FILE,
     LISTED_ROWS,
     STORE,
@@ -86,6 +87,7 @@ def _change_options(command: Command) -> Command:
 )
 @click.option("--save", is_flag=True, help="Remember the policy in memlab.toml beside the store.")
 @click.option("--rows", "list_rows", is_flag=True, help="List what would go, the costliest first.")
+@ALL
 @_change_options
 def compact(
     store: Path,
@@ -96,6 +98,7 @@ def compact(
     save_plan: Path | None,
     against: Path | None,
     do_it: bool,
+    all_prunable: bool,
     list_rows: bool,
     as_json: bool,
     **settings: Any,
@@ -143,7 +146,7 @@ def compact(
     if against is not None:
         _compare(against, made, do_it=do_it, as_json=as_json)
     elif do_it:
-        _carry_out(made, told, as_json=as_json)
+        _carry_out(made, told, as_json=as_json, all_prunable=all_prunable)
     elif as_json and retires:
         print_text(made.to_json())
     elif as_json:
@@ -156,7 +159,7 @@ def compact(
         after = _after_planning(made, save_plan, "under this policy every memory stays")
         words = typed_again(policy_name, settings, given)
         listed = _costliest(source, policy, words) if list_rows and made.memories else []
-        doubts = _about_retiring(source, made) if retires else made.doubts()
+        doubts = [*(_about_retiring(source, made) if retires else []), *made.doubts()]
         print_lines(*told, made, "", *listed, *costs, *by_settings, *doubts, *after)
 
 
@@ -198,11 +201,12 @@ def _save_plan(made: "Plan", file: Path | None, source: "Source") -> None:
             written.writelines(made.json_pieces())
 
 
-def _carry_out(made: "Plan", told: list[str], *, as_json: bool) -> None:
+def _carry_out(made: "Plan", told: list[str], *, as_json: bool, all_prunable: bool = False) -> None:
     """Apply a plan that was just made."""
     from memlab.compaction.applier import apply
 
-    receipt = apply(made, now=now_utc(), watch=telling("waiting to write", APPLYING))
+    watch = telling("waiting to write", APPLYING)
+    receipt = apply(made, now=now_utc(), watch=watch, all_prunable=all_prunable)
     print_text(receipt.to_json()) if as_json else print_lines(*told, made, "", receipt)
 
 
@@ -321,8 +325,11 @@ def _pair(text: str) -> tuple[str, str]:
 @click.argument("place", metavar="PLAN | STORE DIGEST", type=STORE)
 @click.argument("digest", metavar="", required=False, shell_complete=digests_beginning)
 @click.option("--store", type=STORE, help="The store, where it is not the one that PLAN names.")
+@ALL
 @json_option
-def apply_plan(place: Path, digest: str | None, store: Path | None, as_json: bool) -> None:
+def apply_plan(
+    place: Path, digest: str | None, store: Path | None, all_prunable: bool, as_json: bool
+) -> None:
     """Carry out a reviewed PLAN, as compact --save-plan wrote it, or finish DIGEST on STORE.
 
     A plan is refused when a memory it decided on has changed since, and when it was applied before.
@@ -333,7 +340,7 @@ def apply_plan(place: Path, digest: str | None, store: Path | None, as_json: boo
     doing("reading the plan")
     if digest is None:
         made, watch = _plan_in(place), telling("waiting to write", APPLYING)
-        receipt = apply(made, store=store, now=now_utc(), watch=watch)
+        receipt = apply(made, store=store, now=now_utc(), watch=watch, all_prunable=all_prunable)
     elif store is None:
         receipt = finish(place, digest, now=now_utc(), watch=telling("reading the plan", APPLYING))
     else:

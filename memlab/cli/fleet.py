@@ -10,6 +10,7 @@ import click
 
 from memlab.cli.jobs import NAMES, Columns, Job, job_options
 from memlab.cli.options import (
+    ALL,
     FILE,
     NUMBER,
     YES,
@@ -282,8 +283,9 @@ def plan_fleet(
 
 @fleet.command("apply", short_help="Carry out a plan that was saved and reviewed.")
 @click.argument("plan_file", metavar="PLAN", type=FILE)
+@ALL
 @job_options(keeps=False)
-def apply_fleet(plan_file: Path, job: Job) -> None:
+def apply_fleet(plan_file: Path, all_prunable: bool, job: Job) -> None:
     """Carry out a reviewed plan, each store for itself, as memlab fleet plan --save-plan wrote it.
 
     What is deleted goes to the store's own archive first. A store that has changed since is
@@ -292,7 +294,7 @@ def apply_fleet(plan_file: Path, job: Job) -> None:
     from memlab.fleet import apply
 
     with job.working() as work:
-        table = work("apply", apply, plan_file, now=now_utc())
+        table = work("apply", apply, plan_file, now=now_utc(), all_prunable=all_prunable)
 
     def page() -> list[str | Sheet]:
         good = table[table["error"].isna()]

@@ -127,6 +127,9 @@ SHARE: Final = Share()
 NUMBER: Final = Number()
 
 YES = click.option("--yes", is_flag=True, help="An archive_for of less than a day is meant.")
+ALL = click.option(
+    "--all", "all_prunable", is_flag=True, help="It is meant that no prunable memory stays loaded."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a script.")
 threshold_option = click.option(
     "--threshold",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from memlab.cli.options import FILE, STORE, YES, digests_beginning, json_option
+from memlab.cli.options import ALL, FILE, STORE, YES, digests_beginning, json_option
 from memlab.cli.output import (
     REWRITING,
     doing,
@@ -38,15 +38,16 @@ DAY: Final = click.DateTime(formats=["%Y-%m-%d"])
 @click.argument("store", type=STORE)
 @click.option("--apply", "do_it", is_flag=True, help="Do it. Without it, only show.")
 @YES
+@ALL
 @json_option
-def maintain_store(store: Path, do_it: bool, yes: bool, as_json: bool) -> None:
+def maintain_store(store: Path, do_it: bool, yes: bool, all_prunable: bool, as_json: bool) -> None:
     """Look after STORE by what memlab.toml remembers of it: fit for cron.
 
     Looks at its health and stops where something fails; harvests reads, where harvest names a
     source; compacts it by the remembered policy, into the archive, or with retire = true retires
     what the policy does not keep and lets what was needed return; drops what the archive has kept
     for archive_for; rewrites the file where the share vacuum_free of it is free. What is not
-    remembered is not done.
+    remembered is not done. A run that would delete or retire more than max_per_run stops before.
 
     Ends with 0 when all went well, 1 when a step failed, 2 when there is nothing to go by.
     """
@@ -54,7 +55,10 @@ def maintain_store(store: Path, do_it: bool, yes: bool, as_json: bool) -> None:
 
     doing("looking after the store")
     now = now_utc()
-    found = maintain(store, now=now, yes=yes) if do_it else plan_maintenance(store, now=now)
+    if do_it:
+        found = maintain(store, now=now, yes=yes, all_prunable=all_prunable)
+    else:
+        found = plan_maintenance(store, now=now)
     print_result(found, as_json=as_json)
     fail_if(found.failed)
 

@@ -79,6 +79,7 @@ def apply(
     store: SourceLike | None = None,
     now: datetime | None = None,
     watch: Watch = unwatched,
+    all_prunable: bool = False,
 ) -> Receipt:
     """Carry out a plan: archive what it deletes, delete it, verify.
 
@@ -98,6 +99,8 @@ def apply(
     watch : callable, optional
         Called with each :class:`ApplyStep` that there is, when it is done: a plan that supersedes
         or retires deletes nothing.
+    all_prunable : bool
+        Whether it is meant that no prunable memory stays loaded. A cap of none says so itself.
 
     Returns
     -------
@@ -115,8 +118,8 @@ def apply(
         others than the plan's would have been touched. Nothing is deleted.
     PlanError
         When the plan both deletes and supersedes or retires, names a memory twice or has groups
-        that do not add up to its memories, or the store knows of no memories that stand for others
-        or are retired. Nothing is deleted.
+        that do not add up to its memories, the store knows of no memories that stand for others or
+        are retired, or all that is prunable would go and nobody said so. Nothing is deleted.
     ArchiveError
         When the memories cannot be archived. Nothing is deleted.
     UnsafeDeletionError
@@ -125,7 +128,13 @@ def apply(
         When the store cannot be written.
     """
     expect(plan, Plan, call="memlab.apply", name="plan")
+    expect(all_prunable, bool, call="memlab.apply", name="all_prunable")
     _check_readable(plan)
+    if plan.takes_all and not (plan.asks_for_none or all_prunable):
+        raise PlanError(
+            f"plan {plan.digest[:12]} would leave no prunable memory loaded; nothing was changed: "
+            "where that is meant, say --all, in Python all_prunable=True"
+        )
     source = open_source(plan.store if store is None else store)
     moment = moment_or_now(now, call="memlab.apply")
     location = archive_at(source)
@@ -173,7 +182,7 @@ def finish(
     check_archive_of(archive_at(source))
     with open_archive(archive_at(source)) as archive:
         found = plan_in(archive, archive.entry(digest))
-    return apply(found, store=source, now=now, watch=watch)
+    return apply(found, store=source, now=now, watch=watch, all_prunable=True)
 
 
 def plan_in(archive: Archive, entry: Entry) -> Plan:

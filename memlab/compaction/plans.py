@@ -272,6 +272,18 @@ class Plan(Shown):
         return not (self.memories or self.supersedes or self.moves)
 
     @property
+    def takes_all(self) -> bool:
+        """Whether it deletes or retires prunable memories and leaves none of them loaded."""
+        prunable = [group for group in self.groups if group.label == PRUNABLE]
+        takes = bool(self.retires) or any(group.deleted for group in prunable)
+        return takes and not self.returns and all(group.deleted for group in prunable)
+
+    @property
+    def asks_for_none(self) -> bool:
+        """Whether its policy is a cap of none, which asks for just that."""
+        return any(0 in (s.get("keep"), s.get("max_tokens")) for s in _steps_of(self.policy))
+
+    @property
     def floor(self) -> Size:
         """The active load-bearing memories: no plan goes below them."""
         return self.labelled(LOAD_BEARING)
@@ -361,8 +373,9 @@ class Plan(Shown):
 
     def doubts(self) -> list[str]:
         """Say so when the clock is far from all that is known of the store's time, or all goes."""
-        written = [memory.created_at for memory in self.memories if memory.created_at]
-        if self.kept or not self.memories:
+        going = self.memories + self.retires
+        written = [memory.created_at for memory in going if memory.created_at]
+        if not self.takes_all:
             return []
         lines = []
         newest = datetime.fromisoformat(max(written)) if written else self.made_at
@@ -371,13 +384,14 @@ class Plan(Shown):
             lines = [
                 f"the newest memory was written on {newest:%Y-%m-%d} and {clock}: is it right?"
             ]
-        steps = list(_steps_of(self.policy))
-        if any(0 in (step.get("keep"), step.get("max_tokens")) for step in steps):
-            return lines  # a cap of none asks for just that
-        lines.append("every prunable memory would go")
+        if self.asks_for_none:
+            return lines
+        goes = "be retired" if self.retires else "go"
+        lines.append(f"every prunable memory would {goes}; --apply asks for --all")
+        steps = _steps_of(self.policy)
         if any(step.get("max_items") or step.get("max_tokens") for step in steps):
-            lines[-1] += f": {self.floor.memories:,} load-bearing ones take up"
-            lines.append("room under this policy and stay; a larger number keeps more")
+            lines.append(f"{self.floor.memories:,} load-bearing ones take up room under this")
+            lines[-1] += " policy and stay; a larger number keeps more"
         return lines
 
     def _groups_table(self, fate: str) -> Table:

@@ -453,6 +453,7 @@ def apply(
     now: datetime | None = None,
     runner: Runner | None = None,
     progress: Progress | None = None,
+    all_prunable: bool = False,
 ) -> "pd.DataFrame":
     """Carry out a reviewed plan, each store for itself, and say what became of each.
 
@@ -467,6 +468,9 @@ def apply(
         When it is done, with a time zone.
     runner, progress
         As for :func:`memlab.fleet.survey`.
+    all_prunable : bool
+        Whether it is meant that no prunable memory stays loaded, of whichever store; else such a
+        store is refused, alone.
 
     Returns
     -------
@@ -481,13 +485,19 @@ def apply(
     """
     expect(plan, FleetPlan, str, PathLike, call="memlab.fleet.apply", name="plan")
     saved = SavedPlans(plan if isinstance(plan, FleetPlan) else FleetPlan.read(plan))
-    work = partial(apply_saved, now=moment_or_now(now, call="memlab.fleet.apply"))
+    moment = moment_or_now(now, call="memlab.fleet.apply")
+    work = partial(apply_saved, now=moment, all_prunable=all_prunable)
     task = FleetTask("apply", work, Applied, changes=True)
     return table_of(task, saved.members, runner=runner, progress=progress, given=saved.of)
 
 
 def apply_saved(
-    where: str, given: tuple[str, bytes | None], *, now: datetime, watch: Watch = unwatched
+    where: str,
+    given: tuple[str, bytes | None],
+    *,
+    now: datetime,
+    watch: Watch = unwatched,
+    all_prunable: bool = False,
 ) -> Applied:
     """Apply the plan of one store, which is handed over with the digest that was reviewed."""
     digest, text = given
@@ -498,7 +508,7 @@ def apply_saved(
         raise PlanError("its saved plan is not the one that was reviewed; make a new plan")
     status = "applied"
     try:
-        apply_to_store(plan, store=where, now=now, watch=watch)
+        apply_to_store(plan, store=where, now=now, watch=watch, all_prunable=all_prunable)
     except AlreadyAppliedError:
         status = "applied before"
     receipt = receipt_of(plan, open_source(where), plan.made_at)

@@ -20,7 +20,7 @@ from memlab.compaction.planner import plan
 from memlab.compaction.plans import RETIRES, RETURNS, Plan, Receipt
 from memlab.compaction.reclaim import Vacuumed, checked_for_vacuum, in_bytes, space, vacuum
 from memlab.compaction.wire import sized
-from memlab.errors import MemlabError, SettingsError, StalePlanError, StoreError
+from memlab.errors import MemlabError, PlanError, SettingsError, StalePlanError, StoreError
 from memlab.evidence.ingestion import harvest_reads
 from memlab.policies import Policy
 from memlab.policies.named import policy_in
@@ -28,7 +28,7 @@ from memlab.policies.rules import LongRetired
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, is_named_by_scheme, open_source, settings_of
 from memlab.store.archive.location import is_begun
-from memlab.text import Sheet, Shown, counted, without_passwords
+from memlab.text import Sheet, Shown, command, counted, without_passwords
 from memlab.upkeep.health import Diagnosis, Status, diagnose
 
 PLANNED_AT_MOST: Final = 3
@@ -136,7 +136,13 @@ def plan_maintenance(source: SourceLike, *, now: datetime | None = None) -> Main
     return _Work(open_source(source), moment, do_it=False).result()
 
 
-def maintain(source: SourceLike, *, now: datetime | None = None, yes: bool = False) -> Maintenance:
+def maintain(
+    source: SourceLike,
+    *,
+    now: datetime | None = None,
+    yes: bool = False,
+    all_prunable: bool = False,
+) -> Maintenance:
     """Do what a store needs, by what ``memlab.toml`` remembers of it.
 
     In this order: look at its health, and stop where something fails, or where the clock cannot be
@@ -145,8 +151,9 @@ def maintain(source: SourceLike, *, now: datetime | None = None, yes: bool = Fal
     found each time); drop from its archive what was kept for ``archive_for``; rewrite its file
     where a share ``vacuum_free`` of it is free. With ``retire = true`` what the policy does not
     keep is retired instead, what was needed since returns, and what has been retired for
-    ``delete_retired_after`` is deleted. What is not remembered is not done. A step that fails ends
-    it, and what was done before is in the result.
+    ``delete_retired_after`` is deleted. What is not remembered is not done. A run that would delete
+    or retire more than ``max_per_run``, or all that is prunable, stops before. A step that fails
+    ends it, and what was done before is in the result.
 
     Parameters
     ----------
@@ -157,6 +164,8 @@ def maintain(source: SourceLike, *, now: datetime | None = None, yes: bool = Fal
     yes : bool
         Whether an ``archive_for`` of less than a day is meant: what was deleted is then erased for
         good before anybody has looked.
+    all_prunable : bool
+        Whether it is meant that no prunable memory stays loaded, as for :func:`memlab.apply`.
 
     Returns
     -------
@@ -174,15 +183,26 @@ def maintain(source: SourceLike, *, now: datetime | None = None, yes: bool = Fal
         When `now` has no time zone.
     """
     expect(yes, bool, call="memlab.maintain", name="yes")
+    expect(all_prunable, bool, call="memlab.maintain", name="all_prunable")
     moment = moment_or_now(now, call="memlab.maintain")
-    return _Work(open_source(source), moment, do_it=True, yes=yes).result()
+    work = _Work(open_source(source), moment, do_it=True, yes=yes, all_prunable=all_prunable)
+    return work.result()
 
 
 class _Work:
     """The steps on one store, one after the other."""
 
-    def __init__(self, source: Source, now: datetime, *, do_it: bool, yes: bool = False) -> None:
+    def __init__(
+        self,
+        source: Source,
+        now: datetime,
+        *,
+        do_it: bool,
+        yes: bool = False,
+        all_prunable: bool = False,
+    ) -> None:
         self._source, self._now, self._do_it = source, now, do_it
+        self._all_prunable = all_prunable
         self._settings = settings = settings_of(source)
         age = settings.archive_for
         self._erases_at_once = age is not None and age < _SHORTEST
@@ -230,6 +250,7 @@ class _Work:
                 steps.append(Step(name, *do()))
             except MemlabError as error:
                 steps.append(Step(name, StepOutcome.FAILED, str(error)))
+        self._found.pop("last", None)
         return Maintenance(self._source.name, self._do_it, tuple(steps), diagnosis, **self._found)
 
     def _health(self, diagnosis: Diagnosis) -> Step:
@@ -263,8 +284,8 @@ class _Work:
         if policy is None:
             return StepOutcome.OFF, "no policy is remembered"
         how = f"; {how}" if self._settings.is_auto else ""
-        made, receipt = self._carried_out(policy, retire=self._settings.retire)
-        self._found |= {"plan": made, "receipt": receipt}
+        made, receipt = self._carried_out(policy, "plan", retire=self._settings.retire)
+        self._found["receipt"] = receipt
         if made.is_empty:
             stays = "nothing to retire and nothing to return"
             if not self._settings.retire:
@@ -279,23 +300,54 @@ class _Work:
             return StepOutcome.WOULD, f"delete {sized(made.deletes)}; they are archived first{how}"
         return StepOutcome.DONE, f"deleted and archived {sized(made.deletes)}{how}"
 
-    def _carried_out(self, policy: Policy, *, retire: bool = False) -> tuple[Plan, Receipt | None]:
+    def _carried_out(
+        self, policy: Policy, name: str, *, retire: bool = False
+    ) -> tuple[Plan, Receipt | None]:
         """Return a plan, and its receipt where it was applied; planned anew where it is stale."""
+        meant = self._all_prunable
         for attempt in range(1, PLANNED_AT_MOST + 1):
             made = plan(self._source, policy, retire=retire, now=self._now)
+            self._found[name] = made
+            self._check_brakes(made)
             if made.is_empty or not self._do_it:
                 return made, None
             try:
-                return made, apply(made, store=self._source, now=self._now)
+                receipt = apply(made, store=self._source, now=self._now, all_prunable=meant)
             except StalePlanError:
                 if attempt == PLANNED_AT_MOST:
                     raise
+            else:
+                return made, receipt
         raise AssertionError("the last attempt returns or raises")
+
+    def _check_brakes(self, made: Plan) -> None:
+        """Stop before anything where too much would go, or all, and nobody said that it is meant.
+
+        What has been retired for long goes in the same run, so it counts from the beginning.
+        """
+        most, age = self._settings.max_per_run, self._settings.delete_retired_after
+        name = self._source.name
+        if most is not None and age is not None and "last" not in self._found:
+            self._found["last"] = plan(self._source, LongRetired(age), now=self._now)
+        plans = [self._found[each] for each in ("plan", "last") if each in self._found]
+        takes = sum(len(each.memories) + len(each.retires) for each in plans)
+        if most is not None and takes > most:
+            shows = command("compact", name)
+            raise self._settings.error(
+                "max_per_run",
+                f"{counted(takes)} would go, more than max_per_run = {most:,}, so none does: "
+                f"{shows} shows them, and does it once with --apply; or raise the number",
+            )
+        if made.takes_all and not (made.asks_for_none or self._all_prunable):
+            raise PlanError(
+                "it would leave no prunable memory loaded, so nothing was done: where that is "
+                f"meant, {command('maintain', name, '--apply', '--all')}"
+            )
 
     def _delete(self) -> tuple[StepOutcome, str]:
         """Delete what is retired since long; what was needed meanwhile has just returned."""
         age = self._settings.delete_retired_after or timedelta()
-        made, receipt = self._carried_out(LongRetired(age))
+        made, receipt = self._carried_out(LongRetired(age), "last")
         self._found["deletion"] = receipt
         what = f"what was retired and not needed for {age_text(age)}"
         if made.is_empty:
