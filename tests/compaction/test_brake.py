@@ -1,0 +1,162 @@
+"""A run that takes out too many, or leaves no prunable memory loaded, stops before anything."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from invariants import rows_of
+from stores import episodes, row, write_rows
+
+import memlab
+from memlab import fleet
+from memlab.cli import main
+from memlab.errors import PlanError
+from memlab.policies import KeepRecent, Policy, PurgeSuperseded, TimeToLive
+from memlab.settings import FILE
+from memlab.upkeep.maintenance import Maintenance, maintain, plan_maintenance
+
+NOW = datetime(2026, 6, 1, 3, 17, tzinfo=UTC)
+OLD = TimeToLive(timedelta(days=30))
+TTL = 'policy = { name = "ttl", ttl = "30d" }\n'
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return write_rows(tmp_path / "memory.db", [row("d", "semantic"), *episodes(10)])
+
+
+def compacting(found: Maintenance) -> tuple[str, str]:
+    return next((str(s.outcome), s.words) for s in found.steps if s.name == "compact")
+
+
+@pytest.mark.parametrize("retire", [False, True])
+def test_all_that_is_prunable_goes_only_where_that_is_said(store: Path, retire: bool) -> None:
+    made, before = memlab.plan(store, OLD, retire=retire, now=NOW), rows_of(store)
+    assert made.takes_all
+    with pytest.raises(
+        PlanError, match=r"nothing was changed: .*--all, in Python all_prunable=True"
+    ):
+        memlab.apply(made, now=NOW)
+    assert rows_of(store) == before
+    assert not store.with_name("memory.db.archive.db").exists()
+    receipt = memlab.apply(made, now=NOW, all_prunable=True)
+    assert (receipt.deleted, receipt.retired) == ((0, 10) if retire else (10, 0))
+    assert memlab.restore(receipt, now=NOW) == 10
+
+
+@pytest.mark.parametrize(
+    ("policy", "rows", "asked"),
+    [
+        (KeepRecent(0), episodes(3), False),  # a cap of none asks for just that
+        (KeepRecent(1), episodes(3), False),
+        (PurgeSuperseded(timedelta()), [row("e", superseded_by="d"), row("d", "semantic")], False),
+        (OLD, [row("d", "semantic"), *episodes(1)], True),
+    ],
+)
+def test_what_takes_less_or_says_so_itself_is_not_asked_for(
+    tmp_path: Path, policy: Policy, rows: list[dict[str, object]], asked: bool
+) -> None:
+    made = memlab.plan(write_rows(tmp_path / "memory.db", rows), policy, now=NOW)
+    assert (made.takes_all and not made.asks_for_none) is asked
+    if not asked:
+        assert memlab.apply(made, now=NOW).deleted
+
+
+@given(st.lists(st.booleans(), max_size=6), st.integers(0, 6), st.booleans())
+def test_a_store_never_loses_its_last_prunable_memory_unsaid(
+    old: list[bool], decisions: int, retire: bool
+) -> None:
+    times = ["2026-01-01T00:00Z" if each else "2026-05-31T00:00Z" for each in old]
+    rows = [row(f"d{number}", "semantic") for number in range(decisions)]
+    rows += [row(f"e{number}", created_at=at) for number, at in enumerate(times)]
+    with TemporaryDirectory() as folder:
+        store = write_rows(Path(folder, "memory.db"), rows)
+        try:
+            memlab.apply(memlab.plan(store, OLD, retire=retire, now=NOW), now=NOW)
+        except PlanError:
+            assert all(old)
+        assert memlab.load(store)["prunable"].any() == bool(old)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        'policy = { name = "recent", keep = 4 }\n',
+        'policy = { name = "recent", keep = 4 }\nretire = true\n',
+    ],
+)
+def test_maintenance_stops_before_it_takes_out_more_than_is_remembered(
+    store: Path, settings: str
+) -> None:
+    (store.parent / FILE).write_text(f"{settings}max_per_run = 5\n")
+    before = rows_of(store)
+    for found in (plan_maintenance(store, now=NOW), maintain(store, now=NOW)):
+        outcome, words = compacting(found)
+        assert outcome == "FAILED"
+        assert "6 memories would go, more than max_per_run = 5, so none does" in words
+        assert f"memlab compact {store} shows them" in words
+    assert rows_of(store) == before
+    (store.parent / FILE).write_text(f"{settings}max_per_run = 6\n")
+    assert compacting(maintain(store, now=NOW))[0] == "done"
+
+
+def test_what_was_retired_for_long_counts_before_anything_is_retired(store: Path) -> None:
+    retiring = 'policy = { name = "recent", keep = 4 }\nretire = true\n'
+    (store.parent / FILE).write_text(retiring)
+    maintain(store, now=NOW)
+    write_rows(store, episodes(3, start=20))
+    (store.parent / FILE).write_text(f'{retiring}delete_retired_after = "30d"\nmax_per_run = 8\n')
+    before, later = rows_of(store), NOW + timedelta(days=40)
+    assert "9 memories would go" in compacting(maintain(store, now=later))[1]
+    assert rows_of(store) == before
+    (store.parent / FILE).write_text(f'{retiring}delete_retired_after = "30d"\nmax_per_run = 9\n')
+    assert maintain(store, now=later).deleted == 6
+
+
+def test_maintenance_names_the_command_where_all_would_go(store: Path) -> None:
+    (store.parent / FILE).write_text(TTL)
+    for found in (plan_maintenance(store, now=NOW), maintain(store, now=NOW)):
+        assert compacting(found)[0] == "FAILED"
+        assert f"memlab maintain {store} --apply --all" in compacting(found)[1]
+    assert len(rows_of(store)) == 11
+    assert maintain(store, now=NOW, all_prunable=True).deleted == 10
+    write_rows(store, episodes(3, start=20))
+    (store.parent / FILE).write_text('policy = { name = "recent", keep = 0 }\n')
+    assert maintain(store, now=NOW).deleted == 3
+
+
+def test_of_many_stores_the_one_is_stopped(store: Path, tmp_path: Path) -> None:
+    other = write_rows(
+        tmp_path / "other.db", [*episodes(2), row("new", created_at=NOW.isoformat())]
+    )
+    stores = [str(store), str(other)]
+    (tmp_path / FILE).write_text(TTL)
+    made = fleet.plan(stores, OLD, now=NOW)
+    maintained = fleet.plan_maintenance(stores, now=NOW)
+    assert maintained["status"].tolist() == ["FAILED", "would"]
+    applied = fleet.apply(made, now=NOW)
+    assert applied["error"].notna().tolist() == [True, False]
+    assert (len(rows_of(store)), len(rows_of(other))) == (11, 1)
+    assert fleet.apply(made, now=NOW, all_prunable=True)["error"].isna().all()
+
+
+def test_the_shell_asks_for_all_and_says_so_before(store: Path) -> None:
+    def run(*words: str) -> tuple[int, str]:
+        done = CliRunner().invoke(main, [*map(str, words)])
+        return done.exit_code, done.output + done.stderr
+
+    compact = ("compact", str(store), "--policy", "ttl", "--ttl", "30d")
+    assert "every prunable memory would go; --apply asks for --all" in run(*compact)[1]
+    assert "would be retired; --apply asks for --all" in run(*compact, "--retire")[1]
+    code, said = run(*compact, "--apply")
+    assert (code, "--all" in said) == (2, True)
+    assert run(*compact, "--save-plan", str(store.parent / "plan.json"))[0] == 0
+    assert run("apply", str(store.parent / "plan.json"))[0] == 2
+    assert run("apply", str(store.parent / "plan.json"), "--all")[0] == 0
+    write_rows(store, episodes(3, start=20))
+    assert run(*compact, "--apply", "--all")[0] == 0
+    assert len(rows_of(store)) == 1
