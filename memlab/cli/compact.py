@@ -171,7 +171,9 @@ def _costliest(source: "Source", policy: "Policy", words: Sequence[str]) -> list
     table = table_of(listed, most=LISTED_ROWS, width=terminal_width() or WIDTH)
     every = command("rows", source.name, *words, "--where", NOT_KEPT, "--limit", 0)
     table = table._replace(heading="the costliest that would go")
-    return [Sheet("", [], [table]), f"next: {every}    all of them", ""]
+    one = f"{command('restore', source.name)} DIGEST --id ID"
+    back = f"undo: {one}    puts one back, by the DIGEST that --apply ends with"
+    return [Sheet("", [], [table]), f"next: {every}    all of them", back, ""]
 
 
 def _about_retiring(source: "Source", made: "Plan") -> list[str]:
@@ -355,7 +357,9 @@ def _compare(before: Path, made: "Plan", *, do_it: bool, as_json: bool) -> None:
     if do_it:
         raise click.UsageError("--against only compares, and nothing was changed: leave one out")
     found = difference_of(_plan_in(before), made)
-    print_result(found, as_json=as_json)
+    was = "changed" if made.links else "deleted"
+    does = "with --apply instead of --against the second is carried out, and ends with its undo"
+    print_result(found, f"nothing was {was}; {does}", as_json=as_json)
     fail_if(found.differs)
 
 

@@ -209,7 +209,9 @@ def show_rows(
         more = "; --limit 0 lists all, --csv and --json have every column"
         table = table_of(listed, most=most, width=width, more=more, by=by)
         heading = f"{store}: {counted(len(listed))}, by {by}"
-        print_lines(Sheet(heading, listed.attrs[FACTS], [table]))
+        back = f"undo: {command('archive', store)}    lists the plans, and how one is taken back"
+        end = ["", back] if listed["label"].eq("deleted").any() else []
+        print_lines(Sheet(heading, listed.attrs[FACTS], [table]), *end)
 
 
 @click.command(short_help="Find the stores below a folder.")

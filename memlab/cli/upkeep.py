@@ -134,7 +134,9 @@ def archive(
         if as_json:
             print_text(listed.to_json(orient="records", date_format="iso", indent=2))
         else:
-            print_lines(Sheet(f"{counted(len(listed))} in the archive", [], [_table(listed)]))
+            page = Sheet(f"{counted(len(listed))} in the archive", [], [_table(listed)])
+            gone = listed.loc[listed["restored_at"].isna(), "digest"]
+            print_lines(page, *(_undo(store, gone.iloc[-1]) if len(gone) else []))
     else:
         _list(store, as_json=as_json)
 
@@ -168,8 +170,13 @@ def _list(store: Path, *, as_json: bool) -> None:
             f"{counted(each.memories)}, of which only the facts are kept"
         )
     if back := next((e for e in reversed(entries) if e.finished_at and e.left > e.restored), None):
-        undo = command("restore", store, back.digest[:12])
-        print_lines("", f"undo: {undo}    puts back what this one deleted")
+        print_lines(*_undo(store, back.digest))
+
+
+def _undo(store: Path, digest: str) -> list[str]:
+    """Say how a deletion is taken back, the last of those that were just listed."""
+    undo = command("restore", store, digest[:12])
+    return ["", f"undo: {undo}    puts back what this one deleted; with --id ID, one of them"]
 
 
 def _entry_line(entry: "Entry") -> str:

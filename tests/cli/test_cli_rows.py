@@ -85,6 +85,22 @@ def test_a_dry_run_lists_the_costliest_and_how_to_list_all(
     assert {each.split()[0] for each in every} == {each["memory_id"] for each in planned}
 
 
+def test_every_list_of_deletions_ends_with_how_to_take_one_back(store: Path) -> None:
+    saved = store.with_name("plan.json")
+    policy = ("compact", store, "--keep-recent", 5)
+    assert f"undo: memlab restore {store} DIGEST --id ID" in run(*policy, "--rows").stdout
+    run(*policy, "--save-plan", saved)
+    assert "with --apply instead" in run(*policy, "--against", saved).stdout.splitlines()[-1]
+    digest = memlab.apply(memlab.Plan.from_json(saved.read_text())).digest[:12]
+    undo = f"undo: memlab restore {store} {digest}    "
+    for words in ((), ("--rows",), ("--digest", digest), ("--search", "e7")):
+        assert run("archive", store, *words).stdout.splitlines()[-1].startswith(undo)
+    listed = run("rows", store, "--where", "deleted").stdout.splitlines()
+    assert listed[-1].startswith(f"undo: memlab archive {store}    ")
+    assert run("restore", store, digest).exit_code == 0
+    assert "undo" not in run("archive", store, "--rows").stdout
+
+
 def test_rows_are_for_the_dry_run(store: Path) -> None:
     for other in ("--apply", "--json"):
         refused = run("compact", store, "--keep-recent", 5, "--rows", other)
