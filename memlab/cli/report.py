@@ -137,9 +137,9 @@ def examined(
     from memlab.evidence.past import load_past
     from memlab.frame.fields import arrays_of
     from memlab.frame.labelling import called
+    from memlab.growth.alerts import Look, alerts_of
     from memlab.sizing.goal import Goal
     from memlab.sources.opening import is_harvestable, open_source, settings_of
-    from memlab.upkeep.alerts import Look, alerts_of, facts_of
     from memlab.views.findings import Question, examine
 
     path = store_or_bundled(store)
@@ -168,7 +168,7 @@ def examined(
         output = () if source.like else ("-o", "reads.jsonl")
         findings = replace(findings, harvest=command("harvest", findings.store, *output))
     look = Look(source, arrays, findings.summary, findings.store, log, findings.log_name)
-    alerts = facts_of(alerts_of(look))
+    alerts = alerts_of(look)
     return path, replace(findings, alerts=alerts, is_setting=not source.deletes)
 
 

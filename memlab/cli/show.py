@@ -63,9 +63,9 @@ def show(
     What STORE is is found out by looking; a folder that holds several lists them. Without STORE,
     the bundled two years.
     """
+    from memlab.growth.alerts import Look, alerts_of, facts_of
     from memlab.growth.summary import past_arrays, summary_of
     from memlab.sources.opening import open_source, settings_of
-    from memlab.upkeep.alerts import Look, alerts_of, facts_of
 
     if example:
         store = copy_store(store_path("three_hundred_issues"), store or Path("memory.db"))

@@ -22,6 +22,7 @@ from memlab.compaction.wire import some_of
 from memlab.errors import MemlabError, SettingsError, StoreError, UnfilledArchiveError
 from memlab.frame.fields import retired_rows
 from memlab.frame.loading import load
+from memlab.growth.alerts import is_uncapped
 from memlab.items import REJECTED_PATH_TAG, MemoryKind, resembles
 from memlab.sources.base import Reader, Source, archive_at, at_one_moment
 from memlab.sources.opening import SourceLike, open_source, settings_of
@@ -33,7 +34,6 @@ from memlab.store.archive.opening import read_archive
 from memlab.store.database import connect_reading, path_named, store_file
 from memlab.store.snapshot import read_snapshot
 from memlab.text import Sheet, Shown, command, counted
-from memlab.upkeep.alerts import is_uncapped
 
 WORTH_RECLAIMING: Final = 1_000_000
 """Bytes of free pages below which rewriting a store is not worth a word."""

@@ -17,6 +17,7 @@ from memlab.evidence.references import references_and_counts
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.frame.fields import arrays_of
 from memlab.growth import StoreSummary, boot_context, growth_curve, summarize
+from memlab.growth.alerts import Alert
 from memlab.growth.context import boot_of
 from memlab.sizing import (
     Advice,
@@ -81,8 +82,8 @@ class Findings:
         What the cut of an index loses, where the store has one.
     harvest : str
         The command that harvests the store's reads; empty where there is none.
-    alerts : sequence of tuple of str
-        What costs much, or is at risk, as facts of a page, the costliest first.
+    alerts : sequence of Alert
+        What costs much, or is at risk, the costliest first.
     is_setting : bool
         Whether the cap belongs into settings of the system's own, for memlab deletes nothing there.
     """
@@ -100,7 +101,7 @@ class Findings:
     summary: StoreSummary
     cut: CutLosses | None = None
     harvest: str = ""
-    alerts: Sequence[tuple[str, str]] = ()
+    alerts: Sequence[Alert] = ()
     is_setting: bool = False
 
     @cached_property

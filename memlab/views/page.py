@@ -16,6 +16,7 @@ from memlab.evidence.cut import CutLosses
 from memlab.evidence.reads import describe_log
 from memlab.evidence.references import counted_in_words, not_counted_in_words
 from memlab.files import ANYBODY, Limit, write_whole
+from memlab.growth.alerts import facts_of
 from memlab.lazy import import_extra
 from memlab.sources.base import TODAY
 from memlab.text import Table, for_terminal, numeric_columns
@@ -137,7 +138,8 @@ def _columns(table: Table) -> dict[str, Any]:
 def sections_of(findings: Findings) -> Iterator[Section]:
     """Yield the sections in reading order."""
     if findings.alerts:
-        table = Table("", (), findings.alerts, "Each with the command to run next.", whole=True)
+        facts = facts_of(findings.alerts)
+        table = Table("", (), facts, "Each with the command to run next.", whole=True)
         yield Section("alerts", "Look at this first", tables=[table])
     yield _loaded(findings)
     if findings.cut is not None:

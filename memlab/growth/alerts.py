@@ -13,9 +13,8 @@ from memlab.frame.fields import CHARS_PER_TOKEN, Arrays
 from memlab.growth.context import loaded_at_start
 from memlab.growth.summary import StoreSummary
 from memlab.items import Size
-from memlab.sources.base import Source, archive_at
+from memlab.sources.base import Source, has_past
 from memlab.sources.opening import settings_of
-from memlab.store.archive.location import is_begun
 from memlab.text import command, counted
 
 if TYPE_CHECKING:
@@ -107,7 +106,7 @@ def _never_compacted(look: Look) -> _Found:
     prunable, pace = look.summary.boot.prunable, look.summary.pace
     if not look.start or prunable.tokens < LEAST or not is_uncapped(look.source):
         return
-    if is_begun(archive_at(look.source)) or _numbers_free(look) > _FREE:
+    if has_past(look.source) or _numbers_free(look) > _FREE:
         return
     more = f", {7 * pace.per_day:,.0f} more a week" if pace and pace.per_day else ""
     what = f"{counted(prunable.memories)} that a cap could take away{more}, and no cap is set"
@@ -180,8 +179,8 @@ def _remembered(source: Source) -> "pd.DataFrame | None":
 
 
 def _cut(look: Look) -> _Found:
-    """Look for what a start would load and cuts, which doctor warns of."""
-    for trouble in look.source.troubles():
+    """Look for what a start would load and cuts, which ``memlab doctor`` warns of, too."""
+    for trouble in look.source.troubles() if look.start else ():
         if trouble.chars_cut:
             yield trouble.summary, _tokens(trouble.chars_cut), ("doctor", look.name)
 

@@ -4,20 +4,23 @@ import json
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from claude_store import memory, write_memories, write_memory
 from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
 from openclaw_store import days_before, write_workspace
 from repositories import Repository
 from stores import episodes, row, run_sql, write_rows
 
 import memlab
 from memlab.cli import main
+from memlab.growth.alerts import ALERTS, LEAST, Alert, Look, alerts_of
 from memlab.growth.summary import past_arrays, summary_of
 from memlab.settings import FILE
 from memlab.sources.opening import open_source
-from memlab.upkeep.alerts import ALERTS, Alert, Look, alerts_of
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 READ = {f"e{number}" for number in range(1, 21)}
@@ -95,6 +98,22 @@ def test_each_is_named_with_its_cost_and_the_command_and_a_healthy_store_has_non
     made: Callable[[Path], Path], found: list[tuple[str, int, str]], tmp_path: Path
 ) -> None:
     assert [(a.name, a.tokens, a.next) for a in alerts(made(tmp_path)).values()] == found
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 9_000)), max_size=60))
+def test_none_says_more_than_a_start_takes_nor_less_than_is_worth_it(
+    sizes: list[tuple[bool, int]],
+) -> None:
+    with TemporaryDirectory() as folder:
+        rows = [
+            row(f"m{n}", "semantic" if keeps else "episodic", body="x" * size)
+            for n, (keeps, size) in enumerate(sizes)
+        ]
+        store = write_rows(Path(folder, "memory.db"), rows)
+        costs = [alert.tokens for alert in alerts(store).values()]
+        start = memlab.load(store)["tokens"].sum()
+    assert costs == sorted(costs, reverse=True)
+    assert all(LEAST <= cost <= start for cost in costs)
 
 
 @pytest.mark.parametrize(("days", "said"), [(10, True), (9, False)])
