@@ -644,7 +644,8 @@ def _maintained(look_after: Callable[[str], Maintenance], where: str) -> Maintai
     outcomes = {step.outcome for step in found.steps if step.name != "doctor"}
     ends = (StepOutcome.WOULD, StepOutcome.DONE)
     status = next((each for each in ends if each in outcomes), StepOutcome.NOTHING)
-    planned = len(found.plan.memories) if found.plan and not found.applied else 0
+    ahead = found.plan if found.has_work else None
+    planned = len(ahead.memories) if ahead else 0
     return MaintainedStore(
         status=str(StepOutcome.FAILED if found.failed else status),
         deleted=found.deleted or planned,

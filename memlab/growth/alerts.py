@@ -9,7 +9,7 @@ import numpy as np
 
 from memlab import columns as c
 from memlab.errors import MemlabError
-from memlab.frame.fields import CHARS_PER_TOKEN, Arrays
+from memlab.frame.fields import CHARS_PER_TOKEN, Arrays, Integers
 from memlab.growth.context import loaded_at_start
 from memlab.growth.summary import StoreSummary
 from memlab.items import Size
@@ -66,7 +66,7 @@ class Look(NamedTuple):
         return max((s.tokens for s in self.summary.starts), default=0) * self.summary.loads_any
 
     @property
-    def loaded(self) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    def loaded(self) -> Integers:
         """Tokens of each memory that a start loads, 0 of the others."""
         return self.memories.tokens * loaded_at_start(self.memories)
 

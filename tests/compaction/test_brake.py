@@ -138,6 +138,7 @@ def test_of_many_stores_the_one_is_stopped(store: Path, tmp_path: Path) -> None:
     made = fleet.plan(stores, OLD, now=NOW)
     maintained = fleet.plan_maintenance(stores, now=NOW)
     assert maintained["status"].tolist() == ["FAILED", "would"]
+    assert maintained["deleted"].tolist() == [0, 2]
     applied = fleet.apply(made, now=NOW)
     assert applied["error"].notna().tolist() == [True, False]
     assert (len(rows_of(store)), len(rows_of(other))) == (11, 1)
