@@ -115,7 +115,17 @@ COMMANDS: dict[str, Callable[[Sequence[Path], Runner], pd.DataFrame]] = {
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+AGAIN = {"size", "maintain", "growth"}
+"""These say of further tasks what the others say."""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(each, id=name, marks=[pytest.mark.long] * (name in AGAIN))
+        for name, each in COMMANDS.items()
+    ],
+)
 def test_whoever_does_the_work_does_to_every_store_what_one_process_does(
     command: Callable[[Sequence[Path], Runner], pd.DataFrame], runner: Runner, tmp_path: Path
 ) -> None:
