@@ -511,16 +511,9 @@ def apply_saved(
         apply_to_store(plan, store=where, now=now, watch=watch, all_prunable=all_prunable)
     except AlreadyAppliedError:
         status = "applied before"
-    receipt = receipt_of(plan, open_source(where), plan.made_at)
-    return Applied(
-        plan.digest,
-        status,
-        receipt.deleted,
-        receipt.boot_before.tokens,
-        receipt.boot_after.tokens,
-        receipt.archive,
-        receipt.undo,
-    )
+    done = receipt_of(plan, open_source(where), plan.made_at)
+    starts = (done.boot_before.tokens, done.boot_after.tokens)
+    return Applied(plan.digest, status, done.deleted, *starts, done.archive, done.undo)
 
 
 class SavedPlans:
@@ -650,8 +643,6 @@ def _maintained(look_after: Callable[[str], Maintenance], where: str) -> Maintai
         status=str(StepOutcome.FAILED if found.failed else status),
         deleted=found.deleted or planned,
         doctor=said.get("doctor", said.get("clock")),
-        compact=said.get("compact"),
-        drop=said.get("drop"),
-        vacuum=said.get("vacuum"),
+        **{name: said.get(name) for name in ("compact", "drop", "vacuum")},
         undo=found.undo,
     )

@@ -340,22 +340,18 @@ def _sized(
     advice = advise(sizing, target=goal.target, token_budget=goal.token_budget)
     cap, within = advice.keep_recent, advice.within_budget
     fleet = 0.0 if prior is None else prior.weight_at(goal.target)
+    same = ("likely", "served", "references", "memories", "until", "prunable")
     return SizedStore(
         keep_recent=cap,
-        likely=advice.likely,
+        **{name: getattr(advice, name) for name in same},
         verdict=str(advice.verdict),
         low=advice.interval and advice.interval[0],
-        served=advice.served,
         served_low=advice.served_limits and advice.served_limits[0],
         fits=None if within is None else within.keep_recent,
         fits_served=None if within is None else within.served,
-        references=advice.references,
         own=advice.weight,
         fleet=(1 - advice.weight) * fleet,
         elsewhere=(1 - advice.weight) * (1 - fleet),
-        memories=advice.memories,
-        until=advice.until,
-        prunable=advice.prunable,
         deletes=0 if cap is None else max(0, advice.prunable - cap),
         boot_now=advice.loaded,
         boot_after=advice.loaded if advice.boot_tokens is None else advice.boot_tokens,

@@ -76,15 +76,8 @@ def load(
         When an argument is none of the above.
     """
     opened = open_source(source)
-    frame = frame_from(
-        read_memories(
-            opened,
-            with_body=with_body,
-            columns=columns,
-            on_bad_row=on_bad_row,
-            count_tokens=count_tokens,
-        )
-    )
+    how = How(with_body=with_body, on_bad_row=on_bad_row, count_tokens=count_tokens)
+    frame = frame_from(read_memories(opened, columns=columns, **how))
     with suppress(MemlabError):  # what is wrong with an archive is for those to say who read it
         if has_past(opened):
             frame.attrs[c.HAS_PAST] = True
