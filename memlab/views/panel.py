@@ -329,6 +329,8 @@ def explore(
     ValueError
         When the target or the budget is out of range.
     """
+    if token_budget is not None:
+        arguments.whole_number("token_budget", token_budget)
     settings = NOTHING
     if not isinstance(source, pd.DataFrame):
         settings = settings_of(open_source(source))
