@@ -231,20 +231,15 @@ def growth_curve(frame: "Memories", *, freq: str | None = None) -> "pd.DataFrame
     tokens = frame[c.TOKENS].to_numpy(np.int64)
     protected = frame[c.LOAD_BEARING].to_numpy(bool)
     curve = pd.DataFrame(index=instants.rename(c.AT))
-    for items, tokens_of_items, rows in (
-        (c.LOAD_BEARING, c.LOAD_BEARING_TOKENS, protected),
-        (c.PRUNABLE, c.PRUNABLE_TOKENS, ~protected),
+    first, last = np.minimum(ended, gone), np.maximum(ended, gone)
+    for items, tokens_of_items, rows, since, until in (
+        (c.LOAD_BEARING, c.LOAD_BEARING_TOKENS, protected, born, first),
+        (c.PRUNABLE, c.PRUNABLE_TOKENS, ~protected, born, first),
+        (c.SUPERSEDED, c.SUPERSEDED_TOKENS, ~memories.retired, ended, last),
+        (c.RETIRED, c.RETIRED_TOKENS, memories.retired, ended, last),
     ):
-        left = np.minimum(ended, gone)[rows]
-        alive = _running(born[rows], tokens[rows], at) - _running(left, tokens[rows], at)
-        curve[items], curve[tokens_of_items] = alive.T
-    for items, tokens_of_items, rows in (
-        (c.SUPERSEDED, c.SUPERSEDED_TOKENS, ~memories.retired),
-        (c.RETIRED, c.RETIRED_TOKENS, memories.retired),
-    ):
-        left, last = ended[rows], np.maximum(ended, gone)[rows]
-        out = _running(left, tokens[rows], at) - _running(last, tokens[rows], at)
-        curve[items], curve[tokens_of_items] = out.T
+        came, left = (_running(moments[rows], tokens[rows], at) for moments in (since, until))
+        curve[items], curve[tokens_of_items] = (came - left).T
     curve[c.PRUNABLE_SHARE] = curve[c.PRUNABLE] / (curve[c.PRUNABLE] + curve[c.LOAD_BEARING])
     curve[c.PRUNABLE_SHARE_TOKENS] = curve[c.PRUNABLE_TOKENS] / (
         curve[c.PRUNABLE_TOKENS] + curve[c.LOAD_BEARING_TOKENS]
