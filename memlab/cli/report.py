@@ -165,7 +165,7 @@ def examined(
     if log_file is None and is_harvestable(source.like or path):
         output = () if source.like else ("-o", "reads.jsonl")
         findings = replace(findings, harvest=command("harvest", findings.store, *output))
-    return path, replace(findings, is_setting=not source.deletes)
+    return path, replace(findings, is_setting=not source.deletes, retires=source.retires)
 
 
 @click.command(short_help="Open the notebooks in JupyterLab.")

@@ -140,20 +140,14 @@ def _by_use(
 
     Nothing is said without `usage`: of a store from which nothing can be retired.
     """
+    from memlab.sizing.advice import by_use
+
     if usage is None or not usage.decided:
         return [], steps
-    if (room := usage.room_for(advice.target)) is None:
+    if (retiring := by_use(advice, usage)) is None:
         return [f"age is enough here: {usage.answer.partition(': ')[2]}", ""], steps
-    share, used, newest = room
-    floor = advice.floor if isinstance(advice.floor, int) else advice.floor.tokens
-    tokens = floor + round(share * (advice.loaded - floor))
-    how = ("--policy", "learned", "--max-tokens", tokens, "--retire")
-    first = f"next: {command('compact', path, *how)}    what is read comes back"
-    serves = f"serves {used:.0%} of reads; the newest in as many {newest:.0%}"
-    return (
-        [f"retire by use to {tokens:,} tokens: {serves}", ""],
-        [first, *(each.replace("next: ", "      ", 1) for each in steps)],
-    )
+    first = f"next: {retiring.command(path)}    what is read comes back"
+    return [retiring.words, ""], [first, *(each.replace("next: ", "      ", 1) for each in steps)]
 
 
 def _advised(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -49,8 +50,21 @@ class Answer(NamedTuple):
 
 def answer_of(findings: Findings) -> Answer:
     """Return the answer for a store."""
+    headline, because = _headline(findings), list(_because(findings))
     facts, steps = list(_facts(findings)), list(_steps(findings))
-    return Answer(_headline(findings), list(_because(findings)), facts, steps)
+    if (by_use := findings.by_use) is not None:
+        because = [sentence(findings.usage.answer), f"By age alone: {headline}."]
+        headline = sentence(by_use.words)[:-1]
+        usage, before = findings.usage, findings.summary.boot.tokens
+        on = f"of {counted(usage.reads, 'reads')} on {counted(usage.days, 'days')}"
+        stays = "nothing is deleted, and what is read comes back"
+        facts = [
+            Fact("reads served", f"{by_use.used:.0%}", f"{on}; by age {by_use.newest:.0%}"),
+            Fact(_tokens_of(findings), f"{before:,} → {by_use.tokens:,}", stays),
+        ]
+        does = f"shows what would be retired by use: {stays}"
+        steps.insert(0, Step(by_use.command(findings.store), does))
+    return Answer(headline, because, facts, steps)
 
 
 def _headline(findings: Findings) -> str:
@@ -197,7 +211,7 @@ def decision_record(
     chosen = names.get(cap, "chosen by hand")
     facts = {
         "store": f"`{_inline(_name(plan.store))}`",
-        "date": f"{now:%Y-%m-%d}",
+        "date": f"{now:%Y-%m-%d}, by memlab {version('memlab')}",
         "cap": f"`keep_recent = {cap}`, {chosen}",
         "by the evidence": advice.numbers or "no number",
         "track record": advice.track_record or "none",

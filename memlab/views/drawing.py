@@ -111,7 +111,6 @@ CHARTS: Final = {
             "growth-tokens",
             "how their tokens did",
             lambda charts, found: charts.plot_growth(found.growth, measure="tokens"),
-            "grown",
         ),
         Drawing(
             "backlog",
@@ -153,7 +152,7 @@ CHARTS: Final = {
             lambda charts, found: charts.plot_trade_off(
                 found.sizing.curve, advice=found.advice, cap=found.other_cap
             ),
-            "costs",
+            "served",
         ),
         Drawing(
             "boot-over-time",
@@ -161,7 +160,7 @@ CHARTS: Final = {
             lambda charts, found: charts.plot_boot_over_time(
                 found.timeline, budget=found.asked.token_budget, advice=found.advice
             ),
-            "costs",
+            "served",
         ),
         Drawing(
             "backtest",

@@ -26,6 +26,7 @@ from memlab.sizing import (
     boot_over_time,
     prepare_sizing,
 )
+from memlab.sizing.advice import ByUse, by_use
 from memlab.sizing.timeline import backtest_table
 from memlab.sources.base import TODAY
 
@@ -82,6 +83,8 @@ class Findings:
         The command that harvests the store's reads; empty where there is none.
     is_setting : bool
         Whether the cap belongs into settings of the system's own, for memlab deletes nothing there.
+    retires : bool
+        Whether memories can be retired from the store.
     """
 
     store: str
@@ -98,6 +101,7 @@ class Findings:
     cut: CutLosses | None = None
     harvest: str = ""
     is_setting: bool = False
+    retires: bool = False
 
     @cached_property
     def present(self) -> pd.DataFrame:
@@ -125,6 +129,11 @@ class Findings:
     def usage(self) -> AgeOrUse:
         """Whether age or use says what is read next."""
         return age_or_use(self.past, self.references, confidence=self.asked.confidence)
+
+    @cached_property
+    def by_use(self) -> ByUse | None:
+        """What retiring by use serves; None where that is not the answer."""
+        return by_use(self.advice, self.usage) if self.retires else None
 
     @cached_property
     def effect(self) -> CapEffect | None:
