@@ -69,6 +69,12 @@ def test_the_first_cell_states_the_parameters(notebook: Path) -> None:
     assert stated & {"store", "memory", "generator"}
 
 
+def test_only_the_parameters_name_what_lies_beside_a_notebook(notebook: Path) -> None:
+    """A copy elsewhere has them filled in."""
+    rest = code_cells(notebook)[1:]
+    assert "../" not in "".join(line for cell in rest for line in cell["source"])
+
+
 def test_cells_call_public_names_and_define_nothing(notebook: Path) -> None:
     for cell in code_cells(notebook):
         for node in ast.walk(tree_of(cell)):
