@@ -151,31 +151,31 @@ def _name_settings(plot: Plot, drawn: Families) -> int:
     names, marks = Names(plot), []
     for _, path, style in drawn:
         for place, (label, row) in enumerate(path.iterrows()):
-            at = row["boot_tokens_mean"], row["served"]
-            names.keep_clear(*at)
+            x, y = row["boot_tokens_mean"], row["served"]
+            names.keep_clear(x, y)
             setting = str(label).removeprefix(str(row["policy"])).strip()
-            marks.append((min(place, len(path) - 1 - place), at, setting, style))
-    groups: list[list[tuple[Any, ...]]] = []
+            marks.append((min(place, len(path) - 1 - place), x, y, setting, style))
+    groups: list[list[tuple[int, float, float, str, Style]]] = []
     for mark in sorted(marks, key=lambda mark: mark[0]):
         together = next((group for group in groups if _coincide(plot, mark, group[0])), None)
         if together is None:
             groups.append(together := [])
         together.append(mark)
     for group in groups:
-        _, at, setting, style = group[0]
+        _, x, y, setting, style = group[0]
         if len(group) > 1:
-            every = " = ".join(f"{style.glyph} {setting}".strip() for _, _, setting, style in group)
+            every = " = ".join(f"{style.glyph} {setting}".strip() for *_, setting, style in group)
             for text in every, f"{len(group)} here":
-                if names.name(*at, text, plot.paint.ink) is not None:
+                if names.name(x, y, text, plot.paint.ink) is not None:
                     break
         elif 0 < len(setting) < 11:
-            names.name(*at, setting, style.of(plot.paint))
+            names.name(x, y, setting, style.of(plot.paint))
     return sum(len(group) for group in groups if len(group) > 1)
 
 
 def _coincide(plot: Plot, *marks: tuple[Any, ...]) -> bool:
     """Whether one of two marks covers the other."""
-    one, other = plot.ax.transData.transform([at for _, at, *_ in marks])
+    one, other = plot.ax.transData.transform([(x, y) for _, x, y, *_ in marks])
     return bool(np.hypot(*(one - other)) < _COINCIDE * plot.figure.dpi / 72)
 
 

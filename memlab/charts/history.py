@@ -294,8 +294,8 @@ def plot_law(
         f"Thin: {counted(len(projects), seen)}, each from stretch to stretch in which "
         "it doubled. Shade: limits for the next stretch of a store of which nothing is known.",
     )
-    last = projects["cap"].last().sort_values(ascending=False)
-    named = f"Projects by their last cap, the largest first: {', '.join(last.index)}."
+    ends = projects["cap"].last().sort_values(ascending=False)
+    named = f"Projects by their last cap, the largest first: {', '.join(map(str, ends.index))}."
     plot.footnote(
         f"{footnote}; a small stretch has few, and jumps.",
         named if evidence == "references" else "",  # the names of stores say nothing
