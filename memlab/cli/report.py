@@ -184,12 +184,14 @@ def lab(
 ) -> None:
     """Open the notebooks in JupyterLab, filled in with STORE.
 
-    Without STORE they open on the bundled stores. The notebooks are copies, yours to change. The
-    one that compacts a copy of a store is left out where STORE is no SQLite file; the one about
-    Claude Code's memory looks at STORE where it is such a folder, and else at the bundled one.
+    The first says which of them answers which question. Without STORE they open on the bundled
+    stores. The notebooks are copies, yours to change. The one that compacts a copy of a store is
+    left out where STORE is no SQLite file; the one about Claude Code's memory looks at STORE where
+    it is such a folder, and else at the bundled one.
     """
     from importlib.util import find_spec
 
+    from memlab.views.bundled import START, copy_notebooks, folder_for
     from memlab.sources.opening import open_source
     from memlab.views.bundled import copy_notebooks, folder_for
 
@@ -206,6 +208,7 @@ def lab(
     for path in copy_notebooks(folder, parameters, rehearsing=source.agents_own):
         print_lines(f"wrote {path}")
     server = [sys.executable, "-m", "jupyterlab", str(folder)]
+    server += [f"--LabApp.default_url=/lab/tree/{START}"]
     server += ["--no-browser"] * no_browser + ["--allow-root"] * allow_root
     server += [f"--port={port}"] if port else []
     quiet()

@@ -26,6 +26,9 @@ PARAMETERS_TAG: Final = "parameters"
 DATA: Final = "../data/"
 """How a notebook names what lies in the bundled folder beside it."""
 
+START: Final = "00_start.ipynb"
+"""The notebook that says which of the others answers which question."""
+
 REHEARSAL: Final = "02_compact.ipynb"
 """The notebook that compacts a copy of a store."""
 

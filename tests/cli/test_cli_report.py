@@ -1,6 +1,7 @@
 """Reports, charts and notebooks as a person asks for them."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -133,6 +134,17 @@ def test_compare_draws_svg_too(store: Path, tmp_path: Path) -> None:
 def _no_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("memlab.cli.report._run_to_its_end", lambda _: 0)
     monkeypatch.chdir(tmp_path)
+
+
+def test_the_lab_opens_on_a_page_that_leads_to_every_notebook(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server: list[str] = []
+    monkeypatch.setattr("memlab.cli.report._run_to_its_end", lambda it: server.extend(it) or 0)
+    assert run("lab", "--folder", tmp_path).exit_code == 0
+    (start,) = (tmp_path / word.split("/lab/tree/")[1] for word in server if "/lab/tree/" in word)
+    links = set(re.findall(r"\]\((\w+\.ipynb)\)", start.read_text()))
+    assert links == {path.name for path in tmp_path.glob("*.ipynb")} - {start.name}
 
 
 @pytest.mark.usefixtures("_no_server")
