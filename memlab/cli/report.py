@@ -191,9 +191,8 @@ def lab(
     """
     from importlib.util import find_spec
 
-    from memlab.views.bundled import START, copy_notebooks, folder_for
     from memlab.sources.opening import open_source
-    from memlab.views.bundled import copy_notebooks, folder_for
+    from memlab.views.bundled import START, copy_notebooks, folder_for
 
     if find_spec("jupyterlab") is None:
         raise missing_extra("jupyterlab", "lab")
