@@ -249,7 +249,7 @@ def _curve_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) ->
         return f"keep_recent = {cap:,} serves an estimated {served}"
     if advice is None:
         half, nine = (_cap_serving(curve, part) for part in _PARTS)
-        return f"The newest {half:,} serve half of the references, the newest {nine:,} nine in ten"
+        return f"The newest {half:,} serve half the references, {nine:,} nine in ten"
     target = percent_of(advice.target)
     likely, safe = advice.likely or 0, advice.keep_recent or 0
     serve = f"newest {likely:,} likely serve {target} of references, to be safe {safe:,}"
@@ -294,7 +294,7 @@ def _trade_title(plot: Plot, curve: pd.DataFrame, advice: Advice | None, cap: in
     if advice is None or not (advice.trade or advice.keep_recent is not None):
         costs = (_row(curve, _cap_serving(curve, part))["boot_tokens_p95"] for part in _PARTS)
         half, nine = map(short, costs)
-        return f"Half of the references cost {half} tokens, nine in ten {nine}"
+        return f"Half the references cost {half} tokens, nine in ten {nine}"
     target = f"{percent_of(advice.target)} of references"
     if advice.trade:
         return f"{target} cost {short(advice.trade[0].boot_tokens_p95)} tokens, {budget}"

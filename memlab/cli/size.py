@@ -135,7 +135,7 @@ def size(
 
 def _by_use(
     path: Path, usage: "AgeOrUse | None", advice: "Advice | BudgetAdvice", steps: list[str]
-) -> tuple[list[str], list[str]]:
+) -> tuple[list[Any], list[str]]:
     """Say first whether age or use decides what to load, and what to run where use does.
 
     Nothing is said without `usage`: of a store from which nothing can be retired.
@@ -147,7 +147,8 @@ def _by_use(
     if (retiring := by_use(advice, usage)) is None:
         return [f"age is enough here: {usage.answer.partition(': ')[2]}", ""], steps
     first = f"next: {retiring.command(path)}    what is read comes back"
-    return [retiring.words, ""], [first, *(each.replace("next: ", "      ", 1) for each in steps)]
+    rest = (each.replace("next: ", "      ", 1) for each in steps)
+    return [Sheet(retiring.words, []), ""], [first, *rest]
 
 
 def _advised(

@@ -53,7 +53,8 @@ def answer_of(findings: Findings) -> Answer:
     headline, because = _headline(findings), list(_because(findings))
     facts, steps = list(_facts(findings)), list(_steps(findings))
     if (by_use := findings.by_use) is not None:
-        because = [sentence(findings.usage.answer), f"By age alone: {headline}."]
+        by_age = f"by age alone, {headline[:1].lower()}{headline[1:]}"
+        because = [*map(sentence, (findings.usage.answer, by_age))]
         headline = sentence(by_use.words)[:-1]
         usage, before = findings.usage, findings.summary.boot.tokens
         on = f"of {counted(usage.reads, 'reads')} on {counted(usage.days, 'days')}"

@@ -200,7 +200,7 @@ def _cut(findings: Findings, cut: CutLosses) -> Section:
 
 
 def _grown(findings: Findings) -> Section:
-    drawn = {"tokens", "prunable share", "floor"}
+    drawn = {"tokens", "prunable share"}
     facts = [fact for fact in findings.summary.sheet().facts if fact[1] and fact[0] not in drawn]
     return Section(
         "grown",

@@ -52,6 +52,7 @@ STYLE: Final = """<style>
 .memlab-sizing pre { margin: 0; padding: 0.4em 0.6em; white-space: pre-wrap; word-break: normal; }
 .memlab-sizing pre { border: 1px solid #8a8d9180; overflow-wrap: anywhere; }
 .memlab-sizing .going { max-height: 16em; overflow-y: auto; }
+.memlab-sizing .going td:nth-child(2) { text-align: right; }
 .memlab-sizing .going td:last-child { overflow-wrap: anywhere; }
 .memlab-sizing p { margin: 0.2em 0; max-width: 62em; }
 body[data-jp-theme-light="false"] .memlab-sizing img { filter: invert(0.93) hue-rotate(180deg); }
