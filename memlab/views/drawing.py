@@ -115,7 +115,7 @@ CHARTS: Final = {
         Drawing(
             "backlog",
             "what lies beyond a cap",
-            lambda charts, found: charts.plot_backlog(found.growth, cap=found.cap),
+            lambda charts, found: charts.plot_growth(found.growth, cap=found.cap),
         ),
         Drawing("before-after", "what a cap would change today", _before_after, "effect"),
         Drawing(

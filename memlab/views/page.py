@@ -177,26 +177,20 @@ def _floor(findings: Findings) -> Iterator[Table]:
 
 
 def _cut(findings: Findings, cut: CutLosses) -> Section:
-    today = f"The lines of {cut.below:,} of the {cut.named:,} files that the index names are cut: "
-    words = [f"{today}they are not loaded at start." if cut.below else "Every line is loaded."]
-    if cut.reads:
-        words.append(
-            f"{cut.lost:,} of {cut.reads:,} reads were of a memory whose line was cut at that "
-            f"moment, {cut.unnamed:,} of a file that no line names."
-        )
-    else:
+    sheet, words = cut.sheet(), []
+    if not cut.reads:
         words.append(
             "Which memories are read, transcripts say: memlab harvest with this folder writes a "
             "log, and --log shows here what the cut loses."
         )
     if cut.below and findings.effect is not None:
-        left = cut.named - findings.effect.deleted.memories
-        fits = cut.files[TODAY]
+        left, fits = cut.named - findings.effect.deleted.memories, cut.files[TODAY]
         words.append(
             f"keep_recent = {findings.effect.keep_recent:,} leaves {left:,} of them; "
             f"{'all fit' if left <= fits else f'{fits:,} fit'}."
         )
-    return Section("cut", "What the cut of the index loses", words, [cut.table()])
+    facts = Table("", (), sheet.facts if cut.reads else sheet.facts[:1], whole=True)
+    return Section("cut", sentence(sheet.title)[:-1], words, [facts, *sheet.tables])
 
 
 def _grown(findings: Findings) -> Section:

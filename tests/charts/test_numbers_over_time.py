@@ -14,7 +14,6 @@ from reading import drawn, line_named, note, points_of, title, written
 
 from memlab import columns as c
 from memlab.charts import (
-    plot_backlog,
     plot_before_after,
     plot_boot_context,
     plot_boot_over_time,
@@ -72,8 +71,7 @@ def test_growth_says_what_was_deleted_without_a_trace_and_only_then() -> None:
     whole = work()
     for frame, said in ((whole, False), (whole.drop(index=3), True)):
         curve = growth_curve(frame)
-        for ax in (plot_growth(curve), plot_backlog(curve)):
-            assert said == any("was deleted earlier" in text for text in written(ax))
+        assert said == any("was deleted earlier" in text for text in written(plot_growth(curve)))
 
 
 def test_charts_of_tokens_say_how_they_were_counted() -> None:
@@ -96,21 +94,21 @@ def test_growth_mentions_rows_without_a_time() -> None:
 
 def test_counts_start_at_zero_and_the_top_is_in_view() -> None:
     curve = growth_curve(work())
-    for ax in (plot_growth(curve), plot_backlog(curve, cap=15), plot_backlog(curve, cap=900)):
+    for ax in (plot_growth(curve, cap=cap) for cap in (None, 15, 900)):
         low, high = ax.get_ylim()
         assert low == 0
         assert high >= max(np.max(line.get_ydata()) for line in ax.get_lines())
 
 
 @pytest.mark.parametrize(("cap", "deletes"), [(0, 40), (15, 25), (500, 0)])
-def test_backlog_draws_the_cap_and_shades_and_says_what_lies_beyond(cap: int, deletes: int) -> None:
-    ax = plot_backlog(growth_curve(work()), cap=cap)
+def test_growth_draws_a_cap_and_shades_and_says_what_lies_beyond(cap: int, deletes: int) -> None:
+    ax = plot_growth(growth_curve(work()), cap=cap)
     (shade,) = ax.collections
     heights = shade.get_paths()[0].vertices[:, 1]
     assert (heights.min(), heights.max()) == (cap, cap + deletes)
     assert set(line_named(ax, "_cap").get_ydata()) == {cap}
     assert f"keep_recent = {cap}" in written(ax)
-    assert title(ax) == f"keep_recent = {cap} would delete {deletes} of 40 memories"
+    assert title(ax) == f"keep_recent = {cap} would delete {deletes} of 40 prunable memories"
 
 
 def test_dates_are_drawn_where_they_are_in_utc() -> None:
