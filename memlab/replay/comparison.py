@@ -447,6 +447,7 @@ class Comparison(Shown):
     """What :func:`compare` returned for a store, as people read it.
 
     Each policy was applied after `every` so many memories; what passes `token_budget` is left out.
+    `retires` says whether anything can be retired in the store.
     """
 
     store: str
@@ -454,6 +455,7 @@ class Comparison(Shown):
     references: int
     every: int = 1
     token_budget: int | None = None
+    retires: bool = True
 
     @property
     def fitting(self) -> pd.DataFrame:
@@ -510,7 +512,7 @@ class Comparison(Shown):
         retired = table[table["retire"] & (table["options"] != "")]
         good = retired[retired["served"] >= GOOD].sort_values("boot_tokens_mean")
         best = pd.concat([good, retired.sort_values("served", ascending=False)])["options"]
-        if len(best):
+        if len(best) and self.retires:
             does = f"{command('compact', self.store)} {best.iloc[0]} --retire"
             lines.append(f"      {does}    what that would retire; what is read comes back")
         return lines
