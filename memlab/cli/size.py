@@ -149,7 +149,8 @@ def _usage(
     if usage.verdict != "use" or not source.retires:
         return usage, None
     doing("replaying budgets")
-    found = budget_by_use(past, references, target=goal.target, confidence=goal.confidence)
+    sure, until = goal.confidence, goal.until
+    found = budget_by_use(past, references, target=goal.target, confidence=sure, until=until)
     return usage, replace(found, store=str(path))
 
 

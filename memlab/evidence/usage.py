@@ -156,16 +156,14 @@ def gain_of(reads: LookBack, confidence: float) -> tuple[float, float, float]:
 
 
 def share_with_limits(day: Any, found: Floats, confidence: float) -> tuple[float, float, float]:
-    """Return the share of reads that found their memory, with limits.
+    """Return the share of reads that found their memory, with limits of as many reads to come.
 
-    They are Wilson's (1927), of as many fewer reads as those of one day are alike.
+    They are Wilson's (1927), of half the reads, and as many fewer as those of one day are alike.
     """
-    if not len(found):
-        return (np.nan,) * 3
     share, z = float(found.mean()), NormalDist().inv_cdf(confidence)
     spread = share * (1 - share)
     alike = max(1.0, float(_squares(day, found - share)) / (len(found) * spread)) if spread else 1.0
-    part = z * z * alike / len(found)
+    part = 2 * z * z * alike / len(found)
     half = np.sqrt(part * (spread + part / 4))
     low, high = ((share + part / 2 + side * half) / (1 + part) for side in (-1, 1))
     return share, float(low), float(high)

@@ -10,7 +10,7 @@ import pandas as pd
 from memlab import arguments
 from memlab import columns as col
 from memlab.evidence.past import Memories
-from memlab.evidence.prior import DEFAULT_CONFIDENCE
+from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
 from memlab.evidence.references import with_references
 from memlab.evidence.usage import FEWEST, share_with_limits
 from memlab.policies import Learned, TokenBudget
@@ -21,8 +21,7 @@ from memlab.text import Sheet, Shown, Table, command, counted
 LADDER: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Shares of the prunable tokens, tried until the lower limit meets the target."""
 GROWN: Final = 0.75
-"""Reads count from when a store had this share of what was written by now: what it held before had
-room in a smaller part of a budget."""
+"""Reads count from when this share of the store was written: before, most of it fitted."""
 APPLIED: Final = 100
 """How often a budget is applied, at most."""
 
@@ -41,7 +40,8 @@ class BudgetByUse(Shown):
         The reads that count: those since three quarters of the store were written.
     table : DataFrame
         A row for each budget that was tried, indexed by ``tokens``, load-bearing ones among them:
-        ``served``, its limits ``low`` and ``high``, and what the ``newest`` in as many serve.
+        ``served``, the limits ``low`` and ``high`` of as many reads to come, and what the
+        ``newest`` in as many served.
     """
 
     store: str
@@ -109,6 +109,7 @@ def budget_by_use(
     *,
     target: float = 0.9,
     confidence: float = DEFAULT_CONFIDENCE,
+    until: float = DEFAULT_UNTIL,
 ) -> BudgetByUse:
     """Replay :class:`~memlab.Learned` with retiring at a ladder of token budgets.
 
@@ -120,20 +121,24 @@ def budget_by_use(
         Share of reads to be served.
     confidence : float
         Of each limit.
+    until : float
+        How many times what is written now a budget speaks for, above 1.
 
     Returns
     -------
     BudgetByUse
-        With a row for each budget from a tenth of the prunable tokens up to the first whose lower
-        limit meets the target.
+        With a row for each share of the prunable tokens, a tenth and on, up to the first whose
+        lower limit meets the target. Replayed is that share of what there was at the reads that
+        count, on average; ``tokens`` is that of what there will be until the horizon, likewise.
 
     Raises
     ------
     ValueError
-        If `target` is not between 0 and 1, or `confidence` not between 0.5 and 1.
+        If `target` is not between 0 and 1, `confidence` between 0.5 and 1, or `until` above 1.
     """
     arguments.share("target", target)
     arguments.confidence(confidence)
+    arguments.until(until)
     past, found = with_references(frame, references, call="memlab.replay.budget_by_use")
     life = life_of(past, found)
     history, every = life.history, -(-len(life) // APPLIED) or 1
@@ -142,22 +147,22 @@ def budget_by_use(
     counts = (life.references[col.KIND] == "log").to_numpy() & ~reads.duplicated().to_numpy()
     counts &= (day > life.created[life.target]) & history.ever_prunable[life.target]
     counts &= np.arange(len(day)) >= np.searchsorted(life.at, GROWN * len(life))
-    floor = int(history.floor[1][-1]) if len(life) else 0
-    prunable = int(history.tokens[history.end == len(life)].sum()) - floor
-    rows = {}
-    for share in LADDER:
-        budget = floor + round(share * prunable)
+    floor = history.floor[1]
+    prunable = np.cumsum(history.tokens * (history.ever_prunable & (history.end == len(life))))
+    then = np.take(life.at, np.flatnonzero(counts)) - 1
+    rows: dict[int, tuple[float, ...]] = {}
+    for share in LADDER if len(then) else ():
+        budget = round(floor[then].mean() + share * prunable[then].mean())
         replays = (
             walk_through(life, policy, every=every, retire=True).references[KEPT].to_numpy()[counts]
             for policy in (Learned(max_tokens=budget), TokenBudget(budget))
         )
         served, newest = (each.astype(np.float64) for each in replays)
         limits = share_with_limits(day[counts], served, confidence)
-        rows[budget] = (*limits, newest.mean() if len(newest) else np.nan)
-        if not len(served) or limits[1] >= target:
+        rows[round(floor[-1] + share * prunable[-1] * (1 + until) / 2)] = (*limits, newest.mean())
+        if limits[1] >= target:
             break
-    table = pd.DataFrame.from_dict(
-        rows, orient="index", columns=["served", "low", "high", "newest"]
-    )
+    columns = ["served", "low", "high", "newest"]
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
     store = str(past.attrs.get(col.SOURCE, ""))
     return BudgetByUse(store, target, int(counts.sum()), table.rename_axis(col.TOKENS))

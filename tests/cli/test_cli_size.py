@@ -139,7 +139,7 @@ def test_where_use_says_more_than_age_it_opens_with_the_room_that_retiring_takes
     assert "retires" in run(*words).output
     told = json.loads(run("size", store, "--log", log, "--json").output)["by_use"]
     assert f"{told['likely']:,}" == said[1]
-    assert told["likely"] <= told["safe"] == told["budgets"][-1]["tokens"]
+    assert told["likely"] in [each["tokens"] for each in told["budgets"]]
     soon = memlab.load(store)[["memory_id", "created_at"]]
     soon["at"] = soon["created_at"] + pd.Timedelta(days=1)
     soon.to_csv(by_age := tmp_path / "soon.csv", index=False)
