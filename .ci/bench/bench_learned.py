@@ -12,7 +12,9 @@ above `KeepRecent` and `TokenBudget` for each store, their mean, the worst tenth
 Of reads it prints beside them what the newest serve, and the most that any rule could add that
 knows which memories were read before and will be again, and by age alone which will be for the
 first time. A cap that is a share of the final number is a larger share of what was there before:
-with --since 0.75 the reads count that came when a store had three quarters of it.
+with --since 0.75 the reads count that came when a store had three quarters of it. --nights follows
+what plans would do every night (what was needed returns and stays for a while, in the room there
+is), beside replays that decide at each write.
 """
 
 import argparse
@@ -28,9 +30,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "data"))
 from fit_weights import Store, fit, read_stores
 
 from memlab import columns as c
+from memlab.compaction.planner import STAYS_FOR, STAYS_TIMES
 from memlab.evidence.prior import EVIDENCE, Evidence
 from memlab.policies import KeepRecent, Learned, Policy, TokenBudget
-from memlab.policies.learned import Expectation, Weights
+from memlab.policies.learned import Expectation, Moment, Space, Weights
 from memlab.replay.life import Flags, Life, life_of
 from memlab.replay.walk import walk_through
 
@@ -108,6 +111,55 @@ def _kept(life: Life, policy: Policy, evidence: Evidence) -> Flags:
     return walk_through(life, policy, retire=evidence == "reads").references["kept"].to_numpy(bool)
 
 
+def night_by_night(life: Life, budget: int) -> tuple[Flags, float]:
+    """Which needs find their memory loaded where a plan retires every night; mean load / budget."""
+    past, tokens, count = life.expectation.experience, life.history.tokens, len(life)
+    needed_on, written_on = np.floor(past.when), np.floor(past.born)
+    loaded = np.zeros(count, dtype=bool)
+    stays_until, times = np.full(count, -np.inf), np.zeros(count, dtype=np.int64)
+    found, loads = np.zeros(len(past.at), dtype=bool), []
+    for day in np.arange(written_on[0], max(needed_on[-1], written_on[-1]) + 1):
+        written = int(np.searchsorted(written_on, day, side="right"))
+        loaded[written_on == day] = True
+        today = past.target[needed_on == day]
+        found[needed_on == day] = loaded[today]
+        back = np.unique(today[~loaded[today]])
+        held = STAYS_FOR.days * STAYS_TIMES ** np.clip(times - 1, 0, 6)
+        again = np.intersect1d(today, np.flatnonzero(np.isfinite(stays_until)))
+        stays_until[again] = np.maximum(stays_until[again], day + 1 + held[again])
+        stays = loaded & (stays_until > day + 1)
+        there = np.setdiff1d(np.arange(written), np.flatnonzero(stays))
+        moment = Moment(written, int(np.searchsorted(needed_on, day, side="right")), day + 1)
+        score = life.expectation.scores(there, moment, Space(budget, of_tokens=True))
+        order = there[np.lexsort((-there, -score))]
+        loaded[:] = stays
+        loaded[order[np.cumsum(tokens[order]) <= budget - tokens[stays].sum()]] = True
+        loaded[back] = True
+        times[back] += 1
+        stays_until[back] = day + 1 + STAYS_FOR.days * STAYS_TIMES ** np.clip(times[back] - 1, 0, 6)
+        loads.append(tokens[loaded].sum() / budget)
+    return found, float(np.mean(loads))
+
+
+def measure_nights(stores: Sequence[Store]) -> None:
+    """Print what nights serve and load of each budget, beside a replay that retires."""
+    rows = []
+    for store in stores:
+        weights = fit([each for each in stores if each.owner != store.owner], "reads")
+        life = life_for(store, weights, "reads")
+        last = np.arange(len(life.at)) >= len(life.at) / 3
+        row: list[float] = []
+        for share in SHARES:
+            budget = int(share * life.history.tokens.sum())
+            found, load = night_by_night(life, budget)
+            kept = _kept(life, Learned(max_tokens=budget), "reads")
+            row += [100 * kept[last].mean(), 100 * found[last].mean(), 100 * load]
+        rows.append(row)
+    table = np.mean(rows, axis=0).reshape(len(SHARES), 3).round(1)
+    names = ["replay serves", "nights serve", "load"]
+    print(pd.DataFrame(table, index=SHARES, columns=names).to_string())
+
+
 def measure(stores: Sequence[Store], evidence: Evidence, since: float) -> None:
     """Print a line for each store, then what all of them say."""
     owners = {store.owner for store in stores}
@@ -143,8 +195,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=CHECKOUT.parent / "shared" / "data")
     parser.add_argument("--evidence", nargs="*", choices=EVIDENCE, default=EVIDENCE)
+    parser.add_argument("--nights", action="store_true")
     parser.add_argument("--since", type=float, default=0.0, metavar="SHARE")
     asked = parser.parse_args()
+    if asked.nights:
+        measure_nights(read_stores(asked.folder, "reads"))
+        return
     for evidence in asked.evidence:
         print(f"by {evidence}")
         measure(read_stores(asked.folder, evidence), evidence, asked.since)
