@@ -284,8 +284,9 @@ class Learned(CappedPolicy):
     How likely goes by age in memories and in days, by how often, how lately and on how many days a
     memory was referred to or read, by length, tags and what it names. What each says is known from
     other stores, of reads and of references apart, and moves with every need of the store itself:
-    which of the memories there at the time it fell on. Where that has ranked what was needed lower
-    than age alone would have, it keeps the newest, as `KeepRecent` does, and its reason says so.
+    which of the memories there at the time it fell on. Where that would have served fewer needs
+    than age alone in the room there is, it keeps the newest, as `KeepRecent` does, and its reason
+    says so.
 
     With `max_items` it counts memories, and load-bearing ones come on top, as under `KeepRecent`:
     what is needed tends to be long, so the same number of them takes more tokens than the newest
@@ -318,7 +319,7 @@ class Learned(CappedPolicy):
     name: ClassVar[str] = "learned"
     origin: ClassVar[str] = "memlab: what needs so far, here and elsewhere, say of the next"
     reason: ClassVar[str] = "least-expected"
-    by_age: ClassVar[str] = "oldest: use ranked needs lower than age"
+    by_age: ClassVar[str] = "oldest: use served fewer needs than age"
     learns: ClassVar[bool] = True
     runner: ClassVar[Runner] = "learned"
     goes_by: ClassVar[GoesBy] = "use"
@@ -361,20 +362,6 @@ class Learned(CappedPolicy):
         object.__setattr__(policy, "references", references)
         return policy
 
-    def expectation(
-        self, frame: pd.DataFrame, references: pd.DataFrame | None = None
-    ) -> Expectation:
-        """Return the expectation that a history gives rise to.
-
-        Parameters
-        ----------
-        frame : DataFrame
-            Rows in rowid order, those pruned since among them.
-        references : DataFrame, optional
-            What ``find_references`` returns; found in the frame when not given.
-        """
-        return Expectation(experience_of(frame, references))
-
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
         """Name the least expected rows, as many as there is no room for."""
         told, expected = replace(self), self._expected(rows)
@@ -403,7 +390,7 @@ class Learned(CappedPolicy):
     def _expected(self, here: pd.DataFrame) -> "_Expected":
         past = here if self.past is None else _with_past(self.past, here)
         counted = past.loc[~past[col.LOAD_BEARING], col.MEMORY_ID]
-        return _Expected(self.expectation(past, self.references), counted)
+        return _Expected(Expectation(experience_of(past, self.references)), counted)
 
 
 def _with_past(past: pd.DataFrame, here: pd.DataFrame) -> pd.DataFrame:

@@ -142,7 +142,7 @@ def misled() -> tuple[pd.DataFrame, pd.DataFrame]:
     return frame, read_on(frame, zip(frame[c.MEMORY_ID], at, strict=True))
 
 
-def test_age_decides_where_use_has_ranked_needs_lower_and_the_reason_says_so() -> None:
+def test_age_decides_where_use_has_served_fewer_needs_and_the_reason_says_so() -> None:
     frame, references = misled()
     expectation = Expectation(experience_of(frame, references))
     few, many = (expectation.trusted(Space(room, of_tokens=False)) for room in (2, 60))
