@@ -5,12 +5,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final
 
 import pandas as pd
 
 from memlab.evidence.posterior import in_words
-from memlab.evidence.usage import AgeOrUse
 from memlab.settings import NUMBERS
 from memlab.sizing.curve import KEEP_RECENT, MAX_TOKENS
 from memlab.sizing.history import Floor
@@ -556,34 +555,6 @@ class BudgetAdvice(_Advice):
         ends = "the target is met within it" if self.is_within else "the target takes more"
         budget = f"{self.token_budget:,} tokens serve {served}: {ends}"
         return f"{marks}; token budget: {budget}"
-
-
-class ByUse(NamedTuple):
-    """The room in which the most used memories serve a target, and what the newest serve in it."""
-
-    tokens: int
-    used: float
-    newest: float
-
-    @property
-    def words(self) -> str:
-        """What retiring by use serves."""
-        serves = f"serves {self.used:.0%} of reads; the newest in as many {self.newest:.0%}"
-        return f"retire by use to {self.tokens:,} tokens: {serves}"
-
-    def command(self, store: Path | str) -> str:
-        """Return the command that shows what would be retired."""
-        room = ("--max-tokens", self.tokens, "--retire")
-        return command("compact", store, "--policy", "learned", *room)
-
-
-def by_use(advice: Advice | BudgetAdvice, usage: AgeOrUse) -> ByUse | None:
-    """Return what retiring by use serves; None where age is enough, or the reads do not say."""
-    if (room := usage.room_for(advice.target)) is None:
-        return None
-    share, used, newest = room
-    floor = advice.floor if isinstance(advice.floor, int) else advice.floor.tokens
-    return ByUse(floor + round(share * (advice.loaded - floor)), used, newest)
 
 
 def _share_in_words(share: float, limits: tuple[float, float]) -> str:

@@ -55,16 +55,16 @@ def answer_of(findings: Findings) -> Answer:
     if (by_use := findings.by_use) is not None:
         by_age = f"by age alone, {headline[:1].lower()}{headline[1:]}"
         because = [*map(sentence, (findings.usage.answer, by_age))]
-        headline = sentence(by_use.words)[:-1]
-        usage, before = findings.usage, findings.summary.boot.tokens
-        on = f"of {counted(usage.reads, 'reads')} on {counted(usage.days, 'days')}"
-        stays = "nothing is deleted, and what is read comes back"
+        headline = sentence(by_use.answer)[:-1]
+        served, _, _, newest = by_use.table.loc[by_use.likely]
+        before, stays = findings.summary.boot.tokens, "nothing is deleted; what is read comes back"
         facts = [
-            Fact("reads served", f"{by_use.used:.0%}", f"{on}; by age {by_use.newest:.0%}"),
-            Fact(_tokens_of(findings), f"{before:,} → {by_use.tokens:,}", stays),
+            Fact("reads served", f"{served:.0%}", f"of {by_use.reads:,}; by age {newest:.0%}"),
+            Fact(_tokens_of(findings), f"{before:,} → {by_use.likely:,}", stays),
         ]
-        does = f"shows what would be retired by use: {stays}"
-        steps.insert(0, Step(by_use.command(findings.store), does))
+        (step,) = by_use.next_steps()
+        retire = step.removeprefix("next: ").partition("    ")[0]
+        steps.insert(0, Step(retire, f"shows what would be retired by use: {stays}"))
     return Answer(headline, because, facts, steps)
 
 

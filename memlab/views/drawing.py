@@ -53,9 +53,9 @@ def _law(charts: Any, findings: "Findings") -> Any:
     from memlab.evidence.prior import Evidence
     from memlab.sizing import caps_along
 
-    target = findings.asked.target
+    target, until = findings.asked.target, findings.asked.until
     evidence: Evidence = "reads" if findings.sizing.reads > 0.5 else "references"
-    along = caps_along(findings.past, findings.references, share=target)
+    along = caps_along(findings.past, findings.references, share=target, until=until)
     return charts.plot_law(law_lines(target, evidence=evidence), store=along)
 
 

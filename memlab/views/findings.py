@@ -17,6 +17,7 @@ from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.frame.fields import arrays_of
 from memlab.growth import StoreSummary, boot_context, growth_curve, summarize
 from memlab.growth.context import boot_of
+from memlab.replay import BudgetByUse, budget_by_use
 from memlab.sizing import (
     Advice,
     Sizing,
@@ -26,7 +27,6 @@ from memlab.sizing import (
     boot_over_time,
     prepare_sizing,
 )
-from memlab.sizing.advice import ByUse, by_use
 from memlab.sizing.timeline import backtest_table
 from memlab.sources.base import TODAY
 
@@ -131,9 +131,20 @@ class Findings:
         return age_or_use(self.past, self.references, confidence=self.asked.confidence)
 
     @cached_property
-    def by_use(self) -> ByUse | None:
-        """What retiring by use serves; None where that is not the answer."""
-        return by_use(self.advice, self.usage) if self.retires else None
+    def by_use(self) -> BudgetByUse | None:
+        """To how many tokens to retire by use; None where that is not the answer."""
+        if self.usage.verdict != "use" or not self.retires:
+            return None
+        asked = self.asked
+        found = budget_by_use(
+            self.past,
+            self.references,
+            target=asked.target,
+            confidence=asked.confidence,
+            until=asked.until,
+        )
+        found = replace(found, store=self.store)
+        return found if found.next_steps() else None
 
     @cached_property
     def effect(self) -> CapEffect | None:
