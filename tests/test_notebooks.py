@@ -33,7 +33,7 @@ def outputs_of(notebook: Path) -> list[dict[str, Any]]:
 
 
 def test_there_are_notebooks_to_check() -> None:
-    assert [path.stem for path in NOTEBOOKS][:2] == ["01_growth", "02_compact"]
+    assert [path.stem for path in NOTEBOOKS][:2] == ["00_start", "01_growth"]
 
 
 def test_every_cell_was_run_in_order(notebook: Path) -> None:
@@ -67,6 +67,20 @@ def test_the_first_cell_states_the_parameters(notebook: Path) -> None:
     }
     assert "now" in stated
     assert stated & {"store", "memory", "generator"}
+
+
+def test_only_the_parameters_name_what_lies_beside_a_notebook(notebook: Path) -> None:
+    """A copy elsewhere has them filled in."""
+    rest = code_cells(notebook)[1:]
+    assert "../" not in "".join(line for cell in rest for line in cell["source"])
+
+
+def test_a_notebook_begins_with_its_question_and_ends_with_the_answer(notebook: Path) -> None:
+    first, *_, last = json.loads(notebook.read_text())["cells"]
+    assert re.match(r"# .*\?\n", "".join(first["source"]))
+    if notebook.stem != "00_start":
+        (answer,) = last["outputs"]
+        assert re.fullmatch(r"[A-Z].*\d.*\.\n", "".join(answer["text"]))
 
 
 def test_cells_call_public_names_and_define_nothing(notebook: Path) -> None:

@@ -1,6 +1,6 @@
 """What `Learned` serves beside the newest as many, on stores it was not fitted on.
 
-    python .ci/bench/bench_learned.py [FOLDER] [--evidence reads references]
+    python .ci/bench/bench_learned.py [FOLDER] [--evidence reads references] [--since SHARE]
 
 FOLDER is as for data/fit_law.py. What `Learned` starts from is fitted anew without all stores of
 the owner that is measured; what it learns beside that is the store's own past. Reads: caps and
@@ -8,6 +8,13 @@ budgets are 10, 25 and 50 % of what the store holds in the end, what is not kept
 last two thirds of the reads count, a memory once a day. References: caps of 50, 200 and 1,000 and
 what these take in tokens, what is not kept is deleted, and the second half counts. Prints points
 above `KeepRecent` and `TokenBudget` for each store, their mean, the worst tenth and the worst.
+
+Of reads it prints beside them what the newest serve, and the most that any rule could add that
+knows which memories were read before and will be again, and by age alone which will be for the
+first time. A cap that is a share of the final number is a larger share of what was there before:
+with --since 0.75 the reads count that came when a store had three quarters of it. --nights follows
+what plans would do every night (what was needed returns and stays for a while, in the room there
+is), beside replays that decide at each write.
 """
 
 import argparse
@@ -23,15 +30,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "data"))
 from fit_weights import Store, fit, read_stores
 
 from memlab import columns as c
+from memlab.compaction.planner import STAYS_FOR, STAYS_TIMES
 from memlab.evidence.prior import EVIDENCE, Evidence
 from memlab.policies import KeepRecent, Learned, Policy, TokenBudget
-from memlab.policies.learned import Expectation, Weights
+from memlab.policies.learned import Expectation, Moment, Space, Weights
 from memlab.replay.life import Flags, Life, life_of
 from memlab.replay.walk import walk_through
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SHARES = (0.1, 0.25, 0.5)
 NEWEST = (50, 200, 1_000)
+FEWEST = 8
 
 
 def pairs_for(life: Life, evidence: Evidence) -> Iterator[tuple[Policy, Policy]]:
@@ -59,24 +68,99 @@ def life_for(store: Store, weights: Weights, evidence: Evidence) -> Life:
     return life
 
 
-def gains_on(store: Store, weights: Weights, evidence: Evidence) -> list[float]:
-    """Points that each pair of policies is apart, on the references that count."""
+def gains_on(
+    store: Store, weights: Weights, evidence: Evidence, since: float = 0.0
+) -> tuple[list[float], list[float], list[float]]:
+    """Points that each pair of policies is apart on what counts; newest; the most there could be.
+
+    None of a store in which fewer than eight count.
+    """
     life = life_for(store, weights, evidence)
     last = np.arange(len(life.at)) >= len(life.at) / 3
     if evidence == "references":
         last = life.at > len(life) // 2
-    gains = []
-    for newest, learned in pairs_for(life, evidence):
+    last &= life.at >= since * len(life)
+    gains, served, most = [], [], []
+    for newest, learned in pairs_for(life, evidence) if last.sum() >= FEWEST else ():
         before, after = (_kept(life, each, evidence)[last].mean() for each in (newest, learned))
         gains.append(100 * float(after - before))
-    return gains
+        served.append(100 * float(before))
+        could = _foreseen(life, newest)[last].mean() if evidence == "reads" else np.nan
+        most.append(100 * float(could - before))
+    return gains, served, most
+
+
+def _foreseen(life: Life, newest: Policy) -> Flags:
+    """Which needs are served by who knows what is needed again, the soonest first, then by age."""
+    of_tokens = isinstance(newest, TokenBudget)
+    size = life.history.tokens if of_tokens else np.ones(len(life), dtype=np.int64)
+    found = np.empty(len(life.at), dtype=bool)
+    for need, (at, target) in enumerate(zip(life.at, life.target, strict=True)):
+        before = life.referred[:need] < life.referred[need].astype("datetime64[D]")
+        known = set(life.target[:need][before].tolist())
+        again = [each for each in dict.fromkeys(life.target[need:].tolist()) if each in known]
+        again = [each for each in again if each < at]
+        others = np.setdiff1d(np.arange(at), again)[::-1]
+        order = np.concatenate([np.array(again, dtype=np.int64), others])
+        reach = np.cumsum(size[order])[np.flatnonzero(order == target)[0]]
+        found[need] = reach <= newest.slots
+    return found
 
 
 def _kept(life: Life, policy: Policy, evidence: Evidence) -> Flags:
     return walk_through(life, policy, retire=evidence == "reads").references["kept"].to_numpy(bool)
 
 
-def measure(stores: Sequence[Store], evidence: Evidence) -> None:
+def night_by_night(life: Life, budget: int) -> tuple[Flags, float]:
+    """Which needs find their memory loaded where a plan retires every night; mean load / budget."""
+    past, tokens, count = life.expectation.experience, life.history.tokens, len(life)
+    needed_on, written_on = np.floor(past.when), np.floor(past.born)
+    loaded = np.zeros(count, dtype=bool)
+    stays_until, times = np.full(count, -np.inf), np.zeros(count, dtype=np.int64)
+    found, loads = np.zeros(len(past.at), dtype=bool), []
+    for day in np.arange(written_on[0], max(needed_on[-1], written_on[-1]) + 1):
+        written = int(np.searchsorted(written_on, day, side="right"))
+        loaded[written_on == day] = True
+        today = past.target[needed_on == day]
+        found[needed_on == day] = loaded[today]
+        back = np.unique(today[~loaded[today]])
+        held = STAYS_FOR.days * STAYS_TIMES ** np.clip(times - 1, 0, 6)
+        again = np.intersect1d(today, np.flatnonzero(np.isfinite(stays_until)))
+        stays_until[again] = np.maximum(stays_until[again], day + 1 + held[again])
+        stays = loaded & (stays_until > day + 1)
+        there = np.setdiff1d(np.arange(written), np.flatnonzero(stays))
+        moment = Moment(written, int(np.searchsorted(needed_on, day, side="right")), day + 1)
+        score = life.expectation.scores(there, moment, Space(budget, of_tokens=True))
+        order = there[np.lexsort((-there, -score))]
+        loaded[:] = stays
+        loaded[order[np.cumsum(tokens[order]) <= budget - tokens[stays].sum()]] = True
+        loaded[back] = True
+        times[back] += 1
+        stays_until[back] = day + 1 + STAYS_FOR.days * STAYS_TIMES ** np.clip(times[back] - 1, 0, 6)
+        loads.append(tokens[loaded].sum() / budget)
+    return found, float(np.mean(loads))
+
+
+def measure_nights(stores: Sequence[Store]) -> None:
+    """Print what nights serve and load of each budget, beside a replay that retires."""
+    rows = []
+    for store in stores:
+        weights = fit([each for each in stores if each.owner != store.owner], "reads")
+        life = life_for(store, weights, "reads")
+        last = np.arange(len(life.at)) >= len(life.at) / 3
+        row: list[float] = []
+        for share in SHARES:
+            budget = int(share * life.history.tokens.sum())
+            found, load = night_by_night(life, budget)
+            kept = _kept(life, Learned(max_tokens=budget), "reads")
+            row += [100 * kept[last].mean(), 100 * found[last].mean(), 100 * load]
+        rows.append(row)
+    table = np.mean(rows, axis=0).reshape(len(SHARES), 3).round(1)
+    names = ["replay serves", "nights serve", "load"]
+    print(pd.DataFrame(table, index=SHARES, columns=names).to_string())
+
+
+def measure(stores: Sequence[Store], evidence: Evidence, since: float) -> None:
     """Print a line for each store, then what all of them say."""
     owners = {store.owner for store in stores}
     weights = {
@@ -84,12 +168,22 @@ def measure(stores: Sequence[Store], evidence: Evidence) -> None:
     }
     sizes = NEWEST if evidence == "references" else SHARES
     names = [f"{unit} {size}" for unit in ("#", "tokens") for size in sizes]
-    rows = {}
+    rows, newest, most = {}, {}, {}
     for store in stores:
-        rows[store.name] = gains_on(store, weights[store.owner], evidence)
-        print(f"{store.name:<18}", *(f"{gain:+6.1f}" for gain in rows[store.name]), flush=True)
-    table = pd.DataFrame(rows, index=names).T
-    summary = {"mean": table.mean(), "worst tenth": table.quantile(0.1), "worst": table.min()}
+        gains, served, could = gains_on(store, weights[store.owner], evidence, since)
+        if gains:
+            rows[store.name], newest[store.name], most[store.name] = gains, served, could
+            print(f"{store.name:<18}", *(f"{gain:+6.1f}" for gain in gains), flush=True)
+    table, served, could = (pd.DataFrame(each, index=names).T for each in (rows, newest, most))
+    of_owner = table.groupby({store.name: store.owner for store in stores}).mean()
+    summary = {
+        "mean": table.mean(),
+        "its error": of_owner.std() / np.sqrt(len(of_owner)),
+        "worst tenth": table.quantile(0.1),
+        "worst": table.min(),
+        "newest": served.mean(),
+        "at most": could.mean(),
+    }
     print(pd.DataFrame(summary).T.round(1).to_string())
     for unit in ("#", "tokens"):
         gains = table.filter(like=unit).to_numpy()
@@ -101,10 +195,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=CHECKOUT.parent / "shared" / "data")
     parser.add_argument("--evidence", nargs="*", choices=EVIDENCE, default=EVIDENCE)
+    parser.add_argument("--nights", action="store_true")
+    parser.add_argument("--since", type=float, default=0.0, metavar="SHARE")
     asked = parser.parse_args()
+    if asked.nights:
+        measure_nights(read_stores(asked.folder, "reads"))
+        return
     for evidence in asked.evidence:
         print(f"by {evidence}")
-        measure(read_stores(asked.folder, evidence), evidence)
+        measure(read_stores(asked.folder, evidence), evidence, asked.since)
 
 
 if __name__ == "__main__":

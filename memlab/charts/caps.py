@@ -15,6 +15,8 @@ _ROUND: Final = [step * 10**zeros for zeros in range(8) for step in (1, 2, 5)]
 """Caps that are named along a line."""
 _WIDE_RANGE: Final = 20
 """From how many times its least the cost of a trade-off is drawn on a logarithmic axis."""
+_PARTS: Final = (0.5, 0.9)
+"""What a title speaks of where no target is set."""
 _NOTHING: Final = "No prunable memory yet: nothing that a cap could keep or delete"
 
 
@@ -136,7 +138,7 @@ def plot_trade_off(
     """
     plot = Plot(ax, curve, height=4.6)
     if len(curve) < 2:
-        return plot.empty(_cost_title(plot), _NOTHING)
+        return plot.empty("What references cost", _NOTHING)
     ax, paint = plot.ax, plot.paint
     tokens = curve["boot_tokens_p95"]
     key: list[Any] = _estimate_key(paint, "its limits")
@@ -246,13 +248,15 @@ def _curve_title(curve: pd.DataFrame, advice: Advice | None, cap: int | None) ->
         served = f"{share(float(row['served']))} of references (limits {low} to {high}%)"
         return f"keep_recent = {cap:,} serves an estimated {served}"
     if advice is None:
-        return "What each cap serves"
+        half, nine = (_cap_serving(curve, part) for part in _PARTS)
+        return f"The newest {half:,} serve half the references, {nine:,} nine in ten"
     target = percent_of(advice.target)
-    needs = f"{target} of references {advice.numbers}"
+    likely, safe = advice.likely or 0, advice.keep_recent or 0
+    serve = f"newest {likely:,} likely serve {target} of references, to be safe {safe:,}"
     return {
-        Verdict.OK: f"For {needs}",
+        Verdict.OK: f"The {serve}",
         Verdict.NOTHING_PRUNABLE: "No memory that a cap could delete was written yet",
-        Verdict.FROM_OTHER_PROJECTS: f"By other projects, for {needs}",
+        Verdict.FROM_OTHER_PROJECTS: f"By other projects the {serve}",
         Verdict.CAP_HAS_NO_EFFECT: f"{target} of references take all there is: keep all for now",
         Verdict.FLOOR_EXCEEDS_BUDGET: "Load-bearing memories alone pass the token budget",
         Verdict.TARGET_EXCEEDS_BUDGET: f"No cap meets {target} within the token budget",
@@ -271,9 +275,9 @@ def _curve_note(advice: Advice | None) -> str:
     return f"Estimated: {own}. {ahead}"
 
 
-def _cost_title(plot: Plot) -> str:
-    when = plot.by_start("costs at every start", "takes to be recalled from")
-    return f"What a share of references {when}"
+def _cap_serving(curve: pd.DataFrame, part: float) -> int:
+    """Return the smallest cap that is expected to serve a part; the largest, where none is."""
+    return int(curve.index[min(int((curve["served"] < part).sum()), len(curve) - 1)])
 
 
 def _trade_title(plot: Plot, curve: pd.DataFrame, advice: Advice | None, cap: int | None) -> str:
@@ -288,7 +292,9 @@ def _trade_title(plot: Plot, curve: pd.DataFrame, advice: Advice | None, cap: in
         price = f"{at_most} at 95% of {plot.by_start('starts', 'moments')}"
         return f"{share(float(row['served']))} of references for {price}"
     if advice is None or not (advice.trade or advice.keep_recent is not None):
-        return _cost_title(plot)
+        costs = (_row(curve, _cap_serving(curve, part))["boot_tokens_p95"] for part in _PARTS)
+        half, nine = map(short, costs)
+        return f"Half the references cost {half} tokens, nine in ten {nine}"
     target = f"{percent_of(advice.target)} of references"
     if advice.trade:
         return f"{target} cost {short(advice.trade[0].boot_tokens_p95)} tokens, {budget}"

@@ -31,6 +31,8 @@ NEWEST: Final = "recent"
 WORTH_NAMING: Final = 0.02
 """A gain in what is served that is said, where it is two standard errors too."""
 _MOST_ANNOTATED: Final = 16
+_COINCIDE: Final = 4.0
+"""Points within which one mark covers another."""
 
 Families = Sequence[tuple[str, pd.DataFrame, Style]]
 
@@ -71,7 +73,7 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
         ax.plot(path["boot_tokens_mean"], path["served"], label=name, **look)
         text = f"{style.glyph} {name}"
         plot.end(float(path["served"].iloc[-1]), text, look["color"])
-    _name_settings(plot, drawn)
+    together = _name_settings(plot, drawn)
     for cost in table.loc[table["policy"] == ALL, "boot_tokens_mean"]:
         ax.axvline(cost, color=paint.muted, linewidth=1, linestyle=":", label="keep all")
         foot: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "ha": "right"}
@@ -80,6 +82,7 @@ def plot_comparison(table: pd.DataFrame, *, ax: Axes | None = None) -> Axes:
     plot.heading(
         _gain_title(table, drawn) or title,
         "Up and to the left is better; one mark a setting. Grey: out of reach at that size",
+        f"{together} marks coincide: their names are joined by =" if together else "",
         key=[
             (f"goes by {by or 'neither'}", Style("", "", goes_by=by).of(paint), "line")
             for by in ("age", "use", "")
@@ -140,19 +143,40 @@ def _draw_bound(plot: Plot, table: pd.DataFrame) -> None:
     ax.step(bound.index, best, where="post", color=grey, linewidth=1, label=BEST)
 
 
-def _name_settings(plot: Plot, drawn: Families) -> None:
-    """Write the setting beside each mark that has room, the first and last of each line first."""
-    names = Names(plot)
-    points = []
+def _name_settings(plot: Plot, drawn: Families) -> int:
+    """Write the setting beside each mark that has room, the first and last of each line first.
+
+    Marks that coincide have one name, of all of them. Returns how many these are.
+    """
+    names, marks = Names(plot), []
     for _, path, style in drawn:
         for place, (label, row) in enumerate(path.iterrows()):
-            names.keep_clear(row["boot_tokens_mean"], row["served"])
-            outer = min(place, len(path) - 1 - place)
+            x, y = row["boot_tokens_mean"], row["served"]
+            names.keep_clear(x, y)
             setting = str(label).removeprefix(str(row["policy"])).strip()
-            points.append((outer, row, setting, style.of(plot.paint)))
-    for _, row, setting, colour in sorted(points, key=lambda point: point[0]):
-        if 0 < len(setting) < 11:
-            names.name(row["boot_tokens_mean"], row["served"], setting, colour)
+            marks.append((min(place, len(path) - 1 - place), x, y, setting, style))
+    groups: list[list[tuple[int, float, float, str, Style]]] = []
+    for mark in sorted(marks, key=lambda mark: mark[0]):
+        together = next((group for group in groups if _coincide(plot, mark, group[0])), None)
+        if together is None:
+            groups.append(together := [])
+        together.append(mark)
+    for group in groups:
+        _, x, y, setting, style = group[0]
+        if len(group) > 1:
+            every = " = ".join(f"{style.glyph} {setting}".strip() for *_, setting, style in group)
+            for text in every, f"{len(group)} here":
+                if names.name(x, y, text, plot.paint.ink) is not None:
+                    break
+        elif 0 < len(setting) < 11:
+            names.name(x, y, setting, style.of(plot.paint))
+    return sum(len(group) for group in groups if len(group) > 1)
+
+
+def _coincide(plot: Plot, *marks: tuple[Any, ...]) -> bool:
+    """Whether one of two marks covers the other."""
+    one, other = plot.ax.transData.transform([(x, y) for _, x, y, *_ in marks])
+    return bool(np.hypot(*(one - other)) < _COINCIDE * plot.figure.dpi / 72)
 
 
 @on_its_own
@@ -232,7 +256,7 @@ def _overlap_title(shares: pd.DataFrame, of: str) -> str:
     taken, least = "deletions" if of == "deleted" else "losses", float(fewer[line, column])
     if least >= 0.995:
         return f"Of two policies, nearly all {taken} of the one with fewer are the other's too"
-    return f"{one} and {other} share {share(least)} of the fewer {taken}, the least of all"
+    return f"The least alike, {one} and {other}, share {share(least)} of the fewer {taken}"
 
 
 @on_its_own

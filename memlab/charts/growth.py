@@ -35,7 +35,11 @@ _ALWAYS: Final = (c.PRUNABLE, c.LOAD_BEARING)
 
 @on_its_own
 def plot_growth(
-    curve: pd.DataFrame, *, measure: Measure = "memories", ax: Axes | None = None
+    curve: pd.DataFrame,
+    *,
+    measure: Measure = "memories",
+    cap: int | None = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """Draw how prunable, load-bearing, superseded and retired memories grew.
 
@@ -45,6 +49,8 @@ def plot_growth(
         As :func:`memlab.growth.growth_curve` returns it.
     measure : {"memories", "tokens"}
         What to count.
+    cap : int, optional
+        A candidate for ``keep_recent``: what lies beyond it is shaded.
     ax : matplotlib.axes.Axes, optional
         Where to draw; a new figure by default.
 
@@ -58,15 +64,21 @@ def plot_growth(
     Raises
     ------
     ValueError
-        When `measure` is neither.
+        When `measure` is neither, or tokens beside a cap, which counts memories.
     """
     check_measure(measure)
+    if cap is not None and measure != "memories":
+        raise ValueError("a cap counts memories: leave out measure, or cap")
     names = {name: name if measure == "memories" else _IN_TOKENS[name] for name in _IN_TOKENS}
     last = _last(curve)
     plot = Plot(ax, curve, height=4.4)
     ax, paint = plot.ax, plot.paint
     now = {name: f"{last[column]:,.0f}" for name, column in names.items()}
     title = f"{now[c.PRUNABLE]} prunable beside {now[c.LOAD_BEARING]} load-bearing {measure}"
+    if cap is not None:
+        there = int(last[c.PRUNABLE])
+        of = f"{max(0, there - cap):,} of {counted(there, 'prunable memories')}"
+        title = f"keep_recent = {cap:,} would delete {of}"
     if curve.empty:
         return plot.empty("Growth of the memory", NOTHING_YET)
     if at_once := _one_moment(curve, list(names.values())):
@@ -80,7 +92,12 @@ def plot_growth(
         if name in _ALWAYS or curve[names[name]].any():
             _step(ax, curve[names[name]], name, colour)
             plot.end(last[names[name]], f"{now[name]} {words}", colour)
+    if cap is not None:
+        above, beyond = curve[c.PRUNABLE].clip(lower=cap), shade(paint.prunable, 0.2)
+        ax.fill_between(without_zone(curve.index), cap, above, step="post", **beyond)
+        plot.draw_across(cap, f"keep_recent = {cap:,}")
     _time_by_count(plot, curve, measure)
+    ax.set_ylim(0, max(ax.get_ylim()[1], 1.06 * (cap or 0)))
     plot.label_ends()
     prunable = last[c.PRUNABLE_SHARE if measure == "memories" else c.PRUNABLE_SHARE_TOKENS]
     part = "" if pd.isna(prunable) else f"; {share(prunable)} of that is prunable"
@@ -89,51 +106,6 @@ def plot_growth(
     )
     plot.heading(title, f"{loads}{part}")
     plot.footnote(*_caveats(plot, measure))
-    return ax
-
-
-@on_its_own
-def plot_backlog(curve: pd.DataFrame, *, cap: int | None = None, ax: Axes | None = None) -> Axes:
-    """Draw the backlog of prunable memories over time, and what lies beyond a candidate cap.
-
-    Parameters
-    ----------
-    curve : pandas.DataFrame
-        As :func:`memlab.growth.growth_curve` returns it.
-    cap : int, optional
-        A candidate for ``keep_recent``.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure by default.
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-        With a line labelled ``prunable`` and, for a cap, a horizontal one.
-    """
-    now = int(_last(curve)[c.PRUNABLE])
-    plot = Plot(ax, curve, height=4.0)
-    ax, paint = plot.ax, plot.paint
-    title = f"{counted(now, 'prunable memories')} now"
-    if cap is not None:
-        gone = max(0, now - cap)
-        title = f"keep_recent = {cap:,} would delete {gone:,} of {counted(now, 'memories')}"
-    if curve.empty:
-        return plot.empty("Backlog of prunable memories", NOTHING_YET)
-    if at_once := _one_moment(curve, [c.PRUNABLE]):
-        return plot.empty(title, at_once)
-    backlog = curve[c.PRUNABLE]
-    _step(ax, backlog, c.PRUNABLE, paint.prunable)
-    plot.end(now, f"{now:,} prunable", paint.prunable)
-    if cap is not None:
-        above = backlog.clip(lower=cap).to_numpy()
-        beyond = shade(paint.prunable, 0.2)
-        ax.fill_between(without_zone(curve.index), cap, above, step="post", **beyond)
-        plot.draw_across(cap, f"keep_recent = {cap:,}")
-    _time_by_count(plot, curve, "memories")
-    ax.set_ylim(0, max(ax.get_ylim()[1], 1.06 * (cap or 0)))
-    plot.label_ends()
-    plot.heading(title, "Load-bearing memories are not counted")
-    plot.footnote(*_caveats(plot, "memories"))
     return ax
 
 

@@ -12,7 +12,6 @@ from memlab.charts.figure import on_its_own
 from memlab.charts.parts import (
     NO_REFERENCES,
     NOTHING_YET,
-    SMALL,
     MarkedCap,
     Measure,
     Plot,
@@ -21,7 +20,6 @@ from memlab.charts.parts import (
     shade,
     share,
     short,
-    spread,
     without_zone,
 )
 from memlab.sizing import Advice
@@ -30,13 +28,11 @@ from memlab.text import counted
 _DASHES: Final = ("-", (0, (6, 1.5)), (0, (3, 1.2)), (0, (6, 1.5, 1, 1.5)), (0, (1, 1)))
 
 
-_TINY: Final = SMALL - 1.5
 _LAWS: Final = {
     "references": ("public projects", "Pull requests that a later one names"),
     "reads": ("public stores", "Notes that agents found by searching"),
 }
 """Where each kind of needs was seen, and what they were."""
-"""Points: the names of projects, of which there are many."""
 
 
 @on_its_own
@@ -273,8 +269,6 @@ def plot_law(
     ax.set_ylim(max(0.8 * caps.min(), 0.8), 1.25 * caps.max())  # a cap below one is drawn at one
     evidence = law["evidence"].iloc[0]
     seen, footnote = _LAWS[evidence]
-    if evidence == "references":  # the names of stores say nothing
-        _name_projects(plot, projects.last().reset_index())
     for name, words, colour in (
         ("high", "safe: the upper limit", paint.safe),
         ("cap", "likely", paint.likely),
@@ -300,20 +294,13 @@ def plot_law(
         f"Thin: {counted(len(projects), seen)}, each from stretch to stretch in which "
         "it doubled. Shade: limits for the next stretch of a store of which nothing is known.",
     )
-    plot.footnote(f"{footnote}; a small stretch has few, and jumps.")
+    ends = projects["cap"].last().sort_values(ascending=False)
+    named = f"Projects by their last cap, the largest first: {', '.join(map(str, ends.index))}."
+    plot.footnote(
+        f"{footnote}; a small stretch has few, and jumps.",
+        named if evidence == "references" else "",  # the names of stores say nothing
+    )
     return ax
-
-
-def _name_projects(plot: Plot, last: pd.DataFrame) -> None:
-    """Name each project where its line ends, moved apart from the others that end there."""
-    tiny: dict[str, Any] = {"xycoords": "axes fraction", "va": "center", "fontsize": _TINY}
-    for _, ending in last.groupby("memories"):
-        ends = zip(ending["memories"], ending["cap"], strict=True)
-        places = np.array([plot.in_axes(*end) for end in ends])
-        apart = spread(places[:, 1], [_TINY / 200] * len(places)).tolist()
-        for name, place in zip(ending["project"], apart, strict=True):
-            at = float(places[0, 0]), place
-            plot.write(str(name), at, (3, 0), bbox=plot.on_paper, **tiny)
 
 
 def _held_title(plot: Plot, timeline: pd.DataFrame, measure: Measure, advice: Advice | None) -> str:

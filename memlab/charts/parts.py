@@ -138,7 +138,7 @@ class Plot:
         `said` are phrases, the empty ones left out, each ended with a full stop. The key of
         ``(name, colour, kind)`` is for what has no end to stand at.
         """
-        across = self.characters_across
+        across, title = self.characters_across, title.replace(" = ", "\u00a0=\u00a0")
         text = " ".join(f"{phrase.rstrip('.')}." for phrase in (self.about, *said) if phrase)
         lines = fill(text, across)
         titled = fill(title, int(across * SMALL / LARGE * 0.86), break_on_hyphens=False)
@@ -227,7 +227,8 @@ class Plot:
         known: list[tuple[int | None, str, str]] = []
         if advice is not None:
             known.append((advice.likely, "likely", self.paint.likely))
-            known.append((advice.keep_recent, "safe", self.paint.safe))
+            safe = advice.trade[0].keep_recent if advice.trade else advice.keep_recent
+            known.append((safe, "safe", self.paint.safe))
         if cap not in {value for value, _, _ in known}:
             known.append((cap, "keep_recent =", self.paint.ink))
         return [MarkedCap(v, f"{name} {v:,}", colour) for v, name, colour in known if v is not None]

@@ -142,7 +142,7 @@ def compare(
         from memlab.charts import plot_comparison
 
         write_picture(plot_comparison(table).figure, chart, source)
-    found = Comparison(str(store), table, len(references), every, token_budget)
+    found = Comparison(str(store), table, len(references), every, token_budget, source.retires)
     if as_json:
         print_text(found.fitting.reset_index().to_json(orient="records", indent=2))
     else:

@@ -168,8 +168,8 @@ def examined(
         output = () if source.like else ("-o", "reads.jsonl")
         findings = replace(findings, harvest=command("harvest", findings.store, *output))
     look = Look(source, arrays, findings.summary, findings.store, log, findings.log_name)
-    alerts = alerts_of(look)
-    return path, replace(findings, alerts=alerts, is_setting=not source.deletes)
+    alerts, retires = alerts_of(look), source.retires
+    return path, replace(findings, alerts=alerts, is_setting=not source.deletes, retires=retires)
 
 
 @click.command(short_help="Open the notebooks in JupyterLab.")
@@ -188,14 +188,15 @@ def lab(
 ) -> None:
     """Open the notebooks in JupyterLab, filled in with STORE.
 
-    Without STORE they open on the bundled stores. The notebooks are copies, yours to change. The
-    one that compacts a copy of a store is left out where STORE is no SQLite file; the one about
-    Claude Code's memory looks at STORE where it is such a folder, and else at the bundled one.
+    The first says which of them answers which question. Without STORE they open on the bundled
+    stores. The notebooks are copies, yours to change. The one that compacts a copy of a store is
+    left out where STORE is no SQLite file; the one about Claude Code's memory looks at STORE where
+    it is such a folder, and else at the bundled one.
     """
     from importlib.util import find_spec
 
     from memlab.sources.opening import open_source
-    from memlab.views.bundled import copy_notebooks, folder_for
+    from memlab.views.bundled import START, copy_notebooks, folder_for
 
     if find_spec("jupyterlab") is None:
         raise missing_extra("jupyterlab", "lab")
@@ -210,6 +211,7 @@ def lab(
     for path in copy_notebooks(folder, parameters, rehearsing=source.agents_own):
         print_lines(f"wrote {path}")
     server = [sys.executable, "-m", "jupyterlab", str(folder)]
+    server += [f"--LabApp.default_url=/lab/tree/{START}"]
     server += ["--no-browser"] * no_browser + ["--allow-root"] * allow_root
     server += [f"--port={port}"] if port else []
     quiet()

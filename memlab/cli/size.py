@@ -1,6 +1,7 @@
 """Commands that find a number: ``size``, and ``harvest``, which gathers what it rests on."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from memlab.evidence.usage import AgeOrUse
+    from memlab.replay import BudgetByUse
     from memlab.sizing import Advice, BudgetAdvice
     from memlab.sizing.goal import Goal
     from memlab.sources.base import Source
@@ -80,7 +82,6 @@ def size(
     from memlab.evidence.past import load_past, present_rows
     from memlab.evidence.reads import reading_chances
     from memlab.evidence.references import references_and_counts
-    from memlab.evidence.usage import age_or_use
     from memlab.sizing import Advice
     from memlab.sizing.goal import Goal
     from memlab.sizing.timeline import backtest_in_words
@@ -99,9 +100,9 @@ def size(
     references, counts = references_and_counts(
         past, log, only_log=only_log, now=None if log is None else now
     )
-    chances = usage = None
+    chances = usage = by_use = None
     if log is not None:
-        usage = age_or_use(past, references, confidence=goal.confidence)
+        usage, by_use = _usage(source, path, past, references, goal)
         ours = log["memory_id"].isin(past["memory_id"]) & (log["at"] <= now)
         chances = reading_chances(present_rows(past), log[ours])
     doing("sizing")
@@ -111,7 +112,7 @@ def size(
         told["budgets" if by == "tokens" else "caps"] = _records(rows.reset_index())
         told |= {} if backtest is None else {"backtest": _records(backtest)}
         told |= {} if chances is None else {"chances": chances.value_counts(sort=False).to_dict()}
-        told |= {} if usage is None else {"age_or_use": usage.figures}
+        told |= _figures(age_or_use=usage, by_use=by_use)
         print_json(told)
     else:
         lines: list[Any] = [advice if explain else advice.brief(rows)]
@@ -124,7 +125,7 @@ def size(
         steps = advice.next_steps(
             path, log=log_file or next(iter(settings.log), None), brief=not explain
         )
-        opening, steps = _by_use(path, usage if source.retires else None, advice, steps)
+        opening, steps = _opening(source, usage, by_use, steps, explain=explain)
         print_lines(f"{path}:", *opening, *lines, *evidence, "", *steps_after("size", store, steps))
         if explain and isinstance(advice, Advice):
             print_lines("", f"how the number is found: {advice.rule}")
@@ -133,27 +134,45 @@ def size(
         _save(source, advice, {k: v for k, v in kept.items() if v is not None})
 
 
-def _by_use(
-    path: Path, usage: "AgeOrUse | None", advice: "Advice | BudgetAdvice", steps: list[str]
-) -> tuple[list[str], list[str]]:
-    """Say first whether age or use decides what to load, and what to run where use does.
+def _usage(
+    source: "Source",
+    path: Path,
+    past: "pd.DataFrame",
+    references: "pd.DataFrame",
+    goal: "Goal",
+) -> "tuple[AgeOrUse, BudgetByUse | None]":
+    """Return whether age or use decides, and where memories retire by use, to how many tokens."""
+    from memlab.evidence.usage import age_or_use
+    from memlab.replay import budget_by_use
 
-    Nothing is said without `usage`: of a store from which nothing can be retired.
-    """
-    if usage is None or not usage.decided:
-        return [], steps
-    if (room := usage.room_for(advice.target)) is None:
-        return [f"age is enough here: {usage.answer.partition(': ')[2]}", ""], steps
-    share, used, newest = room
-    floor = advice.floor if isinstance(advice.floor, int) else advice.floor.tokens
-    tokens = floor + round(share * (advice.loaded - floor))
-    how = ("--policy", "learned", "--max-tokens", tokens, "--retire")
-    first = f"next: {command('compact', path, *how)}    what is read comes back"
-    serves = f"serves {used:.0%} of reads; the newest in as many {newest:.0%}"
-    return (
-        [f"retire by use to {tokens:,} tokens: {serves}", ""],
-        [first, *(each.replace("next: ", "      ", 1) for each in steps)],
-    )
+    usage = age_or_use(past, references, confidence=goal.confidence)
+    if usage.verdict != "use" or not source.retires:
+        return usage, None
+    doing("replaying budgets")
+    sure, until = goal.confidence, goal.until
+    found = budget_by_use(past, references, target=goal.target, confidence=sure, until=until)
+    return usage, replace(found, store=str(path))
+
+
+def _figures(**found: "AgeOrUse | BudgetByUse | None") -> dict[str, Any]:
+    return {name: each.figures for name, each in found.items() if each is not None}
+
+
+def _opening(
+    source: "Source",
+    usage: "AgeOrUse | None",
+    by_use: "BudgetByUse | None",
+    steps: list[str],
+    *,
+    explain: bool,
+) -> tuple[list[Any], list[str]]:
+    """Say first whether age or use decides what to load, and what to run where use does."""
+    if by_use is None:
+        by_age = usage is not None and usage.verdict == "age" and source.retires
+        return [usage.answer, ""] if usage and by_age else [], steps
+    if first := by_use.next_steps():
+        steps = [*first, *(each.replace("next: ", "      ", 1) for each in steps)]
+    return [by_use if explain else Sheet(by_use.answer, []), ""], steps
 
 
 def _advised(

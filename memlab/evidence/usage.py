@@ -155,6 +155,20 @@ def gain_of(reads: LookBack, confidence: float) -> tuple[float, float, float]:
     return gain, float(low), float(high)
 
 
+def share_with_limits(day: Any, found: Floats, confidence: float) -> tuple[float, float, float]:
+    """Return the share of reads that found their memory, with limits of as many reads to come.
+
+    They are Wilson's (1927), of half the reads, and as many fewer as those of one day are alike.
+    """
+    share, z = float(found.mean()), NormalDist().inv_cdf(confidence)
+    spread = share * (1 - share)
+    alike = max(1.0, float(_squares(day, found - share)) / (len(found) * spread)) if spread else 1.0
+    part = 2 * z * z * alike / len(found)
+    half = np.sqrt(part * (spread + part / 4))
+    low, high = ((share + part / 2 + side * half) / (1 + part) for side in (-1, 1))
+    return share, float(low), float(high)
+
+
 def served_by(reads: LookBack) -> pd.DataFrame:
     """Return what share of reads found their memory by the share of the store that was loaded."""
     shares = np.arange(101) / 100
@@ -236,19 +250,6 @@ class AgeOrUse(Shown):
             f"{says}: the most used quarter of the memories serves {used:.0%} of {on}, the newest "
             f"{newest:.0%}"
         )
-
-    def room_for(self, target: float) -> tuple[float, float, float] | None:
-        """Return the least share of the prunable tokens in which the most used serve a target.
-
-        With it come the shares of reads that the most used and the newest serve in as much room.
-        None where age says as much as use, of the memories or of their tokens.
-        """
-        served = self.served[c.TOKENS]
-        enough = served.index[served["most used"] >= target - _BLUR]
-        if self.verdict != "use" or not len(enough):
-            return None
-        newest, used = served.loc[enough[0]]
-        return (float(enough[0]), float(used), float(newest)) if used > newest else None
 
     def sheet(self) -> Sheet:
         """Return the answer and what it rests on, beside other stores."""

@@ -41,6 +41,7 @@ class Experience:
     Times are in days.
     """
 
+    tokens: Ints
     size: Floats
     gap: Floats
     lag: Floats
@@ -56,6 +57,8 @@ class Experience:
     read: Flags
     position: Ints
     """The position that was about to be written when each need arose."""
+    floor: Ints
+    """Tokens of the load-bearing memories that had been written when each need arose."""
     searched: bool
     """Whether memories are found by searching, none of them loaded at start."""
 
@@ -146,7 +149,12 @@ def experience_of(frame: pd.DataFrame, references: pd.DataFrame | None = None) -
     days = pd.DataFrame({"target": target[order], "day": np.floor(when[order])})
     order = order[~(days.duplicated().to_numpy() & read[order])]
     number, highest = _task_numbers(rows)
+    tokens = frame[col.TOKENS].to_numpy(dtype=np.int64)
+    floor = np.cumsum(tokens * ~counted)
+    before = np.searchsorted(frame[col.POSITION], references[col.AT_POSITION].iloc[place[order]])
     return Experience(
+        tokens=tokens[counted],
+        floor=np.append(0, floor)[before],
         size=_standardised(np.log1p(rows[col.CHARS].to_numpy(dtype=np.float64))),
         gap=_standardised(np.log1p(np.nan_to_num(np.maximum(gaps, 0.0)))),
         lag=_standardised(np.log1p(highest - number)),

@@ -47,7 +47,8 @@ MOST_NEEDS: Final = 4000
 """The newest needs that are fitted, or tried, at a look."""
 
 MARGIN: Final = 2.0
-"""Standard errors by which expectations must have done worse than age alone for age to decide."""
+"""Standard errors by which what was expected must have served less than the newest in as much room
+for age to decide."""
 
 LENGTH_UNKNOWN: Final = 0.3
 """How much a memory's length counts against it per token while age alone decides. Of 0.1 to 0.5, on
@@ -81,6 +82,13 @@ class Moment(NamedTuple):
     now: "Floats | float"
 
 
+class Space(NamedTuple):
+    """What is kept has so much room: memories, load-bearing ones aside, or tokens with them."""
+
+    size: int
+    of_tokens: bool
+
+
 @dataclass(frozen=True)
 class Expectation:
     """Scores of memories at any moment of a history, each from what was known by then."""
@@ -101,38 +109,48 @@ class Expectation:
     @cached_property
     def weights(self) -> Floats:
         """Weights before the first look, by the kinds of the needs it brings, and after each."""
-        return self._fits[0]
+        weights = np.empty((len(self._seen) - 1, len(WRITTEN) + len(LIVED)))
+        for line, seen, until in zip(weights, self._seen[:-1], self._seen[1:], strict=True):
+            prior = self.prior(seen or until)
+            line[:] = prior.mean
+            if seen:
+                line[:] = fit_choice(*self.cases(max(0, seen - MOST_NEEDS), seen), prior)
+        return weights
+
+    def trusted(self, space: Space) -> Flags:
+        """Whether expectations decide: at first, and after each look unless age served more."""
+        if space not in self._trusted:
+            floor = self.experience.floor * space.of_tokens
+            expected, newest = self._reach[int(space.of_tokens)] <= space.size - floor
+            gain = expected.astype(np.float64) - newest
+            count = np.arange(1, len(gain) + 1)
+            mean = np.cumsum(gain) / count
+            error = np.sqrt(np.maximum(np.cumsum(gain**2) / count - mean**2, 0.0) / count)
+            looks = self.experience.looks - 1
+            self._trusted[space] = np.append(True, (mean + MARGIN * error >= 0)[looks])
+        return self._trusted[space]
 
     @cached_property
-    def trusted(self) -> Flags:
-        """Whether expectations decide: at first, and after each look unless age had done better."""
-        gain = self._fits[1]
-        trusted = np.ones(len(self.weights), dtype=bool)
-        for look, seen in enumerate(self._seen[1:-1], start=1):
-            record = gain[:seen][np.isfinite(gain[:seen])]
-            error = record.std() / np.sqrt(len(record))
-            trusted[look] = record.mean() + MARGIN * error >= 0
-        return trusted
+    def _trusted(self) -> dict[Space, Flags]:
+        return {}
 
-    def decides(self, seen: "Ints | int") -> bool:
+    def decides(self, seen: "Ints | int", space: Space) -> bool:
         """Return whether expectations decide once so many needs have arisen, not age alone."""
-        return bool(self.trusted[self._look(seen)])
+        return bool(self.trusted(space)[self._look(seen)])
 
-    def scores(self, memories: Ints, moment: Moment) -> Floats:
-        """Return the log likelihood of a next need of each memory, but for a constant."""
+    def scores(self, memories: Ints, moment: Moment, space: Space) -> Floats:
+        """Return the log likelihood of a next need of each memory, but for a constant.
+
+        Of a room in tokens, for each of their tokens.
+        """
+        cost = np.log(self.experience.tokens[memories] + HEAD) * space.of_tokens
+        if not self.decides(moment.seen, space):
+            return np.asarray(-np.log(moment.written - memories) - LENGTH_UNKNOWN * cost)
         look = self._look(moment.seen)
-        if not self.trusted[look]:
-            return memories.astype(np.float64)
         weights = self.weights[look] if look else self.prior(int(moment.seen)).mean
         standing = self._written(memories, look) @ weights[: len(WRITTEN)]
-        return np.asarray(standing + self._lived(memories, moment) @ weights[len(WRITTEN) :])
-
-    def scores_per_token(self, memories: Ints, moment: Moment, tokens: Ints) -> Floats:
-        """Return the same for each of their tokens."""
-        cost = np.log(tokens + HEAD)
-        if not self.decides(moment.seen):
-            return np.asarray(-np.log(moment.written - memories) - LENGTH_UNKNOWN * cost)
-        return np.asarray(self.scores(memories, moment) - cost)
+        lived = self._lived(memories, moment) @ weights[len(WRITTEN) :]
+        return np.asarray(standing + lived - cost)
 
     def _look(self, seen: "Ints | int") -> Any:
         return np.searchsorted(self.experience.looks, seen, side="right")
@@ -179,51 +197,47 @@ class Expectation:
         return np.random.default_rng(0).random((len(self.experience.at), OTHERS))
 
     @cached_property
-    def _fits(self) -> tuple[Floats, Floats]:
-        """Weights at first and after each look, and how much higher they then ranked each need.
-
-        That is a difference of logarithms of ranks, by age and by score; NaN where it was not
-        looked at.
-        """
-        weights = np.empty((len(self._seen) - 1, len(WRITTEN) + len(LIVED)))
-        gain = np.full(len(self.experience.at), np.nan)
-        for line, seen, until in zip(weights, self._seen[:-1], self._seen[1:], strict=True):
-            prior = self.prior(seen or until)
-            line[:] = prior.mean
-            if seen:
-                line[:] = fit_choice(*self.cases(max(0, seen - MOST_NEEDS), seen), prior)
-            first = max(seen, until - MOST_NEEDS)
-            gain[first:until] = self._gain(first, until, line)
-        return weights, gain
-
-    def _gain(self, first: int, last: int, weights: Floats) -> Floats:
+    def _reach(self) -> Floats:
+        """Memories, then tokens, that rank no lower than each need did: as expected, and by age."""
         past = self.experience
-        cases, log_odds = self.cases(first, last)
-        score = cases @ weights
-        above, odds = score[:, 1:] > score[:, :1], np.exp(-log_odds[:, 1:])
-        share = (above * odds).sum(axis=1) / odds.sum(axis=1)
-        written, target = (each[first:last] for each in (past.at, past.target))
-        return np.asarray(np.log(written - target) - np.log1p(share * (written - 1)))
+        reach = np.zeros((2, 2, len(past.at)))
+        for seen, last, weights in zip(self._seen[:-1], self._seen[1:], self.weights, strict=True):
+            first = max(seen, last - MOST_NEEDS)
+            written, memory, log_odds = self._drawn(first, last)
+            score = self.cases(first, last)[0] @ weights
+            for line, tokens in zip(reach, (np.ones_like(past.tokens), past.tokens), strict=True):
+                size, whole = tokens[memory], np.append(0, np.cumsum(tokens))[written[:, 0]]
+                share = size[:, 1:] * np.exp(-log_odds[:, 1:])
+                share *= ((whole - size[:, 0]) / share.sum(axis=1))[:, None]
+                cost = np.log(size + HEAD) * (tokens is past.tokens)
+                by_age = -np.log(written - memory) - LENGTH_UNKNOWN * cost
+                for kind, rank in enumerate((score - cost, by_age)):
+                    above = rank[:, 1:] > rank[:, :1]
+                    line[kind, first:last] = size[:, 0] + (share * above).sum(axis=1)
+            reach[0, 1, first:last] = written[:, 0] - memory[:, 0]
+        return reach
 
     def cases(self, first: int, last: int) -> tuple[Floats, Floats]:
         """Return for some needs the features of target and others, and the log of drawing odds."""
         past = self.experience
-        written, seen = (each[first:last, None] for each in (past.at, past.before))
-        now = past.when[first:last, None]
-        draws = self._draws[first:last]
+        written, memory, log_odds = self._drawn(first, last)
+        seen = past.before[first:last, None]
+        moment = Moment(written, seen, past.when[first:last, None])
+        parts = self._written(memory, self._look(seen)), self._lived(memory, moment)
+        return np.concatenate(parts, axis=-1), log_odds
+
+    def _drawn(self, first: int, last: int) -> tuple[Ints, Ints, Floats]:
+        """Return for some needs what was written, target and others, and their log drawing odds."""
+        at, draws = self.experience.at, self._draws[first:last]
+        written = at[first:last, None]
         near = OTHERS // 2
         ages = np.empty((len(written), OTHERS + 1), dtype=np.int64)
-        ages[:, 0] = written[:, 0] - past.target[first:last]
+        ages[:, 0] = written[:, 0] - self.experience.target[first:last]
         ages[:, 1 : near + 1] = np.exp(draws[:, :near] * np.log(written + 1.0))
         ages[:, near + 1 :] = 1 + draws[:, near:] * written
         ages = np.clip(ages, 1, written)
         odds = 0.5 * np.log((ages + 1.0) / ages) / np.log(written + 1.0) + 0.5 / written
-        memory = written - ages
-        parts = (
-            self._written(memory, self._look(seen)),
-            self._lived(memory, Moment(written, seen, now)),
-        )
-        return np.concatenate(parts, axis=-1), np.log(odds)
+        return written, written - ages, np.log(odds)
 
 
 def fit_choice(cases: Floats, log_odds: Floats, prior: Weights) -> Floats:
@@ -262,10 +276,6 @@ class _Expected(NamedTuple):
     expectation: Expectation
     counted: "pd.Series[Any]"
 
-    @property
-    def decides(self) -> bool:
-        return self.expectation.decides(len(self.expectation.experience.at))
-
 
 @dataclass(frozen=True)
 class Learned(CappedPolicy):
@@ -274,8 +284,9 @@ class Learned(CappedPolicy):
     How likely goes by age in memories and in days, by how often, how lately and on how many days a
     memory was referred to or read, by length, tags and what it names. What each says is known from
     other stores, of reads and of references apart, and moves with every need of the store itself:
-    which of the memories there at the time it fell on. Where that has ranked what was needed lower
-    than age alone would have, it keeps the newest, as `KeepRecent` does, and its reason says so.
+    which of the memories there at the time it fell on. Where that would have served fewer needs
+    than age alone in the room there is, it keeps the newest, as `KeepRecent` does, and its reason
+    says so.
 
     With `max_items` it counts memories, and load-bearing ones come on top, as under `KeepRecent`:
     what is needed tends to be long, so the same number of them takes more tokens than the newest
@@ -308,7 +319,7 @@ class Learned(CappedPolicy):
     name: ClassVar[str] = "learned"
     origin: ClassVar[str] = "memlab: what needs so far, here and elsewhere, say of the next"
     reason: ClassVar[str] = "least-expected"
-    by_age: ClassVar[str] = "oldest: use ranked needs lower than age"
+    by_age: ClassVar[str] = "oldest: use served fewer needs than age"
     learns: ClassVar[bool] = True
     runner: ClassVar[Runner] = "learned"
     goes_by: ClassVar[GoesBy] = "use"
@@ -324,6 +335,11 @@ class Learned(CappedPolicy):
     def slots(self) -> int | None:
         """How many prunable rows stay, or for how many tokens there is room."""
         return self.max_tokens if self.max_items is None else self.max_items
+
+    @property
+    def space(self) -> Space:
+        """The same, and what is counted."""
+        return Space(int(self.slots or 0), self.max_items is None)
 
     def sizes(self, rows: pd.DataFrame) -> npt.NDArray[np.int64]:
         """Return the tokens of each row; or one for each prunable row, and none for the others."""
@@ -346,26 +362,14 @@ class Learned(CappedPolicy):
         object.__setattr__(policy, "references", references)
         return policy
 
-    def expectation(
-        self, frame: pd.DataFrame, references: pd.DataFrame | None = None
-    ) -> Expectation:
-        """Return the expectation that a history gives rise to.
-
-        Parameters
-        ----------
-        frame : DataFrame
-            Rows in rowid order, those pruned since among them.
-        references : DataFrame, optional
-            What ``find_references`` returns; found in the frame when not given.
-        """
-        return Expectation(experience_of(frame, references))
-
     def evict(self, rows: pd.DataFrame, *, now: datetime) -> "pd.Series[str]":
         """Name the least expected rows, as many as there is no room for."""
         told, expected = replace(self), self._expected(rows)
         object.__setattr__(told, "expected", expected)
         named = super(Learned, told).evict(rows, now=now)
-        return named if expected.decides else named.replace(self.reason, self.by_age)
+        needs = len(expected.expectation.experience.at)
+        decides = expected.expectation.decides(needs, self.space)
+        return named if decides else named.replace(self.reason, self.by_age)
 
     def eviction_keys(self, rows: Rows, *, now: datetime) -> Keys:
         """Return how likely each row is to be needed next; 0 for a load-bearing one.
@@ -379,23 +383,14 @@ class Learned(CappedPolicy):
         place = pd.Index(counted.iloc[newest]).get_indexer(pd.Index(here[col.MEMORY_ID]))
         scores = np.zeros(len(here))
         known = place >= 0
-        tokens = here[col.TOKENS].to_numpy(dtype=np.int64)[known]
         moment = Moment(len(counted), len(expectation.experience.at), days_of(now))
-        scores[known] = self.ranking(expectation, newest[place[known]], moment, tokens)
+        scores[known] = expectation.scores(newest[place[known]], moment, self.space)
         return (scores,)
 
     def _expected(self, here: pd.DataFrame) -> "_Expected":
         past = here if self.past is None else _with_past(self.past, here)
         counted = past.loc[~past[col.LOAD_BEARING], col.MEMORY_ID]
-        return _Expected(self.expectation(past, self.references), counted)
-
-    def ranking(
-        self, expectation: Expectation, memories: Ints, moment: Moment, tokens: Ints
-    ) -> npt.NDArray[np.float64]:
-        """Return what memories are ranked by; see :meth:`Expectation.scores`."""
-        if self.max_tokens is None:
-            return expectation.scores(memories, moment)
-        return expectation.scores_per_token(memories, moment, tokens)
+        return _Expected(Expectation(experience_of(past, self.references)), counted)
 
 
 def _with_past(past: pd.DataFrame, here: pd.DataFrame) -> pd.DataFrame:

@@ -34,7 +34,7 @@ from memlab.policies.rules import (
 )
 from memlab.policies.typed import REQUIRED, Setting, settings_of
 from memlab.settings import NUMBERS, SIZED, Settings
-from memlab.text import shortened
+from memlab.text import in_shell, shortened
 
 
 @dataclass(frozen=True, init=False)
@@ -381,6 +381,25 @@ def label_of(policy: Policy) -> str:
     alone = {key for key in values if settings[key].default is REQUIRED} | {_first_size(settings)}
     said = [_short(one) if key in alone else f"{key}={_short(one)}" for key, one in values.items()]
     return f"{name} {', '.join(said)}".strip()
+
+
+def options_of(policy: Policy) -> str:
+    """Return what the command line takes for a policy; nothing of some in a row without a name.
+
+    Examples
+    --------
+    >>> from memlab.policies import Learned
+    >>> options_of(Learned(max_tokens=8000))
+    '--policy learned --max-tokens 8000'
+    """
+    if (known := _known_as(policy)) is None:
+        return ""
+    name, settings, values = known
+    words = ["--policy", name if name in NAMED else policy.address]
+    for key, value in ((key, _written(value)) for key, value in values.items()):
+        text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        words += [settings[key].option, text] if name in NAMED else ["--set", f"{key}={text}"]
+    return in_shell(*words)
 
 
 def _known_as(policy: Policy) -> tuple[str, Mapping[str, Setting], dict[str, Any]] | None:

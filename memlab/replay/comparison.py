@@ -20,7 +20,7 @@ from memlab.arguments import expect, refusal, whole_number
 from memlab.evidence.past import Memories
 from memlab.evidence.references import with_references
 from memlab.policies import KeepAll, Policy
-from memlab.policies.named import family_of, label_of
+from memlab.policies.named import family_of, label_of, options_of
 from memlab.replay.life import Flags, Ints, Life, life_of
 from memlab.replay.walk import BOOT_MEMORIES, BOOT_TOKENS, KEPT, Replay, walk_through
 from memlab.sizing.history import mean_p95_max
@@ -297,6 +297,7 @@ def summarise(
         ========================  =============================================================
         ``policy``                its short name
         ``family``                that, and which settings beside its size are not the defaults
+        ``options``               what the command line takes for it; empty where it has no name
         ``retire``                whether what went could come back; its label and family say so
         ``served``, ``lost``      share of references served, references whose target was gone
         ``oracle``                the share that could have been served with ``most_held`` slots
@@ -329,6 +330,7 @@ def summarise(
                 "label": label_of(one.policy) + RETIRED * one.retire,
                 "policy": one.policy.name,
                 "family": family_of(one.policy) + RETIRED * one.retire,
+                "options": options_of(one.policy),
                 "retire": one.retire,
                 "served": one.served,
                 "lost": one.lost,
@@ -445,6 +447,7 @@ class Comparison(Shown):
     """What :func:`compare` returned for a store, as people read it.
 
     Each policy was applied after `every` so many memories; what passes `token_budget` is left out.
+    `retires` says whether anything can be retired in the store.
     """
 
     store: str
@@ -452,6 +455,7 @@ class Comparison(Shown):
     references: int
     every: int = 1
     token_budget: int | None = None
+    retires: bool = True
 
     @property
     def fitting(self) -> pd.DataFrame:
@@ -497,7 +501,7 @@ class Comparison(Shown):
         return [*doubt, self.sheet(), "", *self._notes(), "", *self.next_steps()]
 
     def next_steps(self) -> list[str]:
-        """Say what to run for a number, and to see what the cheapest good cap would delete."""
+        """Say what to run for a number, and to see what the cheapest that serves well would do."""
         lines = [f"next: {command('size', self.store)}    which keep_recent, with evidence"]
         table = self.table if self.fitting.empty else self.fitting
         caps = table[(table["family"] == "recent") & (table["served"] >= GOOD)]
@@ -505,6 +509,12 @@ class Comparison(Shown):
             cap = str(caps["boot_tokens_mean"].idxmin()).removeprefix("recent ")
             shows = "what that would delete; deletes nothing yet"
             lines.append(f"      {command('compact', self.store, '--keep-recent', cap)}    {shows}")
+        retired = table[table["retire"] & (table["options"] != "")]
+        good = retired[retired["served"] >= GOOD].sort_values("boot_tokens_mean")
+        best = pd.concat([good, retired.sort_values("served", ascending=False)])["options"]
+        if len(best) and self.retires:
+            does = f"{command('compact', self.store)} {best.iloc[0]} --retire"
+            lines.append(f"      {does}    what that would retire; what is read comes back")
         return lines
 
     def _notes(self) -> list[str]:

@@ -207,12 +207,11 @@ class Learning(Capped):
         number = self.life.history.prunable_before
         written = int(number[min(moment + 1, len(number) - 1)])
         when = Moment(written, self._seen(moment), days_of(now))
-        tokens = self.life.history.tokens[rows]
-        return (self._learned.ranking(self.life.expectation, number[rows], when, tokens),)
+        return (self.life.expectation.scores(number[rows], when, self._learned.space),)
 
     def reason(self, moment: int) -> str:
         """Say so where age decides."""
-        if self.life.expectation.decides(self._seen(moment)):
+        if self.life.expectation.decides(self._seen(moment), self._learned.space):
             return self._learned.reason
         return self._learned.by_age
 

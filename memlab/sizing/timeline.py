@@ -145,7 +145,11 @@ def age_rank_quantiles(
 
 
 def caps_along(
-    frame: Memories, references: pd.DataFrame | None = None, *, share: float = 0.9
+    frame: Memories,
+    references: pd.DataFrame | None = None,
+    *,
+    share: float = 0.9,
+    until: float = DEFAULT_UNTIL,
 ) -> pd.DataFrame:
     """Return the caps that serve a share of references as a store grew, and the one from now on.
 
@@ -158,6 +162,8 @@ def caps_along(
         As for :func:`memlab.recommend_cap`.
     share : float
         Of references, above 0 and below 1.
+    until : float
+        How many times what is written now the last one speaks for, above 1.
 
     Returns
     -------
@@ -169,10 +175,10 @@ def caps_along(
     Raises
     ------
     ValueError
-        When the share is out of its range, or `references` lacks a column.
+        When the share or the horizon is out of its range, or `references` lacks a column.
     """
-    share = arguments.share("share", share)
-    sizing = prepared(frame, references, call="memlab.sizing.caps_along")
+    share, call = arguments.share("share", share), "memlab.sizing.caps_along"
+    sizing = prepared(frame, references, until=until, call=call)
     found, now = sizing.references, sizing.ahead.memories
     doublings = range(int(np.log2(max(now, 1))), 0, -1)
     rows = []

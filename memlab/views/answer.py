@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -49,8 +50,22 @@ class Answer(NamedTuple):
 
 def answer_of(findings: Findings) -> Answer:
     """Return the answer for a store."""
+    headline, because = _headline(findings), list(_because(findings))
     facts, steps = list(_facts(findings)), list(_steps(findings))
-    return Answer(_headline(findings), list(_because(findings)), facts, steps)
+    if (by_use := findings.by_use) is not None:
+        by_age = f"by age alone, {headline[:1].lower()}{headline[1:]}"
+        because = [*map(sentence, (findings.usage.answer, by_age))]
+        headline = sentence(by_use.answer)[:-1]
+        served, _, _, newest = by_use.table.loc[by_use.likely]
+        before, stays = findings.summary.boot.tokens, "nothing is deleted; what is read comes back"
+        facts = [
+            Fact("reads served", f"{served:.0%}", f"of {by_use.reads:,}; by age {newest:.0%}"),
+            Fact(_tokens_of(findings), f"{before:,} → {by_use.likely:,}", stays),
+        ]
+        (step,) = by_use.next_steps()
+        retire = step.removeprefix("next: ").partition("    ")[0]
+        steps.insert(0, Step(retire, f"shows what would be retired by use: {stays}"))
+    return Answer(headline, because, facts, steps)
 
 
 def _headline(findings: Findings) -> str:
@@ -197,7 +212,7 @@ def decision_record(
     chosen = names.get(cap, "chosen by hand")
     facts = {
         "store": f"`{_inline(_name(plan.store))}`",
-        "date": f"{now:%Y-%m-%d}",
+        "date": f"{now:%Y-%m-%d}, by memlab {version('memlab')}",
         "cap": f"`keep_recent = {cap}`, {chosen}",
         "by the evidence": advice.numbers or "no number",
         "track record": advice.track_record or "none",

@@ -26,6 +26,9 @@ PARAMETERS_TAG: Final = "parameters"
 DATA: Final = "../data/"
 """How a notebook names what lies in the bundled folder beside it."""
 
+START: Final = "00_start.ipynb"
+"""The notebook that says which of the others answers which question."""
+
 REHEARSAL: Final = "02_compact.ipynb"
 """The notebook that compacts a copy of a store."""
 
@@ -121,13 +124,14 @@ def copy_notebooks(
     store = str(parameters.get("store", store_path("two_years")))
     if "store" in parameters:
         parameters = {"reads": None, **parameters}  # the bundled log is of a bundled store
-    other = store_of(folder)
-    if other not in {None, store}:
+    whose = folder / WHOSE
+    other = whose.read_text(encoding="utf-8").strip() if whose.is_file() else store
+    if other != store:
         raise MemlabError(
             f"the notebooks in {folder} are for {other}; name another folder with --folder"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / WHOSE, f"{store}\n".encode())
+    write_whole(whose, f"{store}\n".encode())
     written = []
     for path in notebook_paths():
         copy = folder / path.name
@@ -141,32 +145,6 @@ def copy_notebooks(
         write_whole(copy, nbformat.writes(notebook).encode())
         written.append(copy)
     return written
-
-
-def store_of(folder: Path) -> str | None:
-    """Return the store that the notebooks in a folder are for; None where there are none."""
-    if (folder / WHOSE).is_file():
-        return (folder / WHOSE).read_text(encoding="utf-8").strip()
-    nbformat = import_extra("nbformat", extra="lab")
-    for path in (folder / path.name for path in notebook_paths()):
-        if path.is_file():
-            try:
-                cells = nbformat.read(path, as_version=4).cells
-            except (OSError, ValueError, nbformat.ValidationError):
-                continue
-            return next(filter(None, map(_store_stated, cells)), None)
-    return None
-
-
-def _store_stated(cell: "NotebookNode") -> str | None:
-    """Return the store that a cell of parameters names last."""
-    if PARAMETERS_TAG not in cell.metadata.get("tags", ()):
-        return None
-    try:
-        stated = dict(_assignments(cell.source))
-        return str(ast.literal_eval(stated["store"].value)) if "store" in stated else None
-    except (SyntaxError, ValueError):
-        return None
 
 
 def _with_values(source: str, parameters: Mapping[str, Any]) -> str:

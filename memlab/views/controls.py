@@ -1,4 +1,4 @@
-"""Controls of the panel: a browser's own slider and number box, each with its name.
+"""Controls of the panel: a browser's own slider, number box and button, each with its name.
 
 A screen reader hears the name and the value that is shown, and the keys of a browser's own controls
 work.
@@ -147,3 +147,30 @@ export default { render({ model, el }) {
         """Take the nearest number that is allowed."""
         value = proposal["value"]
         return None if value is None else min(max(value, self.least), self.most)
+
+
+class CopyButton(anywidget.AnyWidget):
+    """A button that copies a text, and says whether it did."""
+
+    _esm = """
+export default { render({ model, el }) {
+  const button = document.createElement("button");
+  button.className = "jupyter-button";
+  function show() {
+    button.textContent = "Copy the command";
+    button.disabled = !model.get("text");
+  }
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(model.get("text"));
+      button.textContent = "Copied";
+    } catch {  // a page that is not served securely may not
+      button.textContent = "This browser does not let a page copy: select the command";
+    }
+  });
+  model.on("change:text", show);
+  el.append(button);
+  show();
+} };
+"""
+    text = traitlets.Unicode().tag(sync=True)

@@ -53,9 +53,9 @@ def _law(charts: Any, findings: "Findings") -> Any:
     from memlab.evidence.prior import Evidence
     from memlab.sizing import caps_along
 
-    target = findings.asked.target
+    target, until = findings.asked.target, findings.asked.until
     evidence: Evidence = "reads" if findings.sizing.reads > 0.5 else "references"
-    along = caps_along(findings.past, findings.references, share=target)
+    along = caps_along(findings.past, findings.references, share=target, until=until)
     return charts.plot_law(law_lines(target, evidence=evidence), store=along)
 
 
@@ -111,12 +111,11 @@ CHARTS: Final = {
             "growth-tokens",
             "how their tokens did",
             lambda charts, found: charts.plot_growth(found.growth, measure="tokens"),
-            "grown",
         ),
         Drawing(
             "backlog",
             "what lies beyond a cap",
-            lambda charts, found: charts.plot_backlog(found.growth, cap=found.cap),
+            lambda charts, found: charts.plot_growth(found.growth, cap=found.cap),
         ),
         Drawing("before-after", "what a cap would change today", _before_after, "effect"),
         Drawing(
@@ -153,7 +152,7 @@ CHARTS: Final = {
             lambda charts, found: charts.plot_trade_off(
                 found.sizing.curve, advice=found.advice, cap=found.other_cap
             ),
-            "costs",
+            "served",
         ),
         Drawing(
             "boot-over-time",
@@ -161,7 +160,7 @@ CHARTS: Final = {
             lambda charts, found: charts.plot_boot_over_time(
                 found.timeline, budget=found.asked.token_budget, advice=found.advice
             ),
-            "costs",
+            "served",
         ),
         Drawing(
             "backtest",

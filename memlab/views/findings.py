@@ -19,6 +19,7 @@ from memlab.frame.fields import arrays_of
 from memlab.growth import StoreSummary, boot_context, growth_curve, summarize
 from memlab.growth.alerts import Alert
 from memlab.growth.context import boot_of
+from memlab.replay import BudgetByUse, budget_by_use
 from memlab.sizing import (
     Advice,
     Sizing,
@@ -86,6 +87,8 @@ class Findings:
         What costs much, or is at risk, the costliest first.
     is_setting : bool
         Whether the cap belongs into settings of the system's own, for memlab deletes nothing there.
+    retires : bool
+        Whether memories can be retired from the store.
     """
 
     store: str
@@ -103,6 +106,7 @@ class Findings:
     harvest: str = ""
     alerts: Sequence[Alert] = ()
     is_setting: bool = False
+    retires: bool = False
 
     @cached_property
     def present(self) -> pd.DataFrame:
@@ -130,6 +134,22 @@ class Findings:
     def usage(self) -> AgeOrUse:
         """Whether age or use says what is read next."""
         return age_or_use(self.past, self.references, confidence=self.asked.confidence)
+
+    @cached_property
+    def by_use(self) -> BudgetByUse | None:
+        """To how many tokens to retire by use; None where that is not the answer."""
+        if self.usage.verdict != "use" or not self.retires:
+            return None
+        asked = self.asked
+        found = budget_by_use(
+            self.past,
+            self.references,
+            target=asked.target,
+            confidence=asked.confidence,
+            until=asked.until,
+        )
+        found = replace(found, store=self.store)
+        return found if found.next_steps() else None
 
     @cached_property
     def effect(self) -> CapEffect | None:

@@ -1,6 +1,5 @@
 """A report as one HTML file: the answer, then the evidence section by section."""
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -8,10 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from memlab.charts.palette import DARK, LIGHT, roles
-from memlab.compaction.effects import CapEffect
 from memlab.evidence.cut import CutLosses
 from memlab.evidence.reads import describe_log
 from memlab.evidence.references import counted_in_words, not_counted_in_words
@@ -136,39 +132,29 @@ def _columns(table: Table) -> dict[str, Any]:
 
 
 def sections_of(findings: Findings) -> Iterator[Section]:
-    """Yield the sections in reading order."""
+    """Yield the sections in reading order; no table repeats a chart."""
     if findings.alerts:
-        facts = facts_of(findings.alerts)
-        table = Table("", (), facts, "Each with the command to run next.", whole=True)
+        rows = facts_of(findings.alerts)
+        table = Table("", (), rows, "Each with the command to run next.", whole=True)
         yield Section("alerts", "Look at this first", tables=[table])
     yield _loaded(findings)
     if findings.cut is not None:
         yield _cut(findings, findings.cut)
     yield _grown(findings)
-    if findings.effect is not None:
-        yield _effect(findings, findings.effect)
+    if findings.effect is not None and findings.effect.deleted.memories:
+        sheet = findings.effect.sheet()
+        facts = [Table("", (), sheet.facts)] if sheet.facts else []
+        yield Section("effect", f"What {sheet.title} would do today", tables=facts)
     yield _references(findings)
     if findings.usage.reads:
-        yield _usage(findings)
+        sheet = findings.usage.sheet()
+        facts = [Table("", (), sheet.facts, whole=True)]
+        yield Section("usage", "Age or use?", [sentence(sheet.title)], facts)
     yield _served(findings)
     yield _record(findings)
-    yield _costs(findings)
-    yield _found(findings)
 
 
 def _loaded(findings: Findings) -> Section:
-    context = findings.context
-    rows: list[tuple[str | int, ...]] = [
-        (
-            str(part),
-            "load-bearing" if row["load_bearing"] else "prunable",
-            int(row["memories"]),
-            int(row["tokens"]),
-        )
-        for part, row in context.iterrows()
-    ]
-    boot, tokens = findings.summary.boot, f"Tokens: {findings.summary.token_rule}."
-    rows.append(("all of it", "", boot.memories, boot.tokens))
     return Section(
         "loaded",
         findings.by_start("What an agent loads at every start", "What an agent recalls from"),
@@ -178,7 +164,7 @@ def _loaded(findings: Findings) -> Section:
                 "and no cap goes below them. The other episodes are prunable."
             )
         ],
-        [Table("", ("part", "kind", "memories", "tokens"), rows, tokens), *_floor(findings)],
+        list(_floor(findings)),
     )
 
 
@@ -196,47 +182,31 @@ def _floor(findings: Findings) -> Iterator[Table]:
 
 
 def _cut(findings: Findings, cut: CutLosses) -> Section:
-    today = f"The lines of {cut.below:,} of the {cut.named:,} files that the index names are cut: "
-    words = [f"{today}they are not loaded at start." if cut.below else "Every line is loaded."]
-    if cut.reads:
-        words.append(
-            f"{cut.lost:,} of {cut.reads:,} reads were of a memory whose line was cut at that "
-            f"moment, {cut.unnamed:,} of a file that no line names."
-        )
-    else:
+    sheet, words = cut.sheet(), []
+    if not cut.reads:
         words.append(
             "Which memories are read, transcripts say: memlab harvest with this folder writes a "
             "log, and --log shows here what the cut loses."
         )
     if cut.below and findings.effect is not None:
-        left = cut.named - findings.effect.deleted.memories
-        fits = cut.files[TODAY]
+        left, fits = cut.named - findings.effect.deleted.memories, cut.files[TODAY]
         words.append(
             f"keep_recent = {findings.effect.keep_recent:,} leaves {left:,} of them; "
             f"{'all fit' if left <= fits else f'{fits:,} fit'}."
         )
-    return Section("cut", "What the cut of the index loses", words, [cut.table()])
+    facts = Table("", (), sheet.facts if cut.reads else sheet.facts[:1], whole=True)
+    return Section("cut", sentence(sheet.title)[:-1], words, [facts, *sheet.tables])
 
 
 def _grown(findings: Findings) -> Section:
-    facts = [(name, value) for name, value in findings.summary.sheet().facts if name != "tokens"]
+    drawn = {"tokens", "prunable share"}
+    facts = [fact for fact in findings.summary.sheet().facts if fact[1] and fact[0] not in drawn]
     return Section(
         "grown",
         "How it grew",
-        ["What was deleted with memlab is in the archive, and in these charts."],
-        [Table("", (), [(name, value) for name, value in facts if value], whole=True)],
+        ["What was deleted with memlab is in the archive, and in this chart."],
+        [Table("", (), facts, whole=True)] if facts else [],
     )
-
-
-def _effect(findings: Findings, effect: CapEffect) -> Section:
-    sheet = effect.sheet()
-    loaded = findings.by_start("loaded at start", "recalled from")
-    table = sheet.tables[0]._replace(
-        header=(loaded, "memories", "tokens", "prunable share"),
-        remark=f"Prunable share: prunable memories among all that are {loaded.split()[0]}.",
-    )
-    tables = [Table("", (), sheet.facts), table] if sheet.facts else [table]
-    return Section("effect", f"What {sheet.title} would do today", tables=tables)
 
 
 def _references(findings: Findings) -> Section:
@@ -265,105 +235,38 @@ def _references(findings: Findings) -> Section:
     return Section("references", "What was needed again", words, tables)
 
 
-def _usage(findings: Findings) -> Section:
-    sheet = findings.usage.sheet()
-    facts = Table("", (), sheet.facts, whole=True)
-    return Section("usage", "Age or use?", [sentence(sheet.title)], [facts, *sheet.tables])
-
-
 def _served(findings: Findings) -> Section:
     advice, sizing = findings.advice, findings.sizing
     marks = {sizing.most: "everything", findings.cap: "looked at"}
     marks |= {advice.likely: "likely", advice.keep_recent: "safe"}
+    caps = sizing.at(sorted(cap for cap in marks if cap is not None))
     rows = [
-        (
-            int(cap),
-            _share(row["served"]),
-            f"{_share(row['low'])} to {_share(row['high'])}",
-            _share(row["served_own"]),
-            _share(row["served_elsewhere"]),
-            int(row["boot_memories"]),
-            int(row["boot_tokens"]),
-            f"{row['days']:,.0f}",
-            marks.get(cap, ""),
-        )
-        for cap, row in _rows(sizing.at(sizing.around(*advice.answers, findings.cap)))
+        (cap, int(row["boot_memories"]), int(row["boot_tokens"]), f"{row['days']:,.0f}", marks[cap])
+        for cap, row in zip(caps.index.tolist(), caps.to_dict("records"), strict=True)
     ]
     there = findings.by_start("at start", "left")
-    header = (
-        *("keep_recent", "served", "limits", "this store alone", "other projects alone"),
-        *(f"memories {there}", f"tokens {there}", "days of memory", ""),
-    )
+    header = ("keep_recent", f"memories {there}", f"tokens {there}", "days of memory", "")
+    starts = findings.by_start("starts", "moments")
     words = (
         f"Estimated until {advice.until:,} memories are written, by this store's references and "
-        f"other projects' together: {advice.evidence}."
+        f"other projects' together: {advice.evidence}. The charts of tokens speak of a cap held "
+        f"from the first memory on: the first of what 95 in 100 {starts} do not pass, the second "
+        "of every moment. The table is for today."
     )
-    remark = f"{there.capitalize()}: were the store compacted to that cap today."
-    table = Table("", header, rows, remark)
-    return Section("served", "What each cap serves", [words], [table])
+    return Section("served", "What each cap serves and costs", [words], [Table("", header, rows)])
 
 
 def _record(findings: Findings) -> Section:
-    backtest = findings.backtest
-    rows = [
-        (
-            f"first {row['cut']:.0%}",
-            _number(row["keep_recent"]),
-            _number(row["needed"]),
-            _share(row["achieved"]),
-            int(row["references"]),
-            "–" if pd.isna(row["reached"]) else "yes" if row["reached"] else "no",
-        )
-        for _, row in _rows(backtest)
-    ]
-    header = ("history", "chosen", "needed", "served", "references", "target met")
+    advice = findings.advice
     return Section(
         "record",
-        "Would it have been right before?",
+        "How the number was found, and how such numbers did",
         [
+            *map(sentence, (advice.rule, *advice.would_change)),
             (
                 "At each cut of the history a cap is chosen on what came before it, and measured "
                 "on the fifth that follows. Needed is the smallest cap that would have met the "
                 "target there, which is known only afterwards."
             ),
-            *([sentence(findings.advice.track_record)] if findings.advice.track_record else []),
-        ],
-        [Table("", header, rows)],
-    )
-
-
-def _costs(findings: Findings) -> Section:
-    starts = findings.by_start("starts", "moments")
-    return Section(
-        "costs",
-        "What it costs",
-        [
-            (
-                f"{findings.by_start('What a start costs', 'How much there is')} changes over "
-                "the history. These charts speak of a cap held from the first memory on: the "
-                f"first of what 95 in 100 {starts} do not pass, the "
-                "second of every moment. The figures above are for today."
-            )
         ],
     )
-
-
-def _found(findings: Findings) -> Section:
-    advice = findings.advice
-    return Section(
-        "found",
-        "How the number was found",
-        [sentence(advice.rule), *(sentence(text) for text in advice.would_change)],
-    )
-
-
-def _rows(frame: pd.DataFrame) -> "Iterator[tuple[Any, pd.Series[Any]]]":
-    yield from frame.astype(object).iterrows()
-
-
-def _share(value: Any) -> str:
-    return "–" if value is None or pd.isna(value) or math.isnan(value) else f"{value:.1%}"
-
-
-def _number(value: Any) -> int | str:
-    return "–" if pd.isna(value) else int(value)

@@ -6,7 +6,7 @@ hundredths of a second.
 
 import html
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from io import BytesIO
 from os import PathLike, fspath
 from typing import Any, Final
@@ -19,16 +19,23 @@ from matplotlib.figure import Figure
 from matplotlib.image import imsave
 
 from memlab import arguments
+from memlab import columns as c
 from memlab.charts import mark_cap_curve, mark_trade_off, plot_cap_curve, plot_trade_off
+from memlab.clock import now_utc
+from memlab.errors import MemlabError
+from memlab.evidence.past import present_rows
 from memlab.evidence.references import with_references
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.lazy import import_extra
-from memlab.settings import NOTHING
+from memlab.settings import NOTHING, NUMBERS, SIZED, Sized
 from memlab.sizing import Advice, Sizing, Verdict, advise, prepare_sizing
 from memlab.sizing.goal import Goal
 from memlab.sizing.record import MEANING
-from memlab.sources.opening import SourceLike, open_source, settings_of
-from memlab.text import command, counted
+from memlab.sources.opening import SourceLike, open_source, remember, settings_of
+from memlab.text import command, counted, for_terminal
+
+LISTED: Final = 20
+"""Memories that are shown of those that would go: the costliest."""
 
 NO_BUDGET: Final = "no budget"
 """Stands in the box for the budget where there is none."""
@@ -44,6 +51,9 @@ STYLE: Final = """<style>
 .memlab-sizing td:first-child { white-space: nowrap; opacity: 0.75; }
 .memlab-sizing pre { margin: 0; padding: 0.4em 0.6em; white-space: pre-wrap; word-break: normal; }
 .memlab-sizing pre { border: 1px solid #8a8d9180; overflow-wrap: anywhere; }
+.memlab-sizing .going { max-height: 16em; overflow-y: auto; }
+.memlab-sizing .going td:nth-child(2) { text-align: right; }
+.memlab-sizing .going td:last-child { overflow-wrap: anywhere; }
 .memlab-sizing p { margin: 0.2em 0; max-width: 62em; }
 body[data-jp-theme-light="false"] .memlab-sizing img { filter: invert(0.93) hue-rotate(180deg); }
 </style>"""
@@ -85,7 +95,7 @@ class Picture:
 
 
 class SizingPanel:
-    """Controls, pictures and numbers for choosing a cap.
+    """Controls, pictures and numbers for choosing a cap, and a button that remembers it.
 
     Shows itself as the last expression of a notebook's cell. Every control takes the keyboard, and
     setting its ``value`` is the same as moving it.
@@ -94,6 +104,8 @@ class SizingPanel:
     ----------
     sizing : Sizing
         As :func:`memlab.sizing.prepare_sizing` returns it.
+    past : DataFrame
+        What the sizing is of: what would go is named by it.
     store : str
         How the command names the store.
     target : float
@@ -115,7 +127,9 @@ class SizingPanel:
         A box; None is no budget.
     use_recommended
         A button that sets the cap to the recommended one.
-    curve_picture, trade_off_picture, numbers, recommendation, command
+    copy, save
+        Buttons that copy the command, and write the choice into ``memlab.toml``.
+    curve_picture, trade_off_picture, numbers, recommendation, command, going, saved
         What is shown.
     widget
         All of it together.
@@ -126,6 +140,7 @@ class SizingPanel:
     def __init__(
         self,
         sizing: Sizing,
+        past: pd.DataFrame,
         *,
         store: str,
         target: float,
@@ -133,6 +148,8 @@ class SizingPanel:
         usage: AgeOrUse | None = None,
     ) -> None:
         self._sizing, self._store, self._usage = sizing, store, usage
+        present = present_rows(past)
+        self._prunable = present[present[c.PRUNABLE]]
         self.advice = advise(sizing, target=target, token_budget=token_budget)
         self._pictures = [
             Picture(plot_cap_curve, mark_cap_curve, sizing.curve),
@@ -145,6 +162,7 @@ class SizingPanel:
         self.target.observe(self._question_changed, names="value")
         self.token_budget.observe(self._question_changed, names="value")
         self.use_recommended.on_click(self._recommended_asked)
+        self.save.on_click(self._save_asked)
 
     @property
     def cap(self) -> int:
@@ -183,7 +201,7 @@ class SizingPanel:
     def _make_widgets(self, target: float, token_budget: int | None) -> None:
         widgets = import_extra("ipywidgets", extra="lab")
         import_extra("anywidget", extra="lab")
-        from memlab.views.controls import NumberBox, Slider
+        from memlab.views.controls import CopyButton, NumberBox, Slider
 
         most = max(1, self._sizing.present.prunable)
         cap = min(most, most if self.advice.keep_recent is None else self.advice.keep_recent)
@@ -208,8 +226,14 @@ class SizingPanel:
         picture = widgets.Layout(width="540px", max_width="100%")
         self.curve_picture, self.trade_off_picture = (widgets.HTML(layout=picture) for _ in "12")
         self.numbers, self.recommendation, self.command = (widgets.HTML() for _ in range(3))
+        self.going, self.saved = widgets.HTML(), widgets.HTML()
+        self.copy = CopyButton()
+        self.save = widgets.Button(
+            description="Save the choice", layout=widgets.Layout(width="auto")
+        )
+        buttons = widgets.HBox([self.copy, self.save])
         words = widgets.VBox(
-            [self.numbers, self.recommendation, self.command],
+            [self.numbers, self.recommendation, self.command, buttons, self.saved],
             layout=widgets.Layout(flex="1 1 20em", min_width="0", padding="0 0 0 1em"),
         )
         row = widgets.Layout(flex_flow="row wrap", align_items="center")
@@ -219,6 +243,7 @@ class SizingPanel:
                 widgets.HBox([self.slider, self.keep_recent, self.use_recommended], layout=row),
                 widgets.HBox([self.target, self.token_budget], layout=row),
                 widgets.HBox([self.curve_picture, words, self.trade_off_picture], layout=row),
+                self.going,
             ]
         )
         self.widget.add_class("memlab-sizing")
@@ -244,6 +269,22 @@ class SizingPanel:
         if self.advice.keep_recent is not None:
             self.keep_recent.value = self.advice.keep_recent
 
+    def _save_asked(self, _: Any) -> None:
+        """Remember the cap, target and budget; a recommended cap with until when it speaks."""
+        cap, advice = self.cap, self.advice
+        policy: dict[str, Any] = {"name": "recent", NUMBERS["recent"]: cap}
+        if cap == advice.keep_recent:
+            at = now_utc().replace(microsecond=0)
+            policy[SIZED] = Sized(at, advice.memories, advice.until)._asdict()
+        chosen = {"target": advice.target, "token_budget": advice.token_budget}
+        kept = {name: value for name, value in chosen.items() if value is not None}
+        try:
+            file = remember(open_source(self._store), {"policy": policy, **kept})
+            said = f"keep_recent = {cap:,} is remembered in {file}"
+        except MemlabError as error:
+            said = str(error)
+        self.saved.value = f"<p>{html.escape(said)}</p>"
+
     def _show(self) -> None:
         """Bring pictures and texts up to date."""
         cap = self.cap
@@ -258,8 +299,24 @@ class SizingPanel:
         self.recommendation.value = "".join(
             f"<p>{html.escape(line)}</p>" for line in self._advice_lines()
         )
+        self.going.value, self.saved.value = self._going(), ""
+        self.copy.text = self.command_line
+        self.save.disabled = bool(self.against) or self._store == ANY_STORE
         offered, against = html.escape(self.command_line), html.escape(self.against)
         self.command.value = f"<pre>{offered}</pre>" if offered else f"<p>{against}</p>"
+
+    def _going(self) -> str:
+        """Return a table of the costliest memories that the cap would let go."""
+        going = self._prunable.iloc[: max(0, len(self._prunable) - self.cap)]
+        costliest = going.nlargest(LISTED, c.TOKENS)
+        if costliest.empty:
+            return ""
+        title = f"{counted(len(going), 'memories')} would go"
+        named = costliest[[c.MEMORY_ID, c.TOKENS, c.TITLE]].itertuples(index=False)
+        rows = _table(
+            [(for_terminal(key), f"{cost:,}", for_terminal(of)) for key, cost, of in named]
+        )
+        return f'<p>{title}; the costliest, in tokens:</p><div class="going">{rows}</div>'
 
     def _alt(self, picture: Picture) -> str:
         """Say what is to be seen on a picture."""
@@ -298,7 +355,8 @@ def explore(
 ) -> SizingPanel:
     """Open the sizing panel: sliders for the cap and the target, a box for the token budget.
 
-    Moving one updates the pictures, the numbers and the command to run. Nothing is written.
+    Moving one updates the pictures, the numbers, what would go and the command to run. Nothing is
+    written before the choice is saved.
 
     Parameters
     ----------
@@ -344,6 +402,7 @@ def explore(
     past, references = with_references(source, references, call="memlab.explore")
     return SizingPanel(
         prepare_sizing(past, references, confidence=goal.confidence, until=goal.until),
+        past,
         store=store,
         target=target,
         token_budget=goal.token_budget,
@@ -392,9 +451,6 @@ def _facts_of(sizing: Sizing, cap: int) -> Iterator[tuple[str, str]]:
             yield name, words.format(**row, tokens=present.tokens, prunable=present.prunable)
 
 
-def _table(facts: Facts) -> str:
-    rows = "".join(
-        f"<tr><td>{html.escape(name)}</td><td>{html.escape(value)}</td></tr>"
-        for name, value in facts
-    )
-    return f"<table>{rows}</table>"
+def _table(rows: Iterable[tuple[str, ...]]) -> str:
+    cells = ("".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in rows)
+    return f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>"

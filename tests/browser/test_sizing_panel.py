@@ -101,6 +101,14 @@ def test_the_panel_takes_the_keyboard_and_agrees_with_the_curve(
     panel.get_by_role("button", name="Use the recommended cap").press("Enter")
     assert advice.keep_recent is not None
     expect_cap(panel, curve, advice.keep_recent)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    panel.get_by_role("button", name="Copy the command").click()
+    expect(panel.get_by_role("button", name="Copied")).to_be_visible()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == panel.locator("pre").inner_text()
+    panel.get_by_role("button", name="Save the choice").click()
+    expect(panel).to_contain_text(f"keep_recent = {advice.keep_recent} is remembered in ")
+    expect(panel.locator(".going tr")).to_have_count(20)
     panel.scroll_into_view_if_needed()
     page.screenshot(path=artifacts / "sizing-panel-light.png")
 

@@ -31,7 +31,7 @@ def points_of(ax: Axes, name: str) -> tuple[list[Any], list[Any]]:
 
 
 def title(ax: Axes) -> str:
-    return ax.get_title(loc="left").replace("\n", " ")
+    return " ".join(ax.get_title(loc="left").split())
 
 
 def written(ax: Axes) -> list[str]:

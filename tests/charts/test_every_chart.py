@@ -112,8 +112,7 @@ def charts_of(name: str) -> dict[str, "partial[Axes]"]:
     given: dict[str, tuple[Callable[..., Axes], tuple[object, ...], dict[str, object]]] = {
         "growth": (plots.plot_growth, (growth,), {}),
         "tokens": (plots.plot_growth, (growth,), {"measure": "tokens"}),
-        "backlog": (plots.plot_backlog, (growth,), {}),
-        "backlog-cap": (plots.plot_backlog, (growth,), {"cap": 20}),
+        "backlog": (plots.plot_growth, (growth,), {"cap": 20}),
         "context": (plots.plot_boot_context, (context,), {}),
         "before-after": (plots.plot_before_after, (context, after), {}),
         "curve": (plots.plot_cap_curve, (curve,), {}),
@@ -253,6 +252,8 @@ def test_a_chart_draws_on_the_axes_it_is_given() -> None:
 def test_another_measure_is_refused(chart: str) -> None:
     with pytest.raises(ValueError, match="measure must be 'memories' or 'tokens', not 'bytes'"):
         charts_of("two")[chart](measure="bytes")
+    with pytest.raises(ValueError, match="a cap counts memories"):
+        charts_of("two")["backlog"](measure="tokens")
 
 
 def test_charts_use_no_pyplot() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from histories import simulate_history
-from reading import drawn, points_of, title, written
+from reading import drawn, note, points_of, title, written
 
 from memlab.charts import plot_comparison, plot_overlap, plot_regret
 from memlab.charts.comparison import BEST
@@ -78,6 +78,18 @@ def test_policies_on_one_line_are_all_to_be_seen(history: History) -> None:
     assert under.get_markersize() > over.get_markersize()
 
 
+@pytest.mark.parametrize(("nearer", "said"), [(1.0, 2), (1.5, 0)])
+def test_marks_that_coincide_are_counted_and_named_together(
+    history: History, nearer: float, said: int
+) -> None:
+    table = compare(*history, [KeepRecent(50), ValueCap(50)])
+    table.loc["value 50", "served"] = table.loc["recent 50", "served"]
+    table.loc["value 50", "boot_tokens_mean"] = table.loc["recent 50", "boot_tokens_mean"] * nearer
+    ax = plot_comparison(table)
+    assert ("● 50 = ▲ 50" in written(ax)) == bool(said)
+    assert (f"{said} marks coincide" in note(ax)) == bool(said)
+
+
 def test_overlap_is_written_into_its_cells(replays: list[Replay]) -> None:
     shares = overlap(replays, of="lost", share=True)
     ax = drawn(plot_overlap(shares, of="lost"))
@@ -96,7 +108,10 @@ def test_overlap_is_written_into_its_cells(replays: list[Replay]) -> None:
 @pytest.mark.parametrize(
     ("shares", "said"),
     [
-        ([[1, 0.5, 1], [0.4, 1, 1], [0.3, 0.7, 1]], "a and b share 50% of the fewer losses"),
+        (
+            [[1, 0.5, 1], [0.4, 1, 1], [0.3, 0.7, 1]],
+            "The least alike, a and b, share 50% of the fewer losses",
+        ),
         (
             [[1, 1, 0.2], [0.1, 1, 0.2], [1, 1, 1]],
             "nearly all losses of the one with fewer",

@@ -100,7 +100,7 @@ class TestCapCurve:
         dots = {tuple(dot.get_xydata()[0]) for dot in lines_named(ax, "_chosen")}
         assert dots == {(likely, curve.loc[likely, "served"]), (safe, curve.loc[safe, "low"])}
         assert title(ax) == (
-            f"For 90% of references keep_recent = {safe} is safe, {likely} is likely"
+            f"The newest {likely} likely serve 90% of references, to be safe {safe}"
         )
 
     def test_a_cap_to_look_at_is_in_the_title_with_its_estimate(self, curve: pd.DataFrame) -> None:
@@ -116,7 +116,9 @@ class TestCapCurve:
         advice = advise(sizing, token_budget=20_000)
         ax = plot_cap_curve(curve, advice=advice)
         assert advice.budget_cap in upright_lines(ax)
-        assert f"budget allows {advice.budget_cap}" in written(ax)
+        safe = advise(sizing).keep_recent
+        allows = f"budget allows {advice.budget_cap}"
+        assert {allows, f"likely {advice.likely}", f"safe {safe}"} <= set(written(ax))
         left = ax.transData.transform((advice.budget_cap, 0))[0]
         assert ax.patches[0].get_extents().x0 == pytest.approx(left)
         assert title(ax) == "No cap meets 90% within the token budget"
@@ -136,7 +138,10 @@ class TestCapCurve:
         references = make_references(frame, [10, 20], [3, 4])
         advice = recommend_cap(frame, references)
         ax = plot_cap_curve(cap_curve(frame, references), advice=advice)
-        assert title(ax) == f"By other projects, for 90% of references {advice.numbers}"
+        assert title(ax) == (
+            f"By other projects the newest {advice.likely} likely serve 90% of references, "
+            f"to be safe {advice.keep_recent}"
+        )
         assert "Estimated: 2% from this store, 98% from other projects." in note(ax)
         alone = plot_cap_curve(cap_curve(frame))
         assert not lines_named(alone, "this store")

@@ -1,17 +1,22 @@
 """Policies on the command line: those of the package, and classes of one's own."""
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from invariants import rows_of
+from own_policies import EveryOther
 from shell import run
 from stores import episodes, write_rows
 
 import memlab
-from memlab.policies import NAMED, POLICIES
+from memlab.compaction.wire import as_data
+from memlab.policies import NAMED, POLICIES, KeepRecent, Pipeline, Policy, TimeToLive, ValueCap
+from memlab.policies.named import options_of
 
 RULES = '''
 from dataclasses import dataclass, field
@@ -308,6 +313,27 @@ def test_policies_are_compared_by_what_they_would_have_served() -> None:
         "learned max_tokens=2000, retired",
         "tokens 2000, retired",
     } <= tried
+    last = run("compare", store, "--policy", "learned", "--max-tokens", 2000, "--retire").output
+    step = last.splitlines()[-1].strip().removeprefix("memlab ").partition("    ")[0]
+    assert "--policy learned --max-" in step
+    assert step.endswith(" --retire")
+    assert "retires" in run(*shlex.split(step)).output
     fitting = json.loads(run("compare", store, *words, "--token-budget", 3000, "--json").output)
     assert all(row["boot_tokens_p95"] <= 3000 for row in fitting)
     assert "tokens 3000" in [row["label"] for row in fitting]
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        KeepRecent(30),
+        TimeToLive(timedelta(days=30)),
+        ValueCap(30, half_life=timedelta(hours=8)),
+        Pipeline.odek(keep=200),
+        EveryOther(1),
+    ],
+)
+def test_what_is_typed_for_a_policy_makes_the_same_policy(policy: Policy) -> None:
+    words = shlex.split(options_of(policy))
+    shown = run("compact", memlab.store_path("three_hundred_issues"), *words, "--json")
+    assert json.loads(shown.output)["policy"] == as_data(policy)

@@ -64,7 +64,7 @@ def test_notebooks_open_on_a_server_and_on_a_folder(
         opened = run("lab", url, "--folder", str(folder))
         assert opened.exit_code == 0, opened.output
         names = sorted(path.name[:2] for path in folder.glob("*.ipynb"))
-        assert names == ["01", "03", "04", "05", "06", "07"]
+        assert names == ["00", "01", "03", "04", "05", "06", "07"]
         written = "".join(path.read_text() for path in folder.iterdir())
         assert repr(url.replace(f":{SECRET}@", "")) in written
         assert SECRET not in written + opened.output

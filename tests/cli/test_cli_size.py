@@ -127,7 +127,8 @@ def test_where_use_says_more_than_age_it_opens_with_the_room_that_retiring_takes
     store, log = memlab.copy_store(found, tmp_path / "m.db"), found.with_suffix(".searches.jsonl")
     lines = run("size", store, "--log", log).output.splitlines()
     said = re.match(
-        r"retire by use to ([\d,]+) tokens: serves (9\d)% of reads; the newest in as many (\d+)%",
+        r"retire by use to ([\d,]+) tokens: serves (9\d)% of reads \(\d+% to \d+%\); "
+        r"the newest in as many (\d+)%",
         lines[1],
     )
     assert said is not None
@@ -136,6 +137,9 @@ def test_where_use_says_more_than_age_it_opens_with_the_room_that_retiring_takes
     assert f"--max-tokens {said[1].replace(',', '')} --retire" in step
     words = shlex.split(step.removeprefix("next: memlab ").partition("    ")[0])
     assert "retires" in run(*words).output
+    told = json.loads(run("size", store, "--log", log, "--json").output)["by_use"]
+    assert f"{told['likely']:,}" == said[1]
+    assert told["likely"] in [each["tokens"] for each in told["budgets"]]
     soon = memlab.load(store)[["memory_id", "created_at"]]
     soon["at"] = soon["created_at"] + pd.Timedelta(days=1)
     soon.to_csv(by_age := tmp_path / "soon.csv", index=False)

@@ -11,6 +11,7 @@ import pytest
 from frames import make_frame, row
 from histories import DRIFTS, recorded, simulate_history, work
 
+import memlab
 from memlab import columns as c
 from memlab.evidence.references import find_references
 from memlab.frame.loading import load
@@ -22,6 +23,7 @@ from memlab.policies.learned import (
     Expectation,
     Learned,
     Moment,
+    Space,
     Weights,
     fit_choice,
     fitted_weights,
@@ -66,9 +68,10 @@ def test_scores_go_by_what_came_before_alone() -> None:
     for written in (300, 700, cut):
         seen = int(np.searchsorted(part.experience.at, written))
         moment = Moment(written, seen, 1e5)
-        expected = part.scores(memories[:written], moment)
-        np.testing.assert_allclose(whole.scores(memories[:written], moment), expected, rtol=1e-9)
-    assert part.trusted.all()
+        for space in (Space(60, of_tokens=False), Space(6000, of_tokens=True)):
+            expected = part.scores(memories[:written], moment, space)
+            found = whole.scores(memories[:written], moment, space)
+            np.testing.assert_allclose(found, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("drift", DRIFTS)
@@ -139,28 +142,37 @@ def misled() -> tuple[pd.DataFrame, pd.DataFrame]:
     return frame, read_on(frame, zip(frame[c.MEMORY_ID], at, strict=True))
 
 
-def test_age_decides_where_use_has_ranked_needs_lower_and_the_reason_says_so() -> None:
+def test_age_decides_where_use_has_served_fewer_needs_and_the_reason_says_so() -> None:
     frame, references = misled()
     expectation = Expectation(experience_of(frame, references))
-    assert expectation.trusted[0]
-    assert not expectation.trusted[-1]
-    newest, learned = (replay(frame, references, one) for one in (KeepRecent(20), Learned(20)))
+    few, many = (expectation.trusted(Space(room, of_tokens=False)) for room in (2, 60))
+    assert few[0]
+    assert not few[-1]
+    assert many.all()  # where both keep all that is needed, neither does worse
+    newest, learned = (replay(frame, references, one) for one in (KeepRecent(2), Learned(2)))
     late = learned.deleted[c.POSITION] > 60
     assert set(learned.deleted.loc[late, "step"]) == {Learned.by_age}
     assert learned.deleted[c.MEMORY_ID].iloc[-1] == newest.deleted[c.MEMORY_ID].iloc[-1]
-    decided = decide(frame, Learned(20).after(frame, references), now=NOW)
+    decided = decide(frame, Learned(2).after(frame, references), now=NOW)
     assert set(decided.loc[~decided[c.KEEP], c.REASON]) == {Learned.by_age}
-    assert decided.index[decided[c.KEEP]].tolist() == list(range(100, 120))
+    assert decided.index[decided[c.KEEP]].tolist() == [118, 119]
+
+
+def test_age_decides_on_a_store_whose_needs_follow_age_alone() -> None:
+    past = load(memlab.store_path("two_years"))
+    newest, learned = (replay(past, None, each(50)).served for each in (KeepRecent, Learned))
+    assert learned >= newest - 0.01
 
 
 def test_while_age_alone_decides_the_longer_of_two_of_one_age_goes() -> None:
-    expectation = Expectation(experience_of(*misled()))
-    memories = np.array([20, 20, 10, 10])
-    moment = Moment(120, 120, 1e5)
-    score = expectation.scores_per_token(memories, moment, np.array([10, 500, 10, 500]))
-    assert score[0] > score[1]
-    assert score[2] > score[3]
-    assert score[0] > score[2]
+    frame, references = misled()
+    frame.loc[[19, 9], c.TOKENS], frame.loc[[20, 10], c.TOKENS] = 500, 10
+    expectation = Expectation(experience_of(frame, references))
+    space = Space(2 * int(frame[c.TOKENS].iloc[-1]), of_tokens=True)
+    assert not expectation.decides(120, space)
+    memories = np.array([20, 19, 10, 9])
+    score = expectation.scores(memories, Moment(120, 120, 1e5), space)
+    assert memories[np.argsort(-score)].tolist() == [20, 10, 19, 9]
 
 
 def test_the_same_history_gives_the_same_decision() -> None:

@@ -127,6 +127,11 @@ def test_retiring_stands_below_deleting() -> None:
     shown = "\n".join(map(str, Comparison("memory.db", both, references=100).lines()))
     assert "not loaded" in shown
     assert "nothing is deleted" in shown
+    assert both["options"].iloc[1] == "--policy recent --keep-recent 30"
+    line = "compact memory.db --policy recent --keep-recent 30 --retire "
+    for best, words in (("recent 30, retired", line), (both.index[3], "--half-life 8h --retire ")):
+        both.loc[retired.index, "served"] = [float(label == best) for label in retired.index]
+        assert words in Comparison("memory.db", both, references=100).next_steps()[-1]
 
 
 def test_a_comparison_ends_with_the_cheapest_cap_that_serves_well() -> None:

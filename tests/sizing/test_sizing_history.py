@@ -273,7 +273,10 @@ def test_caps_along_are_those_of_stretches_in_which_the_store_doubled() -> None:
     reach = np.log1p(7) / np.log1p([300, 600])  # of the middle one in each stretch
     expected = np.expm1(reach * np.log1p(middle_of(STRETCH) * np.array([200, 400])))
     assert along["cap"].iloc[:2].tolist() == pytest.approx(expected, rel=0.01)
-    assert along["cap"].iloc[-1] == prepare_sizing(frame, references).ahead.cap_for(0.5)[0]
+    for until in (1.2, 2.0):
+        along = caps_along(frame, references, share=0.5, until=until)
+        ahead = prepare_sizing(frame, references, until=until).ahead
+        assert along["cap"].iloc[-1] == ahead.cap_for(0.5)[0]
 
 
 @pytest.mark.parametrize("rows", [0, 1, 50])

@@ -24,6 +24,7 @@ from memlab import columns as c
 from memlab.errors import MissingExtraError, StoreError
 from memlab.fleet import Serial, size
 from memlab.sizing import Sizing, prepare_sizing
+from memlab.sources.opening import open_source, settings_of
 from memlab.views.panel import SizingPanel, cap_steps, explore
 
 STORE = memlab.store_path("two_years")
@@ -46,9 +47,9 @@ def sizing(frame: pd.DataFrame) -> Sizing:
 
 
 @pytest.fixture
-def panel(sizing: Sizing) -> SizingPanel:
+def panel(sizing: Sizing, frame: pd.DataFrame) -> SizingPanel:
     """What ``explore`` returns."""
-    return SizingPanel(sizing, store=str(STORE), target=0.9, token_budget=None)
+    return SizingPanel(sizing, frame, store=str(STORE), target=0.9, token_budget=None)
 
 
 def facts(panel: SizingPanel) -> dict[str, str]:
@@ -194,9 +195,11 @@ def test_a_box_takes_no_number_it_does_not_know(panel: SizingPanel) -> None:
         panel.keep_recent.value = "many"
 
 
-def test_a_picture_does_not_remember_earlier_marks(panel: SizingPanel, sizing: Sizing) -> None:
+def test_a_picture_does_not_remember_earlier_marks(
+    panel: SizingPanel, sizing: Sizing, frame: pd.DataFrame
+) -> None:
     moved = panel
-    fresh = SizingPanel(sizing, store=str(STORE), target=0.9, token_budget=None)
+    fresh = SizingPanel(sizing, frame, store=str(STORE), target=0.9, token_budget=None)
     for cap in (5, 900, 40):
         moved.keep_recent.value = cap
     moved.token_budget.value = 12_000
@@ -241,7 +244,7 @@ def test_text_of_a_store_is_not_markup(tmp_path: Path) -> None:
     loud = row("<img src=x onerror=alert(1)>", "semantic", title="<script>alert(1)</script>")
     panel = explore(write_rows(tmp_path / "memory.db", [loud, *episodes(3)]), token_budget=1)
     assert "floor-exceeds-budget" in panel.recommendation.value
-    for shown in (panel.numbers, panel.recommendation, panel.command):
+    for shown in (panel.numbers, panel.recommendation, panel.command, panel.going):
         assert "<script" not in shown.value
         assert "<img" not in shown.value
     for shown in (panel.curve_picture, panel.trade_off_picture):
@@ -253,6 +256,39 @@ def test_a_notebook_stores_its_words_and_no_picture(panel: SizingPanel) -> None:
     assert bundle["text/plain"] == panel.text
     assert "application/vnd.jupyter.widget-view+json" in bundle
     assert panel.text.splitlines()[-1] == panel.command_line
+
+
+def test_the_costliest_that_would_go_are_listed(panel: SizingPanel, frame: pd.DataFrame) -> None:
+    panel.keep_recent.value = 2_000
+    going = memlab.rows(frame, memlab.KeepRecent(2_000), where="not-kept", by="tokens").head(20)
+    listed = re.findall(r"<tr><td>(.*?)</td><td>([\d,]+)</td>", panel.going.value)
+    assert len(listed) == 20
+    assert [int(tokens) for _, tokens in listed] == going["tokens"].tolist()
+    assert {key for key, _ in listed} <= set(frame["memory_id"][:-2_000])
+    assert "864 memories would go" in panel.going.value
+    panel.keep_recent.value = 2_864
+    assert not panel.going.value
+
+
+def test_the_choice_is_remembered_where_the_commands_look(tmp_path: Path) -> None:
+    path = memlab.copy_store(STORE, tmp_path / "memory.db")
+    panel = explore(path, token_budget=60_000)
+    panel.save.click()
+    settings = settings_of(open_source(path))
+    assert (settings.keep_recent, settings.target) == (panel.advice.keep_recent, 0.9)
+    assert settings.token_budget == 60_000
+    assert settings.sized is not None
+    assert settings.sized.until == panel.advice.until
+    assert str(tmp_path / "memlab.toml") in panel.saved.value
+    panel.keep_recent.value = 250
+    assert not panel.saved.value
+    panel.save.click()
+    settings = settings_of(open_source(path))
+    assert (settings.keep_recent, settings.sized) == (250, None)  # one's own has no horizon
+    (tmp_path / "memlab.toml").chmod(0o666)
+    panel.save.click()
+    assert "chmod go-w" in panel.saved.value
+    assert explore(make_episodes(3)).save.disabled
 
 
 def test_a_target_out_of_range_is_refused() -> None:
@@ -288,7 +324,7 @@ def test_without_ipywidgets_the_message_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
     with pytest.raises(MissingExtraError, match="-m pip install 'anywidget"):
-        SizingPanel(sizing, store="", target=0.9, token_budget=None)
+        SizingPanel(sizing, make_episodes(1), store="", target=0.9, token_budget=None)
 
 
 def test_of_a_store_that_is_looked_up_it_speaks_of_what_is_recalled_from() -> None:

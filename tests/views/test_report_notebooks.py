@@ -13,7 +13,6 @@ from memlab.views.bundled import (
     fill_in_parameters,
     folder_for,
     notebook_paths,
-    store_of,
 )
 
 
@@ -93,13 +92,6 @@ def test_a_compacted_store_is_sized_in_the_notebook_as_before(
     whole = memlab.recommend_cap(memlab.load(memlab.store_path("three_hundred_issues")))
     assert whole.keep_recent is not None
     assert f"{whole.numbers} (" in shown
-
-
-def test_the_store_of_notebooks_of_the_first_version_is_the_one_stated_last(tmp_path: Path) -> None:
-    notebook = notebook_of("store = 'bundled.db'\nstore = '/agents/memory.db'")
-    nbformat.write(notebook, tmp_path / "01_growth.ipynb")
-    assert store_of(tmp_path) == "/agents/memory.db"
-    assert store_of(tmp_path / "nowhere") is None
 
 
 def test_a_folder_is_named_after_its_store() -> None:

@@ -1,0 +1,168 @@
+"""In how many tokens memories chosen by use serve a target of the reads: replays at a ladder."""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from memlab import arguments
+from memlab import columns as col
+from memlab.evidence.past import Memories
+from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
+from memlab.evidence.references import with_references
+from memlab.evidence.usage import FEWEST, share_with_limits
+from memlab.policies import Learned, TokenBudget
+from memlab.replay.life import life_of
+from memlab.replay.walk import KEPT, walk_through
+from memlab.text import Sheet, Shown, Table, command, counted
+
+LADDER: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+"""Shares of the prunable tokens, tried until the lower limit meets the target."""
+GROWN: Final = 0.75
+"""Reads count from when this share of the store was written: before, most of it fitted."""
+APPLIED: Final = 100
+"""How often a budget is applied, at most."""
+
+
+@dataclass(frozen=True, repr=False)
+class BudgetByUse(Shown):
+    """Token budgets, and what would have been served, had memories been retired by use.
+
+    Attributes
+    ----------
+    store : str
+        Its name.
+    target : float
+        Share of reads to be served.
+    reads : int
+        The reads that count: those since three quarters of the store were written.
+    table : DataFrame
+        A row for each budget that was tried, indexed by ``tokens``, load-bearing ones among them:
+        ``served``, the limits ``low`` and ``high`` of as many reads to come, and what the
+        ``newest`` in as many served.
+    """
+
+    store: str
+    target: float
+    reads: int
+    table: pd.DataFrame
+
+    @property
+    def likely(self) -> int | None:
+        """The least budget that served the target; None where none did."""
+        return self._least("served")
+
+    @property
+    def safe(self) -> int | None:
+        """The least budget whose lower limit meets it."""
+        return self._least("low")
+
+    def _least(self, name: str) -> int | None:
+        enough = self.table.index[self.table[name].to_numpy() >= self.target].tolist()
+        return int(enough[0]) if enough else None
+
+    @property
+    def answer(self) -> str:
+        """What to do, in a line."""
+        if self.reads < FEWEST[0]:
+            few = f"{counted(self.reads, 'reads')} since three quarters of it were written"
+            return f"too few reads to say to how many tokens this store could retire: {few}"
+        if self.likely is None:
+            return f"no part of the store serves {self.target:.0%} of reads by use: keep all"
+        served, low, high, newest = map(float, self.table.loc[self.likely])
+        if newest >= served:
+            return f"age is enough here: the newest {self.likely:,} tokens serve {newest:.0%}"
+        return (
+            f"retire by use to {self.likely:,} tokens: serves {served:.0%} of reads ({low:.0%} to "
+            f"{high:.0%}); the newest in as many {newest:.0%}"
+        )
+
+    def sheet(self) -> Sheet:
+        """Return the answer and every budget that was tried."""
+        rows = [
+            (f"{tokens:,}", *map("{:.0%}".format, shares))
+            for tokens, *shares in self.table.itertuples()
+        ]
+        header = ("tokens", "served", "low", "high", "newest")
+        return Sheet(self.answer, [("reads", f"{self.reads:,}")], [Table("", header, rows)])
+
+    @property
+    def figures(self) -> dict[str, Any]:
+        """All of it, for a script."""
+        budgets = json.loads(self.table.reset_index().to_json(orient="records"))
+        names = ("target", "reads", "likely", "safe")
+        return {name: getattr(self, name) for name in names} | {"budgets": budgets}
+
+    def next_steps(self) -> list[str]:
+        """Return the command that retires to the likely budget, where that beats age."""
+        if not self.answer.startswith("retire"):
+            return []
+        how = ("--policy", Learned.name, "--max-tokens", self.likely, "--retire")
+        return [f"next: {command('compact', self.store, *how)}    what is read comes back"]
+
+
+def budget_by_use(
+    frame: Memories,
+    references: pd.DataFrame | None = None,
+    *,
+    target: float = 0.9,
+    confidence: float = DEFAULT_CONFIDENCE,
+    until: float = DEFAULT_UNTIL,
+) -> BudgetByUse:
+    """Replay :class:`~memlab.Learned` with retiring at a ladder of token budgets.
+
+    Parameters
+    ----------
+    frame, references : DataFrame
+        As for :func:`memlab.replay.replay`; of the references the reads of an access log count.
+    target : float
+        Share of reads to be served.
+    confidence : float
+        Of each limit.
+    until : float
+        How many times what is written now a budget speaks for, above 1.
+
+    Returns
+    -------
+    BudgetByUse
+        With a row for each share of the prunable tokens, a tenth and on, up to the first whose
+        lower limit meets the target. Replayed is that share of what there was at the reads that
+        count, on average; ``tokens`` is that of what there will be until the horizon, likewise.
+
+    Raises
+    ------
+    ValueError
+        If `target` is not between 0 and 1, `confidence` between 0.5 and 1, or `until` above 1.
+    """
+    arguments.share("target", target)
+    arguments.confidence(confidence)
+    arguments.until(until)
+    past, found = with_references(frame, references, call="memlab.replay.budget_by_use")
+    life = life_of(past, found)
+    history, every = life.history, -(-len(life) // APPLIED) or 1
+    day = life.referred.astype("datetime64[D]")
+    reads = pd.DataFrame({"target": life.target, "day": day})
+    counts = (life.references[col.KIND] == "log").to_numpy() & ~reads.duplicated().to_numpy()
+    counts &= (day > life.created[life.target]) & history.ever_prunable[life.target]
+    counts &= np.arange(len(day)) >= np.searchsorted(life.at, GROWN * len(life))
+    floor = history.floor[1]
+    prunable = np.cumsum(history.tokens * (history.ever_prunable & (history.end == len(life))))
+    then = np.take(life.at, np.flatnonzero(counts)) - 1
+    rows: dict[int, tuple[float, ...]] = {}
+    for share in LADDER if len(then) else ():
+        budget = round(floor[then].mean() + share * prunable[then].mean())
+        replays = (
+            walk_through(life, policy, every=every, retire=True).references[KEPT].to_numpy()[counts]
+            for policy in (Learned(max_tokens=budget), TokenBudget(budget))
+        )
+        served, newest = (each.astype(np.float64) for each in replays)
+        limits = share_with_limits(day[counts], served, confidence)
+        rows[round(floor[-1] + share * prunable[-1] * (1 + until) / 2)] = (*limits, newest.mean())
+        if limits[1] >= target:
+            break
+    columns = ["served", "low", "high", "newest"]
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+    store = str(past.attrs.get(col.SOURCE, ""))
+    return BudgetByUse(store, target, int(counts.sum()), table.rename_axis(col.TOKENS))

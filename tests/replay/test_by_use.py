@@ -1,0 +1,71 @@
+"""Budgets by use: what a ladder of replays that retire would have served, with limits."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import memlab
+from memlab import columns as c
+from memlab.evidence.usage import share_with_limits
+from memlab.policies import Learned
+from memlab.replay import BudgetByUse, budget_by_use, replay
+
+
+def searched() -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The bundled store whose reads say use, and the searches of it."""
+    store = memlab.store_path("looked_up")
+    past = memlab.load_past(store)
+    log = memlab.read_access_log(store.with_suffix(".searches.jsonl"))
+    return past, memlab.find_references(past, log)
+
+
+def test_limits_are_wilsons_of_half_the_reads_and_of_days_that_read_alike() -> None:
+    day, found = np.arange(20), np.append(np.ones(18), [0.0, 0.0])
+    assert share_with_limits(day, found, 0.975) == pytest.approx((0.9, 0.5958, 0.9821), abs=1e-4)
+    twice = share_with_limits(np.repeat(day, 2), np.repeat(found, 2), 0.975)
+    assert twice == pytest.approx(share_with_limits(day, found, 0.975))
+    assert share_with_limits(day, np.ones(20), 0.9)[2] == pytest.approx(1)
+
+
+def test_a_budget_is_the_first_that_meets_the_target_in_a_replay_that_retires() -> None:
+    past, references = searched()
+    found = budget_by_use(past, references, target=0.8)
+    assert found.likely is not None
+    row = found.table.loc[found.likely]
+    assert row["low"] < 0.8 <= row["served"] < row["high"]
+    assert (found.table.loc[: found.likely, "served"].iloc[:-1] < 0.8).all()
+    assert found.safe == found.table.index[-1] > found.likely
+    late = references[c.AT_POSITION] >= 0.75 * len(past)
+    before = np.cumsum(past[c.TOKENS])[references.loc[late, c.AT_POSITION] - 1].mean()
+    then = round(found.likely * before / (1.1 * past[c.TOKENS].sum()))  # the mean till the horizon
+    done = replay(past, references, Learned(max_tokens=then), every=5, retire=True).references[late]
+    first = ~done.assign(day=done[c.AT].dt.floor("D")).duplicated([c.TARGET_ID, "day"])
+    assert done.loc[first, "kept"].mean() == pytest.approx(row["served"], abs=0.05)
+    (step,) = found.next_steps()
+    assert f"--max-tokens {found.likely} --retire" in step
+
+
+def test_what_no_budget_serves_age_serves_as_well_or_few_reads_say_is_said() -> None:
+    shares = pd.DataFrame(
+        {"served": [0.8], "low": [0.7], "high": [0.9], "newest": [0.6]}, index=[500]
+    )
+    found = BudgetByUse("m.db", 0.75, 40, shares)
+    said = {
+        "retire by use to 500 tokens": found,
+        "keep all": replace(found, target=0.95),
+        "age is enough": replace(found, table=shares.assign(newest=0.8)),
+        "too few reads": replace(found, reads=19),
+    }
+    for words, each in said.items():
+        assert words in each.answer
+        assert bool(each.next_steps()) == words.startswith("retire")
+
+
+def test_a_past_without_reads_gives_no_budget() -> None:
+    past, references = searched()
+    found = budget_by_use(past, references[:0])
+    assert (found.reads, found.likely, found.safe) == (0, None, None)
+    nothing = budget_by_use(past[:0], references[:0])
+    assert "too few reads" in str(nothing)
