@@ -71,6 +71,7 @@ class Settings:
     log: tuple[Path, ...] = ()
     protected_tags: frozenset[str] = frozenset()
     archive_for: timedelta | None = None
+    keep_copies: bool = False
     retire: bool = False
     delete_retired_after: timedelta | None = None
     harvest: str | None = None
@@ -362,9 +363,9 @@ def _age(name: str, value: Any, *, never: str) -> timedelta | None:
         raise ValueError(words) from error
 
 
-def _retire(value: Any) -> bool:
+def _truth(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise ValueError(f"retire={value!r:.80} is neither true nor false")  # noqa: TRY004
+        raise ValueError(f"{name}={value!r:.80} is neither true nor false")  # noqa: TRY004
     return value
 
 
@@ -428,7 +429,12 @@ SETTINGS: Final = {
     "archive_for": _Setting(
         partial(_age, "archive_for", never="ever"), "how long the archive keeps what was deleted"
     ),
-    "retire": _Setting(_retire, "what the policy does not keep is retired, not deleted"),
+    "keep_copies": _Setting(
+        partial(_truth, "keep_copies"), "memlab maintain copies what is new into the archive"
+    ),
+    "retire": _Setting(
+        partial(_truth, "retire"), "what the policy does not keep is retired, not deleted"
+    ),
     "delete_retired_after": _Setting(
         partial(_age, "delete_retired_after", never="never"),
         "what was retired and not needed for so long is deleted",

@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "floor": "compact.floor",
     "harvest": "size.harvest",
     "lab": "report.lab",
+    "lost": "upkeep.show_lost",
     "maintain": "upkeep.maintain_store",
     "report": "report.report",
     "restore": "compact.restore_plan",

@@ -283,10 +283,11 @@ class Comparison(NamedTuple):
 def compared(reader: Reader, source: Source, archive: Archive) -> Comparison:
     """Hold an archive against its store, at one moment of both. Reads only."""
     entries = archive.entries()
-    last = {copy.key: entry.apply for entry in entries for copy in archive.copies(entry)}
+    deletions = [entry for entry in entries if not entry.recovers]
+    last = {copy.key: entry.apply for entry in deletions for copy in archive.copies(entry)}
     faults = list(_damaged(archive, entries))
     unfinished = 0
-    for entry in entries:
+    for entry in deletions:
         cut_short = _cut_short(reader, source, archive, entry)
         unfinished += cut_short is not None
         faults += [cut_short] if cut_short else _standing(reader, archive, entry, last)

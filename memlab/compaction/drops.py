@@ -3,6 +3,7 @@
 What was there stays known: facts of each memory are kept, so that later references to it count on.
 """
 
+from collections.abc import Iterable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ from memlab.frame.loading import frame_of, latest_written
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive.archive import Archive, archive_errors
+from memlab.store.archive.copies import count_copies, erase_copies, has_copies
 from memlab.store.archive.dropped import Dropped, drop, drop_facts, dropped_in, make_key
 from memlab.store.archive.entries import Entry
 from memlab.store.archive.identity import check_not_renamed
@@ -50,6 +52,8 @@ class Drop(Shown):
         References to those memories that count no more, where their facts go.
     passed_over : tuple of str
         Deletions that are not dropped by a date, and why.
+    copies : int
+        Copies of these memories, and of others as they were before, that go.
     """
 
     store: str
@@ -58,6 +62,12 @@ class Drop(Shown):
     facts: tuple[Dropped, ...] = ()
     references: int = 0
     passed_over: tuple[str, ...] = ()
+    copies: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to erase."""
+        return not (self.entries or self.facts or self.copies)
 
     @property
     def memories(self) -> int:
@@ -78,6 +88,7 @@ class Drop(Shown):
             "facts_too": self.facts_too,
             "facts": sum(each.memories for each in self.facts),
             "references": self.references,
+            "copies": self.copies,
             "passed_over": list(self.passed_over),
         }
 
@@ -92,6 +103,8 @@ class Drop(Shown):
         facts += [
             (each.digest[:12], f"the facts of {counted(each.memories)}") for each in self.facts
         ]
+        if self.copies:
+            facts.append(("copies", f"{self.copies:,} that memlab kept of what was in the store"))
         if self.facts_too:
             lost = f"{counted(self.references, 'references')} to them count no more"
             history = "the history is incomplete for good"
@@ -152,13 +165,15 @@ def drop_archived(
         # Nobody's apply is then between its copies and its deletion.
         with nullcontext() if _is_lost(source) else source.changing():
             found = _chosen(source, archive, meant)
+            erase_copies(archive, _names(source, archive, found.entries), meant.before)
             key = b"" if facts_too else make_key(archive)
             for entry in found.entries:
-                facts = () if facts_too else facts_of(_frame(source, archive, entry), key)
+                kept = not (facts_too or entry.recovers)
+                facts = facts_of(_frame(source, archive, entry), key) if kept else ()
                 drop(archive, entry, facts, at=moment)
             if found.facts:
                 drop_facts(archive, found.facts)
-        if found.entries or found.facts:
+        if not found.is_empty:
             # Without room on the disk for it the pages stay, and are filled again.
             with suppress(ArchiveError), archive_errors(archive.path):
                 archive.connection.execute("VACUUM")
@@ -201,7 +216,23 @@ def _meant(before: datetime | None, digest: str | None, *, facts_too: bool) -> _
 
 
 def _chosen(source: Source, archive: Archive, meant: _Meant) -> Drop:
-    """Return what goes: what a digest names, or what is older than a moment."""
+    """Return what goes, and how many copies with it."""
+    found = _named(source, archive, meant)
+    names = _names(source, archive, found.entries)
+    return replace(found, copies=count_copies(archive, names, meant.before))
+
+
+def _names(source: Source, archive: Archive, entries: Iterable[Entry]) -> set[str]:
+    """Return the ids of the memories of deletions, where copies are kept."""
+    if not has_copies(archive):
+        return set()
+    deletions = (entry for entry in entries if not entry.recovers)
+    records = (record for entry in deletions for _, record in archive.records(entry))
+    return {source.facts_of(record).memory_id or "" for record in records}
+
+
+def _named(source: Source, archive: Archive, meant: _Meant) -> Drop:
+    """Return what a digest names, or what is older than a moment."""
     dropped = dropped_in(archive) if meant.facts_too else []
     if meant.digest is not None:
         facts = [each for each in dropped if meant.digest and each.digest.startswith(meant.digest)]

@@ -1,5 +1,6 @@
 """Putting archived memories back, byte for byte."""
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from datetime import datetime
@@ -27,11 +28,12 @@ from memlab.files import limit_like, whole_file
 from memlab.sources.base import Key, Source, Watch, Writer, archive_at, unwatched
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive.archive import Archive
-from memlab.store.archive.entries import Copy, Entry
+from memlab.store.archive.entries import Copy, Entry, check_size
 from memlab.store.archive.identity import check_archive_of
 from memlab.store.archive.opening import open_archive
 from memlab.store.archive.retired import forget_retired
 from memlab.store.database import SIDE_FILES, connect_reading
+from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import read_snapshot
 from memlab.text import counted
 
@@ -138,8 +140,11 @@ def restore(
         check_archive_of(archive_at(source))
     with open_archive(archive_at(source)) as archive:
         asked = _Asked(source, archive, receipt, None if ids is None else frozenset(ids))
-        if not archive.entry(receipt).memories:
+        entry = archive.entry(receipt)
+        if not entry.memories:
             return Restored(_take_back(asked, into, watch))
+        if entry.recovers and into is None:
+            return Restored(_take_out(asked, entry, watch))
         if into is not None:
             return Restored(_restore_into(asked, Path(into)))
         return _put_back(asked, moment, watch)
@@ -217,6 +222,52 @@ def _take_back(asked: _Asked, into: str | Path | None, watch: Watch) -> int:
         forget_retired(asked.archive, back.keys() - retired, retired)
     watch(RestoreStep.COMMITTED)
     return count
+
+
+def _take_out(asked: _Asked, entry: Entry, watch: Watch) -> int:
+    """Take out again what somebody else had deleted and memlab put back."""
+    source, archive = asked.source, asked.archive
+    keys = [copy.key for copy in _chosen(asked, entry)]
+    before = [each for each in _replaced(asked, entry) if each[0] in keys]
+    with source.changing() as writer:
+        watch(RestoreStep.LOCKED)
+        there = dict(writer.records(keys))
+        expected = {
+            key: fingerprint_of(writer.compared(there[key]))
+            for key, record in archive.records(entry, there)
+            if writer.is_back(there[key], record)
+        }
+        if written := sorted(there.keys() - expected.keys(), key=str):
+            raise ArchiveError(
+                f"{counted(len(written))} written since ({some_of(written)}); nothing was changed: "
+                "take others out by id"
+            )
+        if expected:
+            writer.delete(expected, watch=lambda _: watch(RestoreStep.CHECKED))
+            back = [each for each in before if each[0] in expected]
+            if back:
+                writer.insert(back)
+        watch(RestoreStep.VERIFIED)
+    watch(RestoreStep.COMMITTED)
+    return len(expected)
+
+
+def _replaced(asked: _Asked, entry: Entry) -> list[tuple[Key, bytes]]:
+    """Return the records of what had no words and was replaced by a recovery."""
+    if not entry.planned:
+        return []
+    found = []
+    try:
+        for key, text in json.loads(asked.archive.plan_text(entry)):
+            record = text.encode()
+            check_size(record)
+            asked.source.check_copy(key, record, json.loads(record))
+            found.append((key, record))
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise ArchiveError(
+            f"what {entry.digest[:12]} replaced cannot be read ({error}); nothing was changed"
+        ) from error
+    return found
 
 
 def _links_back(writer: Writer, asked: _Asked, plan: Plan) -> dict[Key, str | None]:

@@ -171,6 +171,28 @@ class Orders(NamedTuple):
     fits: Mapping[str, int]
 
 
+class Loss(NamedTuple):
+    """A memory that somebody else deleted or emptied, as it was: when it went, was last written.
+
+    Of copies, `seen` is when it was last there; nobody knows when between that and `at` it went.
+    """
+
+    key: Key
+    record: bytes
+    at: datetime | None
+    since: datetime | None
+    commit: str = ""
+    seen: datetime | None = None
+    is_emptied: bool = False
+
+
+class Search(NamedTuple):
+    """What an agent looked for, and when."""
+
+    at: datetime
+    words: str
+
+
 class Trouble(NamedTuple):
     """Something about a store that its owner could mend."""
 
@@ -339,7 +361,7 @@ class Writer(Reader):
         back = self.records([key for key, _ in records])
         for key, record in records:
             found, there = next(back, (None, b""))
-            if found != key or not self._is_back(there, record):
+            if found != key or not self.is_back(there, record):
                 raise ArchiveError(
                     f"memory {key} would not have come back as it was; all was rolled back: look "
                     f"for {self.suspect}"
@@ -349,7 +371,7 @@ class Writer(Reader):
                 f"other memories would have changed; all was rolled back: look for {self.suspect}"
             )
 
-    def _is_back(self, there: bytes, record: bytes) -> bool:
+    def is_back(self, there: bytes, record: bytes) -> bool:
         """Whether a memory that was put back is what was archived."""
         return there == record
 
@@ -525,6 +547,10 @@ class Source(ABC):
         """
         check_canonical(record, said)
 
+    def check_copy(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
+        """Check that one of its memories can have a record; it may be one that nothing deletes."""
+        self.check_record(key, record, said)
+
     def make(self, path: Path, records: Iterable[tuple[Key, bytes]]) -> int:  # noqa: ARG002
         """Make a store of these memories at an empty file, where it is one; return how many."""
         raise UnsafeDeletionError(
@@ -557,6 +583,26 @@ class Source(ABC):
         ``deleted_at`` is in :attr:`Rows.others`; of git, ``written_at`` and ``commit`` too.
         """
         return iter(())
+
+    def losses(self) -> Iterator[Loss]:
+        """Yield what somebody else deleted or emptied and git keeps."""
+        return iter(())
+
+    def is_tracked(self) -> bool:
+        """Whether :meth:`losses` would know."""
+        return False
+
+    def searches(self) -> Iterator[Search]:
+        """Yield what was searched for, where its words are kept; nobody writes them elsewhere."""
+        return iter(())
+
+    def content(self, record: bytes) -> bytes:
+        """Return what of a record differs once somebody has written the memory."""
+        return self.lasting(record)
+
+    def is_empty(self, record: bytes) -> bool:
+        """Whether a memory has no words in it."""
+        return not json.loads(record).get("body")
 
     def knows_gone(self) -> bool:
         """Whether :meth:`gone` would tell a summary of anything."""
@@ -694,6 +740,7 @@ def archive_at(source: Source) -> ArchiveLocation:
         unchanged if source.like else source.lasting,
         lambda record: source.facts_of(record).memory_id,
         source.agents_own,
+        source.check_copy,
     )
 
 

@@ -200,6 +200,13 @@ def check_canonical(record: bytes, said: dict[str, Any]) -> None:
 
 
 def check_row(key: int | str, record: bytes, said: dict[str, Any]) -> None:
+    """Check that a record of anybody's can be that of a row that was deleted."""
+    check_any_row(key, record, said)
+    if _is_load_bearing(said["kind"], said["tags_json"]):
+        raise ValueError("it is load-bearing, and nothing deletes such a row")
+
+
+def check_any_row(key: int | str, record: bytes, said: dict[str, Any]) -> None:
     """Check that a record of anybody's can be that of a row of ``memory_items``."""
     whole()(key)
     check_canonical(record, said)
@@ -211,8 +218,6 @@ def check_row(key: int | str, record: bytes, said: dict[str, Any]) -> None:
             raise ValueError(f"{shown(name)} is no column of memory_items")
     if not said.keys() - odd.keys() >= {"kind", "tags_json"}:
         raise ValueError("it is of no kind, or has no tags")
-    if _is_load_bearing(said["kind"], said["tags_json"]):
-        raise ValueError("it is load-bearing, and nothing deletes such a row")
 
 
 def encoded(row: dict[str, Any]) -> bytes:

@@ -372,7 +372,7 @@ class MemoryWriter(MemoryReader, Writer):
             count += 1
         return count
 
-    def _is_back(self, there: bytes, record: bytes) -> bool:
+    def is_back(self, there: bytes, record: bytes) -> bool:
         """Whether a memory is as it was; edges an earlier undo of the other side made are more."""
         if there == record:
             return True

@@ -402,7 +402,7 @@ class MemforgeWriter(MemoryReader, Writer):
         super()._check_inserted(records, wanted)
         self.rows_left_out = dict(Counter(table for table, _ in sorted(self._left)))
 
-    def _is_back(self, there: bytes, record: bytes) -> bool:
+    def is_back(self, there: bytes, record: bytes) -> bool:
         """Whether a memory is as it was, and no other rows came with it."""
         now, then = json.loads(there), json.loads(record)
         back, archived = _others(now), _others(then)

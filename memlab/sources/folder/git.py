@@ -100,7 +100,7 @@ class Life:
     born, written : datetime or None
         When it was first committed, and when last; None where no commit that can be read says so.
     taken : datetime or None
-        When it was deleted; None where it is there.
+        When it was deleted or, where it is there, emptied; None where it is there with words.
     commit : str
         Which commit did that.
     """
@@ -232,7 +232,10 @@ class _Walk:
                 life.written = commit.at
             if each.before:
                 self.of[each.before] = life
-                if life.taken and life.blob in self.empty:
+                has_words = each.old not in self.empty
+                if life.blob in self.empty and (life.taken or (life.is_there and has_words)):
+                    if life.taken is None:
+                        life.taken, life.commit, life.index = commit.at, commit.name, self.index
                     life.blob, life.mode = each.old, each.mode
             else:
                 life.born = min(life.born or commit.at, commit.at)
@@ -349,10 +352,15 @@ class PastMoment(FolderMoment):
 
 
 def past_moments(
-    moment: FolderMoment, history: History, content: Callable[[str], bytes | None]
+    moment: FolderMoment,
+    history: History,
+    content: Callable[[str], bytes | None],
+    *,
+    emptied: bool = False,
 ) -> Iterator[PastMoment]:
-    """Yield the files that are gone, some together that went beside the same index."""
-    removed = [e for e in _removed(moment, history) if _may_lie_in(moment.folder, e.name)]
+    """Yield the files that are gone, or emptied, some together that went beside the same index."""
+    removed = _emptied(moment, history) if emptied else _removed(moment, history)
+    removed = [each for each in removed if _may_lie_in(moment.folder, each.name)]
     known = frozenset({*moment.names, *(each.name for each in removed)})
     groups: dict[tuple[str, int], dict[str, Life]] = {}
     times = Counter[str]()
@@ -397,6 +405,21 @@ def _removed(moment: FolderMoment, history: History) -> list[Life]:
         for each in missing
         if each.name.casefold() not in cased and each.blob not in contents
     ]
+
+
+def _emptied(moment: FolderMoment, history: History) -> list[Life]:
+    """Return the files that are there without words and had some, committed so or not yet."""
+    found = []
+    for name in moment.names:
+        life, stamp = history.there.get(name), moment.stamp_of(name)
+        if life is None or stamp.size > 1 or moment.read(name).data.strip():
+            continue
+        if life.taken is None:
+            at = datetime.fromtimestamp(stamp.written / 1e9, UTC)
+            life = replace(life, taken=at, index=history.index)
+        if life.blob not in {blob_name(data, life.blob) for data in (b"", b"\n")}:
+            found.append(life)
+    return found
 
 
 def _may_lie_in(folder: Folder, name: str) -> bool:

@@ -19,6 +19,7 @@ from memlab.columns import COMMIT, DELETED_AT, WRITTEN_AT
 from memlab.errors import CompactionError, StoreError
 from memlab.sources.base import (
     Key,
+    Loss,
     Reader,
     Rows,
     Source,
@@ -160,26 +161,49 @@ class FolderSource(Source, Index):
     def gone(self, *, with_body: bool) -> Iterator[Rows]:
         """Yield what was committed to git and is not there any more."""
         for some in portions(self._gone(), _ROWS_AT_ONCE):
-            rows, lives = zip(*some, strict=True)
-            others = {
+            rows = [self.whole_row(found, file) for found, file, _ in some]
+            lives = [life for _, _, life in some]
+            others: dict[str, list[object]] = {
                 DELETED_AT: [life.taken for life in lives],
                 WRITTEN_AT: [life.written for life in lives],
                 COMMIT: [life.commit for life in lives],
             }
             yield rows_of_each(rows, with_body=with_body, others=others)
 
-    def _gone(self) -> Iterator[tuple[dict[str, Any], Life]]:
+    def losses(self) -> Iterator[Loss]:
+        """Yield what was committed to git and is not there any more, or has no words any more."""
+        for emptied in (False, True):
+            for found, file, life in self._gone(emptied=emptied):
+                moments = life.taken, life.written
+                record = record_of(found, file)
+                yield Loss(found.key, record, *moments, life.commit, is_emptied=emptied)
+
+    def _gone(self, *, emptied: bool = False) -> Iterator[tuple[Found, FileCopy, Life]]:
         history = self.history()
         if not history.lives:
             return
         with folder_moment(self.path, self) as now, blobs(self.path) as content:
-            for then in past_moments(now, history, content):
+            for then in past_moments(now, history, content, emptied=emptied):
                 for found in self.memories(then):
-                    yield self.whole_row(found, then.read(found.name)), then.lives[found.name]
+                    yield found, then.read(found.name), then.lives[found.name]
+
+    def content(self, record: bytes) -> bytes:
+        """Return the bytes of its file; of a memory that has none, its lines."""
+        file = _kept(record)[1]
+        return without_place(record) if file is None else file.data
+
+    def is_empty(self, record: bytes) -> bool:
+        """Whether its file has nothing in it."""
+        return not self.content(record).strip()
 
     def knows_gone(self) -> bool:
         """Whether git knows of memories that are not there any more."""
         return next(self._gone(), None) is not None
+
+    def is_tracked(self) -> bool:
+        """Whether git keeps it."""
+        history = self.history()
+        return bool(history.lives or history.there)
 
     def past_note(self) -> str:
         """Return what git cannot say of the folder, and why."""
@@ -300,7 +324,8 @@ class FolderWriter(_Reader, Writer):
         self._change.put_back(coming)
         return len(coming)
 
-    def _is_back(self, there: bytes, record: bytes) -> bool:
+    def is_back(self, there: bytes, record: bytes) -> bool:
+        """Whether a memory is there as it was, but for owner and permissions."""
         return _but_for_rights(there) == _but_for_rights(record)
 
     def _derived(self, moment: FolderMoment) -> dict[str, Parts]:

@@ -28,6 +28,7 @@ from memlab.errors import (
 )
 from memlab.store.archive.entries import (
     LARGEST,
+    RECOVERS,
     Apply,
     Archived,
     Copy,
@@ -114,8 +115,9 @@ class Archive:
         entries = []
         for row in self.rows(
             "SELECT apply, digest, memories, archived_at, finished_at, count(key), "
-            "count(restored_at), plan_json_zlib IS NOT NULL FROM applies LEFT JOIN archived "
-            "USING (apply) GROUP BY apply"
+            "count(restored_at), plan_json_zlib IS NOT NULL, policy = ? FROM applies "
+            "LEFT JOIN archived USING (apply) GROUP BY apply",
+            json.dumps(RECOVERS),
         ):
             with self.leaving_out(f"deletion {row[0]}"):
                 entries.append(entry_of(row))
@@ -364,6 +366,11 @@ class Archive:
         """Whether it has a table that not every archive has."""
         return bool(self.rows("SELECT 1 FROM sqlite_schema WHERE name = ?", name))
 
+    @property
+    def has_identity_sample(self) -> bool:
+        """Whether memories were noted by which the store is known again."""
+        return self.about(_WITNESSES) is not None
+
     def note_identity_sample(self, staying: Iterable[SampleRow]) -> None:
         """Write down memories by which the store is known again, in the caller's transaction."""
         self.connection.execute(
@@ -420,11 +427,12 @@ class Archive:
                 return [each for rowid in rowids for each in self._sound(entry, [rowid])]
             self.faults[_copy_named(entry, rowids[0], None)] = str(error)
             return []
+        check = self.location.check_copy if entry.recovers else self.location.check
         sound = []
         for rowid, *row, record in found:
             with self.leaving_out(_copy_named(entry, rowid, row[0])):
                 copy = copy_of(tuple(row))
-                sound.append((copy, record_of(record, copy, self.location.check)))
+                sound.append((copy, record_of(record, copy, check)))
         return sound
 
     @contextmanager

@@ -113,7 +113,8 @@ def _opened_or_made(
 def _is_empty(connection: sqlite3.Connection) -> bool:
     """Whether an archive holds nothing for sure."""
     with suppress(sqlite3.Error):
-        return not connection.execute("SELECT 1 FROM applies").fetchone()
+        copies = "SELECT 1 FROM sqlite_schema WHERE name = 'copies'"
+        return not connection.execute(f"SELECT 1 FROM applies UNION ALL {copies}").fetchone()
     return False
 
 

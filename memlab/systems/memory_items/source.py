@@ -15,7 +15,7 @@ from memlab.errors import (
     CompactionError,
     UnsafeDeletionError,
 )
-from memlab.sources.base import Facts, Key, Reader, Rows, Source, Writer, check_asked
+from memlab.sources.base import Facts, Key, Reader, Rows, Source, Writer, canonical, check_asked
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.entries import SampleRow
 from memlab.store.archive.identity import identity_sample_of
@@ -35,6 +35,7 @@ from memlab.store.database import (
 from memlab.store.records import (
     Layout,
     Record,
+    check_any_row,
     check_row,
     columns_of,
     fill_positions,
@@ -134,6 +135,10 @@ class MemoryItems(Source):
         """Check that a row can have a record."""
         check_row(key, record, said)
 
+    def check_copy(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
+        """Check that a row can have a record, be it load-bearing."""
+        check_any_row(key, record, said)
+
     def superseded_by(self, record: bytes) -> str | None:
         """Return the id of the row that stands for a record's."""
         found = json.loads(record).get("superseded_by")
@@ -156,6 +161,11 @@ class MemoryItems(Source):
     def lasting(self, record: bytes) -> bytes:
         """Return a record without its signals."""
         return without_signals(record)
+
+    def content(self, record: bytes) -> bytes:
+        """Return a record without its signals and what stands for it: retiring writes no words."""
+        said = json.loads(without_signals(record))
+        return canonical({**said, "superseded_by": None})
 
     def make(self, path: Path, records: Iterable[tuple[Key, bytes]]) -> int:
         """Make a new store at an empty file, with these rows alone; return how many."""
@@ -262,7 +272,7 @@ class _Writer(_Reader, Writer):
                 "memory_items, or restore into a new file"
             )
 
-    def _is_back(self, there: bytes, record: bytes) -> bool:
+    def is_back(self, there: bytes, record: bytes) -> bool:
         return is_as_archived(there, record, self._layout)
 
     def supersede(
