@@ -16,6 +16,7 @@ LOOKING = {
     "doctor": "doctor {}",
     "archive": "archive {}",
     "floor": "floor {}",
+    "lost": "lost {}",
     "vacuum": "vacuum {}",
     "maintain": "maintain {}",
     "report": "report {} -o {out}/page.html",

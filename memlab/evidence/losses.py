@@ -24,6 +24,7 @@ from memlab.store.archive.copies import (
     copied_record,
     copies_in,
     digest_of,
+    has_copies,
     last_copied,
 )
 from memlab.store.archive.location import is_begun
@@ -144,15 +145,24 @@ def lost(source: SourceLike, *, log: pd.DataFrame | None = None) -> pd.DataFrame
 
 
 def losses_of(
-    source: SourceLike, *, log: pd.DataFrame | None = None, now: datetime | None = None
+    source: SourceLike,
+    *,
+    log: pd.DataFrame | None = None,
+    now: datetime | None = None,
+    own: bool = True,
 ) -> Losses:
-    """Return what :func:`lost` does, with what is kept of each, and what memlab did itself."""
+    """Return what :func:`lost` does, with what is kept of each, and what memlab did itself.
+
+    Where nothing is lost, that takes no look at the past unless `own` is wanted.
+    """
     opened, moment = open_source(source), moment_or_now(now, call="memlab.lost")
+    kept, known_by = _kept(opened, moment)
+    frame = _frame_of(opened, kept)
+    if not (len(frame) or own):
+        return Losses(opened.name, _with_needs(frame, []), {}, known_by, 0, 0)
     log = remembered_reads(settings_of(opened)) if log is None else log
     searches = list(opened.searches())
     present = load(opened, with_body=bool(searches), on_bad_row="keep")
-    kept, known_by = _kept(opened, moment)
-    frame = _frame_of(opened, kept)
     _, deletions = gone_and_deleted(opened, with_body=bool(searches))
     missing = frame[~frame[EMPTIED]]
     theirs = [Deletion(missing[c.DELETED_AT], missing, apply=0)] if len(missing) else []
@@ -161,8 +171,8 @@ def losses_of(
     retired = there[retired_rows(there)]
     known = {*there[c.MEMORY_ID], *frame[c.MEMORY_ID]}
     deleted = past[~past[c.MEMORY_ID].isin(known)]
-    own = pd.concat([deleted, retired])
-    since = {str(n): at for n, at in zip(own[c.MEMORY_ID], _away_since(own), strict=True)}
+    by_memlab = pd.concat([deleted, retired])
+    since = dict(zip(by_memlab[c.MEMORY_ID], _away_since(by_memlab), strict=True))
     lost_since = frame[SEEN_AT].fillna(frame[c.DELETED_AT])
     since |= dict(zip(frame[c.MEMORY_ID], lost_since, strict=True))
     references = find_references(past, log, now=None if log is None else moment)
@@ -179,8 +189,8 @@ def losses_of(
     asked = {name for name, _, _ in needs}
     ranked = _with_needs(frame, needs)
     kept = {name: kept[name] for name in ranked[c.MEMORY_ID]}
-    own_names = set(own[c.MEMORY_ID])
-    return Losses(opened.name, ranked, kept, known_by, len(own_names), len(own_names & asked))
+    names = set(by_memlab[c.MEMORY_ID])
+    return Losses(opened.name, ranked, kept, known_by, len(names), len(names & asked))
 
 
 def contents_of(source: Source, reader: Reader) -> Iterator[Content]:
@@ -199,7 +209,8 @@ def contents_of(source: Source, reader: Reader) -> Iterator[Content]:
 def _kept(source: Source, now: datetime) -> tuple[dict[str, Loss], tuple[str, ...]]:
     """Return by id what git or copies keep of what somebody else took, and what says so."""
     found, known_by = dict[str, Loss](), tuple[str, ...]()
-    if source.name != ":memory:" and is_begun(archive_at(source)):
+    location = None if source.name == ":memory:" else archive_at(source)
+    if location and is_begun(location) and read_archive(location, has_copies):
         last, found = _missed(source, now)
         known_by = (f"copies, last made {last:%Y-%m-%d %H:%M} UTC",) if last else ()
     if source.is_tracked():

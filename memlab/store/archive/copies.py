@@ -27,6 +27,17 @@ from memlab.store.records import fingerprint_of
 from memlab.store.shapes import be, whole
 
 _LAST: Final = "copied_at"
+_WORDS: Final = (
+    b'"superseded_by":null,"supersedes_json":"[]","evidence_refs_json":"[]","authored_by":"agent",'
+    b'"confidence":1.0,"source_event_id":null,"source_sequence":null,"source_task_ref":"issue:#",'
+    b'"tags_json":"[]","created_at":"2026-01-01T00:00:00.000000+00:00","title":"","body":"",'
+    b'"kind":"episodic","kind":"semantic","kind":"procedural",'
+    b'{"file":{"data":"---\\nname: \\ndescription: \\nmetadata:\\n  type: project\\n---\\n\\n# '
+    b'","mode":384,"mode":420,"name":"memory/2026-01-01.md","owner":[1000,1000],"owner":[0,0],'
+    b'"written":17},"index":["- []() - \\n"],"memory_id":"memory/2026-01-01.md"},"place":'
+    b'{"position":,"created_at":"2026-01-01T00:00:00+00:00","loaded":false,"judged":true,"said":[]}}'
+)
+"""What most records have in common: a short memory takes half the room by it."""
 _THERE: Final = "CREATE TEMP TABLE IF NOT EXISTS there (memory_id TEXT PRIMARY KEY, digest BLOB)"
 _IS_THERE: Final = "SELECT 1 FROM temp.there WHERE memory_id = ?"
 _OLD: Final = "SELECT memory_id, digest FROM copies WHERE missed_at < ?"
@@ -158,7 +169,7 @@ def copied_record(archive: Archive, copy: KeptCopy) -> tuple[Key, bytes] | None:
             be(fingerprint, bytes, "a blob")
             place = key if type(key) is int else text_in(key, "its key")
             whole_copy = Copy(place, fingerprint.hex(), "", None)
-            raw = bytearray(unpacked(record))
+            raw = bytearray(unpacked(record, _WORDS))
             return place, record_of(raw, whole_copy, archive.location.check_copy)
     return None
 
@@ -183,7 +194,7 @@ def erase_copies(archive: Archive, names: Collection[str], before: datetime) -> 
 
 
 def _packed(record: bytes) -> bytes:
-    return packed(lambda: [record.decode()])
+    return packed(lambda: [record.decode()], _WORDS)
 
 
 def _fingerprint(record: bytes) -> bytes:

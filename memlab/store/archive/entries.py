@@ -177,10 +177,13 @@ def check_depth(value: Any, deepest: int) -> None:
     raise ValueError(f"it is nested deeper than {deepest}")
 
 
-def packed(pieces: Callable[[], Iterable[str]]) -> bytes:
-    """Return a text in as little room as :func:`unpacked` takes it out of again."""
+def packed(pieces: Callable[[], Iterable[str]], words: bytes = b"") -> bytes:
+    """Return a text in as little room as :func:`unpacked` takes it out of again.
+
+    Both may know some words that many such texts have.
+    """
     for level in (-1, 0):
-        size, packing = 0, zlib.compressobj(level)
+        size, packing = 0, zlib.compressobj(level, zdict=words)
         parts = list[bytes]()
         for piece in pieces():
             raw = piece.encode()
@@ -192,10 +195,10 @@ def packed(pieces: Callable[[], Iterable[str]]) -> bytes:
     return made
 
 
-def unpacked(blob: Any) -> bytes:
+def unpacked(blob: Any, words: bytes = b"") -> bytes:
     """Return a text that was packed; one that nobody packed here may unpack to anything."""
     be(blob, bytes, "a blob")
-    unpacking = zlib.decompressobj()
+    unpacking = zlib.decompressobj(zdict=words)
     try:
         found = unpacking.decompress(blob, _most(blob) + 1)
     except zlib.error as error:
@@ -271,7 +274,7 @@ CREATE TABLE IF NOT EXISTS copies (
     memory_id TEXT NOT NULL, digest BLOB NOT NULL, key NOT NULL, fingerprint BLOB NOT NULL,
     record_zlib BLOB NOT NULL, is_empty INTEGER NOT NULL, seen_at TEXT, missed_at TEXT,
     PRIMARY KEY (memory_id, digest)
-) WITHOUT ROWID"""
+)"""
 """The table that only an archive has which keeps copies of what is in its store."""
 _OPTIONAL: Final = (DROPPED, RETIRED, COPIES)
 
