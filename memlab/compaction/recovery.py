@@ -55,9 +55,7 @@ class RecoveryStep(StrEnum):
     ARCHIVED = "archived"
     """What comes back is in the archive."""
     INSERTED = "inserted"
-    """The memories are back, not yet committed."""
-    VERIFIED = "verified"
-    """They are as git or the archive has them, and nothing else changed."""
+    """They are back as git or the archive has them, and nothing else changed; not yet committed."""
     COMMITTED = "committed"
     """They are on the disk."""
 
@@ -305,13 +303,15 @@ def recover(
         ):
             archive.finish(found.digest, moment)
             watch(RecoveryStep.ARCHIVED)
+            new = [each for each in found.records if each[0] not in replaced]
+            taken: list[object] = [key for key, _ in writer.records([key for key, _ in new])]
+            _check_free(source, taken + writer.conflicts(new))
             if replaced:
                 prints = {k: fingerprint_of(writer.compared(r)) for k, r in replaced.items()}
-                writer.delete(prints)
-            taken: list[object] = [key for key, _ in writer.records([k for k, _ in found.records])]
-            _check_free(source, taken + writer.conflicts(found.records))
-            writer.insert(found.records, watch=lambda _: watch(RecoveryStep.INSERTED))
-            watch(RecoveryStep.VERIFIED)
+                writer.replace(prints, [each for each in found.records if each[0] in replaced])
+            if new:
+                writer.insert(new)
+            watch(RecoveryStep.INSERTED)
     watch(RecoveryStep.COMMITTED)
     return Recovery(source.name, found.frame, found.kept, applied=True)
 

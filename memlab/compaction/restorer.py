@@ -43,13 +43,18 @@ class Restored(int):
 
     left_out: int
     rows_left_out: Mapping[str, int]
+    stay: int | None
 
     def __new__(
-        cls, count: int, left_out: int = 0, rows_left_out: Mapping[str, int] | None = None
+        cls,
+        count: int,
+        left_out: int = 0,
+        rows_left_out: Mapping[str, int] | None = None,
+        stay: int | None = None,
     ) -> Self:
-        """Return a number that knows what it leaves out."""
+        """Return a number that knows what it leaves out, and what is not taken out again."""
         made = super().__new__(cls, count)
-        made.left_out, made.rows_left_out = left_out, rows_left_out or {}
+        made.left_out, made.rows_left_out, made.stay = left_out, rows_left_out or {}, stay
         return made
 
 
@@ -105,8 +110,9 @@ def restore(
     -------
     Restored
         How many memories were put back, an ``int``; its ``left_out`` says how many were not,
-        because their own time to live has passed since, and its ``rows_left_out`` how many rows of
-        other tables.
+        because their own time to live has passed since, its ``rows_left_out`` how many rows of
+        other tables. Of what :func:`memlab.compaction.recover` had put back, how many were taken
+        out again; its ``stay`` says how many were not, because they are load-bearing.
 
     Raises
     ------
@@ -144,7 +150,7 @@ def restore(
         if not entry.memories:
             return Restored(_take_back(asked, into, watch))
         if entry.recovers and into is None:
-            return Restored(_take_out(asked, entry, watch))
+            return _take_out(asked, entry, watch)
         if into is not None:
             return Restored(_restore_into(asked, Path(into)))
         return _put_back(asked, moment, watch)
@@ -224,14 +230,20 @@ def _take_back(asked: _Asked, into: str | Path | None, watch: Watch) -> int:
     return count
 
 
-def _take_out(asked: _Asked, entry: Entry, watch: Watch) -> int:
-    """Take out again what somebody else had deleted and memlab put back."""
+def _take_out(asked: _Asked, entry: Entry, watch: Watch) -> Restored:
+    """Take out again what somebody else had deleted and memlab put back; load-bearing ones stay."""
     source, archive = asked.source, asked.archive
     keys = [copy.key for copy in _chosen(asked, entry)]
-    before = [each for each in _replaced(asked, entry) if each[0] in keys]
+    before = _replaced(asked, entry)
     with source.changing() as writer:
         watch(RestoreStep.LOCKED)
-        there = dict(writer.records(keys))
+        found = dict(writer.records(keys))
+        facts = {key: source.facts_of(record) for key, record in found.items()}
+        stay = {key for key, each in facts.items() if is_load_bearing(each, source, unsure=True)}
+        there = {key: record for key, record in found.items() if key not in stay}
+        for key in there.keys() & before.keys():
+            if writer.is_back(there[key], before[key]):  # it is taken out already
+                del there[key]
         expected = {
             key: fingerprint_of(writer.compared(there[key]))
             for key, record in archive.records(entry, there)
@@ -244,25 +256,24 @@ def _take_out(asked: _Asked, entry: Entry, watch: Watch) -> int:
             )
         if expected:
             writer.delete(expected, watch=lambda _: watch(RestoreStep.CHECKED))
-            back = [each for each in before if each[0] in expected]
-            if back:
+            if back := [(key, before[key]) for key in expected if key in before]:
                 writer.insert(back)
         watch(RestoreStep.VERIFIED)
     watch(RestoreStep.COMMITTED)
-    return len(expected)
+    return Restored(len(expected), stay=len(stay))
 
 
-def _replaced(asked: _Asked, entry: Entry) -> list[tuple[Key, bytes]]:
+def _replaced(asked: _Asked, entry: Entry) -> dict[Key, bytes]:
     """Return the records of what had no words and was replaced by a recovery."""
+    found = dict[Key, bytes]()
     if not entry.planned:
-        return []
-    found = []
+        return found
     try:
         for key, text in json.loads(asked.archive.plan_text(entry)):
             record = text.encode()
             check_size(record)
             asked.source.check_copy(key, record, json.loads(record))
-            found.append((key, record))
+            found[key] = record
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
         raise ArchiveError(
             f"what {entry.digest[:12]} replaced cannot be read ({error}); nothing was changed"

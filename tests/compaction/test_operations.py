@@ -24,6 +24,7 @@ from memlab.compaction import (
     export_archived,
     finish,
     plan_supersession,
+    recover,
     restore,
     space,
     vacuum,
@@ -64,10 +65,11 @@ def kill(name: str, store: Path, what: str, step: str) -> None:
 
 
 _LINKING = ("supersede", "take back", "retire", "take retirement back")
+_RECOVERING = ("copy", "recover", "take recovery back")
 
 ENDS: dict[str, tuple[Callable[[str, Path, str, str], None], tuple[str, ...]]] = {
-    "stopped": (stop, ("apply", "restore", *_LINKING, "vacuum")),
-    "killed": (kill, ("finish", *_LINKING, "vacuum")),
+    "stopped": (stop, ("apply", "restore", *_LINKING, *_RECOVERING, "vacuum")),
+    "killed": (kill, ("finish", *_LINKING, *_RECOVERING, "vacuum")),
 }
 """How an operation may end at a step; apply and restore are killed in the conformance suite."""
 
@@ -117,6 +119,10 @@ def test_ended_at_a_step_an_operation_is_done_or_not_and_can_be_done_again(
     with pytest.raises(refusal) if refusal else nullcontext():
         operation.run(store, what, unwatched)
     assert rows_of(store) == (before if refusal is ArchiveError else after)
+    if name in _RECOVERING:
+        assert_sound(archive_of(store))
+        run_sql(store, "DELETE FROM memory_items")
+        assert len(recover(store).kept) == len(rows_of(store)) == len(whole)
     if refusal is not ArchiveError and name in _PLANS:
         entry = archived_plans(store)[-1]
         assert entry.finished_at is not None

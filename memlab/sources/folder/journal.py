@@ -204,11 +204,16 @@ class Operation:
         if not (name := index.index_name):
             return
         made, now = self.own.read_if_there(_MADE), self.folder.read_if_there(name)
-        if made is not None and now is not None and made.data == _digest(now.data):
-            if self.own.inode_of(VERSION) == self.folder.inode_of(name):
+        version = self.own.read_if_there(VERSION)
+        is_linked = self.own.inode_of(VERSION) == self.folder.inode_of(name)
+        is_new = made and version and made.data == _digest(version.data) and not is_linked
+        if made is None or is_new:  # they have not changed places
+            return
+        if now is not None and made.data == _digest(now.data):
+            if is_linked:
                 self.folder.unlink(name)  # there was none before
                 return
-            if self.own.read_if_there(VERSION) is not None:  # and no link
+            if version is not None:  # and no link
                 self.own.exchange(VERSION, self.folder, name)
                 return
         self.swap_index(index, undo=True)

@@ -47,7 +47,7 @@ from memlab.store.records import (
     records_at,
     without_signals,
 )
-from memlab.store.selection import classify_rows, delete_rows
+from memlab.store.selection import classify_rows, count_load_bearing, delete_rows
 from memlab.store.snapshot import open_snapshot
 from memlab.store.triggers import (
     TriggerEffect,
@@ -237,10 +237,18 @@ class _Writer(_Reader, Writer):
     ) -> None:
         super().__init__([connection])
         self._protected = protected
+        self._replaces = False
+
+    def replace(self, expected: Mapping[Key, str], records: Iterable[tuple[Key, bytes]]) -> None:
+        self._replaces = True
+        super().replace(expected, records)
+        self._replaces = False
 
     def _delete(self, expected: Mapping[Key, str]) -> None:
         load_bearing = classify_rows(self._first, self._protected)
         fill_positions(self._first, "wanted", cast("Iterable[int]", expected))
+        if self._replaces:
+            load_bearing -= count_load_bearing(self._first, _WANTED)
         delete_rows(self._first, _WANTED, load_bearing, signals=self._layout.signals)
 
     def identity_sample(self, leaving: Iterable[Key]) -> list[SampleRow]:
