@@ -337,6 +337,7 @@ def test_with_retire_it_goes_both_ways_and_deletes_what_nobody_needed_for_long(s
     [
         ('archive_for = "9d"\ndelete_retired_after = "9d"\n', "line 2: .* goes with a policy and"),
         ('archive_for = "9d"\nharvest = "x"\n', "line 2: harvest goes with a log"),
+        ("keep_copies = 1\n", "line 1: keep_copies=1 is neither true nor false"),
         ('retire = "yes"\n', "line 1: retire='yes' is neither true nor false"),
         ('delete_retired_after = "old"\n', "line 1: delete_retired_after='old' is not an age"),
     ],
@@ -368,3 +369,16 @@ def test_it_harvests_before_it_decides(store: Path, monkeypatch: pytest.MonkeyPa
     found = maintain(store, now=NOW + timedelta(days=2))
     assert said(found, "harvest").startswith(f"1 new read of {where} into")
     assert "returned 1 memory" in said(found, "compact")
+
+
+def test_copies_are_kept_first_and_old_ones_go(store: Path) -> None:
+    (store.parent / FILE).write_text('keep_copies = true\narchive_for = "30d"\n')
+    assert said(plan_maintenance(store, now=NOW), "copy").startswith("what is new")
+    found = maintain(store, now=NOW)
+    assert outcomes(found)["copy"] == "done"
+    assert said(found, "copy") == "101 memories, new or changed, into the archive"
+    run_sql(store, "UPDATE memory_items SET body = 'y' WHERE memory_id = 'e1'")
+    run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'e2'")
+    for days, words, lost in ((1, "none", 1), (20, "none", 1), (40, "2 copies", 0)):
+        assert words in said(maintain(store, now=NOW + timedelta(days=days)), "drop")
+        assert len(memlab.lost(store)) == lost

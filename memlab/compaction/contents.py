@@ -89,7 +89,8 @@ def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
     source = open_source(store)
 
     def read(archive: Archive) -> tuple[Plan, Receipt] | None:
-        finished = [e for e in archive.entries() if e.finished_at and e.planned and e.memories]
+        plans = (e for e in archive.entries() if e.planned and not e.recovers)
+        finished = [e for e in plans if e.finished_at and e.memories]
         if not finished:
             return None
         try:

@@ -61,14 +61,17 @@ class Losses(Shown):
         What says what is lost.
     own, own_asked : int
         How many memories memlab itself deleted or retired, and how many of these were asked for.
+    unknown : str
+        What git does not know, and what to do.
     """
 
     store: str
     frame: pd.DataFrame
     kept: Mapping[str, Loss]
     known_by: tuple[str, ...]
-    own: int
-    own_asked: int
+    own: int = 0
+    own_asked: int = 0
+    unknown: str = ""
 
     @property
     def asked(self) -> int:
@@ -81,6 +84,7 @@ class Losses(Shown):
         return {
             "store": self.store,
             "known_by": list(self.known_by),
+            "unknown": self.unknown,
             "lost": rows.to_dict("records"),
             "asked_since": self.asked,
             "own": self.own,
@@ -100,6 +104,8 @@ class Losses(Shown):
     def sheet(self) -> Sheet:
         """Return what is printed."""
         facts = [("known by", ", ".join(self.known_by) or "nothing: neither git nor copies")]
+        if self.unknown:
+            facts.append(("not known", self.unknown))
         if len(self.frame):
             facts.append(("asked for since", f"{self.asked:,} of {len(self.frame):,}"))
         by_memlab = f"{counted(self.own)} deleted or retired, {self.own_asked:,} asked for since"
@@ -159,7 +165,7 @@ def losses_of(
     kept, known_by = _kept(opened, moment)
     frame = _frame_of(opened, kept)
     if not (len(frame) or own):
-        return Losses(opened.name, _with_needs(frame, []), {}, known_by, 0, 0)
+        return Losses(opened.name, _with_needs(frame, []), {}, known_by)
     log = remembered_reads(settings_of(opened)) if log is None else log
     searches = list(opened.searches())
     present = load(opened, with_body=bool(searches), on_bad_row="keep")
@@ -190,7 +196,8 @@ def losses_of(
     ranked = _with_needs(frame, needs)
     kept = {name: kept[name] for name in ranked[c.MEMORY_ID]}
     names = set(by_memlab[c.MEMORY_ID])
-    return Losses(opened.name, ranked, kept, known_by, len(names), len(names & asked))
+    own_counts = len(names), len(names & asked)
+    return Losses(opened.name, ranked, kept, known_by, *own_counts, opened.past_note())
 
 
 def contents_of(source: Source, reader: Reader) -> Iterator[Content]:

@@ -78,7 +78,8 @@ class _Matcher:
         score, covered, whole = np.zeros(total), np.zeros(total), 0.0
         for word in {*_words(words)}:
             found = self._found.get(word, {})
-            weight = log1p((total - len(found) + 0.5) / (len(found) + 0.5))
+            count_in = max(len(found), 1)  # a word that none has weighs as one that one has
+            weight = log1p((total - count_in + 0.5) / (count_in + 0.5))
             whole += weight
             places, times = np.array([*found], int), np.array([*found.values()], float)
             score[places] += weight * times * (_K + 1) / (times + self._damping[places])

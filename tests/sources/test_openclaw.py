@@ -13,8 +13,10 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from openclaw_store import days_before, noon, write_events, write_note, write_workspace
+from openclaw_store import days_before, noon, recall, write_events, write_note, write_workspace
 from permissions import as_nobody
+from repositories import Repository
+from repositories import day as moment
 
 import memlab
 from memlab.cli import main
@@ -213,6 +215,48 @@ def test_a_workspace_is_walked_with_commands_and_is_the_same_in_the_end(workspac
     run("report", workspace, "-o", page, "--log", log)
     assert "openclaw" in page.read_text()
     assert json.loads(run("fleet", "show", workspace, "--json"))
+
+
+def test_what_a_dream_took_from_a_workspace_is_shown_and_comes_back(workspace: Path) -> None:
+    words = "# Broker\n\nKafka drops the rebalance listener of its consumers.\n"
+    kafka = write_note(workspace, "memory/2026-06-01-broker.md", words, noon(date(2026, 6, 1)))
+    repository = Repository(workspace)
+    repository.commit(180)
+    run("compact", workspace, "--keep-recent", 50, "--apply")
+    before = {path: path.read_bytes() for path in workspace.rglob("*.md")}
+    taken = [kafka, *(workspace / f"memory/2026-06-{day}.md" for day in (10, 11, 12, 13))]
+    for path in taken[:3]:
+        path.unlink()
+    taken[3].write_text("")
+    commit = repository.commit(181)
+    taken[4].unlink()
+    log = workspace / "memory" / ".dreams" / "events.jsonl"
+    asked = [recall(moment(at), query="kafka rebalance") for at in (179, 182, 182.5, 183)]
+    asked += [recall(moment(184), query=words) for words in ("what of 2026-06-11?", "xyz kafka")]
+    events = [*asked, recall(moment(185), query="__dreaming_ kafka"), recall(moment(185))]
+    with log.open("a") as file:
+        file.writelines(f"{json.dumps(event)}\n" for event in events)
+        file.write('{"type":"memory.recall.recorded","query":"kafka')
+    found = memlab.lost(workspace)
+    names = [f"memory/{path.name}" for path in (kafka, taken[2])]
+    assert found["memory_id"].tolist()[:2] == names
+    assert found["searches"].tolist() == found["asked"].tolist() == [3, 1, 0, 0, 0]
+    assert (set(found["commit"]), int(found["emptied"].sum())) == ({commit, ""}, 1)
+    said = run("lost", workspace)
+    assert "2 of 5" in said
+    assert "by memlab itself: 8 memories deleted or retired, 0 asked for since" in said
+    assert "kafka rebalance" not in said
+    assert max(map(len, said.splitlines()[:-1])) <= 80 + len(str(workspace))
+    assert "5 memories that somebody else deleted or emptied, 2 of them" in run("doctor", workspace)
+    assert "add --apply" in run("lost", workspace, "--restore", "all")
+    assert len(json.loads(run("lost", workspace, "--json"))["lost"]) == 5
+    run("lost", workspace, "--restore", names[0], "--apply")
+    undo = re.search(r"undo +memlab (.*)", run("lost", workspace, "--restore", "all", "--apply"))
+    assert undo is not None
+    assert before == {path: path.read_bytes() for path in workspace.rglob("*.md")}
+    assert "0 memories that" in run("lost", workspace)
+    assert "4 memories taken out" in run(*shlex.split(undo[1]))
+    assert len(memlab.lost(workspace)) == 4
 
 
 def test_a_folder_that_went_with_its_notes_is_made_again(workspace: Path) -> None:

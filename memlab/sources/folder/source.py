@@ -174,9 +174,9 @@ class FolderSource(Source, Index):
         """Yield what was committed to git and is not there any more, or has no words any more."""
         for emptied in (False, True):
             for found, file, life in self._gone(emptied=emptied):
-                moments = life.taken, life.written
-                record = record_of(found, file)
-                yield Loss(found.key, record, *moments, life.commit, is_emptied=emptied)
+                if file.data:  # else git cannot read it, or there was nothing in it
+                    own = record_of(found, file), life.taken, life.written, life.commit
+                    yield Loss(found.key, *own, is_emptied=emptied)
 
     def _gone(self, *, emptied: bool = False) -> Iterator[tuple[Found, FileCopy, Life]]:
         history = self.history()
