@@ -166,9 +166,10 @@ def archive(
 
 def _list(store: Path, *, as_json: bool) -> None:
     """List the plans whose memories are archived, and those of which facts are kept."""
-    from memlab.compaction.contents import archived_plans, dropped_plans
+    from memlab.compaction.contents import archived_plans, dropped_plans, look_into
     from memlab.sources.base import archive_at
     from memlab.sources.opening import open_source
+    from memlab.store.archive.copies import last_copied
     from memlab.store.archive.identity import check_not_renamed
 
     source = open_source(store)
@@ -180,6 +181,7 @@ def _list(store: Path, *, as_json: bool) -> None:
         print_json([]) if as_json else print_lines(f"no plan has taken anything out of {store} yet")
         return
     entries, dropped = archived_plans(source), dropped_plans(source)
+    copied = look_into(source, last_copied)
     if as_json:
         print_json([*(e._asdict() for e in entries), *(d._asdict() for d in dropped)])
         return
@@ -191,6 +193,8 @@ def _list(store: Path, *, as_json: bool) -> None:
         some = list(group)
         many = is_runtimes and len(some) > MOST_LISTED
         print_lines(*([_summed(some)] if many else map(_entry_line, some)))
+    if copied is not None:
+        print_lines(f"copies of what was in {store}, last made {copied:%Y-%m-%d %H:%M} UTC")
     for each in dropped:
         print_lines(
             f"{each.digest[:12]}  {each.deleted_at:%Y-%m-%d %H:%M}  dropped  "

@@ -108,9 +108,10 @@ class Losses(Shown):
             facts.append(("not known", self.unknown))
         if len(self.frame):
             facts.append(("asked for since", f"{self.asked:,} of {len(self.frame):,}"))
-        by_memlab = f"{counted(self.own)} deleted or retired, {self.own_asked:,} asked for since"
         title = f"{counted(len(self.frame))} that somebody else deleted or emptied: {self.store}"
-        return Sheet(title, facts, [_table(self.frame, f"by memlab itself: {by_memlab}")])
+        own = f"{counted(self.own)} that memlab deleted or retired"
+        below = Table("", (), [], f"{own}, {self.own_asked:,} asked for since")
+        return Sheet(title, facts, [_table(self.frame), below] if len(self.frame) else [below])
 
 
 def lost(source: SourceLike, *, log: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -304,23 +305,29 @@ def _with_needs(frame: pd.DataFrame, needs: list[tuple[str, Any, str]]) -> pd.Da
     return ranked[list(_COLUMNS)]
 
 
-def _table(frame: pd.DataFrame, remark: str) -> Table:
-    columns = [ASKED, LAST_ASKED, SEEN_AT, c.DELETED_AT, c.COMMIT, EMPTIED, c.TOKENS, c.MEMORY_ID]
-    rows = list[tuple[Cell, ...]]()
+def _table(frame: pd.DataFrame) -> Table:
+    header = ["asked", "last asked", "deleted", "commit", "tokens", "id"]
+    columns = [ASKED, LAST_ASKED, SEEN_AT, c.DELETED_AT, c.COMMIT, c.TOKENS, c.MEMORY_ID, EMPTIED]
+    rows = list[list[Cell]]()
     some = frame.head(_LISTED)[columns].itertuples(index=False, name=None)
-    for asked, last, seen, at, commit, emptied, tokens, name in some:
+    for asked, last, seen, at, commit, tokens, name, emptied in some:
         day = "" if pd.isna(last) else f"{last:%Y-%m-%d}"
-        by = commit[:10] or ("emptied" if emptied else "")
-        rows.append((asked, day, _between(seen, at), by, tokens, name))
+        named = f"{name} (emptied)" if emptied else name
+        rows.append([asked, day, _between(seen, at), commit[:8], tokens, named])
+    if not frame[c.COMMIT].any():
+        del header[3]
+        for row in rows:
+            del row[3]
     hidden = len(frame) - _LISTED
-    remark = f"and {hidden:,} more, all in --json; {remark}" if hidden > 0 else remark
-    return Table("", ("asked", "last asked", "deleted", "commit", "tokens", "id"), rows, remark)
+    remark = f"and {hidden:,} more, all in --json" if hidden > 0 else ""
+    return Table("", tuple(header), list(map(tuple, rows)), remark)
 
 
 def _between(seen: Any, at: Any) -> str:
-    """Return when something went; of copies, between which days, or minutes of one."""
+    """Return when something went; of copies, between which two looks, as ISO 8601 writes it."""
     if pd.isna(seen):
         return f"{at:%Y-%m-%d %H:%M}"
     if seen.date() == at.date():
-        return f"{seen:%Y-%m-%d %H:%M}-{at:%H:%M}"
-    return f"{seen:%Y-%m-%d} to {at:%Y-%m-%d}"
+        return f"{seen:%Y-%m-%d %H:%M}/{at:%H:%M}"
+    same_month = (seen.year, seen.month) == (at.year, at.month)
+    return f"{seen:%Y-%m-%d}/{at:%d}" if same_month else f"{seen:%Y-%m-%d}/{at:%m-%d}"

@@ -299,6 +299,7 @@ def test_a_repository_of_somebody_else_is_left_to_its_reader_to_trust(
     os.chown(repository.folder, 65534, 65534)
     os.chown(repository.folder / ".git", 65534, 65534)
     assert set(lives(repository.folder)) == {"b.md", "c.md"}
+    assert lost(repository.folder) == {}
     note = open_source(repository.folder).past_note()
     assert f"git config --global --add safe.directory {repository.folder}" in note
     config = tmp_path / "config"
@@ -306,6 +307,7 @@ def test_a_repository_of_somebody_else_is_left_to_its_reader_to_trust(
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
     assert open_source(repository.folder).past_note() == ""
     assert set(lives(repository.folder)) == {"a.md", "b.md", "c.md"}
+    assert lost(repository.folder) == {"a.md": ""}
 
 
 def loose(repository: Repository, name: str) -> Path:

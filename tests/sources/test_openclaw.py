@@ -244,7 +244,7 @@ def test_what_a_dream_took_from_a_workspace_is_shown_and_comes_back(workspace: P
     assert (set(found["commit"]), int(found["emptied"].sum())) == ({commit, ""}, 1)
     said = run("lost", workspace)
     assert "2 of 5" in said
-    assert "by memlab itself: 8 memories deleted or retired, 0 asked for since" in said
+    assert "8 memories that memlab deleted or retired, 0 asked for since" in said
     assert "kafka rebalance" not in said
     assert max(map(len, said.splitlines()[:-1])) <= 80 + len(str(workspace))
     assert "5 memories that somebody else deleted or emptied, 2 of them" in run("doctor", workspace)
