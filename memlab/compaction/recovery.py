@@ -5,6 +5,7 @@ What comes back is written into the archive first, as an entry that deleted noth
 """
 
 import json
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -199,7 +200,7 @@ def keep_copies(
     check_archive_of(location)
     if not (is_begun(location) and read_archive(location, has_copies)):
         with archived_change(location, source.changing()) as both:  # made under the store's lock
-            make_table(both.archive, both.writer.identity_sample(()))
+            make_table(both.archive)
         watch(CopyStep.BEGUN)
 
     def copy() -> Counts:
@@ -232,10 +233,10 @@ def plan_recovery(
             f"lists what is, {command('archive', source.name, '--rows')} what memlab deleted"
         )
     kept = {name: loss for name, loss in found.kept.items() if name in wanted}
-    keys = [loss.key for loss in kept.values()]
+    places = Counter(loss.key for loss in kept.values())
     others = [loss.key for loss in kept.values() if not loss.is_emptied]
     there = at_one_moment(source, lambda reader: [key for key, _ in reader.records(others)])
-    _check_free(source, there + [key for key in set(keys) if keys.count(key) > 1])
+    _check_free(source, there + [key for key, count in places.items() if count > 1])
     chosen = found.frame[c.MEMORY_ID].isin(wanted)
     return Recovery(source.name, found.frame[chosen].reset_index(drop=True), kept)
 

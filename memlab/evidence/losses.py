@@ -231,31 +231,29 @@ def _kept(source: Source, now: datetime) -> tuple[dict[str, Loss], tuple[str, ..
 
 
 def _missed(source: Source, now: datetime) -> tuple[datetime | None, dict[str, Loss]]:
-    """Return when a store was copied last, and by id the copies of what it has not any more."""
-    # The archive last: what memlab deletes meanwhile is in it then.
-    there, contents = dict[str, bool](), set[bytes]()
+    """Return when a store was copied last, and by id the copies of what it has not any more.
 
-    def look(reader: Reader) -> None:
-        there.clear()
-        for each in contents_of(source, reader):
-            there[each.memory_id] = each.is_empty
-            contents.add(each.digest)
+    The archive comes last: what memlab deletes meanwhile is in it then.
+    """
+
+    def look(reader: Reader) -> dict[str, tuple[bool, bytes]]:
+        return {x.memory_id: (x.is_empty, x.digest) for x in contents_of(source, reader)}
 
     def read(archive: Archive) -> tuple[datetime | None, dict[str, Loss]]:
         last, copies = last_copied(archive), dict[str, KeptCopy]()
         for copy in copies_in(archive):
             if not copy.is_empty or copy.memory_id not in copies:
                 copies[copy.memory_id] = copy  # the newest with words
-        found = {}
+        renamed, found = {there[name][1] for name in there.keys() - copies.keys()}, {}
         for name, copy in copies.items():
-            is_emptied = there.get(name, False) and not copy.is_empty
-            is_gone = name not in there and copy.digest not in contents
+            is_emptied = name in there and there[name][0] and not copy.is_empty
+            is_gone = name not in there and copy.digest not in renamed
             if (is_gone or is_emptied) and (kept := copied_record(archive, copy)):
                 at, seen = copy.missed_at or now, copy.seen_at
                 found[name] = Loss(*kept, at, seen, seen=seen, is_emptied=is_emptied)
         return last, found
 
-    at_one_moment(source, look)
+    there = at_one_moment(source, look)
     return read_archive(archive_at(source), read)
 
 

@@ -35,6 +35,7 @@ from memlab.compaction.contents import (
     last_applied,
 )
 from memlab.compaction.drops import drop_archived, what_drops
+from memlab.compaction.recovery import keep_copies, recover
 from memlab.compaction.restorer import RestoreStep
 from memlab.errors import (
     AlreadyAppliedError,
@@ -334,6 +335,25 @@ class Compacted(Changing):
         assert lab.exactly() == before
         with pytest.raises(AlreadyAppliedError):
             memlab.apply(made)
+
+    def test_what_somebody_else_deletes_is_lost_and_comes_back(self, lab: Lab) -> None:
+        source, before = open_source(lab.name), lab.exactly()
+        if not (source.is_folder or source.agents_own):
+            with pytest.raises(StoreError, match="copies are kept of folders and of memory_items"):
+                keep_copies(lab.name)
+            return
+        keep_copies(lab.name)
+        keys = [memory.key for memory in memlab.plan(lab.name, memlab.KeepRecent(3)).memories]
+        with source.changing() as writer:
+            writer.delete({k: fingerprint_of(writer.compared(r)) for k, r in writer.records(keys)})
+        taken = lab.exactly()
+        assert taken.keys() == before.keys() - set(keys)
+        done = recover(lab.name)
+        assert (len(done.kept), lab.exactly()) == (len(keys), before)
+        assert not len(memlab.lost(lab.name))
+        assert diagnose(lab.name).status in ("OK", "WARN")
+        assert memlab.restore(done.digest, store=lab.name) == len(keys)
+        assert lab.exactly() == taken
 
     # Being killed
 

@@ -366,11 +366,6 @@ class Archive:
         """Whether it has a table that not every archive has."""
         return bool(self.rows("SELECT 1 FROM sqlite_schema WHERE name = ?", name))
 
-    @property
-    def has_identity_sample(self) -> bool:
-        """Whether memories were noted by which the store is known again."""
-        return self.about(_WITNESSES) is not None
-
     def note_identity_sample(self, staying: Iterable[SampleRow]) -> None:
         """Write down memories by which the store is known again, in the caller's transaction."""
         self.connection.execute(

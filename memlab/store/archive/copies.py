@@ -15,7 +15,6 @@ from memlab.store.archive.entries import (
     COPIES,
     Copy,
     Key,
-    SampleRow,
     check_size,
     moment_in,
     packed,
@@ -86,12 +85,10 @@ def has_copies(archive: Archive) -> bool:
     return archive.has_table("copies")
 
 
-def make_table(archive: Archive, staying: Iterable[SampleRow] | None) -> None:
-    """Make room for copies, and note memories by which the store is known again."""
+def make_table(archive: Archive) -> None:
+    """Make room for copies."""
     with archive.changing() as connection:
         connection.execute(COPIES)
-        if staying is not None and not archive.has_identity_sample:
-            archive.note_identity_sample(staying)
 
 
 def last_copied(archive: Archive) -> datetime | None:
