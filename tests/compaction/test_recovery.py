@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from archives import NOON
 from claude_store import memory, write_index, write_memory
+from crashing import crash_everywhere
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from invariants import archive_of, rows_of
@@ -80,6 +81,17 @@ def test_what_is_copied_is_lost_when_it_goes_and_comes_back_with_its_line(folder
     assert memlab.restore(done.digest, store=folder) == 2
     assert files_in(folder) == taken
     assert lost(folder) == ["a.md", "b.md"]
+
+
+def test_a_recovery_that_stops_at_any_call_is_done_or_not(folder: Path) -> None:
+    keep_copies(folder, now=NOON)
+    before = {path: path.read_bytes() for path in folder.glob("*.md")}
+    (folder / "a.md").unlink()  # its line stays
+    (folder / "b.md").write_text("")
+    crashes = list(crash_everywhere(lambda: recover(folder)))
+    assert len(crashes) > 30
+    assert before == {path: path.read_bytes() for path in folder.glob("*.md")}
+    assert lost(folder) == []
 
 
 contents = st.binary(min_size=1, max_size=200).filter(lambda data: bool(data.strip()))
