@@ -191,7 +191,7 @@ def keep_copies(
     """
     source = open_source(store)
     moment = moment_or_now(now, call="memlab.compaction.keep_copies")
-    if not (source.is_folder or source.agents_own):
+    if not source.is_copied:
         raise StoreError(
             f"copies are kept of folders and of memory_items alone, not of {source.name}; back it "
             "up with the tools of its system"

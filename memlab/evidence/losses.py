@@ -63,6 +63,8 @@ class Losses(Shown):
         How many memories memlab itself deleted or retired, and how many of these were asked for.
     unknown : str
         What git does not know, and what to do.
+    is_copied : bool
+        Whether copies could be kept of the store.
     """
 
     store: str
@@ -72,6 +74,7 @@ class Losses(Shown):
     own: int = 0
     own_asked: int = 0
     unknown: str = ""
+    is_copied: bool = True
 
     @property
     def asked(self) -> int:
@@ -96,7 +99,7 @@ class Losses(Shown):
         if len(self.frame):
             shown = command("lost", self.store, "--restore", "all")
             return [f"next: {shown}    what would come back; in place of all, an id"]
-        if not self.known_by:
+        if self.is_copied and not self.known_by:
             copied = command("archive", self.store, "--copy")
             return [f"next: {copied}    keeps copies, by which later losses are known"]
         return []
@@ -197,8 +200,8 @@ def losses_of(
     ranked = _with_needs(frame, needs)
     kept = {name: kept[name] for name in ranked[c.MEMORY_ID]}
     names = set(by_memlab[c.MEMORY_ID])
-    own_counts = len(names), len(names & asked)
-    return Losses(opened.name, ranked, kept, known_by, *own_counts, opened.past_note())
+    more = len(names), len(names & asked), opened.past_note(), opened.is_copied
+    return Losses(opened.name, ranked, kept, known_by, *more)
 
 
 def contents_of(source: Source, reader: Reader) -> Iterator[Content]:
@@ -217,7 +220,7 @@ def contents_of(source: Source, reader: Reader) -> Iterator[Content]:
 def _kept(source: Source, now: datetime) -> tuple[dict[str, Loss], tuple[str, ...]]:
     """Return by id what git or copies keep of what somebody else took, and what says so."""
     found, known_by = dict[str, Loss](), tuple[str, ...]()
-    location = None if source.name == ":memory:" else archive_at(source)
+    location = archive_at(source) if source.is_copied else None
     if location and is_begun(location) and read_archive(location, has_copies):
         last, found = _missed(source, now)
         known_by = (f"copies, last made {last:%Y-%m-%d %H:%M} UTC",) if last else ()

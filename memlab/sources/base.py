@@ -450,6 +450,11 @@ class Source(ABC):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def is_copied(self) -> bool:
+        """Whether its archive may keep copies of what is in it."""
+        return self.is_folder or (self.agents_own and self.name != ":memory:")
+
     def files(self) -> list[Path]:
         """Return the files that it is made of, there or not; none of a server."""
         return [] if self.like is None else [self.like, Path(f"{self.like}-wal")]

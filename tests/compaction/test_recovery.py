@@ -3,6 +3,7 @@
 import json
 import os
 import sqlite3
+import zlib
 from collections.abc import Callable
 from contextlib import closing
 from datetime import timedelta
@@ -83,6 +84,7 @@ def test_what_is_copied_is_lost_when_it_goes_and_comes_back_with_its_line(folder
     assert lost(folder) == ["a.md", "b.md"]
 
 
+@pytest.mark.long
 def test_a_recovery_that_stops_at_any_call_is_done_or_not(folder: Path) -> None:
     keep_copies(folder, now=NOON)
     before = {path: path.read_bytes() for path in folder.glob("*.md")}
@@ -236,13 +238,47 @@ def test_what_was_written_since_is_not_taken_out_again(folder: Path) -> None:
     assert memlab.restore(digest, store=folder, ids=["b.md"]) == 1
 
 
-def test_a_copy_that_is_damaged_is_left_out_and_named(folder: Path) -> None:
+@pytest.mark.parametrize(
+    "forged",
+    [
+        *("record_zlib = x'00'", "record_zlib = 'text'", "fingerprint = x'00'", "fingerprint = 1"),
+        *(
+            "digest = 1",
+            "key = 1",
+            "key = x'00'",
+            "key = 'c.md'",
+            "is_empty = 7",
+            "missed_at = 'x'",
+        ),
+        *("memory_id = 'z.md'", "missed_at = 5, seen_at = NULL"),
+    ],
+)
+def test_a_copy_that_is_damaged_is_left_out_and_named(folder: Path, forged: str) -> None:
     keep_copies(folder, now=NOON)
     for name in ("a.md", "b.md"):
         (folder / name).unlink()
-    run_sql(archive_of(folder), "UPDATE copies SET record_zlib = x'00' WHERE memory_id = 'a.md'")
-    with pytest.warns(memlab.errors.DamagedArchiveWarning, match=r"a copy of 'a\.md'"):
+    run_sql(archive_of(folder), f"UPDATE copies SET {forged} WHERE memory_id = 'a.md'")
+    with pytest.warns(memlab.errors.DamagedArchiveWarning, match=r"a copy of .*[az]\.md"):
         assert lost(folder) == ["b.md"]
+    run_sql(archive_of(folder), "UPDATE about SET value = 'never' WHERE name = 'copied_at'")
+    with pytest.warns(memlab.errors.DamagedArchiveWarning, match="when it copied the store last"):
+        assert lost(folder) == []
+
+
+@pytest.mark.parametrize("said", ["[]", "{}", "[[1]]", '[["b.md","{}"]]', '[[7,"x"]]', "null"])
+def test_what_a_forged_recovery_replaced_is_refused(folder: Path, said: str) -> None:
+    keep_copies(folder, now=NOON)
+    (folder / "b.md").write_text("")
+    digest = recover(folder).digest
+    blob = zlib.compress(said.encode()).hex()
+    run_sql(archive_of(folder), f"UPDATE applies SET plan_json_zlib = x'{blob}'")
+    before = files_in(folder)
+    if said in ("[]", "{}"):  # it replaced nothing
+        assert memlab.restore(digest, store=folder) == 1
+        return
+    with pytest.raises(ArchiveError, match=r"what .* replaced cannot be read"):
+        memlab.restore(digest, store=folder)
+    assert files_in(folder) == before
 
 
 def test_load_bearing_memories_come_back_and_stay(tmp_path: Path) -> None:

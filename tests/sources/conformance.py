@@ -23,6 +23,7 @@ import pyarrow as pa
 import pytest
 from forging import forge
 from programs import run_program
+from shell import run as run_command
 
 import memlab
 from memlab.compaction import finish
@@ -338,9 +339,10 @@ class Compacted(Changing):
 
     def test_what_somebody_else_deletes_is_lost_and_comes_back(self, lab: Lab) -> None:
         source, before = open_source(lab.name), lab.exactly()
-        if not (source.is_folder or source.agents_own):
+        if not source.is_copied:
             with pytest.raises(StoreError, match="copies are kept of folders and of memory_items"):
                 keep_copies(lab.name)
+            assert "nothing: neither git nor copies" in run_command("lost", lab.name).output
             return
         keep_copies(lab.name)
         keys = [memory.key for memory in memlab.plan(lab.name, memlab.KeepRecent(3)).memories]

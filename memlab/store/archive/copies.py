@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
+from memlab.errors import ArchiveError
 from memlab.store.archive.archive import Archive
 from memlab.store.archive.entries import (
     COPIES,
@@ -117,7 +118,13 @@ def copy_contents(archive: Archive, memories: Iterable[Content], at: datetime) -
         if not known and last:
             new[digest] = name
         copied += digest not in [other for other, *_ in known]
-        check_size(memory.record)
+        try:
+            check_size(memory.record)
+        except ValueError as error:
+            raise ArchiveError(
+                f"memory {name!r:.80} is too large for the archive ({error}); nothing was copied: "
+                "shorten it"
+            ) from error
         run(
             "INSERT INTO copies VALUES (?, ?, ?, ?, ?, ?, NULL, NULL) ON CONFLICT DO UPDATE SET "
             "key = excluded.key, fingerprint = excluded.fingerprint, missed_at = NULL, "
@@ -146,7 +153,7 @@ def copies_in(archive: Archive) -> Iterator[KeptCopy]:
         "SELECT memory_id, digest, is_empty, seen_at, missed_at FROM copies "
         "ORDER BY memory_id, missed_at IS NULL, missed_at"
     ):
-        with archive.leaving_out(f"a copy of {name!r:.80}"):
+        with archive.leaving_out(f"a copy of {bytes(name).decode(errors='replace')!r:.80}"):
             be(digest, bytes, "a blob")
             whole(0, 1)(is_empty)
             at = None if missed is None else moment_in(missed, "missed_at")
@@ -161,13 +168,16 @@ def copied_record(archive: Archive, copy: KeptCopy) -> tuple[Key, bytes] | None:
         copy.memory_id,
         copy.digest,
     )
-    for key, fingerprint, record in found:
+    for key, fingerprint, blob in found:
         with archive.leaving_out(f"a copy of {copy.memory_id!r:.80}"):
             be(fingerprint, bytes, "a blob")
             place = key if type(key) is int else text_in(key, "its key")
             whole_copy = Copy(place, fingerprint.hex(), "", None)
-            raw = bytearray(unpacked(record, _WORDS))
-            return place, record_of(raw, whole_copy, archive.location.check_copy)
+            raw = bytearray(unpacked(blob, _WORDS))
+            record = record_of(raw, whole_copy, archive.location.check_copy)
+            if archive.location.id_of(record) != copy.memory_id:
+                raise ValueError("it is one of another memory")
+            return place, record
     return None
 
 
