@@ -184,14 +184,13 @@ def gone_and_deleted(source: Source, **how: Unpack[How]) -> tuple[pd.DataFrame, 
 
 def of_others(gone: pd.DataFrame, archive: Archive) -> pd.DataFrame:
     """Leave out what an archive holds as deleted, or did: nobody has written it since."""
-    last = {
-        copy.key: entry.finished_at or entry.archived_at
-        for entry in archive.entries()
-        if not entry.recovers
-        for copy in archive.copies(entry)
-        if copy.restored_at is None
-    }
-    at = gone[c.KEY if c.KEY in gone else c.POSITION].map(last).astype(c.TIME)
+    places, last = {*gone[c.KEY if c.KEY in gone else c.POSITION]}, dict[str, datetime]()
+    for entry in archive.entries():
+        copies = [] if entry.recovers else archive.copies(entry)
+        keys = [each.key for each in copies if each.restored_at is None and each.key in places]
+        for _, record in archive.records(entry, keys):  # a number may be another memory's now
+            last[archive.location.id_of(record)] = entry.finished_at or entry.archived_at
+    at = gone[c.MEMORY_ID].map(last).astype(c.TIME)
     key = key_of(archive) or b""
     hashes = gone[c.MEMORY_ID].map(lambda name: hashed(name, key))
     for dropped in dropped_in(archive):

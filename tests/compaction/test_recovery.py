@@ -192,6 +192,15 @@ def link(path: Path) -> None:
     path.symlink_to(path.with_name("c.md"))
 
 
+def test_a_number_that_was_given_out_again_does_not_make_a_loss_memlabs(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(3))
+    keep_copies(store, now=NOON)
+    run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'e3'")
+    write_rows(store, [row("other")])  # at the place of e3
+    memlab.apply(memlab.plan(store, memlab.KeepRecent(0), now=NOON + DAY), now=NOON + DAY)
+    assert lost(store) == ["e3"]
+
+
 @pytest.mark.parametrize("put", [link, Path.mkdir])
 def test_where_something_else_stands_nothing_is_changed(
     folder: Path, put: Callable[[Path], None]
