@@ -152,16 +152,6 @@ def write_signals(
     )
 
 
-def is_counted(connection: sqlite3.Connection, memory_id: str) -> bool:
-    """Whether a memory has signals and no other has replaced it: it takes up room in its scope."""
-    found = connection.execute(
-        "SELECT 1 FROM memory_signals AS signal JOIN memory_items AS item "
-        f"ON {HAS_SIGNALS} WHERE signal.memory_id = ? AND item.superseded_by IS NULL",
-        (memory_id,),
-    )
-    return found.fetchone() is not None
-
-
 def reinforce(
     connection: sqlite3.Connection, memory_id: str, at: str, *, graduated: bool | None
 ) -> int:

@@ -11,19 +11,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from decisions import kept
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lifecycle.memories import DAY, HOUR, SAME, START, Open, ids, item
 
 import memlab
 from memlab.compaction import archived_rows
 from memlab.lifecycle import LifecycleStore, Trust
-from memlab.lifecycle.scopes import Ranked, Ranking
 from memlab.policies import ImportanceFloor, NearDuplicate, ValueCap, decide, duplicates
-from memlab.policies.rules import value_score
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.location import archive_path
 
@@ -555,48 +552,6 @@ def expected_to_go(
     frame = frame[members]
     decision = decide(frame, replace(rule, scope=()), now=now)
     return frame.loc[~decision["keep"], "memory_id"].tolist()
-
-
-@settings(max_examples=300)
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(["add", "add", "discard", "touch", "ask"]),
-            st.integers(0, 12),
-            st.sampled_from([0.0, 0.1, 0.2, 0.5, 0.9, 1.0]),
-            st.integers(-30, 60),
-        ),
-        max_size=60,
-    ),
-    rules,
-)
-def test_a_ranking_finds_the_lowest_whatever_the_clock_does(
-    drawn: list[Any], rule: ValueCap
-) -> None:
-    ranking, rows, now = Ranking(rule), {}, START
-    for action, number, importance, hours in drawn:
-        name = f"m{number}"
-        if action == "add":
-            rows[name] = Ranked(name, importance, now, number)
-            ranking.add(rows[name])
-        elif action == "discard":
-            rows.pop(name, None)
-            ranking.discard(name)
-        elif action == "touch" and name in rows:
-            rows[name] = rows[name]._replace(accessed=now)
-            ranking.touch(name, now)
-        now += hours * HOUR
-        found = ranking.lowest(now)
-        assert found == min(rows, key=lambda name: order_of(rows[name], rule, now), default=None)
-
-
-def order_of(row: Ranked, rule: ValueCap, now: datetime) -> tuple[Any, ...]:
-    (score,) = value_score(
-        np.array([now - row.accessed], "m8[us]"), np.array([row.importance]),
-        half_life=np.timedelta64(rule.half_life),
-        recency_weight=rule.recency, importance_weight=rule.importance,
-    )  # fmt: skip
-    return score, row.accessed, row.position
 
 
 # Many writers
