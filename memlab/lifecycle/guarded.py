@@ -11,34 +11,15 @@ from memlab.clock import aware, now_utc
 from memlab.columns import AGENT_SCOPE
 from memlab.errors import ArchiveError, UnsafeDeletionError
 from memlab.items import MemoryItem, MemoryKind, is_load_bearing_memory
+from memlab.lifecycle import signals as side
 from memlab.lifecycle.removal import EXPIRED, LOWEST_VALUE, NEAR_DUPLICATE, Removals, Repeats
-from memlab.lifecycle.scopes import (
-    TAGS,
-    LifecycleStats,
-    keys_within,
-    lowest_within,
-    read_stats,
-    scope_key,
-    size_within,
-)
-from memlab.lifecycle.signals import (
-    Trust,
-    as_text,
-    checked_importance,
-    expired_ids,
-    expiry_of,
-    load_bearing,
-    prepare,
-    reinforce,
-    scope_fields,
-    write_signals,
-)
+from memlab.lifecycle.signals import LifecycleStats, Trust, as_text
 from memlab.policies import NearDuplicate, ValueCap
 from memlab.store import ReadLog, SqliteMemoryStore
 from memlab.store.database import transaction
 from memlab.store.signals import HAS_SIGNALS
 
-SCOPE: Final = (*AGENT_SCOPE, TAGS)
+SCOPE: Final = (*AGENT_SCOPE, side.TAGS)
 """What scopes are made of where no capacity says it."""
 
 
@@ -125,14 +106,14 @@ class LifecycleStore(SqliteMemoryStore):
         self._last_failure: str | None = None
         self._repeats = Repeats(self.connection, duplicates)
         self._removals = Removals(self.connection, self.archive)
-        self.connection.create_function("load_bearing", 2, load_bearing, deterministic=True)
+        self.connection.create_function("load_bearing", 2, side.load_bearing, deterministic=True)
         try:
             with self._errors_in_words():
-                known = scope_fields(self.connection)
+                known = side.scope_fields(self.connection)
                 self._fields = (known or SCOPE) if capacity is None else capacity.scope
                 if known != self._fields:
                     with transaction(self.connection):
-                        prepare(self.connection, self._fields)
+                        side.prepare(self.connection, self._fields)
         except BaseException:
             self.close()
             raise
@@ -193,12 +174,12 @@ class LifecycleStore(SqliteMemoryStore):
         now = self._clock()
         signals: dict[str, Any] = {
             **belongs,
-            "importance": checked_importance(importance, bounded=self.capacity is not None),
+            "importance": side.checked_importance(importance, bounded=self.capacity is not None),
             "last_accessed_at": as_text(now),
-            "expires_at": expiry_of(ttl, now),
+            "expires_at": side.expiry_of(ttl, now),
             "trusted": Trust(trust).rank,
             "graduated": int(graduated),
-            "scope": scope_key(self._fields, belongs, item.tags),
+            "scope": side.scope_key(self._fields, belongs, item.tags),
         }
         with self._writing():
             self._replace_duplicate(item, signals["trusted"], now)
@@ -261,7 +242,7 @@ class LifecycleStore(SqliteMemoryStore):
         reinforced = 0
         with self._writing():
             for memory_id in dict.fromkeys(texts(ids, call="store.touch", name="ids")):
-                reinforced += reinforce(self.connection, memory_id, at, graduated=graduated)
+                reinforced += side.reinforce(self.connection, memory_id, at, graduated=graduated)
         return reinforced
 
     def expire(self, now: datetime) -> int:
@@ -289,7 +270,7 @@ class LifecycleStore(SqliteMemoryStore):
     def stats(self) -> LifecycleStats:
         """Return what was evicted and why, and how full every scope is. Reads all signals."""
         with self._errors_in_words():
-            return read_stats(
+            return side.read_stats(
                 self.connection,
                 self.capacity.slots if self.capacity else None,
                 failures=self._failures,
@@ -304,18 +285,18 @@ class LifecycleStore(SqliteMemoryStore):
         (position,) = self.connection.execute(
             "SELECT rowid FROM memory_items WHERE memory_id = ?", (item.memory_id,)
         ).fetchone()
-        write_signals(self.connection, item, signals, position)
+        side.write_signals(self.connection, item, signals, position)
         self._repeats.add(item, position)
 
     def _enforce(self, scope: str, capacity: ValueCap, now: datetime) -> None:
         """Evict the lowest rows of a scope that holds too many; never fail the put before it."""
         try:
             with self._writing():
-                keys, slots = keys_within(self.connection, scope), capacity.slots
-                if size_within(self.connection, keys) > slots:
+                keys, slots = side.keys_within(self.connection, scope), capacity.slots
+                if side.size_within(self.connection, keys) > slots:
                     self._sweep(now)
-                    lowest = lowest_within(self.connection, keys, capacity, now)
-                    beyond = size_within(self.connection, keys) - slots
+                    lowest = side.lowest_within(self.connection, keys, capacity, now)
+                    beyond = side.size_within(self.connection, keys) - slots
                     self._remove(lowest[: max(beyond, 0)], LOWEST_VALUE, now)
         except Exception as error:  # noqa: BLE001 - the row is durable, whatever comes after it
             self._failed(error)
@@ -323,7 +304,7 @@ class LifecycleStore(SqliteMemoryStore):
     def _sweep(self, now: datetime) -> int:
         """Delete the rows that have expired."""
         doomed = " AND NOT load_bearing(item.kind, item.tags_json)"
-        expired = expired_ids(self.connection, as_text(now), doomed)
+        expired = side.expired_ids(self.connection, as_text(now), doomed)
         self._remove(expired, EXPIRED, now)
         return len(expired)
 
@@ -336,7 +317,7 @@ class LifecycleStore(SqliteMemoryStore):
     def _expired(self, also: str = "", *values: str) -> set[str]:
         """Return the ids of rows that have expired and are still in the file."""
         with self._errors_in_words():
-            return {*expired_ids(self.connection, as_text(self._clock()), also, *values)}
+            return {*side.expired_ids(self.connection, as_text(self._clock()), also, *values)}
 
     def _replace_duplicate(self, item: MemoryItem, trusted: int, now: datetime) -> None:
         """Delete the row that `item` repeats, unless that one is trusted more."""
