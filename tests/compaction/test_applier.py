@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -16,7 +17,6 @@ from invariants import (
     archive_of,
     assert_compacted,
     assert_nothing_lost,
-    copies_of,
     rows_of,
 )
 from programs import run_program
@@ -32,8 +32,8 @@ from stores import (
 
 from memlab.compaction.applier import ApplyStep, apply
 from memlab.compaction.contents import archived_plans, last_applied
-from memlab.compaction.planner import plan
-from memlab.compaction.plans import Receipt
+from memlab.compaction.planner import plan, plan_supersession
+from memlab.compaction.plans import Plan, Receipt
 from memlab.compaction.restorer import restore
 from memlab.errors import (
     AlreadyAppliedError,
@@ -187,47 +187,81 @@ class TestStalePlans:
         assert apply(made).deleted == 6
 
 
-class TestTriggers:
-    @pytest.mark.parametrize(
-        "action",
-        [
-            "DELETE FROM memory_items WHERE memory_id = 'd1'",
-            "DELETE FROM memory_items WHERE memory_id = 'e9'",
-            "UPDATE memory_items SET body = '' WHERE memory_id = 'd1'",
-            "UPDATE memory_items SET body = '' WHERE memory_id = 'old'",
-            "UPDATE memory_items SET kind = 'semantic' WHERE memory_id = 'e9'",
-            "INSERT OR REPLACE INTO memory_items SELECT * FROM memory_items WHERE rowid = 1",
-            "SELECT RAISE(IGNORE)",
-            "SELECT RAISE(ABORT, 'no')",
-        ],
-    )
-    @pytest.mark.parametrize("moment", ["BEFORE", "AFTER"])
-    def test_a_trigger_that_touches_other_rows_costs_nothing(
-        self, store: Path, action: str, moment: str
-    ) -> None:
-        made = planned(store)
-        run_sql(store, f"CREATE TRIGGER greedy {moment} DELETE ON memory_items BEGIN {action}; END")
-        before = rows_of(store)
-        if (action, moment) == ("SELECT RAISE(IGNORE)", "AFTER"):
-            apply(made)  # too late to keep the row, so it does nothing
-            assert_compacted(before, rows_of(store), 4)
-            return
-        with pytest.raises(MemlabError):
-            apply(made)
-        assert rows_of(store) == before
-        assert copies_of(store) == {}
+GREEDY = [
+    "DELETE FROM memory_items WHERE memory_id = 'd1'",
+    "DELETE FROM memory_items WHERE memory_id = 'e9'",
+    "UPDATE memory_items SET title = '', body = '' WHERE memory_id = 'd1'",
+    "UPDATE memory_items SET memory_id = 'd2' WHERE memory_id = 'd1'",
+    "UPDATE memory_items SET superseded_by = NULL WHERE memory_id = 'old'",
+    "UPDATE memory_items SET kind = 'semantic' WHERE memory_id = 'e9'",
+    "INSERT OR REPLACE INTO memory_items SELECT * FROM memory_items WHERE rowid = 1",
+    "SELECT RAISE(IGNORE)",
+    "SELECT RAISE(ABORT, 'no')",
+]
 
-    def test_a_trigger_on_the_side_table_costs_nothing_either(self, store: Path) -> None:
-        write_signals(store, "e1", importance=0.5)
-        run_sql(
-            store,
-            "CREATE TRIGGER sly AFTER DELETE ON memory_signals BEGIN "
-            "UPDATE memory_items SET body = '' WHERE memory_id = 'd1'; END",
-        )
-        made, before = planned(store), rows_of(store)
-        with pytest.raises(CompactionError, match="all was rolled back"):
-            apply(made)
-        assert rows_of(store) == before
+
+def compact_episodic(store: Path, *, archive: bool = False) -> None:
+    with SqliteMemoryStore(store, archive=archive) as opened:
+        opened.compact_episodic(4)
+
+
+DELETING: dict[str, Callable[[Path], object]] = {
+    "apply": compacted,
+    "compact_episodic": compact_episodic,
+    "compact_episodic and archive": partial(compact_episodic, archive=True),
+}
+
+
+@pytest.mark.parametrize("name", DELETING)
+@pytest.mark.parametrize("action", GREEDY)
+@pytest.mark.parametrize("moment", ["BEFORE", "AFTER"])
+def test_a_trigger_that_touches_other_rows_costs_nothing(
+    store: Path, action: str, moment: str, name: str
+) -> None:
+    run_sql(store, f"CREATE TRIGGER greedy {moment} DELETE ON memory_items BEGIN {action}; END")
+    before = rows_of(store)
+    if (action, moment) == ("SELECT RAISE(IGNORE)", "AFTER"):
+        DELETING[name](store)  # too late to keep the row, so it does nothing
+        assert_compacted(before, rows_of(store), 4)
+        return
+    words = "greedy|no|left 1 of 2 load-bearing rows" if "'d1'" in action else "greedy|no|trigger"
+    with pytest.raises(MemlabError, match=words):
+        DELETING[name](store)
+    assert rows_of(store) == before
+    assert not archive_of(store).exists()
+
+
+LINKING: dict[str, Callable[[Path], Plan]] = {
+    "supersede": lambda store: plan_supersession(store, {"d1": "s1"}, now=NOON),
+    "retire": lambda store: plan(store, KeepRecent(4), retire=True, now=NOON),
+}
+
+
+@pytest.mark.parametrize("name", LINKING)
+def test_a_trigger_on_an_update_that_changes_others_rolls_all_back(store: Path, name: str) -> None:
+    run_sql(
+        store,
+        "CREATE TRIGGER t AFTER UPDATE ON memory_items WHEN NEW.memory_id IN ('d1', 'e1') BEGIN "
+        "UPDATE memory_items SET body = 'gone' WHERE memory_id = 'e9'; END",
+    )
+    before = rows_of(store)
+    with pytest.raises(CompactionError, match="trigger"):
+        apply(LINKING[name](store))
+    assert rows_of(store) == before
+    assert not archive_of(store).exists()
+
+
+def test_a_trigger_on_the_side_table_costs_nothing_either(store: Path) -> None:
+    write_signals(store, "e1", importance=0.5)
+    run_sql(
+        store,
+        "CREATE TRIGGER sly AFTER DELETE ON memory_signals BEGIN "
+        "UPDATE memory_items SET body = '' WHERE memory_id = 'd1'; END",
+    )
+    made, before = planned(store), rows_of(store)
+    with pytest.raises(CompactionError, match="all was rolled back"):
+        apply(made)
+    assert rows_of(store) == before
 
 
 KILLED_BEFORE_ITS_NOTE = """
@@ -340,14 +374,4 @@ def test_a_plan_deletes_what_compact_episodic_deletes_and_all_comes_back(
     assert_nothing_lost(before, store)
     if receipt.deleted:
         assert restore(receipt) == receipt.deleted
-    assert rows_of(store) == before
-
-
-def test_a_real_store_comes_back_row_by_row(real_store: Callable[[str], Path]) -> None:
-    store = real_store("agent-store6")
-    before = rows_of(store)
-    receipt = compacted(store, 50)
-    assert_compacted(before, rows_of(store), 50)
-    assert_nothing_lost(before, store)
-    assert restore(receipt) == receipt.deleted
     assert rows_of(store) == before

@@ -289,18 +289,6 @@ def test_a_note_that_somebody_else_has_written_is_left_out(store: Path, fault: s
         assert memlab.apply(plan).returned == 5
 
 
-def test_a_trigger_that_changes_others_rolls_all_back(store: Path) -> None:
-    run_sql(
-        store,
-        "CREATE TRIGGER t AFTER UPDATE ON memory_items WHEN NEW.memory_id = 'e1' BEGIN "
-        "UPDATE memory_items SET body = 'gone' WHERE memory_id = 'd1'; END",
-    )
-    before = rows_of(store)
-    with pytest.raises(CompactionError, match="trigger"):
-        memlab.apply(retiring(store))
-    assert (rows_of(store), retired(store)) == (before, [])
-
-
 def test_dropping_the_words_of_a_plan_leaves_retired_what_it_retired(store: Path) -> None:
     plan = night(store, at=START)
     drop_archived(store, digest=plan.digest)

@@ -124,19 +124,6 @@ def test_a_plan_file_is_not_believed(store: Path) -> None:
         assert not archive_of(store).exists()
 
 
-def test_a_trigger_that_changes_others_rolls_all_back(store: Path) -> None:
-    run_sql(
-        store,
-        "CREATE TRIGGER t AFTER UPDATE ON memory_items WHEN NEW.memory_id = 'd1' BEGIN "
-        "UPDATE memory_items SET body = 'gone' WHERE memory_id = 'e1'; END",
-    )
-    before = rows_of(store)
-    with pytest.raises(CompactionError, match="trigger"):
-        memlab.apply(plan_supersession(store, {"d1": "d2"}))
-    assert rows_of(store) == before
-    assert not archive_of(store).exists()
-
-
 def test_a_tag_that_a_person_protects_makes_a_memory_one_to_supersede(tmp_path: Path) -> None:
     rows = [row("e1", "episodic", "keep-me"), row("e2", "episodic", "keep-me"), *episodes(3, 3)]
     store = write_rows(tmp_path / "memory.db", rows)

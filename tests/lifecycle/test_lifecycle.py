@@ -262,16 +262,6 @@ def test_load_bearing_rows_take_up_room_and_stay(open_store: Open) -> None:
     assert stats.evicted == {"lowest-value": 1}
 
 
-def test_expired_rows_go_before_the_lowest(open_store: Open, clock: Any) -> None:
-    store = open_store(capacity=ValueCap(2))
-    store.put(item("brief"), agent_id="g", importance=1.0, ttl=HOUR)
-    store.put(item("low"), agent_id="g", importance=0.0)
-    clock.now += HOUR + TICK
-    store.put(item("new"), agent_id="g")
-    assert ids(store) == ["low", "new"]
-    assert store.stats().evicted == {"expired": 1}
-
-
 @pytest.mark.parametrize(
     ("when", "does", "words"),
     [
@@ -329,23 +319,6 @@ def test_signals_that_are_unset_or_mean_nothing_count_as_none(open_store: Open, 
     for name in "bc":
         store.put(item(name), agent_id="g", importance=0.1)
     assert ids(store) == ["b", "c"]
-
-
-def test_what_others_delete_and_supersede_is_not_counted(open_store: Open, path: Path) -> None:
-    store = open_store(capacity=ValueCap(3))
-    for name in "abc":
-        store.put(item(name), agent_id="g")
-    with SqliteMemoryStore(path) as plain:
-        plain.compact_episodic(2)
-        plain.supersede("b", by_memory_id="c")
-    store.put(item("d"), agent_id="g")
-    store.put(item("e"), agent_id="g")
-    assert ids(store) == ["c", "d", "e"]
-    store.put(item("f"), agent_id="g")
-    assert ids(store) == ["d", "e", "f"]
-    assert store.stats().evicted == {"lowest-value": 1}
-    with pytest.raises(KeyError, match="nobody"):
-        store.supersede("d", by_memory_id="nobody")
 
 
 def test_a_row_another_store_made_load_bearing_is_not_evicted(open_store: Open, path: Path) -> None:
