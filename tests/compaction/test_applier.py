@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from archives import NOON, compacted, leave_unfinished, planned
-from compaction.operations import StoppedError, stop_at
+from compaction.operations import StoppedError, retirement, stop_at, supersession
 from hypothesis import given
 from hypothesis import strategies as st
 from invariants import (
@@ -32,7 +32,7 @@ from stores import (
 
 from memlab.compaction.applier import ApplyStep, apply
 from memlab.compaction.contents import archived_plans, last_applied
-from memlab.compaction.planner import plan, plan_supersession
+from memlab.compaction.planner import plan
 from memlab.compaction.plans import Plan, Receipt
 from memlab.compaction.restorer import restore
 from memlab.errors import (
@@ -224,31 +224,53 @@ def test_a_trigger_that_touches_other_rows_costs_nothing(
         DELETING[name](store)  # too late to keep the row, so it does nothing
         assert_compacted(before, rows_of(store), 4)
         return
-    words = "greedy|no|left 1 of 2 load-bearing rows" if "'d1'" in action else "greedy|no|trigger"
+    words = "left 1 of 2 load-bearing rows" if action == GREEDY[0] else "trigger|SQLite says no"
     with pytest.raises(MemlabError, match=words):
         DELETING[name](store)
     assert rows_of(store) == before
     assert not archive_of(store).exists()
 
 
-LINKING: dict[str, Callable[[Path], Plan]] = {
-    "supersede": lambda store: plan_supersession(store, {"d1": "s1"}, now=NOON),
-    "retire": lambda store: plan(store, KeepRecent(4), retire=True, now=NOON),
-}
+@pytest.mark.parametrize(
+    ("make", "memory_id"),
+    [
+        *((supersession, memory_id) for memory_id in ("d1", "s1")),
+        *((retirement, memory_id) for memory_id in ("e1", "e2", "e8")),
+    ],
+)
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE memory_items SET body = 'x'",
+        "UPDATE memory_items SET superseded_by = 'old'",
+        "DELETE FROM memory_items",
+    ],
+)
+def test_a_plan_that_deletes_nothing_is_stale_too_when_what_it_decided_on_changed(
+    store: Path, make: Callable[[Path], Plan], memory_id: str, change: str
+) -> None:
+    made = make(store)
+    run_sql(store, f"{change} WHERE memory_id = '{memory_id}'")
+    before = rows_of(store)
+    with pytest.raises(StalePlanError, match=memory_id):
+        apply(made)
+    assert rows_of(store) == before
 
 
-@pytest.mark.parametrize("name", LINKING)
-def test_a_trigger_on_an_update_that_changes_others_rolls_all_back(store: Path, name: str) -> None:
+@pytest.mark.parametrize("make", [supersession, retirement])
+def test_a_trigger_on_an_update_that_changes_others_rolls_all_back(
+    store: Path, make: Callable[[Path], Plan]
+) -> None:
+    made = make(store)
     run_sql(
         store,
-        "CREATE TRIGGER t AFTER UPDATE ON memory_items WHEN NEW.memory_id IN ('d1', 'e1') BEGIN "
-        "UPDATE memory_items SET body = 'gone' WHERE memory_id = 'e9'; END",
+        "CREATE TRIGGER t AFTER UPDATE ON memory_items WHEN NEW.memory_id IN ('d1', 'e2') BEGIN "
+        "UPDATE memory_items SET body = 'gone' WHERE memory_id = 'old'; END",
     )
     before = rows_of(store)
     with pytest.raises(CompactionError, match="trigger"):
-        apply(LINKING[name](store))
+        apply(made)
     assert rows_of(store) == before
-    assert not archive_of(store).exists()
 
 
 def test_a_trigger_on_the_side_table_costs_nothing_either(store: Path) -> None:

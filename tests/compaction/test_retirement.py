@@ -31,7 +31,6 @@ from memlab.errors import (
     CompactionError,
     DamagedArchiveWarning,
     PlanError,
-    StalePlanError,
 )
 from memlab.policies import PurgeSuperseded, TokenBudget
 from memlab.store import SqliteMemoryStore
@@ -221,28 +220,6 @@ def test_what_the_agent_did_to_a_retired_memory_since_is_its_own_affair(store: P
         memlab.restore(plan.digest, store=store)
     assert rows_of(store) == before
     assert memlab.restore(plan.digest, store=store, ids=["e2", "e4"]) == 1
-
-
-@pytest.mark.parametrize("memory_id", ["e1", "e2", "e8"])
-@pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE memory_items SET body = 'x'",
-        "UPDATE memory_items SET superseded_by = 'd1'",
-        "DELETE FROM memory_items",
-    ],
-)
-def test_a_plan_is_stale_when_what_it_decided_on_changed(
-    store: Path, change: str, memory_id: str
-) -> None:
-    night(store, 9, at=START)
-    note_reads(store, [("e1", START + DAY)])
-    plan = retiring(store, 4, at=START + 2 * DAY)
-    run_sql(store, f"{change} WHERE memory_id = '{memory_id}'")
-    before = rows_of(store)
-    with pytest.raises(StalePlanError, match=memory_id):
-        memlab.apply(plan)
-    assert rows_of(store) == before
 
 
 def test_a_plan_file_is_not_believed(store: Path) -> None:

@@ -20,7 +20,6 @@ from memlab.errors import (
     ArchiveError,
     CompactionError,
     PlanError,
-    StalePlanError,
 )
 from memlab.evidence.past import load_past
 
@@ -88,22 +87,6 @@ def test_any_store_comes_back_byte_for_byte(rows: list[Row], data: st.DataObject
 def test_a_pair_that_cannot_be_is_refused(store: Path, links: dict[str, str], fault: str) -> None:
     with pytest.raises(PlanError, match=fault):
         plan_supersession(store, links)
-
-
-@pytest.mark.parametrize("memory_id", ["d1", "d2"])
-@pytest.mark.parametrize(
-    "change", ["UPDATE memory_items SET body = 'x'", "DELETE FROM memory_items"]
-)
-def test_a_memory_that_was_changed_or_went_since_is_stale(
-    store: Path, change: str, memory_id: str
-) -> None:
-    plan = plan_supersession(store, {"d1": "d2"})
-    run_sql(store, f"{change} WHERE memory_id = '{memory_id}'")
-    before = rows_of(store)
-    with pytest.raises(StalePlanError, match=memory_id):
-        memlab.apply(plan)
-    assert rows_of(store) == before
-    assert not archive_of(store).exists()
 
 
 def test_a_plan_file_is_not_believed(store: Path) -> None:
