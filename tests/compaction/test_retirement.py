@@ -184,13 +184,6 @@ def test_one_that_was_cut_short_before_it_began_is_forgotten_by_the_next(store: 
     assert memlab.diagnose(store).status == "OK"
 
 
-def test_all_may_be_retired_and_come_back(store: Path) -> None:
-    night(store, 0, at=START)
-    assert len(retired(store)) == 10
-    assert retiring(store, 0, at=START + DAY).is_empty
-    assert retiring(store, 10, at=START + DAY).boot_after.memories == 12
-
-
 def test_a_load_bearing_memory_is_not_retired_and_one_that_became_so_returns(store: Path) -> None:
     night(store, 0, at=START)
     run_sql(store, """UPDATE memory_items SET tags_json = '["rejected-path"]' WHERE rowid = 4""")
