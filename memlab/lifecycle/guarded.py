@@ -292,12 +292,13 @@ class LifecycleStore(SqliteMemoryStore):
         """Evict the lowest rows of a scope that holds too many; never fail the put before it."""
         try:
             with self._writing():
-                keys, slots = side.keys_within(self.connection, scope), capacity.slots
-                if side.size_within(self.connection, keys) > slots:
-                    self._sweep(now)
+                keys = side.keys_within(self.connection, scope)
+                beyond = side.size_within(self.connection, keys) - capacity.slots
+                if beyond > 0 and self._sweep(now):
+                    beyond = side.size_within(self.connection, keys) - capacity.slots
+                if beyond > 0:
                     lowest = side.lowest_within(self.connection, keys, capacity, now)
-                    beyond = side.size_within(self.connection, keys) - slots
-                    self._remove(lowest[: max(beyond, 0)], LOWEST_VALUE, now)
+                    self._remove(lowest[:beyond], LOWEST_VALUE, now)
         except Exception as error:  # noqa: BLE001 - the row is durable, whatever comes after it
             self._failed(error)
 

@@ -19,7 +19,6 @@ import numpy as np
 
 from memlab.clock import aware
 from memlab.columns import AGENT_SCOPE
-from memlab.frame.fields import as_instant
 from memlab.items import MemoryItem, is_load_bearing_stored, strings_of
 from memlab.policies import ValueCap, value_score
 from memlab.store.signals import HAS_SIGNALS, SIGNAL_COLUMNS
@@ -257,12 +256,11 @@ def lowest_within(
     if not found:
         return []
     ids, importance, accessed, position = zip(*found, strict=True)
-    moments = (datetime.fromisoformat(each).astimezone(UTC) for each in accessed)
-    last = np.array([moment.replace(tzinfo=None) for moment in moments], "datetime64[us]")
+    last = np.array([datetime.fromisoformat(each).timestamp() for each in accessed])
     score = value_score(
-        as_instant(now) - last,
+        now.timestamp() - last,
         np.array([each if math.isfinite(each) else 0.0 for each in importance]),
-        half_life=np.timedelta64(capacity.half_life),
+        half_life=capacity.half_life.total_seconds(),
         recency_weight=capacity.recency,
         importance_weight=capacity.importance,
     )
