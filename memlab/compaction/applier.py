@@ -484,7 +484,10 @@ def _wrong_of(
         (bears and fate != SUPERSEDES, f"names {truly}, which is load-bearing"),
         (not bears and fate == SUPERSEDES, f"names {truly}, which is not load-bearing"),
         (facts.memory_id != named.memory_id, f"calls {truly} by the name of {name}"),
-        (by and fate in (RETIRES, SUPERSEDES, _STANDS), f"{fate} {name}, which is not loaded"),
+        (
+            by is not None and fate in (RETIRES, SUPERSEDES, _STANDS),
+            f"{fate} {name}, which is not loaded",
+        ),
         (fate == RETURNS and not is_returned, f"returns {name}, which no plan retired"),
     ]
     if not isinstance(named, KeptMemory):

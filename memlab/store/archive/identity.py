@@ -83,11 +83,10 @@ def check_is_of(archive: Archive) -> None:
 
 def check_archive_of(location: ArchiveLocation) -> None:
     """Check what lies where the archive of a store would be; nothing may be there."""
+    check_not_renamed(location)
     if location.has_sample and is_begun(location):
         with suppress(UnfilledArchiveError):
             read_archive(location, check_is_of)
-    else:
-        check_not_renamed(location)
 
 
 def check_not_renamed(location: ArchiveLocation) -> None:
