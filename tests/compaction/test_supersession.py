@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,6 +23,7 @@ from memlab.errors import (
     PlanError,
 )
 from memlab.evidence.past import load_past
+from memlab.policies import PurgeSuperseded
 
 
 def superseded(path: Path) -> dict[str, str]:
@@ -90,17 +92,20 @@ def test_a_pair_that_cannot_be_is_refused(store: Path, links: dict[str, str], fa
 
 
 def test_a_plan_file_is_not_believed(store: Path) -> None:
+    run_sql(store, "UPDATE memory_items SET superseded_by = '' WHERE memory_id = 'e3'")
     plan = plan_supersession(store, {"d1": "d2", "s1": "d2"})
     before = rows_of(store)
     d1, s1 = plan.supersedes
-    episode = memlab.plan(store, memlab.KeepRecent(2)).memories[0]
+    (e3,) = memlab.plan(store, PurgeSuperseded(timedelta())).memories
+    away = d1._replace(by_key=e3.key, by_memory_id="e3", by_fingerprint=e3.fingerprint)
+    episode = memlab.plan(store, memlab.KeepRecent(1)).memories[0]
     as_link = d1._replace(
         key=episode.key, memory_id=episode.memory_id, fingerprint=episode.fingerprint
     )
     itself = d1._replace(by_key=s1.key, by_memory_id="s1", by_fingerprint=s1.fingerprint)
     renamed = d1._replace(by_memory_id="e3")
     retitled = d1._replace(title="harmless")
-    for links in ((as_link,), (itself, s1), (renamed,), (retitled, s1)):
+    for links in ((as_link,), (itself, s1), (renamed,), (retitled, s1), (away,)):
         with pytest.raises((CompactionError, PlanError)):
             memlab.apply(replace(plan, supersedes=links))
         assert rows_of(store) == before
