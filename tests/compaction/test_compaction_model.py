@@ -80,7 +80,7 @@ class CompactionUnderStops(RuleBasedStateMachine):
             pass
         except (StalePlanError, AlreadyAppliedError):
             committed = False
-        # Where a plan was carried out and not noted, new rows may have the places of those that went.
+        # Where a plan was carried out and not noted, new rows may have the places that it freed.
         there = {(position, found[1].decode()) for position, found in before.items()}
         named = {(each.position, each.memory_id) for each in chosen.memories}
         positions = {position for position, _ in named & there} if committed else set()
