@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 import pandas as pd
 
@@ -156,7 +156,7 @@ def drop_archived(
     ArchiveError
         When there is no archive, or no such deletion in it.
     """
-    meant = _meant(before, digest, facts_too=facts_too)
+    until = _until(before, digest)
     moment = moment_or_now(now, call="memlab.compaction.drop_archived")
     source = open_source(store)
     lost = _taken_by(source) if facts_too else None  # before anything is locked: it takes long
@@ -164,8 +164,8 @@ def drop_archived(
     with open_archive(archive_at(source)) as archive:
         # Nobody's apply is then between its copies and its deletion.
         with nullcontext() if _is_lost(source) else source.changing():
-            found = _chosen(source, archive, meant)
-            erase_copies(archive, _names(source, archive, found.entries), meant.before)
+            found = _chosen(source, archive, until, digest, facts_too=facts_too)
+            erase_copies(archive, _names(source, archive, found.entries), until)
             key = b"" if facts_too else make_key(archive)
             for entry in found.entries:
                 kept = not (facts_too or entry.recovers)
@@ -194,32 +194,28 @@ def what_drops(
     store, before, digest, facts_too
         As for :func:`drop_archived`, which says what is raised.
     """
-    meant = _meant(before, digest, facts_too=facts_too)
+    until = _until(before, digest)
     source = open_source(store)
-    found = look_into(source, lambda archive: _chosen(source, archive, meant))
+    found = look_into(
+        source, lambda archive: _chosen(source, archive, until, digest, facts_too=facts_too)
+    )
     return _with_cost(found, _taken_by(source)) if facts_too else found
 
 
-class _Meant(NamedTuple):
-    """What a caller names: a deletion by its digest, or all before a moment."""
-
-    before: datetime
-    digest: str | None
-    facts_too: bool
-
-
-def _meant(before: datetime | None, digest: str | None, *, facts_too: bool) -> _Meant:
+def _until(before: datetime | None, digest: str | None) -> datetime:
+    """Check that a caller names a deletion or a moment; return the moment, else one before all."""
     if (before is None) == (digest is None):
         raise ValueError(f"give either before={before!r} or digest={digest!r}")
-    until = _NEVER if before is None else aware(before, call="drop_archived", name="before")
-    return _Meant(until, digest, facts_too)
+    return _NEVER if before is None else aware(before, call="drop_archived", name="before")
 
 
-def _chosen(source: Source, archive: Archive, meant: _Meant) -> Drop:
+def _chosen(
+    source: Source, archive: Archive, until: datetime, digest: str | None, *, facts_too: bool
+) -> Drop:
     """Return what goes, and how many copies with it."""
-    found = _named(source, archive, meant)
+    found = _named(source, archive, until, digest, facts_too=facts_too)
     names = _names(source, archive, found.entries)
-    return replace(found, copies=count_copies(archive, names, meant.before))
+    return replace(found, copies=count_copies(archive, names, until))
 
 
 def _names(source: Source, archive: Archive, entries: Iterable[Entry]) -> set[str]:
@@ -231,23 +227,25 @@ def _names(source: Source, archive: Archive, entries: Iterable[Entry]) -> set[st
     return {source.facts_of(record).memory_id or "" for record in records}
 
 
-def _named(source: Source, archive: Archive, meant: _Meant) -> Drop:
+def _named(
+    source: Source, archive: Archive, until: datetime, digest: str | None, *, facts_too: bool
+) -> Drop:
     """Return what a digest names, or what is older than a moment."""
-    dropped = dropped_in(archive) if meant.facts_too else []
-    if meant.digest is not None:
-        facts = [each for each in dropped if meant.digest and each.digest.startswith(meant.digest)]
-        entries = [] if facts else [archive.entry(meant.digest)]
-        return Drop(source.name, tuple(entries), meant.facts_too, tuple(facts))
+    dropped = dropped_in(archive) if facts_too else []
+    if digest is not None:
+        facts = [each for each in dropped if digest and each.digest.startswith(digest)]
+        entries = [] if facts else [archive.entry(digest)]
+        return Drop(source.name, tuple(entries), facts_too, tuple(facts))
     latest, doubts = _NEVER, dict[Entry, str]()
     for entry in archive.entries():
-        if entry.archived_at < meant.before:
+        if entry.archived_at < until:
             doubts[entry] = _doubt(source, archive, entry, latest)
         latest = max(latest, entry.archived_at)
     return Drop(
         source.name,
         tuple(entry for entry, doubt in doubts.items() if not doubt),
-        meant.facts_too,
-        tuple(each for each in dropped if each.deleted_at < meant.before),
+        facts_too,
+        tuple(each for each in dropped if each.deleted_at < until),
         passed_over=tuple(filter(None, doubts.values())),
     )
 

@@ -92,7 +92,7 @@ OPERATIONS = {
     "supersede": Operation(
         lambda store: supersession(store).to_json(),
         carry_out,
-        ("locked", "copied", "archived", "verified", "committed", "recorded"),
+        ("locked", "checked", "copied", "archived", "verified", "committed", "recorded"),
     ),
     "take back": Operation(
         lambda store: apply(supersession(store)).digest,

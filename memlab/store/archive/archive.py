@@ -358,9 +358,11 @@ class Archive:
         return found[0][0] if found else None
 
     @property
-    def has_facts(self) -> bool:
-        """Whether anything was ever dropped from it."""
-        return self.has_table("dropped")
+    def is_empty(self) -> bool:
+        """Whether it holds nothing for sure."""
+        with suppress(ArchiveError):
+            return not (self.has_table("copies") or self.rows("SELECT 1 FROM applies LIMIT 1"))
+        return False
 
     def has_table(self, name: str) -> bool:
         """Whether it has a table that not every archive has."""
@@ -382,7 +384,9 @@ class Archive:
 
     def _dropped_at(self, digest: str) -> datetime | None:
         """Return when the copies of a deletion were erased, where facts of it are kept."""
-        found = self.rows("SELECT digest, dropped_at FROM dropped") if self.has_facts else []
+        found = (
+            self.rows("SELECT digest, dropped_at FROM dropped") if self.has_table("dropped") else []
+        )
         for name, at in found:
             with suppress(ValueError):
                 if digest and text_in(name, "digest").startswith(digest):

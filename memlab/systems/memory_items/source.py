@@ -88,7 +88,7 @@ class MemoryItems(Source):
         """The file, with links followed."""
         return store_file(self._where).resolve()
 
-    @property
+    @cached_property
     def like(self) -> Path:
         """The file whose owner and permissions the archive gets, there or not."""
         return Path(realpath(path_named(self._where)))
