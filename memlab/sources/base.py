@@ -77,7 +77,7 @@ def portions(each: Iterable[Item], size: int = 500) -> Iterator[list[Item]]:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some memories of a source, in order of insertion; see :func:`rows_from`.
+    """Some memories of a source, in order of insertion; see :func:`rows_of_each`.
 
     The table has the columns of :data:`memlab.sources.tables.SCHEMA`, and those of
     :data:`memlab.sources.tables.SIGNALS` that the source keeps. What cannot be read is null there
@@ -87,27 +87,6 @@ class Rows:
     table: Any
     faults: list[Fault] = field(default_factory=list)
     others: Mapping[str, Sequence[object]] = field(default_factory=dict)
-
-
-def rows_from(
-    columns: Mapping[str, Sequence[Any]],
-    faults: Iterable[Fault] = (),
-    others: Mapping[str, Sequence[object]] | None = None,
-) -> Rows:
-    """Return rows of Python or Arrow columns, with what a source has no column for filled in.
-
-    Examples
-    --------
-    >>> rows = rows_from(
-    ...     {"position": [1], "memory_id": ["m1"], "kind": ["episodic"], "title": ["shipped"],
-    ...      "body": ["it"], "created_at": ["2026-03-01T12:00:00Z"]}
-    ... )
-    >>> rows.table["chars"].to_pylist(), rows.table["tags_json"].to_pylist()
-    ([9], ['[]'])
-    """
-    from memlab.sources.tables import table_of
-
-    return Rows(table_of(columns), list(faults), others or {})
 
 
 def check_asked(asked: Iterable[str], known: Collection[str], what: str) -> None:
@@ -136,11 +115,21 @@ def rows_of_each(
     with_body: bool,
     others: Mapping[str, Sequence[object]] | None = None,
 ) -> Rows:
-    """Return rows each of which was read by itself; what cannot be read is in ``faults``."""
+    """Return rows each of which was read by itself; what cannot be read is in ``faults``.
+
+    Examples
+    --------
+    >>> row = {"position": 1, "memory_id": "m1", "kind": "episodic", "title": "shipped",
+    ...        "body": "it", "created_at": "2026-03-01T12:00:00Z"}
+    >>> rows = rows_of_each([row], with_body=True)
+    >>> rows.table["chars"].to_pylist(), rows.table["tags_json"].to_pylist()
+    ([9], ['[]'])
+    """
+    from memlab.sources.tables import table_of
+
     faults = [fault for row in rows for fault in row.get("faults", ())]
-    columns = {name: [row[name] for row in rows] for name in rows[0] if name != "faults"}
-    made = rows_from(columns, faults, others)
-    return made if with_body else Rows(made.table.drop_columns("body"), made.faults, made.others)
+    table = table_of({name: [row[name] for row in rows] for name in rows[0] if name != "faults"})
+    return Rows(table if with_body else table.drop_columns("body"), faults, others or {})
 
 
 class Facts(NamedTuple):

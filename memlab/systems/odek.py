@@ -59,7 +59,6 @@ class Odek(FolderSource):
 
     scheme = "odek"
     index_name = INDEX
-    index_first = False
     derived = ("episodes_vectors.gob", "episodes_embedder.gob", "episodes_index_meta.json")
 
     @classmethod
@@ -89,15 +88,11 @@ class Odek(FolderSource):
         """Return odek's folder."""
         return [home / ".odek" / "memory"]
 
-    @property
-    def path(self) -> Path:
-        """The folder of the index, with links followed."""
-        folder = super().path
-        below = folder / EPISODES
-        with suppress(OSError, ValueError):
-            if not (folder / INDEX).is_file() and (below / INDEX).is_file():
-                return below
-        return folder
+    @staticmethod
+    def folder_in(path: Path) -> Path:
+        """Return the folder of the index."""
+        is_below = not (path / INDEX).is_file() and (path / EPISODES / INDEX).is_file()
+        return path / EPISODES if is_below else path
 
     def cap_setting(self, keep: int) -> str | None:
         """Return odek's own cap, as its configuration has it."""

@@ -44,13 +44,11 @@ class Serena(NotesSource):
         """Return Serena's own folder, with memories that all projects share."""
         return [Path(known.get("SERENA_HOME") or home / MEMORIES.parent)]
 
-    @property
-    def path(self) -> Path:
-        """The folder of the memories, with links followed, where its project was named, too."""
-        path = super().path
-        return next(
-            (path / below for below in (MEMORIES, MEMORIES.name) if (path / below).is_dir()), path
-        )
+    @staticmethod
+    def folder_in(path: Path) -> Path:
+        """Return the folder of the memories, where its project was named, too."""
+        below = (path / MEMORIES, path / MEMORIES.name)
+        return next(filter(Path.is_dir, below), path)
 
     @staticmethod
     def enters(name: str) -> bool:

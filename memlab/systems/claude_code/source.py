@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final
 
@@ -75,6 +75,7 @@ class ClaudeCode(FolderSource):
 
     def __init__(self, where: str | PathLike[str], *, watch: Watch = unwatched) -> None:
         super().__init__(where, watch=watch)
+        self._is_named_by_scheme = fspath(where).startswith(f"{self.scheme}:")
         self._rule, self._kinds = CLAUDE_CODE, KINDS
         self._notes: dict[str, tuple[Stamp, Note]] = {}
         """By file: a folder is looked at more than once, and a file whose stamp is the same is not
@@ -109,8 +110,7 @@ class ClaudeCode(FolderSource):
     @property
     def name(self) -> str:
         """The absolute path, with the scheme where one was given."""
-        is_given = self._where.startswith(f"{self.scheme}:")
-        return super().name if is_given else str(self.path)
+        return super().name if self._is_named_by_scheme else str(self.path)
 
     def adjust(self, settings: Settings) -> None:
         """Take the load rule and the kinds that were chosen for this folder."""

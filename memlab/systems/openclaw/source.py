@@ -79,10 +79,9 @@ class OpenClaw(NotesSource):
         is_hidden = any(part.startswith(".") for part in below)
         return first == NOTES and not is_hidden and below[:1] not in [[n] for n in _NO_NOTES]
 
-    @property
-    def path(self) -> Path:
-        """The workspace, with links followed, where its folder of notes was named, too."""
-        path = super().path
+    @staticmethod
+    def folder_in(path: Path) -> Path:
+        """Return the workspace, where its folder of notes was named, too."""
         return path.parent if path.name == NOTES and not (path / NOTES).exists() else path
 
     def memories(self, moment: FolderMoment) -> list[Found]:
