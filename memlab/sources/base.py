@@ -563,6 +563,8 @@ class Source(ABC):
 
     def superseding(self) -> AbstractContextManager[Writer]:
         """Open a source that :attr:`supersedes` as :meth:`changing` does."""
+        if self.supersedes:
+            return self.changing()
         raise PlanError(
             f"in {self.name} no memory can stand for another; shorten or delete load-bearing ones "
             "with the tools of the system that wrote them"
@@ -570,6 +572,8 @@ class Source(ABC):
 
     def retiring(self) -> AbstractContextManager[Writer]:
         """Open a source that :attr:`retires` as :meth:`changing` does."""
+        if self.retires:
+            return self.changing()
         raise PlanError(
             f"there is nothing to retire in {self.name}: its agent looks up what it needs, or its "
             "system chooses what a start loads, so only deleting makes that smaller; memlab "

@@ -140,6 +140,26 @@ def blocks_of(line: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     return [block for block in blocks if block.get("type") == kind]
 
 
+class ToolCall(NamedTuple):
+    """A call of a tool: its id, the tool's name, and what it was given."""
+
+    id: str
+    tool: str
+    given: dict[str, Any]
+
+
+def calls_in(line: dict[str, Any]) -> Iterator[ToolCall]:
+    """Yield the calls of a line."""
+    for block in blocks_of(line, "tool_use"):
+        call = text(block.get("id")) or named(line)
+        yield ToolCall(call, text(block.get("name")), mapping(block.get("input")))
+
+
+def named(line: dict[str, Any]) -> str:
+    """Return what tells a line from others; a copy has the same."""
+    return text(line.get("uuid")) or f"at {text(line.get('timestamp'))}"
+
+
 def seen_in(asked: Asked, look: Look, found: Found, *, beside: Path | None = None) -> list[Seen]:
     """Read all transcripts, those of `beside` where it is there; return what happened, in order."""
     root = _projects_folder(asked, beside)

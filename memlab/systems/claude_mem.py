@@ -32,13 +32,11 @@ from memlab.sources.reads import (
     Asked,
     Found,
     Read,
-    mapping,
     moment_of_seconds,
     sequence,
-    text,
 )
 from memlab.sources.sqlite_rows import TableReader, TableSource, read_database, tables_of, text_of
-from memlab.sources.transcripts import Touch, blocks_of, seen_in
+from memlab.sources.transcripts import Touch, calls_in, seen_in
 from memlab.store.records import encoded, with_place
 from memlab.store.shapes import fields, stored, truth, whole
 from memlab.text import Sheet, Shown, Table, in_shell
@@ -447,11 +445,9 @@ class _Look:
         return b"get_observations" in line and b'"tool_use"' in line
 
     def touches(self, line: dict[str, Any]) -> Iterator[Touch]:
-        for block in blocks_of(line, "tool_use"):
-            tool = text(block.get("name"))
+        for call, tool, given in calls_in(line):
             if tool == _TOOL or tool.endswith(f"__{_TOOL}"):
-                call = text(block.get("id")) or text(line.get("uuid"))
-                for number in _ids(mapping(block.get("input")).get("ids")):
+                for number in _ids(given.get("ids")):
                     yield Touch(call, number, _TOOL)
 
 

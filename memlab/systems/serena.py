@@ -11,8 +11,8 @@ from typing import Any, Final
 from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.notes import NOTE, NotesSource, known_since, note_of
 from memlab.sources.folder.source import Found as FoundNote
-from memlab.sources.reads import Asked, Found, mapping, text
-from memlab.sources.transcripts import Touch, blocks_of, seen_in, take_uses
+from memlab.sources.reads import Asked, Found, text
+from memlab.sources.transcripts import Touch, calls_in, seen_in, take_uses
 
 NAME: Final = "Serena's memories"
 
@@ -94,13 +94,12 @@ class _Look:
 
     def touches(self, line: dict[str, Any]) -> Iterator[Touch]:
         is_here = Path(text(line.get("cwd"))).is_relative_to(self._project)
-        for block in blocks_of(line, "tool_use"):
-            given, tool = mapping(block.get("input")), text(block.get("name")).rpartition("__")[2]
+        for call, called, given in calls_in(line):
+            tool = called.rpartition("__")[2]
             name = next(filter(None, (text(given.get(each)) for each in _NAMED)), "")
             memory = name.removesuffix(NOTE) + NOTE
             if tool not in (_READ, *_WRITERS) or not Serena.is_note(memory):
                 continue
-            call = text(block.get("id")) or text(line.get("uuid"))
             if is_here:
                 yield Touch(call, memory, _READ, writes=tool in _WRITERS)
             elif tool == _READ:

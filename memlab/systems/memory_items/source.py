@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from functools import cached_property
 from os import PathLike, fspath
 from os.path import realpath
@@ -112,14 +112,6 @@ class MemoryItems(Source):
         with open_snapshot(path) as uri, snapshot(uri, size=path.stat().st_size) as connections:
             check_table(connections[0], path)
             yield _Reader(connections, self.retired())
-
-    def superseding(self) -> AbstractContextManager[Writer]:
-        """Open the store as :meth:`changing` does."""
-        return self.changing()
-
-    def retiring(self) -> AbstractContextManager[Writer]:
-        """Open the store as :meth:`changing` does: a retired row is superseded by itself."""
-        return self.changing()
 
     @contextmanager
     def changing(self) -> Iterator[Writer]:
