@@ -13,7 +13,7 @@ import random
 import signal
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Protocol, cast
 
 import pyarrow as pa
 import pytest
+from claude_store import write_memory
 from forging import forge
 from programs import run_program
 
@@ -83,6 +84,33 @@ class Lab(Protocol):
     def exactly(self) -> dict[Key, Any]:
         """Everything stored of every memory, by key: what must come back, byte for byte."""
         ...
+
+
+class FilesLab:
+    """Memories that are Markdown files below a folder."""
+
+    path: Path
+
+    def files(self) -> Iterable[Path]:
+        return self.path.rglob("*.md")
+
+    def change(self, key: Key) -> None:
+        with (self.path / str(key)).open("a") as file:
+            file.write("changed\n")
+
+    def exactly(self) -> dict[Key, Any]:
+        found: dict[Key, Any] = {}
+        for path in self.files():
+            there = path.lstat()
+            state = there.st_mode, there.st_mtime_ns, there.st_uid
+            found[path.relative_to(self.path).as_posix()] = (path.read_bytes(), *state)
+        return found
+
+    def add_folder(self, name: str, title: str, written: datetime) -> None:
+        """Add a folder of two notes in one step."""
+        for side in "ab":
+            write_memory(self.path / ".draft", f"{side}.md", f"{title}\n", written)
+        (self.path / ".draft").rename(self.path / name)
 
 
 class Conformance:

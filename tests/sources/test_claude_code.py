@@ -4,7 +4,6 @@ import json
 import os
 import random
 import stat
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,7 +25,6 @@ from claude_store import (
     write_memory,
     write_transcript,
 )
-from permissions import as_nobody
 
 import memlab
 from memlab.errors import StalePlanError, StoreError
@@ -37,10 +35,10 @@ from memlab.sources.folder.files import FileCopy, opened_folder
 from memlab.sources.reads import LineReader, Wanted
 from memlab.store.records import encoded, fingerprint_of, with_place
 from memlab.systems.claude_code.source import ClaudeCode
-from sources.conformance import Compacted, Lab, titles, together
+from sources.conformance import Compacted, FilesLab, Lab, titles, together
 
 
-class ClaudeCodeLab:
+class ClaudeCodeLab(FilesLab):
     """A folder of a project with transcripts; every memory named by the index."""
 
     def __init__(self, folder: Path) -> None:
@@ -67,19 +65,12 @@ class ClaudeCodeLab:
             write_memory(self.path, name, text, at(10_000 + number))
         write_index(self.path, [*index_lines(self.path), *(f"- [P]({name})" for name in names)])
 
-    def change(self, key: Key) -> None:
-        with (self.path / str(key)).open("a") as file:
-            file.write("changed\n")
+    def files(self) -> set[Path]:
+        return {*self.path.glob("*.md")} - {self.path / "MEMORY.md"}
 
     def exactly(self) -> dict[Key, Any]:
-        lines = index_lines(self.path)
-        found: dict[Key, Any] = {}
-        for path in set(self.path.glob("*.md")) - {self.path / "MEMORY.md"}:
-            named = [line for line in lines if path.name in line]
-            there = path.stat()
-            state = there.st_mode, there.st_mtime_ns, there.st_uid
-            found[path.name] = (path.read_bytes(), state, named)
-        return found
+        lines, found = index_lines(self.path), super().exactly()
+        return {k: (*file, [line for line in lines if str(k) in line]) for k, file in found.items()}
 
 
 class TestClaudeCode(Compacted):
@@ -396,17 +387,6 @@ def test_a_file_that_is_there_again_is_a_conflict(folder: Path) -> None:
     write_memory(folder, "a.md", memory("a"), at(0))
     with ClaudeCode(folder).changing() as writer:
         assert writer.conflicts(records_of(folder, "a.md")) == ["file 'a.md'"]
-
-
-def test_a_file_that_may_not_be_read_is_named() -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_memory(folder, "a.md", memory("a"), at(0))
-        memlab.load(ClaudeCode(folder))  # imports what only root may read
-        folder.chmod(0o755)
-        (folder / "a.md").chmod(0o000)
-        with as_nobody(), pytest.raises(StoreError, match=r"a\.md cannot be read"):
-            memlab.load(ClaudeCode(folder))
 
 
 @pytest.mark.parametrize(

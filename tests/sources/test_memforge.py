@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -28,7 +27,6 @@ from memlab.errors import (
     BadRowError,
     ChangedWhileReadError,
     CompactionError,
-    MemlabError,
     StalePlanError,
     StoreError,
     UnsafeDeletionError,
@@ -555,22 +553,3 @@ def test_a_retrieval_at_the_same_time_lets_a_plan_be_tried_again(
     assert receipt.deleted == 6
     assert memlab.load(own.name).empty
     assert memlab.restore(receipt) == 6
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        "importance TYPE text USING 'high'",
-        "access_count TYPE text USING 'often'",
-        "consolidated_at TYPE text USING 'once'",
-        "graduated TYPE text USING 'perhaps'",
-    ],
-)
-def test_columns_of_other_types_are_said_to_be_that_or_read(own: TwoAgents, change: str) -> None:
-    column, _, _ = change.partition(" ")
-    own.connection.execute(f"ALTER TABLE warm_tier ALTER {column} DROP DEFAULT")
-    own.connection.execute(f"ALTER TABLE warm_tier ALTER {change}")
-    with suppress(MemlabError):
-        memlab.load(own.name, with_body=True)
-    with suppress(MemlabError):
-        memlab.apply(memlab.plan(own.name, memlab.KeepRecent(1)))

@@ -1,19 +1,18 @@
 """OpenClaw workspaces: what is a note, since when, what is loaded, what may be judged; and back."""
 
-import json
 import os
 import re
 import shlex
 import tempfile
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
+from claude_store import write_memory
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from openclaw_store import days_before, noon, write_events, write_note, write_workspace
+from openclaw_store import days_before, noon, write_events, write_workspace
 from permissions import as_nobody
 
 import memlab
@@ -21,11 +20,10 @@ from memlab.cli import main
 from memlab.errors import StoreError
 from memlab.evidence.ingestion import harvest_reads
 from memlab.growth import boot_context
-from memlab.sources.base import Key
 from memlab.sources.folder.files import is_file_path
 from memlab.sources.opening import find_below, recognise
 from memlab.systems.openclaw.source import OpenClaw
-from sources.conformance import Compacted
+from sources.conformance import Compacted, FilesLab
 
 TODAY = date(2026, 6, 30)
 TEXTS = ("# Day\n\n- né 北京 🦀", "one line", "", "---\nname: x\n---\r\n" + "long " * 3000)
@@ -36,7 +34,7 @@ def _today(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memlab.systems.openclaw.source.today", lambda: TODAY)
 
 
-class OpenClawLab:
+class OpenClawLab(FilesLab):
     """``MEMORY.md``, notes with and without dates, in folders of their own too."""
 
     def __init__(self, folder: Path) -> None:
@@ -46,32 +44,21 @@ class OpenClawLab:
     def fill(self, count: int) -> None:
         days = days_before(TODAY, count)
         write_events(self.path / "memory/.dreams/events.jsonl", {"type": "memory.recall.skipped"})
-        write_note(self.path, "MEMORY.md", "# Long term\n" + "x" * 30_000, noon(days[0]))
+        write_memory(self.path, "MEMORY.md", "# Long term\n" + "x" * 30_000, noon(days[0]))
         for number, day in enumerate(days[1:]):
             name = ("memory/{}.md", "memory/{}-släng.md", "memory/a/b/{}.md")[number % 3]
             stem = f"people {number}" if number % 4 == 2 else str(day)
-            path = write_note(self.path, name.format(stem), TEXTS[number % 4], noon(day))
+            path = write_memory(self.path, name.format(stem), TEXTS[number % 4], noon(day))
             path.chmod(0o640 if number % 2 else 0o600)
         (self.path / "memory" / "link.md").symlink_to(self.path / "MEMORY.md")
 
     def add_pair(self, number: int) -> None:
-        draft, at = self.path / ".draft", noon(TODAY) + timedelta(seconds=number)
-        for side in "ab":
-            write_note(draft, f"{side}.md", f"pair {number}\n", at)
-        draft.rename(self.path / "memory" / f"pair {number}")
+        title = f"pair {number}"
+        self.add_folder(f"memory/{title}", title, noon(TODAY) + timedelta(seconds=number))
 
-    def change(self, key: Key) -> None:
-        with (self.path / str(key)).open("a") as file:
-            file.write("changed\n")
-
-    def exactly(self) -> dict[Key, Any]:
-        found: dict[Key, Any] = {}
-        for path in [*self.path.glob("memory/**/*.md"), self.path / "MEMORY.md"]:
-            if path.is_file() and not path.is_symlink():
-                there = path.stat()
-                state = there.st_mode, there.st_mtime_ns, there.st_uid
-                found[path.relative_to(self.path).as_posix()] = (path.read_bytes(), *state)
-        return found
+    def files(self) -> list[Path]:
+        found = [*self.path.glob("memory/**/*.md"), self.path / "MEMORY.md"]
+        return [path for path in found if not path.is_symlink()]
 
 
 class TestOpenClaw(Compacted):
@@ -133,7 +120,7 @@ def test_a_name_that_begins_with_a_day_is_its_birth_and_other_notes_go_by_their_
         **dict.fromkeys((f"memory/{name}.md" for name in others), written),
     }
     for name in names:
-        write_note(tmp_path, name, "text", noon(TODAY))
+        write_memory(tmp_path, name, "text", noon(TODAY))
     frame = memlab.load(f"openclaw:{tmp_path}").set_index("memory_id")
     assert {name: at.isoformat() for name, at in frame["created_at"].items()} == names
 
@@ -172,9 +159,9 @@ def test_notes_without_a_date_are_judged_where_hits_on_them_are_written_down(
 def test_a_folder_is_a_workspace_by_its_events_or_by_its_files_and_dated_notes(
     tmp_path: Path, workspace: Path
 ) -> None:
-    write_note(tmp_path, "bare/memory/2026-04-05.md", "somebody's diary", noon(TODAY))
-    write_note(tmp_path, "docs/AGENTS.md", "of a project", noon(TODAY))
-    write_note(tmp_path, "docs/memory/allocator.md", "not of an agent", noon(TODAY))
+    write_memory(tmp_path, "bare/memory/2026-04-05.md", "somebody's diary", noon(TODAY))
+    write_memory(tmp_path, "docs/AGENTS.md", "of a project", noon(TODAY))
+    write_memory(tmp_path, "docs/memory/allocator.md", "not of an agent", noon(TODAY))
     write_events(tmp_path / "new/memory/.dreams/events.jsonl")
     for agent in ("anna", "bob"):
         write_workspace(tmp_path / "agents" / agent, days_before(TODAY, 3))
@@ -209,14 +196,10 @@ def test_a_workspace_is_walked_with_commands_and_is_the_same_in_the_end(workspac
     assert "36 memories restored" not in (back := run(*shlex.split(undo[1])))
     assert "37 memories restored" in back
     assert files_below(workspace) == before
-    page = workspace.with_name("page.html")
-    run("report", workspace, "-o", page, "--log", log)
-    assert "openclaw" in page.read_text()
-    assert json.loads(run("fleet", "show", workspace, "--json"))
 
 
 def test_a_folder_that_went_with_its_notes_is_made_again(workspace: Path) -> None:
-    deep = write_note(workspace, "memory/2026/05/2026-05-01.md", "deep", noon(date(2026, 5, 1)))
+    deep = write_memory(workspace, "memory/2026/05/2026-05-01.md", "deep", noon(date(2026, 5, 1)))
     before = files_below(workspace)
     receipt = memlab.apply(memlab.plan(workspace, memlab.KeepRecent(57)))
     assert receipt.deleted == 1
@@ -227,7 +210,7 @@ def test_a_folder_that_went_with_its_notes_is_made_again(workspace: Path) -> Non
 
 
 def test_links_are_counted_and_none_is_followed(workspace: Path, tmp_path: Path) -> None:
-    outside = write_note(tmp_path, "outside/2026-04-05.md", "nobody's business", noon(TODAY))
+    outside = write_memory(tmp_path, "outside/2026-04-05.md", "nobody's business", noon(TODAY))
     (workspace / "memory" / "2026-04-04.md").symlink_to(outside)
     (workspace / "memory" / "vault").symlink_to(outside.parent)
     (Path(os.fsdecode(os.fsencode(workspace / "memory") + b"/2026-04-\xff.md"))).touch()
@@ -244,8 +227,8 @@ def test_links_are_counted_and_none_is_followed(workspace: Path, tmp_path: Path)
     assert len(list((tmp_path / "moved").glob("2026*"))) == 60
 
 
-@pytest.mark.parametrize("shut", ["memory", "memory/people"])
-def test_a_folder_that_may_not_be_read_is_named(shut: str) -> None:
+@pytest.mark.parametrize("shut", ["memory", "memory/people", "memory/2026-06-30.md"])
+def test_what_may_not_be_read_is_named(shut: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         path = write_workspace(Path(name) / "w", days_before(TODAY, 2), undated=["people/anna"])
         memlab.load(path)  # imports what only root may read
