@@ -375,6 +375,11 @@ class Source(ABC):
         Whether a start loads an index up to some length, so that :meth:`orders` can say of what.
     tables : mapping of str to frozenset of str
         Tables and columns by which a SQLite file is known to be such a store.
+    setting : str
+        The setting of its system's own that holds a cap, with ``%d`` for it; empty for none.
+    usual : tuple of str
+        Where its system puts such stores: the variable that moves the folder, the folder below a
+        home, and where in it they are.
     lookalike : str
         A table by which a file that is none may be taken for one.
     protected : frozenset of str
@@ -393,6 +398,8 @@ class Source(ABC):
     protected: frozenset[str] = frozenset()
     tables: ClassVar[Mapping[str, frozenset[str]]] = {}
     lookalike: ClassVar[str] = ""
+    setting: ClassVar[str] = ""
+    usual: ClassVar[tuple[str, ...]] = ()
 
     @property
     @abstractmethod
@@ -445,9 +452,12 @@ class Source(ABC):
         return inside is None and bool(cls.tables) and path.name.endswith(DATABASES)
 
     @classmethod
-    def usual_places(cls, home: Path, known: Mapping[str, str]) -> Sequence[Path]:  # noqa: ARG003
+    def usual_places(cls, home: Path, known: Mapping[str, str]) -> Sequence[Path]:
         """Return where its system puts such stores, there or not, by a home and an environment."""
-        return ()
+        if not cls.usual:
+            return ()
+        variable, below, *names = cls.usual
+        return [Path(known.get(variable) or home / below) / name for name in names or [""]]
 
     def changing(self) -> AbstractContextManager[Writer]:
         """Open the source for a change that is on the disk when the block ends.
@@ -596,9 +606,9 @@ class Source(ABC):
                 return read_archive(location, retired_in)
         return RetiredMemories()
 
-    def cap_setting(self, keep: int) -> str | None:  # noqa: ARG002
+    def cap_setting(self, keep: int) -> str | None:
         """Return the setting of the source's own that holds a cap, as it is written; else None."""
-        return None
+        return self.setting % keep if self.setting else None
 
     def cap_now(self) -> int | None:
         """Return the cap that the setting has today, where nothing is deleted."""

@@ -86,6 +86,9 @@ class Betterdb(ServerSource):
     """The memories of one BetterDB store on a server."""
 
     atomic = False
+    setting = "max_items_per_scope=%d"
+    """The argument with which a BetterDB is made that caps; what a server's hash of settings holds
+    is read by those made with ``config_refresh`` alone."""
 
     def __init__(self, where: str) -> None:
         super().__init__(where, _OPTIONS)
@@ -139,13 +142,6 @@ class Betterdb(ServerSource):
     def lasting(self, record: bytes) -> bytes:
         """Return what of a record a recall does not change."""
         return lasting_of(*hash_of(record))
-
-    def cap_setting(self, keep: int) -> str:
-        """Return the argument with which a BetterDB is made that caps.
-
-        What a server's hash of settings holds is read by those made with ``config_refresh`` alone.
-        """
-        return f"max_items_per_scope={keep}"
 
 
 def _database_of(address: Address) -> int:

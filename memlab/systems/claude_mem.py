@@ -145,7 +145,9 @@ class ClaudeMem(TableSource):
     """The observations of a claude-mem database."""
 
     scheme = "claude-mem"
+    usual = ("CLAUDE_MEM_DATA_DIR", ".claude-mem")
     deletes = False
+    setting = f"{SETTING}=%d"
     shape = staticmethod(_SHAPE)
     tables: ClassVar = {
         _TABLE: frozenset({"memory_session_id", "created_at_epoch"}),
@@ -173,11 +175,6 @@ class ClaudeMem(TableSource):
         """What a start loads today."""
         return start_of(self.path.parent)
 
-    @classmethod
-    def usual_places(cls, home: Path, known: Mapping[str, str]) -> list[Path]:
-        """Return claude-mem's folder."""
-        return [Path(known.get("CLAUDE_MEM_DATA_DIR") or home / ".claude-mem")]
-
     def reader(self, connection: sqlite3.Connection) -> "ObservationReader":
         """Return a reader of the observations, or of one project's."""
         return ObservationReader(connection, self)
@@ -203,10 +200,6 @@ class ClaudeMem(TableSource):
         """Return a record's observation as the row that it was read as."""
         said = json.loads(record)
         return _row(said, loaded=said["place"]["loaded"])
-
-    def cap_setting(self, keep: int) -> str:
-        """Return claude-mem's own cap."""
-        return f"{SETTING}={keep}"
 
     def cap_now(self) -> int:
         """Return how many observations a start loads at most today."""

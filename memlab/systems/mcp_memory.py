@@ -301,35 +301,31 @@ class MemoryWriter(MemoryReader, Writer):
 
     def check_safe(self, name: Path) -> None:
         """Check that a deletion would do no more than the service's own."""
-        for table in _SYNCING:
-            if table in self.tables and self._one(f"SELECT count(*) FROM {table}"):
-                raise UnsafeDeletionError(
-                    f"{name} is kept in step with other machines ({table} holds rows), and each "
-                    "deletion must be told to them; nothing was changed: delete with the service's "
-                    "own tools",
-                    instead="the service's delete_memory",
-                )
+        synced = [table for table in _SYNCING if table in self.tables]
+        if found := [table for table in synced if self._one(f"SELECT count(*) FROM {table}")]:
+            raise _unsafe(
+                f"{name} is kept in step with other machines ({found[0]} holds rows), and each "
+                "deletion must be told to them"
+            )
         if (version := self.schema() or 0) > KNOWN_SCHEMA:
-            raise UnsafeDeletionError(
+            raise _unsafe(
                 f"{name} is of schema {version} and memlab knows {KNOWN_SCHEMA}: it reads what it "
-                "knows and deletes nothing; use a newer memlab, or the service's own tools",
-                instead="the service's delete_memory",
+                "knows"
             )
         if DELETED_AT not in self.columns:
-            raise UnsafeDeletionError(
-                f"{name} is of a version without {DELETED_AT}, whose deletions cannot be taken "
-                "back; nothing was changed: let a newer mcp-memory-service open it once",
-                instead="a newer mcp-memory-service",
+            raise _unsafe(
+                f"{name} is of a version without {DELETED_AT}: no deletion could be taken back",
+                "a newer mcp-memory-service opens it once",
             )
         triggers = self.connection.execute(
             "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND tbl_name IN (?, ?)",
             (TABLE, GRAPH),
         )
         if foreign := sorted({name for (name,) in triggers} - _OWN_TRIGGERS):
-            raise UnsafeDeletionError(
+            raise _unsafe(
                 f"a deletion in {name} would set off {', '.join(foreign)}, and nobody knows what "
-                "that does; nothing was changed: drop it while memlab works",
-                instead=f"DROP TRIGGER {foreign[0]}",
+                "that does",
+                f"DROP TRIGGER {foreign[0]} while memlab works",
             )
         self._partition = _partition_of(self.connection)
 
@@ -424,20 +420,20 @@ def driver() -> Any:
     """Return the module whose connections can load extensions: the standard one, or pysqlite3."""
     install = install_command("mcp-memory")
     if find_spec("sqlite_vec") is None:
-        raise UnsafeDeletionError(
-            "deleting here takes a vector along, which only sqlite-vec can; nothing was changed: "
-            f"{install}, then run the same command",
-            instead=install,
-        )
+        raise _unsafe("deleting here takes a vector along, which only sqlite-vec can", install)
     if hasattr(sqlite3.Connection, "enable_load_extension"):
         return sqlite3
     if find_spec("pysqlite3") is not None:
         return import_module("pysqlite3")
-    raise UnsafeDeletionError(
-        "the sqlite3 of this Python cannot load extensions, and deleting here takes sqlite-vec; "
-        f"nothing was changed: {install}, or run memlab with the Python that the service runs with",
-        instead=install,
+    raise _unsafe(
+        "the sqlite3 of this Python cannot load extensions, and deleting here takes sqlite-vec",
+        f"{install}, or run memlab with the Python that the service runs with",
     )
+
+
+def _unsafe(why: str, instead: str = "the service's delete_memory") -> UnsafeDeletionError:
+    words = f"{why}; nothing was changed; what to do instead: {instead}"
+    return UnsafeDeletionError(words, instead=instead)
 
 
 def load_extension(connection: Any) -> None:
@@ -465,11 +461,9 @@ def _check_backend(path: Path) -> None:
     """Refuse where the service writes to Cloudflare as well, as far as the environment says so."""
     backend = os.environ.get(BACKEND, "").strip().lower()
     if backend in ("hybrid", "cloudflare"):
-        raise UnsafeDeletionError(
+        raise _unsafe(
             f"{BACKEND} is {backend}: the service keeps {path} in step with Cloudflare, which "
-            "would bring back what is deleted here, or lose what is restored; nothing was changed: "
-            "delete with the service's own tools",
-            instead="the service's delete_memory",
+            "would bring back what is deleted here, or lose what is restored"
         )
 
 

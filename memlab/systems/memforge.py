@@ -93,6 +93,9 @@ _NEEDED: Final = ("id", "agent_id", "content", "consolidated_at", "importance")
 class Memforge(ServerSource):
     """The memories in ``warm_tier`` of one database."""
 
+    setting = "WARM_TIER_MAX_PER_AGENT=%d"
+    """The environment variable by which a MemForge server caps every agent."""
+
     def __init__(self, where: str) -> None:
         super().__init__(where)
         self.agent = self.address.options.get("agent") or None
@@ -154,10 +157,6 @@ class Memforge(ServerSource):
     def lasting(self, record: bytes) -> bytes:
         """Return what of a record a retrieval does not change."""
         return canonical({name: v for name, v in json.loads(record).items() if name not in _OF_USE})
-
-    def cap_setting(self, keep: int) -> str:
-        """Return the environment variable by which a MemForge server caps every agent."""
-        return f"WARM_TIER_MAX_PER_AGENT={keep}"
 
     @contextmanager
     def _transaction(self, *, write: bool) -> Iterator[Any]:

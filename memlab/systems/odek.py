@@ -59,6 +59,7 @@ class Odek(FolderSource):
 
     scheme = "odek"
     index_name = INDEX
+    setting = '"memory": {"max_episodes": %d}'
     derived = ("episodes_vectors.gob", "episodes_embedder.gob", "episodes_index_meta.json")
 
     @classmethod
@@ -93,10 +94,6 @@ class Odek(FolderSource):
         """Return the folder of the index."""
         is_below = not (path / INDEX).is_file() and (path / EPISODES / INDEX).is_file()
         return path / EPISODES if is_below else path
-
-    def cap_setting(self, keep: int) -> str | None:
-        """Return odek's own cap, as its configuration has it."""
-        return f'"memory": {{"max_episodes": {keep}}}'
 
     def memories(self, moment: FolderMoment) -> list[Found]:
         """Return the episodes of the index."""

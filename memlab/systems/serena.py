@@ -28,6 +28,7 @@ class Serena(NotesSource):
     """The memories of a project."""
 
     scheme = "serena"
+    usual = ("SERENA_HOME", str(MEMORIES.parent))
 
     @classmethod
     def recognise(cls, path: Path, tables: Mapping[str, Any]) -> Path | None:  # noqa: ARG003
@@ -38,11 +39,6 @@ class Serena(NotesSource):
     def may_be(cls, path: Path, inside: Collection[str] | None) -> bool:
         """Whether a folder lies there."""
         return inside is not None and path.parts[-2:] == MEMORIES.parts
-
-    @classmethod
-    def usual_places(cls, home: Path, known: Mapping[str, str]) -> list[Path]:
-        """Return Serena's own folder, with memories that all projects share."""
-        return [Path(known.get("SERENA_HOME") or home / MEMORIES.parent)]
 
     @staticmethod
     def folder_in(path: Path) -> Path:

@@ -4,8 +4,6 @@ import json
 import os
 import random
 import stat
-import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
@@ -30,16 +28,18 @@ import memlab
 from memlab.errors import StalePlanError, StoreError
 from memlab.evidence.references import find_references
 from memlab.growth import boot_context
-from memlab.sources.base import Key, Reader, at_one_moment
+from memlab.sources.base import Key
 from memlab.sources.folder.files import FileCopy, opened_folder
 from memlab.sources.reads import LineReader, Wanted
 from memlab.store.records import encoded, fingerprint_of, with_place
 from memlab.systems.claude_code.source import ClaudeCode
-from sources.conformance import Compacted, FilesLab, Lab, titles, together
+from sources.conformance import Compacted, FilesLab
 
 
 class ClaudeCodeLab(FilesLab):
     """A folder of a project with transcripts; every memory named by the index."""
+
+    in_one_step = False
 
     def __init__(self, folder: Path) -> None:
         self.path = project_folder(folder)
@@ -75,33 +75,6 @@ class ClaudeCodeLab(FilesLab):
 
 class TestClaudeCode(Compacted):
     lab_type = ClaudeCodeLab
-
-    def test_a_reader_sees_one_moment_while_a_writer_writes(self, lab: Lab) -> None:
-        """Nobody can write two files in one step: what is of one moment is a file and its line."""
-        stop = threading.Event()
-
-        def write() -> None:
-            number = 1
-            while not stop.wait(0.005):
-                lab.add_pair(number)
-                number += 1
-
-        def look(reader: Reader) -> list[tuple[str, bool]]:
-            table = together(list(reader.batches(with_body=False)))
-            keys = table["key"].to_pylist()
-            assert set(dict(reader.records(keys))) == set(keys)
-            return list(zip(titles(table), table["active"].to_pylist(), strict=True))
-
-        writer = threading.Thread(target=write)
-        writer.start()
-        try:
-            for _ in range(8):
-                seen = at_one_moment(ClaudeCode(lab.name), look)
-                pairs = Counter(title for title, active in seen if active and "pair" in title)
-                assert set(pairs.values()) <= {2}
-        finally:
-            stop.set()
-            writer.join()
 
 
 @pytest.fixture

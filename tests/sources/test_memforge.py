@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from memforge_store import (
@@ -20,9 +19,9 @@ from memforge_store import (
     evict_as_memforge,
 )
 from servers import PostgresServer
+from shell import said
 
 import memlab
-from memlab.cli import main
 from memlab.errors import (
     BadRowError,
     ChangedWhileReadError,
@@ -226,8 +225,7 @@ def test_what_memforge_moved_to_cold_tier_is_part_of_the_past(empty: MemforgeLab
     past = memlab.load_past(url, with_body=True).set_index("memory_id")
     told = ["position", "title", "body", "chars", "tokens", "created_at", "agent_id", "namespace"]
     assert past[told].equals(before[told])
-    assert (sized := CliRunner().invoke(main, ["size", url])).exit_code == 0
-    assert "history-incomplete" not in sized.output  # ids between are another agent's
+    assert "history-incomplete" not in said("size", url)  # ids between are another agent's
     assert past["deleted_at"].notna().tolist() == [True] * 3 + [False] * 3
     assert (past["deleted_at"].dropna() > past["created_at"].iloc[0]).all()
     assert past["prunable"].tolist() == [False] * 3 + [True] * 3
@@ -267,8 +265,7 @@ def test_an_undo_says_which_rows_it_leaves_in_the_archive_if_any(empty: Memforge
     assert (whole, whole.rows_left_out) == (1, {})
     receipt = memlab.apply(memlab.plan(empty.name, memlab.KeepRecent(0)))
     empty.connection.execute("DELETE FROM entities")
-    restored = CliRunner().invoke(main, ["restore", empty.name, receipt.digest])
-    first, second = restored.output.splitlines()
+    first, second = said("restore", empty.name, receipt.digest).splitlines()
     assert first == f"1 memory restored into {open_source(empty.name).name}"
     assert second.startswith("1 row of warm_tier_entities left in the archive, since")
     assert rows(empty, "warm_tier_entities") == []

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from odek_store import (
     DERIVED,
     START,
@@ -17,9 +16,9 @@ from odek_store import (
     write_index,
     write_odek,
 )
+from shell import said
 
 import memlab
-from memlab.cli import main
 from memlab.errors import BadRowError, StoreError
 from memlab.sources.base import Key
 from memlab.store.records import fingerprint_of
@@ -230,12 +229,8 @@ def test_nothing_is_loaded_at_start_whatever_the_folder_is_called(
     """odek recalls at most three summaries a turn."""
     write_odek(tmp_path, [f"shipped the release of day {number}" for number in range(60)])
     store = name.format(tmp_path)
-    said = []
-    for words in (["show"], ["size", "--explain"], ["floor"], ["compact", "--keep-recent", "20"]):
-        done = CliRunner().invoke(main, [words[0], store, *words[1:]], catch_exceptions=False)
-        assert done.exit_code == 0
-        said.append(done.output)
-    assert "none loaded at start, recalled from        60" in said[0]
-    for output in said:
+    assert "none loaded at start, recalled from        60" in said("show", store)
+    for command in (["size", "--explain"], ["floor"], ["compact", "--keep-recent", "20"]):
+        output = said(command[0], store, *command[1:])
         assert "recalled from" in output
         assert "boot context" not in output

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 from claude_store import write_memory
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from openclaw_store import days_before, noon, write_events, write_workspace
 from permissions import as_nobody
+from shell import said
 
 import memlab
-from memlab.cli import main
 from memlab.errors import StoreError
 from memlab.evidence.ingestion import harvest_reads
 from memlab.growth import boot_context
@@ -72,17 +71,11 @@ def workspace(tmp_path: Path) -> Path:
     return write_workspace(tmp_path / "workspace", days_before(TODAY, 57), undated=undated)
 
 
-def run(*words: object) -> str:
-    done = CliRunner().invoke(main, [*map(str, words)], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
 def about(path: Path) -> dict[str, str]:
-    said = OpenClaw(path).about()
-    assert said is not None
-    assert all(words in str(said) for words in said.to_dict().values())
-    return said.to_dict()
+    page = OpenClaw(path).about()
+    assert page is not None
+    assert all(words in str(page) for words in page.to_dict().values())
+    return page.to_dict()
 
 
 def files_below(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -134,9 +127,9 @@ def test_a_start_loads_memory_md_up_to_its_length_and_the_notes_of_two_days(
     assert frame.loc["MEMORY.md", "load_bearing"]
     assert frame.loc["MEMORY.md", "created_at"] == frame["created_at"].min()
     assert boot_context(workspace).loc["decisions", "tokens"] == 5_000
-    said = about(workspace)
-    assert said["MEMORY.md"] == "20,000 of its 25,000 characters are loaded"
-    assert said["loaded"] == "2 notes of 2026-06-29 and 2026-06-30, today by this machine's clock"
+    facts = about(workspace)
+    assert facts["MEMORY.md"] == "20,000 of its 25,000 characters are loaded"
+    assert facts["loaded"] == "2 notes of 2026-06-29 and 2026-06-30, today by this machine's clock"
 
 
 @pytest.mark.parametrize("skipped", [False, True])
@@ -178,22 +171,22 @@ def test_a_folder_is_a_workspace_by_its_events_or_by_its_files_and_dated_notes(
 
 def test_a_workspace_is_walked_with_commands_and_is_the_same_in_the_end(workspace: Path) -> None:
     before = files_below(workspace)
-    assert "61 memories, 2026-05-05 to 2026-06-30" in run("show", workspace)
-    harvested = run("harvest", workspace)
+    assert "61 memories, 2026-05-05 to 2026-06-30" in said("show", workspace)
+    harvested = said("harvest", workspace)
     assert "108, of 56 memories" in harvested  # each once a day, whatever was asked
     assert "57  recalls by background sweeps" in harvested
     log = workspace.with_name("workspace.reads.log")
     assert "where is it" not in log.read_text()
     step = re.search(r"next: memlab (size .*?)    ", harvested)
     assert step is not None
-    assert "108 read" in run(*shlex.split(step[1]))
-    assert f"{workspace}" in run("doctor", workspace)
-    done = run("compact", workspace, "--keep-recent", 20, "--apply")
+    assert "108 read" in said(*shlex.split(step[1]))
+    assert f"{workspace}" in said("doctor", workspace)
+    done = said("compact", workspace, "--keep-recent", 20, "--apply")
     undo = re.search(r"undo +memlab (.*)", done)
     assert undo is not None
     assert len(memlab.load(workspace)) == 61 - 37
     assert len(memlab.load_past(workspace)) == 61
-    assert "36 memories restored" not in (back := run(*shlex.split(undo[1])))
+    assert "36 memories restored" not in (back := said(*shlex.split(undo[1])))
     assert "37 memories restored" in back
     assert files_below(workspace) == before
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 from claude_store import at, write_memory
-from click.testing import CliRunner
+from shell import said
 from transcripts import Session, World
 
 import memlab
-from memlab.cli import main
 from memlab.evidence.ingestion import harvest_reads
 from memlab.sources.opening import find_below, recognise
 from memlab.systems.serena import ELSEWHERE, MEMORIES
@@ -89,5 +88,4 @@ def test_what_agents_in_the_project_asked_for_is_a_read(project: Path) -> None:
     assert harvest_reads(project, found.log, transcripts=world.projects).new == 0
     (step,) = found.next_steps()
     words = shlex.split(step.removeprefix("next: memlab ").partition("    ")[0])
-    done = CliRunner().invoke(main, words, catch_exceptions=False)
-    assert "2 read" in done.output
+    assert "2 read" in said(*words)

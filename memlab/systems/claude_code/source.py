@@ -68,6 +68,7 @@ class ClaudeCode(FolderSource):
     """A folder of Claude Code's memory."""
 
     scheme = "claude"
+    usual = ("CLAUDE_CONFIG_DIR", ".claude", "projects", "agent-memory", "agent-memory-local")
     index_name = INDEX
     index_first = True
     cuts_index = True
@@ -100,12 +101,6 @@ class ClaudeCode(FolderSource):
     def may_be(cls, path: Path, inside: Collection[str] | None) -> bool:
         """Whether a folder has the index, or lies where such memory does."""
         return inside is not None and (INDEX in inside or any(map(path.match, USUAL)))
-
-    @classmethod
-    def usual_places(cls, home: Path, known: Mapping[str, str]) -> list[Path]:
-        """Return the folders of projects and agents."""
-        claude = Path(known.get("CLAUDE_CONFIG_DIR") or home / ".claude")
-        return [claude / name for name in ("projects", "agent-memory", "agent-memory-local")]
 
     @property
     def name(self) -> str:

@@ -46,6 +46,7 @@ class OpenClaw(NotesSource):
     """The notes of a workspace."""
 
     scheme = "openclaw"
+    usual = ("OPENCLAW_STATE_DIR", ".openclaw")
 
     @classmethod
     def recognise(cls, path: Path, tables: Mapping[str, Any]) -> Path | None:  # noqa: ARG003
@@ -66,11 +67,6 @@ class OpenClaw(NotesSource):
         """Whether a folder has one of notes in it, and a workspace's files or recall events."""
         has = inside or ()
         return NOTES in has and (any(n in has for n in _OWN) or (path / NOTES / _DREAMS).is_dir())
-
-    @classmethod
-    def usual_places(cls, home: Path, known: Mapping[str, str]) -> list[Path]:
-        """Return OpenClaw's folder, in which workspaces lie."""
-        return [Path(known.get("OPENCLAW_STATE_DIR") or home / ".openclaw")]
 
     @staticmethod
     def enters(name: str) -> bool:
