@@ -21,7 +21,7 @@ from typing import IO, Final, NamedTuple
 
 from memlab.sources.folder.files import LARGEST, FileCopy, Folder, Listing, Stamp, is_file_path
 from memlab.sources.folder.journal import FolderMoment, Place
-from memlab.text import in_shell
+from memlab.text import counted, in_shell
 
 _OPTIONS: Final = (
     *("--no-pager", "--no-optional-locks", "--no-replace-objects", "--literal-pathspecs"),
@@ -48,6 +48,7 @@ _ALIKE: Final = "-M70%"
 _SAME: Final = "-M100%"
 """What counts as renamed, and what does where the contents are not there to be compared."""
 _PATIENCE: Final = 60.0
+_MOST_BROKEN: Final = 50
 _LATEST: Final = 253_402_300_799
 _FILE: Final = b"100"
 """How the mode of an ordinary file begins: no link, no submodule."""
@@ -173,14 +174,8 @@ def _read(folder: Path, head: str, index_name: str, *, is_shallow: bool) -> Hist
     entries = _entries(folder, head, faults)
     index = entries.pop(index_name, (0, ""))[1]
     walk = _Walk(index_name, index, entries, head)
-    if not walk.goes_through(_commits(folder, head, _ALIKE)):
-        again = _Walk(index_name, index, entries, head)
-        is_whole = again.goes_through(_commits(folder, head, _SAME))
-        if again.count > walk.count:
-            faults.append("contents are missing, so some renames may be taken for deletions")
-            walk = again
-        if not is_whole:
-            faults.append("what was before cannot be read")
+    for commit in _commits(folder, head, faults):
+        walk.step(commit)
     lives = tuple(each for each in walk.lives if each.is_there or each.taken)
     if lost := _unreadable(folder, {each.blob for each in lives if each.taken}):
         faults.append(f"the words of {lost:,} that are gone cannot be read")
@@ -205,17 +200,8 @@ class _Walk:
         self.of = {**self.there}
         """By the path that it has in the commits that come now."""
         self.index = index
-        self.count = 0
         self._empty = ("", *(blob_name(data, head) for data in (b"", b"\n")))
         self._index_name = index_name
-
-    def goes_through(self, commits: Iterable[Commit | None]) -> bool:
-        """Take in commits; whether all of them could be read."""
-        for self.count, commit in enumerate(commits, 1):
-            if commit is None:
-                return False
-            self.step(commit)
-        return True
 
     def step(self, commit: Commit) -> None:
         """Take in a commit."""
@@ -255,26 +241,51 @@ class _Walk:
         return self.of[path]
 
 
-def _commits(folder: Path, head: str, renames: str) -> Iterator[Commit | None]:
-    """Yield the commits that lead to one, the newest first; None where git can read no more."""
+def _commits(folder: Path, head: str, faults: list[str]) -> Iterator[Commit]:
+    """Yield the commits that lead to one, the newest first; in `faults`, what cannot be read.
+
+    Where git stops, it goes on without the contents of files; where that is not enough, after the
+    commit at which it stopped.
+    """
+    count = broken = 0
+    renames, alike = _ALIKE, 0
+    while broken < _MOST_BROKEN:
+        with (
+            _git(folder, "rev-list", f"--skip={count}", head) as listing,
+            _git(folder, *_CHANGES, renames, "--", ".", stdin=listing.stdout) as process,
+        ):
+            for commit in _told(process.stdout):
+                yield commit
+                count += 1
+            stopped, lost = process.wait(), process.returncode == 0 and listing.wait()
+        if not stopped:
+            break
+        if renames == _ALIKE:
+            renames, alike = _SAME, count
+        else:
+            count, broken = count + 1, broken + 1
+    if renames == _SAME and count > alike + broken:
+        faults.append("contents are missing, so some renames may be taken for deletions")
+    if broken:
+        faults.append(f"{counted(broken, 'commits')} cannot be read")
+    if lost or broken == _MOST_BROKEN:
+        faults.append("what was before cannot be read")
+
+
+def _told(stream: BufferedReader) -> Iterator[Commit]:
+    """Yield the commits that git tells of."""
     changes: list[Change] = []
     words: list[bytes] = []
-    with (
-        _git(folder, "rev-list", head) as listing,
-        _git(folder, *_CHANGES, renames, "--", ".", stdin=listing.stdout) as process,
-    ):
-        tokens = _tokens(process.stdout)
-        for token in tokens:
-            what = token.split()  # a line break may stand before it
-            if what[0].startswith(b"@"):
-                yield from _commit(words, changes)
-                words, changes = what, []
-            else:
-                two = what[4][:1] in b"RC"
-                changes += _change(what, [next(tokens, b"") for _ in range(1 + two)])
-        yield from _commit(words, changes)
-        if process.wait() or listing.wait():
-            yield None
+    tokens = _tokens(stream)
+    for token in tokens:
+        what = token.split()  # a line break may stand before it
+        if what[0].startswith(b"@"):
+            yield from _commit(words, changes)
+            words, changes = what, []
+        else:
+            two = what[4][:1] in b"RC"
+            changes += _change(what, [next(tokens, b"") for _ in range(1 + two)])
+    yield from _commit(words, changes)
 
 
 def _commit(words: Sequence[bytes], changes: Sequence[Change]) -> Iterator[Commit]:
