@@ -418,16 +418,9 @@ def find(asked: Asked) -> Found:
     for one in seen_in(asked, _Look(), found, beside=beside):
         touch = one.touch
         own = written.get(touch.memory_id) == one.session
-        (found.apart if own else found.reads).append(
-            Read(
-                touch.memory_id,
-                one.at,
-                f"claude-mem:{touch.call}:{touch.memory_id}",
-                touch.how,
-                one.session,
-                OWN_SESSION if own else READ,
-            )
-        )
+        name, kind = f"claude-mem:{touch.call}:{touch.memory_id}", OWN_SESSION if own else READ
+        read = Read(touch.memory_id, one.at, name, touch.how, one.session, kind)
+        (found.apart if own else found.reads).append(read)
     return found
 
 

@@ -339,6 +339,7 @@ def test_of_a_broken_repository_the_rest_serves(
     found = lives(repository.folder)
     assert found["b.md"][1] == day(3)
     assert {"c.md", "d.md", "e.md"} <= set(found)
+    assert (found["c.md"][0] == day(0)) == (what != "HEAD~3")  # before what is broken
     assert said in open_source(repository.folder).past_note()
 
 
