@@ -200,7 +200,7 @@ class _Walk:
         self.of = {**self.there}
         """By the path that it has in the commits that come now."""
         self.index = index
-        self._empty = ("", *(blob_name(data, head) for data in (b"", b"\n")))
+        self.empty = ("", *(blob_name(data, head) for data in (b"", b"\n")))
         self._index_name = index_name
 
     def step(self, commit: Commit) -> None:
@@ -218,7 +218,7 @@ class _Walk:
                 life.written = commit.at
             if each.before:
                 self.of[each.before] = life
-                if life.taken and life.blob in self._empty:
+                if life.taken and life.blob in self.empty:
                     life.blob, life.mode = each.old, each.mode
             else:
                 life.born = min(life.born or commit.at, commit.at)
