@@ -554,46 +554,50 @@ def titles(table: Any) -> list[str]:
     return found
 
 
-def read(lab: Lab, look: Callable[[Reader], Any]) -> Any:
-    return at_one_moment(open_source(lab.name), look)
+def source_of(lab: Lab | Path) -> Source:
+    return open_source(lab if isinstance(lab, Path) else lab.name)
 
 
-def table_of(lab: Lab, *, with_body: bool = False) -> Any:
+def read(lab: Lab | Path, look: Callable[[Reader], Any]) -> Any:
+    return at_one_moment(source_of(lab), look)
+
+
+def table_of(lab: Lab | Path, *, with_body: bool = False) -> Any:
     return read(lab, lambda reader: together(list(reader.batches(with_body=with_body))))
 
 
-def titles_of(lab: Lab) -> list[str]:
+def titles_of(lab: Lab | Path) -> list[str]:
     return titles(table_of(lab))
 
 
-def keys_of(lab: Lab) -> list[Key]:
+def keys_of(lab: Lab | Path) -> list[Key]:
     table = table_of(lab)
     found: list[Key] = table[KEY if KEY in table.column_names else "position"].to_pylist()
     return found
 
 
-def records_of(lab: Lab, keys: list[Key]) -> list[tuple[Key, bytes]]:
+def records_of(lab: Lab | Path, keys: list[Key]) -> list[tuple[Key, bytes]]:
     found: list[tuple[Key, bytes]] = read(lab, lambda reader: list(reader.records(keys)))
     return found
 
 
-def prints(records: list[tuple[Key, bytes]], lab: Lab) -> dict[Key, str]:
+def prints(records: list[tuple[Key, bytes]], lab: Lab | Path) -> dict[Key, str]:
     """What a plan holds memories to."""
-    source = open_source(lab.name)
+    source = source_of(lab)
     return {
         key: fingerprint_of(source.lasting(record) if source.like is None else record)
         for key, record in records
     }
 
 
-def delete_all(lab: Lab, records: list[tuple[Key, bytes]], **watched: Any) -> int:
+def delete_all(lab: Lab | Path, records: list[tuple[Key, bytes]], **watched: Any) -> int:
     """Delete memories that are as in their records, without an archive."""
-    with open_source(lab.name).changing() as writer:
+    with source_of(lab).changing() as writer:
         return writer.delete(prints(records, lab), **watched)
 
 
-def put_back(lab: Lab, records: list[tuple[Key, bytes]], **watched: Any) -> int:
+def put_back(lab: Lab | Path, records: list[tuple[Key, bytes]], **watched: Any) -> int:
     """Put memories back that :func:`delete_all` deleted."""
-    with open_source(lab.name).changing() as writer:
+    with source_of(lab).changing() as writer:
         assert writer.conflicts(records) == []
         return writer.insert(records, **watched)

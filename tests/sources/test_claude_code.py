@@ -31,9 +31,9 @@ from memlab.growth import boot_context
 from memlab.sources.base import Key
 from memlab.sources.folder.files import FileCopy, opened_folder
 from memlab.sources.reads import LineReader, Wanted
-from memlab.store.records import encoded, fingerprint_of, with_place
+from memlab.store.records import encoded, with_place
 from memlab.systems.claude_code.source import ClaudeCode
-from sources.conformance import Compacted, FilesLab
+from sources.conformance import Compacted, FilesLab, delete_all, put_back, records_of
 
 
 class ClaudeCodeLab(FilesLab):
@@ -88,23 +88,6 @@ def files_of(folder: Path) -> dict[str, tuple[bytes, int]]:
         for path in folder.rglob("*")
         if path.is_file()
     }
-
-
-def records_of(folder: Path, *names: str) -> list[tuple[Key, bytes]]:
-    with ClaudeCode(folder).reading() as reader:
-        return list(reader.records(names))
-
-
-def delete(folder: Path, *names: str, **options: Any) -> list[tuple[Key, bytes]]:
-    records = records_of(folder, *names)
-    with ClaudeCode(folder, **options).changing() as writer:
-        writer.delete({key: fingerprint_of(record) for key, record in records})
-    return records
-
-
-def put_back(folder: Path, records: list[tuple[Key, bytes]]) -> int:
-    with ClaudeCode(folder).changing() as writer:
-        return writer.insert(records)
 
 
 # What is loaded
@@ -183,7 +166,7 @@ def test_the_earliest_moment_known_is_taken_and_how_it_is_known_is_said(folder: 
     ]
     dated = {
         str(key): json.loads(record)["place"]["dated"]
-        for key, record in records_of(folder, *frame.index)
+        for key, record in records_of(folder, list(frame.index))
     }
     assert dated == {
         "c.md": "transcripts",
@@ -338,19 +321,15 @@ def test_what_is_no_folder_is_an_error_that_says_so(tmp_path: Path) -> None:
 def test_a_line_changed_since_is_refused_and_a_new_memory_is_no_hindrance(folder: Path) -> None:
     write_memories(folder, "f0", "f1", "f2", "f3")
     lines = index_lines(folder)
-    records = dict(records_of(folder, "f0.md", "f1.md"))
+    records = dict(records_of(folder, ["f0.md", "f1.md"]))
     write_memory(folder, "f9.md", memory("m"), at(9))
     edited = "- [T](f1.md) edited"
     write_index(folder, ["# New heading", "- [N](f9.md)", lines[0], lines[2], edited, lines[3]])
     before = files_of(folder)
-    with (
-        pytest.raises(StalePlanError, match=r"f1\.md"),
-        ClaudeCode(folder).changing() as writer,
-    ):
-        writer.delete({key: fingerprint_of(record) for key, record in records.items()})
+    with pytest.raises(StalePlanError, match=r"f1\.md"):
+        delete_all(folder, list(records.items()))
     assert files_of(folder) == before
-    with ClaudeCode(folder).changing() as writer:
-        writer.delete({"f0.md": fingerprint_of(records["f0.md"])})
+    delete_all(folder, [("f0.md", records["f0.md"])])
     assert index_lines(folder) == ["# New heading", "- [N](f9.md)", lines[2], edited, lines[3]]
     put_back(folder, [("f0.md", records["f0.md"])])
     assert files_of(folder) == before
@@ -359,7 +338,7 @@ def test_a_line_changed_since_is_refused_and_a_new_memory_is_no_hindrance(folder
 def test_a_file_that_is_there_again_is_a_conflict(folder: Path) -> None:
     write_memory(folder, "a.md", memory("a"), at(0))
     with ClaudeCode(folder).changing() as writer:
-        assert writer.conflicts(records_of(folder, "a.md")) == ["file 'a.md'"]
+        assert writer.conflicts(records_of(folder, ["a.md"])) == ["file 'a.md'"]
 
 
 @pytest.mark.parametrize(
@@ -374,7 +353,7 @@ def test_a_record_is_of_a_memory_and_of_no_other_file(
     folder: Path, changed: dict[str, Any]
 ) -> None:
     write_memory(folder, "a.md", memory("a"), at(0))
-    ((key, record),) = records_of(folder, "a.md")
+    ((key, record),) = records_of(folder, ["a.md"])
     for change in ({}, changed):
         row = json.loads(record)
         place = change.get("place", row.pop("place"))
@@ -392,7 +371,8 @@ def test_an_archive_gives_nobody_a_right_that_the_folder_does_not(
     folder: Path, around: int
 ) -> None:
     write_memory(folder, "a.md", memory("a"), at(0))
-    ((key, record),) = delete(folder, "a.md")
+    ((key, record),) = records = records_of(folder, ["a.md"])
+    delete_all(folder, records)
     folder.chmod(around)
     me, group = os.geteuid(), os.getegid()
     for mode in (0o4755, 0o2775, 0o6777, 0o1666, 0o777, 0o600):
