@@ -6,7 +6,7 @@ and belongs to the session that made it first.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -184,7 +184,13 @@ def seen_in(asked: Asked, look: Look, found: Found, *, beside: Path | None = Non
 
 def take_uses(seen: Iterable[Seen], system: str, asked: Asked, found: Found) -> None:
     """Add what was read and changed to what was found, what is no later need apart."""
-    uses = [_use(one, system, asked.before) for one in seen]
+    uses = []
+    for touch, at, session in seen:
+        name = f"{system}:{touch.call}:{touch.memory_id}"
+        known = asked.before.get(name)  # the session that was found first stands
+        owner = (known and known.session) or session
+        kind = WRITE if touch.writes else READ
+        uses.append(Read(touch.memory_id, at, name, touch.how, owner, kind))
     found.writes = [use for use in uses if use.kind == WRITE]
     before = (use for use in asked.before.values() if use.kind == WRITE)
     written: dict[tuple[str, str], datetime] = {}
@@ -197,16 +203,6 @@ def take_uses(seen: Iterable[Seen], system: str, asked: Asked, found: Found) -> 
             first = written.get((use.memory_id, use.session or ""))
             kind = READ if first is None else OWN_SESSION if use.at >= first else MAINTENANCE
             (found.reads if kind == READ else found.apart).append(use._replace(kind=kind))
-
-
-def _use(one: Seen, system: str, before: Mapping[str, Read]) -> Read:
-    """Return what happened as a log has it; the session that was found first stands."""
-    touch = one.touch
-    name = f"{system}:{touch.call}:{touch.memory_id}"
-    known = before.get(name)
-    session = one.session if known is None or known.session is None else known.session
-    kind = WRITE if touch.writes else READ
-    return Read(touch.memory_id, one.at, name, touch.how, session, kind)
 
 
 class _Scan:

@@ -21,7 +21,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -113,9 +113,27 @@ class McpMemory(TableSource):
         """Return a reader of the service's memories."""
         return MemoryReader(connection, self.path)
 
-    def changing(self) -> AbstractContextManager[Writer]:
-        """Open the database for one transaction, whose commit reaches the disk."""
-        return opened_for_change(self.path)
+    @contextmanager
+    def changing(self) -> Iterator[Writer]:
+        """Open the database for one transaction, whose commit reaches the disk.
+
+        Its driver may be another SQLite than the standard library's: that one never has this file
+        open meanwhile, for closing it would drop this transaction's locks.
+        """
+        _check_backend(self.path)
+        module = driver()
+        file = store_file(self.path).resolve()
+        with _errors_in_words(module, self.path):
+            opened = module.connect(str(file), timeout=_WAIT, isolation_level=None)
+            with closing(opened) as connection:
+                connection.text_factory = lambda data: data.decode(errors="replace")
+                load_extension(connection)
+                connection.execute("PRAGMA synchronous = EXTRA")
+                with transaction(connection):
+                    check_encoding(connection, self.path)
+                    writer = MemoryWriter(connection, self.path)
+                    writer.check_safe(self.path)
+                    yield writer
 
     def row_of(self, record: bytes) -> dict[str, Any]:
         """Return an archived memory as a row."""
@@ -269,29 +287,6 @@ class MemoryReader(TableReader):
         (vectors,) = found or (b"",)
         shapes.be(vectors, bytes, "a blob")
         return bytes(vectors)
-
-
-@contextmanager
-def opened_for_change(path: Path) -> Iterator["MemoryWriter"]:
-    """Open a database for one transaction.
-
-    Its driver may be another SQLite than the standard library's: that one never has this file open
-    meanwhile, for closing it would drop this transaction's locks.
-    """
-    _check_backend(path)
-    module = driver()
-    file = store_file(path).resolve()
-    with _errors_in_words(module, path):
-        opened = module.connect(str(file), timeout=_WAIT, isolation_level=None)
-        with closing(opened) as connection:
-            connection.text_factory = lambda data: data.decode(errors="replace")
-            load_extension(connection)
-            connection.execute("PRAGMA synchronous = EXTRA")
-            with transaction(connection):
-                check_encoding(connection, path)
-                writer = MemoryWriter(connection, path)
-                writer.check_safe(path)
-                yield writer
 
 
 class MemoryWriter(MemoryReader, Writer):

@@ -10,6 +10,7 @@ without the adapter.
 import json
 import os
 import random
+import re
 import signal
 import threading
 import warnings
@@ -297,6 +298,9 @@ class Refusing(Conformance):
         with pytest.raises(UnsafeDeletionError) as caught, open_source(lab.name).changing():
             pytest.fail("it was opened for a change")
         assert caught.value.instead
+        made = memlab.plan(lab.name, memlab.KeepRecent(3))
+        with pytest.raises(UnsafeDeletionError, match=re.escape(caught.value.instead)):
+            memlab.apply(made)
         assert lab.exactly() == before
 
 

@@ -13,7 +13,7 @@ from stores import run_sql
 
 import memlab
 from memlab.compaction.reclaim import space, vacuum
-from memlab.errors import ChangedWhileReadError, MemlabError, StoreError, UnsafeDeletionError
+from memlab.errors import ChangedWhileReadError, MemlabError, StoreError
 from memlab.sources.base import Key
 from memlab.systems.claude_mem import SETTING, ClaudeMem, start_of
 from sources.conformance import Refusing
@@ -185,14 +185,6 @@ def test_of_several_projects_each_is_named_with_what_its_start_loads(file: Path)
     weight = memlab.load(web).query("loaded_at_start")["tokens"].sum()
     assert found["tokens_at_start"].tolist() == [weight]
     assert sorted(each.name for each in file.parent.iterdir()) == before
-
-
-def test_a_plan_can_be_looked_at_and_not_applied(file: Path) -> None:
-    write_claude_mem(file, [session("s1", "web", 9)])
-    plan = memlab.plan(file, memlab.KeepRecent(3))
-    assert "loaded from" in str(plan)
-    with pytest.raises(UnsafeDeletionError, match=rf"each deletion.*load fewer by {SETTING}=n"):
-        memlab.apply(plan)
 
 
 def test_a_newer_schema_is_read_and_said(file: Path) -> None:

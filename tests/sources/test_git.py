@@ -139,7 +139,7 @@ steps = st.lists(
 
 
 @given(steps)
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_a_file_is_one_life_whatever_it_is_called(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
 ) -> None:

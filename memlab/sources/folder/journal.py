@@ -7,6 +7,7 @@ number in the journal. Whoever only reads sees the folder as it is with the chan
 
 import json
 import os
+import shutil
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -234,7 +235,7 @@ def sweep(folder: Folder) -> None:
     for name in folder.listing().others:
         if name.startswith((OVER, PART)):
             with suppress(OSError):  # next time
-                folder.remove_tree(name)
+                shutil.rmtree(name, dir_fd=folder.handle)
 
 
 @contextmanager
