@@ -14,7 +14,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -32,8 +32,11 @@ from memlab.sources.reads import (
     Asked,
     Found,
     Read,
+    mapping,
     moment_of_seconds,
+    parsed,
     sequence,
+    text,
 )
 from memlab.sources.sqlite_rows import TableReader, TableSource, read_database, tables_of, text_of
 from memlab.sources.transcripts import Touch, calls_in, seen_in
@@ -361,11 +364,7 @@ def _place(key: int, epoch: object) -> int:
 
 def _strings(value: object) -> list[str]:
     """Return the texts of a JSON list; what is none is left out."""
-    try:
-        found = json.loads(text_of(value) or "[]")
-    except (ValueError, RecursionError):
-        return []
-    texts = [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+    texts = [each for each in sequence(parsed(text_of(value))) if isinstance(each, str)]
     return [each.encode("utf-8", "surrogatepass").decode(errors="replace") for each in texts]
 
 
@@ -393,13 +392,10 @@ def _written(file: Path) -> dict[str, Any]:
     """Return the settings of a file; those of older versions lie under ``env``."""
     try:
         with ordinary_file(file, most=_LARGEST) as opened:
-            found = json.loads(opened.read(_LARGEST).decode("utf-8-sig"))
-    except (OSError, ValueError, RecursionError):
+            found = mapping(parsed(opened.read(_LARGEST).decode("utf-8-sig")))
+    except (OSError, ValueError):
         return {}
-    if not isinstance(found, dict):
-        return {}
-    older = found.get("env")
-    return {**(older if isinstance(older, dict) else {}), **found}
+    return {**mapping(found.get("env")), **found}
 
 
 def recognises(asked: Asked) -> bool:
@@ -439,11 +435,8 @@ class _Look:
 
 def _ids(given: object) -> Iterator[str]:
     """Yield the ids of a list, or of a text that claude-mem takes for one: JSON, or commas."""
-    if isinstance(given, str):
-        with suppress(ValueError, RecursionError):
-            listed = json.loads(given)
-            given = listed if isinstance(listed, list) else given
-    for each in given.split(",") if isinstance(given, str) else sequence(given):
+    listed = sequence(parsed(given) if isinstance(given, str) else given)
+    for each in listed or text(given).split(","):
         number = str(each).strip() if isinstance(each, int | str) else ""
         if number.isdecimal() and len(number) <= _LONGEST:
             yield str(int(number))

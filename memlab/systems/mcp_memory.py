@@ -31,7 +31,16 @@ from typing import Any, ClassVar, Final
 from memlab.errors import ArchiveError, CompactionError, StoreError, UnsafeDeletionError
 from memlab.lazy import install_command
 from memlab.sources.base import Fault, Key, Writer, place_of
-from memlab.sources.reads import Asked, Found, Read, mapping, moment_of_seconds, sequence, text
+from memlab.sources.reads import (
+    Asked,
+    Found,
+    Read,
+    mapping,
+    moment_of_seconds,
+    parsed,
+    sequence,
+    text,
+)
 from memlab.sources.sqlite_rows import (
     TableReader,
     TableSource,
@@ -531,11 +540,7 @@ def is_protected(tags: Sequence[str], memory_type: str, told: Mapping[str, Any])
 
 def metadata_of(value: object) -> dict[str, Any]:
     """Return the fields of a memory's metadata; none of what is no JSON object."""
-    try:
-        found = json.loads(text_of(value) or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return mapping(parsed(text_of(value)))
 
 
 def _number(value: object) -> float | None:
@@ -573,12 +578,10 @@ def find(asked: Asked) -> Found:
     for content_hash, metadata in read_database(
         asked.path, lambda connection: connection.execute(query).fetchall()
     ):
-        try:
-            told = mapping(json.loads(metadata))
-        except (ValueError, RecursionError, TypeError):
+        if (told := parsed(metadata)) is None:
             found.left_out[BROKEN] += 1
             continue
-        queries = [mapping(each) for each in sequence(told.get("access_queries"))]
+        queries = [mapping(each) for each in sequence(mapping(told).get("access_queries"))]
         cut += len(queries) >= _KEPT
         memory_id = text(content_hash)
         for at in (moment_of_seconds(each.get("timestamp")) for each in queries):
