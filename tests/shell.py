@@ -30,6 +30,13 @@ def run(*words: object) -> Result:
     return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
 
 
+def said(*words: object, code: int = 0) -> str:
+    """What a command prints that ends as it should."""
+    done = run(*words)
+    assert done.exit_code == code, (words, done.output)
+    return done.output
+
+
 def undo_in(receipt: str) -> str:
     """The digest in the line of a receipt that says how to take it back."""
     (line,) = [line for line in receipt.splitlines() if line.strip().startswith("undo")]

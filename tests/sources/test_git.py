@@ -142,7 +142,7 @@ steps = st.lists(
 
 
 @given(steps)
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_a_file_is_one_life_whatever_it_is_called(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
 ) -> None:
@@ -344,6 +344,7 @@ def test_of_a_broken_repository_the_rest_serves(
     found = lives(repository.folder)
     assert found["b.md"][1] == day(3)
     assert {"c.md", "d.md", "e.md"} <= set(found)
+    assert (found["c.md"][0] == day(0)) == (what != "HEAD~3")  # before what is broken
     assert said in open_source(repository.folder).past_note()
 
 

@@ -7,8 +7,8 @@ number in the journal. Whoever only reads sees the folder as it is with the chan
 
 import json
 import os
+import shutil
 import stat
-from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -56,9 +56,9 @@ _FAULTS: Final = (
 class Index(Protocol):
     """What a kind of folder knows of its files and of its index."""
 
-    index_name: str
+    index_name: str = ""
     """Empty where there is none."""
-    index_first: bool
+    index_first: bool = False
     """Whether what it says of files goes before them."""
 
     @staticmethod
@@ -66,16 +66,16 @@ class Index(Protocol):
         """Whether files of a folder below are files of this one, by its path from here."""
         return False
 
-    @abstractmethod
-    def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
+    def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002
         """Return the index with nothing in it that names memories."""
+        return raw
 
-    @abstractmethod
-    def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
+    def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002
         """Return the index with what it said of memories in its place again.
 
         What it says of them already is left as it is.
         """
+        return raw
 
 
 class Entry(NamedTuple):
@@ -240,7 +240,7 @@ def sweep(folder: Folder) -> None:
     for name in folder.listing().others:
         if name.startswith((OVER, PART)):
             with suppress(OSError):  # next time
-                folder.remove_tree(name)
+                shutil.rmtree(name, dir_fd=folder.handle)
 
 
 @contextmanager
@@ -306,14 +306,9 @@ def _file_name(value: Any) -> None:
         raise ValueError(f"{value!r:.80} is no file of the folder")
 
 
-def _format(value: Any) -> None:
-    if value != _FORMAT:
-        raise ValueError(f"it has format {value!r:.80}")
-
-
 _CONTENT: Final = fields(
     {
-        "memlab_folder_change": _format,
+        "memlab_folder_change": whole(_FORMAT, _FORMAT),
         "taking_out": truth,
         "entries": listed(
             fields({"key": text, "name": _file_name, "written": whole(), "said": anything})

@@ -10,21 +10,21 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from itertools import islice
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
 
 from memlab.columns import COMMIT, DELETED_AT, WRITTEN_AT
-from memlab.errors import CompactionError, StoreError
+from memlab.errors import CompactionError
 from memlab.sources.base import (
+    FileSource,
     Key,
     Loss,
     Reader,
     Rows,
-    Source,
     Watch,
     Writer,
+    check_asked,
     portions,
     rows_of_each,
     unwatched,
@@ -73,7 +73,7 @@ class Found(NamedTuple):
     place: dict[str, Any]
 
 
-class FolderSource(Source, Index):
+class FolderSource(FileSource, Index):
     """A folder of memory files: its index is edited by what a kind of folder knows of it."""
 
     is_folder = True
@@ -81,26 +81,15 @@ class FolderSource(Source, Index):
     """Files that the system makes anew from the others."""
 
     def __init__(self, where: str | PathLike[str], *, watch: Watch = unwatched) -> None:
-        self._where = fspath(where)
+        super().__init__(where)
+        with suppress(OSError, ValueError, RuntimeError):  # opening it says what is wrong with it
+            self.path = self.folder_in(self.path.resolve())
         self._watch = watch
 
-    @property
-    def name(self) -> str:
-        """The absolute path with its scheme."""
-        return f"{self.scheme}:{self.path}"
-
-    @property
-    def path(self) -> Path:
-        """The folder, with links followed; what cannot be a path is for opening it to say."""
-        path = Path(self._where.removeprefix(f"{self.scheme}:"))
-        with suppress(OSError, ValueError, RuntimeError):
-            return path.expanduser().resolve()
+    @staticmethod
+    def folder_in(path: Path) -> Path:
+        """Return the folder of the memories, where one around it was named."""
         return path
-
-    @property
-    def like(self) -> Path:
-        """The folder, whose owner and permissions the archive gets."""
-        return self.path
 
     def files(self) -> list[Path]:
         """Return the files in the folder, and in those below that belong to it."""
@@ -116,7 +105,7 @@ class FolderSource(Source, Index):
         """Return what is a kind's own of a memory's row, see :meth:`whole_row`."""
 
     def whole_row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
-        """Return a memory as a row for :func:`memlab.sources.base.rows_from`, body included."""
+        """Return a memory as a row for :func:`memlab.sources.base.rows_of_each`, body included."""
         return {
             "position": found.place["position"],
             "key": found.key,
@@ -234,17 +223,11 @@ class _Reader(Reader):
         self._known: tuple[object, dict[str, Found]] | None = None
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
-        if columns:
-            raise StoreError(
-                f"memories in files have no column {', '.join(columns)}; leave columns= out"
-            )
+        check_asked(columns, (), self._source.name)
         moment = self._now()
-        found = iter(self._by_key(moment).values())
-        while some := [
-            self._source.whole_row(each, _file_of(each, moment))
-            for each in islice(found, _ROWS_AT_ONCE)
-        ]:
-            yield rows_of_each(some, with_body=with_body)
+        for some in portions(self._by_key(moment).values(), _ROWS_AT_ONCE):
+            rows = [self._source.whole_row(each, _file_of(each, moment)) for each in some]
+            yield rows_of_each(rows, with_body=with_body)
 
     def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
         moment = self._now()
@@ -260,7 +243,9 @@ class _Reader(Reader):
         """Return the memories; those of a moment like the last are known."""
         seen = moment.listing, moment.index
         if self._known is None or self._known[0] != seen:
-            memories = sorted(self._source.memories(moment), key=_position)
+            memories = sorted(
+                self._source.memories(moment), key=lambda each: int(each.place["position"])
+            )
             self._known = seen, {each.key: each for each in memories}
         return self._known[1]
 
@@ -366,10 +351,6 @@ def _kept(record: bytes) -> tuple[Found, FileCopy | None]:
     data = file["data"]
     raw = data.encode() if isinstance(data, str) else bytes.fromhex(data["text"])
     return found, FileCopy(**{**file, "data": raw, "owner": tuple(file["owner"])})
-
-
-def _position(found: Found) -> int:
-    return int(found.place["position"])
 
 
 def _but_for_rights(record: bytes) -> dict[str, Any]:

@@ -53,6 +53,7 @@ class OpenClaw(NotesSource):
     """The notes of a workspace."""
 
     scheme = "openclaw"
+    usual = ("OPENCLAW_STATE_DIR", ".openclaw")
 
     @classmethod
     def recognise(cls, path: Path, tables: Mapping[str, Any]) -> Path | None:  # noqa: ARG003
@@ -74,11 +75,6 @@ class OpenClaw(NotesSource):
         has = inside or ()
         return NOTES in has and (any(n in has for n in _OWN) or (path / NOTES / _DREAMS).is_dir())
 
-    @classmethod
-    def usual_places(cls, home: Path, known: Mapping[str, str]) -> list[Path]:
-        """Return OpenClaw's folder, in which workspaces lie."""
-        return [Path(known.get("OPENCLAW_STATE_DIR") or home / ".openclaw")]
-
     @staticmethod
     def enters(name: str) -> bool:
         """Whether notes may lie in a folder."""
@@ -86,10 +82,9 @@ class OpenClaw(NotesSource):
         is_hidden = any(part.startswith(".") for part in below)
         return first == NOTES and not is_hidden and below[:1] not in [[n] for n in _NO_NOTES]
 
-    @property
-    def path(self) -> Path:
-        """The workspace, with links followed, where its folder of notes was named, too."""
-        path = super().path
+    @staticmethod
+    def folder_in(path: Path) -> Path:
+        """Return the workspace, where its folder of notes was named, too."""
         return path.parent if path.name == NOTES and not (path / NOTES).exists() else path
 
     def memories(self, moment: FolderMoment) -> list[Found]:
