@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from memlab import columns as c
-from memlab.arguments import expect, whole_number
+from memlab.arguments import expect, expect_frame, whole_number
 from memlab.compaction.plans import Plan
 from memlab.evidence.past import Memories, past_in, present_rows
 from memlab.evidence.references import evidence_of
@@ -177,7 +177,9 @@ class Cost(Shown):
         return Sheet("what that costs", facts)
 
 
-def cost_of(plan: Plan, *, store: SourceLike | None = None) -> Cost:
+def cost_of(
+    plan: Plan, *, store: SourceLike | None = None, log: pd.DataFrame | None = None
+) -> Cost:
     """Say what a plan costs in later references and reads, by the whole past of its store.
 
     Parameters
@@ -186,6 +188,9 @@ def cost_of(plan: Plan, *, store: SourceLike | None = None) -> Cost:
         As :func:`memlab.plan` returns it.
     store : str, Path, SqliteMemoryStore or Source, optional
         The store, where it is not to be found by the name in the plan.
+    log : DataFrame, optional
+        What was read, as :func:`memlab.read_access_log` returns it; without it, what is in the logs
+        that ``memlab.toml`` names.
 
     Returns
     -------
@@ -196,8 +201,10 @@ def cost_of(plan: Plan, *, store: SourceLike | None = None) -> Cost:
     StoreError, ArchiveError, SettingsError
         When store, archive or a remembered log cannot be read.
     """
-    expect(plan, Plan, call="memlab.compaction.cost_of", name="plan")
-    settings, past, references = evidence_of(plan.store if store is None else store)
+    call = "memlab.compaction.cost_of"
+    expect(plan, Plan, call=call, name="plan")
+    expect_frame(log, c.MEMORY_ID, c.AT, call=call, name="log", what="log", optional=True)
+    settings, past, references = evidence_of(plan.store if store is None else store, log)
     gone = {memory.memory_id for memory in plan.memories}
     to_deleted = int(references[c.TARGET_ID].isin(gone).sum())
     goal = Goal.of(settings)

@@ -12,14 +12,14 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
-from memlab.arguments import expect
+from memlab.arguments import expect, expect_frame
 from memlab.clock import moment_or_now
 from memlab.compaction.plans import (
     LOAD_BEARING,
@@ -69,6 +69,7 @@ _MOST_TIMES: Final = 6  # 84 years
 CAME_BACK: Final = "came-back"
 """Why a memory stays that a policy does not keep."""
 
+_READS: Final = (col.MEMORY_ID, col.AT)
 _LABELS: Final = (PRUNABLE, LOAD_BEARING, SUPERSEDED, RETIRED, RETIRES, RETURNS)
 
 _AT_ONCE: Final = 4_000
@@ -89,15 +90,16 @@ def plan(
     policy: Policy,
     *,
     retire: bool = False,
+    log: pd.DataFrame | None = None,
     now: datetime | None = None,
     watch: Watch = unwatched,
 ) -> Plan:
     """Say what a policy would delete from a store, or retire in it. Reads only.
 
     Decision and evidence are of one moment of the store. A policy that learns does so from what the
-    store's archive keeps, too, and from the logs that ``memlab.toml`` remembers. While the policy
-    decides, a store in WAL mode that somebody has open goes on being written to; writers of one
-    with a rollback journal wait (``.ci/bench``).
+    store's archive keeps, too, and from what was read. While the policy decides, a store in WAL
+    mode that somebody has open goes on being written to; writers of one with a rollback journal
+    wait (``.ci/bench``).
 
     Parameters
     ----------
@@ -108,9 +110,11 @@ def plan(
     retire : bool
         Whether to retire what the policy does not keep, so that it stays in the store and is not
         loaded, instead of deleting it. Retired memories return that were read or referred to since,
-        by the store itself and the logs that ``memlab.toml`` names, or that the policy keeps now.
-        One that came back stays for a month at least, and four times as long each further time that
-        it was needed.
+        or that the policy keeps now. One that came back stays for a month at least, and four times
+        as long each further time that it was needed.
+    log : DataFrame, optional
+        What was read, as :func:`memlab.read_access_log` returns it; without it, what is in the logs
+        that ``memlab.toml`` names.
     now : datetime, optional
         The moment of the decision, with a time zone; the current one by default.
     watch : callable, optional
@@ -138,18 +142,26 @@ def plan(
     opened = open_source(source)
     moment = moment_or_now(now, call="memlab.plan")
     expect(retire, bool, call="memlab.plan", name="retire")
+    expect_frame(log, *_READS, call="memlab.plan", name="log", what="log", optional=True)
     if retire and not opened.retires:
         opened.retiring()  # which says why it cannot
     archive_at(opened)  # refused here where there is no place for one
-    return at_one_moment(
-        opened, lambda reader: _plan_of(reader, opened, policy, moment, watch, retire=retire)
-    )
+    request = _Request(policy, retire, log, moment)
+    return at_one_moment(opened, lambda reader: _plan_of(reader, opened, request, watch))
 
 
-def _plan_of(
-    reader: Reader, source: Source, policy: Policy, now: datetime, watch: Watch, *, retire: bool
-) -> Plan:
+class _Request(NamedTuple):
+    """What a plan is to be made by."""
+
+    policy: Policy
+    retire: bool
+    log: pd.DataFrame | None
+    now: datetime
+
+
+def _plan_of(reader: Reader, source: Source, request: _Request, watch: Watch) -> Plan:
     """Decide, and take the evidence that it is still so, from one moment of the store."""
+    policy, retire, _, now = request
     with_body = any(step.reads_bodies for step in policy.steps)
     frame = _frame_of(reader, source, with_body=with_body)
     watch(PlanStep.READ)
@@ -158,14 +170,14 @@ def _plan_of(
     columns = _columns_of(frame)
     label = _labels_of(frame)
     if retire:
-        decision = _retiring(frame, source, policy, now)
+        decision = _retiring(frame, source, request)
         active = columns[col.ACTIVE]
         label[active & ~decision.keep] = _LABELS.index(RETIRES)
         label[~active & decision.keep & retired_rows(frame)] = _LABELS.index(RETURNS)
         leaves = label == _LABELS.index(RETIRES)
     else:
         if any(step.learns for step in policy.steps):
-            policy = policy.after(*_evidence_of(frame, source, now))
+            policy = policy.after(*_evidence_of(frame, source, request))
         decision = decision_of(frame, policy, now=now)
         leaves = ~decision.keep
     watch(PlanStep.DECIDED)
@@ -202,18 +214,19 @@ def _plan_of(
 
 
 def _evidence_of(
-    frame: pd.DataFrame, source: Source, now: datetime
+    frame: pd.DataFrame, source: Source, request: _Request
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the past of a frame that was just read, and the references in it and in its logs."""
-    log = remembered_reads(settings_of(source))
+    log = remembered_reads(settings_of(source)) if request.log is None else request.log
     names = () if log is None else log[col.MEMORY_ID].dropna()
     past = past_of(frame, deletions_of(source), names=names)
-    return past, find_references(past, log, now=None if log is None else now)
+    return past, find_references(past, log, now=None if log is None else request.now)
 
 
-def _retiring(frame: pd.DataFrame, source: Source, policy: Policy, now: datetime) -> Decision:
+def _retiring(frame: pd.DataFrame, source: Source, request: _Request) -> Decision:
     """Decide on retired memories as if they were loaded, and let what was needed since be kept."""
-    past, references = _evidence_of(frame, source, now)
+    policy, _, _, now = request
+    past, references = _evidence_of(frame, source, request)
     last = references.groupby(col.TARGET_ID)[col.AT].max().reindex(frame[col.MEMORY_ID])
     needed_at = last.to_numpy("datetime64[us]")
     if any(step.learns for step in policy.steps):

@@ -181,12 +181,12 @@ def count_references(
 
 
 def evidence_of(
-    source: SourceLike, *, with_body: bool = False
+    source: SourceLike, log: pd.DataFrame | None = None, *, with_body: bool = False
 ) -> tuple[Settings, pd.DataFrame, pd.DataFrame]:
     """Return a store's settings, its whole past, and the references in it and in its logs."""
     opened = open_source(source)
     settings = settings_of(opened)
-    log = remembered_reads(settings)
+    log = remembered_reads(settings) if log is None else log
     past = load_past(opened, with_body=with_body, log=log)
     return settings, past, find_references(past, log, now=None if log is None else now_utc())
 

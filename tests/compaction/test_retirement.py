@@ -20,7 +20,7 @@ from stores import Row, row, row_lists, run_sql, write_rows
 
 import memlab
 from memlab import KeepRecent, MemoryItem, MemoryKind, MemoryProvenance, Plan
-from memlab.compaction import archived_plans, drop_archived
+from memlab.compaction import archived_plans, cost_of, drop_archived
 from memlab.compaction.applier import ApplyStep
 from memlab.compaction.diff import difference_of
 from memlab.compaction.planner import CAME_BACK, STAYS_FOR
@@ -108,6 +108,11 @@ def test_what_was_read_or_referred_to_since_returns_and_so_does_what_the_policy_
         "e6": "kept",
     }
     assert plan.retires == ()
+    store.with_name("memlab.toml").unlink()
+    log = memlab.read_access_log(store.with_name("reads.jsonl"))
+    by_log = memlab.plan(store, KeepRecent(6), retire=True, log=log, now=START + 2 * DAY)
+    assert by_log.returns == plan.returns
+    assert cost_of(by_log, log=log).references == 2 + cost_of(by_log).references
     receipt = memlab.apply(plan)
     assert (receipt.retired, receipt.returned) == (0, 3)
     assert retired(store) == ["e1", "e3", "e5"]
