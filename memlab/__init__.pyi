@@ -31,7 +31,7 @@ from memlab.sizing import prepare_sizing as prepare_sizing
 from memlab.sizing import recommend_cap as recommend_cap
 from memlab.store import SqliteMemoryStore as SqliteMemoryStore
 from memlab.store import copy_store as copy_store
-from memlab.upkeep.health import diagnose as diagnose
+from memlab.upkeep.health import doctor as doctor
 from memlab.upkeep.maintenance import maintain as maintain
 from memlab.views import explore as explore
 from memlab.views import store_path as store_path

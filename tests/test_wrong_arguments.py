@@ -228,8 +228,8 @@ MEANT: dict[str, tuple[Callable[[SimpleNamespace], object], str]] = {
         lambda at: memlab.restore(at.receipt, ids="e1"),
         "put it into a list: ['e1']",
     ),
-    "an open store to diagnose": (
-        lambda at: memlab.diagnose(memlab.SqliteMemoryStore(":memory:")),
+    "an open store to look at": (
+        lambda at: memlab.doctor(memlab.SqliteMemoryStore(":memory:")),
         "name its file: store.path",
     ),
     "a mapping to put": (

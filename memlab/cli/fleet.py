@@ -329,11 +329,11 @@ def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: Job) -> 
 
     A store whose health fails is not changed; one of which nothing is remembered is left out.
     """
-    from memlab.fleet import expand_names, maintain, plan_maintenance
+    from memlab.fleet import expand_names, maintain
 
     members, folder = expand_names(names), job.kept()
     with job.working() as work:
-        call = partial(maintain, yes=yes) if do_it else plan_maintenance
+        call = partial(maintain, apply=do_it, yes=yes)
         table = work("maintain", call, members, now=now_utc(), out=folder)
     failed = table["status"].eq("FAILED").fillna(value=False)
 

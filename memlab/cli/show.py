@@ -121,9 +121,9 @@ def _stores_inside(path: object) -> "Inventory | None":
 
     if not isinstance(path, Path) or not path.is_dir() or recognise(path) is not None:
         return None
-    from memlab.growth import find_stores
+    from memlab.growth import find
 
-    found = find_stores(path)
+    found = find(path)
     if not found.stores:
         raise StoreError(f"{path} is a folder without a store in it; name a store, or its folder")
     return found
@@ -222,7 +222,7 @@ def find(folder: Path | None, as_json: bool) -> None:
 
     Without FOLDER, where Claude Code, claude-mem, mcp-memory-service, odek and OpenClaw put theirs.
     """
-    from memlab.growth import find_stores
+    from memlab.growth import find
 
     is_path = isinstance(folder, Path) and (folder.is_dir() or not names_a_folder(folder))
     if folder is not None and not is_path:
@@ -230,7 +230,7 @@ def find(folder: Path | None, as_json: bool) -> None:
             f"{folder} names one store, and this looks through folders; next: "
             f"{command('show', folder)}"
         )
-    print_result(find_stores(folder), as_json=as_json)
+    print_result(find(folder), as_json=as_json)
 
 
 @click.command(short_help="Look at the health of a store and of its archive.")
@@ -243,9 +243,9 @@ def doctor(store: Path, threshold: int | None, strict: bool, as_json: bool) -> N
 
     Ends with exit code 1 where something fails; a warning is worth a look and ends with 0.
     """
-    from memlab.upkeep.health import Status, diagnose
+    from memlab.upkeep.health import Status, doctor
 
     doing("looking at the store and its archive")
-    found = diagnose(store, threshold=threshold)
+    found = doctor(store, threshold=threshold)
     print_result(found, as_json=as_json)
     fail_if(found.status in {Status.FAIL, *([Status.WARN] if strict else [])})

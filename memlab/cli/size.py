@@ -316,8 +316,8 @@ def harvest(source: str, log: Path | None, transcripts: Path | None, as_json: bo
     memlab harvest ~/.claude-mem/claude-mem.db -o reads.log
     memlab size memory.db --log reads.log
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.evidence.ingestion import harvest_reads
+    from memlab.evidence.ingestion import harvest
 
     with bar("harvest", "B", scale=True) as progress:
-        gathered = harvest_reads(source, log, transcripts=transcripts, progress=progress)
+        gathered = harvest(source, log, transcripts=transcripts, progress=progress)
     print_result(gathered, as_json=as_json)

@@ -19,7 +19,6 @@ from memlab.cli.output import (
     print_text,
     telling,
 )
-from memlab.clock import now_utc
 from memlab.errors import StoreError
 from memlab.text import Sheet, Table, command, counted
 
@@ -51,14 +50,10 @@ def maintain_store(store: Path, do_it: bool, yes: bool, all_prunable: bool, as_j
 
     Ends with 0 when all went well, 1 when a step failed, 2 when there is nothing to go by.
     """
-    from memlab.upkeep.maintenance import maintain, plan_maintenance
+    from memlab.upkeep.maintenance import maintain
 
     doing("looking after the store")
-    now = now_utc()
-    if do_it:
-        found = maintain(store, now=now, yes=yes, all_prunable=all_prunable)
-    else:
-        found = plan_maintenance(store, now=now)
+    found = maintain(store, apply=do_it, yes=yes, all_prunable=all_prunable)
     print_result(found, as_json=as_json)
     fail_if(found.failed)
 

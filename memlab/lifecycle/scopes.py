@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from memlab.clock import as_age
 from memlab.frame.fields import as_instant
 from memlab.items import MemoryItem, is_load_bearing_memory
 from memlab.policies import ValueCap, value_score
@@ -155,7 +156,7 @@ class Ranking:
         score = value_score(
             as_instant(now) - rows["accessed"],
             rows["importance"],
-            half_life=np.timedelta64(self._capacity.half_life),
+            half_life=np.timedelta64(as_age(self._capacity.half_life)),
             recency_weight=self._capacity.recency,
             importance_weight=self._capacity.importance,
         )

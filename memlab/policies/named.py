@@ -17,7 +17,7 @@ import pandas as pd
 
 from memlab import columns as col
 from memlab.arguments import expect
-from memlab.clock import age_text
+from memlab.clock import Age, age_text
 from memlab.errors import PolicyError
 from memlab.policies.base import GoesBy, Policy, Population, Runner, named_by, runner_for
 from memlab.policies.duplicates import NearDuplicate
@@ -70,7 +70,7 @@ class Pipeline(Policy):
 
     @classmethod
     def odek(
-        cls, *, threshold: float = 0.92, ttl: timedelta | None = None, keep: int = 500
+        cls, *, threshold: float = 0.92, ttl: Age | None = None, keep: int = 500
     ) -> "Pipeline":
         """Return odek's order with its defaults: duplicates, expiry (off), newest 500 by time.
 
@@ -78,7 +78,7 @@ class Pipeline(Policy):
         ----------
         threshold : float
             Cosine from which a newer row replaces an older; 0 is off.
-        ttl : timedelta, optional
+        ttl : timedelta or str, optional
             Age at which a row expires; 0 is off.
         keep : int
             Prunable rows that stay, the newest by creation time; 0 is off.

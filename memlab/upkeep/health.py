@@ -68,7 +68,7 @@ class Check:
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis(Shown):
-    """What :func:`diagnose` found."""
+    """What :func:`doctor` found."""
 
     store: str
     checks: tuple[Check, ...]
@@ -96,7 +96,7 @@ class Diagnosis(Shown):
         return Sheet(f"{self.status}: {self.store}", facts)
 
 
-def diagnose(path: SourceLike, *, threshold: int | None = None) -> Diagnosis:
+def doctor(path: SourceLike, *, threshold: int | None = None) -> Diagnosis:
     """Look at a store's health. Reads only, and leaves no trace.
 
     Parameters
@@ -121,7 +121,7 @@ def diagnose(path: SourceLike, *, threshold: int | None = None) -> Diagnosis:
     """
     threshold = None if threshold is None else whole_number("threshold", threshold)
     if isinstance(path, SqliteMemoryStore):
-        expect(path, PathLike, call="memlab.diagnose", name="path")
+        expect(path, PathLike, call="memlab.doctor", name="path")
     try:
         source = open_source(path)
         settings = settings_of(source)
