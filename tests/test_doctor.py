@@ -68,7 +68,7 @@ def test_a_backlog_above_the_threshold_or_the_remembered_cap_is_a_warning_with_i
 ) -> None:
     if remembered:
         (store.parent / "memlab.toml").write_text(f'policy = {{ name = "recent", keep = {cap} }}\n')
-    found = check(doctor(store, threshold=None if remembered else cap), "memory_integrity")
+    found = check(doctor(store, backlog=None if remembered else cap), "memory_integrity")
     assert found.status is status
     command = f"memlab compact {store} --keep-recent {cap}"
     assert (command in found.advice) is (status is Status.WARN)
@@ -82,7 +82,7 @@ def test_where_no_cap_is_remembered_it_says_what_forge_loops_own_doctor_would(st
     assert found.status is Status.OK
     assert "no cap is remembered" in found.advice
     assert "forge-loop's own doctor warns above 50" in found.advice
-    assert check(doctor(store, threshold=60), "memory_integrity").advice == ""
+    assert check(doctor(store, backlog=60), "memory_integrity").advice == ""
     (store.parent / FILE).write_text('policy = { name = "learned", max_tokens = 9000 }\n')
     assert check(doctor(store), "memory_integrity").advice == ""
 
@@ -315,7 +315,7 @@ def interrupt_at(step: str):  # type: ignore[no-untyped-def]
 def test_a_diagnosis_is_json_for_a_script_a_line_a_check_for_a_person_and_pickles(
     store: Path,
 ) -> None:
-    diagnosis = doctor(store, threshold=3)
+    diagnosis = doctor(store, backlog=3)
     read = json.loads(diagnosis.to_json())
     assert read["status"] == "WARN"
     assert read["checks"][0]["name"] == "memory_integrity"

@@ -154,9 +154,9 @@ def young(tmp_path: Path) -> Path:
     return write_rows(tmp_path / "memory.db", episodes(40))
 
 
-@pytest.mark.parametrize("by", ["number", "tokens"])
+@pytest.mark.parametrize("by", ["memories", "tokens"])
 def test_a_number_that_was_found_rules_until_its_horizon(young: Path, by: str) -> None:
-    saved_by_size(young, "--by", by)
+    saved_by_size(young, "--unit", by)
     write_rows(young, episodes(7, start=41))
     assert outcomes(maintain(young, apply=True, now=NOW))["compact"] in {"done", "nothing"}
     write_rows(young, episodes(433, start=48))
@@ -164,7 +164,7 @@ def test_a_number_that_was_found_rules_until_its_horizon(young: Path, by: str) -
     for found in (maintain(young, now=NOW), maintain(young, apply=True, now=NOW)):
         assert outcomes(found) == {"doctor": "done", "compact": "FAILED"}
         assert "spoke until 48 were written, and 480 are" in said(found, "compact")
-        again = f"memlab size {young}{' --by tokens' if by == 'tokens' else ''} --save"
+        again = f"memlab size {young}{' --unit tokens' if by == 'tokens' else ''} --save"
         assert again in said(found, "compact")
         assert "number: " in said(found, "doctor")
     assert bytes_in(young.parent) == before

@@ -84,6 +84,7 @@ def right_arguments(
         "receipt": given.receipt,
         "source": given.path,
         "path": given.path,
+        "store": given.path,
         "target": folder / "copy.db",
         "now": NOW,
         "item": given.item,

@@ -197,7 +197,8 @@ def cost_of(plan: Plan, *, store: SourceLike | None = None) -> Cost:
         When store, archive or a remembered log cannot be read.
     """
     expect(plan, Plan, call="memlab.compaction.cost_of", name="plan")
-    settings, past, references = evidence_of(plan.store if store is None else store)
+    found = evidence_of(plan.store if store is None else store, call="memlab.compaction.cost_of")
+    settings, past, references = found.settings, found.past, found.references
     gone = {memory.memory_id for memory in plan.memories}
     to_deleted = int(references[c.TARGET_ID].isin(gone).sum())
     goal = Goal.of(settings)

@@ -21,7 +21,6 @@ from memlab.clock import moment_or_now
 from memlab.compaction import wire
 from memlab.compaction.applier import apply as apply_to_store
 from memlab.compaction.applier import receipt_of
-from memlab.compaction.in_force import policy_in_force
 from memlab.compaction.planner import plan as plan_store
 from memlab.compaction.plans import Plan
 from memlab.errors import AlreadyAppliedError, PlanError, PolicyError
@@ -32,6 +31,7 @@ from memlab.fleet.sweep import column_of, index_of, outcomes_of, table_of
 from memlab.fleet.task import FleetTask, Progress, Runner
 from memlab.policies import Policy
 from memlab.policies.base import runner_for
+from memlab.sizing.in_force import policy_in_force
 from memlab.sources.base import Watch, unwatched
 from memlab.sources.opening import open_source, settings_of
 from memlab.text import Sheet, Shown, Table, command, counted

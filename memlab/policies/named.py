@@ -297,7 +297,7 @@ def policy_in(settings: Settings, number: int | None = None) -> Policy | None:
     try:
         name = given.pop("name")
         _check_trusted(name)
-        return _made(policy_named(name), given)
+        return policy_of(policy_named(name), given)
     except (PolicyError, ValueError, TypeError) as error:
         raise settings.error("policy", f"policy: {error}") from error
 
@@ -335,7 +335,8 @@ def _written(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _made(named: Named, given: Mapping[str, Any]) -> Policy:
+def policy_of(named: Named, given: Mapping[str, Any]) -> Policy:
+    """Return a policy with settings, each of which may be a text."""
     if foreign := [name for name in given if name not in named.settings]:
         known = ", ".join(named.settings) or "no settings"
         raise PolicyError(f"{foreign[0]!r} is no setting of {named.name!r}, which takes {known}")

@@ -170,7 +170,8 @@ class KeepRecent(CappedPolicy):
     by: Literal["position", "created_at"] = field(
         default="position",
         metadata={
-            "help": "what newest means: insertion order, or the time a memory says it was made"
+            "help": "what newest means: insertion order, or the time a memory says it was made",
+            "option": "--newest-by",
         },
     )
 

@@ -1,6 +1,7 @@
 """From a goal, the share of references to serve, to a cap or a budget."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -15,6 +16,12 @@ from memlab.sizing.curve import BudgetSizing, Prepared, Sizing, prepare_budget, 
 from memlab.sizing.record import Choice, Verdict, record_of, sittings_needed
 from memlab.text import counted
 
+_CHECKS: Final[dict[str, Callable[[Any], object]]] = {
+    "target": partial(arguments.share, "target"),
+    "confidence": arguments.confidence,
+    "token_budget": partial(arguments.whole_number, "token_budget"),
+    "until": arguments.until,
+}
 _WITHOUT: Final = {Verdict.NOTHING_PRUNABLE, Verdict.FLOOR_EXCEEDS_BUDGET}
 """Verdicts that come without any number."""
 
@@ -38,6 +45,10 @@ class Goal(NamedTuple):
         until: float | None = None,
     ) -> "Goal":
         """Return what is asked; where nothing is said, what the settings say of it."""
+        asked = (target, confidence, token_budget, until)
+        for check, value in zip(_CHECKS.values(), asked, strict=True):
+            if value is not None:
+                check(value)
         return cls(
             target or settings.target or DEFAULT_TARGET,
             confidence or settings.confidence or DEFAULT_CONFIDENCE,

@@ -14,7 +14,6 @@ from memlab.arguments import expect
 from memlab.clock import age_text, moment_or_now
 from memlab.compaction.applier import apply
 from memlab.compaction.drops import Drop, drop_archived, what_drops
-from memlab.compaction.in_force import policy_in_force
 from memlab.compaction.planner import plan
 from memlab.compaction.plans import RETIRES, RETURNS, Plan, Receipt
 from memlab.compaction.reclaim import Vacuumed, checked_for_vacuum, in_bytes, space, vacuum
@@ -24,6 +23,7 @@ from memlab.evidence.ingestion import harvest
 from memlab.policies import Policy
 from memlab.policies.named import policy_in
 from memlab.policies.rules import LongRetired
+from memlab.sizing.in_force import policy_in_force
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, is_named_by_scheme, open_source, settings_of
 from memlab.store.archive.location import is_begun

@@ -4,22 +4,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from memlab.columns import ACTIVE, LOADED_AT_START, SOURCE
+from memlab.columns import ACTIVE, LOADED_AT_START
 from memlab.compaction.effects import CapEffect, cap_effect, survivors
-from memlab.evidence.cut import CutLosses
-from memlab.evidence.past import Memories, past_in, present_rows
+from memlab.evidence.cut import CutLosses, cut_losses
+from memlab.evidence.past import Memories, present_rows
 from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
-from memlab.evidence.references import references_and_counts
+from memlab.evidence.reads import Log
+from memlab.evidence.references import evidence_of
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.frame.fields import arrays_of
+from memlab.frame.labelling import called
 from memlab.growth import StoreSummary, boot_context, growth_curve, summarize
 from memlab.growth.alerts import Alert
 from memlab.growth.context import boot_of
 from memlab.replay import BudgetByUse, budget_by_use
+from memlab.settings import Settings
 from memlab.sizing import (
     Advice,
     Sizing,
@@ -29,8 +33,11 @@ from memlab.sizing import (
     boot_over_time,
     prepare_sizing,
 )
+from memlab.sizing.goal import Goal
 from memlab.sizing.timeline import backtest_table
 from memlab.sources.base import TODAY
+from memlab.sources.opening import is_harvestable
+from memlab.text import command
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,13 @@ class Question:
     token_budget: int | None = None
     confidence: float = DEFAULT_CONFIDENCE
     until: float = DEFAULT_UNTIL
+
+    @classmethod
+    def of(cls, settings: Settings, keep_recent: int | None = None, **asked: Any) -> "Question":
+        """Return what is asked; where nothing is said, what the settings say of it."""
+        goal = Goal.of(settings, **asked)
+        cap = settings.keep_recent if keep_recent is None else keep_recent
+        return cls(cap, **goal._asdict())
 
 
 @dataclass(frozen=True)
@@ -213,9 +227,9 @@ class Findings:
 def examine(
     past: Memories,
     *,
-    now: datetime,
+    now: datetime | None = None,
     asked: Question | None = None,
-    log: pd.DataFrame | None = None,
+    log: Log = None,
     log_name: str = "",
     store: str = "",
 ) -> Findings:
@@ -225,14 +239,14 @@ def examine(
     ----------
     past : DataFrame, path, URL, SqliteMemoryStore or Source
         As :func:`memlab.load_past` returns it, or the store itself: all that it has held.
-    now : datetime
-        The present, with a time zone.
+    now : datetime, optional
+        The moment, with a time zone; the current one by default.
     asked : Question, optional
-        What is asked of it.
-    log : pandas.DataFrame, optional
-        As :func:`memlab.read_access_log` returns it.
+        What is asked of it; by default what ``memlab.toml`` remembers of the store.
+    log : DataFrame, str or Path, optional
+        An access log, or what :func:`memlab.read_access_log` returns.
     log_name : str, optional
-        What its file is called.
+        What its file is called, where a frame is given.
     store : str, optional
         How the page and its commands name the store; its own name by default.
 
@@ -241,21 +255,27 @@ def examine(
     ValueError
         When what is asked is out of its range.
     """
-    asked = asked or Question()
-    past = past_in(past, call="memlab.views.examine", log=log)
-    references, counts = references_and_counts(past, log, now=None if log is None else now)
+    found = evidence_of(past, log, call="memlab.views.examine", now=now)
+    asked = asked or Question.of(found.settings)
+    past, references, source = found.past, found.references, found.source
     sizing = prepare_sizing(past, references, confidence=asked.confidence, until=asked.until)
-    advice = advise(sizing, target=asked.target, token_budget=asked.token_budget)
+    store, harvest = store or called(found.name), ""
+    if source is not None and found.log_file is None and is_harvestable(source.like or found.name):
+        output = () if source.like else ("-o", "reads.jsonl")
+        harvest = command("harvest", store, *output)
     return Findings(
-        store=store or str(past.attrs.get(SOURCE, "")),
-        now=now,
+        store=store,
+        now=found.now,
         asked=asked,
         past=past,
-        log=log,
-        log_name=log_name,
+        log=found.log,
+        log_name=log_name or (found.log_file.name if found.log_file else ""),
         references=references,
-        counts=counts,
+        counts=found.counts,
         sizing=sizing,
-        advice=advice,
-        summary=summarize(past, now=now),
+        advice=advise(sizing, target=asked.target, token_budget=asked.token_budget),
+        summary=summarize(past, now=found.now),
+        cut=cut_losses(source, found.log) if source is not None and source.cuts_index else None,
+        harvest=harvest,
+        is_setting=source is not None and not source.deletes,
     )

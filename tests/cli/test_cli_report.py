@@ -47,7 +47,7 @@ def test_it_writes_one_page_prints_where_and_answers_what_is_asked(
 ) -> None:
     folder, done = reported
     assert done.exit_code == 0
-    assert f"report: {folder / 'report.html'}" in done.output
+    assert f"report                    {folder / 'report.html'}" in done.output
     assert "600 → 33 memories" in done.output
     assert f"next: memlab compact {folder / 'memory.db'} --keep-recent 25" in done.output
     page = (folder / "report.html").read_text()
@@ -132,7 +132,7 @@ def test_compare_draws_svg_too(store: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def _no_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("memlab.cli.report._run_to_its_end", lambda _: 0)
+    monkeypatch.setattr("memlab.cli.pages._run_to_its_end", lambda _: 0)
     monkeypatch.chdir(tmp_path)
 
 
@@ -217,7 +217,7 @@ def test_a_server_outlives_the_ctrl_c_that_it_hears_itself(monkeypatch: pytest.M
 def test_who_ends_the_lab_ends_its_server(tmp_path: Path) -> None:
     server = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(60)"
     program = (
-        "import sys; from memlab.cli.report import _run_to_its_end as run; "
+        "import sys; from memlab.cli.pages import _run_to_its_end as run; "
         "sys.exit(run([sys.executable, '-c', *sys.argv[1:]]))"
     )
     command = [sys.executable, "-c", program, server, str(tmp_path / "pid")]

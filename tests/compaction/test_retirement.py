@@ -157,7 +157,7 @@ def test_what_is_retired_other_rules_leave_alone(store: Path) -> None:
     check = {each.name: each for each in memlab.doctor(store).checks}
     assert check["supersession"].status == "OK"
     assert check["memory_integrity"].counts["retired"] == 6
-    summary, was = memlab.summarize(store, now=START), memlab.load(store)
+    summary, was = memlab.growth.summarize(store, now=START), memlab.load(store)
     assert (summary.retired.memories, summary.superseded.memories) == (6, 1)
     assert summary.pace is not None
     assert ids(memlab.rows(store, where="retired").itertuples()) == retired(store)

@@ -25,7 +25,7 @@ def test_a_row_says_what_the_store_says_of_itself_and_leaves_no_trace(tmp_path: 
     before = {each: each.read_bytes() for each in tmp_path.iterdir()}
     found = survey(path, now=NOW)
     assert {each: each.read_bytes() for each in tmp_path.iterdir()} == before
-    summary = memlab.summarize(memlab.load(path), now=NOW)
+    summary = memlab.growth.summarize(memlab.load(path), now=NOW)
     assert list(found) == ["store", *(each.name for each in fields(StoreLine)), "error"]
     (line,) = found.to_dict("records")
     assert line["store"] == str(path)

@@ -103,11 +103,11 @@ def test_five_hundred_memories_and_two_hundred_sessions_give_the_answer_they_wer
     assert len(cuts) >= 4
     past = memlab.load_past(folder, log=log)
     references = memlab.find_references(past, log)
-    curve = memlab.prepare_sizing(past, references).curve
+    curve = memlab.sizing.prepare_sizing(past, references).curve
     for cap in (0, 1, 6, 7, 8, 37, 38, 39, 40, 500):
         served = sum(count for rank, count in ranks.items() if rank <= cap) / ranks.total()
         assert curve.loc[cap, "served_observed"] == pytest.approx(served)
-    replayed = memlab.compare(past, references, [memlab.KeepRecent(cap) for cap in (38, 39)])
+    replayed = memlab.compare(past, references, [memlab.KeepRecent(cap) for cap in (38, 39)]).table
     assert replayed["served"].iloc[:2].tolist() == pytest.approx([0.8, 0.9])
     for target, enough in ((0.7, 7), (0.9, 39)):
         assert curve.index[curve["served_observed"] >= target].min() == enough
@@ -222,7 +222,7 @@ def test_the_report_says_what_the_cut_loses_and_what_a_cap_brings_back(tmp_path:
     assert "79 of 275 named files have their line below the cut" in said[1]
     assert "keep_recent = 146 leaves 176 of them; all fit." in said[1]
     memlab.apply(memlab.plan(folder, memlab.KeepRecent(146), now=now))
-    boot = memlab.summarize(memlab.load(folder), now=now).boot
+    boot = memlab.growth.summarize(memlab.load(folder), now=now).boot
     assert found.effect is not None
     assert boot.memories == found.effect.after.memories == 176
     assert boot.tokens == found.effect.after.tokens

@@ -218,7 +218,7 @@ def test_what_has_gone_counts_with_no_further_word(repository: Repository) -> No
     repository.commit(5)
     assert memlab.growth_curve(repository.folder)["prunable"].tolist()[-1] == 1
     assert memlab.growth_curve(repository.folder)["prunable"].max() == 3
-    assert memlab.summarize(repository.folder, now=day(9)).rows.memories == 1
+    assert memlab.growth.summarize(repository.folder, now=day(9)).rows.memories == 1
     assert memlab.load(repository.folder).attrs[c.HAS_PAST]
 
 

@@ -144,7 +144,7 @@ def test_policies_differ_on_what_is_looked_up() -> None:
         past,
         memlab.find_references(past, log),
         [memlab.KeepRecent(100), memlab.policies.ValueCap(100), memlab.Learned(100)],
-    )
+    ).table
     served = table["served"]
     assert served["value 100"] > served["learned 100"] > served["recent 100"] + 0.05
     assert table.loc["value 100", "boot_tokens_mean"] < table.loc["recent 100", "boot_tokens_mean"]

@@ -11,17 +11,10 @@ from memlab.evidence.references import evidence_of
 from memlab.policies import KeepAll, KeepRecent, Policy
 from memlab.policies.named import policy_in
 from memlab.settings import NUMBERS, Settings
-from memlab.sizing import (
-    Advice,
-    BudgetAdvice,
-    Verdict,
-    advise,
-    advise_budget,
-    prepare_budget,
-    prepare_sizing,
-)
-from memlab.sizing.goal import Goal
-from memlab.sizing.record import MEANING
+from memlab.sizing.advice import Advice, BudgetAdvice
+from memlab.sizing.curve import prepare_budget, prepare_sizing
+from memlab.sizing.goal import Goal, advise, advise_budget
+from memlab.sizing.record import MEANING, Verdict
 from memlab.sources.base import Source
 from memlab.sources.opening import settings_of
 from memlab.text import command
@@ -78,8 +71,9 @@ def policy_in_force(source: Source) -> InForce:
 
 def _found_now(source: Source) -> InForce:
     """Size a store by what is remembered of it, and return the policy with the safe number."""
-    settings, past, references = evidence_of(source)
-    advice = _advice(settings, past, references)
+    found = evidence_of(source, call="memlab.sizing")
+    settings = found.settings
+    advice = _advice(settings, found.past, found.references)
     if advice.verdict is Verdict.NOTHING_PRUNABLE:
         return InForce(KeepAll(), f"{_number_of(settings)}: {MEANING[advice.verdict]}")
     verdict = advice.verdict
@@ -115,5 +109,5 @@ def _number_of(settings: Settings) -> str:
 
 def _size(source: Source, settings: Settings) -> str:
     """Return the command that finds the number again."""
-    by = ("--by", "tokens") if (settings.policy or {})["name"] == "tokens" else ()
+    by = ("--unit", "tokens") if (settings.policy or {})["name"] == "tokens" else ()
     return command("size", source.name, *by, "--save")

@@ -1,0 +1,158 @@
+"""A store at a glance, as ``memlab show`` prints it; what has lost no memory needs no pandas."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memlab.arguments import whole_number
+from memlab.clock import moment_or_now
+from memlab.errors import StoreError
+from memlab.frame.fields import ESTIMATE_RULE, arrays_of
+from memlab.growth.summary import StoreSummary, past_arrays, summary_of
+from memlab.sources.opening import open_source, recognise, settings_of
+from memlab.text import Sheet, Shown, Table, command
+
+if TYPE_CHECKING:
+    from memlab.evidence.past import Memories
+    from memlab.evidence.reads import Log
+    from memlab.growth.inventory import Inventory
+
+
+@dataclass(frozen=True, repr=False)
+class Overview(Shown):
+    """The headline numbers of a store, and what else there is to say of it.
+
+    Attributes
+    ----------
+    store : str
+        The store as a command takes it.
+    summary : StoreSummary
+    more : mapping of str to str or Shown
+        What kind of store it is, what of its past is not known, its number, its settings, and what
+        the cut of an index loses: words, or a page of its own.
+    remembered : str
+        What the remembered policy does: "delete" or "retire"; nothing where none is remembered.
+    """
+
+    store: str
+    summary: StoreSummary
+    more: Mapping[str, str | Shown]
+    remembered: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a script reads."""
+        return {"store": self.store, "summary": self.summary, **self.more}
+
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
+        title, facts, tables = self.summary.sheet()
+        facts, tables = [*facts], [*tables]
+        for name, part in self.more.items():
+            if isinstance(part, str):
+                facts.append((name, part))
+            else:
+                heading, said, below = part.sheet()
+                tables += [Table(heading, (), said), *below]
+        return Sheet(f"{self.store}: {title}" if self.store else title, facts, tables)
+
+    def next_steps(self) -> list[str]:
+        """Say what to run next."""
+        steps = [f"next: {command('size', self.store)}    which keep_recent, with evidence"]
+        if self.remembered:
+            would = f"what the remembered policy would {self.remembered}"
+            steps.append(f"      {command('compact', self.store)}    {would}")
+        if 2 * self.summary.boot.load_bearing.tokens > self.summary.boot.tokens:
+            floor = command("floor", self.store)
+            steps.append(f"      {floor}    what no cap brings down, and what could")
+        return steps
+
+
+def show(
+    frame: "Memories",
+    *,
+    backlog: int | None = None,
+    log: "Log" = None,
+    now: datetime | None = None,
+) -> "Overview | Inventory":
+    """Show what an agent loads from a store at every start, and how much of it is prunable.
+
+    Parameters
+    ----------
+    frame : DataFrame, path, URL, SqliteMemoryStore or Source
+        The store, or what ``memlab.load_past`` or ``memlab.load`` returns. Of a folder that holds
+        several stores it is what :func:`memlab.find` returns.
+    backlog : int, optional
+        How many prunable memories are still all right; by default the cap that ``memlab.toml``
+        remembers.
+    log : DataFrame, str or Path, optional
+        Of a folder with an index: the access log by which to say what its cut loses.
+    now : datetime, optional
+        The moment, with a time zone; the current one by default.
+
+    Returns
+    -------
+    Overview or Inventory
+
+    Raises
+    ------
+    StoreError, BadRowError, SettingsError
+        When the store or its settings cannot be read.
+    ValueError
+        When `now` has no time zone, or `backlog` is not a whole number of 0 or more.
+    """
+    call = "memlab.show"
+    now = moment_or_now(now, call=call)
+    backlog = None if backlog is None else whole_number("backlog", backlog)
+    if hasattr(frame, "columns"):
+        from memlab import columns as c
+        from memlab.evidence.past import past_in
+
+        past = past_in(frame, call=call)
+        rule = str(past.attrs.get(c.TOKEN_RULE, ESTIMATE_RULE))
+        summary = summary_of(arrays_of(past), now=now, threshold=backlog, token_rule=rule)
+        return Overview(str(past.attrs.get(c.SOURCE, "")), summary, {})
+    if (inside := _stores_inside(frame)) is not None:
+        return inside
+    source = open_source(frame)
+    settings = settings_of(source)
+    arrays, problem = past_arrays(source)
+    keep, number = settings.keep_recent, ""
+    if settings.sized is not None or settings.is_auto:
+        from memlab.sizing.in_force import number_in_force
+
+        keep, number, _ = number_in_force(source)
+    more = {"archive": f"left out: {problem}" if problem else "", "about": source.about()}
+    if log is not None:
+        from memlab.evidence.cut import cut_losses
+        from memlab.evidence.reads import reads_in
+
+        more["cut"] = cut_losses(source, reads_in(log, settings, call=call)[0])
+    more |= {
+        "past": source.past_note(),
+        "number": number,
+        "settings": settings.not_obeyed,
+    }
+    return Overview(
+        str(frame) if isinstance(frame, str | PathLike) else source.name,
+        summary_of(arrays, now=now, threshold=keep if backlog is None else backlog),
+        {name: part for name, part in more.items() if part},
+        "" if settings.policy is None else "retire" if settings.retire else "delete",
+    )
+
+
+def _stores_inside(where: object) -> "Inventory | None":
+    """Return the stores below a folder that is none itself; None for anything else."""
+    if not isinstance(where, str | PathLike) or "://" in str(where):
+        return None
+    folder = Path(where)
+    if not folder.is_dir() or recognise(folder) is not None:
+        return None
+    from memlab.growth.inventory import find
+
+    found = find(folder)
+    if not found.stores:
+        raise StoreError(f"{folder} is a folder without a store in it; name a store, or its folder")
+    return found
