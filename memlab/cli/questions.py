@@ -345,7 +345,7 @@ def compare(
     """
     from memlab.policies import policy_named
     from memlab.replay import comparison
-    from memlab.replay.variants import RETIRING, TRIED, variants, with_remembered
+    from memlab.replay.candidates import RETIRING, TRIED, variants, with_remembered
     from memlab.sources.opening import open_source
 
     source = open_source(store)

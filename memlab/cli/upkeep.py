@@ -1,8 +1,6 @@
 """Commands that look after a store: ``maintain``, ``archive`` and ``vacuum``."""
 
 from datetime import UTC, datetime
-from itertools import groupby
-from os.path import lexists
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,15 +18,11 @@ from memlab.cli.output import (
     telling,
 )
 from memlab.errors import StoreError
-from memlab.text import Sheet, Table, command, counted
+from memlab.text import Sheet, Table, counted
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from memlab.store.archive.entries import Entry
-
-MOST_LISTED: Final = 5
-"""A runtime's deletions one after the other that are listed one by one."""
 
 DAY: Final = click.DateTime(formats=["%Y-%m-%d"])
 
@@ -102,7 +96,7 @@ def archive(
     memlab archive memory.db --drop 3fa1c0de9b21            show
     memlab archive memory.db --drop 3fa1c0de9b21 --apply    do it
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.compaction.contents import archived_rows, export_archived
+    from memlab.compaction.contents import archive_listing, archived_rows, export_archived
     from memlab.compaction.drops import drop_archived, what_drops
 
     if drop_before is not None and drop is not None:
@@ -133,63 +127,13 @@ def archive(
             gone = listed.loc[listed["restored_at"].isna(), "digest"]
             print_lines(page, *(_undo(store, gone.iloc[-1]) if len(gone) else []))
     else:
-        _list(store, as_json=as_json)
-
-
-def _list(store: Path, *, as_json: bool) -> None:
-    """List the plans whose memories are archived, and those of which facts are kept."""
-    from memlab.compaction.contents import archived_plans, dropped_plans
-    from memlab.sources.base import archive_at
-    from memlab.sources.opening import open_source
-    from memlab.store.archive.identity import check_not_renamed
-
-    source = open_source(store)
-    there = source.like is None or source.like.exists()
-    if there and not lexists(archive_at(source).path):
-        with source.reading():
-            pass  # what is no store at all never had anything taken out of it
-        check_not_renamed(archive_at(source))
-        print_json([]) if as_json else print_lines(f"no plan has taken anything out of {store} yet")
-        return
-    entries, dropped = archived_plans(source), dropped_plans(source)
-    if as_json:
-        print_json([*(e._asdict() for e in entries), *(d._asdict() for d in dropped)])
-        return
-    for by_itself, group in groupby(entries, key=lambda e: not e.planned and bool(e.finished_at)):
-        some = list(group)
-        many = by_itself and len(some) > MOST_LISTED
-        print_lines(*([_summed(some)] if many else map(_entry_line, some)))
-    for each in dropped:
-        print_lines(
-            f"{each.digest[:12]}  {each.deleted_at:%Y-%m-%d %H:%M}  dropped  "
-            f"{counted(each.memories)}, of which only the facts are kept"
-        )
-    if back := next((e for e in reversed(entries) if e.finished_at and e.left > e.restored), None):
-        print_lines(*_undo(store, back.digest))
+        print_result(archive_listing(store), as_json=as_json)
 
 
 def _undo(store: Path, digest: str) -> list[str]:
     """Say how a deletion is taken back, the last of those that were just listed."""
     undo = command("restore", store, digest[:12])
     return ["", f"undo: {undo}    puts back what this one deleted; with --id ID, one of them"]
-
-
-def _entry_line(entry: "Entry") -> str:
-    state = "applied" if entry.finished_at else "CUT SHORT"
-    what = f"{counted(entry.memories)}, {entry.restored:,} restored"
-    if not entry.memories:
-        what = "superseded or retired memories, deleted none"
-    return f"{entry.digest[:12]}  {entry.archived_at:%Y-%m-%d %H:%M}  {state}  {what}"
-
-
-def _summed(entries: "list[Entry]") -> str:
-    """Say in one line what a runtime deleted by itself, one after the other."""
-    first, last = entries[0].archived_at, entries[-1].archived_at
-    memories, back = sum(e.memories for e in entries), sum(e.restored for e in entries)
-    return (
-        f"{len(entries):,} deletions of a runtime's own, {first:%Y-%m-%d %H:%M} to "
-        f"{last:%Y-%m-%d %H:%M}  {counted(memories)}, {back:,} restored; --rows lists them"
-    )
 
 
 def _table(found: "pd.DataFrame") -> Table:

@@ -1,9 +1,12 @@
 """Looking into an archive: list, search, export what is in it, and hold it against its store."""
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import groupby
+from os import PathLike
+from os.path import lexists
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -27,11 +30,14 @@ from memlab.store.archive.entries import Entry
 from memlab.store.archive.identity import check_not_renamed
 from memlab.store.archive.location import is_begun
 from memlab.store.archive.opening import read_archive
-from memlab.text import command
+from memlab.store.archive.retired import retired_in
+from memlab.text import Sheet, Shown, Table, command, counted
 
 Result = TypeVar("Result")
 
 EXPORTS: Final = (".jsonl", ".parquet")
+MOST_LISTED: Final = 5
+"""A runtime's deletions one after the other that are listed one by one."""
 
 _HEAD: Final = ("digest", "archived_at", "restored_at", "reason")
 _LISTED: Final = (
@@ -79,6 +85,111 @@ def dropped_plans(store: SourceLike) -> list[Dropped]:
         When it has no archive, or one that cannot be read.
     """
     return look_into(open_source(store), dropped_in)
+
+
+@dataclass(frozen=True, repr=False)
+class ArchiveListing(Shown):
+    """What was taken out of a store, plan by plan, and how to take the last back.
+
+    Attributes
+    ----------
+    store : str
+    entries : tuple of Entry
+        Deletions, oldest first, and plans that retired or superseded.
+    dropped : tuple of Dropped
+        Deletions of which only the facts are kept.
+    moved : mapping of str to str
+        What plans did that deleted nothing, by their digests.
+    undo : str
+        The command that takes the last one back; empty where there is none.
+    """
+
+    store: str
+    entries: tuple[Entry, ...] = ()
+    dropped: tuple[Dropped, ...] = ()
+    moved: Mapping[str, str] = field(default_factory=dict)
+    undo: str = ""
+
+    def to_json(self) -> str:
+        """Return a JSON object for each."""
+        each = [*(e._asdict() for e in self.entries), *(d._asdict() for d in self.dropped)]
+        return json.dumps(each, indent=2, default=datetime.isoformat)
+
+    def sheet(self) -> Sheet:
+        """Return what is printed; many deletions of a runtime's own in a row are one line."""
+        rows: list[tuple[str, ...]] = []
+        by_itself = groupby(self.entries, lambda e: not e.planned and bool(e.finished_at))
+        for is_own, group in by_itself:
+            some = list(group)
+            if is_own and len(some) > MOST_LISTED:
+                rows.append(_summed(some))
+            else:
+                rows += map(self._line, some)
+        facts_kept = "of which only the facts are kept"
+        rows += [
+            (*_when(e.digest, e.deleted_at), "dropped", f"{counted(e.memories)}, {facts_kept}")
+            for e in self.dropped
+        ]
+        none = f"no plan has taken anything out of {self.store} yet"
+        return Sheet("" if rows else none, [], [Table("", (), rows, whole=True)] * bool(rows))
+
+    def next_steps(self) -> list[str]:
+        """Say how the last one is taken back."""
+        return [f"undo: {self.undo}    puts back what this one took out"] if self.undo else []
+
+    def _line(self, entry: Entry) -> tuple[str, ...]:
+        state = "applied" if entry.finished_at else "CUT SHORT"
+        what = self.moved.get(entry.digest)
+        what = what or f"{counted(entry.memories)}, {entry.restored:,} restored"
+        return (*_when(entry.digest, entry.archived_at), state, what)
+
+
+def _when(digest: str, at: datetime) -> tuple[str, str]:
+    return digest[:12], f"{at:%Y-%m-%d %H:%M}"
+
+
+def _summed(entries: list[Entry]) -> tuple[str, ...]:
+    """Say in one line what a runtime deleted by itself, one after the other."""
+    first, last = entries[0].archived_at, entries[-1].archived_at
+    memories, back = sum(e.memories for e in entries), sum(e.restored for e in entries)
+    until = f"to {last:%Y-%m-%d %H:%M}"
+    what = f"{counted(memories)}, {back:,} restored; --rows lists them"
+    which = f"{len(entries):,} deletions of a runtime's own"
+    return which, f"{first:%Y-%m-%d %H:%M}", until, what
+
+
+def archive_listing(store: SourceLike) -> ArchiveListing:
+    """Return what was taken out of a store, as ``memlab archive`` lists it.
+
+    Raises
+    ------
+    StoreError, ArchiveError
+        When there is no such store, or its archive cannot be read.
+    """
+    source = open_source(store)
+    name = str(store) if isinstance(store, str | PathLike) else source.name
+    place = archive_at(source)
+    if (source.like is None or source.like.exists()) and not lexists(place.path):
+        with source.reading():
+            pass  # what is no store at all never had anything taken out of it
+        check_not_renamed(place)
+        return ArchiveListing(name)
+
+    def read(archive: Archive) -> ArchiveListing:
+        entries, retired, moved, undo = archive.entries(), retired_in(archive), {}, ""
+        for entry in entries:
+            back = entry.left > entry.restored
+            if entry.planned and not entry.memories:
+                plan = plan_in(archive, entry)
+                each_done = receipt_of(plan, source, plan.made_at).done
+                done = [f"{did} {counted(count)}" for did, count in each_done if count]
+                moved[entry.digest] = ", ".join(done)
+                back = not plan.moves or any(each.key in retired for each in plan.moves)
+            if back and entry.finished_at:
+                undo = command("restore", name, entry.digest[:12])
+        return ArchiveListing(name, tuple(entries), tuple(dropped_in(archive)), moved, undo)
+
+    return look_into(source, read)
 
 
 def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:

@@ -23,8 +23,8 @@ from memlab.evidence.references import evidence_of, with_references
 from memlab.frame.loading import expect_references
 from memlab.policies import KeepAll, Policy
 from memlab.policies.named import family_of, label_of, options_of
+from memlab.replay.candidates import policies_tried
 from memlab.replay.life import Flags, Ints, Life, life_of
-from memlab.replay.variants import policies_tried
 from memlab.replay.walk import BOOT_MEMORIES, BOOT_TOKENS, KEPT, Replay, walk_through
 from memlab.sizing.history import mean_p95_max
 from memlab.sources.opening import open_source

@@ -47,7 +47,7 @@ def test_it_writes_one_page_prints_where_and_answers_what_is_asked(
 ) -> None:
     folder, done = reported
     assert done.exit_code == 0
-    assert f"report                    {folder / 'report.html'}" in done.output
+    assert re.search(rf"^  report +{folder / 'report.html'}$", done.output, re.MULTILINE)
     assert "600 → 33 memories" in done.output
     assert f"next: memlab compact {folder / 'memory.db'} --keep-recent 25" in done.output
     page = (folder / "report.html").read_text()

@@ -203,6 +203,7 @@ def test_to_retire_is_remembered_and_deleting_can_be_asked_for_all_the_same(stor
     assert 'log = ["reads.log"]' in shown.output
     assert "nothing was changed; add --apply to do it" in shown.output
     assert remembered(store).retire
+    assert "the costliest that would go" in run("compact", store, "--rows").output
     plan = memlab.Plan.from_json(run("compact", store, "--json").output)
     assert (len(plan.retires), plan.memories) == (60, ())
     assert "deletes       60 of 80" in run("compact", store, "--delete").output
@@ -210,8 +211,12 @@ def test_to_retire_is_remembered_and_deleting_can_be_asked_for_all_the_same(stor
     assert receipt.retired == 60
     assert "nothing to do" in run("compact", store).output
     assert "retired, loaded again when needed        60" in run("show", store).output
-    assert "retired memories, deleted none" in run("archive", store).output
+    undo = f"undo: memlab restore {store} {receipt.digest[:12]}    "
+    listed = run("archive", store).output
+    assert "applied  retired 60 memories\n" in listed
+    assert undo in listed
     assert run("restore", store, receipt.digest[:12]).output.startswith("60 memories restored")
+    assert undo not in run("archive", store).output
     (refused,) = fleet.plan([store]).refused
     assert "says retire = true, and a fleet plan deletes" in refused.error
     run("compact", store, "--keep-recent", 20, "--delete", "--save")
