@@ -42,6 +42,7 @@ from memlab.cli.policy import (
 )
 from memlab.clock import now_utc
 from memlab.errors import MemlabError
+from memlab.files import check_writable, limit_like, read_whole, write_whole
 from memlab.text import Sheet, command, counted, for_terminal
 from memlab.views.bundled import store_path
 
@@ -117,7 +118,6 @@ def compact(
     memlab compact memory.db                              show, by what is remembered
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.compaction.planner import plan
-    from memlab.files import check_writable
     from memlab.policies.named import as_setting
     from memlab.sources.opening import open_source, remember, settings_of
 
@@ -191,15 +191,8 @@ def _about_retiring(source: "Source", made: "Plan") -> list[str]:
 
 def _save_plan(made: "Plan", file: Path | None, source: "Source") -> None:
     """Write a plan to a new file for review, where one is named."""
-    from memlab.files import limit_like, whole_file
-
     if file is not None:
-        limit = limit_like(source.like)
-        with (
-            whole_file(file, limit=limit, replace=False) as draft,
-            draft.open("w", encoding="utf-8") as written,
-        ):
-            written.writelines(made.json_pieces())
+        write_whole(file, made.to_json(), limit=limit_like(source.like), replace=False)
 
 
 def _carry_out(made: "Plan", told: list[str], *, as_json: bool, all_prunable: bool = False) -> None:
@@ -362,7 +355,6 @@ def _compare(before: Path, made: "Plan", *, do_it: bool, as_json: bool) -> None:
 
 def _plan_in(file: Path) -> "Plan":
     from memlab.compaction.plans import Plan
-    from memlab.files import read_whole
 
     return Plan.from_json(read_whole(file))
 

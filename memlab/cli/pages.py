@@ -80,12 +80,11 @@ def _draw(
 ) -> None:
     from memlab.charts.figure import NARROW
     from memlab.sources.opening import open_source
-    from memlab.views.document import asked_of
-    from memlab.views.findings import examine
+    from memlab.views.findings import Question, examine
 
     check_writable(file)
     source, now = open_source(store), asked.pop("now")
-    drawn = draw(name, examine(store, now=now, asked=asked_of(source, **asked), log=log))
+    drawn = draw(name, examine(store, now=now, asked=Question.of(source, **asked), log=log))
     write_picture(drawn.at(width=NARROW) if narrow else drawn, file, source)
     print_lines(f"chart: {file}", f"  {drawn.title}")
 

@@ -12,7 +12,14 @@ from memlab.evidence.past import Memories
 from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_TARGET, DEFAULT_UNTIL
 from memlab.settings import Settings
 from memlab.sizing.advice import Advice, BudgetAdvice, TradeEnd
-from memlab.sizing.curve import BudgetSizing, Prepared, Sizing, prepare_budget, prepared
+from memlab.sizing.curve import (
+    BudgetSizing,
+    Prepared,
+    Sizing,
+    prepare_budget,
+    prepare_sizing,
+    prepared,
+)
 from memlab.sizing.record import Choice, Verdict, record_of, sittings_needed
 from memlab.text import counted
 
@@ -104,6 +111,19 @@ def recommend_cap(
     target = arguments.share("target", target)
     sizing = prepared(frame, references, confidence, until, call="memlab.recommend_cap")
     return advise(sizing, target=target, token_budget=token_budget)
+
+
+def advised(
+    past: pd.DataFrame, references: pd.DataFrame, goal: Goal, *, in_tokens: bool
+) -> tuple[Sizing, Advice] | tuple[BudgetSizing, BudgetAdvice]:
+    """Return a store prepared for sizing, and the cap or the budget that meets a goal."""
+    how: Any = {"confidence": goal.confidence, "until": goal.until}
+    aim: Any = {"target": goal.target, "token_budget": goal.token_budget}
+    if in_tokens:
+        budgets = prepare_budget(past, references, **how)
+        return budgets, advise_budget(budgets, **aim)
+    caps = prepare_sizing(past, references, **how)
+    return caps, advise(caps, **aim)
 
 
 def advise(

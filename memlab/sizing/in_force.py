@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-import pandas as pd
-
 from memlab.columns import LOAD_BEARING
 from memlab.errors import MemlabError
 from memlab.evidence.past import load_past, with_gaps
@@ -11,9 +9,8 @@ from memlab.evidence.references import evidence_of
 from memlab.policies import KeepAll, KeepRecent, Policy
 from memlab.policies.named import policy_in
 from memlab.settings import NUMBERS, Settings
-from memlab.sizing.advice import Advice, BudgetAdvice
-from memlab.sizing.curve import prepare_budget, prepare_sizing
-from memlab.sizing.goal import Goal, advise, advise_budget
+from memlab.sizing.advice import BudgetAdvice
+from memlab.sizing.goal import Goal, advised
 from memlab.sizing.record import MEANING, Verdict
 from memlab.sources.base import Source
 from memlab.sources.opening import settings_of
@@ -73,7 +70,9 @@ def _found_now(source: Source) -> InForce:
     """Size a store by what is remembered of it, and return the policy with the safe number."""
     found = evidence_of(source, call="memlab.sizing")
     settings = found.settings
-    advice = _advice(settings, found.past, found.references)
+    in_tokens = (settings.policy or {})["name"] == "tokens"
+    goal = Goal.of(settings)
+    _, advice = advised(found.past, found.references, goal, in_tokens=in_tokens)
     if advice.verdict is Verdict.NOTHING_PRUNABLE:
         return InForce(KeepAll(), f"{_number_of(settings)}: {MEANING[advice.verdict]}")
     verdict = advice.verdict
@@ -86,17 +85,6 @@ def _found_now(source: Source) -> InForce:
             f"{_size(source, settings).removesuffix(' --save')} shows what can be had",
         )
     return InForce(policy_in(settings, advice.number), f"{_number_of(settings)}: {advice.numbers}")
-
-
-def _advice(
-    settings: Settings, past: pd.DataFrame, references: pd.DataFrame
-) -> Advice | BudgetAdvice:
-    goal = Goal.of(settings)
-    if (settings.policy or {})["name"] == "tokens":
-        prepared = prepare_budget(past, references, confidence=goal.confidence, until=goal.until)
-        return advise_budget(prepared, target=goal.target, token_budget=goal.token_budget)
-    sizing = prepare_sizing(past, references, confidence=goal.confidence, until=goal.until)
-    return advise(sizing, target=goal.target, token_budget=goal.token_budget)
 
 
 def _number_of(settings: Settings) -> str:

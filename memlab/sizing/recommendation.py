@@ -22,8 +22,8 @@ from memlab.evidence.references import (
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.settings import SIZED, Sized
 from memlab.sizing.advice import Advice, BudgetAdvice
-from memlab.sizing.curve import prepare_budget, prepare_sizing
-from memlab.sizing.goal import Goal, advise, advise_budget
+from memlab.sizing.curve import Sizing
+from memlab.sizing.goal import Goal, advised
 from memlab.sizing.record import Verdict
 from memlab.sizing.timeline import backtest_table, table_of_backtest
 from memlab.sources.opening import remember
@@ -266,22 +266,15 @@ def size(  # noqa: PLR0913 - what is asked of a store
         usage = age_or_use(past, references, confidence=goal.confidence)
         ours = found.log[c.MEMORY_ID].isin(past[c.MEMORY_ID]) & (found.log[c.AT] <= found.now)
         chances = reading_chances(present_rows(past), found.log[ours])
-    how: dict[str, Any] = {"confidence": goal.confidence, "until": goal.until}
-    aim: dict[str, Any] = {"target": goal.target, "token_budget": goal.token_budget}
-    if unit == "tokens":
-        budgets = prepare_budget(past, references, **how)
-        budget = advise_budget(budgets, **aim)
-        curve = budgets.at(budgets.around(*budget.answers))
-        advice: Advice | BudgetAdvice = budget
-    else:
-        caps = prepare_sizing(past, references, **how)
-        cap = advise(caps, **aim)
+    sizing, advice = advised(past, references, goal, in_tokens=unit == "tokens")
+    shown = [*advice.answers]
+    if isinstance(sizing, Sizing):
         in_use = None if found.source is None else found.source.cap_now()
-        around = caps.around(*cap.answers, None if in_use is None else min(in_use, caps.most))
-        curve, advice = caps.at(around), cap
-        backtest = backtest_table(caps.cuts, goal.target)
+        shown.append(None if in_use is None else min(in_use, sizing.most))
+        backtest = backtest_table(sizing.cuts, goal.target)
+    curve = sizing.at(sizing.around(*shown))
     log_file = None if log is None else found.log_file
-    kept = asked | aim | {"log": log_file}
+    kept = asked | {"target": goal.target, "token_budget": goal.token_budget, "log": log_file}
     kept = {name: value for name, value in kept.items() if value is not None}
     return Recommendation(found, advice, curve, backtest, usage, chances, kept, explain)
 

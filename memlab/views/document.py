@@ -5,9 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
-from memlab.arguments import expect, whole_number
+from memlab.arguments import expect
 from memlab.clock import now_utc
 from memlab.compaction.contents import last_applied
 from memlab.compaction.planner import plan
@@ -16,9 +15,8 @@ from memlab.evidence.past import Memories, names_a_store
 from memlab.evidence.reads import Log
 from memlab.files import ANYBODY, check_writable, limit_like, write_whole
 from memlab.policies import KeepRecent
-from memlab.settings import NOTHING
 from memlab.sources.base import Source
-from memlab.sources.opening import open_source, settings_of
+from memlab.sources.opening import open_source
 from memlab.text import Sheet, Shown
 from memlab.views.answer import Answer, answer_of, decision_record
 from memlab.views.findings import Findings, Question, examine
@@ -105,30 +103,22 @@ def report(  # noqa: PLR0913 - what is asked of a store, and where it is written
     call = "memlab.report"
     expect(output, str, PathLike, call=call, name="output")
     expect(record, str, PathLike, call=call, name="record", optional=True)
-    files = Path(output), None if record is None else Path(record)
-    for file in filter(None, files):
+    output, record = Path(output), None if record is None else Path(record)
+    for file in (output, *filter(None, [record])):
         check_writable(file)
     source = open_source(frame) if names_a_store(frame) else None
-    question = asked_of(source, keep_recent, target=target, token_budget=token_budget, until=until)
-    findings = examine(frame, now=now, asked=question, log=log)
+    asked = {"target": target, "token_budget": token_budget, "until": until}
+    findings = examine(frame, now=now, asked=Question.of(source, keep_recent, **asked), log=log)
     limit = ANYBODY if source is None else limit_like(source.like)
-    write_report(files[0], findings, limit=limit, made=now_utc(), progress=progress)
+    write_report(output, findings, limit=limit, made=now_utc(), progress=progress)
     if source is not None and isinstance(frame, str | PathLike):
         findings = replace(findings, store=str(frame))
     plan_file = None
-    if files[1] is not None:
+    if record is not None:
         if source is None:
             raise MemlabError("a frame has no plan to record: name the store itself")
-        plan_file = _write_record(files[1], source, findings)
-    return Report(files[0], answer_of(findings), files[1], plan_file)
-
-
-def asked_of(source: Source | None, keep_recent: int | None, **asked: Any) -> Question:
-    """Return what is asked of a store, whose settings answer what is not said."""
-    if keep_recent is not None:
-        whole_number("keep_recent", keep_recent)
-    settings = NOTHING if source is None else settings_of(source)
-    return Question.of(settings, keep_recent, **asked)
+        plan_file = _write_record(record, source, findings)
+    return Report(output, answer_of(findings), record, plan_file)
 
 
 def _write_record(record: Path, source: Source, findings: Findings) -> Path | None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from memlab.arguments import whole_number
 from memlab.columns import ACTIVE, LOADED_AT_START
 from memlab.compaction.effects import CapEffect, cap_effect, survivors
 from memlab.evidence.cut import CutLosses, cut_losses
@@ -23,7 +24,7 @@ from memlab.growth import StoreSummary, boot_context, growth_curve, summarize
 from memlab.growth.alerts import Alert
 from memlab.growth.context import boot_of
 from memlab.replay import BudgetByUse, budget_by_use
-from memlab.settings import Settings
+from memlab.settings import NOTHING
 from memlab.sizing import (
     Advice,
     Sizing,
@@ -35,8 +36,8 @@ from memlab.sizing import (
 )
 from memlab.sizing.goal import Goal
 from memlab.sizing.timeline import backtest_table
-from memlab.sources.base import TODAY
-from memlab.sources.opening import is_harvestable
+from memlab.sources.base import TODAY, Source
+from memlab.sources.opening import is_harvestable, settings_of
 from memlab.text import command
 
 
@@ -65,8 +66,11 @@ class Question:
     until: float = DEFAULT_UNTIL
 
     @classmethod
-    def of(cls, settings: Settings, keep_recent: int | None = None, **asked: Any) -> "Question":
-        """Return what is asked; where nothing is said, what the settings say of it."""
+    def of(cls, source: Source | None, keep_recent: int | None = None, **asked: Any) -> "Question":
+        """Return what is asked of a store; where nothing is said, what its settings say."""
+        settings = NOTHING if source is None else settings_of(source)
+        if keep_recent is not None:
+            whole_number("keep_recent", keep_recent)
         goal = Goal.of(settings, **asked)
         cap = settings.keep_recent if keep_recent is None else keep_recent
         return cls(cap, **goal._asdict())
@@ -256,7 +260,7 @@ def examine(
         When what is asked is out of its range.
     """
     found = evidence_of(past, log, call="memlab.views.examine", now=now)
-    asked = asked or Question.of(found.settings)
+    asked = asked or Question.of(found.source)
     past, references, source = found.past, found.references, found.source
     sizing = prepare_sizing(past, references, confidence=asked.confidence, until=asked.until)
     store, harvest = store or called(found.name), ""

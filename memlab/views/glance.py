@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from memlab.arguments import whole_number
 from memlab.clock import moment_or_now
+from memlab.columns import SOURCE
 from memlab.errors import StoreError
-from memlab.frame.fields import ESTIMATE_RULE, arrays_of
-from memlab.growth.summary import StoreSummary, past_arrays, summary_of
+from memlab.growth.summary import StoreSummary, past_arrays, summarize, summary_of
+from memlab.sources.base import Source
 from memlab.sources.opening import open_source, recognise, settings_of
+from memlab.store import SqliteMemoryStore
 from memlab.text import Sheet, Shown, Table, command
 
 if TYPE_CHECKING:
@@ -106,14 +108,9 @@ def show(
     call = "memlab.show"
     now = moment_or_now(now, call=call)
     backlog = None if backlog is None else whole_number("backlog", backlog)
-    if hasattr(frame, "columns"):
-        from memlab import columns as c
-        from memlab.evidence.past import past_in
-
-        past = past_in(frame, call=call)
-        rule = str(past.attrs.get(c.TOKEN_RULE, ESTIMATE_RULE))
-        summary = summary_of(arrays_of(past), now=now, threshold=backlog, token_rule=rule)
-        return Overview(str(past.attrs.get(c.SOURCE, "")), summary, {})
+    if not isinstance(frame, str | PathLike | SqliteMemoryStore | Source):
+        summary = summarize(frame, now=now, threshold=backlog)
+        return Overview(str(frame.attrs.get(SOURCE, "")), summary, {})
     if (inside := _stores_inside(frame)) is not None:
         return inside
     source = open_source(frame)
