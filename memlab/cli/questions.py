@@ -61,7 +61,7 @@ from memlab.views.bundled import store_path
     "--log",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Of a folder with an index: what its cut loses, by the reads of an access log.",
+    help="An access log: which memories nobody read, and what the cut of an index loses.",
 )
 @json_option
 def show(store: Path | None, example: bool, as_json: bool, **asked: Any) -> None:
@@ -154,7 +154,9 @@ def rows(
         more = "; --limit 0 lists all, --csv and --json have every column"
         table = listing.table_of(listed, most=most, width=width, more=more, by=order)
         heading = f"{store}: {counted(len(listed))}, by {order}"
-        print_lines(Sheet(heading, listed.attrs[listing.FACTS], [table]))
+        back = f"undo: {command('archive', store)}    lists the plans, and how one is taken back"
+        end = ["", back] if listed["label"].eq("deleted").any() else []
+        print_lines(Sheet(heading, listed.attrs[listing.FACTS], [table]), *end)
 
 
 @click.command(short_help="Find the stores below a folder.")

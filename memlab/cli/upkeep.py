@@ -96,7 +96,12 @@ def archive(
     memlab archive memory.db --drop 3fa1c0de9b21            show
     memlab archive memory.db --drop 3fa1c0de9b21 --apply    do it
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.compaction.contents import archive_listing, archived_rows, export_archived
+    from memlab.compaction.contents import (
+        archive_listing,
+        archived_rows,
+        export_archived,
+        undo_line,
+    )
     from memlab.compaction.drops import drop_archived, what_drops
 
     if drop_before is not None and drop is not None:
@@ -125,15 +130,9 @@ def archive(
         else:
             page = Sheet(f"{counted(len(listed))} in the archive", [], [_table(listed)])
             gone = listed.loc[listed["restored_at"].isna(), "digest"]
-            print_lines(page, *(_undo(store, gone.iloc[-1]) if len(gone) else []))
+            print_lines(page, *(["", undo_line(str(store), gone.iloc[-1])] if len(gone) else []))
     else:
         print_result(archive_listing(store), as_json=as_json)
-
-
-def _undo(store: Path, digest: str) -> list[str]:
-    """Say how a deletion is taken back, the last of those that were just listed."""
-    undo = command("restore", store, digest[:12])
-    return ["", f"undo: {undo}    puts back what this one deleted; with --id ID, one of them"]
 
 
 def _table(found: "pd.DataFrame") -> Table:

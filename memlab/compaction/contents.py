@@ -101,7 +101,7 @@ class ArchiveListing(Shown):
     moved : mapping of str to str
         What plans did that deleted nothing, by their digests.
     undo : str
-        The command that takes the last one back; empty where there is none.
+        How the last one is taken back; empty where there is none.
     """
 
     store: str
@@ -135,13 +135,19 @@ class ArchiveListing(Shown):
 
     def next_steps(self) -> list[str]:
         """Say how the last one is taken back."""
-        return [f"undo: {self.undo}    puts back what this one took out"] if self.undo else []
+        return [self.undo] if self.undo else []
 
     def _line(self, entry: Entry) -> tuple[str, ...]:
         state = "applied" if entry.finished_at else "CUT SHORT"
         what = self.moved.get(entry.digest)
         what = what or f"{counted(entry.memories)}, {entry.restored:,} restored"
         return (*_when(entry.digest, entry.archived_at), state, what)
+
+
+def undo_line(store: str, digest: str) -> str:
+    """Say how what a plan took out is put back."""
+    back = "puts back what this one took out; with --id ID, one of them"
+    return f"undo: {command('restore', store, digest[:12])}    {back}"
 
 
 def _when(digest: str, at: datetime) -> tuple[str, str]:
@@ -186,7 +192,7 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
                 moved[entry.digest] = ", ".join(done)
                 back = not plan.moves or any(each.key in retired for each in plan.moves)
             if back and entry.finished_at:
-                undo = command("restore", name, entry.digest[:12])
+                undo = undo_line(name, entry.digest)
         return ArchiveListing(name, tuple(entries), tuple(dropped_in(archive)), moved, undo)
 
     return look_into(source, read)

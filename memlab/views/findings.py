@@ -21,7 +21,7 @@ from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.frame.fields import arrays_of
 from memlab.frame.labelling import called
 from memlab.growth import StoreSummary, boot_context, growth_curve, summarize
-from memlab.growth.alerts import Alert
+from memlab.growth.alerts import Alert, Look, alerts_of
 from memlab.growth.context import boot_of
 from memlab.replay import BudgetByUse, budget_by_use
 from memlab.settings import NOTHING
@@ -263,7 +263,11 @@ def examine(
     asked = asked or Question.of(found.source)
     past, references, source = found.past, found.references, found.source
     sizing = prepare_sizing(past, references, confidence=asked.confidence, until=asked.until)
-    store, harvest = store or called(found.name), ""
+    summary = summarize(past, now=found.now)
+    store, harvest, alerts = store or called(found.name), "", list[Alert]()
+    log_name = log_name or (found.log_file.name if found.log_file else "")
+    if source is not None:
+        alerts = alerts_of(Look(source, arrays_of(past), summary, store, found.log, log_name))
     if source is not None and found.log_file is None and is_harvestable(source.like or found.name):
         output = () if source.like else ("-o", "reads.jsonl")
         harvest = command("harvest", store, *output)
@@ -273,13 +277,14 @@ def examine(
         asked=asked,
         past=past,
         log=found.log,
-        log_name=log_name or (found.log_file.name if found.log_file else ""),
+        log_name=log_name,
         references=references,
         counts=found.counts,
         sizing=sizing,
         advice=advise(sizing, target=asked.target, token_budget=asked.token_budget),
-        summary=summarize(past, now=found.now),
+        summary=summary,
         cut=cut_losses(source, found.log) if source is not None and source.cuts_index else None,
         harvest=harvest,
+        alerts=alerts,
         is_setting=source is not None and not source.deletes,
     )

@@ -1,7 +1,7 @@
 """A store at a glance, as ``memlab show`` prints it; what has lost no memory needs no pandas."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
@@ -11,6 +11,7 @@ from memlab.arguments import whole_number
 from memlab.clock import moment_or_now
 from memlab.columns import SOURCE
 from memlab.errors import StoreError
+from memlab.growth.alerts import Alert, Look, alerts_of, facts_of
 from memlab.growth.summary import StoreSummary, past_arrays, summarize, summary_of
 from memlab.sources.base import Source
 from memlab.sources.opening import open_source, recognise, settings_of
@@ -32,6 +33,8 @@ class Overview(Shown):
     store : str
         The store as a command takes it.
     summary : StoreSummary
+    alerts : sequence of Alert
+        What costs much, or is at risk, the costliest first.
     more : mapping of str to str or Shown
         What kind of store it is, what of its past is not known, its number, its settings, and what
         the cut of an index loses: words, or a page of its own.
@@ -41,12 +44,14 @@ class Overview(Shown):
 
     store: str
     summary: StoreSummary
-    more: Mapping[str, str | Shown]
+    alerts: Sequence[Alert] = ()
+    more: Mapping[str, str | Shown] = field(default_factory=dict)
     remembered: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return what a script reads."""
-        return {"store": self.store, "summary": self.summary, **self.more}
+        said = {"store": self.store, "alerts": self.alerts, "summary": self.summary}
+        return said | {**self.more}
 
     def sheet(self) -> Sheet:
         """Return what is printed."""
@@ -58,6 +63,9 @@ class Overview(Shown):
             else:
                 heading, said, below = part.sheet()
                 tables += [Table(heading, (), said), *below]
+        if self.alerts:  # what costs most comes first
+            summary = Table(title, (), facts, whole=True)
+            return Sheet(self.store, facts_of(self.alerts), [summary, *tables])
         return Sheet(f"{self.store}: {title}" if self.store else title, facts, tables)
 
     def next_steps(self) -> list[str]:
@@ -90,7 +98,8 @@ def show(
         How many prunable memories are still all right; by default the cap that ``memlab.toml``
         remembers.
     log : DataFrame, str or Path, optional
-        Of a folder with an index: the access log by which to say what its cut loses.
+        An access log, by which to say which memories nobody read, and what the cut of an index
+        loses.
     now : datetime, optional
         The moment, with a time zone; the current one by default.
 
@@ -110,7 +119,7 @@ def show(
     backlog = None if backlog is None else whole_number("backlog", backlog)
     if not isinstance(frame, str | PathLike | SqliteMemoryStore | Source):
         summary = summarize(frame, now=now, threshold=backlog)
-        return Overview(str(frame.attrs.get(SOURCE, "")), summary, {})
+        return Overview(str(frame.attrs.get(SOURCE, "")), summary)
     if (inside := _stores_inside(frame)) is not None:
         return inside
     source = open_source(frame)
@@ -122,20 +131,25 @@ def show(
 
         keep, number, _ = number_in_force(source)
     more = {"archive": f"left out: {problem}" if problem else "", "about": source.about()}
+    reads, file = None, None
     if log is not None:
         from memlab.evidence.cut import cut_losses
         from memlab.evidence.reads import reads_in
 
-        more["cut"] = cut_losses(source, reads_in(log, settings, call=call)[0])
+        reads, file = reads_in(log, settings, call=call)
+        more["cut"] = cut_losses(source, reads) if source.cuts_index else ""
     more |= {
         "past": source.past_note(),
         "number": number,
         "settings": settings.not_obeyed,
     }
+    name = str(frame) if isinstance(frame, str | PathLike) else source.name
+    summary = summary_of(arrays, now=now, threshold=keep if backlog is None else backlog)
     return Overview(
-        str(frame) if isinstance(frame, str | PathLike) else source.name,
-        summary_of(arrays, now=now, threshold=keep if backlog is None else backlog),
-        {name: part for name, part in more.items() if part},
+        name,
+        summary,
+        alerts_of(Look(source, arrays, summary, name, reads, str(file or ""))),
+        {key: part for key, part in more.items() if part},
         "" if settings.policy is None else "retire" if settings.retire else "delete",
     )
 
