@@ -30,7 +30,6 @@ from memlab.policies import TokenBudget as TokenBudget
 from memlab.policies import decide as decide
 from memlab.replay import compare as compare
 from memlab.sizing import recommend_cap as recommend_cap
-from memlab.sizing import size as size
 from memlab.store import SqliteMemoryStore as SqliteMemoryStore
 from memlab.store import copy_store as copy_store
 from memlab.upkeep.health import doctor as doctor
@@ -38,6 +37,7 @@ from memlab.upkeep.maintenance import maintain as maintain
 from memlab.views import explore as explore
 from memlab.views import report as report
 from memlab.views import show as show
+from memlab.views import size as size
 from memlab.views import store_path as store_path
 
 __version__: str

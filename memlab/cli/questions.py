@@ -233,7 +233,7 @@ def size(store: Path | None, save: bool, as_json: bool, **asked: Any) -> None:
     memlab size memory.db --log reads.csv
     memlab size memory.db --unit tokens --save
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.sizing import recommendation
+    from memlab.views import recommendation
 
     if save and store is None:
         raise click.UsageError("--save needs a STORE to remember the number of")

@@ -296,7 +296,8 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
     life = life_of(found.past, references)
     replays = _replays(life, asked, every=every, workers=workers, progress=progress)
     table = summarise(found.past, references, replays)
-    return Comparison(found.name, table, len(references), every, token_budget)
+    retires = found.source is None or found.source.retires
+    return Comparison(found.name, table, len(references), every, token_budget, retires)
 
 
 def summarise(

@@ -12,8 +12,6 @@ from memlab.sizing.goal import advise_budget as advise_budget
 from memlab.sizing.goal import recommend_budget as recommend_budget
 from memlab.sizing.goal import recommend_cap as recommend_cap
 from memlab.sizing.history import Floor as Floor
-from memlab.sizing.recommendation import Recommendation as Recommendation
-from memlab.sizing.recommendation import size as size
 from memlab.sizing.record import Verdict as Verdict
 from memlab.sizing.timeline import age_rank_quantiles as age_rank_quantiles
 from memlab.sizing.timeline import age_ranks as age_ranks

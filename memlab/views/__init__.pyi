@@ -11,3 +11,5 @@ from memlab.views.glance import show as show
 from memlab.views.page import write_report as write_report
 from memlab.views.panel import SizingPanel as SizingPanel
 from memlab.views.panel import explore as explore
+from memlab.views.recommendation import Recommendation as Recommendation
+from memlab.views.recommendation import size as size

@@ -287,4 +287,5 @@ def examine(
         harvest=harvest,
         alerts=alerts,
         is_setting=source is not None and not source.deletes,
+        retires=source is not None and source.retires,
     )

@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 from claude_store import as_found
 from click.testing import CliRunner
+from memlab.cli.report import examined
 from odek_store import write_odek
 from stores import episodes, row, write_rows
 
 import memlab
 from memlab.cli import main
-from memlab.cli.report import examined
 from memlab.evidence.references import FOUND
 from memlab.views import Findings, Question, decision_record, examine, write_report
 from memlab.views.answer import answer_of, sentence

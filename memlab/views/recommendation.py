@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal
 
@@ -20,6 +20,7 @@ from memlab.evidence.references import (
     not_counted_in_words,
 )
 from memlab.evidence.usage import AgeOrUse, age_or_use
+from memlab.replay.by_use import BudgetByUse, budget_by_use
 from memlab.settings import SIZED, Sized
 from memlab.sizing.advice import Advice, BudgetAdvice
 from memlab.sizing.curve import Sizing
@@ -48,6 +49,8 @@ class Recommendation(Shown):
         What caps chosen at earlier cuts served; None of a budget.
     usage : AgeOrUse or None
         Whether age or use says what is read next, where there is a log.
+    by_use : BudgetByUse or None
+        To how many tokens to retire by use, where that says what is read next.
     chances : Series or None
         Which memories the log could show read.
     asked : dict
@@ -61,31 +64,31 @@ class Recommendation(Shown):
     curve: pd.DataFrame
     backtest: pd.DataFrame | None
     usage: AgeOrUse | None
+    by_use: BudgetByUse | None
     chances: "pd.Series[Any] | None"
     asked: dict[str, Any]
     explain: bool = False
 
     def sheet(self) -> Sheet:
-        """Return what is printed."""
-        advice = self.advice
+        """Return what is printed: first whether age or use decides what to load."""
+        advice, first = self.advice, list[tuple[str, str]]()
         page = advice.sheet() if self.explain else advice.brief(self.curve)
-        tables, evidence, title = [*page.tables], [*self._evidence()], page.title
-        first = []
-        if self._decided and self._room is None:
-            first.append(("age is enough", self._decided.answer.partition(": ")[2]))
-        elif self._room is not None:
-            tokens, used, newest = self._room
-            serves = f"serves {used:.0%} of reads; the newest in as many {newest:.0%}"
-            first.append(("by age", title))
-            title = f"retire by use to {tokens:,} tokens: {serves}"
+        title, tables, evidence = page.title, [*page.tables], [*self._evidence()]
+        if self.usage is not None and self.usage.decided:
+            first.append(("age or use", self.usage.answer))
+        if self.by_use is not None:
+            first.insert(0, ("by age", title))
+            title = self.by_use.answer
+        if self.evidence.name:
+            first.append(("store", self.evidence.name))
         if self.explain and advice.verdict is not Verdict.NOTHING_PRUNABLE:
             tables.append(advice.table(self.curve))
             if self.backtest is not None:
                 tables.append(table_of_backtest(self.backtest))
+            if self.by_use is not None:
+                tables += self.by_use.sheet().tables
         if self.explain and isinstance(advice, Advice):
             evidence.append(("how", advice.rule))
-        if self.evidence.name:
-            first.append(("store", self.evidence.name))
         return Sheet(title, [*first, *page.facts, *evidence], tables)
 
     def next_steps(self) -> list[str]:
@@ -93,11 +96,10 @@ class Recommendation(Shown):
         found = self.evidence
         name = found.name if found.source is not None else ""
         steps = self.advice.next_steps(name, log=found.log_file, brief=not self.explain)
-        if self._room is None:
-            return steps
-        how = ("--policy", "learned", "--max-tokens", self._room[0], "--retire")
-        first = f"next: {command('compact', found.name, *how)}    what is read comes back"
-        return [first, *(each.replace("next: ", "      ", 1) for each in steps)]
+        first = [] if self.by_use is None else self.by_use.next_steps()
+        return (
+            [*first, *(each.replace("next: ", "      ", 1) for each in steps)] if first else steps
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the advice's own fields, its command, and what it rests on, as JSON values."""
@@ -120,7 +122,8 @@ class Recommendation(Shown):
             told["backtest"] = _records(self.backtest)
         if self.chances is not None:
             told["chances"] = self.chances.value_counts(sort=False).to_dict()
-        return told | ({} if self.usage is None else {"age_or_use": self.usage.figures})
+        by = {"age_or_use": self.usage, "by_use": self.by_use}
+        return told | {name: each.figures for name, each in by.items() if each is not None}
 
     def save(self) -> str:
         """Remember the safe number in ``memlab.toml``, until when it speaks and what it rests on.
@@ -151,24 +154,6 @@ class Recommendation(Shown):
         by_it = " and ".join(command(name, source.name) for name in ("compact", "maintain"))
         return f"remembered in {file}; {by_it} go by it, {until}"
 
-    @property
-    def _decided(self) -> AgeOrUse | None:
-        """The answer whether age or use decides what to load, where there is one to act on."""
-        source, usage = self.evidence.source, self.usage
-        acts = usage is not None and usage.decided and source is not None and source.retires
-        return usage if acts else None
-
-    @property
-    def _room(self) -> tuple[int, float, float] | None:
-        """The tokens in which the most used serve the target, what they serve, and the newest."""
-        advice = self.advice
-        room = self._decided.room_for(advice.target) if self._decided else None
-        if room is None:
-            return None
-        share, used, newest = room
-        floor = advice.floor if isinstance(advice.floor, int) else advice.floor.tokens
-        return floor + round(share * (advice.loaded - floor)), used, newest
-
     def _evidence(self) -> Iterator[tuple[str, str]]:
         """Name what a number rests on: references, times without a zone, a log, an index, use."""
         found = self.evidence
@@ -198,8 +183,6 @@ class Recommendation(Shown):
                 loads = f"a start loads {fits:,} of the {named:,} files that it names"
                 more = f"a cap that leaves more than {fits:,} memories loads no more"
                 yield "by the index", f"{loads}; {more}"
-        if self.usage is not None and self.usage.decided:
-            yield "age or use", self.usage.answer
 
 
 def size(  # noqa: PLR0913 - what is asked of a store
@@ -261,9 +244,12 @@ def size(  # noqa: PLR0913 - what is asked of a store
         raise MemlabError("only_log (--only-log) needs a log: give one as log (--log FILE)")
     goal = Goal.of(found.settings, **asked)
     past, references = found.past, found.references
-    usage = chances = backtest = None
+    usage = by_use = chances = backtest = None
     if found.log is not None:
         usage = age_or_use(past, references, confidence=goal.confidence)
+        if usage.verdict == "use" and found.source is not None and found.source.retires:
+            aim = {"target": goal.target, "confidence": goal.confidence, "until": goal.until}
+            by_use = replace(budget_by_use(past, references, **aim), store=found.name)
         ours = found.log[c.MEMORY_ID].isin(past[c.MEMORY_ID]) & (found.log[c.AT] <= found.now)
         chances = reading_chances(present_rows(past), found.log[ours])
     sizing, advice = advised(past, references, goal, in_tokens=unit == "tokens")
@@ -276,7 +262,7 @@ def size(  # noqa: PLR0913 - what is asked of a store
     log_file = None if log is None else found.log_file
     kept = asked | {"target": goal.target, "token_budget": goal.token_budget, "log": log_file}
     kept = {name: value for name, value in kept.items() if value is not None}
-    return Recommendation(found, advice, curve, backtest, usage, chances, kept, explain)
+    return Recommendation(found, advice, curve, backtest, usage, by_use, chances, kept, explain)
 
 
 def _records(table: pd.DataFrame) -> Any:
