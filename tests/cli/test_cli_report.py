@@ -140,7 +140,7 @@ def test_the_lab_opens_on_a_page_that_leads_to_every_notebook(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     server: list[str] = []
-    monkeypatch.setattr("memlab.cli.report._run_to_its_end", lambda it: server.extend(it) or 0)
+    monkeypatch.setattr("memlab.cli.pages._run_to_its_end", lambda it: server.extend(it) or 0)
     assert run("lab", "--folder", tmp_path).exit_code == 0
     (start,) = (tmp_path / word.split("/lab/tree/")[1] for word in server if "/lab/tree/" in word)
     links = set(re.findall(r"\]\((\w+\.ipynb)\)", start.read_text()))
