@@ -12,6 +12,7 @@ from shell import run, undo_in
 from stores import Row, episodes, row, run_sql, write_rows
 
 import memlab
+from memlab.settings import FILE
 
 MEMLAB = Path(sys.executable).with_name("memlab")
 
@@ -71,6 +72,18 @@ def test_an_archive_that_is_none_is_said_and_left_out(store: Path) -> None:
     assert shown.exit_code == 0
     assert "644 memories" in shown.output
     assert "left out: " in shown.output
+
+
+@pytest.mark.parametrize(
+    "verb", ["show", "size", "compare", "doctor", "floor", "find", "maintain", "report"]
+)
+def test_a_command_prints_what_the_function_of_its_name_returns(small: Path, verb: str) -> None:
+    (small.parent / FILE).write_text('policy = { name = "recent", keep = 9 }\n')
+    where, page = (small.parent if verb == "find" else small), small.with_name("page.html")
+    found = memlab.report(where, page) if verb == "report" else getattr(memlab, verb)(where)
+    printed = run(verb, where, *(["-o", page] if verb == "report" else [])).output
+    steps = found.next_steps()
+    assert printed == "\n".join([str(found), *([""] if steps else []), *steps, ""])
 
 
 # Compact, review, apply, take back

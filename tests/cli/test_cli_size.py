@@ -146,7 +146,11 @@ def test_where_use_says_more_than_age_it_opens_with_the_room_that_retiring_takes
     soon = memlab.load(store)[["memory_id", "created_at"]]
     soon["at"] = soon["created_at"] + pd.Timedelta(days=1)
     soon.to_csv(by_age := tmp_path / "soon.csv", index=False)
-    assert run("size", store, "--log", by_age).output.splitlines()[1].startswith("  age or use  age is enough: ")
+    assert (
+        run("size", store, "--log", by_age)
+        .output.splitlines()[1]
+        .startswith("  age or use  age is enough: ")
+    )
 
 
 def test_the_two_lines_for_a_runtime_work(tmp_path: Path) -> None:

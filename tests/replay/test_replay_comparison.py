@@ -128,6 +128,9 @@ def test_retiring_stands_below_deleting() -> None:
     shown = str(Comparison("memory.db", both, references=100))
     assert "not loaded" in shown
     assert "nothing is deleted" in shown
+    assert "loaded at start: the mean" in shown
+    both.attrs[c.RECALLED] = True
+    assert "there to be found: the mean" in str(Comparison("memory.db", both, references=100))
     assert both["options"].iloc[1] == "--policy recent --keep-recent 30"
     line = "compact memory.db --policy recent --keep-recent 30 --retire "
     for best, words in (("recent 30, retired", line), (both.index[3], "--half-life 8h --retire ")):
