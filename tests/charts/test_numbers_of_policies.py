@@ -82,7 +82,7 @@ def test_policies_on_one_line_are_all_to_be_seen(history: History) -> None:
 def test_marks_that_coincide_are_counted_and_named_together(
     history: History, nearer: float, said: int
 ) -> None:
-    table = compare(*history, [KeepRecent(50), ValueCap(50)])
+    table = compare(*history, [KeepRecent(50), ValueCap(50)]).table
     table.loc["value 50", "served"] = table.loc["recent 50", "served"]
     table.loc["value 50", "boot_tokens_mean"] = table.loc["recent 50", "boot_tokens_mean"] * nearer
     ax = plot_comparison(table)
