@@ -10,6 +10,7 @@ from memlab.evidence import AccessLog as AccessLog
 from memlab.evidence import find_references as find_references
 from memlab.evidence import read_access_log as read_access_log
 from memlab.evidence.ingestion import harvest as harvest
+from memlab.evidence.losses import lost as lost
 from memlab.evidence.past import load_past as load_past
 from memlab.evidence.posterior import law as law
 from memlab.frame import load as load

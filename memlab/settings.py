@@ -71,6 +71,7 @@ class Settings:
     log: tuple[Path, ...] = ()
     protected_tags: frozenset[str] = frozenset()
     archive_for: timedelta | None = None
+    keep_copies: bool = False
     retire: bool = False
     delete_retired_after: timedelta | None = None
     harvest: str | None = None
@@ -123,17 +124,16 @@ def read_settings(folder: Path, name: str, like: Path | None = None) -> Settings
         content = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise SettingsError(f"{file} is not TOML: {error}; mend that line") from error
-    lines = _lines_of(text)
     stores: Any = content.pop(STORES, {})
     own = stores.get(name, {}) if isinstance(stores, dict) else None
     if not isinstance(own, dict):
-        line = lines.get((STORES, name), lines.get((STORES,)))
+        line = _line_of(text, STORES, name) or _line_of(text, STORES)
         raise _error(file, line, f'write the settings of one store under [{STORES}."{name}"]')
     found: dict[str, Any] = {}
     at: dict[str, int] = {}
     for path, values in (((), content), ((STORES, name), own)):
         for key, value in values.items():
-            line = lines.get((*path, key))
+            line = _line_of(text, *path, key)
             found[key] = _read(key, value, file, line)
             at[key] = line or at.get(key, 1)
     return Settings(**found, file=file, name=name, lines=at)
@@ -280,44 +280,19 @@ def _error(file: Path, line: int | None, words: str) -> SettingsError:
     return SettingsError(f"{where}: {words}")
 
 
-def _lines_of(text: str) -> dict[tuple[str, ...], int]:
-    """Return the line on which each key of a TOML text stands, tables by their headers.
+def _line_of(text: str, *path: str) -> int | None:
+    """Return the line on which a key of a TOML text stands: what it lies under is named before.
 
-    A line inside a text or a list of several lines may be taken for a key: it then stands for
-    nothing that is looked up.
+    A line inside a text or a list of several lines may be taken for a key.
     """
-    lines: dict[tuple[str, ...], int] = {}
-    table: tuple[str, ...] = ()
+    wanted = [rf"(?<![\w-]){re.escape(each)}(?![\w-])" for each in path]
     for number, line in enumerate(text.splitlines(), start=1):
-        header = line.lstrip().startswith("[")
-        path = _path_of(line) if header else _path_of(f"{_before_equals(line)}= 0")
-        if path is None:
-            continue
-        table = path if header else table
-        whole = path if header else (*table, *path)
-        for length in range(1, min(len(whole), 3) + 1):  # nothing deeper is looked up
-            lines.setdefault(whole[:length], number)
-    return lines
-
-
-def _before_equals(line: str) -> str:
-    """Return a line up to the first equals sign that does not stand in a quoted key."""
-    found = _KEY.match(line)
-    return found[0] if found else "="
-
-
-def _path_of(line: str) -> tuple[str, ...] | None:
-    """Return the keys that a line of TOML names, from the outside in; None for any other line."""
-    try:
-        value: Any = tomllib.loads(line)
-    except (tomllib.TOMLDecodeError, RecursionError):
-        return None
-    path = []
-    while isinstance(value, dict) and value:
-        ((key, value),) = value.items()
-        path.append(key)
-        value = value[0] if isinstance(value, list) and value else value
-    return tuple(path) or None
+        before_equals = _KEY.match(line)
+        while wanted and before_equals and re.search(wanted[0], before_equals[0]):
+            del wanted[0]
+        if not wanted:
+            return number
+    return None
 
 
 def _text(value: Any) -> str:
@@ -362,9 +337,9 @@ def _age(name: str, value: Any, *, never: str) -> timedelta | None:
         raise ValueError(words) from error
 
 
-def _retire(value: Any) -> bool:
+def _truth(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise ValueError(f"retire={value!r:.80} is neither true nor false")  # noqa: TRY004
+        raise ValueError(f"{name}={value!r:.80} is neither true nor false")  # noqa: TRY004
     return value
 
 
@@ -386,7 +361,7 @@ def _kinds(value: Any) -> Mapping[str, str]:
     return MappingProxyType(value)
 
 
-_KEY: Final = re.compile(r"""\s*(?:[A-Za-z0-9_.\-\s]|"(?:[^"\\]|\\.)*"|'[^']*')+(?==)""")
+_KEY: Final = re.compile(r"""(?!\s*#)(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^="'])*""")
 _NO_POLICY: Final = (
     'policy must name a policy and its settings, as in { name = "recent", keep = 200 }'
 )
@@ -428,7 +403,12 @@ SETTINGS: Final = {
     "archive_for": _Setting(
         partial(_age, "archive_for", never="ever"), "how long the archive keeps what was deleted"
     ),
-    "retire": _Setting(_retire, "what the policy does not keep is retired, not deleted"),
+    "keep_copies": _Setting(
+        partial(_truth, "keep_copies"), "memlab maintain copies what is new into the archive"
+    ),
+    "retire": _Setting(
+        partial(_truth, "retire"), "what the policy does not keep is retired, not deleted"
+    ),
     "delete_retired_after": _Setting(
         partial(_age, "delete_retired_after", never="never"),
         "what was retired and not needed for so long is deleted",

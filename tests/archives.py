@@ -1,7 +1,7 @@
 """Plans of a store, and archives as a process leaves them that was stopped."""
 
 import sqlite3
-from contextlib import closing
+from contextlib import closing, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from memlab.compaction.plans import Plan, Receipt
 from memlab.policies import KeepRecent
 from memlab.store.archive.entries import Apply, Archived
 from memlab.store.archive.location import location_beside
-from memlab.store.archive.opening import create_archive
+from memlab.store.archive.opening import archived_change
 from memlab.store.records import layout_of, records_at
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -33,7 +33,7 @@ def leave_unfinished(store: Path, made: Plan) -> None:
         found = records_at(connection, layout_of(connection), [int(key) for key in reasons])
         copies = [Archived(key, record, reasons[key]) for key, record in found]
     with (
-        create_archive(location_beside(store)) as archive,
-        archive.deleting(named, copies, at=NOON),
+        archived_change(location_beside(store), nullcontext()) as both,
+        both.archive.deleting(named, copies, at=NOON),
     ):
         pass

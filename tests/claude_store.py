@@ -69,13 +69,13 @@ def memory(
 
 def write_memory(folder: Path, name: str, text: str, written: datetime | None = None) -> Path:
     """Write a file, in one step."""
-    folder.mkdir(parents=True, exist_ok=True)
-    draft = folder / f".{name}.draft"
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.draft")
     draft.write_text(text, newline="")
     if written is not None:
         os.utime(draft, (written.timestamp(), written.timestamp()))
-    draft.rename(folder / name)
-    return folder / name
+    return draft.rename(path)
 
 
 def write_index(folder: Path, lines: Iterable[str], *, end: str = "\n") -> None:

@@ -1,23 +1,14 @@
 """OpenClaw workspaces with a known past, written as OpenClaw writes them."""
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from claude_store import write_memory
+
 RECORDED, SKIPPED = "memory.recall.recorded", "memory.recall.skipped"
-
-
-def write_note(workspace: Path, name: str, text: str, written: datetime) -> Path:
-    """Write a file in one step."""
-    path = workspace / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.draft")
-    draft.write_text(text, newline="")
-    os.utime(draft, (written.timestamp(), written.timestamp()))
-    return draft.rename(path)
 
 
 def recall(at: datetime, *paths: str, kind: str = RECORDED, **changed: Any) -> dict[str, Any]:
@@ -50,13 +41,13 @@ def write_workspace(
     With `skipped`, hits on the others are written down too.
     """
     for day in days:
-        write_note(workspace, f"memory/{day}.md", f"# {day}\n\n- did it 北京\n", noon(day))
+        write_memory(workspace, f"memory/{day}.md", f"# {day}\n\n- did it 北京\n", noon(day))
     others = [f"memory/{name}.md" for name in undated]
     for name in others:
-        write_note(workspace, name, f"what is known of {name}\n", noon(days[0]))
-    write_note(workspace, "MEMORY.md", "# Long term\n" + "x" * 24_988, noon(days[-1]))
-    write_note(workspace, "AGENTS.md", "Search first.", noon(days[0]))
-    write_note(workspace, "memory/dreaming/light/report.md", "a dream", noon(days[0]))
+        write_memory(workspace, name, f"what is known of {name}\n", noon(days[0]))
+    write_memory(workspace, "MEMORY.md", "# Long term\n" + "x" * 24_988, noon(days[-1]))
+    write_memory(workspace, "AGENTS.md", "Search first.", noon(days[0]))
+    write_memory(workspace, "memory/dreaming/light/report.md", "a dream", noon(days[0]))
     events = []
     for number, day in enumerate(days):
         hits = [f"memory/{days[number - back]}.md" for back in (1, 5) if number >= back]

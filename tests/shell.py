@@ -16,6 +16,7 @@ LOOKING = {
     "doctor": "doctor {}",
     "archive": "archive {}",
     "floor": "floor {}",
+    "lost": "lost {}",
     "vacuum": "vacuum {}",
     "maintain": "maintain {}",
     "report": "report {} -o {out}/page.html",
@@ -27,6 +28,13 @@ LOOKING = {
 def run(*words: object) -> Result:
     """Run a command in this process; an error that is no word to a person is raised."""
     return CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
+
+
+def said(*words: object, code: int = 0) -> str:
+    """What a command prints that ends as it should."""
+    done = run(*words)
+    assert done.exit_code == code, (words, done.output)
+    return done.output
 
 
 def undo_in(receipt: str) -> str:

@@ -161,7 +161,7 @@ NOT_A_STORE: dict[str, tuple[Maker, str]] = {
     ),
     "another key": (
         with_table("memory_id TEXT PRIMARY KEY", "memory_id TEXT"),
-        f"the primary key of memory_items in {{path}} is not memory_id; {COPY}",
+        f"memory_items in {{path}} has another primary key than memory_id; {COPY}",
     ),
     "nonsense in the middle": (damaged(slice(8 * PAGE, 16 * PAGE), b"\xa5" * 8 * PAGE), DAMAGED),
     "its end cut off": (damaged(slice(10 * PAGE, None), b""), DAMAGED),

@@ -177,77 +177,37 @@ def test_a_pipeline_of_what_is_no_policy_is_told_in_words(given: SimpleNamespace
                 memlab.Pipeline(*policies)
 
 
-MEANT: dict[str, tuple[Callable[[SimpleNamespace], object], str]] = {
-    "a cap for a policy": (lambda at: memlab.plan(at.path, 50), "as in memlab.KeepRecent(50)"),
-    "a class for a policy": (
-        lambda at: memlab.plan(at.path, memlab.KeepRecent),
-        "make one of it, as in KeepRecent(...)",
+FRAME = "name the store that the frame was loaded from"
+MEANT = {
+    "memlab.plan(at.path, 50)": "as in memlab.KeepRecent(50)",
+    "memlab.plan(at.path, memlab.KeepRecent)": "make one of it, as in KeepRecent(...)",
+    "memlab.plan(at.frame, memlab.KeepRecent(3))": FRAME,
+    "memlab.load(at.frame)": FRAME,
+    "memlab.recommend_cap(3)": "a frame, as memlab.load returns it or a store: its path, its URL",
+    "memlab.decide(at.path, memlab.KeepRecent(3), now=NOW)": "memlab.load('{path}')",
+    "memlab.decide(at.frame, 50, now=NOW)": "as in memlab.KeepRecent(50)",
+    "memlab.compare(at.frame, [memlab.KeepRecent(3)])": "memlab.find_references(frame)",
+    "memlab.compare(at.frame, at.path, [])": "memlab.find_references('{path}')",
+    "memlab.compare(at.frame, at.references, memlab.KeepRecent(3))": (
+        "a list of policies, such as [memlab.KeepRecent(200), memlab.KeepRecent(500)]"
     ),
-    "a frame for a store": (
-        lambda at: memlab.plan(at.frame, memlab.KeepRecent(3)),
-        "name the store that the frame was loaded from",
+    "memlab.TimeToLive(30)": "timedelta",
+    "memlab.apply(at.path)": "memlab.plan('{path}', memlab.KeepR",
+    "memlab.restore(at.plan)": "apply it first: memlab.restore(memlab.apply(plan))",
+    "memlab.restore(at.path)": "memlab.restore(DIGEST, store='{path}')",
+    "memlab.restore(at.receipt, ids='e1')": "put it into a list: ['e1']",
+    "memlab.doctor(memlab.SqliteMemoryStore(':memory:'))": "name its file: store.path",
+    "memlab.SqliteMemoryStore(':memory:').put({'memory_id': 'm1'})": (
+        "memlab.MemoryItem(memory_id=..., kind=..., ...)"
     ),
-    "a frame to load": (
-        lambda at: memlab.load(at.frame),
-        "name the store that the frame was loaded from",
-    ),
-    "a number to size": (
-        lambda at: memlab.recommend_cap(3),  # type: ignore[arg-type]
-        "a frame, as memlab.load returns it or a store: its path, its URL",
-    ),
-    "a path to decide on": (
-        lambda at: memlab.decide(at.path, memlab.KeepRecent(3), now=NOW),
-        "memlab.load('{path}')",
-    ),
-    "policies for references": (
-        lambda at: memlab.compare(at.frame, [memlab.KeepRecent(3)]),  # type: ignore[arg-type]
-        "memlab.find_references(frame)",
-    ),
-    "a path for references": (
-        lambda at: memlab.compare(at.frame, at.path, []),
-        "memlab.find_references('{path}')",
-    ),
-    "one policy to compare": (
-        lambda at: memlab.compare(at.frame, at.references, memlab.KeepRecent(3)),
-        "a list of policies, such as [memlab.KeepRecent(200), memlab.KeepRecent(500)]",
-    ),
-    "a number for an age": (lambda at: memlab.TimeToLive(30), "timedelta"),  # type: ignore[arg-type]
-    "a cap to decide by": (
-        lambda at: memlab.decide(at.frame, 50, now=NOW),
-        "as in memlab.KeepRecent(50)",
-    ),
-    "a path to apply": (lambda at: memlab.apply(at.path), "memlab.plan('{path}', memlab.KeepR"),
-    "a plan to restore": (
-        lambda at: memlab.restore(at.plan),
-        "apply it first: memlab.restore(memlab.apply(plan))",
-    ),
-    "a path to restore": (
-        lambda at: memlab.restore(at.path),
-        "memlab.restore(DIGEST, store='{path}')",
-    ),
-    "an id for ids": (
-        lambda at: memlab.restore(at.receipt, ids="e1"),
-        "put it into a list: ['e1']",
-    ),
-    "an open store to look at": (
-        lambda at: memlab.doctor(memlab.SqliteMemoryStore(":memory:")),
-        "name its file: store.path",
-    ),
-    "a mapping to put": (
-        lambda at: memlab.SqliteMemoryStore(":memory:").put({"memory_id": "m1"}),
-        "memlab.MemoryItem(memory_id=..., kind=..., ...)",
-    ),
-    "a path for a log": (
-        lambda at: memlab.find_references(at.frame, "reads.log"),
-        "memlab.read_access_log('reads.log')",
-    ),
+    "memlab.find_references(at.frame, 'reads.log')": "memlab.read_access_log('reads.log')",
 }
+"""What somebody types, and the call that was meant."""
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.parametrize("name", MEANT)
-def test_the_call_that_was_meant_is_named(name: str, given: SimpleNamespace) -> None:
-    call, words = MEANT[name]
+@pytest.mark.parametrize(("typed", "words"), MEANT.items(), ids=MEANT)
+def test_the_call_that_was_meant_is_named(given: SimpleNamespace, typed: str, words: str) -> None:
     with pytest.raises(WrongArgumentError) as told:
-        call(given)
+        eval(typed, {"memlab": memlab, "at": given, "NOW": NOW})
     assert words.format(path=given.path) in str(told.value)

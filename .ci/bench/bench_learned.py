@@ -14,7 +14,8 @@ knows which memories were read before and will be again, and by age alone which 
 first time. A cap that is a share of the final number is a larger share of what was there before:
 with --since 0.75 the reads count that came when a store had three quarters of it. --nights follows
 what plans would do every night (what was needed returns and stays for a while, in the room there
-is), beside replays that decide at each write.
+is), beside replays that decide at each write. --between measures by how much what a budget serves
+differs from one stretch of a store to the next, which `memlab.evidence.usage.BETWEEN` takes over.
 """
 
 import argparse
@@ -31,9 +32,10 @@ from fit_weights import Store, fit, read_stores
 
 from memlab import columns as c
 from memlab.compaction.planner import STAYS_FOR, STAYS_TIMES
-from memlab.evidence.prior import EVIDENCE, Evidence
+from memlab.evidence.prior import DEFAULT_UNTIL, EVIDENCE, Evidence
 from memlab.policies import KeepRecent, Learned, Policy, TokenBudget
 from memlab.policies.learned import Expectation, Moment, Space, Weights
+from memlab.replay.by_use import GROWN
 from memlab.replay.life import Flags, Life, life_of
 from memlab.replay.walk import walk_through
 
@@ -41,6 +43,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 SHARES = (0.1, 0.25, 0.5)
 NEWEST = (50, 200, 1_000)
 FEWEST = 8
+ENOUGH = 12
 
 
 def pairs_for(life: Life, evidence: Evidence) -> Iterator[tuple[Policy, Policy]]:
@@ -160,6 +163,38 @@ def measure_nights(stores: Sequence[Store]) -> None:
     print(pd.DataFrame(table, index=SHARES, columns=names).to_string())
 
 
+def _stretch(life: Life, share: float, first: float, last: float) -> tuple[float, float]:
+    """What a share of the tokens served between two moments, and the variance of its noise."""
+    counts = (life.at >= first) & (life.at < last)
+    if counts.sum() < ENOUGH:
+        return np.nan, np.nan
+    there = np.cumsum(life.history.tokens)[np.take(life.at, np.flatnonzero(counts)) - 1].mean()
+    kept = _kept(life, Learned(max_tokens=int(share * there)), "reads")[counts].astype(float)
+    days = pd.Series(kept - kept.mean()).groupby(life.referred[counts].astype("datetime64[D]"))
+    noise = max((days.sum() ** 2).sum(), kept.var() * len(kept)) / len(kept) ** 2
+    return float(kept.mean()), float(noise)
+
+
+def measure_between(stores: Sequence[Store]) -> None:
+    """Print by how much what is served differs from one stretch to the next beyond their noise."""
+    rows = []
+    for store in stores:
+        weights = fit([each for each in stores if each.owner != store.owner], "reads")
+        life = life_for(store, weights, "reads")
+        for cut in (share * len(life) for share in (0.6, 0.7, 0.8, 0.9)):
+            for share in (0.2, 0.4, 0.6):
+                before = _stretch(life, share, GROWN * cut, cut)
+                rows.append((store.name, *before, *_stretch(life, share, cut, DEFAULT_UNTIL * cut)))
+    names = ["store", "served", "noise", "then", "noise then"]
+    table = pd.DataFrame(rows, columns=names).dropna()
+    apart = table["then"] - table["served"]
+    variance = (apart**2).mean() - table[["noise", "noise then"]].sum(axis=1).mean()
+    of_one = (table["then"] * (1 - table["then"])).mean()
+    print(f"{len(table)} pairs of stretches of {table['store'].nunique()} stores")
+    print(f"{apart.mean():+.3f} on average, {variance**0.5:.3f} one standard deviation")
+    print(f"BETWEEN = {variance / of_one:.3f}")
+
+
 def measure(stores: Sequence[Store], evidence: Evidence, since: float) -> None:
     """Print a line for each store, then what all of them say."""
     owners = {store.owner for store in stores}
@@ -196,10 +231,14 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?", default=CHECKOUT.parent / "shared" / "data")
     parser.add_argument("--evidence", nargs="*", choices=EVIDENCE, default=EVIDENCE)
     parser.add_argument("--nights", action="store_true")
+    parser.add_argument("--between", action="store_true")
     parser.add_argument("--since", type=float, default=0.0, metavar="SHARE")
     asked = parser.parse_args()
     if asked.nights:
         measure_nights(read_stores(asked.folder, "reads"))
+        return
+    if asked.between:
+        measure_between(read_stores(asked.folder, "reads"))
         return
     for evidence in asked.evidence:
         print(f"by {evidence}")

@@ -72,7 +72,7 @@ def filled(path: Path, rows: int, importance: Importance) -> None:
 def rate(
     path: Path, rows: int, importance: Importance, synchronous: str, *, archive: bool = False
 ) -> tuple[float, float]:
-    """Puts per second into the full scope, and seconds for the first, which reads the scope."""
+    """Puts per second into the full scope, each of which reads it, and seconds for the first."""
     rng = random.Random(1)
     times = (START + SPREAD + SPREAD / rows * i for i in range(10 * PUTS))
     rule = ValueCap(rows, scope=SCOPE)
@@ -94,7 +94,7 @@ def rate(
 @pytest.mark.parametrize("name", IMPORTANCES)
 def test_puts_into_a_full_scope(tmp_path: Path, name: str, synchronous: str) -> None:
     rates = {}
-    for rows in (1_000, 100_000):
+    for rows in (1_000, 10_000):
         path = tmp_path / f"{rows}.db"
         filled(path, rows, IMPORTANCES[name])
         rates[rows], first = rate(path, rows, IMPORTANCES[name], synchronous)
@@ -102,7 +102,7 @@ def test_puts_into_a_full_scope(tmp_path: Path, name: str, synchronous: str) -> 
             f"\n{name}, {rows} rows, synchronous={synchronous}: {rates[rows]:.0f} puts/s, ", end=""
         )
         print(f"first {first * 1e3:.0f} ms", end="")
-    print(f"\nratio {rates[1_000] / rates[100_000]:.2f}")
+    print(f"\nratio {rates[1_000] / rates[10_000]:.2f}")
 
 
 def test_what_an_archive_costs_a_put_that_evicts(tmp_path: Path) -> None:

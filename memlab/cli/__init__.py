@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "floor": "compact.floor",
     "harvest": "questions.harvest",
     "lab": "pages.lab",
+    "lost": "upkeep.show_lost",
     "maintain": "upkeep.maintain_store",
     "report": "pages.report",
     "restore": "compact.restore_plan",

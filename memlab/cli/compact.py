@@ -379,10 +379,15 @@ def restore_plan(
     target = store if into is None else into
     if as_json:
         left = {"left_out": count.left_out, "rows_left_out": dict(count.rows_left_out)}
+        left |= {} if count.stay is None else {"stay": count.stay}
         print_json({"restored": count, **left, "into": str(target)})
         return
     lines = [f"{counted(count)} restored into {target}"]
-    if not count and not count.left_out:
+    if count.stay is not None:
+        lines = [f"{counted(count)} taken out of {target} again, which memlab lost had put back"]
+        if count.stay:
+            lines.append(f"{counted(count.stay)} stay: memlab deletes nothing load-bearing")
+    elif not count and not count.left_out:
         lines.append("what that plan deleted is in the store already, each memory in its place")
     if count.left_out:
         left_out = counted(count.left_out)

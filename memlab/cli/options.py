@@ -21,6 +21,8 @@ LISTED_ROWS: Final = 20
 """Memories that a table lists where nobody says how many."""
 WIDTH: Final = 80
 """Columns of a table of memories for a pipe."""
+EVERY: Final = "all"
+"""In place of ids."""
 _REMEMBERED: Final = "what memlab.toml remembers"
 
 
@@ -86,6 +88,19 @@ def digests_beginning(
         if entry.digest.startswith(incomplete)
         and (entry.finished_at is None or ctx.command.name != "apply")
     ]
+
+
+def ids_beginning(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the ids of what the store that was typed has lost, what was asked for most first."""
+    from memlab.evidence.losses import lost
+
+    try:
+        store: Any = next(filter(None, [ctx.params.get("store"), *ctx.args]))
+        found = lost(Path(store).expanduser())
+    except Exception:  # noqa: BLE001 - a shell is never told what is wrong
+        return []
+    rows = zip([EVERY, *found["memory_id"]], ["all that is lost", *found["title"]], strict=True)
+    return [CompletionItem(name, help=title) for name, title in rows if name.startswith(incomplete)]
 
 
 class Share(click.ParamType[float]):

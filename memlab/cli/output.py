@@ -48,6 +48,7 @@ RESTORING: Final = {
     "verified": "writing to the disk",
     "committed": "noting it in the archive",
 }
+RECOVERING: Final = {"locked": "copying into the archive", "archived": "putting memories back"}
 REWRITING: Final = {"checked": "rewriting the file", "rewritten": "giving the room back"}
 """What comes after each step of a plan, an apply, a restore and a vacuum."""
 

@@ -1,4 +1,4 @@
-"""Commands that look after a store: ``maintain``, ``archive`` and ``vacuum``."""
+"""Commands that look after a store: ``maintain``, ``archive``, ``lost`` and ``vacuum``."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -6,8 +6,18 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from memlab.cli.options import ALL, FILE, STORE, YES, digests_beginning, json_option
+from memlab.cli.options import (
+    ALL,
+    EVERY,
+    FILE,
+    STORE,
+    YES,
+    digests_beginning,
+    ids_beginning,
+    json_option,
+)
 from memlab.cli.output import (
+    RECOVERING,
     REWRITING,
     doing,
     fail_if,
@@ -17,6 +27,7 @@ from memlab.cli.output import (
     print_text,
     telling,
 )
+from memlab.clock import now_utc
 from memlab.errors import StoreError
 from memlab.text import Sheet, Table, counted
 
@@ -71,6 +82,7 @@ def maintain_store(store: Path, do_it: bool, yes: bool, all_prunable: bool, as_j
     shell_complete=digests_beginning,
     help="Erase the copies of one plan.",
 )
+@click.option("--copy", is_flag=True, help="Copy what is new or changed in STORE into it.")
 @click.option("--facts-too", is_flag=True, help="Forget too that the dropped memories were there.")
 @click.option("--apply", "do_it", is_flag=True, help="Drop it for good. Without it, only show.")
 @json_option
@@ -82,11 +94,15 @@ def archive(
     export: Path | None,
     drop_before: datetime | None,
     drop: str | None,
+    copy: bool,
     facts_too: bool,
     do_it: bool,
     as_json: bool,
 ) -> None:
     """List what was taken out of STORE, search it, export it; with --apply, drop it for good.
+
+    --copy deletes nothing: it keeps copies of what is in STORE, so that memlab lost knows what
+    somebody else deletes. keep_copies = true in memlab.toml has memlab maintain do it.
 
     Dropping erases the words of memories and keeps the facts: when each was written and deleted,
     its kind and size, and hashes of the names it goes by. References to it count on. --facts-too
@@ -104,6 +120,14 @@ def archive(
     )
     from memlab.compaction.drops import drop_archived, what_drops
 
+    if copy:
+        from memlab.compaction.recovery import keep_copies
+
+        if drop_before or drop or facts_too or do_it or export or rows or digest or search:
+            raise click.UsageError("--copy stands alone: it does what it says")
+        doing("copying what is new")
+        print_result(keep_copies(store, now=now_utc()), as_json=as_json)
+        return
     if drop_before is not None and drop is not None:
         raise click.UsageError("give either --drop-before or --drop")
     if drop_before is not None or drop is not None:
@@ -113,8 +137,8 @@ def archive(
         if as_json:
             print_json({"applied": do_it, **found.to_dict()})
             return
-        there = found.entries or found.facts
-        after = "nothing was dropped; add --apply to do it" if there else "nothing to drop"
+        after = "nothing was dropped; add --apply to do it"
+        after = "nothing to drop" if found.is_empty else after
         print_lines(found, "", f"dropped {counted(found.memories)} for good" if do_it else after)
     elif facts_too or do_it:
         raise click.UsageError("--apply and --facts-too belong to --drop or --drop-before")
@@ -143,6 +167,48 @@ def _table(found: "pd.DataFrame") -> Table:
     rows = shown.where(shown.notna(), "").itertuples(index=False, name=None)
     cells = [tuple(c if isinstance(c, int) else str(c) for c in row) for row in rows]
     return Table("", tuple(shown.columns), cells)
+
+
+@click.command("lost", short_help="Show what somebody else deleted; with --restore, take it back.")
+@click.argument("store", type=STORE)
+@click.option(
+    "--restore",
+    "ids",
+    multiple=True,
+    metavar="ID",
+    shell_complete=ids_beginning,
+    help="What to put back, an id or all; may be given several times.",
+)
+@click.option("--apply", "do_it", is_flag=True, help="Put it back. Without it, only show.")
+@json_option
+def show_lost(store: Path, ids: tuple[str, ...], do_it: bool, as_json: bool) -> None:
+    """Show what somebody else deleted from STORE or emptied, what was asked for since first.
+
+    Git knows it of a folder that it tracks, and the archive of a store that is copied: keep_copies
+    = true in memlab.toml, or memlab archive STORE --copy. What memlab deleted or retired is not
+    lost; the last line counts it.
+
+    \b
+    memlab lost ~/.openclaw/workspace
+    memlab lost ~/.openclaw/workspace --restore all            show
+    memlab lost ~/.openclaw/workspace --restore all --apply    do it
+    """  # noqa: D301 - \b keeps the lines below it apart
+    from memlab.compaction.recovery import plan_recovery, recover
+    from memlab.evidence.losses import losses_of
+
+    if do_it and not ids:
+        raise click.UsageError("--apply belongs to --restore ID, or --restore all")
+    doing("looking for what has gone")
+    now = now_utc()
+    if not ids:
+        print_result(losses_of(store, now=now), as_json=as_json)
+        return
+    some = None if ids == (EVERY,) else ids
+    if do_it:
+        found = recover(store, some, now=now, watch=telling("looking for it", RECOVERING))
+    else:
+        found = plan_recovery(store, some, now=now)
+    print_result(found, as_json=as_json)
 
 
 @click.command("vacuum", short_help="Show where the bytes are; with --apply, give free ones back.")

@@ -21,4 +21,9 @@ from memlab.compaction.reclaim import Space as Space
 from memlab.compaction.reclaim import Vacuumed as Vacuumed
 from memlab.compaction.reclaim import space as space
 from memlab.compaction.reclaim import vacuum as vacuum
+from memlab.compaction.recovery import Copies as Copies
+from memlab.compaction.recovery import Recovery as Recovery
+from memlab.compaction.recovery import keep_copies as keep_copies
+from memlab.compaction.recovery import plan_recovery as plan_recovery
+from memlab.compaction.recovery import recover as recover
 from memlab.compaction.restorer import restore as restore

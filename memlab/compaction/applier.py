@@ -10,17 +10,19 @@ from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
 from itertools import chain
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from memlab.arguments import expect
 from memlab.clock import moment_or_now
 from memlab.compaction.plans import (
+    DELETES,
     NEEDED,
     PRUNABLE,
     RETIRED,
     RETIRES,
     RETURNS,
     SUPERSEDED,
+    SUPERSEDES,
     TITLE,
     KeptMemory,
     Plan,
@@ -49,7 +51,10 @@ from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import retry_if_changed
 from memlab.text import counted
 
-Named = TypeVar("Named", PlannedMemory, KeptMemory)
+Planned = PlannedMemory | PlannedLink
+_KEEPS: Final = "keeps"
+_STANDS: Final = "lets stand"
+Named = TypeVar("Named", bound=PlannedMemory | PlannedLink | KeptMemory)
 
 
 class ApplyStep(StrEnum):
@@ -279,12 +284,8 @@ def _carried_out(
         return replace(done, deleted=entry.memories, expired=done.deleted - entry.memories)
     forget = bool(plan.memories or plan.moves)
     done = replace(done, finished=settle(archive, writer, source, now, forget=forget))
-    if plan.supersedes:
-        _check_links(writer, source, plan)
-        expired = frozenset[Key]()
-    else:
-        expired = _check_against_store(writer, archive, source, plan, now)
-        watch(ApplyStep.CHECKED)
+    expired = _check_against_store(writer, archive, source, plan, now)
+    watch(ApplyStep.CHECKED)
     leaving = [memory for memory in plan.memories if memory.key not in expired]
     links = {key: by for key, by in plan.links.items() if key not in expired}
     if not leaving and not links:
@@ -404,11 +405,6 @@ def _check_fresh(plan: Plan, gone: list[str], changed: list[str]) -> None:
         )
 
 
-def _wrong(plan: Plan, what: str) -> CompactionError:
-    """Return the error for what a plan says of memories that is not so."""
-    return CompactionError(f"plan {plan.digest[:12]} {what}; {_undone(plan)}")
-
-
 def _undone(plan: Plan) -> str:
     return f"nothing was {'changed' if plan.links else 'deleted'}: make a new plan"
 
@@ -420,9 +416,10 @@ def _check_readable(plan: Plan) -> None:
             f"plan {plan.digest[:12]} does two of deleting, superseding and retiring; nothing was "
             "changed: make one plan for each"
         )
-    named: Iterator[PlannedMemory | KeptMemory] = chain(plan.memories, plan.moves, plan.kept)
+    named: Iterator[Planned | KeptMemory] = chain(*plan.fates.values(), plan.kept)
     keys = [memory.key for memory in named]
-    if len(set(keys)) != len(keys):
+    ends = {link.by_key for link in plan.supersedes}
+    if len(set(keys)) != len(keys) or not ends.isdisjoint(keys):
         raise PlanError(f"plan {plan.digest[:12]} names a memory twice; {_undone(plan)}")
 
 
@@ -433,36 +430,35 @@ def _check_against_store(
 
     Returns the keys of memories that are gone because their own time has passed.
     """
-    absent: list[PlannedMemory | KeptMemory] = []
-    changed: list[str] = []
-    compared = archive.location.compared
+    compared = unchanged if plan.supersedes else archive.location.compared
+    newer = [KeptMemory(m.by_key, m.by_memory_id, m.by_fingerprint) for m in plan.supersedes]
+    named: list[tuple[str, Sequence[Planned | KeptMemory], Callable[[bytes], bytes]]] = [
+        *((fate, memories, compared) for fate, memories in plan.fates.items()),
+        (_KEEPS, plan.kept, source.lasting),
+        (_STANDS, newer, unchanged),
+    ]
     retired = retired_in(archive) if plan.returns else RetiredMemories()
-    for fate, memories in plan.fates.items():
-        for memory, record, fingerprint in _with_records(writer, memories, compared):
+    absent: list[tuple[str, Planned | KeptMemory]] = []
+    changed: list[str] = []
+    for fate, memories, of in named:
+        for memory, record, fingerprint in _with_records(writer, memories, of):
             if record is None:
-                absent.append(memory)
+                absent.append((fate, memory))
             elif fingerprint != memory.fingerprint:
                 changed.append(memory.memory_id)
-            else:
-                _check_planned(plan, fate, memory, source.facts_of(record), source)
-                _check_moved(plan, fate, memory, source.superseded_by(record), retired)
-    expired = frozenset(memory.key for memory in absent)
-    for kept, record, fingerprint in _with_records(writer, plan.kept, source.lasting):
-        if record is None:
-            absent.append(kept)
-        elif fingerprint != kept.fingerprint:
-            changed.append(kept.memory_id)
-        elif (memory_id := source.facts_of(record).memory_id) != kept.memory_id:
-            raise _wrong(plan, f"calls {memory_id!r} by the name of {kept.memory_id!r}")
+            elif wrong := _wrong_of(fate, memory, record, source, retired):
+                raise CompactionError(f"plan {plan.digest[:12]} {wrong}; {_undone(plan)}")
     ended = plan.expired(now)
-    gone = [memory.memory_id for memory in absent if memory.key not in ended]
+    gone = [memory.memory_id for _, memory in absent if memory.key not in ended]
     _check_fresh(plan, gone, changed)
-    if plan.written != writer.side_effects(memory.key for memory in plan.memories):
+    keys = [memory.key for memory in plan.memories]
+    if plan.written != (writer.side_effects(keys) if keys else ()):
         raise StalePlanError(
             f"triggers of the store do other things than plan {plan.digest[:12]} says; "
             f"{_undone(plan)}"
         )
-    _check_groups(plan)
+    if not plan.supersedes:
+        _check_groups(plan)
     moved = writer.records([memory.key for memory in plan.moves])
     entries = ((key, source.entries_kept(record)) for key, record in moved)
     if {each.key: each.said for each in plan.entries} != {
@@ -471,64 +467,44 @@ def _check_against_store(
         raise StalePlanError(
             f"the index does not say what plan {plan.digest[:12]} says; {_undone(plan)}"
         )
-    return expired
+    return frozenset(memory.key for fate, memory in absent if fate in plan.fates)
 
 
-def _check_links(reader: Reader, source: Source, plan: Plan) -> None:
-    """Compare both ends of every link with the store."""
-    older = {link.key: link for link in plan.supersedes}
-    newer = {link.by_key: (link.by_memory_id, link.by_fingerprint) for link in plan.supersedes}
-    known = {key: (link.memory_id, link.fingerprint) for key, link in older.items()} | newer
-    ends = [KeptMemory(key, *named) for key, named in known.items()]
-    gone, changed, wrong = [], [], []
-    for end, record, fingerprint in _with_records(reader, ends, unchanged):
-        if record is None:
-            gone.append(end.memory_id)
-        elif fingerprint != end.fingerprint:
-            changed.append(end.memory_id)
-        elif not _is_so(end, record, older.get(end.key), source) or end.key in older.keys() & newer:
-            wrong.append(end.memory_id)
-    _check_fresh(plan, gone, changed)
-    if wrong or len(older) != len(plan.supersedes):
-        raise _wrong(plan, f"names {some_of(wrong)} for what it is not, or twice")
-
-
-def _is_so(end: KeptMemory, record: bytes, link: PlannedLink | None, source: Source) -> bool:
-    """Whether a memory is the one that an end of a link calls it, and load-bearing at its older."""
-    facts = source.facts_of(record)
-    is_so = facts.memory_id == end.memory_id and source.superseded_by(record) is None
-    if link is None:
-        return is_so
-    is_named = link.title == (facts.title or "")[:TITLE]
-    return is_so and is_named and is_load_bearing(facts, source, unsure=False)
-
-
-def _check_planned(
-    plan: Plan, fate: str, named: PlannedMemory, facts: Facts, source: Source
-) -> None:
-    """Compare what a plan says of a memory with what it is."""
-    truly = repr(facts.memory_id)
-    if fate != RETURNS and is_load_bearing(facts, source, unsure=True):
-        raise _wrong(plan, f"names {truly}, which is load-bearing")
-    if (facts.memory_id, facts.kind) != (named.memory_id, named.kind):
-        called = f"{named.memory_id!r}, {named.kind}"
-        raise _wrong(plan, f"calls {truly}, {facts.kind} by the name of {called}")
-    if facts.title is not None and facts.title[:TITLE] != named.title:
-        words = f"{named.title!r}, and its title is {facts.title[:TITLE]!r}"
-        raise _wrong(plan, f"calls {truly} {words}")
-    if source.agents_own and named.key != named.position:
-        position = f"position {named.position}, and it is at {named.key}"
-        raise _wrong(plan, f"says that {truly} is at {position}")
-
-
-def _check_moved(
-    plan: Plan, fate: str, named: PlannedMemory, by: str | None, retired: RetiredMemories
-) -> None:
-    """Check that what a plan retires is loaded, and that a plan retired what it returns."""
-    if fate == RETIRES and by is not None:
-        raise _wrong(plan, f"retires {named.memory_id!r}, which is not loaded")
-    if fate == RETURNS and not (by == named.memory_id and retired.at(named.key, by)):
-        raise _wrong(plan, f"returns {named.memory_id!r}, which no plan retired")
+def _wrong_of(
+    fate: str, named: Planned | KeptMemory, record: bytes, source: Source, retired: RetiredMemories
+) -> str:
+    """Say what of a memory is not as a plan says, or keeps it from what the plan does to it."""
+    facts, by = source.facts_of(record), source.superseded_by(record)
+    truly, name = repr(facts.memory_id), repr(named.memory_id)
+    bears = fate in (DELETES, RETIRES, SUPERSEDES) and is_load_bearing(
+        facts, source, unsure=fate != SUPERSEDES
+    )
+    is_returned = fate == RETURNS and by == named.memory_id and retired.at(named.key, by)
+    wrong = [
+        (bears and fate != SUPERSEDES, f"names {truly}, which is load-bearing"),
+        (not bears and fate == SUPERSEDES, f"names {truly}, which is not load-bearing"),
+        (facts.memory_id != named.memory_id, f"calls {truly} by the name of {name}"),
+        (
+            by is not None and fate in (RETIRES, SUPERSEDES, _STANDS),
+            f"{fate} {name}, which is not loaded",
+        ),
+        (fate == RETURNS and not is_returned, f"returns {name}, which no plan retired"),
+    ]
+    if not isinstance(named, KeptMemory):
+        title = named.title if facts.title is None else facts.title[:TITLE]
+        place = f"position {named.position}, and it is at {named.key}"
+        wrong += [
+            (
+                facts.kind != named.kind,
+                f"calls {truly}, {facts.kind} by the name of {name}, {named.kind}",
+            ),
+            (title != named.title, f"calls {truly} {named.title!r}, and its title is {title!r}"),
+            (
+                source.agents_own and named.key != named.position,
+                f"says that {truly} is at {place}",
+            ),
+        ]
+    return next((words for is_wrong, words in wrong if is_wrong), "")
 
 
 def _check_groups(plan: Plan) -> None:

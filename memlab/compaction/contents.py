@@ -25,6 +25,7 @@ from memlab.sources.base import Key, Reader, Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
 from memlab.sources.tables import SCHEMA, TEXT
 from memlab.store.archive.archive import Archive
+from memlab.store.archive.copies import last_copied
 from memlab.store.archive.dropped import Dropped, dropped_in, facts_in, key_of
 from memlab.store.archive.entries import Entry
 from memlab.store.archive.identity import check_not_renamed
@@ -102,6 +103,8 @@ class ArchiveListing(Shown):
         What plans did that deleted nothing, by their digests.
     undo : str
         How the last one is taken back; empty where there is none.
+    copied : datetime or None
+        When copies of what was in the store were last made.
     """
 
     store: str
@@ -109,6 +112,7 @@ class ArchiveListing(Shown):
     dropped: tuple[Dropped, ...] = ()
     moved: Mapping[str, str] = field(default_factory=dict)
     undo: str = ""
+    copied: datetime | None = None
 
     def to_json(self) -> str:
         """Return a JSON object for each."""
@@ -118,8 +122,11 @@ class ArchiveListing(Shown):
     def sheet(self) -> Sheet:
         """Return what is printed; many deletions of a runtime's own in a row are one line."""
         rows: list[tuple[str, ...]] = []
-        by_itself = groupby(self.entries, lambda e: not e.planned and bool(e.finished_at))
-        for is_own, group in by_itself:
+
+        def is_runtimes(entry: Entry) -> bool:
+            return not (entry.planned or entry.recovers) and entry.finished_at is not None
+
+        for is_own, group in groupby(self.entries, is_runtimes):
             some = list(group)
             if is_own and len(some) > MOST_LISTED:
                 rows.append(_summed(some))
@@ -130,8 +137,11 @@ class ArchiveListing(Shown):
             (*_when(e.digest, e.deleted_at), "dropped", f"{counted(e.memories)}, {facts_kept}")
             for e in self.dropped
         ]
-        none = f"no plan has taken anything out of {self.store} yet"
-        return Sheet("" if rows else none, [], [Table("", (), rows, whole=True)] * bool(rows))
+        title = "" if rows else f"no plan has taken anything out of {self.store} yet"
+        if self.copied is not None:
+            at = f"{self.copied:%Y-%m-%d %H:%M} UTC"
+            title = f"copies of what was in {self.store}, last made {at}"
+        return Sheet(title, [], [Table("", (), rows, whole=True)] * bool(rows))
 
     def next_steps(self) -> list[str]:
         """Say how the last one is taken back."""
@@ -140,6 +150,8 @@ class ArchiveListing(Shown):
     def _line(self, entry: Entry) -> tuple[str, ...]:
         state = "applied" if entry.finished_at else "CUT SHORT"
         what = self.moved.get(entry.digest)
+        if entry.recovers:
+            what = f"restored {counted(entry.memories)} that somebody else had deleted"
         what = what or f"{counted(entry.memories)}, {entry.restored:,} restored"
         return (*_when(entry.digest, entry.archived_at), state, what)
 
@@ -185,15 +197,16 @@ def archive_listing(store: SourceLike) -> ArchiveListing:
         entries, retired, moved, undo = archive.entries(), retired_in(archive), {}, ""
         for entry in entries:
             back = entry.left > entry.restored
-            if entry.planned and not entry.memories:
+            if entry.planned and not entry.memories and not entry.recovers:
                 plan = plan_in(archive, entry)
                 each_done = receipt_of(plan, source, plan.made_at).done
                 done = [f"{did} {counted(count)}" for did, count in each_done if count]
                 moved[entry.digest] = ", ".join(done)
                 back = not plan.moves or any(each.key in retired for each in plan.moves)
-            if back and entry.finished_at:
+            if back and entry.finished_at and not entry.recovers:
                 undo = undo_line(name, entry.digest)
-        return ArchiveListing(name, tuple(entries), tuple(dropped_in(archive)), moved, undo)
+        dropped, copied = tuple(dropped_in(archive)), last_copied(archive)
+        return ArchiveListing(name, tuple(entries), dropped, moved, undo, copied)
 
     return look_into(source, read)
 
@@ -206,7 +219,8 @@ def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:
     source = open_source(store)
 
     def read(archive: Archive) -> tuple[Plan, Receipt] | None:
-        finished = [e for e in archive.entries() if e.finished_at and e.planned and e.memories]
+        plans = (e for e in archive.entries() if e.planned and not e.recovers)
+        finished = [e for e in plans if e.finished_at and e.memories]
         if not finished:
             return None
         try:
@@ -400,10 +414,11 @@ class Comparison(NamedTuple):
 def compared(reader: Reader, source: Source, archive: Archive) -> Comparison:
     """Hold an archive against its store, at one moment of both. Reads only."""
     entries = archive.entries()
-    last = {copy.key: entry.apply for entry in entries for copy in archive.copies(entry)}
+    deletions = [entry for entry in entries if not entry.recovers]
+    last = {copy.key: entry.apply for entry in deletions for copy in archive.copies(entry)}
     faults = list(_damaged(archive, entries))
     unfinished = 0
-    for entry in entries:
+    for entry in deletions:
         cut_short = _cut_short(reader, source, archive, entry)
         unfinished += cut_short is not None
         faults += [cut_short] if cut_short else _standing(reader, archive, entry, last)

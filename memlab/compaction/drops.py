@@ -3,10 +3,11 @@
 What was there stays known: facts of each memory are kept, so that later references to it count on.
 """
 
+from collections.abc import Iterable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 import pandas as pd
 
@@ -21,6 +22,7 @@ from memlab.frame.loading import frame_of, latest_written
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive.archive import Archive, archive_errors
+from memlab.store.archive.copies import count_copies, erase_copies, has_copies
 from memlab.store.archive.dropped import Dropped, drop, drop_facts, dropped_in, make_key
 from memlab.store.archive.entries import Entry
 from memlab.store.archive.identity import check_not_renamed
@@ -50,6 +52,8 @@ class Drop(Shown):
         References to those memories that count no more, where their facts go.
     passed_over : tuple of str
         Deletions that are not dropped by a date, and why.
+    copies : int
+        Copies of these memories, and of others as they were before, that go.
     """
 
     store: str
@@ -58,6 +62,12 @@ class Drop(Shown):
     facts: tuple[Dropped, ...] = ()
     references: int = 0
     passed_over: tuple[str, ...] = ()
+    copies: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to erase."""
+        return not (self.entries or self.facts or self.copies)
 
     @property
     def memories(self) -> int:
@@ -78,6 +88,7 @@ class Drop(Shown):
             "facts_too": self.facts_too,
             "facts": sum(each.memories for each in self.facts),
             "references": self.references,
+            "copies": self.copies,
             "passed_over": list(self.passed_over),
         }
 
@@ -92,6 +103,8 @@ class Drop(Shown):
         facts += [
             (each.digest[:12], f"the facts of {counted(each.memories)}") for each in self.facts
         ]
+        if self.copies:
+            facts.append(("copies", f"{self.copies:,} that memlab kept of what was in the store"))
         if self.facts_too:
             lost = f"{counted(self.references, 'references')} to them count no more"
             history = "the history is incomplete for good"
@@ -143,7 +156,7 @@ def drop_archived(
     ArchiveError
         When there is no archive, or no such deletion in it.
     """
-    meant = _meant(before, digest, facts_too=facts_too)
+    until = _until(before, digest)
     moment = moment_or_now(now, call="memlab.compaction.drop_archived")
     source = open_source(store)
     lost = _taken_by(source) if facts_too else None  # before anything is locked: it takes long
@@ -151,14 +164,16 @@ def drop_archived(
     with open_archive(archive_at(source)) as archive:
         # Nobody's apply is then between its copies and its deletion.
         with nullcontext() if _is_lost(source) else source.changing():
-            found = _chosen(source, archive, meant)
+            found = _chosen(source, archive, until, digest, facts_too=facts_too)
+            erase_copies(archive, _names(source, archive, found.entries), until)
             key = b"" if facts_too else make_key(archive)
             for entry in found.entries:
-                facts = () if facts_too else facts_of(_frame(source, archive, entry), key)
+                kept = not (facts_too or entry.recovers)
+                facts = facts_of(_frame(source, archive, entry), key) if kept else ()
                 drop(archive, entry, facts, at=moment)
             if found.facts:
                 drop_facts(archive, found.facts)
-        if found.entries or found.facts:
+        if not found.is_empty:
             # Without room on the disk for it the pages stay, and are filled again.
             with suppress(ArchiveError), archive_errors(archive.path):
                 archive.connection.execute("VACUUM")
@@ -179,44 +194,58 @@ def what_drops(
     store, before, digest, facts_too
         As for :func:`drop_archived`, which says what is raised.
     """
-    meant = _meant(before, digest, facts_too=facts_too)
+    until = _until(before, digest)
     source = open_source(store)
-    found = look_into(source, lambda archive: _chosen(source, archive, meant))
+    found = look_into(
+        source, lambda archive: _chosen(source, archive, until, digest, facts_too=facts_too)
+    )
     return _with_cost(found, _taken_by(source)) if facts_too else found
 
 
-class _Meant(NamedTuple):
-    """What a caller names: a deletion by its digest, or all before a moment."""
-
-    before: datetime
-    digest: str | None
-    facts_too: bool
-
-
-def _meant(before: datetime | None, digest: str | None, *, facts_too: bool) -> _Meant:
+def _until(before: datetime | None, digest: str | None) -> datetime:
+    """Check that a caller names a deletion or a moment; return the moment, else one before all."""
     if (before is None) == (digest is None):
         raise ValueError(f"give either before={before!r} or digest={digest!r}")
-    until = _NEVER if before is None else aware(before, call="drop_archived", name="before")
-    return _Meant(until, digest, facts_too)
+    return _NEVER if before is None else aware(before, call="drop_archived", name="before")
 
 
-def _chosen(source: Source, archive: Archive, meant: _Meant) -> Drop:
-    """Return what goes: what a digest names, or what is older than a moment."""
-    dropped = dropped_in(archive) if meant.facts_too else []
-    if meant.digest is not None:
-        facts = [each for each in dropped if meant.digest and each.digest.startswith(meant.digest)]
-        entries = [] if facts else [archive.entry(meant.digest)]
-        return Drop(source.name, tuple(entries), meant.facts_too, tuple(facts))
+def _chosen(
+    source: Source, archive: Archive, until: datetime, digest: str | None, *, facts_too: bool
+) -> Drop:
+    """Return what goes, and how many copies with it."""
+    found = _named(source, archive, until, digest, facts_too=facts_too)
+    names = _names(source, archive, found.entries)
+    return replace(found, copies=count_copies(archive, names, until))
+
+
+def _names(source: Source, archive: Archive, entries: Iterable[Entry]) -> set[str]:
+    """Return the ids of the memories of deletions, where copies are kept."""
+    if not has_copies(archive):
+        return set()
+    deletions = (entry for entry in entries if not entry.recovers)
+    records = (record for entry in deletions for _, record in archive.records(entry))
+    return {source.facts_of(record).memory_id or "" for record in records}
+
+
+def _named(
+    source: Source, archive: Archive, until: datetime, digest: str | None, *, facts_too: bool
+) -> Drop:
+    """Return what a digest names, or what is older than a moment."""
+    dropped = dropped_in(archive) if facts_too else []
+    if digest is not None:
+        facts = [each for each in dropped if digest and each.digest.startswith(digest)]
+        entries = [] if facts else [archive.entry(digest)]
+        return Drop(source.name, tuple(entries), facts_too, tuple(facts))
     latest, doubts = _NEVER, dict[Entry, str]()
     for entry in archive.entries():
-        if entry.archived_at < meant.before:
+        if entry.archived_at < until:
             doubts[entry] = _doubt(source, archive, entry, latest)
         latest = max(latest, entry.archived_at)
     return Drop(
         source.name,
         tuple(entry for entry, doubt in doubts.items() if not doubt),
-        meant.facts_too,
-        tuple(each for each in dropped if each.deleted_at < meant.before),
+        facts_too,
+        tuple(each for each in dropped if each.deleted_at < until),
         passed_over=tuple(filter(None, doubts.values())),
     )
 

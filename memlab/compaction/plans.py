@@ -44,6 +44,8 @@ LOAD_BEARING: Final = "load-bearing"
 PRUNABLE: Final = "prunable"
 SUPERSEDED: Final = "superseded"
 RETIRED: Final = "retired"
+DELETES: Final = "deletes"
+SUPERSEDES: Final = "supersedes"
 RETIRES: Final = "retires"
 RETURNS: Final = "returns"
 _NOT_LOADED: Final = {SUPERSEDED, RETIRED, RETURNS}
@@ -118,7 +120,7 @@ class Group(NamedTuple):
     def fate(self) -> str:
         """What happens to them."""
         if self.deleted:
-            return "deletes"
+            return DELETES
         return self.label if self.label in (RETIRES, RETURNS) else "keeps"
 
 
@@ -202,7 +204,7 @@ class Plan(Shown):
         """SHA-256 of the memories decided on: those it changes, and prunable ones that it keeps."""
         hashed = hashlib.sha256()
         decided: Iterator[PlannedMemory | KeptMemory | PlannedLink]
-        decided = chain(self.memories, self.kept, self.supersedes, self.moves)
+        decided = chain(self.memories, self.kept, self.supersedes, self.retires, self.returns)
         for place, each in enumerate(decided):
             line = f"{json.dumps(each.key)} {each.fingerprint}"
             hashed.update(f"{chr(10) if place else ''}{line}".encode())
@@ -233,8 +235,7 @@ class Plan(Shown):
         """What that would be afterwards."""
         away = {SUPERSEDED, RETIRED, RETIRES}
         left = _total(g for g in self.groups if g.label not in away and not g.deleted)
-        less = self.superseded
-        return Size(left.memories - less.memories, left.tokens - less.tokens)
+        return Size(*(size - less for size, less in zip(left, self.superseded, strict=True)))
 
     @property
     def superseded(self) -> Size:
@@ -247,9 +248,14 @@ class Plan(Shown):
         return self.retires + self.returns
 
     @property
-    def fates(self) -> dict[str, tuple[PlannedMemory, ...]]:
-        """What it lists, by what it does to them."""
-        return {"deletes": self.memories, RETIRES: self.retires, RETURNS: self.returns}
+    def fates(self) -> dict[str, tuple[PlannedMemory | PlannedLink, ...]]:
+        """What it changes, by what it does to them."""
+        return {
+            DELETES: self.memories,
+            SUPERSEDES: self.supersedes,
+            RETIRES: self.retires,
+            RETURNS: self.returns,
+        }
 
     @property
     def links(self) -> dict[int | str, str | None]:
@@ -269,7 +275,7 @@ class Plan(Shown):
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing in it to carry out."""
-        return not (self.memories or self.supersedes or self.moves)
+        return not any(self.fates.values())
 
     @property
     def takes_all(self) -> bool:
@@ -359,14 +365,15 @@ class Plan(Shown):
             facts.append(("restore", _LAST_GOES))
         if self.supersedes:
             costliest = sorted(self.supersedes, key=lambda link: -link.tokens)
-            heading, where = (
-                "what it supersedes, the costliest first",
-                ", all in the plan's supersedes",
-            )
+            heading = "what it supersedes, the costliest first"
+            where = ", all in the plan's supersedes"
             return Sheet(title, facts, [first_of(costliest, links_listing_of, heading, where)])
-        fates = (RETIRES, RETURNS, "keeps") if self.moves else ("deletes", "keeps")
-        tables = [self._groups_table(fate) for fate in fates]
-        tables += [_listing(fate, memories) for fate, memories in self.fates.items() if memories]
+        tables = []
+        for fate in (RETIRES, RETURNS, "keeps") if self.moves else (DELETES, "keeps"):
+            rows = [group[1:] for group in self.groups if group.fate == fate]
+            tables.append(Table(fate, Group._fields[1:], rows, "" if rows else "nothing"))
+        listed = {DELETES: self.memories, RETIRES: self.retires, RETURNS: self.returns}
+        tables += [_listing(fate, memories) for fate, memories in listed.items() if memories]
         if self.written:
             tables.append(Table("other tables", ("trigger", "does", "table"), list(self.written)))
         return Sheet(title, facts, tables)
@@ -393,10 +400,6 @@ class Plan(Shown):
             lines.append(f"{self.floor.memories:,} load-bearing ones take up room under this")
             lines[-1] += " policy and stay; a larger number keeps more"
         return lines
-
-    def _groups_table(self, fate: str) -> Table:
-        rows = [group[1:] for group in self.groups if group.fate == fate]
-        return Table(fate, Group._fields[1:], rows, "" if rows else "nothing")
 
     def _canonical(self) -> Iterator[str]:
         """Yield the text that the digest is made of."""
@@ -549,7 +552,7 @@ def _listing(fate: str, memories: Sequence[PlannedMemory]) -> Table:
     half = LISTED // 2
     hidden = len(memories) - 2 * half
     listed = [*memories[:half], *memories[-half:]] if hidden > 0 else memories
-    where = "memories" if fate == "deletes" else fate
+    where = "memories" if fate == DELETES else fate
     return Table(
         f"oldest and newest that it {fate}" if hidden > 0 else f"what it {fate}, oldest first",
         *listing_of(listed),

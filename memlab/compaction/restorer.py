@@ -1,5 +1,6 @@
 """Putting archived memories back, byte for byte."""
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from datetime import datetime
@@ -27,11 +28,12 @@ from memlab.files import limit_like, whole_file
 from memlab.sources.base import Key, Source, Watch, Writer, archive_at, unwatched
 from memlab.sources.opening import SourceLike, open_source
 from memlab.store.archive.archive import Archive
-from memlab.store.archive.entries import Copy, Entry
+from memlab.store.archive.entries import Copy, Entry, check_size
 from memlab.store.archive.identity import check_archive_of
 from memlab.store.archive.opening import open_archive
 from memlab.store.archive.retired import forget_retired
 from memlab.store.database import SIDE_FILES, connect_reading
+from memlab.store.records import fingerprint_of
 from memlab.store.snapshot import read_snapshot
 from memlab.text import counted
 
@@ -41,13 +43,18 @@ class Restored(int):
 
     left_out: int
     rows_left_out: Mapping[str, int]
+    stay: int | None
 
     def __new__(
-        cls, count: int, left_out: int = 0, rows_left_out: Mapping[str, int] | None = None
+        cls,
+        count: int,
+        left_out: int = 0,
+        rows_left_out: Mapping[str, int] | None = None,
+        stay: int | None = None,
     ) -> Self:
-        """Return a number that knows what it leaves out."""
+        """Return a number that knows what it leaves out, and what is not taken out again."""
         made = super().__new__(cls, count)
-        made.left_out, made.rows_left_out = left_out, rows_left_out or {}
+        made.left_out, made.rows_left_out, made.stay = left_out, rows_left_out or {}, stay
         return made
 
 
@@ -103,8 +110,9 @@ def restore(
     -------
     Restored
         How many memories were put back, an ``int``; its ``left_out`` says how many were not,
-        because their own time to live has passed since, and its ``rows_left_out`` how many rows of
-        other tables.
+        because their own time to live has passed since, its ``rows_left_out`` how many rows of
+        other tables. Of what :func:`memlab.compaction.recover` had put back, how many were taken
+        out again; its ``stay`` says how many were not, because they are load-bearing.
 
     Raises
     ------
@@ -138,8 +146,11 @@ def restore(
         check_archive_of(archive_at(source))
     with open_archive(archive_at(source)) as archive:
         asked = _Asked(source, archive, receipt, None if ids is None else frozenset(ids))
-        if not archive.entry(receipt).memories:
+        entry = archive.entry(receipt)
+        if not entry.memories:
             return Restored(_take_back(asked, into, watch))
+        if entry.recovers and into is None:
+            return _take_out(asked, entry, watch)
         if into is not None:
             return Restored(_restore_into(asked, Path(into)))
         return _put_back(asked, moment, watch)
@@ -217,6 +228,57 @@ def _take_back(asked: _Asked, into: str | Path | None, watch: Watch) -> int:
         forget_retired(asked.archive, back.keys() - retired, retired)
     watch(RestoreStep.COMMITTED)
     return count
+
+
+def _take_out(asked: _Asked, entry: Entry, watch: Watch) -> Restored:
+    """Take out again what somebody else had deleted and memlab put back; load-bearing ones stay."""
+    source, archive = asked.source, asked.archive
+    keys = [copy.key for copy in _chosen(asked, entry)]
+    before = _replaced(asked, entry)
+    with source.changing() as writer:
+        watch(RestoreStep.LOCKED)
+        found = dict(writer.records(keys))
+        facts = {key: source.facts_of(record) for key, record in found.items()}
+        stay = {key for key, each in facts.items() if is_load_bearing(each, source, unsure=True)}
+        there = {key: record for key, record in found.items() if key not in stay}
+        for key in there.keys() & before.keys():
+            if writer.is_back(there[key], before[key]):  # it is taken out already
+                del there[key]
+        expected = {
+            key: fingerprint_of(writer.compared(there[key]))
+            for key, record in archive.records(entry, there)
+            if writer.is_back(there[key], record)
+        }
+        if written := sorted(there.keys() - expected.keys(), key=str):
+            raise ArchiveError(
+                f"{counted(len(written))} written since ({some_of(written)}); nothing was changed: "
+                "take others out by id"
+            )
+        if expected:
+            writer.delete(expected, watch=lambda _: watch(RestoreStep.CHECKED))
+            if back := [(key, before[key]) for key in expected if key in before]:
+                writer.insert(back)
+        watch(RestoreStep.VERIFIED)
+    watch(RestoreStep.COMMITTED)
+    return Restored(len(expected), stay=len(stay))
+
+
+def _replaced(asked: _Asked, entry: Entry) -> dict[Key, bytes]:
+    """Return the records of what had no words and was replaced by a recovery."""
+    found = dict[Key, bytes]()
+    if not entry.planned:
+        return found
+    try:
+        for key, text in json.loads(asked.archive.plan_text(entry)):
+            record = text.encode()
+            check_size(record)
+            asked.source.check_copy(key, record, json.loads(record))
+            found[key] = record
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise ArchiveError(
+            f"what {entry.digest[:12]} replaced cannot be read ({error}); nothing was changed"
+        ) from error
+    return found
 
 
 def _links_back(writer: Writer, asked: _Asked, plan: Plan) -> dict[Key, str | None]:

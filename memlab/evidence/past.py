@@ -158,7 +158,7 @@ def gone_and_deleted(source: Source, **how: Unpack[How]) -> tuple[pd.DataFrame, 
 
     def deleted(archive: Archive) -> tuple[pd.DataFrame, list[Deletion]]:
         found = {}
-        others = gone if c.WRITTEN_AT not in gone else _of_others(gone, archive)
+        others = gone if c.WRITTEN_AT not in gone else of_others(gone, archive)
         for run in _runs(archive):
             records = chain.from_iterable(archive.records(entry) for entry in run)
             sound = sound_of(source.rows_of(records, with_body=bodies), str(archive.path))
@@ -182,15 +182,15 @@ def gone_and_deleted(source: Source, **how: Unpack[How]) -> tuple[pd.DataFrame, 
     return read_archive(archive_at(source), deleted)
 
 
-def _of_others(gone: pd.DataFrame, archive: Archive) -> pd.DataFrame:
+def of_others(gone: pd.DataFrame, archive: Archive) -> pd.DataFrame:
     """Leave out what an archive holds as deleted, or did: nobody has written it since."""
-    last = {
-        copy.key: entry.finished_at or entry.archived_at
-        for entry in archive.entries()
-        for copy in archive.copies(entry)
-        if copy.restored_at is None
-    }
-    at = gone[c.KEY].map(last).astype(c.TIME)
+    places, last = {*gone[c.KEY if c.KEY in gone else c.POSITION]}, dict[str, datetime]()
+    for entry in archive.entries():
+        copies = [] if entry.recovers else archive.copies(entry)
+        keys = [each.key for each in copies if each.restored_at is None and each.key in places]
+        for _, record in archive.records(entry, keys):  # a number may be another memory's now
+            last[archive.location.id_of(record)] = entry.finished_at or entry.archived_at
+    at = gone[c.MEMORY_ID].map(last).astype(c.TIME)
     key = key_of(archive) or b""
     hashes = gone[c.MEMORY_ID].map(lambda name: hashed(name, key))
     for dropped in dropped_in(archive):
@@ -208,7 +208,7 @@ def _runs(archive: Archive) -> Iterator[list[Entry]]:
     run: list[Entry] = []
     taken: set[Key] = set()
     for entry in archive.entries():
-        if not entry.memories:  # a plan that superseded and deleted nothing
+        if not entry.memories or entry.recovers:  # it deleted nothing
             continue
         places = set() if entry.planned else {copy.key for copy in archive.copies(entry)}
         follows = run and run[-1].apply + 1 == entry.apply

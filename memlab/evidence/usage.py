@@ -33,6 +33,9 @@ HALF_LIFE: Final = 14.0
 """Days in which what a read says fades by half."""
 SIZES: Final = (0.1, 0.25, 0.5)
 """Shares of a store at which age and use are compared; of memories, a quarter decides."""
+BETWEEN: Final = 0.1
+"""By how much what is served varies from one stretch of a store to the next beyond the noise of
+both, in times the variance of one read; ``bench_learned.py --between`` measures it."""
 AS_GOOD: Final = 0.05
 """Age is enough where use serves at most so much more."""
 FEWEST: Final = (20, 10)
@@ -158,12 +161,13 @@ def gain_of(reads: LookBack, confidence: float) -> tuple[float, float, float]:
 def share_with_limits(day: Any, found: Floats, confidence: float) -> tuple[float, float, float]:
     """Return the share of reads that found their memory, with limits of as many reads to come.
 
-    They are Wilson's (1927), of half the reads, and as many fewer as those of one day are alike.
+    They are Wilson's (1927), of half the reads, of as many fewer as those of one day are alike, and
+    of fewer by `BETWEEN`.
     """
     share, z = float(found.mean()), NormalDist().inv_cdf(confidence)
     spread = share * (1 - share)
     alike = max(1.0, float(_squares(day, found - share)) / (len(found) * spread)) if spread else 1.0
-    part = 2 * z * z * alike / len(found)
+    part = z * z * (2 * alike / len(found) + BETWEEN)
     half = np.sqrt(part * (spread + part / 4))
     low, high = ((share + part / 2 + side * half) / (1 + part) for side in (-1, 1))
     return share, float(low), float(high)

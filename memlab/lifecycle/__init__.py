@@ -1,7 +1,6 @@
 """The write-time half: a store that caps, expires, reinforces and replaces as it is written."""
 
 from memlab.lifecycle.guarded import LifecycleStore
-from memlab.lifecycle.scopes import LifecycleStats
-from memlab.lifecycle.signals import Trust
+from memlab.lifecycle.signals import LifecycleStats, Trust
 
 __all__ = ["LifecycleStats", "LifecycleStore", "Trust"]

@@ -1,6 +1,6 @@
 """The lifecycle store."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -11,27 +11,15 @@ from memlab.clock import Age, aware, now_utc
 from memlab.columns import AGENT_SCOPE
 from memlab.errors import ArchiveError, UnsafeDeletionError
 from memlab.items import MemoryItem, MemoryKind, is_load_bearing_memory
+from memlab.lifecycle import signals as side
 from memlab.lifecycle.removal import EXPIRED, LOWEST_VALUE, NEAR_DUPLICATE, Removals, Repeats
-from memlab.lifecycle.scopes import TAGS, LifecycleStats, Scopes, read_stats, scope_key
-from memlab.lifecycle.signals import (
-    Trust,
-    as_text,
-    checked_importance,
-    expired_ids,
-    expiry_of,
-    is_counted,
-    load_bearing,
-    prepare,
-    reinforce,
-    scope_fields,
-    write_signals,
-)
+from memlab.lifecycle.signals import LifecycleStats, Trust, as_text
 from memlab.policies import NearDuplicate, ValueCap
 from memlab.store import ReadLog, SqliteMemoryStore
 from memlab.store.database import transaction
 from memlab.store.signals import HAS_SIGNALS
 
-SCOPE: Final = (*AGENT_SCOPE, TAGS)
+SCOPE: Final = (*AGENT_SCOPE, side.TAGS)
 """What scopes are made of where no capacity says it."""
 
 
@@ -113,20 +101,19 @@ class LifecycleStore(SqliteMemoryStore):
         self.capacity: Final = capacity
         self.duplicates: Final = duplicates
         self._clock = clock
-        self._scopes = Scopes(self.connection)
         self._seen: tuple[int, int] | None = None
         self._failures = 0
         self._last_failure: str | None = None
         self._repeats = Repeats(self.connection, duplicates)
         self._removals = Removals(self.connection, self.archive)
-        self.connection.create_function("load_bearing", 2, load_bearing, deterministic=True)
+        self.connection.create_function("load_bearing", 2, side.load_bearing, deterministic=True)
         try:
             with self._errors_in_words():
-                known = scope_fields(self.connection)
+                known = side.scope_fields(self.connection)
                 self._fields = (known or SCOPE) if capacity is None else capacity.scope
                 if known != self._fields:
                     with transaction(self.connection):
-                        prepare(self.connection, self._fields)
+                        side.prepare(self.connection, self._fields)
         except BaseException:
             self.close()
             raise
@@ -187,12 +174,12 @@ class LifecycleStore(SqliteMemoryStore):
         now = self._clock()
         signals: dict[str, Any] = {
             **belongs,
-            "importance": checked_importance(importance, bounded=self.capacity is not None),
+            "importance": side.checked_importance(importance, bounded=self.capacity is not None),
             "last_accessed_at": as_text(now),
-            "expires_at": expiry_of(ttl, now),
+            "expires_at": side.expiry_of(ttl, now),
             "trusted": Trust(trust).rank,
             "graduated": int(graduated),
-            "scope": scope_key(self._fields, belongs, item.tags),
+            "scope": side.scope_key(self._fields, belongs, item.tags),
         }
         with self._writing():
             self._replace_duplicate(item, signals["trusted"], now)
@@ -229,7 +216,7 @@ class LifecycleStore(SqliteMemoryStore):
         """
         expect(memory_id, str, call="store.supersede", name="memory_id")
         with self._writing():
-            self._leave_if_active(memory_id)
+            self._repeats.discard(memory_id)
             return self._mark_superseded(memory_id, by_memory_id)
 
     def touch(
@@ -258,9 +245,7 @@ class LifecycleStore(SqliteMemoryStore):
         reinforced = 0
         with self._writing():
             for memory_id in dict.fromkeys(texts(ids, call="store.touch", name="ids")):
-                if reinforce(self.connection, memory_id, at, graduated=graduated):
-                    self._scopes.touch(memory_id, now)
-                    reinforced += 1
+                reinforced += side.reinforce(self.connection, memory_id, at, graduated=graduated)
         return reinforced
 
     def expire(self, now: datetime | None = None) -> int:
@@ -288,7 +273,7 @@ class LifecycleStore(SqliteMemoryStore):
     def stats(self) -> LifecycleStats:
         """Return what was evicted and why, and how full every scope is. Reads all signals."""
         with self._errors_in_words():
-            return read_stats(
+            return side.read_stats(
                 self.connection,
                 self.capacity.slots if self.capacity else None,
                 failures=self._failures,
@@ -296,87 +281,74 @@ class LifecycleStore(SqliteMemoryStore):
             )
 
     def _write(self, item: MemoryItem, signals: dict[str, Any]) -> None:
-        """Write a row and its signals, and keep count of its scope and of what it says."""
-        self._leave_if_active(item.memory_id)
+        """Write a row and its signals, and keep in mind what it says."""
+        self._repeats.discard(item.memory_id)
         self._removals.forget_signals(item.memory_id)
         super().put(item)
         (position,) = self.connection.execute(
             "SELECT rowid FROM memory_items WHERE memory_id = ?", (item.memory_id,)
         ).fetchone()
-        write_signals(self.connection, item, signals, position)
-        self._scopes.enter(item, signals, position)
+        side.write_signals(self.connection, item, signals, position)
         self._repeats.add(item, position)
-
-    def _leave_if_active(self, memory_id: str) -> None:
-        """Take a row out of its scope and out of the texts, unless it has left already."""
-        if is_counted(self.connection, memory_id):
-            self._scopes.leave(memory_id)
-        self._repeats.discard(memory_id)
 
     def _enforce(self, scope: str, capacity: ValueCap, now: datetime) -> None:
         """Evict the lowest rows of a scope that holds too many; never fail the put before it."""
         try:
             with self._writing():
-                if self._scopes.count(scope) > capacity.slots:
-                    self._sweep(now)
-                lowest = []
-                while self._scopes.count(scope) > capacity.slots:
-                    if (memory_id := self._scopes.lowest(scope, capacity, now)) is None:
-                        break
-                    self._leave_if_active(memory_id)
-                    lowest.append(memory_id)
-                self._removals.remove(lowest, LOWEST_VALUE, now)
+                keys = side.keys_within(self.connection, scope)
+                beyond = side.size_within(self.connection, keys) - capacity.slots
+                if beyond > 0 and self._sweep(now):
+                    beyond = side.size_within(self.connection, keys) - capacity.slots
+                if beyond > 0:
+                    lowest = side.lowest_within(self.connection, keys, capacity, now)
+                    self._remove(lowest[:beyond], LOWEST_VALUE, now)
         except Exception as error:  # noqa: BLE001 - the row is durable, whatever comes after it
             self._failed(error)
 
     def _sweep(self, now: datetime) -> int:
         """Delete the rows that have expired."""
         doomed = " AND NOT load_bearing(item.kind, item.tags_json)"
-        expired = expired_ids(self.connection, as_text(now), doomed)
-        for memory_id in expired:
-            self._leave_if_active(memory_id)
-        self._removals.remove(expired, EXPIRED, now)
+        expired = side.expired_ids(self.connection, as_text(now), doomed)
+        self._remove(expired, EXPIRED, now)
         return len(expired)
+
+    def _remove(self, doomed: Sequence[str], reason: str, now: datetime) -> None:
+        """Delete rows that are not load-bearing."""
+        for memory_id in doomed:
+            self._repeats.discard(memory_id)
+        self._removals.remove(doomed, reason, now)
 
     def _expired(self, also: str = "", *values: str) -> set[str]:
         """Return the ids of rows that have expired and are still in the file."""
         with self._errors_in_words():
-            return {*expired_ids(self.connection, as_text(self._clock()), also, *values)}
+            return {*side.expired_ids(self.connection, as_text(self._clock()), also, *values)}
 
     def _replace_duplicate(self, item: MemoryItem, trusted: int, now: datetime) -> None:
         """Delete the row that `item` repeats, unless that one is trusted more."""
         if (found := self._repeats.replaced_by(item, trusted)) is None:
             return
         try:
-            self._leave_if_active(found)
-            self._removals.remove([found], NEAR_DUPLICATE, now)
+            self._remove([found], NEAR_DUPLICATE, now)
         except (ArchiveError, UnsafeDeletionError) as error:  # nothing was deleted: both stay
             self._failed(error)
-            self._forget_known()
+            self._repeats.forget()
 
     def _failed(self, error: Exception) -> None:
         self._failures += 1
         self._last_failure = str(error) or type(error).__name__
 
-    def _forget_known(self) -> None:
-        """Read again what is known of scopes and texts when it is next asked for."""
-        self._scopes.forget()
-        self._repeats.forget()
-
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Do all of the block or none of it, with what is known of scopes in step.
+        """Do all of the block or none of it, with what is known of texts in step.
 
-        Scopes are kept between transactions as long as nobody else has written: no other
-        connection (``data_version``) and nothing else through this one (``total_changes``). After
-        a foreign write a scope is counted again when it is next written to, and its rows are read
-        again when it is next too full.
+        They are kept in mind as long as nobody else has written: no other connection
+        (``data_version``) and nothing else through this one (``total_changes``).
         """
         try:
             with self._errors_in_words(), transaction(self.connection):
                 (version,) = self.connection.execute("PRAGMA data_version").fetchone()
                 if self._seen != (version, self.connection.total_changes):
-                    self._forget_known()
+                    self._repeats.forget()
                 yield
         except BaseException:
             self._seen = None

@@ -143,7 +143,7 @@ class Expectation:
 
         Of a room in tokens, for each of their tokens.
         """
-        cost = np.log(self.experience.tokens[memories] + HEAD) * space.of_tokens
+        cost = np.log(self.experience.tokens[memories] + HEAD) if space.of_tokens else 0.0
         if not self.decides(moment.seen, space):
             return np.asarray(-np.log(moment.written - memories) - LENGTH_UNKNOWN * cost)
         look = self._look(moment.seen)

@@ -167,9 +167,10 @@ class Capped:
             if surplus > 0 and room.count:
                 rows = room.candidates
                 lowest = lowest_of(self.keys(rows, moment, now), self._size[rows], surplus)
+                reason = self.reason(moment)
                 for row in rows[lowest].tolist():
                     self.remove(row)
-                    yield row, self.reason(moment)
+                    yield row, reason
 
     def reason(self, moment: int) -> str:  # noqa: ARG002
         """Return why rows go at a moment."""

@@ -77,7 +77,7 @@ def portions(each: Iterable[Item], size: int = 500) -> Iterator[list[Item]]:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some memories of a source, in order of insertion; see :func:`rows_from`.
+    """Some memories of a source, in order of insertion; see :func:`rows_of_each`.
 
     The table has the columns of :data:`memlab.sources.tables.SCHEMA`, and those of
     :data:`memlab.sources.tables.SIGNALS` that the source keeps. What cannot be read is null there
@@ -87,27 +87,6 @@ class Rows:
     table: Any
     faults: list[Fault] = field(default_factory=list)
     others: Mapping[str, Sequence[object]] = field(default_factory=dict)
-
-
-def rows_from(
-    columns: Mapping[str, Sequence[Any]],
-    faults: Iterable[Fault] = (),
-    others: Mapping[str, Sequence[object]] | None = None,
-) -> Rows:
-    """Return rows of Python or Arrow columns, with what a source has no column for filled in.
-
-    Examples
-    --------
-    >>> rows = rows_from(
-    ...     {"position": [1], "memory_id": ["m1"], "kind": ["episodic"], "title": ["shipped"],
-    ...      "body": ["it"], "created_at": ["2026-03-01T12:00:00Z"]}
-    ... )
-    >>> rows.table["chars"].to_pylist(), rows.table["tags_json"].to_pylist()
-    ([9], ['[]'])
-    """
-    from memlab.sources.tables import table_of
-
-    return Rows(table_of(columns), list(faults), others or {})
 
 
 def check_asked(asked: Iterable[str], known: Collection[str], what: str) -> None:
@@ -136,11 +115,21 @@ def rows_of_each(
     with_body: bool,
     others: Mapping[str, Sequence[object]] | None = None,
 ) -> Rows:
-    """Return rows each of which was read by itself; what cannot be read is in ``faults``."""
+    """Return rows each of which was read by itself; what cannot be read is in ``faults``.
+
+    Examples
+    --------
+    >>> row = {"position": 1, "memory_id": "m1", "kind": "episodic", "title": "shipped",
+    ...        "body": "it", "created_at": "2026-03-01T12:00:00Z"}
+    >>> rows = rows_of_each([row], with_body=True)
+    >>> rows.table["chars"].to_pylist(), rows.table["tags_json"].to_pylist()
+    ([9], ['[]'])
+    """
+    from memlab.sources.tables import table_of
+
     faults = [fault for row in rows for fault in row.get("faults", ())]
-    columns = {name: [row[name] for row in rows] for name in rows[0] if name != "faults"}
-    made = rows_from(columns, faults, others)
-    return made if with_body else Rows(made.table.drop_columns("body"), made.faults, made.others)
+    table = table_of({name: [row[name] for row in rows] for name in rows[0] if name != "faults"})
+    return Rows(table if with_body else table.drop_columns("body"), faults, others or {})
 
 
 class Facts(NamedTuple):
@@ -169,6 +158,28 @@ class Orders(NamedTuple):
     written: Mapping[str, datetime]
     lines: Mapping[str, tuple[str, ...]]
     fits: Mapping[str, int]
+
+
+class Loss(NamedTuple):
+    """A memory that somebody else deleted or emptied, as it was: when it went, was last written.
+
+    Of copies, `seen` is when it was last there; nobody knows when between that and `at` it went.
+    """
+
+    key: Key
+    record: bytes
+    at: datetime | None
+    since: datetime | None
+    commit: str = ""
+    seen: datetime | None = None
+    is_emptied: bool = False
+
+
+class Search(NamedTuple):
+    """What an agent looked for, and when."""
+
+    at: datetime
+    words: str
 
 
 class Trouble(NamedTuple):
@@ -291,6 +302,11 @@ class Writer(Reader):
         self._check_inserted(records, before + count)
         return count
 
+    def replace(self, expected: Mapping[Key, str], records: Iterable[tuple[Key, bytes]]) -> None:
+        """Let memories be as they were, load-bearing ones too, that are still as `expected`."""
+        self.delete(expected)
+        self.insert(records)
+
     def supersede(
         self, links: Mapping[Key, str | None], kept: Mapping[Key, str] | None = None
     ) -> int:
@@ -339,7 +355,7 @@ class Writer(Reader):
         back = self.records([key for key, _ in records])
         for key, record in records:
             found, there = next(back, (None, b""))
-            if found != key or not self._is_back(there, record):
+            if found != key or not self.is_back(there, record):
                 raise ArchiveError(
                     f"memory {key} would not have come back as it was; all was rolled back: look "
                     f"for {self.suspect}"
@@ -349,7 +365,7 @@ class Writer(Reader):
                 f"other memories would have changed; all was rolled back: look for {self.suspect}"
             )
 
-    def _is_back(self, there: bytes, record: bytes) -> bool:
+    def is_back(self, there: bytes, record: bytes) -> bool:
         """Whether a memory that was put back is what was archived."""
         return there == record
 
@@ -386,6 +402,11 @@ class Source(ABC):
         Whether a start loads an index up to some length, so that :meth:`orders` can say of what.
     tables : mapping of str to frozenset of str
         Tables and columns by which a SQLite file is known to be such a store.
+    setting : str
+        The setting of its system's own that holds a cap, with ``%d`` for it; empty for none.
+    usual : tuple of str
+        Where its system puts such stores: the variable that moves the folder, the folder below a
+        home, and where in it they are.
     lookalike : str
         A table by which a file that is none may be taken for one.
     protected : frozenset of str
@@ -407,6 +428,8 @@ class Source(ABC):
     settings: Settings | None = None
     tables: ClassVar[Mapping[str, frozenset[str]]] = {}
     lookalike: ClassVar[str] = ""
+    setting: ClassVar[str] = ""
+    usual: ClassVar[tuple[str, ...]] = ()
 
     @property
     @abstractmethod
@@ -425,6 +448,11 @@ class Source(ABC):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether its archive may keep copies of what is in it."""
+        return self.is_folder or (self.agents_own and self.name != ":memory:")
 
     def files(self) -> list[Path]:
         """Return the files that it is made of, there or not; none of a server."""
@@ -459,9 +487,12 @@ class Source(ABC):
         return inside is None and bool(cls.tables) and path.name.endswith(DATABASES)
 
     @classmethod
-    def usual_places(cls, home: Path, known: Mapping[str, str]) -> Sequence[Path]:  # noqa: ARG003
+    def usual_places(cls, home: Path, known: Mapping[str, str]) -> Sequence[Path]:
         """Return where its system puts such stores, there or not, by a home and an environment."""
-        return ()
+        if not cls.usual:
+            return ()
+        variable, below, *names = cls.usual
+        return [Path(known.get(variable) or home / below) / name for name in names or [""]]
 
     def changing(self) -> AbstractContextManager[Writer]:
         """Open the source for a change that is on the disk when the block ends.
@@ -528,6 +559,10 @@ class Source(ABC):
         """
         check_canonical(record, said)
 
+    def check_copy(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
+        """Check that one of its memories can have a record; it may be one that nothing deletes."""
+        self.check_record(key, record, said)
+
     def make(self, path: Path, records: Iterable[tuple[Key, bytes]]) -> int:  # noqa: ARG002
         """Make a store of these memories at an empty file, where it is one; return how many."""
         raise UnsafeDeletionError(
@@ -561,6 +596,26 @@ class Source(ABC):
         """
         return iter(())
 
+    def losses(self) -> Iterator[Loss]:
+        """Yield what somebody else deleted or emptied and git keeps."""
+        return iter(())
+
+    def is_tracked(self) -> bool:
+        """Whether :meth:`losses` would know."""
+        return False
+
+    def searches(self) -> Iterator[Search]:
+        """Yield what was searched for, where its words are kept; nobody writes them elsewhere."""
+        return iter(())
+
+    def content(self, record: bytes) -> bytes:
+        """Return what of a record differs once somebody has written the memory."""
+        return self.lasting(record)
+
+    def is_empty(self, record: bytes) -> bool:
+        """Whether a memory has no words in it."""
+        return not json.loads(record).get("body")
+
     def knows_gone(self) -> bool:
         """Whether :meth:`gone` would tell a summary of anything."""
         return False
@@ -577,6 +632,8 @@ class Source(ABC):
 
     def superseding(self) -> AbstractContextManager[Writer]:
         """Open a source that :attr:`supersedes` as :meth:`changing` does."""
+        if self.supersedes:
+            return self.changing()
         raise PlanError(
             f"in {self.name} no memory can stand for another; shorten or delete load-bearing ones "
             "with the tools of the system that wrote them"
@@ -584,6 +641,8 @@ class Source(ABC):
 
     def retiring(self) -> AbstractContextManager[Writer]:
         """Open a source that :attr:`retires` as :meth:`changing` does."""
+        if self.retires:
+            return self.changing()
         raise PlanError(
             f"there is nothing to retire in {self.name}: its agent looks up what it needs, or its "
             "system chooses what a start loads, so only deleting makes that smaller; memlab "
@@ -606,9 +665,9 @@ class Source(ABC):
                 return read_archive(location, retired_in)
         return RetiredMemories()
 
-    def cap_setting(self, keep: int) -> str | None:  # noqa: ARG002
+    def cap_setting(self, keep: int) -> str | None:
         """Return the setting of the source's own that holds a cap, as it is written; else None."""
-        return None
+        return self.setting % keep if self.setting else None
 
     def cap_now(self) -> int | None:
         """Return the cap that the setting has today, where nothing is deleted."""
@@ -697,6 +756,7 @@ def archive_at(source: Source) -> ArchiveLocation:
         unchanged if source.like else source.lasting,
         lambda record: source.facts_of(record).memory_id,
         source.agents_own,
+        source.check_copy,
     )
 
 

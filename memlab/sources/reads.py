@@ -184,10 +184,7 @@ class LineReader:
                 self._progress(min(self.done, self.total), self.total)
 
     def _parsed(self, line: bytes) -> dict[str, Any] | None:
-        try:
-            found = json.loads(line)
-        except (ValueError, RecursionError):
-            found = None
+        found = parsed(line)
         if not isinstance(found, dict):
             self.left_out[BROKEN] += 1
             return None
@@ -201,6 +198,13 @@ class LineReader:
                 return found.st_size
         self.left_out[UNREADABLE] += 1
         return None
+
+
+def parsed(text: Any) -> Any:
+    """Return a JSON value; None for what is none."""
+    with suppress(ValueError, RecursionError, TypeError):
+        return json.loads(text)
+    return None
 
 
 def mapping(value: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ and belongs to the session that made it first.
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -140,6 +140,26 @@ def blocks_of(line: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     return [block for block in blocks if block.get("type") == kind]
 
 
+class ToolCall(NamedTuple):
+    """A call of a tool: its id, the tool's name, and what it was given."""
+
+    id: str
+    tool: str
+    given: dict[str, Any]
+
+
+def calls_in(line: dict[str, Any]) -> Iterator[ToolCall]:
+    """Yield the calls of a line."""
+    for block in blocks_of(line, "tool_use"):
+        call = text(block.get("id")) or named(line)
+        yield ToolCall(call, text(block.get("name")), mapping(block.get("input")))
+
+
+def named(line: dict[str, Any]) -> str:
+    """Return what tells a line from others; a copy has the same."""
+    return text(line.get("uuid")) or f"at {text(line.get('timestamp'))}"
+
+
 def seen_in(asked: Asked, look: Look, found: Found, *, beside: Path | None = None) -> list[Seen]:
     """Read all transcripts, those of `beside` where it is there; return what happened, in order."""
     root = _projects_folder(asked, beside)
@@ -164,7 +184,13 @@ def seen_in(asked: Asked, look: Look, found: Found, *, beside: Path | None = Non
 
 def take_uses(seen: Iterable[Seen], system: str, asked: Asked, found: Found) -> None:
     """Add what was read and changed to what was found, what is no later need apart."""
-    uses = [_use(one, system, asked.before) for one in seen]
+    uses = []
+    for touch, at, session in seen:
+        name = f"{system}:{touch.call}:{touch.memory_id}"
+        known = asked.before.get(name)  # the session that was found first stands
+        owner = (known and known.session) or session
+        kind = WRITE if touch.writes else READ
+        uses.append(Read(touch.memory_id, at, name, touch.how, owner, kind))
     found.writes = [use for use in uses if use.kind == WRITE]
     before = (use for use in asked.before.values() if use.kind == WRITE)
     written: dict[tuple[str, str], datetime] = {}
@@ -177,16 +203,6 @@ def take_uses(seen: Iterable[Seen], system: str, asked: Asked, found: Found) -> 
             first = written.get((use.memory_id, use.session or ""))
             kind = READ if first is None else OWN_SESSION if use.at >= first else MAINTENANCE
             (found.reads if kind == READ else found.apart).append(use._replace(kind=kind))
-
-
-def _use(one: Seen, system: str, before: Mapping[str, Read]) -> Read:
-    """Return what happened as a log has it; the session that was found first stands."""
-    touch = one.touch
-    name = f"{system}:{touch.call}:{touch.memory_id}"
-    known = before.get(name)
-    session = one.session if known is None or known.session is None else known.session
-    kind = WRITE if touch.writes else READ
-    return Read(touch.memory_id, one.at, name, touch.how, session, kind)
 
 
 class _Scan:

@@ -13,8 +13,6 @@ from memlab.store.shapes import shown
 PASSWORDS: Final = ("VALKEYCLI_AUTH", "REDISCLI_AUTH")
 """Environment variables in which the servers' own clients look for a password."""
 
-TLS: Final = ("valkeys", "rediss")
-SCHEMES: Final = ("valkey", "redis", *TLS, "unix")
 
 _ANSWER_WITHIN: Final = 30.0
 _CONNECT_WITHIN: Final = 10.0
@@ -182,18 +180,14 @@ _ANSWERS: Final[dict[str, Callable[[tuple[Any, ...], Any], bool]]] = {
 
 def _connection(address: Address, database: int, valkey: Any) -> Any:
     given = next((environ[name] for name in PASSWORDS if environ.get(name)), None)
-    options: dict[str, Any] = {
-        "db": database,
-        "username": address.user,
-        "password": address.password or given,
-        "socket_timeout": _ANSWER_WITHIN,
-        "socket_connect_timeout": _CONNECT_WITHIN,
-    }
-    if address.scheme == "unix":
-        return valkey.UnixDomainSocketConnection(path=address.path, **options)
-    host, port = host_and_port(address)
-    kind = valkey.SSLConnection if address.scheme in TLS else valkey.Connection
-    return kind(host=host, port=port, **options)
+    pool = valkey.ConnectionPool.from_url(
+        address.without_password(*address.options),
+        db=database,
+        password=address.password or given,
+        socket_timeout=_ANSWER_WITHIN,
+        socket_connect_timeout=_CONNECT_WITHIN,
+    )
+    return pool.make_connection()
 
 
 def host_and_port(address: Address) -> tuple[str, int]:

@@ -35,6 +35,10 @@ HIDING: Final = frozenset({"rowid", "oid", "_rowid_"})
 """Names of a column, in small letters, under which a row's position could not be asked for."""
 
 _ANOTHER_SCHEMA: Final = "copy its rows into a store made by memlab.SqliteMemoryStore"
+_WITHOUT_ROWID: Final = (
+    "was made WITHOUT ROWID, so its rows have no order of insertion; copy them into a table made "
+    "by memlab.SqliteMemoryStore"
+)
 
 BUSY: Final = "{path} is locked by another process; try again when that process is done"
 _WORDS: Final = {
@@ -163,38 +167,27 @@ def check_table(connection: sqlite3.Connection, path: Path | str) -> None:
             f"{path} has no table memory_items; name the memory.db that an agent writes"
         )
     kind, without_rowid = table
-    if kind != "table":
-        raise StoreError(f"memory_items in {path} is a {kind}, not a table; name the store itself")
-    if without_rowid:
-        raise StoreError(
-            f"memory_items in {path} was made WITHOUT ROWID, so its rows have no order of "
-            "insertion; copy them into a table made by memlab.SqliteMemoryStore"
-        )
-    if missing := [name for name in COLUMNS if name not in found]:
-        raise StoreError(
-            f"memory_items in {path} lacks the column {', '.join(missing)}; {_ANOTHER_SCHEMA}"
-        )
-    _check_columns(found, path)
-
-
-def _check_columns(found: dict[str, tuple[str, int, int]], path: Path | str) -> None:
-    """Check what the table declares of its columns; those of an agent's own may be anything."""
+    missing = [name for name in COLUMNS if name not in found]
+    wrong = [
+        (kind != "table", f"is a {kind}, not a table; name the store itself"),
+        (without_rowid, _WITHOUT_ROWID),
+        (missing, f"lacks the column {', '.join(missing)}; {_ANOTHER_SCHEMA}"),
+    ]
     for name, (declared, key, hidden) in found.items():
-        wanted = _DECLARED.get(name)
-        if wanted and (declared != wanted or hidden):
-            what = "as generated" if hidden else f"as {declared or 'nothing'}"
-            raise StoreError(
-                f"memory_items in {path} declares {name} {what}, not {wanted}; {_ANOTHER_SCHEMA}"
-            )
-        if key != (name == COLUMNS[0]):
-            raise StoreError(
-                f"the primary key of memory_items in {path} is not memory_id; {_ANOTHER_SCHEMA}"
-            )
-        if name.lower() in HIDING:
-            raise StoreError(
-                f"memory_items in {path} has a column {name}, which hides the order of insertion; "
-                f"{_ANOTHER_SCHEMA}"
-            )
+        wanted = _DECLARED.get(name)  # columns of an agent's own may be anything
+        how = "generated" if hidden else declared or "nothing"
+        differs = wanted and (declared != wanted or hidden)
+        hides = f"has a column {name}, which hides the order of insertion"
+        wrong += [
+            (differs, f"declares {name} as {how}, not {wanted}; {_ANOTHER_SCHEMA}"),
+            (
+                key != (name == COLUMNS[0]),
+                f"has another primary key than memory_id; {_ANOTHER_SCHEMA}",
+            ),
+            (name.lower() in HIDING, f"{hides}; {_ANOTHER_SCHEMA}"),
+        ]
+    if words := next((words for is_wrong, words in wrong if is_wrong), ""):
+        raise StoreError(f"memory_items in {path} {words}")
 
 
 def path_named(source: Path | str) -> Path:
@@ -224,10 +217,9 @@ def store_file(source: Path | str) -> Path:
         raise StoreError(f"there is no file {path}; check the path")
     if S_ISDIR(found.st_mode):
         raise StoreError(f"{path} is a folder; name the memory.db inside it")
-    if not S_ISREG(found.st_mode):
-        raise StoreError(f"{path} is not a file; name the memory.db that an agent writes")
-    if found.st_size == 0:
-        raise StoreError(f"{path} is empty; name the memory.db that an agent writes")
+    if not S_ISREG(found.st_mode) or found.st_size == 0:
+        is_what = "empty" if S_ISREG(found.st_mode) else "not a file"
+        raise StoreError(f"{path} is {is_what}; name the memory.db that an agent writes")
     return path
 
 

@@ -9,12 +9,12 @@ that a column added later changes no record. What JSON has no form for is an obj
 ``{"text": "<hexadecimal>"}``.
 """
 
-import hashlib
 import json
 import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from hashlib import blake2b
 from itertools import islice, repeat
 from json.encoder import encode_basestring as in_quotes
 from typing import Any, Final, NamedTuple
@@ -90,7 +90,8 @@ def fingerprint_of(record: bytes) -> str:
     >>> fingerprint_of(there) == fingerprint_of(b'{"memory_id":"m1"}')
     True
     """
-    return hashlib.blake2b(without_place(record), digest_size=16).hexdigest()
+    said = without_place(record) if PLACE in record else record
+    return blake2b(said, digest_size=16).hexdigest()
 
 
 def with_place(record: bytes, place: Any) -> bytes:
@@ -134,7 +135,7 @@ def fingerprint_under_triggers(connection: sqlite3.Connection, condition: str) -
     """
     if not connection.execute("SELECT 1 FROM sqlite_schema WHERE type = 'trigger'").fetchone():
         return None
-    together = hashlib.blake2b(digest_size=16)
+    together = blake2b(digest_size=16)
     positions = positions_where(connection, condition)
     for position, record in records_at(connection, layout_of(connection), positions):
         together.update(b"%d %d " % (position, len(record)) + record)
@@ -159,11 +160,8 @@ def is_as_archived(record: bytes, archived: bytes, layout: Layout) -> bool:
     if record == archived:
         return True
     now, then = json.loads(record), json.loads(archived)
-    signals_now, signals_then = now.pop(SIGNALS, []), then.pop(SIGNALS, [])
-    known = [
-        {name: value for name, value in each.items() if name in layout.signals}
-        for each in signals_then
-    ]
+    signals_now = now.pop(SIGNALS, [])
+    known = [_known(each, layout) for each in then.pop(SIGNALS, [])]
     given = now.keys() - then.keys() - set(COLUMNS)
     then |= {name: now[name] for name in given}
     return bool(now == then and signals_now == [each for each in known if each])
@@ -200,6 +198,13 @@ def check_canonical(record: bytes, said: dict[str, Any]) -> None:
 
 
 def check_row(key: int | str, record: bytes, said: dict[str, Any]) -> None:
+    """Check that a record of anybody's can be that of a row that was deleted."""
+    check_any_row(key, record, said)
+    if _is_load_bearing(said["kind"], said["tags_json"]):
+        raise ValueError("it is load-bearing, and nothing deletes such a row")
+
+
+def check_any_row(key: int | str, record: bytes, said: dict[str, Any]) -> None:
     """Check that a record of anybody's can be that of a row of ``memory_items``."""
     whole()(key)
     check_canonical(record, said)
@@ -211,8 +216,6 @@ def check_row(key: int | str, record: bytes, said: dict[str, Any]) -> None:
             raise ValueError(f"{shown(name)} is no column of memory_items")
     if not said.keys() - odd.keys() >= {"kind", "tags_json"}:
         raise ValueError("it is of no kind, or has no tags")
-    if _is_load_bearing(said["kind"], said["tags_json"]):
-        raise ValueError("it is load-bearing, and nothing deletes such a row")
 
 
 def encoded(row: dict[str, Any]) -> bytes:
@@ -271,40 +274,18 @@ def _read_within(
 
 
 def _read(connection: sqlite3.Connection, layout: Layout, positions: list[int]) -> list[Record]:
-    """Read the rows at some positions, in any order."""
-    marks = ", ".join("?" * len(positions))
-    signals = signals_at(connection, layout, positions)
-    records = _ordinary(connection, layout, positions, marks)
-    if records is None:
-        whatever = _whatever(connection, layout, positions, marks)
-        records = [(position, encoded(row)) for position, row in whatever]
-    if not signals:
-        return records
-    return [
-        (position, _with_signals(record, signals[position]) if position in signals else record)
-        for position, record in records
-    ]
+    """Read the rows at some positions, in any order.
 
-
-def _ordinary(
-    connection: sqlite3.Connection, layout: Layout, positions: list[int], marks: str
-) -> list[Record] | None:
-    """Read rows as they are when all text is UTF-8; else None.
-
-    The records are put together here, for an encoder that is asked for each row takes longer than
-    all the rest.
+    Records are put together here by columns, for an encoder that is asked for each row takes longer
+    than all the rest.
     """
-    chosen = selecting(layout.columns)
+    signals = signals_at(connection, layout, positions)
     try:
-        with exact(connection, str):
-            found = connection.execute(
-                f"SELECT rowid, {chosen} FROM main.memory_items AS item WHERE rowid IN ({marks})",
-                positions,
-            ).fetchall()
+        found = _rows_at(connection, layout, positions, str)
     except sqlite3.OperationalError as error:
         if "Could not decode to UTF-8" not in str(error):
             raise
-        return None
+        found = _rows_at(connection, layout, positions, bytearray)
     if not found:
         return []
     there, *columns = zip(*found, strict=True)
@@ -313,9 +294,26 @@ def _ordinary(
         for name, values in zip(layout.columns, columns, strict=True)
         for piece in _fields(f",{in_quotes(name)}:", values, defaulted=name in layout.defaulted)
     ]
-    ends = repeat("}", len(there))
-    rows = map("".join, zip(*fields, ends, strict=True))
-    return [(position, b"{" + row.encode()[1:]) for position, row in zip(there, rows, strict=True)]
+    rows = map("".join, zip(*fields, repeat("}", len(there)), strict=True))
+    records = [(at, b"{" + row.encode()[1:]) for at, row in zip(there, rows, strict=True)]
+    if not signals:
+        return records
+    return [
+        (at, record[:-1] + b"," + encoded({SIGNALS: signals[at]})[1:] if at in signals else record)
+        for at, record in records
+    ]
+
+
+def _rows_at(
+    connection: sqlite3.Connection, layout: Layout, positions: list[int], text: type
+) -> list[tuple[Any, ...]]:
+    """Return the rows at some positions, their texts as a type."""
+    with exact(connection, text):
+        return connection.execute(
+            f"SELECT rowid, {selecting(layout.columns)} FROM main.memory_items AS item "
+            f"WHERE rowid IN ({', '.join('?' * len(positions))})",
+            positions,
+        ).fetchall()
 
 
 def _fields(head: str, values: Sequence[Any], *, defaulted: bool) -> list[Iterable[str]]:
@@ -342,25 +340,6 @@ def _fields(head: str, values: Sequence[Any], *, defaulted: bool) -> list[Iterab
             for value in values
         ]
     ]
-
-
-def _with_signals(record: bytes, said: list[dict[str, Any]]) -> bytes:
-    return record[:-1] + b"," + encoded({SIGNALS: said})[1:]
-
-
-def _whatever(
-    connection: sqlite3.Connection, layout: Layout, positions: list[int], marks: str
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Read rows whatever their values are."""
-    chosen = selecting(layout.columns)
-    with exact(connection):
-        found = connection.execute(
-            f"SELECT rowid, {chosen} FROM main.memory_items AS item WHERE rowid IN ({marks})",
-            positions,
-        ).fetchall()
-    for position, *values in found:
-        pairs = zip(layout.columns, map(jsonable, values), strict=True)
-        yield position, {n: v for n, v in pairs if v is not None or n in layout.defaulted}
 
 
 def signals_at(

@@ -88,9 +88,7 @@ def delete_rows(
         beside = connection.execute(deletion_of_signals(signals, chosen)).rowcount
     deleted = connection.execute(f"DELETE FROM memory_items WHERE {chosen}").rowcount
     changed = connection.total_changes - before - deleted - beside
-    (left,) = connection.execute(
-        f"SELECT count(*) FROM memory_items WHERE {_NOT_PRUNABLE}"
-    ).fetchone()
+    left = count_load_bearing(connection, "TRUE")
     wrong, look_for = "", "a trigger"
     if changed and staying is None:
         wrong, look_for = f"changed {changed} others", "foreign keys"
@@ -104,6 +102,13 @@ def delete_rows(
             "on memory_items in the store"
         )
     return deleted
+
+
+def count_load_bearing(connection: sqlite3.Connection, chosen: str) -> int:
+    """Return how many of the `chosen` rows nothing deletes; call :func:`classify_rows` before."""
+    where = f"({chosen}) AND {_NOT_PRUNABLE}"
+    (count,) = connection.execute(f"SELECT count(*) FROM memory_items WHERE {where}").fetchone()
+    return int(count)
 
 
 def forget_verdicts(connection: sqlite3.Connection) -> None:

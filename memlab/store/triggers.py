@@ -7,7 +7,6 @@ before anything changes: what no restore would bring back is refused. Standard l
 
 import re
 import sqlite3
-from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from memlab.errors import UnsafeDeletionError
@@ -28,7 +27,12 @@ _OURS: Final = {"memory_items", SIGNALS}
 _REPLACING: Final = re.compile(r"\bREPLACE\s+INTO\b|\bOR\s+REPLACE\b", re.IGNORECASE)
 
 
-Statements = Callable[[sqlite3.Connection], list[str]]
+_GOES, _COMES_BACK = "goes", "comes back"
+_STATEMENTS: Final = {
+    _GOES: "DELETE FROM main.{} WHERE memory_id = 0",
+    _COMES_BACK: "INSERT INTO main.{} (memory_id) VALUES (0)",
+}
+"""What is done to the tables of a row and of what belongs to it."""
 
 
 class TriggerEffect(NamedTuple):
@@ -48,7 +52,7 @@ def check_deletion(connection: sqlite3.Connection, chosen: str) -> tuple[Trigger
             f"foreign key ties them to memories that would go; nothing was deleted: {instead}",
             instead=instead,
         )
-    return _undone(connection, _deletions, _insertions, "goes")
+    return _undone(connection, _GOES, _COMES_BACK)
 
 
 def is_tied(connection: sqlite3.Connection) -> bool:
@@ -58,21 +62,20 @@ def is_tied(connection: sqlite3.Connection) -> bool:
 
 def check_insertion(connection: sqlite3.Connection) -> None:
     """Check that putting rows back costs no other table anything; changes nothing."""
-    _undone(connection, _insertions, _deletions, "comes back")
+    _undone(connection, _COMES_BACK, _GOES)
 
 
-def _undone(
-    connection: sqlite3.Connection,
-    statements: Statements,
-    undoing: Statements,
-    when: str,
-) -> tuple[TriggerEffect, ...]:
-    """Return what statements do to other tables, once it is known that others undo it."""
+def _undone(connection: sqlite3.Connection, when: str, back: str) -> tuple[TriggerEffect, ...]:
+    """Return what a change does to other tables, once it is known that another undoes it."""
     if not _has_triggers(connection):
         return ()
-    written = _written(connection, statements(connection))
-    back = {each.table for each in _written(connection, undoing(connection))}
-    _refuse([each for each in written if each.does != INSERTS and each.table not in back], when)
+    tables = ["memory_items", *([SIGNALS] if signal_columns(connection) else [])]
+    written, again = (
+        _written(connection, [_STATEMENTS[each].format(table) for table in tables])
+        for each in (when, back)
+    )
+    undone = {each.table for each in again}
+    _refuse([each for each in written if each.does != INSERTS and each.table not in undone], when)
     return written
 
 
@@ -106,20 +109,6 @@ def _has_triggers(connection: sqlite3.Connection) -> bool:
         "SELECT 1 FROM sqlite_temp_schema WHERE type = 'trigger' LIMIT 1"
     ).fetchone()
     return bool(enforced or found)
-
-
-def _deletions(connection: sqlite3.Connection) -> list[str]:
-    """Return the statements that delete a row and what belongs to it."""
-    tables = ["memory_items", *([SIGNALS] if signal_columns(connection) else [])]
-    return [f"DELETE FROM main.{table} WHERE memory_id = 0" for table in tables]
-
-
-def _insertions(connection: sqlite3.Connection) -> list[str]:
-    """Return the statements that put a row and what belongs to it back."""
-    statements = ["INSERT INTO main.memory_items (memory_id) VALUES (0)"]
-    if signal_columns(connection):
-        statements.append(f"INSERT INTO main.{SIGNALS} (memory_id) VALUES (0)")
-    return statements
 
 
 def _written(connection: sqlite3.Connection, statements: list[str]) -> tuple[TriggerEffect, ...]:

@@ -9,6 +9,7 @@ changed, what the earlier ones deleted is put back from a file that nobody else 
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -86,6 +87,9 @@ class Betterdb(ServerSource):
     """The memories of one BetterDB store on a server."""
 
     atomic = False
+    setting = "max_items_per_scope=%d"
+    """The argument with which a BetterDB is made that caps; what a server's hash of settings holds
+    is read by those made with ``config_refresh`` alone."""
 
     def __init__(self, where: str) -> None:
         super().__init__(where, _OPTIONS)
@@ -139,13 +143,6 @@ class Betterdb(ServerSource):
     def lasting(self, record: bytes) -> bytes:
         """Return what of a record a recall does not change."""
         return lasting_of(*hash_of(record))
-
-    def cap_setting(self, keep: int) -> str:
-        """Return the argument with which a BetterDB is made that caps.
-
-        What a server's hash of settings holds is read by those made with ``config_refresh`` alone.
-        """
-        return f"max_items_per_scope={keep}"
 
 
 def _database_of(address: Address) -> int:
@@ -219,7 +216,8 @@ class HashReader(Reader):
 
     def _keys(self) -> Iterator[bytes]:
         seen: set[bytes] = set()  # a scan may tell of a key twice
-        options = ("MATCH", f"{_literally(self.prefix)}*", "COUNT", _SCAN_AT_ONCE, "TYPE", "hash")
+        literally = re.sub(r"[*?\[\]\\^-]", r"\\\g<0>", self.prefix)
+        options = ("MATCH", f"{literally}*", "COUNT", _SCAN_AT_ONCE, "TYPE", "hash")
         cursor = b"0"
         while True:
             cursor, keys = self.line.ask("SCAN", cursor, *options)
@@ -660,11 +658,6 @@ def raw_key(key: Key) -> bytes:
 def shown_key(key: bytes) -> str:
     """Return a key as text; one that is none is shown, and nothing can be done with it."""
     return key.decode(errors="backslashreplace")
-
-
-def _literally(text: str) -> str:
-    """Return `text` as a pattern that matches it alone."""
-    return "".join(f"\\{letter}" if letter in "*?[]\\^-" else letter for letter in text)
 
 
 @lru_cache(maxsize=1024)

@@ -14,7 +14,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -34,11 +34,12 @@ from memlab.sources.reads import (
     Read,
     mapping,
     moment_of_seconds,
+    parsed,
     sequence,
     text,
 )
 from memlab.sources.sqlite_rows import TableReader, TableSource, read_database, tables_of, text_of
-from memlab.sources.transcripts import Touch, blocks_of, seen_in
+from memlab.sources.transcripts import Touch, calls_in, seen_in
 from memlab.store.records import encoded, with_place
 from memlab.store.shapes import fields, stored, truth, whole
 from memlab.text import Sheet, Shown, Table, in_shell
@@ -147,7 +148,9 @@ class ClaudeMem(TableSource):
     """The observations of a claude-mem database."""
 
     scheme = "claude-mem"
+    usual = ("CLAUDE_MEM_DATA_DIR", ".claude-mem")
     deletes = False
+    setting = f"{SETTING}=%d"
     shape = staticmethod(_SHAPE)
     tables: ClassVar = {
         _TABLE: frozenset({"memory_session_id", "created_at_epoch"}),
@@ -175,11 +178,6 @@ class ClaudeMem(TableSource):
         """What a start loads today."""
         return start_of(self.path.parent)
 
-    @classmethod
-    def usual_places(cls, home: Path, known: Mapping[str, str]) -> list[Path]:
-        """Return claude-mem's folder."""
-        return [Path(known.get("CLAUDE_MEM_DATA_DIR") or home / ".claude-mem")]
-
     def reader(self, connection: sqlite3.Connection) -> "ObservationReader":
         """Return a reader of the observations, or of one project's."""
         return ObservationReader(connection, self)
@@ -205,10 +203,6 @@ class ClaudeMem(TableSource):
         """Return a record's observation as the row that it was read as."""
         said = json.loads(record)
         return _row(said, loaded=said["place"]["loaded"])
-
-    def cap_setting(self, keep: int) -> str:
-        """Return claude-mem's own cap."""
-        return f"{SETTING}={keep}"
 
     def cap_now(self) -> int:
         """Return how many observations a start loads at most today."""
@@ -370,11 +364,7 @@ def _place(key: int, epoch: object) -> int:
 
 def _strings(value: object) -> list[str]:
     """Return the texts of a JSON list; what is none is left out."""
-    try:
-        found = json.loads(text_of(value) or "[]")
-    except (ValueError, RecursionError):
-        return []
-    texts = [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+    texts = [each for each in sequence(parsed(text_of(value))) if isinstance(each, str)]
     return [each.encode("utf-8", "surrogatepass").decode(errors="replace") for each in texts]
 
 
@@ -402,13 +392,10 @@ def _written(file: Path) -> dict[str, Any]:
     """Return the settings of a file; those of older versions lie under ``env``."""
     try:
         with ordinary_file(file, most=_LARGEST) as opened:
-            found = json.loads(opened.read(_LARGEST).decode("utf-8-sig"))
-    except (OSError, ValueError, RecursionError):
+            found = mapping(parsed(opened.read(_LARGEST).decode("utf-8-sig")))
+    except (OSError, ValueError):
         return {}
-    if not isinstance(found, dict):
-        return {}
-    older = found.get("env")
-    return {**(older if isinstance(older, dict) else {}), **found}
+    return {**mapping(found.get("env")), **found}
 
 
 def recognises(asked: Asked) -> bool:
@@ -427,16 +414,9 @@ def find(asked: Asked) -> Found:
     for one in seen_in(asked, _Look(), found, beside=beside):
         touch = one.touch
         own = written.get(touch.memory_id) == one.session
-        (found.apart if own else found.reads).append(
-            Read(
-                touch.memory_id,
-                one.at,
-                f"claude-mem:{touch.call}:{touch.memory_id}",
-                touch.how,
-                one.session,
-                OWN_SESSION if own else READ,
-            )
-        )
+        name, kind = f"claude-mem:{touch.call}:{touch.memory_id}", OWN_SESSION if own else READ
+        read = Read(touch.memory_id, one.at, name, touch.how, one.session, kind)
+        (found.apart if own else found.reads).append(read)
     return found
 
 
@@ -447,21 +427,16 @@ class _Look:
         return b"get_observations" in line and b'"tool_use"' in line
 
     def touches(self, line: dict[str, Any]) -> Iterator[Touch]:
-        for block in blocks_of(line, "tool_use"):
-            tool = text(block.get("name"))
+        for call, tool, given in calls_in(line):
             if tool == _TOOL or tool.endswith(f"__{_TOOL}"):
-                call = text(block.get("id")) or text(line.get("uuid"))
-                for number in _ids(mapping(block.get("input")).get("ids")):
+                for number in _ids(given.get("ids")):
                     yield Touch(call, number, _TOOL)
 
 
 def _ids(given: object) -> Iterator[str]:
     """Yield the ids of a list, or of a text that claude-mem takes for one: JSON, or commas."""
-    if isinstance(given, str):
-        with suppress(ValueError, RecursionError):
-            listed = json.loads(given)
-            given = listed if isinstance(listed, list) else given
-    for each in given.split(",") if isinstance(given, str) else sequence(given):
+    listed = sequence(parsed(given) if isinstance(given, str) else given)
+    for each in listed or text(given).split(","):
         number = str(each).strip() if isinstance(each, int | str) else ""
         if number.isdecimal() and len(number) <= _LONGEST:
             yield str(int(number))

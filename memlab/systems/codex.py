@@ -33,6 +33,7 @@ _FOLDERS: Final = ("sessions", "archived_sessions")
 _BLOCK: Final = re.compile(r"<oai-mem-citation>(.*?)</oai-mem-citation>", re.DOTALL)
 _IDS: Final = re.compile(r"<(rollout|thread)_ids>(.*?)</\1_ids>", re.DOTALL)
 _STORED: Final = "stage1_outputs"
+_MARKS: Final = (b"oai-mem-citation", b'"session_meta"')
 
 WITHOUT_THREAD: Final = "citations that name no thread"
 WITHOUT_TIME: Final = "citations without a time"
@@ -76,7 +77,7 @@ def _session(file: Path, lines: LineReader, found: Found) -> _Session:
     session, forked_from = file.stem, ""
     said: Counter[str] = Counter()
     reads: list[Read] = []
-    for line in lines.objects(file, _matters):
+    for line in lines.objects(file, lambda line: any(mark in line for mark in _MARKS)):
         payload = mapping(line.get("payload"))
         if line.get("type") == "session_meta" and session == file.stem:
             session = text(payload.get("id")) or file.stem
@@ -89,9 +90,8 @@ def _session(file: Path, lines: LineReader, found: Found) -> _Session:
             if at is None:
                 found.left_out[WITHOUT_TIME] += len(threads)
                 continue
-            reads += [
-                Read(thread, at, f"{told}:{said[told]}:{thread}", "citation") for thread in threads
-            ]
+            name = f"{told}:{said[told]}"
+            reads += [Read(each, at, f"{name}:{each}", "citation") for each in threads]
     return _Session(session, forked_from, reads)
 
 
@@ -120,10 +120,6 @@ def _root(session: str, parents: dict[str, str]) -> str:
         session = parent
         passed.add(parent)
     return session
-
-
-def _matters(line: bytes) -> bool:
-    return b"oai-mem-citation" in line or b'"session_meta"' in line
 
 
 def _message(line: dict[str, Any], payload: dict[str, Any]) -> str:

@@ -21,7 +21,7 @@ import os
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -31,7 +31,16 @@ from typing import Any, ClassVar, Final
 from memlab.errors import ArchiveError, CompactionError, StoreError, UnsafeDeletionError
 from memlab.lazy import install_command
 from memlab.sources.base import Fault, Key, Writer, place_of
-from memlab.sources.reads import Asked, Found, Read, mapping, moment_of_seconds, sequence, text
+from memlab.sources.reads import (
+    Asked,
+    Found,
+    Read,
+    mapping,
+    moment_of_seconds,
+    parsed,
+    sequence,
+    text,
+)
 from memlab.sources.sqlite_rows import (
     TableReader,
     TableSource,
@@ -113,9 +122,27 @@ class McpMemory(TableSource):
         """Return a reader of the service's memories."""
         return MemoryReader(connection, self.path)
 
-    def changing(self) -> AbstractContextManager[Writer]:
-        """Open the database for one transaction, whose commit reaches the disk."""
-        return opened_for_change(self.path)
+    @contextmanager
+    def changing(self) -> Iterator[Writer]:
+        """Open the database for one transaction, whose commit reaches the disk.
+
+        Its driver may be another SQLite than the standard library's: that one never has this file
+        open meanwhile, for closing it would drop this transaction's locks.
+        """
+        _check_backend(self.path)
+        module = driver()
+        file = store_file(self.path).resolve()
+        with _errors_in_words(module, self.path):
+            opened = module.connect(str(file), timeout=_WAIT, isolation_level=None)
+            with closing(opened) as connection:
+                connection.text_factory = lambda data: data.decode(errors="replace")
+                load_extension(connection)
+                connection.execute("PRAGMA synchronous = EXTRA")
+                with transaction(connection):
+                    check_encoding(connection, self.path)
+                    writer = MemoryWriter(connection, self.path)
+                    writer.check_safe(self.path)
+                    yield writer
 
     def row_of(self, record: bytes) -> dict[str, Any]:
         """Return an archived memory as a row."""
@@ -271,29 +298,6 @@ class MemoryReader(TableReader):
         return bytes(vectors)
 
 
-@contextmanager
-def opened_for_change(path: Path) -> Iterator["MemoryWriter"]:
-    """Open a database for one transaction.
-
-    Its driver may be another SQLite than the standard library's: that one never has this file open
-    meanwhile, for closing it would drop this transaction's locks.
-    """
-    _check_backend(path)
-    module = driver()
-    file = store_file(path).resolve()
-    with _errors_in_words(module, path):
-        opened = module.connect(str(file), timeout=_WAIT, isolation_level=None)
-        with closing(opened) as connection:
-            connection.text_factory = lambda data: data.decode(errors="replace")
-            load_extension(connection)
-            connection.execute("PRAGMA synchronous = EXTRA")
-            with transaction(connection):
-                check_encoding(connection, path)
-                writer = MemoryWriter(connection, path)
-                writer.check_safe(path)
-                yield writer
-
-
 class MemoryWriter(MemoryReader, Writer):
     """Changes memories in one transaction."""
 
@@ -301,35 +305,31 @@ class MemoryWriter(MemoryReader, Writer):
 
     def check_safe(self, name: Path) -> None:
         """Check that a deletion would do no more than the service's own."""
-        for table in _SYNCING:
-            if table in self.tables and self._one(f"SELECT count(*) FROM {table}"):
-                raise UnsafeDeletionError(
-                    f"{name} is kept in step with other machines ({table} holds rows), and each "
-                    "deletion must be told to them; nothing was changed: delete with the service's "
-                    "own tools",
-                    instead="the service's delete_memory",
-                )
+        synced = [table for table in _SYNCING if table in self.tables]
+        if found := [table for table in synced if self._one(f"SELECT count(*) FROM {table}")]:
+            raise _unsafe(
+                f"{name} is kept in step with other machines ({found[0]} holds rows), and each "
+                "deletion must be told to them"
+            )
         if (version := self.schema() or 0) > KNOWN_SCHEMA:
-            raise UnsafeDeletionError(
+            raise _unsafe(
                 f"{name} is of schema {version} and memlab knows {KNOWN_SCHEMA}: it reads what it "
-                "knows and deletes nothing; use a newer memlab, or the service's own tools",
-                instead="the service's delete_memory",
+                "knows"
             )
         if DELETED_AT not in self.columns:
-            raise UnsafeDeletionError(
-                f"{name} is of a version without {DELETED_AT}, whose deletions cannot be taken "
-                "back; nothing was changed: let a newer mcp-memory-service open it once",
-                instead="a newer mcp-memory-service",
+            raise _unsafe(
+                f"{name} is of a version without {DELETED_AT}: no deletion could be taken back",
+                "a newer mcp-memory-service opens it once",
             )
         triggers = self.connection.execute(
             "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND tbl_name IN (?, ?)",
             (TABLE, GRAPH),
         )
         if foreign := sorted({name for (name,) in triggers} - _OWN_TRIGGERS):
-            raise UnsafeDeletionError(
+            raise _unsafe(
                 f"a deletion in {name} would set off {', '.join(foreign)}, and nobody knows what "
-                "that does; nothing was changed: drop it while memlab works",
-                instead=f"DROP TRIGGER {foreign[0]}",
+                "that does",
+                f"DROP TRIGGER {foreign[0]} while memlab works",
             )
         self._partition = _partition_of(self.connection)
 
@@ -372,7 +372,7 @@ class MemoryWriter(MemoryReader, Writer):
             count += 1
         return count
 
-    def _is_back(self, there: bytes, record: bytes) -> bool:
+    def is_back(self, there: bytes, record: bytes) -> bool:
         """Whether a memory is as it was; edges an earlier undo of the other side made are more."""
         if there == record:
             return True
@@ -424,20 +424,20 @@ def driver() -> Any:
     """Return the module whose connections can load extensions: the standard one, or pysqlite3."""
     install = install_command("mcp-memory")
     if find_spec("sqlite_vec") is None:
-        raise UnsafeDeletionError(
-            "deleting here takes a vector along, which only sqlite-vec can; nothing was changed: "
-            f"{install}, then run the same command",
-            instead=install,
-        )
+        raise _unsafe("deleting here takes a vector along, which only sqlite-vec can", install)
     if hasattr(sqlite3.Connection, "enable_load_extension"):
         return sqlite3
     if find_spec("pysqlite3") is not None:
         return import_module("pysqlite3")
-    raise UnsafeDeletionError(
-        "the sqlite3 of this Python cannot load extensions, and deleting here takes sqlite-vec; "
-        f"nothing was changed: {install}, or run memlab with the Python that the service runs with",
-        instead=install,
+    raise _unsafe(
+        "the sqlite3 of this Python cannot load extensions, and deleting here takes sqlite-vec",
+        f"{install}, or run memlab with the Python that the service runs with",
     )
+
+
+def _unsafe(why: str, instead: str = "the service's delete_memory") -> UnsafeDeletionError:
+    words = f"{why}; nothing was changed; what to do instead: {instead}"
+    return UnsafeDeletionError(words, instead=instead)
 
 
 def load_extension(connection: Any) -> None:
@@ -465,11 +465,9 @@ def _check_backend(path: Path) -> None:
     """Refuse where the service writes to Cloudflare as well, as far as the environment says so."""
     backend = os.environ.get(BACKEND, "").strip().lower()
     if backend in ("hybrid", "cloudflare"):
-        raise UnsafeDeletionError(
+        raise _unsafe(
             f"{BACKEND} is {backend}: the service keeps {path} in step with Cloudflare, which "
-            "would bring back what is deleted here, or lose what is restored; nothing was changed: "
-            "delete with the service's own tools",
-            instead="the service's delete_memory",
+            "would bring back what is deleted here, or lose what is restored"
         )
 
 
@@ -542,11 +540,7 @@ def is_protected(tags: Sequence[str], memory_type: str, told: Mapping[str, Any])
 
 def metadata_of(value: object) -> dict[str, Any]:
     """Return the fields of a memory's metadata; none of what is no JSON object."""
-    try:
-        found = json.loads(text_of(value) or "{}")
-    except (ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return mapping(parsed(text_of(value)))
 
 
 def _number(value: object) -> float | None:
@@ -584,12 +578,10 @@ def find(asked: Asked) -> Found:
     for content_hash, metadata in read_database(
         asked.path, lambda connection: connection.execute(query).fetchall()
     ):
-        try:
-            told = mapping(json.loads(metadata))
-        except (ValueError, RecursionError, TypeError):
+        if (told := parsed(metadata)) is None:
             found.left_out[BROKEN] += 1
             continue
-        queries = [mapping(each) for each in sequence(told.get("access_queries"))]
+        queries = [mapping(each) for each in sequence(mapping(told).get("access_queries"))]
         cut += len(queries) >= _KEPT
         memory_id = text(content_hash)
         for at in (moment_of_seconds(each.get("timestamp")) for each in queries):

@@ -93,6 +93,9 @@ _NEEDED: Final = ("id", "agent_id", "content", "consolidated_at", "importance")
 class Memforge(ServerSource):
     """The memories in ``warm_tier`` of one database."""
 
+    setting = "WARM_TIER_MAX_PER_AGENT=%d"
+    """The environment variable by which a MemForge server caps every agent."""
+
     def __init__(self, where: str) -> None:
         super().__init__(where)
         self.agent = self.address.options.get("agent") or None
@@ -133,7 +136,10 @@ class Memforge(ServerSource):
     def gone(self, *, with_body: bool) -> Iterator[Rows]:
         """Yield what MemForge itself moved to ``cold_tier``."""
         with self._transaction(write=False) as connection:
-            yield from MemoryReader(connection, self).moved_away(with_body=with_body)
+            reader = MemoryReader(connection, self)
+            if reader.catalogue.exists(COLD):
+                at = (DELETED_AT,)
+                yield from reader.read(_MOVED, _OF_MOVED, with_body=with_body, columns=at)
 
     def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that a memory of this store can have a record, and of the agent that is named."""
@@ -151,10 +157,6 @@ class Memforge(ServerSource):
     def lasting(self, record: bytes) -> bytes:
         """Return what of a record a retrieval does not change."""
         return canonical({name: v for name, v in json.loads(record).items() if name not in _OF_USE})
-
-    def cap_setting(self, keep: int) -> str:
-        """Return the environment variable by which a MemForge server caps every agent."""
-        return f"WARM_TIER_MAX_PER_AGENT={keep}"
 
     @contextmanager
     def _transaction(self, *, write: bool) -> Iterator[Any]:
@@ -185,13 +187,7 @@ class MemoryReader(Reader):
         """Yield every memory, some at a time, in order of id."""
         known = self.catalogue.table(TABLE).types
         check_asked(columns, known, TABLE)
-        return self._read(TABLE, known, with_body=with_body, columns=columns)
-
-    def moved_away(self, *, with_body: bool) -> Iterator[Rows]:
-        """Yield what ``cold_tier`` keeps of memories, with when they went there."""
-        if not self.catalogue.exists(COLD):
-            return iter(())
-        return self._read(_MOVED, _OF_MOVED, with_body=with_body, columns=(DELETED_AT,))
+        return self.read(TABLE, known, with_body=with_body, columns=columns)
 
     def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
         """Yield the records of those that are there, in the order of `keys`."""
@@ -206,9 +202,10 @@ class MemoryReader(Reader):
             self._add_others(found)
             yield from ((key, canonical(found[str(key)])) for key in some if str(key) in found)
 
-    def _read(
+    def read(
         self, table: str, known: Collection[str], *, with_body: bool, columns: Sequence[str]
     ) -> Iterator[Rows]:
+        """Yield the rows of a table, or of what is told like one, in order of id."""
         names = [name for name in _READ if name in known]
         chosen = [f"t.{name}::text" for name in names]
         if not with_body:
@@ -402,7 +399,7 @@ class MemforgeWriter(MemoryReader, Writer):
         super()._check_inserted(records, wanted)
         self.rows_left_out = dict(Counter(table for table, _ in sorted(self._left)))
 
-    def _is_back(self, there: bytes, record: bytes) -> bool:
+    def is_back(self, there: bytes, record: bytes) -> bool:
         """Whether a memory is as it was, and no other rows came with it."""
         now, then = json.loads(there), json.loads(record)
         back, archived = _others(now), _others(then)

@@ -15,7 +15,6 @@ import json
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -48,9 +47,11 @@ _SAID: Final = fields(
         "text": raw_text,
         **dict.fromkeys(("before", "after", "head", "tail"), raw_text),
         "whole": text,
-    }
+    },
+    absent={"whole"},
 )
-"""What :meth:`EpisodeIndex.said` says of an episode, once, in a file that may be anybody's."""
+"""What :meth:`EpisodeIndex.said` says of an episode, once, in a file that may be anybody's; a
+digest of the ``whole`` stands in older archives."""
 _PLACE: Final = fields({"position": whole(), "said": some(listed(_SAID))})
 
 
@@ -59,7 +60,7 @@ class Odek(FolderSource):
 
     scheme = "odek"
     index_name = INDEX
-    index_first = False
+    setting = '"memory": {"max_episodes": %d}'
     derived = ("episodes_vectors.gob", "episodes_embedder.gob", "episodes_index_meta.json")
 
     @classmethod
@@ -89,19 +90,11 @@ class Odek(FolderSource):
         """Return odek's folder."""
         return [home / ".odek" / "memory"]
 
-    @property
-    def path(self) -> Path:
-        """The folder of the index, with links followed."""
-        folder = super().path
-        below = folder / EPISODES
-        with suppress(OSError, ValueError):
-            if not (folder / INDEX).is_file() and (below / INDEX).is_file():
-                return below
-        return folder
-
-    def cap_setting(self, keep: int) -> str | None:
-        """Return odek's own cap, as its configuration has it."""
-        return f'"memory": {{"max_episodes": {keep}}}'
+    @staticmethod
+    def folder_in(path: Path) -> Path:
+        """Return the folder of the index."""
+        is_below = not (path / INDEX).is_file() and (path / EPISODES / INDEX).is_file()
+        return path / EPISODES if is_below else path
 
     def memories(self, moment: FolderMoment) -> list[Found]:
         """Return the episodes of the index."""
@@ -177,19 +170,15 @@ class Odek(FolderSource):
         )
         if not back:
             return raw
-        first, exact = back[0][0], list(index.entries)
-        for each, key in back:
-            _insert(exact, int(each["at"]), key, each)
-        whole = EpisodeIndex(str(first["head"]), tuple(exact), str(first["tail"]))
-        if _digest(whole) == first["whole"]:
-            return whole.to_bytes()
         entries = list(index.entries)
         for each, key in back:
             ids = [entry.session_id for entry in entries]
-            above = each["above"] if each["above"] in ids else None
-            at = ids.index(above) + 1 if above is not None else len(ids) * bool(each["at"])
+            at, above = int(each["at"]), each["above"]
+            if at and ids[at - 1 : at] != [above]:  # others have come or gone
+                at = ids.index(above) + 1 if above is not None and above in ids else len(ids)
             _insert(entries, at, key, each)
-        around = index if index.entries else whole
+        first = back[0][0]
+        around = index if index.entries else EpisodeIndex(first["head"], (), first["tail"])
         return EpisodeIndex(around.head, tuple(entries), around.tail).to_bytes()
 
 
@@ -236,7 +225,6 @@ class EpisodeIndex:
 
     def said(self) -> dict[str, list[dict[str, Any]]]:
         """Return what the list says of each episode and where, as JSON values."""
-        whole = _digest(self)
         said: dict[str, list[dict[str, Any]]] = {}
         for at, entry in enumerate(self.entries):
             if entry.session_id is not None:
@@ -249,7 +237,6 @@ class EpisodeIndex:
                         "head": self.head,
                         "tail": self.tail,
                         "above": self.entries[at - 1].session_id if at else None,
-                        "whole": whole,
                     }
                 )
         return said
@@ -281,10 +268,6 @@ def _id_of(fields: Any) -> str | None:
     found = fields.get("session_id") if isinstance(fields, dict) else None
     is_text = isinstance(found, str) and not any("\ud800" <= c <= "\udfff" for c in found)
     return found if is_text else None
-
-
-def _digest(index: EpisodeIndex) -> str:
-    return blake2b(index.to_bytes(), digest_size=6).hexdigest()
 
 
 def _lists_episodes(folder: Folder, size: int) -> bool:

@@ -11,8 +11,8 @@ from typing import Any, Final
 from memlab.sources.folder.journal import FolderMoment
 from memlab.sources.folder.notes import NOTE, NotesSource, known_since, note_of
 from memlab.sources.folder.source import Found as FoundNote
-from memlab.sources.reads import Asked, Found, mapping, text
-from memlab.sources.transcripts import Touch, blocks_of, seen_in, take_uses
+from memlab.sources.reads import Asked, Found, text
+from memlab.sources.transcripts import Touch, calls_in, seen_in, take_uses
 
 NAME: Final = "Serena's memories"
 
@@ -28,6 +28,7 @@ class Serena(NotesSource):
     """The memories of a project."""
 
     scheme = "serena"
+    usual = ("SERENA_HOME", str(MEMORIES.parent))
 
     @classmethod
     def recognise(cls, path: Path, tables: Mapping[str, Any]) -> Path | None:  # noqa: ARG003
@@ -39,18 +40,11 @@ class Serena(NotesSource):
         """Whether a folder lies there."""
         return inside is not None and path.parts[-2:] == MEMORIES.parts
 
-    @classmethod
-    def usual_places(cls, home: Path, known: Mapping[str, str]) -> list[Path]:
-        """Return Serena's own folder, with memories that all projects share."""
-        return [Path(known.get("SERENA_HOME") or home / MEMORIES.parent)]
-
-    @property
-    def path(self) -> Path:
-        """The folder of the memories, with links followed, where its project was named, too."""
-        path = super().path
-        return next(
-            (path / below for below in (MEMORIES, MEMORIES.name) if (path / below).is_dir()), path
-        )
+    @staticmethod
+    def folder_in(path: Path) -> Path:
+        """Return the folder of the memories, where its project was named, too."""
+        below = (path / MEMORIES, path / MEMORIES.name)
+        return next(filter(Path.is_dir, below), path)
 
     @staticmethod
     def enters(name: str) -> bool:
@@ -96,13 +90,12 @@ class _Look:
 
     def touches(self, line: dict[str, Any]) -> Iterator[Touch]:
         is_here = Path(text(line.get("cwd"))).is_relative_to(self._project)
-        for block in blocks_of(line, "tool_use"):
-            given, tool = mapping(block.get("input")), text(block.get("name")).rpartition("__")[2]
+        for call, called, given in calls_in(line):
+            tool = called.rpartition("__")[2]
             name = next(filter(None, (text(given.get(each)) for each in _NAMED)), "")
             memory = name.removesuffix(NOTE) + NOTE
             if tool not in (_READ, *_WRITERS) or not Serena.is_note(memory):
                 continue
-            call = text(block.get("id")) or text(line.get("uuid"))
             if is_here:
                 yield Touch(call, memory, _READ, writes=tool in _WRITERS)
             elif tool == _READ:

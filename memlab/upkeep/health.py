@@ -1,9 +1,10 @@
 """A read-only look at a store's health. A bad store is a result here, never an exception."""
 
 import json
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from os import PathLike
@@ -19,6 +20,7 @@ from memlab.compaction.contents import compared
 from memlab.compaction.reclaim import in_bytes, space
 from memlab.compaction.wire import some_of
 from memlab.errors import MemlabError, SettingsError, StoreError, UnfilledArchiveError
+from memlab.evidence.losses import losses_of
 from memlab.frame.fields import retired_rows
 from memlab.frame.loading import load
 from memlab.growth.alerts import is_uncapped
@@ -171,6 +173,7 @@ def _checks(source: Source, name: str, threshold: int | None) -> Iterator[Check]
         fault = trouble.summary if trouble.found else ""
         counts = {"found": trouble.found}
         yield _warned(trouble.name, trouble.summary, fault, trouble.advice, counts)
+    yield from _lost(source)
     if note := source.past_note():
         yield Check("past", Status.WARN, note)
     if file is not None:
@@ -329,6 +332,19 @@ def _insertion_order(frame: pd.DataFrame) -> Check:
         "keep-newest goes by insertion: look at what a plan lists as newest before applying it",
         {"out_of_order": late},
     )
+
+
+def _lost(source: Source) -> Iterator[Check]:
+    """Say what somebody else deleted; nothing where nothing is lost, or nobody would know."""
+    with suppress(MemlabError), warnings.catch_warnings(action="ignore"):  # of the archive
+        found = losses_of(source, own=False)
+        if not len(found.frame):
+            return
+        summary = f"{counted(len(found.frame))} that somebody else deleted or emptied"
+        asked = f"{summary}, {found.asked:,} of them asked for since"
+        listed = f"{command('lost', source.name)} lists them, and brings them back"
+        status = Status.WARN if found.asked else Status.OK
+        yield Check("lost", status, asked, listed, {"lost": len(found.frame), "asked": found.asked})
 
 
 def _space(file: Path) -> Check:

@@ -17,6 +17,7 @@ from memlab.compaction.drops import Drop, drop_archived, what_drops
 from memlab.compaction.planner import plan
 from memlab.compaction.plans import RETIRES, RETURNS, Plan, Receipt
 from memlab.compaction.reclaim import Vacuumed, checked_for_vacuum, in_bytes, space, vacuum
+from memlab.compaction.recovery import keep_copies
 from memlab.compaction.wire import sized
 from memlab.errors import MemlabError, PlanError, SettingsError, StalePlanError, StoreError
 from memlab.evidence.ingestion import harvest
@@ -140,14 +141,15 @@ def maintain(
     """Look after a store by what ``memlab.toml`` remembers of it: say what to do, or do it.
 
     In this order: look at its health, and stop where something fails, or where the clock cannot be
-    right; harvest reads into its log; compact it by the remembered policy, and stop where its
-    number was found for a store of less than half the size it has now (``"auto"`` in its place is
-    found each time); drop from its archive what was kept for ``archive_for``; rewrite its file
-    where a share ``vacuum_free`` of it is free. With ``retire = true`` what the policy does not
-    keep is retired instead, what was needed since returns, and what has been retired for
-    ``delete_retired_after`` is deleted. What is not remembered is not done. A run that would delete
-    or retire more than ``max_per_run``, or all that is prunable, stops before. A step that fails
-    ends it, and what was done before is in the result.
+    right; with ``keep_copies = true`` copy what is new or changed into its archive, so that
+    :func:`memlab.lost` knows what somebody else deletes; harvest reads into its log; compact it by
+    the remembered policy, and stop where its number was found for a store of less than half the
+    size it has now (``"auto"`` in its place is found each time); drop from its archive what was
+    kept for ``archive_for``; rewrite its file where a share ``vacuum_free`` of it is free. With
+    ``retire = true`` what the policy does not keep is retired instead, what was needed since
+    returns, and what has been retired for ``delete_retired_after`` is deleted. What is not
+    remembered is not done. A run that would delete or retire more than ``max_per_run``, or all that
+    is prunable, stops before. A step that fails ends it, and what was done before is in the result.
 
     Parameters
     ----------
@@ -207,7 +209,8 @@ class _Work:
                 f"{settings.not_obeyed}; nothing was done to {source.name}: move it away, or take "
                 "it over with chown, and write what you want"
             )
-        if settings.policy is None and settings.archive_for is None and not settings.vacuum_free:
+        has_work = settings.policy is not None or settings.archive_for is not None
+        if not (has_work or settings.vacuum_free or settings.keep_copies):
             raise SettingsError(
                 f"nothing is remembered of {source.name}, so there is nothing to do by: write it "
                 "with memlab size STORE --save, or into memlab.toml"
@@ -239,6 +242,8 @@ class _Work:
             todo = {"compact": self._compact, "delete": self._delete} | todo
         if self._settings.harvest is not None:
             todo = {"harvest": self._harvest} | todo
+        if self._settings.keep_copies:
+            todo = {"copy": self._copy} | todo
         for name, do in todo.items():
             if steps[-1].outcome is StepOutcome.FAILED:
                 break
@@ -364,6 +369,14 @@ class _Work:
         outcome = StepOutcome.DONE if found.new else StepOutcome.NOTHING
         return outcome, f"{counted(found.new, 'new reads')} of {found.source} into {log}"
 
+    def _copy(self) -> tuple[StepOutcome, str]:
+        """Copy first: what another step or somebody else takes later was there once."""
+        if not self._do_it:
+            return StepOutcome.WOULD, "what is new or changed into the archive"
+        counts = keep_copies(self._source, now=self._now).counts
+        words = f"{counted(counts.copied)}, new or changed, into the archive"
+        return (StepOutcome.DONE if counts.copied else StepOutcome.NOTHING), words
+
     def _drop(self) -> tuple[StepOutcome, str]:
         age = self._settings.archive_for
         if age is None:
@@ -375,9 +388,10 @@ class _Work:
         self._found["drop"] = found
         doubts = "".join(f"; passed over: {doubt}" for doubt in found.passed_over)
         kept = f"what the archive has kept longer than {age_text(age)}"
-        if not found.entries:
+        if found.is_empty:
             return StepOutcome.NOTHING, f"{kept}: none{doubts}"
         words = f"{kept}: {counted(found.memories)}, {found.never_restored:,} never restored"
+        words += f", {counted(found.copies, 'copies')}" if found.copies else ""
         if self._do_it:
             return StepOutcome.DONE, f"{words}{doubts}"
         asks = "; --apply asks for --yes" if self._erases_at_once else ""

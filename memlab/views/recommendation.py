@@ -28,7 +28,7 @@ from memlab.sizing.goal import Goal, advised
 from memlab.sizing.record import Verdict
 from memlab.sizing.timeline import backtest_table, table_of_backtest
 from memlab.sources.opening import remember
-from memlab.text import Sheet, Shown, command
+from memlab.text import Sheet, Shown, command, counted
 
 Unit = Literal["memories", "tokens"]
 UNITS: Final = ("memories", "tokens")
@@ -164,7 +164,7 @@ class Recommendation(Shown):
             no_need = f"; no later need, so not counted: {left_out}" if left_out else ""
             yield "references", f"{kinds or 'none'}{no_need}"
         if zoneless := past.attrs[c.WITHOUT_ZONE]:
-            yield "times", f"{zoneless:,} without a zone, taken as UTC"
+            yield "the store", f"{counted(zoneless, 'times')} without a zone, taken as UTC"
         if log is not None and self.chances is not None:
             unknown = counts["dangling"]["log"]
             if unknown and unknown == len(log):

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from archives import NOON, compacted, leave_unfinished, planned
+from stores import run_sql
 
 from memlab.compaction import finish, plan_supersession, vacuum
 from memlab.compaction.applier import ApplyStep, apply
 from memlab.compaction.planner import plan
 from memlab.compaction.plans import Plan
 from memlab.compaction.reclaim import VacuumStep
+from memlab.compaction.recovery import CopyStep, RecoveryStep, keep_copies, recover
 from memlab.compaction.restorer import RestoreStep, restore
 from memlab.policies import KeepRecent
 from memlab.sources.base import Watch
@@ -66,6 +68,19 @@ def put_back(store: Path, digest: str, watch: Watch) -> Any:
     return restore(digest, store=store, now=NOON, watch=watch)
 
 
+def robbed(store: Path) -> str:
+    """Let somebody else delete four memories of a store that was copied, and empty one."""
+    keep_copies(store, now=NOON)
+    run_sql(store, "DELETE FROM memory_items WHERE memory_id IN ('d1', 's1', 'e1', 'e2')")
+    run_sql(store, "UPDATE memory_items SET body = '' WHERE memory_id = 'e3'")
+    return ""
+
+
+def recovered(store: Path) -> str:
+    robbed(store)
+    return recover(store, now=NOON).digest
+
+
 OPERATIONS = {
     "apply": Operation(lambda store: planned(store).to_json(), carry_out, tuple(ApplyStep)),
     "finish": Operation(
@@ -77,7 +92,7 @@ OPERATIONS = {
     "supersede": Operation(
         lambda store: supersession(store).to_json(),
         carry_out,
-        ("locked", "copied", "archived", "verified", "committed", "recorded"),
+        ("locked", "checked", "copied", "archived", "verified", "committed", "recorded"),
     ),
     "take back": Operation(
         lambda store: apply(supersession(store)).digest,
@@ -93,6 +108,19 @@ OPERATIONS = {
         lambda store: apply(retirement(store)).digest,
         put_back,
         ("locked", "verified", "committed"),
+    ),
+    "copy": Operation(
+        lambda _: "",
+        lambda store, _, watch: keep_copies(store, now=NOON, watch=watch),
+        tuple(CopyStep),
+    ),
+    "recover": Operation(
+        robbed,
+        lambda store, _, watch: recover(store, now=NOON, watch=watch),
+        tuple(RecoveryStep),
+    ),
+    "take recovery back": Operation(
+        recovered, put_back, ("locked", "checked", "verified", "committed")
     ),
     "vacuum": Operation(
         lambda store: compacted(store).digest,

@@ -4,19 +4,19 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from archives import NOON, compacted, leave_unfinished, planned
-from compaction.operations import StoppedError, stop_at
+from compaction.operations import StoppedError, retirement, stop_at, supersession
 from hypothesis import given
 from hypothesis import strategies as st
 from invariants import (
     archive_of,
     assert_compacted,
     assert_nothing_lost,
-    copies_of,
     rows_of,
 )
 from programs import run_program
@@ -33,7 +33,7 @@ from stores import (
 from memlab.compaction.applier import ApplyStep, apply
 from memlab.compaction.contents import archived_plans, last_applied
 from memlab.compaction.planner import plan
-from memlab.compaction.plans import Receipt
+from memlab.compaction.plans import Plan, Receipt
 from memlab.compaction.restorer import restore
 from memlab.errors import (
     AlreadyAppliedError,
@@ -187,47 +187,103 @@ class TestStalePlans:
         assert apply(made).deleted == 6
 
 
-class TestTriggers:
-    @pytest.mark.parametrize(
-        "action",
-        [
-            "DELETE FROM memory_items WHERE memory_id = 'd1'",
-            "DELETE FROM memory_items WHERE memory_id = 'e9'",
-            "UPDATE memory_items SET body = '' WHERE memory_id = 'd1'",
-            "UPDATE memory_items SET body = '' WHERE memory_id = 'old'",
-            "UPDATE memory_items SET kind = 'semantic' WHERE memory_id = 'e9'",
-            "INSERT OR REPLACE INTO memory_items SELECT * FROM memory_items WHERE rowid = 1",
-            "SELECT RAISE(IGNORE)",
-            "SELECT RAISE(ABORT, 'no')",
-        ],
-    )
-    @pytest.mark.parametrize("moment", ["BEFORE", "AFTER"])
-    def test_a_trigger_that_touches_other_rows_costs_nothing(
-        self, store: Path, action: str, moment: str
-    ) -> None:
-        made = planned(store)
-        run_sql(store, f"CREATE TRIGGER greedy {moment} DELETE ON memory_items BEGIN {action}; END")
-        before = rows_of(store)
-        if (action, moment) == ("SELECT RAISE(IGNORE)", "AFTER"):
-            apply(made)  # too late to keep the row, so it does nothing
-            assert_compacted(before, rows_of(store), 4)
-            return
-        with pytest.raises(MemlabError):
-            apply(made)
-        assert rows_of(store) == before
-        assert copies_of(store) == {}
+GREEDY = [
+    "DELETE FROM memory_items WHERE memory_id = 'd1'",
+    "DELETE FROM memory_items WHERE memory_id = 'e9'",
+    "UPDATE memory_items SET title = '', body = '' WHERE memory_id = 'd1'",
+    "UPDATE memory_items SET memory_id = 'd2' WHERE memory_id = 'd1'",
+    "UPDATE memory_items SET superseded_by = NULL WHERE memory_id = 'old'",
+    "UPDATE memory_items SET kind = 'semantic' WHERE memory_id = 'e9'",
+    "INSERT OR REPLACE INTO memory_items SELECT * FROM memory_items WHERE rowid = 1",
+    "SELECT RAISE(IGNORE)",
+    "SELECT RAISE(ABORT, 'no')",
+]
 
-    def test_a_trigger_on_the_side_table_costs_nothing_either(self, store: Path) -> None:
-        write_signals(store, "e1", importance=0.5)
-        run_sql(
-            store,
-            "CREATE TRIGGER sly AFTER DELETE ON memory_signals BEGIN "
-            "UPDATE memory_items SET body = '' WHERE memory_id = 'd1'; END",
-        )
-        made, before = planned(store), rows_of(store)
-        with pytest.raises(CompactionError, match="all was rolled back"):
-            apply(made)
-        assert rows_of(store) == before
+
+def compact_episodic(store: Path, *, archive: bool = False) -> None:
+    with SqliteMemoryStore(store, archive=archive) as opened:
+        opened.compact_episodic(4)
+
+
+DELETING: dict[str, Callable[[Path], object]] = {
+    "apply": compacted,
+    "compact_episodic": compact_episodic,
+    "compact_episodic and archive": partial(compact_episodic, archive=True),
+}
+
+
+@pytest.mark.parametrize("name", DELETING)
+@pytest.mark.parametrize("action", GREEDY)
+@pytest.mark.parametrize("moment", ["BEFORE", "AFTER"])
+def test_a_trigger_that_touches_other_rows_costs_nothing(
+    store: Path, action: str, moment: str, name: str
+) -> None:
+    run_sql(store, f"CREATE TRIGGER greedy {moment} DELETE ON memory_items BEGIN {action}; END")
+    before = rows_of(store)
+    if (action, moment) == ("SELECT RAISE(IGNORE)", "AFTER"):
+        DELETING[name](store)  # too late to keep the row, so it does nothing
+        assert_compacted(before, rows_of(store), 4)
+        return
+    words = "left 1 of 2 load-bearing rows" if action == GREEDY[0] else "trigger|SQLite says no"
+    with pytest.raises(MemlabError, match=words):
+        DELETING[name](store)
+    assert rows_of(store) == before
+    assert not archive_of(store).exists()
+
+
+@pytest.mark.parametrize(
+    ("make", "memory_id"),
+    [
+        *((supersession, memory_id) for memory_id in ("d1", "s1")),
+        *((retirement, memory_id) for memory_id in ("e1", "e2", "e8")),
+    ],
+)
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE memory_items SET body = 'x'",
+        "UPDATE memory_items SET superseded_by = 'old'",
+        "DELETE FROM memory_items",
+    ],
+)
+def test_a_plan_that_deletes_nothing_is_stale_too_when_what_it_decided_on_changed(
+    store: Path, make: Callable[[Path], Plan], memory_id: str, change: str
+) -> None:
+    made = make(store)
+    run_sql(store, f"{change} WHERE memory_id = '{memory_id}'")
+    before = rows_of(store)
+    with pytest.raises(StalePlanError, match=memory_id):
+        apply(made)
+    assert rows_of(store) == before
+
+
+@pytest.mark.parametrize("make", [supersession, retirement])
+def test_a_trigger_on_an_update_that_changes_others_rolls_all_back(
+    store: Path, make: Callable[[Path], Plan]
+) -> None:
+    made = make(store)
+    run_sql(
+        store,
+        "CREATE TRIGGER t AFTER UPDATE ON memory_items WHEN NEW.memory_id IN ('d1', 'e2') BEGIN "
+        "UPDATE memory_items SET body = 'gone' WHERE memory_id = 'old'; END",
+    )
+    before = rows_of(store)
+    with pytest.raises(CompactionError, match="trigger"):
+        apply(made)
+    assert rows_of(store) == before
+
+
+def test_a_trigger_on_the_side_table_costs_nothing_either(store: Path) -> None:
+    write_signals(store, "e1", importance=0.5)
+    run_sql(
+        store,
+        "CREATE TRIGGER sly AFTER DELETE ON memory_signals BEGIN "
+        "UPDATE memory_items SET body = '' WHERE memory_id = 'd1'; END",
+    )
+    made, before = planned(store), rows_of(store)
+    with pytest.raises(CompactionError, match="all was rolled back"):
+        apply(made)
+    assert rows_of(store) == before
 
 
 KILLED_BEFORE_ITS_NOTE = """
@@ -340,14 +396,4 @@ def test_a_plan_deletes_what_compact_episodic_deletes_and_all_comes_back(
     assert_nothing_lost(before, store)
     if receipt.deleted:
         assert restore(receipt) == receipt.deleted
-    assert rows_of(store) == before
-
-
-def test_a_real_store_comes_back_row_by_row(real_store: Callable[[str], Path]) -> None:
-    store = real_store("agent-store6")
-    before = rows_of(store)
-    receipt = compacted(store, 50)
-    assert_compacted(before, rows_of(store), 50)
-    assert_nothing_lost(before, store)
-    assert restore(receipt) == receipt.deleted
     assert rows_of(store) == before

@@ -57,7 +57,7 @@ def test_another_memory_that_stands_for_one_is_told_beside_the_first(store: Path
     assert (shown["id"], shown["first by"], shown["then by"]) == ("d1", "d2", "d3")
     run_sql(store, "UPDATE memory_items SET title = 'another' WHERE memory_id = 'd2'")
     found = difference_of(first, plan_supersession(store, {"d1": "d2"}, now=NOON))
-    assert [after.memory_id for _, after in found.links.rewritten] == ["d1"]
+    assert [after.memory_id for _, after in found.changes["supersedes"].rewritten] == ["d1"]
     assert found.differs
 
 
@@ -75,6 +75,6 @@ def test_a_plan_that_deletes_and_one_that_supersedes_differ_in_both(store: Path)
     deletes = plan(store, KeepRecent(1), now=NOON)
     found = difference_of(deletes, plan_supersession(store, {"d1": "d2"}, now=NOON))
     assert found.differs
-    assert [each.memory_id for each in found.memories.removed] == ["e1", "e2"]
-    assert [each.memory_id for each in found.links.added] == ["d1"]
+    assert [each.memory_id for each in found.changes["deletes"].removed] == ["e1", "e2"]
+    assert [each.memory_id for each in found.changes["supersedes"].added] == ["d1"]
     assert set(tables_of(found)) == {"only the first deletes: 2", "only the second supersedes: 1"}

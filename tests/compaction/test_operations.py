@@ -24,6 +24,7 @@ from memlab.compaction import (
     export_archived,
     finish,
     plan_supersession,
+    recover,
     restore,
     space,
     vacuum,
@@ -43,12 +44,6 @@ from memlab.sources.base import unwatched
 from memlab.store import database
 from memlab.store.archive.archive import Archive
 
-
-def stop(name: str, store: Path, what: str, step: str) -> None:
-    with pytest.raises(StoppedError):
-        OPERATIONS[name].run(store, what, stop_at(step))
-
-
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -63,15 +58,7 @@ def kill(name: str, store: Path, what: str, step: str) -> None:
     assert run_program(KILLED, name, store, what, step).returncode == -signal.SIGKILL
 
 
-_LINKING = ("supersede", "take back", "retire", "take retirement back")
-
-ENDS: dict[str, tuple[Callable[[str, Path, str, str], None], tuple[str, ...]]] = {
-    "stopped": (stop, ("apply", "restore", *_LINKING, "vacuum")),
-    "killed": (kill, ("finish", *_LINKING, "vacuum")),
-}
-"""How an operation may end at a step; apply and restore are killed in the conformance suite."""
-
-
+_RECOVERING = ("copy", "recover", "take recovery back")
 _PLANS = ("apply", "finish", "supersede", "retire")
 
 REFUSED_AGAIN: dict[tuple[str, str], type[MemlabError]] = {
@@ -87,36 +74,35 @@ def watched(operation: Operation, store: Path, what: str) -> list[str]:
     return steps
 
 
-@pytest.mark.parametrize(
-    ("how", "name", "step"),
-    [
-        (how, name, str(step))
-        for how, (_, names) in ENDS.items()
-        for name in names
-        for step in OPERATIONS[name].steps
-    ],
-)
-def test_ended_at_a_step_an_operation_is_done_or_not_and_can_be_done_again(
-    store: Path, tmp_path_factory: pytest.TempPathFactory, how: str, name: str, step: str
+STEPS = [(name, str(step)) for name, each in OPERATIONS.items() for step in each.steps]
+
+
+@pytest.mark.parametrize(("name", "step"), STEPS)
+def test_killed_at_a_step_an_operation_is_done_or_not_and_can_be_done_again(
+    store: Path, tmp_path_factory: pytest.TempPathFactory, name: str, step: str
 ) -> None:
     operation, whole = OPERATIONS[name], rows_of(store)
     what = operation.prepare(store)
-    before, is_deletion = rows_of(store), name in {"apply", "finish", "restore"}
+    before = rows_of(store)
     copy = shutil.copytree(store.parent, tmp_path_factory.mktemp("copy") / "of") / store.name
     assert watched(operation, copy, what) == list(operation.steps)
     after = rows_of(copy)
 
-    ENDS[how][0](name, store, what, step)
+    kill(name, store, what, step)
     is_done = operation.steps.index(step) >= operation.steps.index(operation.done)
     assert rows_of(store) == (after if is_done else before)
     assert_sound(store)
-    if is_deletion:
+    if name in {"apply", "finish", "restore"}:
         assert_nothing_lost(whole, store)
 
     refusal = REFUSED_AGAIN.get((name, step))
     with pytest.raises(refusal) if refusal else nullcontext():
         operation.run(store, what, unwatched)
     assert rows_of(store) == (before if refusal is ArchiveError else after)
+    if name in _RECOVERING:
+        assert_sound(archive_of(store))
+        run_sql(store, "DELETE FROM memory_items")
+        assert len(recover(store).kept) == len(rows_of(store)) == len(whole)
     if refusal is not ArchiveError and name in _PLANS:
         entry = archived_plans(store)[-1]
         assert entry.finished_at is not None
@@ -126,7 +112,8 @@ def test_ended_at_a_step_an_operation_is_done_or_not_and_can_be_done_again(
 
 
 def test_copies_that_were_not_needed_are_dropped_again(store: Path) -> None:
-    stop("apply", store, planned(store).to_json(), "deleted")
+    with pytest.raises(StoppedError):
+        OPERATIONS["apply"].run(store, planned(store).to_json(), stop_at("deleted"))
     assert copies_of(store) == {}
 
 
@@ -170,6 +157,11 @@ def test_what_the_archive_cannot_note_is_told_and_noted_by_the_same_again(
     assert (entry.finished_at is not None, entry.restored) == (True, 6 * (name == "restore"))
 
 
+def compact_at_runtime(store: Path) -> None:
+    with memlab.SqliteMemoryStore(store, archive=True, busy_timeout=0.05) as opened:
+        opened.compact_episodic(2)
+
+
 def drop(store: Path, digest: str, _: object) -> Any:
     return drop_archived(store, digest=digest, now=NOON)
 
@@ -177,6 +169,7 @@ def drop(store: Path, digest: str, _: object) -> Any:
 CHANGES: dict[str, tuple[Callable[[Path], str], Callable[[Path, str, Any], Any]]] = {
     **{name: (each.prepare, each.run) for name, each in OPERATIONS.items()},
     "drop": (lambda store: compacted(store).digest, drop),
+    "runtime": (lambda store: "", lambda store, *_: compact_at_runtime(store)),
 }
 
 

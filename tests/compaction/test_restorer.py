@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from archives import NOON, compacted, planned
+from archives import compacted, planned
 from hypothesis import given
 from hypothesis import strategies as st
 from invariants import archive_of, assert_load_bearing_rows_stay, assert_nothing_lost, rows_of
@@ -15,7 +15,6 @@ from stores import (
     row,
     row_lists,
     run_sql,
-    signals_of,
     write_rows,
     write_signals,
 )
@@ -23,13 +22,9 @@ from stores import (
 from memlab import files
 from memlab.compaction import archived_plans, drop_archived
 from memlab.compaction.applier import apply
-from memlab.compaction.planner import plan
 from memlab.compaction.plans import Plan
 from memlab.compaction.restorer import RestoreStep, restore
 from memlab.errors import ArchiveError, MemlabError
-from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
-from memlab.lifecycle import LifecycleStore
-from memlab.policies import ImportanceBudget
 from memlab.store import SqliteMemoryStore
 
 
@@ -211,32 +206,6 @@ class TestIntoANewFile:
         assert len(list(tmp_path.glob(".back.db.*.part"))) == 1
         assert restore(digest, store=store, into=target) == 6
         assert list(tmp_path.glob(".*.part")) == []
-
-
-def test_signals_go_with_their_row_and_come_back(store: Path) -> None:
-    write_signals(store, "e1", importance=0.1 + 0.2, access_count=3, namespace="ns", trusted=0)
-    write_signals(store, "e2", last_accessed_at="2026-03-01T12:00:00Z", agent_id="ü")
-    write_signals(store, "e10", importance=0.9)
-    rows, signals = rows_of(store), signals_of(store)
-    receipt = compacted(store)
-    assert [each[0] for each in signals_of(store)] == ["e10"]
-    assert restore(receipt) == 6
-    assert (rows_of(store), signals_of(store)) == (rows, signals)
-
-
-def test_a_lifecycle_store_gets_back_what_it_knew(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-    made = MemoryProvenance(None, "agent", source_task_ref="issue:#1", created_at=NOON)
-    with LifecycleStore(path) as lifecycle:
-        for number in range(6):
-            item = MemoryItem(f"e{number}", MemoryKind.EPISODIC, "title", "body", made)
-            lifecycle.put(item, importance=number / 10, agent_id="a", namespace=f"n{number % 2}")
-        lifecycle.touch(["e1", "e4"], now=NOON)
-    rows, signals = rows_of(path), signals_of(path)
-    receipt = apply(plan(path, ImportanceBudget(2, scope=()), now=NOON))
-    assert [each[0] for each in signals_of(path)] == ["e4", "e5"]
-    assert restore(receipt) == 4
-    assert (rows_of(path), signals_of(path)) == (rows, signals)
 
 
 def test_rows_come_back_where_no_side_table_is_left(store: Path) -> None:

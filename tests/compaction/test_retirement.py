@@ -31,7 +31,6 @@ from memlab.errors import (
     CompactionError,
     DamagedArchiveWarning,
     PlanError,
-    StalePlanError,
 )
 from memlab.policies import PurgeSuperseded, TokenBudget
 from memlab.store import SqliteMemoryStore
@@ -185,13 +184,6 @@ def test_one_that_was_cut_short_before_it_began_is_forgotten_by_the_next(store: 
     assert memlab.doctor(store).status == "OK"
 
 
-def test_all_may_be_retired_and_come_back(store: Path) -> None:
-    night(store, 0, at=START)
-    assert len(retired(store)) == 10
-    assert retiring(store, 0, at=START + DAY).is_empty
-    assert retiring(store, 10, at=START + DAY).boot_after.memories == 12
-
-
 def test_a_load_bearing_memory_is_not_retired_and_one_that_became_so_returns(store: Path) -> None:
     night(store, 0, at=START)
     run_sql(store, """UPDATE memory_items SET tags_json = '["rejected-path"]' WHERE rowid = 4""")
@@ -221,28 +213,6 @@ def test_what_the_agent_did_to_a_retired_memory_since_is_its_own_affair(store: P
         memlab.restore(plan.digest, store=store)
     assert rows_of(store) == before
     assert memlab.restore(plan.digest, store=store, ids=["e2", "e4"]) == 1
-
-
-@pytest.mark.parametrize("memory_id", ["e1", "e2", "e8"])
-@pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE memory_items SET body = 'x'",
-        "UPDATE memory_items SET superseded_by = 'd1'",
-        "DELETE FROM memory_items",
-    ],
-)
-def test_a_plan_is_stale_when_what_it_decided_on_changed(
-    store: Path, change: str, memory_id: str
-) -> None:
-    night(store, 9, at=START)
-    note_reads(store, [("e1", START + DAY)])
-    plan = retiring(store, 4, at=START + 2 * DAY)
-    run_sql(store, f"{change} WHERE memory_id = '{memory_id}'")
-    before = rows_of(store)
-    with pytest.raises(StalePlanError, match=memory_id):
-        memlab.apply(plan)
-    assert rows_of(store) == before
 
 
 def test_a_plan_file_is_not_believed(store: Path) -> None:
@@ -287,18 +257,6 @@ def test_a_note_that_somebody_else_has_written_is_left_out(store: Path, fault: s
         plan = retiring(store, 10, at=START + DAY)
         assert ids(plan.returns) == ["e2", "e3", "e4", "e5", "e6"]
         assert memlab.apply(plan).returned == 5
-
-
-def test_a_trigger_that_changes_others_rolls_all_back(store: Path) -> None:
-    run_sql(
-        store,
-        "CREATE TRIGGER t AFTER UPDATE ON memory_items WHEN NEW.memory_id = 'e1' BEGIN "
-        "UPDATE memory_items SET body = 'gone' WHERE memory_id = 'd1'; END",
-    )
-    before = rows_of(store)
-    with pytest.raises(CompactionError, match="trigger"):
-        memlab.apply(retiring(store))
-    assert (rows_of(store), retired(store)) == (before, [])
 
 
 def test_dropping_the_words_of_a_plan_leaves_retired_what_it_retired(store: Path) -> None:

@@ -291,13 +291,12 @@ def test_what_is_not_committed_is_not_seen(tmp_path: Path) -> None:
         assert len(memlab.load(store)) == 0
 
 
-def test_a_large_store_read_by_several_threads_is_whole_and_in_order(
+def test_a_store_that_is_read_some_rows_at_a_time_is_whole_and_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_rows(tmp_path / "memory.db", episodes(1000))
     at_once = memlab.load(path, with_body=True)
     monkeypatch.setattr(scan, "_ROWS_AT_ONCE", 7)
-    monkeypatch.setattr("os.cpu_count", lambda: 3)
     assert_frame_equal(memlab.load(path, with_body=True), at_once)
     assert list(at_once["memory_id"]) == [f"e{number}" for number in range(1, 1001)]
 
@@ -323,29 +322,6 @@ def test_rows_too_large_to_be_joined_are_loaded_as_others_are(
         patch.setattr(scan, "_MOST_JOINED", 90)
         patch.setattr(scan, "_PIECE", 7)
         assert_frame_equal(memlab.load(path, with_body=with_body, on_bad_row="keep"), joined)
-
-
-def test_connections_that_see_different_rows_are_not_read_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write_rows(tmp_path / "memory.db", episodes(1))
-    looks: list[sqlite3.Connection] = []
-    look = scan._version
-
-    def look_and_write(connection: sqlite3.Connection) -> int:
-        looks.append(connection)
-        if len(looks) == 6:  # the second look of the second connection that scans, of four
-            write_rows(path, episodes(1, start=2))
-        return look(connection)
-
-    monkeypatch.setattr("os.cpu_count", lambda: 4)
-    monkeypatch.setattr(scan, "_version", look_and_write)
-    with SqliteMemoryStore(path), scan.snapshot(path.as_uri(), size=10**9) as connections:
-        assert len(connections) == 1
-    assert len(looks) == 9
-    for size, count in ((10**9, 5), (path.stat().st_size, 1)):  # a small store needs but one
-        with scan.snapshot(path.as_uri(), size=size) as connections:
-            assert len(connections) == count
 
 
 @pytest.mark.parametrize("journal_mode", ["WAL", "DELETE", "PERSIST"])

@@ -11,19 +11,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from decisions import kept
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lifecycle.memories import DAY, HOUR, SAME, START, Open, ids, item
 
 import memlab
 from memlab.compaction import archived_rows
 from memlab.lifecycle import LifecycleStore, Trust
-from memlab.lifecycle.scopes import Ranked, Ranking
 from memlab.policies import ImportanceFloor, NearDuplicate, ValueCap, decide, duplicates
-from memlab.policies.rules import value_score
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.location import archive_path
 
@@ -265,16 +262,6 @@ def test_load_bearing_rows_take_up_room_and_stay(open_store: Open) -> None:
     assert stats.evicted == {"lowest-value": 1}
 
 
-def test_expired_rows_go_before_the_lowest(open_store: Open, clock: Any) -> None:
-    store = open_store(capacity=ValueCap(2))
-    store.put(item("brief"), agent_id="g", importance=1.0, ttl=HOUR)
-    store.put(item("low"), agent_id="g", importance=0.0)
-    clock.now += HOUR + TICK
-    store.put(item("new"), agent_id="g")
-    assert ids(store) == ["low", "new"]
-    assert store.stats().evicted == {"expired": 1}
-
-
 @pytest.mark.parametrize(
     ("when", "does", "words"),
     [
@@ -332,23 +319,6 @@ def test_signals_that_are_unset_or_mean_nothing_count_as_none(open_store: Open, 
     for name in "bc":
         store.put(item(name), agent_id="g", importance=0.1)
     assert ids(store) == ["b", "c"]
-
-
-def test_what_others_delete_and_supersede_is_not_counted(open_store: Open, path: Path) -> None:
-    store = open_store(capacity=ValueCap(3))
-    for name in "abc":
-        store.put(item(name), agent_id="g")
-    with SqliteMemoryStore(path) as plain:
-        plain.compact_episodic(2)
-        plain.supersede("b", by_memory_id="c")
-    store.put(item("d"), agent_id="g")
-    store.put(item("e"), agent_id="g")
-    assert ids(store) == ["c", "d", "e"]
-    store.put(item("f"), agent_id="g")
-    assert ids(store) == ["d", "e", "f"]
-    assert store.stats().evicted == {"lowest-value": 1}
-    with pytest.raises(KeyError, match="nobody"):
-        store.supersede("d", by_memory_id="nobody")
 
 
 def test_a_row_another_store_made_load_bearing_is_not_evicted(open_store: Open, path: Path) -> None:
@@ -555,48 +525,6 @@ def expected_to_go(
     frame = frame[members]
     decision = decide(frame, replace(rule, scope=()), now=now)
     return frame.loc[~decision["keep"], "memory_id"].tolist()
-
-
-@settings(max_examples=300)
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(["add", "add", "discard", "touch", "ask"]),
-            st.integers(0, 12),
-            st.sampled_from([0.0, 0.1, 0.2, 0.5, 0.9, 1.0]),
-            st.integers(-30, 60),
-        ),
-        max_size=60,
-    ),
-    rules,
-)
-def test_a_ranking_finds_the_lowest_whatever_the_clock_does(
-    drawn: list[Any], rule: ValueCap
-) -> None:
-    ranking, rows, now = Ranking(rule), {}, START
-    for action, number, importance, hours in drawn:
-        name = f"m{number}"
-        if action == "add":
-            rows[name] = Ranked(name, importance, now, number)
-            ranking.add(rows[name])
-        elif action == "discard":
-            rows.pop(name, None)
-            ranking.discard(name)
-        elif action == "touch" and name in rows:
-            rows[name] = rows[name]._replace(accessed=now)
-            ranking.touch(name, now)
-        now += hours * HOUR
-        found = ranking.lowest(now)
-        assert found == min(rows, key=lambda name: order_of(rows[name], rule, now), default=None)
-
-
-def order_of(row: Ranked, rule: ValueCap, now: datetime) -> tuple[Any, ...]:
-    (score,) = value_score(
-        np.array([now - row.accessed], "m8[us]"), np.array([row.importance]),
-        half_life=np.timedelta64(rule.half_life),
-        recency_weight=rule.recency, importance_weight=rule.importance,
-    )  # fmt: skip
-    return score, row.accessed, row.position
 
 
 # Many writers

@@ -130,28 +130,6 @@ def test_a_killed_writer_loses_nothing_and_the_next_one_tidies_up(
     assert all(entry.finished_at for entry in archived_plans(path))
 
 
-def test_a_commit_of_others_between_two_steps_is_seen(open_store: Open, path: Path) -> None:
-    store = open_store(capacity=ValueCap(3))
-    other = open_store()
-    for number in range(3):
-        store.put(item(f"own{number}"), agent_id="a")
-    seen: list[str] = []
-
-    def after_a_commit(statement: str) -> None:
-        seen.append(statement)
-        if seen[-2:-1] == ["COMMIT"] and len(seen) > 2:
-            store.connection.set_trace_callback(None)
-            for number in range(5):
-                other.put(item(f"other{number}"), agent_id="a")
-
-    store.connection.set_trace_callback(after_a_commit)
-    store.put(item("one"), agent_id="a")
-    store.connection.set_trace_callback(None)
-    store.put(item("two"), agent_id="a")
-    assert len(store.list_active()) == 3
-    assert store.stats().enforcement_failures == 0
-
-
 def test_the_past_knows_when_each_of_many_evictions_was(path: Path) -> None:
     clock = [START]
     with LifecycleStore(path, capacity=ValueCap(2), clock=lambda: clock[0]) as store:

@@ -222,17 +222,6 @@ def test_notebooks_show_text_as_text_and_little_of_it(store: Path) -> None:
             assert steering(printed) == set(), type(shown)
 
 
-def test_a_plan_survives_its_file_and_the_file_is_plain(store: Path) -> None:
-    made = plan(store, KeepRecent(3), now=NOW)
-    text = made.to_json()
-    assert text.isascii()
-    assert steering(text) == set()
-    assert Plan.from_json(text) == made
-    receipt = apply(made, now=NOW)
-    assert receipt.to_json().isascii()
-    assert Receipt.from_json(receipt.to_json()) == receipt
-
-
 def test_exports_keep_every_text(applied: tuple[Path, Plan, Receipt], scratch: Path) -> None:
     path, made, receipt = applied
     lines, table = scratch / "rows.jsonl", scratch / "rows.parquet"

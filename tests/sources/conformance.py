@@ -10,10 +10,12 @@ without the adapter.
 import json
 import os
 import random
+import re
 import signal
 import threading
 import warnings
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,8 +23,10 @@ from typing import Any, ClassVar, Protocol, cast
 
 import pyarrow as pa
 import pytest
+from claude_store import write_memory
 from forging import forge
 from programs import run_program
+from shell import run as run_command
 
 import memlab
 from memlab.compaction import finish
@@ -35,6 +39,7 @@ from memlab.compaction.contents import (
     last_applied,
 )
 from memlab.compaction.drops import drop_archived, what_drops
+from memlab.compaction.recovery import keep_copies, recover
 from memlab.compaction.restorer import RestoreStep
 from memlab.errors import (
     AlreadyAppliedError,
@@ -61,6 +66,8 @@ class Lab(Protocol):
     name: str
     known_by: ClassVar[str] = ""
     """A program that makes another process know the kind, where the table does not."""
+    in_one_step: ClassVar[bool] = True
+    """Whether two memories can be written so that none is ever seen without the other."""
 
     def __init__(self, folder: Path) -> None: ...
 
@@ -83,6 +90,33 @@ class Lab(Protocol):
     def exactly(self) -> dict[Key, Any]:
         """Everything stored of every memory, by key: what must come back, byte for byte."""
         ...
+
+
+class FilesLab:
+    """Memories that are Markdown files below a folder."""
+
+    path: Path
+
+    def files(self) -> Iterable[Path]:
+        return self.path.rglob("*.md")
+
+    def change(self, key: Key) -> None:
+        with (self.path / str(key)).open("a") as file:
+            file.write("changed\n")
+
+    def exactly(self) -> dict[Key, Any]:
+        found: dict[Key, Any] = {}
+        for path in self.files():
+            there = path.lstat()
+            state = there.st_mode, there.st_mtime_ns, there.st_uid
+            found[path.relative_to(self.path).as_posix()] = (path.read_bytes(), *state)
+        return found
+
+    def add_folder(self, name: str, title: str, written: datetime) -> None:
+        """Add a folder of two notes in one step."""
+        for side in "ab":
+            write_memory(self.path / ".draft", f"{side}.md", f"{title}\n", written)
+        (self.path / ".draft").rename(self.path / name)
 
 
 class Conformance:
@@ -208,13 +242,17 @@ class Conformance:
                 lab.add_pair(number)
                 number += 1
 
+        def look(reader: Reader) -> None:
+            pairs = pairs_seen(reader)
+            assert pairs <= ({2} if getattr(lab, "in_one_step", True) else {1, 2})
+
         writer = threading.Thread(target=write)
         writer.start()
         try:
             looks = 0
             while looks < 8:
                 with suppress(ChangedWhileReadError):
-                    at_one_moment(open_source(lab.name), whole)
+                    at_one_moment(open_source(lab.name), look)
                     looks += 1
         finally:
             stop.set()
@@ -262,6 +300,9 @@ class Refusing(Conformance):
         with pytest.raises(UnsafeDeletionError) as caught, open_source(lab.name).changing():
             pytest.fail("it was opened for a change")
         assert caught.value.instead
+        made = memlab.plan(lab.name, memlab.KeepRecent(3))
+        with pytest.raises(UnsafeDeletionError, match=re.escape(caught.value.instead)):
+            memlab.apply(made)
         assert lab.exactly() == before
 
 
@@ -334,6 +375,26 @@ class Compacted(Changing):
         assert lab.exactly() == before
         with pytest.raises(AlreadyAppliedError):
             memlab.apply(made)
+
+    def test_what_somebody_else_deletes_is_lost_and_comes_back(self, lab: Lab) -> None:
+        source, before = open_source(lab.name), lab.exactly()
+        if not source.is_copied:
+            with pytest.raises(StoreError, match="copies are kept of folders and of memory_items"):
+                keep_copies(lab.name)
+            assert "nothing: neither git nor copies" in run_command("lost", lab.name).output
+            return
+        keep_copies(lab.name)
+        keys = [memory.key for memory in memlab.plan(lab.name, memlab.KeepRecent(3)).memories]
+        with source.changing() as writer:
+            writer.delete({k: fingerprint_of(writer.compared(r)) for k, r in writer.records(keys)})
+        taken = lab.exactly()
+        assert taken.keys() == before.keys() - set(keys)
+        done = recover(lab.name)
+        assert (len(done.kept), lab.exactly()) == (len(keys), before)
+        assert not len(memlab.lost(lab.name))
+        assert doctor(lab.name).status in ("OK", "WARN")
+        assert memlab.restore(done.digest, store=lab.name) == len(keys)
+        assert lab.exactly() == taken
 
     # Being killed
 
@@ -498,17 +559,15 @@ def watch(step):
 """
 
 
-def whole(reader: Reader) -> None:
-    """Assert that every pair is there as a pair, in rows and in records."""
+def pairs_seen(reader: Reader) -> set[int]:
+    """How many active ones of each pair are there, in rows that have records."""
     table = together(list(reader.batches(with_body=False)))
     keys = table[KEY if KEY in table.column_names else "position"].to_pylist()
-    records = dict(reader.records(keys))
-    assert set(records) == set(keys)
-    counts: dict[str, int] = {}
-    for title in titles(table):
-        if title.startswith("pair "):
-            counts[title] = counts.get(title, 0) + 1
-    assert set(counts.values()) == {2}
+    assert set(dict(reader.records(keys))) == set(keys)
+    active = zip(titles(table), table["active"].to_pylist(), strict=True)
+    return set(
+        Counter(title for title, is_active in active if "pair" in title * is_active).values()
+    )
 
 
 def together(batches: list[Rows]) -> Any:
@@ -521,46 +580,50 @@ def titles(table: Any) -> list[str]:
     return found
 
 
-def read(lab: Lab, look: Callable[[Reader], Any]) -> Any:
-    return at_one_moment(open_source(lab.name), look)
+def source_of(lab: Lab | Path) -> Source:
+    return open_source(lab if isinstance(lab, Path) else lab.name)
 
 
-def table_of(lab: Lab, *, with_body: bool = False) -> Any:
+def read(lab: Lab | Path, look: Callable[[Reader], Any]) -> Any:
+    return at_one_moment(source_of(lab), look)
+
+
+def table_of(lab: Lab | Path, *, with_body: bool = False) -> Any:
     return read(lab, lambda reader: together(list(reader.batches(with_body=with_body))))
 
 
-def titles_of(lab: Lab) -> list[str]:
+def titles_of(lab: Lab | Path) -> list[str]:
     return titles(table_of(lab))
 
 
-def keys_of(lab: Lab) -> list[Key]:
+def keys_of(lab: Lab | Path) -> list[Key]:
     table = table_of(lab)
     found: list[Key] = table[KEY if KEY in table.column_names else "position"].to_pylist()
     return found
 
 
-def records_of(lab: Lab, keys: list[Key]) -> list[tuple[Key, bytes]]:
+def records_of(lab: Lab | Path, keys: list[Key]) -> list[tuple[Key, bytes]]:
     found: list[tuple[Key, bytes]] = read(lab, lambda reader: list(reader.records(keys)))
     return found
 
 
-def prints(records: list[tuple[Key, bytes]], lab: Lab) -> dict[Key, str]:
+def prints(records: list[tuple[Key, bytes]], lab: Lab | Path) -> dict[Key, str]:
     """What a plan holds memories to."""
-    source = open_source(lab.name)
+    source = source_of(lab)
     return {
         key: fingerprint_of(source.lasting(record) if source.like is None else record)
         for key, record in records
     }
 
 
-def delete_all(lab: Lab, records: list[tuple[Key, bytes]], **watched: Any) -> int:
+def delete_all(lab: Lab | Path, records: list[tuple[Key, bytes]], **watched: Any) -> int:
     """Delete memories that are as in their records, without an archive."""
-    with open_source(lab.name).changing() as writer:
+    with source_of(lab).changing() as writer:
         return writer.delete(prints(records, lab), **watched)
 
 
-def put_back(lab: Lab, records: list[tuple[Key, bytes]], **watched: Any) -> int:
+def put_back(lab: Lab | Path, records: list[tuple[Key, bytes]], **watched: Any) -> int:
     """Put memories back that :func:`delete_all` deleted."""
-    with open_source(lab.name).changing() as writer:
+    with source_of(lab).changing() as writer:
         assert writer.conflicts(records) == []
         return writer.insert(records, **watched)

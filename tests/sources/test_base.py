@@ -2,8 +2,6 @@
 
 import pickle
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -11,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memlab.errors import ChangedWhileReadError, MemlabError
+from memlab.errors import MemlabError
 from memlab.sources.address import address_of
-from memlab.sources.base import archive_elsewhere, at_one_moment, place_of
+from memlab.sources.base import archive_elsewhere, place_of
 from memlab.systems.betterdb import Betterdb
 from memlab.systems.memforge import Memforge
 
@@ -41,20 +39,6 @@ def test_archives_of_servers_lie_apart_and_tell_names_apart(
     assert one.parent == other.parent == tmp_path / "memlab"
     assert one != other
     assert archive_elsewhere("../../etc/passwd").parent == tmp_path / "memlab"
-
-
-def test_a_reader_that_never_finds_quiet_gives_up() -> None:
-    looks: list[object] = []
-
-    class Busy:
-        @contextmanager
-        def reading(self) -> Iterator[None]:
-            yield None
-            raise ChangedWhileReadError("somebody wrote")
-
-    with pytest.raises(ChangedWhileReadError):
-        at_one_moment(Busy(), looks.append)  # type: ignore[arg-type]
-    assert len(looks) == 5
 
 
 # URLs of servers, and the passwords in them

@@ -9,12 +9,11 @@ from typing import Any
 import pyarrow.compute as pc
 import pytest
 from betterdb_store import NAME, Betterdb, exact
-from click.testing import CliRunner
 from owners import needs_search
 from servers import RedisServer
+from shell import run
 
 import memlab
-from memlab.cli import main
 from memlab.errors import (
     ArchiveError,
     BadRowError,
@@ -204,7 +203,7 @@ def test_a_memory_that_changes_while_others_are_deleted_stops_it_and_all_come_ba
     after = lab.exactly()
     assert {key for key in before if before[key] != after.get(key)} == {keys[7]}
     assert evictions(lab) == 0
-    assert "cut short" not in CliRunner().invoke(main, ["doctor", lab.name]).output
+    assert "cut short" not in run("doctor", lab.name).output
 
 
 def test_a_memory_written_within_the_step_that_deletes_it_stays(

@@ -4,9 +4,6 @@ import json
 import os
 import random
 import stat
-import tempfile
-import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
@@ -26,22 +23,23 @@ from claude_store import (
     write_memory,
     write_transcript,
 )
-from permissions import as_nobody
 
 import memlab
 from memlab.errors import StalePlanError, StoreError
 from memlab.evidence.references import find_references
 from memlab.growth import boot_context
-from memlab.sources.base import Key, Reader, at_one_moment
+from memlab.sources.base import Key
 from memlab.sources.folder.files import FileCopy, opened_folder
 from memlab.sources.reads import LineReader, Wanted
-from memlab.store.records import encoded, fingerprint_of, with_place
+from memlab.store.records import encoded, with_place
 from memlab.systems.claude_code.source import ClaudeCode
-from sources.conformance import Compacted, Lab, titles, together
+from sources.conformance import Compacted, FilesLab, delete_all, put_back, records_of
 
 
-class ClaudeCodeLab:
+class ClaudeCodeLab(FilesLab):
     """A folder of a project with transcripts; every memory named by the index."""
+
+    in_one_step = False
 
     def __init__(self, folder: Path) -> None:
         self.path = project_folder(folder)
@@ -67,50 +65,16 @@ class ClaudeCodeLab:
             write_memory(self.path, name, text, at(10_000 + number))
         write_index(self.path, [*index_lines(self.path), *(f"- [P]({name})" for name in names)])
 
-    def change(self, key: Key) -> None:
-        with (self.path / str(key)).open("a") as file:
-            file.write("changed\n")
+    def files(self) -> set[Path]:
+        return {*self.path.glob("*.md")} - {self.path / "MEMORY.md"}
 
     def exactly(self) -> dict[Key, Any]:
-        lines = index_lines(self.path)
-        found: dict[Key, Any] = {}
-        for path in set(self.path.glob("*.md")) - {self.path / "MEMORY.md"}:
-            named = [line for line in lines if path.name in line]
-            there = path.stat()
-            state = there.st_mode, there.st_mtime_ns, there.st_uid
-            found[path.name] = (path.read_bytes(), state, named)
-        return found
+        lines, found = index_lines(self.path), super().exactly()
+        return {k: (*file, [line for line in lines if str(k) in line]) for k, file in found.items()}
 
 
 class TestClaudeCode(Compacted):
     lab_type = ClaudeCodeLab
-
-    def test_a_reader_sees_one_moment_while_a_writer_writes(self, lab: Lab) -> None:
-        """Nobody can write two files in one step: what is of one moment is a file and its line."""
-        stop = threading.Event()
-
-        def write() -> None:
-            number = 1
-            while not stop.wait(0.005):
-                lab.add_pair(number)
-                number += 1
-
-        def look(reader: Reader) -> list[tuple[str, bool]]:
-            table = together(list(reader.batches(with_body=False)))
-            keys = table["key"].to_pylist()
-            assert set(dict(reader.records(keys))) == set(keys)
-            return list(zip(titles(table), table["active"].to_pylist(), strict=True))
-
-        writer = threading.Thread(target=write)
-        writer.start()
-        try:
-            for _ in range(8):
-                seen = at_one_moment(ClaudeCode(lab.name), look)
-                pairs = Counter(title for title, active in seen if active and "pair" in title)
-                assert set(pairs.values()) <= {2}
-        finally:
-            stop.set()
-            writer.join()
 
 
 @pytest.fixture
@@ -124,23 +88,6 @@ def files_of(folder: Path) -> dict[str, tuple[bytes, int]]:
         for path in folder.rglob("*")
         if path.is_file()
     }
-
-
-def records_of(folder: Path, *names: str) -> list[tuple[Key, bytes]]:
-    with ClaudeCode(folder).reading() as reader:
-        return list(reader.records(names))
-
-
-def delete(folder: Path, *names: str, **options: Any) -> list[tuple[Key, bytes]]:
-    records = records_of(folder, *names)
-    with ClaudeCode(folder, **options).changing() as writer:
-        writer.delete({key: fingerprint_of(record) for key, record in records})
-    return records
-
-
-def put_back(folder: Path, records: list[tuple[Key, bytes]]) -> int:
-    with ClaudeCode(folder).changing() as writer:
-        return writer.insert(records)
 
 
 # What is loaded
@@ -219,7 +166,7 @@ def test_the_earliest_moment_known_is_taken_and_how_it_is_known_is_said(folder: 
     ]
     dated = {
         str(key): json.loads(record)["place"]["dated"]
-        for key, record in records_of(folder, *frame.index)
+        for key, record in records_of(folder, list(frame.index))
     }
     assert dated == {
         "c.md": "transcripts",
@@ -374,19 +321,15 @@ def test_what_is_no_folder_is_an_error_that_says_so(tmp_path: Path) -> None:
 def test_a_line_changed_since_is_refused_and_a_new_memory_is_no_hindrance(folder: Path) -> None:
     write_memories(folder, "f0", "f1", "f2", "f3")
     lines = index_lines(folder)
-    records = dict(records_of(folder, "f0.md", "f1.md"))
+    records = dict(records_of(folder, ["f0.md", "f1.md"]))
     write_memory(folder, "f9.md", memory("m"), at(9))
     edited = "- [T](f1.md) edited"
     write_index(folder, ["# New heading", "- [N](f9.md)", lines[0], lines[2], edited, lines[3]])
     before = files_of(folder)
-    with (
-        pytest.raises(StalePlanError, match=r"f1\.md"),
-        ClaudeCode(folder).changing() as writer,
-    ):
-        writer.delete({key: fingerprint_of(record) for key, record in records.items()})
+    with pytest.raises(StalePlanError, match=r"f1\.md"):
+        delete_all(folder, list(records.items()))
     assert files_of(folder) == before
-    with ClaudeCode(folder).changing() as writer:
-        writer.delete({"f0.md": fingerprint_of(records["f0.md"])})
+    delete_all(folder, [("f0.md", records["f0.md"])])
     assert index_lines(folder) == ["# New heading", "- [N](f9.md)", lines[2], edited, lines[3]]
     put_back(folder, [("f0.md", records["f0.md"])])
     assert files_of(folder) == before
@@ -395,18 +338,7 @@ def test_a_line_changed_since_is_refused_and_a_new_memory_is_no_hindrance(folder
 def test_a_file_that_is_there_again_is_a_conflict(folder: Path) -> None:
     write_memory(folder, "a.md", memory("a"), at(0))
     with ClaudeCode(folder).changing() as writer:
-        assert writer.conflicts(records_of(folder, "a.md")) == ["file 'a.md'"]
-
-
-def test_a_file_that_may_not_be_read_is_named() -> None:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_memory(folder, "a.md", memory("a"), at(0))
-        memlab.load(ClaudeCode(folder))  # imports what only root may read
-        folder.chmod(0o755)
-        (folder / "a.md").chmod(0o000)
-        with as_nobody(), pytest.raises(StoreError, match=r"a\.md cannot be read"):
-            memlab.load(ClaudeCode(folder))
+        assert writer.conflicts(records_of(folder, ["a.md"])) == ["file 'a.md'"]
 
 
 @pytest.mark.parametrize(
@@ -421,7 +353,7 @@ def test_a_record_is_of_a_memory_and_of_no_other_file(
     folder: Path, changed: dict[str, Any]
 ) -> None:
     write_memory(folder, "a.md", memory("a"), at(0))
-    ((key, record),) = records_of(folder, "a.md")
+    ((key, record),) = records_of(folder, ["a.md"])
     for change in ({}, changed):
         row = json.loads(record)
         place = change.get("place", row.pop("place"))
@@ -439,7 +371,8 @@ def test_an_archive_gives_nobody_a_right_that_the_folder_does_not(
     folder: Path, around: int
 ) -> None:
     write_memory(folder, "a.md", memory("a"), at(0))
-    ((key, record),) = delete(folder, "a.md")
+    ((key, record),) = records = records_of(folder, ["a.md"])
+    delete_all(folder, records)
     folder.chmod(around)
     me, group = os.geteuid(), os.getegid()
     for mode in (0o4755, 0o2775, 0o6777, 0o1666, 0o777, 0o600):

@@ -18,10 +18,9 @@ from claude_store import (
     write_memory,
     write_transcript,
 )
-from click.testing import CliRunner
+from shell import said
 
 import memlab
-from memlab.cli import main
 from memlab.compaction.reclaim import space, vacuum
 from memlab.errors import MemlabError, StoreError
 from memlab.evidence.cut import cut_losses
@@ -148,11 +147,8 @@ def test_the_room_of_a_folder_is_its_files_and_there_is_nothing_to_vacuum(tmp_pa
     assert (found.wal, found.free, found.archive) == (0, 0, 0)
     with pytest.raises(StoreError, match=r"is a folder of files.*nothing to vacuum"):
         vacuum(folder)
-    run = CliRunner().invoke(main, ["vacuum", str(folder)])
-    assert run.exit_code == 0, run.output
-    assert "disk space of" in run.output
-    assert "there is nothing to vacuum" in run.output
-    assert CliRunner().invoke(main, ["vacuum", str(folder), "--apply"]).exit_code == 2
+    assert "there is nothing to vacuum" in said("vacuum", folder)
+    said("vacuum", folder, "--apply", code=2)
 
 
 def long_index(home: Path) -> Path:
@@ -185,9 +181,8 @@ def test_what_the_cut_loses_is_what_was_read_of_lines_below_it(tmp_path: Path) -
     assert losses.below == 100
     assert set(losses.files.values()) == {199}
     assert losses.to_frame()["share"].tolist() == [0.3, 0.5, 0.3, 0.6]
-    run = CliRunner().invoke(main, ["show", str(folder), "--log", str(log)])
-    assert run.exit_code == 0, run.output
-    assert ["newest", "first", "199", "10", "50.0%"] in [x.split() for x in run.output.splitlines()]
+    lines = said("show", folder, "--log", log).splitlines()
+    assert ["newest", "first", "199", "10", "50.0%"] in [line.split() for line in lines]
     with pytest.raises(MemlabError, match="has no index that is cut"):
         cut_losses(memlab.store_path("two_years"), memlab.read_access_log(log))
 
@@ -211,16 +206,16 @@ def test_the_report_says_what_the_cut_loses_and_what_a_cap_brings_back(tmp_path:
     )
     folder, now = next(projects.glob("*/memory")), at(5_000)
     log = memlab.read_access_log(memlab.harvest(folder, tmp_path / "reads.jsonl").log)
-    losses, said = cut_losses(folder, log), []
+    losses, words = cut_losses(folder, log), []
     for reads in (None, log):
         found = examine(folder, now=now, asked=Question(cap=146), log=reads)
         found = replace(found, cut=cut_losses(folder, reads))
         (section,) = [each for each in sections_of(found) if each.anchor == "cut"]
-        said.append("\n".join([*section.words, *map(str, section.tables[0].rows)]))
-    assert "Which memories are read, transcripts say: memlab harvest" in said[0]
-    assert f"{losses.lost} of memories whose line was cut" in said[1]
-    assert "79 of 275 named files have their line below the cut" in said[1]
-    assert "keep_recent = 146 leaves 176 of them; all fit." in said[1]
+        words.append("\n".join([*section.words, *map(str, section.tables[0].rows)]))
+    assert "Which memories are read, transcripts say: memlab harvest" in words[0]
+    assert f"{losses.lost} of memories whose line was cut" in words[1]
+    assert "79 of 275 named files have their line below the cut" in words[1]
+    assert "keep_recent = 146 leaves 176 of them; all fit." in words[1]
     memlab.apply(memlab.plan(folder, memlab.KeepRecent(146), now=now))
     boot = memlab.growth.summarize(memlab.load(folder), now=now).boot
     assert found.effect is not None
@@ -229,8 +224,8 @@ def test_the_report_says_what_the_cut_loses_and_what_a_cap_brings_back(tmp_path:
 
 
 def test_size_says_how_many_files_a_cut_index_loads_at_most(tmp_path: Path) -> None:
-    said = "a start loads 199 of the 299 files that it names; a cap that leaves more than 199"
+    loads = "a start loads 199 of the 299 files that it names; a cap that leaves more than 199"
     folder = long_index(tmp_path)
-    assert said in CliRunner().invoke(main, ["size", str(folder)]).output
+    assert loads in said("size", folder)
     write_index(folder, [f"- [m{n:03}](m{n:03}.md)" for n in range(100)])
-    assert "by the index" not in CliRunner().invoke(main, ["size", str(folder)]).output
+    assert "by the index" not in said("size", folder)

@@ -114,7 +114,7 @@ def test_an_index_whose_newest_lines_are_cut_is_mended(tmp_path: Path) -> None:
     assert frame.loaded_at_start[frame.active].all()
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_any_index_comes_back_byte_for_byte(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

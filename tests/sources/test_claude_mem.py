@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from owners import needs_claude_mem, observation, write_claude_mem
+from shell import said
 from stores import run_sql
 
 import memlab
-from memlab.cli import main
 from memlab.compaction.reclaim import space, vacuum
-from memlab.errors import ChangedWhileReadError, MemlabError, StoreError, UnsafeDeletionError
+from memlab.errors import ChangedWhileReadError, MemlabError, StoreError
 from memlab.sources.base import Key
 from memlab.systems.claude_mem import SETTING, ClaudeMem, start_of
 from sources.conformance import Refusing
@@ -41,12 +40,6 @@ def session(name: str, project: str, count: int, *, first: int = 0) -> dict[str,
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return tmp_path / "data" / "claude-mem.db"
-
-
-def run(*words: object) -> str:
-    done = CliRunner().invoke(main, [str(word) for word in words])
-    assert done.exit_code == 0, done.output
-    return done.output
 
 
 def loaded(file: Path, **settings: Any) -> list[str]:
@@ -159,7 +152,7 @@ def test_the_environment_comes_before_the_file_and_the_file_before_the_default(
 
 def test_size_ends_with_the_setting_and_where_it_belongs(file: Path) -> None:
     write_claude_mem(file, [session("s1", "web", 120)])
-    output = run("size", file)
+    output = said("size", file)
     lines = output.splitlines()
     assert lines[-1].strip().startswith(f"{SETTING}=")
     number = lines[-1].partition("=")[2]
@@ -167,39 +160,31 @@ def test_size_ends_with_the_setting_and_where_it_belongs(file: Path) -> None:
     assert "(today 50, its default;" in lines[-2]
     assert any(line.split()[:1] == ["50"] for line in lines)
     assert "memlab compact" not in output
-    told = json.loads(run("size", file, "--json"))
+    told = json.loads(said("size", file, "--json"))
     assert (told["setting"], told["command"]) == (f"{SETTING}={number}", None)
 
 
 def test_of_several_projects_each_is_named_with_what_its_start_loads(file: Path) -> None:
     write_claude_mem(file, [session("s1", "web", 60), session("s2", "it's", 9, first=99)])
     before = sorted(each.name for each in file.parent.iterdir())
-    several = run("size", file)
+    several = said("size", file)
     assert f"memlab size 'claude-mem:{file}?project=web'" in several
     assert "these are of 2" in several
-    one = run("size", f"claude-mem:{file}?project=it%27s")
+    one = said("size", f"claude-mem:{file}?project=it%27s")
     assert f"memlab harvest {file} -o {file.with_suffix('.reads.jsonl')}" in one
     assert one.splitlines()[-1].strip().startswith(SETTING)
-    shown = run("show", file)
+    shown = said("show", file)
     lines = [line.split() for line in shown.splitlines()]
     assert ["web", "60", "50"] in lines
     assert ["it's", "9", "9"] in lines
     assert "loaded by the starts of 2 projects, one loads 50 at most" in shown
     assert "every start" not in shown
     web = f"claude-mem:{file}?project=web"
-    assert "loaded at every start 50" in " ".join(run("show", web).split())
+    assert "loaded at every start 50" in " ".join(said("show", web).split())
     found = memlab.find(file.parent.parent).to_frame()
     weight = memlab.load(web).query("loaded_at_start")["tokens"].sum()
     assert found["tokens_at_start"].tolist() == [weight]
     assert sorted(each.name for each in file.parent.iterdir()) == before
-
-
-def test_a_plan_can_be_looked_at_and_not_applied(file: Path) -> None:
-    write_claude_mem(file, [session("s1", "web", 9)])
-    plan = memlab.plan(file, memlab.KeepRecent(3))
-    assert "loaded from" in str(plan)
-    with pytest.raises(UnsafeDeletionError, match=rf"each deletion.*load fewer by {SETTING}=n"):
-        memlab.apply(plan)
 
 
 def test_a_newer_schema_is_read_and_said(file: Path) -> None:

@@ -309,23 +309,6 @@ def test_crashed_anywhere_a_change_is_seen_and_taken_back_whole(
     assert crashes > 15
 
 
-def test_crashed_while_taking_back_it_is_taken_back_all_the_same(
-    folder: Path, index: Lines
-) -> None:
-    before = content(folder)
-    for _ in crash_everywhere(lambda: take(folder, index, "b.md", "d.md")):
-
-        def recover() -> None:
-            with changed_folder(folder, index):
-                pass
-
-        for _ in crash_everywhere(recover):
-            pass
-        if "b.md" not in content(folder):
-            put(folder, index, _archived())
-        assert content(folder) == before
-
-
 def test_after_a_crash_a_hand_edit_of_index_and_file_survives(
     folder: Path, index: Lines, tmp_path: Path
 ) -> None:

@@ -11,12 +11,15 @@ from typing import Any
 import pandas as pd
 import pytest
 from claude_store import memory, write_index, write_memory
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from repositories import NO_CONFIG, Repository, day
 
 import memlab
 from memlab import columns as c
+from memlab.cli import main
+from memlab.compaction import keep_copies, recover
 from memlab.compaction.drops import drop_archived
 from memlab.sources.folder.git import history_of
 from memlab.sources.opening import open_source
@@ -139,7 +142,7 @@ steps = st.lists(
 
 
 @given(steps)
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_a_file_is_one_life_whatever_it_is_called(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]]
 ) -> None:
@@ -296,6 +299,7 @@ def test_a_repository_of_somebody_else_is_left_to_its_reader_to_trust(
     os.chown(repository.folder, 65534, 65534)
     os.chown(repository.folder / ".git", 65534, 65534)
     assert set(lives(repository.folder)) == {"b.md", "c.md"}
+    assert lost(repository.folder) == {}
     note = open_source(repository.folder).past_note()
     assert f"git config --global --add safe.directory {repository.folder}" in note
     config = tmp_path / "config"
@@ -303,6 +307,7 @@ def test_a_repository_of_somebody_else_is_left_to_its_reader_to_trust(
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
     assert open_source(repository.folder).past_note() == ""
     assert set(lives(repository.folder)) == {"a.md", "b.md", "c.md"}
+    assert lost(repository.folder) == {"a.md": ""}
 
 
 def loose(repository: Repository, name: str) -> Path:
@@ -339,6 +344,7 @@ def test_of_a_broken_repository_the_rest_serves(
     found = lives(repository.folder)
     assert found["b.md"][1] == day(3)
     assert {"c.md", "d.md", "e.md"} <= set(found)
+    assert (found["c.md"][0] == day(0)) == (what != "HEAD~3")  # before what is broken
     assert said in open_source(repository.folder).past_note()
 
 
@@ -426,6 +432,74 @@ def test_a_file_that_no_memory_is_as_large_as_is_not_read(repository: Repository
     assert past.loc["a.md", c.TITLE] == "a: about a"
 
 
+# What somebody else deleted
+
+
+def lost(folder: Path | str) -> dict[str, str]:
+    """What is lost, and by which commit."""
+    found = memlab.lost(folder)
+    return dict(zip(found[c.MEMORY_ID], found[c.COMMIT], strict=True))
+
+
+def test_what_is_lost_comes_back_from_git_as_it_was(repository: Repository) -> None:
+    before = everything(repository.folder)
+    remove(repository, "a")
+    write_index(repository.folder, ["# Memory", *(f"- [{n}]({n}.md) — hook" for n in "bc")])
+    first = repository.commit(1)
+    (repository.folder / "b.md").write_text("\n")
+    second = repository.commit(2)
+    (repository.folder / "b.md").write_text("")
+    repository.commit(3)
+    (repository.folder / "c.md").rename(repository.folder / "C.md")
+    assert lost(repository.folder) == {"a.md": first, "b.md": second}
+    found = memlab.lost(repository.folder).set_index(c.MEMORY_ID)
+    assert found[c.DELETED_AT].to_dict() == {"a.md": day(1), "b.md": day(2)}
+    assert found["emptied"].to_dict() == {"a.md": False, "b.md": True}
+    digest = recover(repository.folder).digest
+    assert lost(repository.folder) == {}
+    (repository.folder / "C.md").rename(repository.folder / "c.md")
+    after = everything(repository.folder)
+    assert {n: after[n] for n in before if ".git/" not in n} == {
+        n: digest for n, digest in before.items() if ".git/" not in n
+    }
+    assert memlab.restore(digest, store=repository.folder) == 2
+    assert lost(repository.folder) == {"a.md": first, "b.md": second}
+    keep_copies(repository.folder)
+    assert lost(repository.folder) == {"a.md": first, "b.md": second}
+
+
+def test_what_is_lost_of_folders_and_names_of_every_kind(
+    repository: Repository, tmp_path: Path
+) -> None:
+    odd = ['tab\t".md', "über\\.md", "北京.md"]
+    for name in odd:
+        (repository.folder / name).write_text(f"{name} " * 50)
+    (repository.folder / "link.md").symlink_to("b.md")
+    repository.commit(1)
+    for name in (*odd, "link.md", "c.md"):
+        (repository.folder / name).unlink()
+    remove(repository, "a")
+    (repository.folder / "a.md").symlink_to("b.md")
+    commit = repository.commit(2)
+    tree, bare = tmp_path / "tree", tmp_path / "bare.git"
+    repository.git("worktree", "add", "-q", str(tree))
+    repository.git("clone", "-q", "--bare", str(repository.root), str(bare))
+    around = Repository(tmp_path / "around")
+    url = f"file://{repository.root}"
+    around.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", url, "notes")
+    for folder in (repository.folder, tree, around.root / "notes"):
+        assert lost(folder) == dict.fromkeys((*odd, "c.md"), commit)
+        assert sorted(recover(folder).kept) == sorted((*odd, "c.md"))
+        assert (folder / "北京.md").read_text() == "北京.md " * 50
+    assert lost(f"claude:{bare}") == {}
+    damage(loose(repository, "HEAD~:c.md"))
+    (repository.folder / "c.md").unlink()
+    repository.commit(3)
+    assert lost(repository.folder) == {}
+    said = CliRunner().invoke(main, ["lost", str(repository.folder)]).output
+    assert "the words of 1 that are gone cannot be read" in " ".join(said.split())
+
+
 # What memlab deleted
 
 
@@ -440,7 +514,9 @@ def test_what_memlab_deleted_and_git_committed_counts_once(repository: Repositor
     repository.commit(4)
     found = lives(repository.folder)
     assert found == {"a.md": (day(0), day(3)), "b.md": (day(0), day(3)), "c.md": (day(0), None)}
+    assert lost(repository.folder) == {}
     drop_archived(repository.folder, before=day(9), now=day(10))
+    assert lost(repository.folder) == {}
     past = memlab.load_past(repository.folder)
     assert past[c.DELETED_AT].dropna().tolist() == [day(3), day(3)]
 
@@ -456,6 +532,7 @@ def test_what_was_restored_or_written_anew_and_then_deleted_by_others_is_theirs(
     remove(repository, *"ab")
     repository.commit(7)
     assert len(memlab.load_past(repository.folder)) == 3
+    assert set(lost(repository.folder)) == {"a.md", "b.md"}
     gone = {name: gone for name, (_, gone) in lives(repository.folder).items()}
     assert gone == {"a.md": day(7), "b.md": day(7), "c.md": None}
 

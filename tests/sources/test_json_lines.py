@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from shell import said
 
 import memlab
-from memlab.cli import main
 from memlab.errors import MemlabError
 from memlab.sources.opening import SYSTEMS, System, recognise
 from memlab.store.archive.entries import Copy
@@ -89,25 +88,20 @@ def test_every_command_knows_it(tmp_path: Path) -> None:
     lab.fill(40)
     (tmp_path / "reads.jsonl").write_text('{"memory_id": "m1", "at": "2026-04-01T00:00:00Z"}\n')
 
-    def said(command: str, *words: str, code: int = 0) -> str:
-        done = CliRunner().invoke(main, [*command.split(), *words])
-        assert done.exit_code == code, (command, words, done.output)
-        return done.output
-
-    assert json.loads(said("show --json", lab.name))["summary"]["rows"]["memories"] == 40
-    found = json.loads(said("find --json", str(tmp_path)))["stores"]
+    assert json.loads(said("show", "--json", lab.name))["summary"]["rows"]["memories"] == 40
+    found = json.loads(said("find", "--json", str(tmp_path)))["stores"]
     assert [(each["what"], each["memories"]) for each in found] == [("JSON lines", 40)]
-    assert "boot context" in said("size --explain", lab.name)
+    assert "boot context" in said("size", "--explain", lab.name)
     assert "writes down no reads; give its agent a log" in said("harvest", lab.name, code=2)
     text = lab.path.read_text().splitlines()
     lab.path.write_text("\r\n".join([text[1], text[0], *text[2:]]))  # no end, no order
     before = lab.path.read_bytes()
     size = len(before)
-    assert json.loads(said("vacuum --json", lab.name))["file"] == size
-    assert "there is nothing to vacuum" in said("vacuum --apply", lab.name, code=2)
+    assert json.loads(said("vacuum", "--json", lab.name))["file"] == size
+    assert "there is nothing to vacuum" in said("vacuum", "--apply", lab.name, code=2)
     assert "all 40 can be read" in said("doctor", lab.name)
-    assert json.loads(said("fleet show --json", str(tmp_path)))[0]["memories"] == 40
-    applied = json.loads(said("compact --keep-recent 9 --apply --json", lab.name))
+    assert json.loads(said("fleet", "show", "--json", str(tmp_path)))[0]["memories"] == 40
+    applied = json.loads(said("compact", "--keep-recent", "9", "--apply", "--json", lab.name))
     assert len(memlab.load(f"lines:{lab.path}")) == 10
     said("restore", lab.name, applied["digest"])
     assert lab.path.read_bytes() == before

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from click.testing import CliRunner
 from owners import mcp_memory, needs_mcp_memory
+from shell import said
 from stores import run_sql
 
 import memlab
-from memlab.cli import main
 from memlab.errors import (
     ArchiveError,
     BadRowError,
@@ -299,7 +298,7 @@ def test_a_database_of_an_older_service_is_read_and_one_without_deleted_at_not_d
 
 def test_what_lies_beside_the_memories_is_said(lab: McpMemoryLab) -> None:
     memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(2)))
-    shown = CliRunner().invoke(main, ["show", lab.name]).output
+    shown = said("show", lab.name)
     assert "2 vectors, 0 edges" in shown
     assert f"{COUNT - 2}, which the service has not purged yet" in shown
 

@@ -3,12 +3,10 @@
 import json
 import math
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from memforge_store import (
@@ -21,14 +19,13 @@ from memforge_store import (
     evict_as_memforge,
 )
 from servers import PostgresServer
+from shell import said
 
 import memlab
-from memlab.cli import main
 from memlab.errors import (
     BadRowError,
     ChangedWhileReadError,
     CompactionError,
-    MemlabError,
     StalePlanError,
     StoreError,
     UnsafeDeletionError,
@@ -228,8 +225,7 @@ def test_what_memforge_moved_to_cold_tier_is_part_of_the_past(empty: MemforgeLab
     past = memlab.load_past(url, with_body=True).set_index("memory_id")
     told = ["position", "title", "body", "chars", "tokens", "created_at", "agent_id", "namespace"]
     assert past[told].equals(before[told])
-    assert (sized := CliRunner().invoke(main, ["size", url])).exit_code == 0
-    assert "history-incomplete" not in sized.output  # ids between are another agent's
+    assert "history-incomplete" not in said("size", url)  # ids between are another agent's
     assert past["deleted_at"].notna().tolist() == [True] * 3 + [False] * 3
     assert (past["deleted_at"].dropna() > past["created_at"].iloc[0]).all()
     assert past["prunable"].tolist() == [False] * 3 + [True] * 3
@@ -269,8 +265,7 @@ def test_an_undo_says_which_rows_it_leaves_in_the_archive_if_any(empty: Memforge
     assert (whole, whole.rows_left_out) == (1, {})
     receipt = memlab.apply(memlab.plan(empty.name, memlab.KeepRecent(0)))
     empty.connection.execute("DELETE FROM entities")
-    restored = CliRunner().invoke(main, ["restore", empty.name, receipt.digest])
-    first, second = restored.output.splitlines()
+    first, second = said("restore", empty.name, receipt.digest).splitlines()
     assert first == f"1 memory restored into {open_source(empty.name).name}"
     assert second.startswith("1 row of warm_tier_entities left in the archive, since")
     assert rows(empty, "warm_tier_entities") == []
@@ -555,22 +550,3 @@ def test_a_retrieval_at_the_same_time_lets_a_plan_be_tried_again(
     assert receipt.deleted == 6
     assert memlab.load(own.name).empty
     assert memlab.restore(receipt) == 6
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        "importance TYPE text USING 'high'",
-        "access_count TYPE text USING 'often'",
-        "consolidated_at TYPE text USING 'once'",
-        "graduated TYPE text USING 'perhaps'",
-    ],
-)
-def test_columns_of_other_types_are_said_to_be_that_or_read(own: TwoAgents, change: str) -> None:
-    column, _, _ = change.partition(" ")
-    own.connection.execute(f"ALTER TABLE warm_tier ALTER {column} DROP DEFAULT")
-    own.connection.execute(f"ALTER TABLE warm_tier ALTER {change}")
-    with suppress(MemlabError):
-        memlab.load(own.name, with_body=True)
-    with suppress(MemlabError):
-        memlab.apply(memlab.plan(own.name, memlab.KeepRecent(1)))

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from shell import said
 from stores import ANY_VALUE, RawText, episodes, row, row_lists, run_sql, write_rows, write_signals
 
 import memlab
-from memlab.cli import main
 from memlab.errors import BadRowError
 from memlab.items import EventId, EventRef, MemoryItem, MemoryKind, MemoryProvenance
 from memlab.sources.base import Fault, Rows
@@ -159,27 +158,22 @@ def test_a_row_without_a_required_column_is_named_and_nothing_is_planned(
 def test_what_plain_sql_wrote_goes_from_show_to_restore(written: Path) -> None:
     """Its times are SQLite's own, without a zone."""
 
-    def run(*words: object) -> str:
-        done = CliRunner().invoke(main, [str(word) for word in words], catch_exceptions=False)
-        assert done.exit_code == 0, done.output
-        return done.output
-
     def rows() -> list[tuple[Any, ...]]:
         with closing(sqlite3.connect(written)) as connection:
             return connection.execute("SELECT rowid, * FROM memory_items").fetchall()
 
     before, taken = rows(), "5 times without a zone, taken as UTC"
-    assert "5 memories, 2026-03-01 to 2026-03-01" in run("show", written)
-    assert taken in run("doctor", "--strict", written)
-    assert taken in run("size", written)
-    run("compare", written)
-    assert "2026-03-01" in run("compact", written, "--keep-recent", 1)
+    assert "5 memories, 2026-03-01 to 2026-03-01" in said("show", written)
+    assert taken in said("doctor", "--strict", written)
+    assert taken in said("size", written)
+    said("compare", written)
+    assert "2026-03-01" in said("compact", written, "--keep-recent", 1)
     (undo,) = re.findall(
-        r"memlab (restore .*)", run("compact", written, "--keep-recent=1", "--apply")
+        r"memlab (restore .*)", said("compact", written, "--keep-recent=1", "--apply")
     )
     assert rows() == [each for each in before if each[1] != "episode-1"]
-    assert "episode-1" in run("archive", written, "--rows")
-    run(*shlex.split(undo))
+    assert "episode-1" in said("archive", written, "--rows")
+    said(*shlex.split(undo))
     assert rows() == before
     with SqliteMemoryStore(written, archive=True) as store:
         assert len(store.list_active()) == 4

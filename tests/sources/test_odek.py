@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from odek_store import (
     DERIVED,
     START,
@@ -17,14 +16,13 @@ from odek_store import (
     write_index,
     write_odek,
 )
+from shell import said
 
 import memlab
-from memlab.cli import main
 from memlab.errors import BadRowError, StoreError
 from memlab.sources.base import Key
-from memlab.store.records import fingerprint_of
 from memlab.systems.odek import EpisodeIndex, Odek
-from sources.conformance import Compacted
+from sources.conformance import Compacted, delete_all, prints, put_back, records_of
 
 TEXTS = (
     "fixed the build\nby pinning the compiler",
@@ -86,20 +84,6 @@ def files_of(folder: Path) -> dict[str, bytes]:
     }
 
 
-def delete(folder: Path, *ids: str, **options: Any) -> list[tuple[Key, bytes]]:
-    source = Odek(folder, **options)
-    with source.reading() as reader:
-        records = list(reader.records(ids))
-    with source.changing() as writer:
-        writer.delete({key: fingerprint_of(record) for key, record in records})
-    return records
-
-
-def put_back(folder: Path, records: list[tuple[Key, bytes]]) -> None:
-    with Odek(folder).changing() as writer:
-        writer.insert(records)
-
-
 def test_a_folder_is_known_by_its_index_and_by_the_one_below_it(tmp_path: Path) -> None:
     write_odek(tmp_path / "episodes", ["one", "two"])
     for name in (tmp_path / "episodes", f"odek:{tmp_path}", f"odek:{tmp_path}/episodes"):
@@ -134,7 +118,8 @@ def test_an_id_that_leaves_the_folder_never_touches_a_file(tmp_path: Path, sessi
     write_index(folder, [*entries_of(folder), entry(session_id, "evil", nanoseconds(9))])
     before = files_of(tmp_path)
     assert memlab.load(folder)["title"].tolist() == ["one", "evil"]
-    records = delete(folder, session_id)
+    records = records_of(folder, [session_id])
+    delete_all(folder, records)
     assert [each["session_id"] for each in entries_of(folder)] == ["s0"]
     assert (tmp_path / "victim.md").read_text() == "not odek's"
     put_back(folder, records)
@@ -147,12 +132,12 @@ def test_vectors_go_with_an_episode_and_come_back_when_it_fails(tmp_path: Path) 
 
     source = Odek(folder)
     with suppress(ZeroDivisionError), source.changing() as writer:
-        ((key, record),) = writer.records(["s0"])
-        writer.delete({key: fingerprint_of(record)})
+        writer.delete(prints(list(writer.records(["s0"])), folder))
         assert not any((folder / name).exists() for name in DERIVED)
         raise ZeroDivisionError
     assert {name: (folder / name).read_bytes() for name in DERIVED} == vectors
-    records = delete(folder, "s0")
+    records = records_of(folder, ["s0"])
+    delete_all(folder, records)
     for name in DERIVED:
         (folder / name).write_bytes(b"new")
     put_back(folder, records)
@@ -167,7 +152,9 @@ def test_files_go_before_the_index_as_odek_has_it(tmp_path: Path) -> None:
         listed = [each["session_id"] for each in entries_of(folder)]
         seen.append(((folder / "s0.md").exists(), "s0" in listed))
 
-    delete(folder, "s0", watch=look)
+    records = records_of(folder, ["s0"])
+    with Odek(folder, watch=look).changing() as writer:
+        writer.delete(prints(records, folder))
     assert (False, True) in seen
     assert (True, False) not in seen
 
@@ -213,11 +200,9 @@ def test_a_new_episode_makes_no_plan_stale_and_what_comes_back_stands_before_it(
     tmp_path: Path,
 ) -> None:
     write_odek(tmp_path, ["a", "b", "c"])
-    with Odek(tmp_path).reading() as reader:
-        ((key, record),) = records = list(reader.records(["s1"]))
+    records = records_of(tmp_path, ["s1"])
     write_odek(tmp_path, ["d"], start=3)
-    with Odek(tmp_path).changing() as writer:
-        assert writer.delete({key: fingerprint_of(record)}) == 1
+    assert delete_all(tmp_path, records) == 1
     put_back(tmp_path, records)
     assert [each["session_id"] for each in entries_of(tmp_path)] == ["s0", "s1", "s2", "s3"]
     assert entries_of(tmp_path)[1]["summary"] == "b"
@@ -230,12 +215,8 @@ def test_nothing_is_loaded_at_start_whatever_the_folder_is_called(
     """odek recalls at most three summaries a turn."""
     write_odek(tmp_path, [f"shipped the release of day {number}" for number in range(60)])
     store = name.format(tmp_path)
-    said = []
-    for words in (["show"], ["size", "--explain"], ["floor"], ["compact", "--keep-recent", "20"]):
-        done = CliRunner().invoke(main, [words[0], store, *words[1:]], catch_exceptions=False)
-        assert done.exit_code == 0
-        said.append(done.output)
-    assert "none loaded at start, recalled from        60" in said[0]
-    for output in said:
+    assert "none loaded at start, recalled from        60" in said("show", store)
+    for command in (["size", "--explain"], ["floor"], ["compact", "--keep-recent", "20"]):
+        output = said(command[0], store, *command[1:])
         assert "recalled from" in output
         assert "boot context" not in output

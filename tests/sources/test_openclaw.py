@@ -7,25 +7,25 @@ import shlex
 import tempfile
 from datetime import date, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from claude_store import write_memory
 from hypothesis import given
 from hypothesis import strategies as st
-from openclaw_store import days_before, noon, write_events, write_note, write_workspace
+from openclaw_store import days_before, noon, recall, write_events, write_workspace
 from permissions import as_nobody
+from repositories import Repository
+from repositories import day as moment
+from shell import said
 
 import memlab
-from memlab.cli import main
 from memlab.errors import StoreError
 from memlab.evidence.ingestion import harvest
 from memlab.growth import boot_context
-from memlab.sources.base import Key
 from memlab.sources.folder.files import is_file_path
 from memlab.sources.opening import find_below, recognise
 from memlab.systems.openclaw.source import OpenClaw
-from sources.conformance import Compacted
+from sources.conformance import Compacted, FilesLab
 
 TODAY = date(2026, 6, 30)
 TEXTS = ("# Day\n\n- né 北京 🦀", "one line", "", "---\nname: x\n---\r\n" + "long " * 3000)
@@ -36,7 +36,7 @@ def _today(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memlab.systems.openclaw.source.today", lambda: TODAY)
 
 
-class OpenClawLab:
+class OpenClawLab(FilesLab):
     """``MEMORY.md``, notes with and without dates, in folders of their own too."""
 
     def __init__(self, folder: Path) -> None:
@@ -46,32 +46,21 @@ class OpenClawLab:
     def fill(self, count: int) -> None:
         days = days_before(TODAY, count)
         write_events(self.path / "memory/.dreams/events.jsonl", {"type": "memory.recall.skipped"})
-        write_note(self.path, "MEMORY.md", "# Long term\n" + "x" * 30_000, noon(days[0]))
+        write_memory(self.path, "MEMORY.md", "# Long term\n" + "x" * 30_000, noon(days[0]))
         for number, day in enumerate(days[1:]):
             name = ("memory/{}.md", "memory/{}-släng.md", "memory/a/b/{}.md")[number % 3]
             stem = f"people {number}" if number % 4 == 2 else str(day)
-            path = write_note(self.path, name.format(stem), TEXTS[number % 4], noon(day))
+            path = write_memory(self.path, name.format(stem), TEXTS[number % 4], noon(day))
             path.chmod(0o640 if number % 2 else 0o600)
         (self.path / "memory" / "link.md").symlink_to(self.path / "MEMORY.md")
 
     def add_pair(self, number: int) -> None:
-        draft, at = self.path / ".draft", noon(TODAY) + timedelta(seconds=number)
-        for side in "ab":
-            write_note(draft, f"{side}.md", f"pair {number}\n", at)
-        draft.rename(self.path / "memory" / f"pair {number}")
+        title = f"pair {number}"
+        self.add_folder(f"memory/{title}", title, noon(TODAY) + timedelta(seconds=number))
 
-    def change(self, key: Key) -> None:
-        with (self.path / str(key)).open("a") as file:
-            file.write("changed\n")
-
-    def exactly(self) -> dict[Key, Any]:
-        found: dict[Key, Any] = {}
-        for path in [*self.path.glob("memory/**/*.md"), self.path / "MEMORY.md"]:
-            if path.is_file() and not path.is_symlink():
-                there = path.stat()
-                state = there.st_mode, there.st_mtime_ns, there.st_uid
-                found[path.relative_to(self.path).as_posix()] = (path.read_bytes(), *state)
-        return found
+    def files(self) -> list[Path]:
+        found = [*self.path.glob("memory/**/*.md"), self.path / "MEMORY.md"]
+        return [path for path in found if not path.is_symlink()]
 
 
 class TestOpenClaw(Compacted):
@@ -85,17 +74,11 @@ def workspace(tmp_path: Path) -> Path:
     return write_workspace(tmp_path / "workspace", days_before(TODAY, 57), undated=undated)
 
 
-def run(*words: object) -> str:
-    done = CliRunner().invoke(main, [*map(str, words)], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
 def about(path: Path) -> dict[str, str]:
-    said = OpenClaw(path).about()
-    assert said is not None
-    assert all(words in str(said) for words in said.to_dict().values())
-    return said.to_dict()
+    page = OpenClaw(path).about()
+    assert page is not None
+    assert all(words in str(page) for words in page.to_dict().values())
+    return page.to_dict()
 
 
 def files_below(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -133,7 +116,7 @@ def test_a_name_that_begins_with_a_day_is_its_birth_and_other_notes_go_by_their_
         **dict.fromkeys((f"memory/{name}.md" for name in others), written),
     }
     for name in names:
-        write_note(tmp_path, name, "text", noon(TODAY))
+        write_memory(tmp_path, name, "text", noon(TODAY))
     frame = memlab.load(f"openclaw:{tmp_path}").set_index("memory_id")
     assert {name: at.isoformat() for name, at in frame["created_at"].items()} == names
 
@@ -147,9 +130,9 @@ def test_a_start_loads_memory_md_up_to_its_length_and_the_notes_of_two_days(
     assert frame.loc["MEMORY.md", "load_bearing"]
     assert frame.loc["MEMORY.md", "created_at"] == frame["created_at"].min()
     assert boot_context(workspace).loc["decisions", "tokens"] == 5_000
-    said = about(workspace)
-    assert said["MEMORY.md"] == "20,000 of its 25,000 characters are loaded"
-    assert said["loaded"] == "2 notes of 2026-06-29 and 2026-06-30, today by this machine's clock"
+    facts = about(workspace)
+    assert facts["MEMORY.md"] == "20,000 of its 25,000 characters are loaded"
+    assert facts["loaded"] == "2 notes of 2026-06-29 and 2026-06-30, today by this machine's clock"
 
 
 @pytest.mark.parametrize("skipped", [False, True])
@@ -172,9 +155,9 @@ def test_notes_without_a_date_are_judged_where_hits_on_them_are_written_down(
 def test_a_folder_is_a_workspace_by_its_events_or_by_its_files_and_dated_notes(
     tmp_path: Path, workspace: Path
 ) -> None:
-    write_note(tmp_path, "bare/memory/2026-04-05.md", "somebody's diary", noon(TODAY))
-    write_note(tmp_path, "docs/AGENTS.md", "of a project", noon(TODAY))
-    write_note(tmp_path, "docs/memory/allocator.md", "not of an agent", noon(TODAY))
+    write_memory(tmp_path, "bare/memory/2026-04-05.md", "somebody's diary", noon(TODAY))
+    write_memory(tmp_path, "docs/AGENTS.md", "of a project", noon(TODAY))
+    write_memory(tmp_path, "docs/memory/allocator.md", "not of an agent", noon(TODAY))
     write_events(tmp_path / "new/memory/.dreams/events.jsonl")
     for agent in ("anna", "bob"):
         write_workspace(tmp_path / "agents" / agent, days_before(TODAY, 3))
@@ -191,32 +174,74 @@ def test_a_folder_is_a_workspace_by_its_events_or_by_its_files_and_dated_notes(
 
 def test_a_workspace_is_walked_with_commands_and_is_the_same_in_the_end(workspace: Path) -> None:
     before = files_below(workspace)
-    assert "61 memories, 2026-05-05 to 2026-06-30" in run("show", workspace)
-    harvested = run("harvest", workspace)
+    assert "61 memories, 2026-05-05 to 2026-06-30" in said("show", workspace)
+    harvested = said("harvest", workspace)
     assert "108, of 56 memories" in harvested  # each once a day, whatever was asked
     assert "57  recalls by background sweeps" in harvested
     log = workspace.with_name("workspace.reads.log")
     assert "where is it" not in log.read_text()
     step = re.search(r"next: memlab (size .*?)    ", harvested)
     assert step is not None
-    assert "108 read" in run(*shlex.split(step[1]))
-    assert f"{workspace}" in run("doctor", workspace)
-    done = run("compact", workspace, "--keep-recent", 20, "--apply")
+    assert "108 read" in said(*shlex.split(step[1]))
+    assert f"{workspace}" in said("doctor", workspace)
+    done = said("compact", workspace, "--keep-recent", 20, "--apply")
     undo = re.search(r"undo +memlab (.*)", done)
     assert undo is not None
     assert len(memlab.load(workspace)) == 61 - 37
     assert len(memlab.load_past(workspace)) == 61
-    assert "36 memories restored" not in (back := run(*shlex.split(undo[1])))
+    assert "36 memories restored" not in (back := said(*shlex.split(undo[1])))
     assert "37 memories restored" in back
     assert files_below(workspace) == before
     page = workspace.with_name("page.html")
-    run("report", workspace, "-o", page, "--log", log)
+    said("report", workspace, "-o", page, "--log", log)
     assert "openclaw" in page.read_text()
-    assert json.loads(run("fleet", "show", workspace, "--json"))
+
+
+def test_what_a_dream_took_from_a_workspace_is_shown_and_comes_back(workspace: Path) -> None:
+    words = "# Broker\n\nKafka drops the rebalance listener of its consumers.\n"
+    kafka = write_memory(workspace, "memory/2026-06-01-broker.md", words, noon(date(2026, 6, 1)))
+    repository = Repository(workspace)
+    repository.commit(180)
+    said("compact", workspace, "--keep-recent", 50, "--apply")
+    before = {path: path.read_bytes() for path in workspace.rglob("*.md")}
+    taken = [kafka, *(workspace / f"memory/2026-06-{day}.md" for day in (10, 11, 12, 13))]
+    for path in taken[:3]:
+        path.unlink()
+    taken[3].write_text("")
+    commit = repository.commit(181)
+    taken[4].unlink()
+    log = workspace / "memory" / ".dreams" / "events.jsonl"
+    asked = [recall(moment(at), query="kafka rebalance") for at in (179, 182, 182.5, 183)]
+    asked += [recall(moment(184), query=words) for words in ("what of 2026-06-11?", "xyz kafka")]
+    events = [*asked, recall(moment(185), query="__dreaming_ kafka"), recall(moment(185))]
+    with log.open("a") as file:
+        file.writelines(f"{json.dumps(event)}\n" for event in events)
+        file.write('{"type":"memory.recall.recorded","query":"kafka')
+    found = memlab.lost(workspace)
+    names = [f"memory/{path.name}" for path in (kafka, taken[2])]
+    assert found["memory_id"].tolist()[:2] == names
+    assert found["searches"].tolist() == found["asked"].tolist() == [3, 1, 0, 0, 0]
+    assert (set(found["commit"]), int(found["emptied"].sum())) == ({commit, ""}, 1)
+    shown = said("lost", workspace)
+    assert "2 of 5" in shown
+    assert "8 memories that memlab deleted or retired, 0 asked for since" in shown
+    assert "kafka rebalance" not in shown
+    assert max(map(len, shown.splitlines()[:-1])) <= 80 + len(str(workspace))
+    words = "5 memories that somebody else deleted or emptied, 2 of them"
+    assert words in said("doctor", workspace)
+    assert "add --apply" in said("lost", workspace, "--restore", "all")
+    assert len(json.loads(said("lost", workspace, "--json"))["lost"]) == 5
+    said("lost", workspace, "--restore", names[0], "--apply")
+    undo = re.search(r"undo +memlab (.*)", said("lost", workspace, "--restore", "all", "--apply"))
+    assert undo is not None
+    assert before == {path: path.read_bytes() for path in workspace.rglob("*.md")}
+    assert "0 memories that" in said("lost", workspace)
+    assert "4 memories taken out" in said(*shlex.split(undo[1]))
+    assert len(memlab.lost(workspace)) == 4
 
 
 def test_a_folder_that_went_with_its_notes_is_made_again(workspace: Path) -> None:
-    deep = write_note(workspace, "memory/2026/05/2026-05-01.md", "deep", noon(date(2026, 5, 1)))
+    deep = write_memory(workspace, "memory/2026/05/2026-05-01.md", "deep", noon(date(2026, 5, 1)))
     before = files_below(workspace)
     receipt = memlab.apply(memlab.plan(workspace, memlab.KeepRecent(57)))
     assert receipt.deleted == 1
@@ -227,7 +252,7 @@ def test_a_folder_that_went_with_its_notes_is_made_again(workspace: Path) -> Non
 
 
 def test_links_are_counted_and_none_is_followed(workspace: Path, tmp_path: Path) -> None:
-    outside = write_note(tmp_path, "outside/2026-04-05.md", "nobody's business", noon(TODAY))
+    outside = write_memory(tmp_path, "outside/2026-04-05.md", "nobody's business", noon(TODAY))
     (workspace / "memory" / "2026-04-04.md").symlink_to(outside)
     (workspace / "memory" / "vault").symlink_to(outside.parent)
     (Path(os.fsdecode(os.fsencode(workspace / "memory") + b"/2026-04-\xff.md"))).touch()
@@ -244,8 +269,8 @@ def test_links_are_counted_and_none_is_followed(workspace: Path, tmp_path: Path)
     assert len(list((tmp_path / "moved").glob("2026*"))) == 60
 
 
-@pytest.mark.parametrize("shut", ["memory", "memory/people"])
-def test_a_folder_that_may_not_be_read_is_named(shut: str) -> None:
+@pytest.mark.parametrize("shut", ["memory", "memory/people", "memory/2026-06-30.md"])
+def test_what_may_not_be_read_is_named(shut: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         path = write_workspace(Path(name) / "w", days_before(TODAY, 2), undated=["people/anna"])
         memlab.load(path)  # imports what only root may read

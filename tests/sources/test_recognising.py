@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from claude_store import as_found, memory, project_folder, write_memory
 from odek_store import write_odek
-from openclaw_store import days_before, noon, write_note, write_workspace
+from openclaw_store import days_before, noon, write_workspace
 from stores import episodes, run_sql, write_rows
 
 import memlab
@@ -156,7 +156,9 @@ def home(tmp_path: Path) -> Path:
     write_odek(made / ".odek" / "memory" / "episodes", ["one", "two"])
     write_memory(made / ".claude" / "agent-memory" / "reviewer", "a.md", memory("a"))
     write_workspace(made / ".openclaw" / "workspace", days_before(date(2026, 6, 30), 4))
-    write_note(made / "app" / ".serena" / "memories", "style.md", "Short.", noon(date(2026, 6, 30)))
+    write_memory(
+        made / "app" / ".serena" / "memories", "style.md", "Short.", noon(date(2026, 6, 30))
+    )
     (made / "agents").mkdir()
     write_rows(made / "agents" / "memory.db", episodes(3))
     run_sql(made / "agents" / "old.sqlite", "CREATE TABLE memory_items (id)")

@@ -3,24 +3,20 @@
 import shlex
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from claude_store import at
-from click.testing import CliRunner
-from openclaw_store import write_note
+from claude_store import at, write_memory
+from shell import said
 from transcripts import Session, World
 
 import memlab
-from memlab.cli import main
 from memlab.evidence.ingestion import harvest
-from memlab.sources.base import Key
 from memlab.sources.opening import find_below, recognise
 from memlab.systems.serena import ELSEWHERE, MEMORIES
-from sources.conformance import Compacted
+from sources.conformance import Compacted, FilesLab
 
 
-class SerenaLab:
+class SerenaLab(FilesLab):
     """Memories in folders and beside them."""
 
     def __init__(self, folder: Path) -> None:
@@ -31,26 +27,11 @@ class SerenaLab:
         texts = ("# Style\n\nné 北京 🦀", "", "one line\r\n" + "long " * 3000)
         for number in range(count):
             name = f"{'a/b/' * (number % 2)}topic_{number}.md"
-            write_note(self.path, name, texts[number % 3], at(number)).chmod(0o640)
+            write_memory(self.path, name, texts[number % 3], at(number)).chmod(0o640)
 
     def add_pair(self, number: int) -> None:
-        draft = self.path / ".draft"
-        for side in "ab":
-            moment = at(10_000) + timedelta(seconds=number)
-            write_note(draft, f"{side}.md", f"pair {number}\n", moment)
-        draft.rename(self.path / f"pair {number}")
-
-    def change(self, key: Key) -> None:
-        with (self.path / str(key)).open("a") as file:
-            file.write("changed\n")
-
-    def exactly(self) -> dict[Key, Any]:
-        found: dict[Key, Any] = {}
-        for path in self.path.rglob("*.md"):
-            there = path.stat()
-            state = there.st_mode, there.st_mtime_ns, there.st_uid
-            found[path.relative_to(self.path).as_posix()] = (path.read_bytes(), *state)
-        return found
+        title = f"pair {number}"
+        self.add_folder(title, title, at(10_000) + timedelta(seconds=number))
 
 
 class TestSerena(Compacted):
@@ -61,8 +42,8 @@ class TestSerena(Compacted):
 def project(tmp_path: Path) -> Path:
     """With a memory that costs four tokens at start, its name, and one beside it."""
     made = tmp_path / "project"
-    write_note(made / MEMORIES, "core/how-we-test.md", "Run them.\n" * 99, at(0))
-    write_note(made / MEMORIES, "style.md", "Short.", at(1))
+    write_memory(made / MEMORIES, "core/how-we-test.md", "Run them.\n" * 99, at(0))
+    write_memory(made / MEMORIES, "style.md", "Short.", at(1))
     return made
 
 
@@ -107,5 +88,4 @@ def test_what_agents_in_the_project_asked_for_is_a_read(project: Path) -> None:
     assert harvest(project, found.log, transcripts=world.projects).new == 0
     (step,) = found.next_steps()
     words = shlex.split(step.removeprefix("next: memlab ").partition("    ")[0])
-    done = CliRunner().invoke(main, words, catch_exceptions=False)
-    assert "2 read" in done.output
+    assert "2 read" in said(*words)

@@ -3,7 +3,6 @@
 import json
 import re
 import sqlite3
-import zlib
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -166,16 +165,6 @@ def test_a_command_goes_on_without_the_copy_and_says_which_it_was(
     ended = CliRunner().invoke(main, words)
     assert ended.exit_code == 0, ended.output
     assert ended.stderr.count(f"is damaged: {name} (its record is not what was archived)") == 1
-
-
-def test_a_plan_that_unpacks_to_more_than_a_plan_has_is_not_unpacked(store: Path) -> None:
-    receipt = compacted(store, 4)
-    bomb = zlib.compress(bytes(30_000_000))
-    with closing(sqlite3.connect(archive_of(store))) as connection, connection:
-        connection.execute("UPDATE applies SET plan_json_zlib = ?", (bomb,))
-    with pytest.raises(ArchiveError, match="it does not end within 4,194,304 bytes"):
-        finish(store, receipt.digest)
-    assert restore(receipt) == 6
 
 
 def test_a_plan_that_says_the_same_over_and_over_is_kept_so_that_it_can_be_read_again(

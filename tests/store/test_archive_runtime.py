@@ -5,13 +5,12 @@ from pathlib import Path
 import pytest
 from invariants import rows_of
 from programs import run_program
-from stores import episodes, row, run_sql, write_rows
+from stores import episodes, row, write_rows
 
 from memlab.compaction import archived_plans, restore
 from memlab.compaction.contents import last_applied
-from memlab.errors import ArchiveError, MemlabError, UnsafeDeletionError
+from memlab.errors import UnsafeDeletionError
 from memlab.store import SqliteMemoryStore
-from memlab.store.archive.location import archive_path
 from memlab.store.archive.runtime import Compacted
 from memlab.upkeep.health import Status, doctor
 
@@ -57,26 +56,6 @@ def test_the_archive_matches_the_store_and_is_no_plan(path: Path) -> None:
     assert check.status is Status.OK
     assert [entry.planned for entry in archived_plans(path)] == [False, False]
     assert last_applied(path) is None
-
-
-def test_nothing_goes_where_the_archive_cannot_be_written(path: Path) -> None:
-    before = rows_of(path)
-    path.with_name("memory.db.archive.db").write_text("somebody's own file")
-    with pytest.raises(ArchiveError, match="move it away"):
-        compact(path, 2)
-    assert rows_of(path) == before
-
-
-def test_a_deletion_that_fails_leaves_no_copies(path: Path) -> None:
-    run_sql(
-        path,
-        "CREATE TRIGGER keep BEFORE DELETE ON memory_items BEGIN SELECT RAISE(ABORT, 'kept'); END",
-    )
-    before = rows_of(path)
-    with pytest.raises(MemlabError, match="kept"):
-        compact(path, 2)
-    assert rows_of(path) == before
-    assert not archive_path(path).exists()
 
 
 def test_a_store_in_memory_cannot_archive() -> None:

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archives import planned
+from archives import NOON, planned
 from stores import episodes, row, run_sql, write_rows
 
-from memlab.compaction import apply, plan_supersession, restore
+from memlab.compaction import apply, plan, plan_supersession, restore
 from memlab.compaction.plans import Plan
 from memlab.errors import StalePlanError, UnsafeDeletionError
 from memlab.items import MemoryItem, MemoryKind, MemoryProvenance
 from memlab.lifecycle import LifecycleStore
-from memlab.policies import ValueCap
+from memlab.policies import KeepRecent, ValueCap
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.location import archive_path
 
@@ -113,6 +113,9 @@ def test_a_trigger_on_the_side_table_is_found(tmp_path: Path) -> None:
 def test_what_triggers_add_elsewhere_stands_in_the_plan(store: Path) -> None:
     run_sql(store, "CREATE TABLE gone (memory_id)")
     run_sql(store, on_delete("INSERT INTO gone VALUES (old.memory_id)"))
+    retires = plan(store, KeepRecent(9), retire=True, now=NOON)
+    assert (retires.written, apply(retires).retired) == ((), 1)  # nothing goes
+    restore(retires.digest, store=store)
     made = planned(store)
     assert [tuple(each) for each in made.written] == [("greedy", "inserts into", "gone")]
     assert "inserts into" in str(made)

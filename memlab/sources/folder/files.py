@@ -9,7 +9,6 @@ file system does whole or not at all.
 import ctypes
 import errno
 import os
-import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -236,10 +235,6 @@ class Folder:
             around = os.fstat(self.handle)
             _give(made.handle, (around.st_uid, around.st_gid))
             yield made
-
-    def remove_tree(self, name: str) -> None:
-        """Remove a folder and what is in it, following no link."""
-        shutil.rmtree(name, dir_fd=self.handle)
 
     def sync(self, *names: str) -> None:
         """Make the names in it survive a power cut, and in the folders below that hold `names`."""

@@ -6,24 +6,22 @@ belongs to the life of one file, whatever it was called. A merge is held against
 """
 
 import os
-import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import new as new_hash
 from io import BufferedReader
-from itertools import islice
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired, run
 from typing import IO, Final, NamedTuple
 
 from memlab.sources.folder.files import LARGEST, FileCopy, Folder, Listing, Stamp, is_file_path
 from memlab.sources.folder.journal import FolderMoment, Place
-from memlab.text import in_shell
+from memlab.text import counted, in_shell
 
 _OPTIONS: Final = (
     *("--no-pager", "--no-optional-locks", "--no-replace-objects", "--literal-pathspecs"),
@@ -42,20 +40,13 @@ _ENVIRONMENT: Final = {
 _PERSONS_OWN: Final = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
 """Where a person has said which repositories of others to trust."""
 _CHANGES: Final = (
-    *("diff-tree", "--stdin", "--root", "-r", "-z", "--raw", "--no-commit-id", "--no-ext-diff"),
+    *("diff-tree", "--stdin", "--always", "--root", "-r", "-z", "--raw", "--no-ext-diff"),
     *("--no-textconv", "-l1000", "--diff-merges=first-parent", "--relative"),
+    "--format=@%ct %H %P",
 )
 _ALIKE: Final = "-M70%"
 _SAME: Final = "-M100%"
 """What counts as renamed, and what does where the contents are not there to be compared."""
-_AT_ONCE: Final = 32
-"""Commits that are asked for together: their names fit into any pipe, whoever reads it."""
-_MARK: Final = b"@\n"
-"""Is echoed where the changes of a commit end."""
-_ANSWER: Final = re.compile(
-    rb"@\n|:(\d+) (\d+) (\w+) (\w+) (?:[A-Z]\0|[A-Z]\d+\0([^\0]+)\0)([^\0]+)\0"
-)
-"""The end of a commit, or of one file: modes, git's names of the contents, path or both paths."""
 _PATIENCE: Final = 60.0
 _MOST_BROKEN: Final = 50
 _LATEST: Final = 253_402_300_799
@@ -100,7 +91,7 @@ class Life:
     born, written : datetime or None
         When it was first committed, and when last; None where no commit that can be read says so.
     taken : datetime or None
-        When it was deleted; None where it is there.
+        When it was deleted or, where it is there, emptied; None where it is there with words.
     commit : str
         Which commit did that.
     """
@@ -179,28 +170,17 @@ def _newest(folder: Path, root: Path) -> tuple[str, bool]:
 @lru_cache(maxsize=16)
 def _read(folder: Path, head: str, index_name: str, *, is_shallow: bool) -> History:
     """Read what leads to a commit."""
-    walk, faults = _Walk(index_name), list[str]()
+    faults = ["its clone is shallow: git fetch --unshallow brings what was before"] * is_shallow
     entries = _entries(folder, head, faults)
     index = entries.pop(index_name, (0, ""))[1]
-    walk.index = index
-    walk.empty = ("", *(blob_name(data, head) for data in (b"", b"\n")))
-    there = {
-        name: Life(name, is_there=True, mode=mode, blob=blob)
-        for name, (mode, blob) in entries.items()
-    }
-    walk.lives += there.values()
-    walk.of |= there
+    walk = _Walk(index_name, index, entries, head)
     for commit in _commits(folder, head, faults):
         walk.step(commit)
     lives = tuple(each for each in walk.lives if each.is_there or each.taken)
     if lost := _unreadable(folder, {each.blob for each in lives if each.taken}):
         faults.append(f"the words of {lost:,} that are gone cannot be read")
-    if is_shallow:
-        faults.insert(0, "its clone is shallow: git fetch --unshallow brings what was before")
-    if faults:
-        more = f", and {len(faults) - 3:,} more" if len(faults) > 3 else ""
-        missing = f"git does not have all of its history: {'; '.join(faults[:3])}{more}"
-    return History(lives, index, missing if faults else "", there)
+    missing = f"git does not have all of its history: {'; '.join(faults)}" if faults else ""
+    return History(lives, index, missing, walk.there)
 
 
 class _Walk:
@@ -209,12 +189,18 @@ class _Walk:
     A name that comes again is the same file; one that a rename took over is another.
     """
 
-    def __init__(self, index_name: str) -> None:
-        self.lives: list[Life] = []
-        self.of: dict[str, Life] = {}
+    def __init__(
+        self, index_name: str, index: str, entries: Mapping[str, tuple[int, str]], head: str
+    ) -> None:
+        self.there = {
+            name: Life(name, is_there=True, mode=mode, blob=blob)
+            for name, (mode, blob) in entries.items()
+        }
+        self.lives = [*self.there.values()]
+        self.of = {**self.there}
         """By the path that it has in the commits that come now."""
-        self.index = ""
-        self.empty: Container[str] = ("",)
+        self.index = index
+        self.empty = ("", *(blob_name(data, head) for data in (b"", b"\n")))
         self._index_name = index_name
 
     def step(self, commit: Commit) -> None:
@@ -232,7 +218,10 @@ class _Walk:
                 life.written = commit.at
             if each.before:
                 self.of[each.before] = life
-                if life.taken and life.blob in self.empty:
+                has_words = each.old not in self.empty
+                if life.blob in self.empty and (life.taken or (life.is_there and has_words)):
+                    if life.taken is None:
+                        life.taken, life.commit, life.index = commit.at, commit.name, self.index
                     life.blob, life.mode = each.old, each.mode
             else:
                 life.born = min(life.born or commit.at, commit.at)
@@ -256,60 +245,67 @@ class _Walk:
 
 
 def _commits(folder: Path, head: str, faults: list[str]) -> Iterator[Commit]:
-    """Yield the commits that lead to one, the newest first; in `faults`, what cannot be read."""
-    broken, renames, guessed = 0, _ALIKE, False
-    with _git(folder, "rev-list", "--timestamp", "--parents", head) as listing:
-        lines = iter(listing.stdout)
-        left: list[list[bytes]] = []
-        while broken < _MOST_BROKEN and (left or (left := _some(lines))):
-            with _git(folder, *_CHANGES, renames, "--", ".") as process:
-                while left:
-                    _ask(process, b"".join(b"%b\n%b" % (words[1], _MARK) for words in left))
-                    for changes in _answers(process.stdout, len(left)):
-                        at, commit, *parents = left.pop(0)
-                        yield Commit(_moment(at), commit.decode(), len(parents) > 1, changes)
-                        guessed |= renames == _SAME
-                    if left and renames == _ALIKE:  # git has stopped at the first of them
-                        renames = _SAME
-                        break
-                    if left:
-                        faults.append(f"commit {left.pop(0)[1].decode()[:12]} cannot be read")
-                        broken, renames = broken + 1, _ALIKE
-                        break
-                    left = _some(lines)
-        if guessed:
-            faults.append("contents are missing, so some renames may be taken for deletions")
-        if broken == _MOST_BROKEN or listing.wait():
-            faults.append("what was before cannot be read")
+    """Yield the commits that lead to one, the newest first; in `faults`, what cannot be read.
+
+    Where git stops, it goes on without the contents of files; where that is not enough, after the
+    commit at which it stopped.
+    """
+    count = broken = 0
+    renames, alike = _ALIKE, 0
+    while broken < _MOST_BROKEN:
+        with (
+            _git(folder, "rev-list", f"--skip={count}", head) as listing,
+            _git(folder, *_CHANGES, renames, "--", ".", stdin=listing.stdout) as process,
+        ):
+            for commit in _told(process.stdout):
+                yield commit
+                count += 1
+            stopped, lost = process.wait(), process.returncode == 0 and listing.wait()
+        if not stopped:
+            break
+        if renames == _ALIKE:
+            renames, alike = _SAME, count
+        else:
+            count, broken = count + 1, broken + 1
+    if renames == _SAME and count > alike + broken:
+        faults.append("contents are missing, so some renames may be taken for deletions")
+    if broken:
+        faults.append(f"{counted(broken, 'commits')} cannot be read")
+    if lost or broken == _MOST_BROKEN:
+        faults.append("what was before cannot be read")
 
 
-def _some(lines: Iterator[bytes]) -> list[list[bytes]]:
-    return [line.split() for line in islice(lines, _AT_ONCE)]
-
-
-def _answers(stream: BufferedReader, count: int) -> Iterator[list[Change]]:
-    """Yield what each of some commits did, up to the first that git cannot read."""
+def _told(stream: BufferedReader) -> Iterator[Commit]:
+    """Yield the commits that git tells of."""
     changes: list[Change] = []
-    data = b""
-    while count and (more := stream.read1(2**16)):
-        data, at = data + more, 0
-        while found := _ANSWER.match(data, at):
-            at = found.end()
-            if found[0] == _MARK:
-                yield changes
-                changes, count = [], count - 1
-            else:
-                changes += _change(*found.groups())
-        data = data[at:]
+    words: list[bytes] = []
+    tokens = _tokens(stream)
+    for token in tokens:
+        what = token.split()  # a line break may stand before it
+        if what[0].startswith(b"@"):
+            yield from _commit(words, changes)
+            words, changes = what, []
+        else:
+            two = what[4][:1] in b"RC"
+            changes += _change(what, [next(tokens, b"") for _ in range(1 + two)])
+    yield from _commit(words, changes)
 
 
-def _change(*words: bytes | None) -> Iterator[Change]:
-    """Yield what one answer of git's says, of ordinary files."""
-    modes, (old, new) = words[:2], (name.decode() for name in words[2:4] if name)
-    was, is_now = (bool(mode and mode.startswith(_FILE)) for mode in modes)
-    before, after = (os.fsdecode(path or b"") for path in (words[4] or words[5], words[5]))
+def _commit(words: Sequence[bytes], changes: Sequence[Change]) -> Iterator[Commit]:
+    """Yield what git says of a commit: its committer's time, its name, its parents."""
+    if words:
+        seconds = min(max(int(words[0][1:] or 0), 0), _LATEST)  # which may be any number
+        at = datetime.fromtimestamp(seconds, UTC)
+        yield Commit(at, words[1].decode(), len(words) > 3, changes)
+
+
+def _change(words: Sequence[bytes], paths: Sequence[bytes]) -> Iterator[Change]:
+    """Yield what git says of one path or, of a rename, two; nothing of what is no ordinary file."""
+    was, is_now = (mode.removeprefix(b":").startswith(_FILE) for mode in words[:2])
+    before, after = (os.fsdecode(path) for path in (paths[0], paths[-1]))
     if was or is_now:
-        mode = int((modes[0] or b"")[-3:], 8)
+        old, new = (name.decode() for name in words[2:4])
+        mode = int(words[0][-3:], 8)
         yield Change(before if was else "", after if is_now else "", mode, old, new)
 
 
@@ -317,17 +313,22 @@ def _entries(folder: Path, head: str, faults: list[str]) -> dict[str, tuple[int,
     """Return the ordinary files of a commit: permissions, and git's name of the content."""
     found = {}
     with _git(folder, "ls-tree", "-r", "-z", head) as process:
-        rest = b""
-        while more := process.stdout.read1(2**16):
-            *tokens, rest = (rest + more).split(b"\0")
-            for token in tokens:
-                words, _, path = token.partition(b"\t")
-                mode, _, blob = words.split()
-                if mode.startswith(_FILE):
-                    found[os.fsdecode(path)] = int(mode[-3:], 8), blob.decode()
+        for token in _tokens(process.stdout):
+            words, _, path = token.partition(b"\t")
+            mode, _, blob = words.split()
+            if mode.startswith(_FILE):
+                found[os.fsdecode(path)] = int(mode[-3:], 8), blob.decode()
         if process.wait():
             faults.append(f"commit {head[:12]} cannot be read")
     return found
+
+
+def _tokens(stream: BufferedReader) -> Iterator[bytes]:
+    """Yield what ends in a NUL."""
+    rest = b""
+    while more := stream.read1(2**16):
+        *tokens, rest = (rest + more).split(b"\0")
+        yield from tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -349,10 +350,15 @@ class PastMoment(FolderMoment):
 
 
 def past_moments(
-    moment: FolderMoment, history: History, content: Callable[[str], bytes | None]
+    moment: FolderMoment,
+    history: History,
+    content: Callable[[str], bytes | None],
+    *,
+    emptied: bool = False,
 ) -> Iterator[PastMoment]:
-    """Yield the files that are gone, some together that went beside the same index."""
-    removed = [e for e in _removed(moment, history) if _may_lie_in(moment.folder, e.name)]
+    """Yield the files that are gone, or emptied, some together that went beside the same index."""
+    removed = _emptied(moment, history) if emptied else _removed(moment, history)
+    removed = [each for each in removed if _may_lie_in(moment.folder, each.name)]
     known = frozenset({*moment.names, *(each.name for each in removed)})
     groups: dict[tuple[str, int], dict[str, Life]] = {}
     times = Counter[str]()
@@ -397,6 +403,21 @@ def _removed(moment: FolderMoment, history: History) -> list[Life]:
         for each in missing
         if each.name.casefold() not in cased and each.blob not in contents
     ]
+
+
+def _emptied(moment: FolderMoment, history: History) -> list[Life]:
+    """Return the files that are there without words and had some, committed so or not yet."""
+    found = []
+    for name in moment.names:
+        life, stamp = history.there.get(name), moment.stamp_of(name)
+        if life is None or stamp.size > 1 or moment.read(name).data.strip():
+            continue
+        if life.taken is None:
+            at = datetime.fromtimestamp(stamp.written / 1e9, UTC)
+            life = replace(life, taken=at, index=history.index)
+        if life.blob not in {blob_name(data, life.blob) for data in (b"", b"\n")}:
+            found.append(life)
+    return found
 
 
 def _may_lie_in(folder: Folder, name: str) -> bool:
@@ -461,10 +482,10 @@ class _Process(Popen[bytes]):
 
 
 @contextmanager
-def _git(folder: Path, *words: str) -> Iterator[_Process]:
+def _git(folder: Path, *words: str, stdin: IO[bytes] | int = PIPE) -> Iterator[_Process]:
     """Run a command of git's; what it has not done when the block ends is not wanted."""
     command, environment = _command(folder, *words), _environment()
-    with _Process(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment) as process:
+    with _Process(command, stdin=stdin, stdout=PIPE, stderr=DEVNULL, env=environment) as process:
         try:
             yield process
         finally:
@@ -484,8 +505,3 @@ def _command(folder: Path, *words: str) -> list[str]:
 def _environment() -> dict[str, str]:
     own = {k: v for k, v in os.environ.items() if not k.startswith("GIT_") or k in _PERSONS_OWN}
     return own | _ENVIRONMENT
-
-
-def _moment(seconds: bytes) -> datetime:
-    """Return a committer's time, which may be any number."""
-    return datetime.fromtimestamp(min(max(int(seconds), 0), _LATEST), UTC)

@@ -7,8 +7,8 @@ number in the journal. Whoever only reads sees the folder as it is with the chan
 
 import json
 import os
+import shutil
 import stat
-from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -56,9 +56,9 @@ _FAULTS: Final = (
 class Index(Protocol):
     """What a kind of folder knows of its files and of its index."""
 
-    index_name: str
+    index_name: str = ""
     """Empty where there is none."""
-    index_first: bool
+    index_first: bool = False
     """Whether what it says of files goes before them."""
 
     @staticmethod
@@ -66,16 +66,16 @@ class Index(Protocol):
         """Whether files of a folder below are files of this one, by its path from here."""
         return False
 
-    @abstractmethod
-    def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
+    def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002
         """Return the index with nothing in it that names memories."""
+        return raw
 
-    @abstractmethod
-    def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:
+    def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002
         """Return the index with what it said of memories in its place again.
 
         What it says of them already is left as it is.
         """
+        return raw
 
 
 class Entry(NamedTuple):
@@ -204,11 +204,16 @@ class Operation:
         if not (name := index.index_name):
             return
         made, now = self.own.read_if_there(_MADE), self.folder.read_if_there(name)
-        if made is not None and now is not None and made.data == _digest(now.data):
-            if self.own.inode_of(VERSION) == self.folder.inode_of(name):
+        version = self.own.read_if_there(VERSION)
+        is_linked = self.own.inode_of(VERSION) == self.folder.inode_of(name)
+        is_new = made and version and made.data == _digest(version.data) and not is_linked
+        if made is None or is_new:  # they have not changed places
+            return
+        if now is not None and made.data == _digest(now.data):
+            if is_linked:
                 self.folder.unlink(name)  # there was none before
                 return
-            if self.own.read_if_there(VERSION) is not None:  # and no link
+            if version is not None:  # and no link
                 self.own.exchange(VERSION, self.folder, name)
                 return
         self.swap_index(index, undo=True)
@@ -235,7 +240,7 @@ def sweep(folder: Folder) -> None:
     for name in folder.listing().others:
         if name.startswith((OVER, PART)):
             with suppress(OSError):  # next time
-                folder.remove_tree(name)
+                shutil.rmtree(name, dir_fd=folder.handle)
 
 
 @contextmanager
@@ -301,14 +306,9 @@ def _file_name(value: Any) -> None:
         raise ValueError(f"{value!r:.80} is no file of the folder")
 
 
-def _format(value: Any) -> None:
-    if value != _FORMAT:
-        raise ValueError(f"it has format {value!r:.80}")
-
-
 _CONTENT: Final = fields(
     {
-        "memlab_folder_change": _format,
+        "memlab_folder_change": whole(_FORMAT, _FORMAT),
         "taking_out": truth,
         "entries": listed(
             fields({"key": text, "name": _file_name, "written": whole(), "said": anything})

@@ -6,7 +6,7 @@ each was born, which of them a start loads and which memlab may judge.
 
 import json
 from abc import abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
@@ -55,9 +55,6 @@ class NotesView(Shown):
 
 class NotesSource(FolderSource):
     """A folder of notes."""
-
-    index_name = ""
-    index_first = False
 
     @classmethod
     def is_note(cls, name: str) -> bool:
@@ -115,14 +112,6 @@ class NotesSource(FolderSource):
     def check_place(self, found: Found) -> None:
         """Check what an archive's record says of a note's place."""
         _PLACE(found.place)
-
-    def remove_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002 - there is no index
-        """Return what there is."""
-        return raw
-
-    def insert_entries(self, raw: bytes, said: Mapping[str, Any], there: Collection[str]) -> bytes:  # noqa: ARG002 - there is no index
-        """Return what there is."""
-        return raw
 
 
 def known_since(moment: FolderMoment, name: str, born: Mapping[str, datetime]) -> datetime:

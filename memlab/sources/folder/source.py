@@ -10,20 +10,21 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from itertools import islice
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
 
 from memlab.columns import COMMIT, DELETED_AT, WRITTEN_AT
-from memlab.errors import CompactionError, StoreError
+from memlab.errors import CompactionError
 from memlab.sources.base import (
+    FileSource,
     Key,
+    Loss,
     Reader,
     Rows,
-    Source,
     Watch,
     Writer,
+    check_asked,
     portions,
     rows_of_each,
     unwatched,
@@ -72,7 +73,7 @@ class Found(NamedTuple):
     place: dict[str, Any]
 
 
-class FolderSource(Source, Index):
+class FolderSource(FileSource, Index):
     """A folder of memory files: its index is edited by what a kind of folder knows of it."""
 
     is_folder = True
@@ -80,26 +81,15 @@ class FolderSource(Source, Index):
     """Files that the system makes anew from the others."""
 
     def __init__(self, where: str | PathLike[str], *, watch: Watch = unwatched) -> None:
-        self._where = fspath(where)
+        super().__init__(where)
+        with suppress(OSError, ValueError, RuntimeError):  # opening it says what is wrong with it
+            self.path = self.folder_in(self.path.resolve())
         self._watch = watch
 
-    @property
-    def name(self) -> str:
-        """The absolute path with its scheme."""
-        return f"{self.scheme}:{self.path}"
-
-    @property
-    def path(self) -> Path:
-        """The folder, with links followed; what cannot be a path is for opening it to say."""
-        path = Path(self._where.removeprefix(f"{self.scheme}:"))
-        with suppress(OSError, ValueError, RuntimeError):
-            return path.expanduser().resolve()
+    @staticmethod
+    def folder_in(path: Path) -> Path:
+        """Return the folder of the memories, where one around it was named."""
         return path
-
-    @property
-    def like(self) -> Path:
-        """The folder, whose owner and permissions the archive gets."""
-        return self.path
 
     def files(self) -> list[Path]:
         """Return the files in the folder, and in those below that belong to it."""
@@ -115,7 +105,7 @@ class FolderSource(Source, Index):
         """Return what is a kind's own of a memory's row, see :meth:`whole_row`."""
 
     def whole_row(self, found: Found, file: FileCopy | None) -> dict[str, Any]:
-        """Return a memory as a row for :func:`memlab.sources.base.rows_from`, body included."""
+        """Return a memory as a row for :func:`memlab.sources.base.rows_of_each`, body included."""
         return {
             "position": found.place["position"],
             "key": found.key,
@@ -160,26 +150,49 @@ class FolderSource(Source, Index):
     def gone(self, *, with_body: bool) -> Iterator[Rows]:
         """Yield what was committed to git and is not there any more."""
         for some in portions(self._gone(), _ROWS_AT_ONCE):
-            rows, lives = zip(*some, strict=True)
-            others = {
+            rows = [self.whole_row(found, file) for found, file, _ in some]
+            lives = [life for _, _, life in some]
+            others: dict[str, list[object]] = {
                 DELETED_AT: [life.taken for life in lives],
                 WRITTEN_AT: [life.written for life in lives],
                 COMMIT: [life.commit for life in lives],
             }
             yield rows_of_each(rows, with_body=with_body, others=others)
 
-    def _gone(self) -> Iterator[tuple[dict[str, Any], Life]]:
+    def losses(self) -> Iterator[Loss]:
+        """Yield what was committed to git and is not there any more, or has no words any more."""
+        for emptied in (False, True):
+            for found, file, life in self._gone(emptied=emptied):
+                if file.data:  # else git cannot read it, or there was nothing in it
+                    own = record_of(found, file), life.taken, life.written, life.commit
+                    yield Loss(found.key, *own, is_emptied=emptied)
+
+    def _gone(self, *, emptied: bool = False) -> Iterator[tuple[Found, FileCopy, Life]]:
         history = self.history()
         if not history.lives:
             return
         with folder_moment(self.path, self) as now, blobs(self.path) as content:
-            for then in past_moments(now, history, content):
+            for then in past_moments(now, history, content, emptied=emptied):
                 for found in self.memories(then):
-                    yield self.whole_row(found, then.read(found.name)), then.lives[found.name]
+                    yield found, then.read(found.name), then.lives[found.name]
+
+    def content(self, record: bytes) -> bytes:
+        """Return the bytes of its file; of a memory that has none, its lines."""
+        file = _kept(record)[1]
+        return without_place(record) if file is None else file.data
+
+    def is_empty(self, record: bytes) -> bool:
+        """Whether its file has nothing in it."""
+        return not self.content(record).strip()
 
     def knows_gone(self) -> bool:
         """Whether git knows of memories that are not there any more."""
         return next(self._gone(), None) is not None
+
+    def is_tracked(self) -> bool:
+        """Whether git keeps it."""
+        history = self.history()
+        return bool(history.lives or history.there)
 
     def past_note(self) -> str:
         """Return what git cannot say of the folder, and why."""
@@ -210,17 +223,11 @@ class _Reader(Reader):
         self._known: tuple[object, dict[str, Found]] | None = None
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
-        if columns:
-            raise StoreError(
-                f"memories in files have no column {', '.join(columns)}; leave columns= out"
-            )
+        check_asked(columns, (), self._source.name)
         moment = self._now()
-        found = iter(self._by_key(moment).values())
-        while some := [
-            self._source.whole_row(each, _file_of(each, moment))
-            for each in islice(found, _ROWS_AT_ONCE)
-        ]:
-            yield rows_of_each(some, with_body=with_body)
+        for some in portions(self._by_key(moment).values(), _ROWS_AT_ONCE):
+            rows = [self._source.whole_row(each, _file_of(each, moment)) for each in some]
+            yield rows_of_each(rows, with_body=with_body)
 
     def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
         moment = self._now()
@@ -236,7 +243,9 @@ class _Reader(Reader):
         """Return the memories; those of a moment like the last are known."""
         seen = moment.listing, moment.index
         if self._known is None or self._known[0] != seen:
-            memories = sorted(self._source.memories(moment), key=_position)
+            memories = sorted(
+                self._source.memories(moment), key=lambda each: int(each.place["position"])
+            )
             self._known = seen, {each.key: each for each in memories}
         return self._known[1]
 
@@ -300,7 +309,8 @@ class FolderWriter(_Reader, Writer):
         self._change.put_back(coming)
         return len(coming)
 
-    def _is_back(self, there: bytes, record: bytes) -> bool:
+    def is_back(self, there: bytes, record: bytes) -> bool:
+        """Whether a memory is there as it was, but for owner and permissions."""
         return _but_for_rights(there) == _but_for_rights(record)
 
     def _derived(self, moment: FolderMoment) -> dict[str, Parts]:
@@ -341,10 +351,6 @@ def _kept(record: bytes) -> tuple[Found, FileCopy | None]:
     data = file["data"]
     raw = data.encode() if isinstance(data, str) else bytes.fromhex(data["text"])
     return found, FileCopy(**{**file, "data": raw, "owner": tuple(file["owner"])})
-
-
-def _position(found: Found) -> int:
-    return int(found.place["position"])
 
 
 def _but_for_rights(record: bytes) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from memlab.errors import (
 )
 from memlab.store.archive.entries import (
     LARGEST,
+    RECOVERS,
     Apply,
     Archived,
     Copy,
@@ -114,8 +115,9 @@ class Archive:
         entries = []
         for row in self.rows(
             "SELECT apply, digest, memories, archived_at, finished_at, count(key), "
-            "count(restored_at), plan_json_zlib IS NOT NULL FROM applies LEFT JOIN archived "
-            "USING (apply) GROUP BY apply"
+            "count(restored_at), plan_json_zlib IS NOT NULL, policy = ? FROM applies "
+            "LEFT JOIN archived USING (apply) GROUP BY apply",
+            json.dumps(RECOVERS),
         ):
             with self.leaving_out(f"deletion {row[0]}"):
                 entries.append(entry_of(row))
@@ -356,9 +358,11 @@ class Archive:
         return found[0][0] if found else None
 
     @property
-    def has_facts(self) -> bool:
-        """Whether anything was ever dropped from it."""
-        return self.has_table("dropped")
+    def is_empty(self) -> bool:
+        """Whether it holds nothing for sure."""
+        with suppress(ArchiveError):
+            return not (self.has_table("copies") or self.rows("SELECT 1 FROM applies LIMIT 1"))
+        return False
 
     def has_table(self, name: str) -> bool:
         """Whether it has a table that not every archive has."""
@@ -380,7 +384,9 @@ class Archive:
 
     def _dropped_at(self, digest: str) -> datetime | None:
         """Return when the copies of a deletion were erased, where facts of it are kept."""
-        found = self.rows("SELECT digest, dropped_at FROM dropped") if self.has_facts else []
+        found = (
+            self.rows("SELECT digest, dropped_at FROM dropped") if self.has_table("dropped") else []
+        )
         for name, at in found:
             with suppress(ValueError):
                 if digest and text_in(name, "digest").startswith(digest):
@@ -420,11 +426,12 @@ class Archive:
                 return [each for rowid in rowids for each in self._sound(entry, [rowid])]
             self.faults[_copy_named(entry, rowids[0], None)] = str(error)
             return []
+        check = self.location.check_copy if entry.recovers else self.location.check
         sound = []
         for rowid, *row, record in found:
             with self.leaving_out(_copy_named(entry, rowid, row[0])):
                 copy = copy_of(tuple(row))
-                sound.append((copy, record_of(record, copy, self.location.check)))
+                sound.append((copy, record_of(record, copy, check)))
         return sound
 
     @contextmanager

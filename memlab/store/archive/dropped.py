@@ -42,7 +42,7 @@ class Dropped(NamedTuple):
 
 def dropped_in(archive: Archive) -> list[Dropped]:
     """Return every deletion of which facts alone are kept, oldest first."""
-    if not archive.has_facts:
+    if not archive.has_table("dropped"):
         return []
     dropped = []
     for number, digest, count, deleted, at in archive.rows(

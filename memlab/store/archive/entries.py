@@ -56,6 +56,8 @@ class Entry(NamedTuple):
     left: int
     restored: int
     planned: bool = True
+    recovers: bool = False
+    """Whether it put back what somebody else had deleted, and deleted nothing."""
 
 
 class Copy(NamedTuple):
@@ -107,8 +109,8 @@ def digest_in(value: object) -> str:
 
 
 def entry_of(row: tuple[Any, ...]) -> Entry:
-    """Return a deletion: its number, its values, how many copies are left, restored, and a plan."""
-    number, digest, memories, archived_at, finished_at, left, restored, planned = row
+    """Return a deletion: its number, its values, and what is known of its copies and its plan."""
+    number, digest, memories, archived_at, finished_at, left, restored, planned, recovers = row
     _NUMBER(number)
     _COUNT(memories)
     if left and not memories:
@@ -116,7 +118,7 @@ def entry_of(row: tuple[Any, ...]) -> Entry:
     return Entry(
         *(number, digest_in(digest), memories, moment_in(archived_at, "archived_at")),
         None if finished_at is None else moment_in(finished_at, "finished_at"),
-        *(left, restored, bool(planned)),
+        *(left, restored, bool(planned), bool(recovers)),
     )
 
 
@@ -175,10 +177,13 @@ def check_depth(value: Any, deepest: int) -> None:
     raise ValueError(f"it is nested deeper than {deepest}")
 
 
-def packed(pieces: Callable[[], Iterable[str]]) -> bytes:
-    """Return a text in as little room as :func:`unpacked` takes it out of again."""
+def packed(pieces: Callable[[], Iterable[str]], words: bytes = b"") -> bytes:
+    """Return a text in as little room as :func:`unpacked` takes it out of again.
+
+    Both may know some words that many such texts have.
+    """
     for level in (-1, 0):
-        size, packing = 0, zlib.compressobj(level)
+        size, packing = 0, zlib.compressobj(level, zdict=words)
         parts = list[bytes]()
         for piece in pieces():
             raw = piece.encode()
@@ -190,10 +195,10 @@ def packed(pieces: Callable[[], Iterable[str]]) -> bytes:
     return made
 
 
-def unpacked(blob: Any) -> bytes:
+def unpacked(blob: Any, words: bytes = b"") -> bytes:
     """Return a text that was packed; one that nobody packed here may unpack to anything."""
     be(blob, bytes, "a blob")
-    unpacking = zlib.decompressobj()
+    unpacking = zlib.decompressobj(zdict=words)
     try:
         found = unpacking.decompress(blob, _most(blob) + 1)
     except zlib.error as error:
@@ -219,6 +224,9 @@ def _matching(pattern: re.Pattern[str], value: object, what: str) -> str:
         raise ValueError(f"{what} is {shown(found)}")
     return found
 
+
+RECOVERS: Final = {"policy": "lost"}
+"""Stands for a policy where memlab put back what somebody else had deleted."""
 
 FORMAT: Final = 2
 """``PRAGMA user_version`` of an archive."""
@@ -261,6 +269,15 @@ CREATE TABLE IF NOT EXISTS retired (
 )"""
 """The table that only an archive has whose plans retired something."""
 
+COPIES: Final = """
+CREATE TABLE IF NOT EXISTS copies (
+    memory_id TEXT NOT NULL, digest BLOB NOT NULL, key NOT NULL, fingerprint BLOB NOT NULL,
+    record_zlib BLOB NOT NULL, is_empty INTEGER NOT NULL, seen_at TEXT, missed_at TEXT,
+    PRIMARY KEY (memory_id, digest)
+)"""
+"""The table that only an archive has which keeps copies of what is in its store."""
+_OPTIONAL: Final = (DROPPED, RETIRED, COPIES)
+
 
 def create_tables(connection: sqlite3.Connection, scheme: str) -> None:
     """Make the tables of an archive, in the caller's transaction."""
@@ -275,7 +292,7 @@ def is_made_here(connection: sqlite3.Connection) -> bool:
     In a file that somebody else made a column may be an expression and a table a view, and a
     trigger would be set off by whoever adds to it.
     """
-    made = {_name_of(sql): _plain(sql) for sql in (*_CREATE[:3], DROPPED, RETIRED)}
+    made = {_name_of(sql): _plain(sql) for sql in (*_CREATE[:3], *_OPTIONAL)}
     found = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema").fetchall()
     ours = [
         (kind, str(name).lower(), sql)
@@ -285,7 +302,7 @@ def is_made_here(connection: sqlite3.Connection) -> bool:
     tables = {name: _plain(sql) for kind, name, sql in ours if kind == "table"}
     others = [sql for kind, name, sql in ours if kind != "table"]
     return (
-        tables.keys() >= made.keys() - {"dropped", "retired"}
+        tables.keys() >= made.keys() - set(map(_name_of, _OPTIONAL))
         and tables.items() <= made.items()
         and others == [None] * len(others)  # indexes of a key are of no statement
     )

@@ -83,24 +83,19 @@ def check_is_of(archive: Archive) -> None:
 
 def check_archive_of(location: ArchiveLocation) -> None:
     """Check what lies where the archive of a store would be; nothing may be there."""
+    check_not_renamed(location)
     if location.has_sample and is_begun(location):
         with suppress(UnfilledArchiveError):
             read_archive(location, check_is_of)
-    elif renamed := archive_of_other_name(location):
-        raise _renamed(renamed, location)
 
 
 def check_not_renamed(location: ArchiveLocation) -> None:
     """Check that a store which has no archive did not leave it behind under another name."""
     if not is_begun(location) and (renamed := archive_of_other_name(location)):
-        raise _renamed(renamed, location)
-
-
-def _renamed(renamed: Path, location: ArchiveLocation) -> ArchiveError:
-    return ArchiveError(
-        f"{renamed} is the archive of this store, which had another name; nothing was changed: "
-        f"rename it to {location.path}"
-    )
+        raise ArchiveError(
+            f"{renamed} is the archive of this store, which had another name; nothing was changed: "
+            f"rename it to {location.path}"
+        )
 
 
 def archive_of_other_name(location: ArchiveLocation) -> Path | None:

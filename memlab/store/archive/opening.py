@@ -38,21 +38,6 @@ def open_archive(location: ArchiveLocation, *, busy_timeout: float = 30.0) -> It
         yield Archive(connection, location)
 
 
-@contextmanager
-def create_archive(location: ArchiveLocation) -> Iterator[Archive]:
-    """Open an archive for reading and writing, making it where there is none.
-
-    One that was made for a deletion that was refused is removed again. Whoever asks holds the
-    store's write lock.
-    """
-    with _opened_or_made(location) as (archive, remove_needless):
-        try:
-            yield archive
-        except BaseException:
-            remove_needless()
-            raise
-
-
 @dataclass
 class ArchivedChange(Generic[Changed]):
     """A store that is being changed, and its archive beside it."""
@@ -74,47 +59,24 @@ def archived_change(
     """
     with ExitStack() as opened:
         with change as writer:
-            archive, remove_needless = opened.enter_context(_opened_or_made(location))
-            both = ArchivedChange(writer, archive)
+            is_begun(location)
+            is_new = touch_like(location.path, location.like)
+            archive = None
             try:
+                connection = opened.enter_context(_connected(location.path, 30.0))
+                with archive_errors(location.path):
+                    with transaction(connection):
+                        if not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
+                            create_tables(connection, location.scheme)
+                    check_archive(connection, location.path)
+                archive = Archive(connection, location)
+                both = ArchivedChange(writer, archive)
                 yield both
             finally:
-                remove_needless()
+                if is_new and (archive is None or archive.is_empty):
+                    with suppress(OSError):
+                        location.path.unlink(missing_ok=True)
         both.after_commit()
-
-
-@contextmanager
-def _opened_or_made(
-    location: ArchiveLocation,
-) -> Iterator[tuple[Archive, Callable[[], None]]]:
-    """Open an archive, made where there is none, and say how to remove it if it is needless."""
-    is_begun(location)
-    is_new = touch_like(location.path, location.like)
-
-    def remove() -> None:
-        if is_new:
-            with suppress(OSError):
-                location.path.unlink(missing_ok=True)
-
-    with ExitStack() as opened:
-        try:
-            connection = opened.enter_context(_connected(location.path, 30.0))
-            with archive_errors(location.path):
-                with transaction(connection):
-                    if not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
-                        create_tables(connection, location.scheme)
-                check_archive(connection, location.path)
-        except BaseException:
-            remove()
-            raise
-        yield Archive(connection, location), lambda: remove() if _is_empty(connection) else None
-
-
-def _is_empty(connection: sqlite3.Connection) -> bool:
-    """Whether an archive holds nothing for sure."""
-    with suppress(sqlite3.Error):
-        return not connection.execute("SELECT 1 FROM applies").fetchone()
-    return False
 
 
 def read_archive(location: ArchiveLocation, read: Callable[[Archive], Result]) -> Result:

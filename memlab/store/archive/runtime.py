@@ -10,12 +10,11 @@ Whoever deletes rows of ``memory_items`` without a plan wraps the deletion::
 A plan does the same over any source, in :mod:`memlab.compaction.applier`. Standard library only.
 """
 
-import hashlib
-import json
+import secrets
 import shlex
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -24,14 +23,8 @@ from memlab.errors import ArchiveError
 from memlab.store.archive.entries import Apply, Archived
 from memlab.store.archive.identity import check_archive_of, identity_sample_of
 from memlab.store.archive.location import ArchiveLocation, is_begun
-from memlab.store.archive.opening import create_archive, open_archive
-from memlab.store.records import (
-    Layout,
-    fingerprint_of,
-    layout_of,
-    positions_where,
-    records_at,
-)
+from memlab.store.archive.opening import archived_change, open_archive
+from memlab.store.records import Layout, layout_of, positions_where, records_at
 from memlab.store.triggers import check_deletion
 
 
@@ -80,8 +73,11 @@ def archived_first(
     if settle:
         check_archive_of(location)
     layout = layout_of(connection)
-    digest, count = _named(connection, layout, chosen, why, at)
-    with create_archive(location) as archive:
+    digest = secrets.token_hex(32)
+    counting = f"SELECT count(*) FROM main.memory_items WHERE {chosen}"
+    (count,) = connection.execute(counting).fetchone()
+    with archived_change(location, nullcontext()) as both:
+        archive = both.archive
         if settle:
             archive.check_entries()
             archive.settle(_Rows(connection, layout), at=at)
@@ -126,15 +122,3 @@ class _Rows(NamedTuple):
 
     def records(self, keys: Iterable[Any]) -> Iterator[tuple[Any, bytes]]:
         return records_at(self.connection, self.layout, keys)
-
-
-def _named(
-    connection: sqlite3.Connection, layout: Layout, chosen: str, why: Why, at: datetime
-) -> tuple[str, int]:
-    """Return a digest over what goes, why and when, and how many rows go."""
-    together = hashlib.sha256(json.dumps([dict(why.policy), at.isoformat()]).encode())
-    count = 0
-    for position, record in records_at(connection, layout, positions_where(connection, chosen)):
-        together.update(f"\n{position} {fingerprint_of(record)}".encode())
-        count += 1
-    return together.hexdigest(), count

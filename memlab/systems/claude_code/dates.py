@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 
 from memlab.clock import moment_and_zone, moment_of
 from memlab.sources.base import Key
-from memlab.sources.reads import LineReader, mapping
-from memlab.sources.transcripts import blocks_of, transcript_files
+from memlab.sources.reads import LineReader
+from memlab.sources.transcripts import blocks_of, calls_in, transcript_files
 from memlab.systems.claude_code.markdown import FrontMatter
 
 FROM_FRONT_MATTER: Final = "front matter"
@@ -167,9 +167,9 @@ def _calls_in(line: dict[str, Any]) -> Iterator[tuple[str, Call]]:
         at = moment_of(str(line.get("timestamp")))
     except ValueError:
         return
-    for block in blocks_of(line, "tool_use"):
-        if block.get("name") in _TOOLS:
-            path = str(mapping(block.get("input")).get("file_path")).replace("\\", "/")
+    for call, tool, given in calls_in(line):
+        if tool in _TOOLS:
+            path = str(given.get("file_path")).replace("\\", "/")
             *_, projects, project, folder, name = ("", "", "", "", *PurePosixPath(path).parts)
             if projects == PROJECTS:
-                yield str(block.get("id")), ((projects, project, folder), name, at)
+                yield call, ((projects, project, folder), name, at)

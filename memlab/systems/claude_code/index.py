@@ -283,38 +283,6 @@ Entries = Mapping[str, Sequence[IndexEntry]]
 """By file, what :func:`entries_of` returned of it."""
 
 
-@dataclass(frozen=True)
-class _EntriesOfFile(Sequence[IndexEntry]):
-    """What an index says of a file, each entry put together when it is looked at.
-
-    The lines around every line of a long index would be two hundred times the index.
-    """
-
-    of: MemoryIndex
-    names: FileNames
-    blocks: list[Block]
-    also: dict[str, str]
-
-    def __len__(self) -> int:
-        return len(self.blocks)
-
-    def __getitem__(self, at: Any) -> Any:
-        block, digests = self.blocks[at], self.of.digests
-        first = block.number - 1
-        end = first + len(lines_of(block.text))
-        above = digests[max(first - _AROUND, 0) : first]
-        return {
-            "line": first,
-            "text": block.text,
-            "entry": block.is_entry,
-            "files": block.files(self.names),
-            "above": [each for each in reversed(above) if each],
-            "below": [each for each in digests[end : end + _AROUND] if each],
-            "whole": self.of.digest,
-            **self.also,
-        }
-
-
 class _Form(NamedTuple):
     """An entry, its lines before its files come back, none where it is gone, and after."""
 
@@ -327,8 +295,23 @@ def entries_of(index: MemoryIndex, names: FileNames) -> dict[str, Sequence[Index
     """Return what an index says of each file it names."""
     also = {file: {"also": alias} for alias, file in names.aliases.items()}
     return {
-        file: _EntriesOfFile(index, names, blocks, also.get(file, {}))
+        file: [_entry_of(index, names, block) | also.get(file, {}) for block in blocks]
         for file, blocks in index.named(names).items()
+    }
+
+
+def _entry_of(index: MemoryIndex, names: FileNames, block: Block) -> dict[str, Any]:
+    """Return a block, and what stands around it."""
+    first, digests = block.number - 1, index.digests
+    end = first + len(lines_of(block.text))
+    return {
+        "line": first,
+        "text": block.text,
+        "entry": block.is_entry,
+        "files": block.files(names),
+        "above": list(filter(None, reversed(digests[max(first - _AROUND, 0) : first]))),
+        "below": list(filter(None, digests[end : end + _AROUND])),
+        "whole": index.digest,
     }
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from memlab.errors import MemlabError
 from memlab.sources.reads import Asked, Found, mapping, sequence, text
-from memlab.sources.transcripts import Seen, Touch, blocks_of, seen_in, take_uses
+from memlab.sources.transcripts import Seen, Touch, calls_in, named, seen_in, take_uses
 from memlab.systems.claude_code.dates import PROJECTS, is_of_project
 from memlab.systems.claude_code.index import INDEX, RETIRED
 from memlab.systems.claude_code.shell import file_uses
@@ -88,10 +88,8 @@ class _Look:
 
     def touches(self, line: dict[str, Any]) -> Iterator[Touch]:
         cwd = text(line.get("cwd")) or None
-        for block in blocks_of(line, "tool_use"):
-            call = text(block.get("id")) or _named(line)
-            given = mapping(block.get("input"))
-            yield from self._of_call(call, text(block.get("name")), given, cwd)
+        for call in calls_in(line):
+            yield from self._of_call(*call, cwd)
         attachment = mapping(line.get("attachment"))
         if attachment:
             yield from self._of_attachment(attachment, line)
@@ -112,7 +110,7 @@ class _Look:
             self.left_out[call] = SEARCHES
 
     def _of_attachment(self, attachment: dict[str, Any], line: dict[str, Any]) -> Iterator[Touch]:
-        call = _named(line)
+        call = named(line)
         if attachment.get("type") != _RELEVANT:
             self.left_out[call] = LOADED
             return
@@ -153,11 +151,6 @@ def _forms_in_json(name: str) -> set[bytes]:
     """Return a name as JSON has it, written in ASCII or not."""
     forms = (json.dumps(name, ensure_ascii=ascii_only) for ascii_only in (True, False))
     return {form[1:-1].encode(errors="surrogateescape") for form in forms}
-
-
-def _named(line: dict[str, Any]) -> str:
-    """Return what tells a line from others; a copy has the same."""
-    return text(line.get("uuid")) or f"at {text(line.get('timestamp'))}"
 
 
 def _absolute(path: str, cwd: str | None) -> str:

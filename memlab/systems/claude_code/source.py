@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final
 
@@ -68,6 +68,7 @@ class ClaudeCode(FolderSource):
     """A folder of Claude Code's memory."""
 
     scheme = "claude"
+    usual = ("CLAUDE_CONFIG_DIR", ".claude", "projects", "agent-memory", "agent-memory-local")
     index_name = INDEX
     index_first = True
     cuts_index = True
@@ -75,6 +76,7 @@ class ClaudeCode(FolderSource):
 
     def __init__(self, where: str | PathLike[str], *, watch: Watch = unwatched) -> None:
         super().__init__(where, watch=watch)
+        self._is_named_by_scheme = fspath(where).startswith(f"{self.scheme}:")
         self._rule, self._kinds = CLAUDE_CODE, KINDS
         self._notes: dict[str, tuple[Stamp, Note]] = {}
         """By file: a folder is looked at more than once, and a file whose stamp is the same is not
@@ -100,17 +102,10 @@ class ClaudeCode(FolderSource):
         """Whether a folder has the index, or lies where such memory does."""
         return inside is not None and (INDEX in inside or any(map(path.match, USUAL)))
 
-    @classmethod
-    def usual_places(cls, home: Path, known: Mapping[str, str]) -> list[Path]:
-        """Return the folders of projects and agents."""
-        claude = Path(known.get("CLAUDE_CONFIG_DIR") or home / ".claude")
-        return [claude / name for name in ("projects", "agent-memory", "agent-memory-local")]
-
     @property
     def name(self) -> str:
         """The absolute path, with the scheme where one was given."""
-        is_given = self._where.startswith(f"{self.scheme}:")
-        return super().name if is_given else str(self.path)
+        return super().name if self._is_named_by_scheme else str(self.path)
 
     def adjust(self, settings: Settings) -> None:
         """Take the load rule and the kinds that were chosen for this folder."""

@@ -9,15 +9,10 @@ that this process has open.
 """
 
 import json
-import os
 import sqlite3
 from codecs import getincrementaldecoder
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import Any, Final
 
 import numpy as np
@@ -39,7 +34,7 @@ from memlab.sources.tables import (
     of_text,
 )
 from memlab.store.archive.retired import RetiredMemories
-from memlab.store.database import connect_reading, exact, values_up_to
+from memlab.store.database import exact, values_up_to
 from memlab.store.records import Layout, Record, quoted
 from memlab.store.signals import SIGNALS as SIDE_TABLE
 from memlab.store.signals import has_signals
@@ -52,11 +47,6 @@ Said = dict[int, Sequence[Any]]
 
 _ROWS_AT_ONCE: Final = 2**14
 _BYTES_AT_ONCE: Final = 2**22
-_WORTH_THREADS: Final = 16
-"""So many times are rows read at once before more than one thread does it."""
-_MOST_CONNECTIONS: Final = 4
-_LARGE: Final = 2**24
-"""Bytes of a file below which one connection reads it."""
 _MOST_JOINED: Final = 2**23
 """Bytes that the texts of one column may have together to be joined."""
 _MOST_GAPS: Final = 4
@@ -108,38 +98,10 @@ _TYPES: Final = {
 _COLUMNS: Final = ("rowid", "superseded_by IS NULL", "confidence", *TEXTS)
 
 
-@contextmanager
-def snapshot(uri: str, *, size: int) -> Iterator[Sequence[sqlite3.Connection]]:
-    """Open a store, and where it is large once more per core; all connections see the same rows."""
-    count = 1 + (min(os.cpu_count() or 1, _MOST_CONNECTIONS) if size >= _LARGE else 0)
-    with ExitStack() as stack:
-        connections = [stack.enter_context(closing(connect_reading(uri))) for _ in range(count)]
-        versions = [_version(connection) for connection in connections[1:]]
-        for connection in connections:
-            connection.execute("BEGIN")
-        _, *others = [_version(connection) for connection in connections]
-        # As long as no version has changed between the first and the second look at it, there was
-        # a moment between all first and all second looks, and every connection sees that moment.
-        yield connections if versions == others else connections[:1]
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    """Return a number that changes when somebody else commits; begins to read if in a BEGIN."""
-    connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    version: int = connection.execute("PRAGMA data_version").fetchone()[0]
-    return version
-
-
-def scan_rows(
-    connections: Sequence[sqlite3.Connection], *, with_body: bool = True
-) -> Iterator[Rows]:
+def scan_rows(connection: sqlite3.Connection, *, with_body: bool = True) -> Iterator[Rows]:
     """Yield all rows of ``memory_items``, some at a time, in rowid order."""
-    ranges = list(_ranges(connections[0]))
-    readers = [_Reader(connection, with_body) for connection in connections]
-    if len(ranges) < _WORTH_THREADS or len(readers) == 1:
-        yield from (readers[0].read(rowids) for rowids in ranges)
-    else:
-        yield from _scan_in_threads(readers, ranges)
+    reader = _Reader(connection, with_body)
+    yield from map(reader.read, list(_ranges(connection)))
 
 
 def _ranges(connection: sqlite3.Connection) -> Iterator[Range]:
@@ -164,28 +126,6 @@ def _ranges(connection: sqlite3.Connection) -> Iterator[Range]:
             (start, size),
         ).fetchone()
         yield start, following[0] - 1 if following else highest
-
-
-def _scan_in_threads(readers: Sequence["_Reader"], ranges: Iterable[Range]) -> Iterator[Rows]:
-    idle: SimpleQueue[_Reader] = SimpleQueue()
-    for each in readers:
-        idle.put(each)
-
-    def read(rowids: Range) -> Rows:
-        reader = idle.get()
-        try:
-            return reader.read(rowids)
-        finally:
-            idle.put(reader)
-
-    with ThreadPoolExecutor(len(readers)) as pool:
-        running: deque[Future[Rows]] = deque()
-        for rowids in ranges:
-            running.append(pool.submit(read, rowids))
-            if len(running) > 2 * len(readers):  # what is read must not pile up
-                yield running.popleft().result()
-        while running:
-            yield running.popleft().result()
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import closing, contextmanager
 from functools import cached_property
 from os import PathLike, fspath
 from os.path import realpath
@@ -15,7 +15,7 @@ from memlab.errors import (
     CompactionError,
     UnsafeDeletionError,
 )
-from memlab.sources.base import Facts, Key, Reader, Rows, Source, Writer, check_asked
+from memlab.sources.base import Facts, Key, Reader, Rows, Source, Writer, canonical, check_asked
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.entries import SampleRow
 from memlab.store.archive.identity import identity_sample_of
@@ -26,6 +26,7 @@ from memlab.store.database import (
     CREATE_TABLE,
     check_table,
     connect,
+    connect_reading,
     opened_for_change,
     path_named,
     sqlite_errors_in_words,
@@ -35,6 +36,7 @@ from memlab.store.database import (
 from memlab.store.records import (
     Layout,
     Record,
+    check_any_row,
     check_row,
     columns_of,
     fill_positions,
@@ -46,7 +48,7 @@ from memlab.store.records import (
     records_at,
     without_signals,
 )
-from memlab.store.selection import classify_rows, delete_rows
+from memlab.store.selection import classify_rows, count_load_bearing, delete_rows
 from memlab.store.snapshot import open_snapshot
 from memlab.store.triggers import (
     TriggerEffect,
@@ -87,7 +89,7 @@ class MemoryItems(Source):
         """The file, with links followed."""
         return store_file(self._where).resolve()
 
-    @property
+    @cached_property
     def like(self) -> Path:
         """The file whose owner and permissions the archive gets, there or not."""
         return Path(realpath(path_named(self._where)))
@@ -101,25 +103,16 @@ class MemoryItems(Source):
     @contextmanager
     def reading(self) -> Iterator[Reader]:
         """Open the store at one consistent moment, leaving no trace."""
-        from memlab.systems.memory_items.scan import snapshot
-
         if self._open is not None:
             with closing(connect(":memory:")) as copy:
                 self._open.connection.backup(copy)
-                yield _Reader([copy])
+                yield _Reader(copy)
             return
         path = store_file(self._where)
-        with open_snapshot(path) as uri, snapshot(uri, size=path.stat().st_size) as connections:
-            check_table(connections[0], path)
-            yield _Reader(connections, self.retired())
-
-    def superseding(self) -> AbstractContextManager[Writer]:
-        """Open the store as :meth:`changing` does."""
-        return self.changing()
-
-    def retiring(self) -> AbstractContextManager[Writer]:
-        """Open the store as :meth:`changing` does: a retired row is superseded by itself."""
-        return self.changing()
+        with open_snapshot(path) as uri, closing(connect_reading(uri)) as connection:
+            connection.execute("BEGIN")
+            check_table(connection, path)
+            yield _Reader(connection, self.retired())
 
     @contextmanager
     def changing(self) -> Iterator[Writer]:
@@ -133,6 +126,10 @@ class MemoryItems(Source):
     def check_record(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
         """Check that a row can have a record."""
         check_row(key, record, said)
+
+    def check_copy(self, key: Key, record: bytes, said: dict[str, Any]) -> None:
+        """Check that a row can have a record, be it load-bearing."""
+        check_any_row(key, record, said)
 
     def superseded_by(self, record: bytes) -> str | None:
         """Return the id of the row that stands for a record's."""
@@ -156,6 +153,11 @@ class MemoryItems(Source):
     def lasting(self, record: bytes) -> bytes:
         """Return a record without its signals."""
         return without_signals(record)
+
+    def content(self, record: bytes) -> bytes:
+        """Return a record without its signals and what stands for it: retiring writes no words."""
+        said = json.loads(without_signals(record))
+        return canonical({**said, "superseded_by": None})
 
     def make(self, path: Path, records: Iterable[tuple[Key, bytes]]) -> int:
         """Make a new store at an empty file, with these rows alone; return how many."""
@@ -185,36 +187,35 @@ class MemoryItems(Source):
 
 
 class _Reader(Reader):
-    """Rows over connections that see one moment; the first is free while the others scan."""
+    """Rows over a connection that sees one moment."""
 
     def __init__(
-        self, connections: Sequence[sqlite3.Connection], retired: RetiredMemories | None = None
+        self, connection: sqlite3.Connection, retired: RetiredMemories | None = None
     ) -> None:
         self._retired = retired or RetiredMemories()
-        self._first = connections[0]
-        self._scanning = connections[1:] or connections
+        self._connection = connection
 
     def batches(self, *, with_body: bool, columns: Sequence[str] = ()) -> Iterator[Rows]:
         from memlab.systems.memory_items.scan import add_signals, scan_rows, with_retired
 
         check_asked(columns, self._layout.columns, "memory_items")
-        scanned = scan_rows(self._scanning, with_body=with_body)
-        found = add_signals(scanned, self._first, self._layout, columns)
+        scanned = scan_rows(self._connection, with_body=with_body)
+        found = add_signals(scanned, self._connection, self._layout, columns)
         yield from (with_retired(rows, self._retired) for rows in found) if self._retired else found
 
     def records(self, keys: Iterable[Key]) -> Iterator[tuple[Key, bytes]]:
-        return records_at(self._first, self._layout, cast("Iterable[int]", keys))
+        return records_at(self._connection, self._layout, cast("Iterable[int]", keys))
 
     def side_effects(self, keys: Iterable[Key]) -> tuple[TriggerEffect, ...]:
-        self._first.text_factory = str  # a scan asks for bytes
+        self._connection.text_factory = str  # a scan asks for bytes
         # Where no other table is tied to memories, nobody asks which are meant.
-        tied = cast("Iterable[int]", keys) if is_tied(self._first) else ()
-        fill_positions(self._first, "wanted", tied)
-        return check_deletion(self._first, _WANTED)
+        tied = cast("Iterable[int]", keys) if is_tied(self._connection) else ()
+        fill_positions(self._connection, "wanted", tied)
+        return check_deletion(self._connection, _WANTED)
 
     @cached_property
     def _layout(self) -> Layout:
-        return layout_of(self._first)
+        return layout_of(self._connection)
 
 
 class _Writer(_Reader, Writer):
@@ -225,17 +226,25 @@ class _Writer(_Reader, Writer):
     def __init__(
         self, connection: sqlite3.Connection, protected: frozenset[str] = frozenset()
     ) -> None:
-        super().__init__([connection])
+        super().__init__(connection)
         self._protected = protected
+        self._replaces = False
+
+    def replace(self, expected: Mapping[Key, str], records: Iterable[tuple[Key, bytes]]) -> None:
+        self._replaces = True
+        super().replace(expected, records)
+        self._replaces = False
 
     def _delete(self, expected: Mapping[Key, str]) -> None:
-        load_bearing = classify_rows(self._first, self._protected)
-        fill_positions(self._first, "wanted", cast("Iterable[int]", expected))
-        delete_rows(self._first, _WANTED, load_bearing, signals=self._layout.signals)
+        load_bearing = classify_rows(self._connection, self._protected)
+        fill_positions(self._connection, "wanted", cast("Iterable[int]", expected))
+        if self._replaces:
+            load_bearing -= count_load_bearing(self._connection, _WANTED)
+        delete_rows(self._connection, _WANTED, load_bearing, signals=self._layout.signals)
 
     def identity_sample(self, leaving: Iterable[Key]) -> list[SampleRow]:
-        fill_positions(self._first, "wanted", cast("Iterable[int]", leaving))
-        return identity_sample_of(self._first, _WANTED)
+        fill_positions(self._connection, "wanted", cast("Iterable[int]", leaving))
+        return identity_sample_of(self._connection, _WANTED)
 
     def conflicts(self, records: Iterable[tuple[Key, bytes]]) -> list[str]:
         elsewhere = "SELECT 1 FROM main.memory_items WHERE memory_id = ? AND rowid <> ?"
@@ -244,25 +253,25 @@ class _Writer(_Reader, Writer):
             f"id {memory_id!r}"
             for position, memory_id in ids
             if isinstance(memory_id, str)
-            and self._first.execute(elsewhere, (memory_id, position)).fetchone()
+            and self._connection.execute(elsewhere, (memory_id, position)).fetchone()
         ]
 
     def _insert(self, records: Iterable[tuple[Key, bytes]]) -> int:
-        check_insertion(self._first)
+        check_insertion(self._connection)
         known = cast("Iterable[Record]", records)
-        fill_positions(self._first, "wanted", (position for position, _ in known))
-        self._unchanged = fingerprint_under_triggers(self._first, f"NOT ({_WANTED})")
-        return insert_records(self._first, self._layout, known)
+        fill_positions(self._connection, "wanted", (position for position, _ in known))
+        self._unchanged = fingerprint_under_triggers(self._connection, f"NOT ({_WANTED})")
+        return insert_records(self._connection, self._layout, known)
 
     def _check_inserted(self, records: Iterable[tuple[Key, bytes]], wanted: int) -> None:
         super()._check_inserted(records, wanted)
-        if self._unchanged != fingerprint_under_triggers(self._first, f"NOT ({_WANTED})"):
+        if self._unchanged != fingerprint_under_triggers(self._connection, f"NOT ({_WANTED})"):
             raise ArchiveError(
                 "other memories would have changed; all was rolled back: look for a trigger on "
                 "memory_items, or restore into a new file"
             )
 
-    def _is_back(self, there: bytes, record: bytes) -> bool:
+    def is_back(self, there: bytes, record: bytes) -> bool:
         return is_as_archived(there, record, self._layout)
 
     def supersede(
@@ -270,7 +279,7 @@ class _Writer(_Reader, Writer):
         links: Mapping[Key, str | None],
         kept: Mapping[Key, str] | None = None,  # noqa: ARG002
     ) -> int:
-        connection, others = self._first, f"NOT ({_WANTED})"
+        connection, others = self._connection, f"NOT ({_WANTED})"
         check_supersession(connection)
         positions = cast("Iterable[int]", links)
         fill_positions(connection, "wanted", positions)
@@ -291,7 +300,7 @@ class _Writer(_Reader, Writer):
         return len(links)
 
     def _count(self) -> int:
-        (count,) = self._first.execute("SELECT count(*) FROM main.memory_items").fetchone()
+        (count,) = self._connection.execute("SELECT count(*) FROM main.memory_items").fetchone()
         return int(count)
 
 

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from memlab.sources.reads import Asked, Found, LineReader, Read, mapping, moment, sequence, text
-from memlab.systems.openclaw.source import NOTES, SKIPPED, OpenClaw, logs_of
+from memlab.systems.openclaw.source import NOTES, SKIPPED, SWEEP, OpenClaw, logs_of
 
 NAME: Final = "an OpenClaw workspace"
 
 _HOW: Final = {"memory.recall.recorded": "recall", SKIPPED: "skipped recall"}
-_SWEEP: Final = "__dreaming"
 
 SWEEPS: Final = "recalls by background sweeps"
 NO_NOTE: Final = "hits on MEMORY.md, which every start loads, and on what is no note"
@@ -59,7 +58,7 @@ def _reads(event: dict[str, Any], found: Found) -> Iterator[Read]:
     how = _HOW.get(text(event.get("type")))
     if how is None:
         return
-    if text(event.get("query")).startswith(_SWEEP):
+    if text(event.get("query")).startswith(SWEEP):
         found.left_out[SWEEPS] += 1
         return
     at = moment(event.get("timestamp"), found)

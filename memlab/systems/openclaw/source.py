@@ -7,7 +7,7 @@ folders) is no memory.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -16,10 +16,14 @@ from typing import Any, Final
 from memlab.clock import today
 from memlab.errors import StoreError
 from memlab.files import read_end
-from memlab.sources.base import Trouble
+from memlab.sources.base import Search, Trouble
 from memlab.sources.folder.journal import FolderMoment, folder_moment
 from memlab.sources.folder.notes import NotesSource, known_since, note_of
 from memlab.sources.folder.source import Found
+from memlab.sources.reads import Found as FoundReads
+from memlab.sources.reads import LineReader
+from memlab.sources.reads import moment as moment_in
+from memlab.sources.reads import text as readable
 from memlab.store.snapshot import retry_if_changed
 from memlab.text import counted
 
@@ -27,6 +31,9 @@ INDEX: Final = "MEMORY.md"
 NOTES: Final = "memory"
 SKIPPED: Final = "memory.recall.skipped"
 """The event of a search for hits on notes without a date in their name, since June 2026."""
+
+SWEEP: Final = "__dreaming"
+"""How the searches of background sweeps begin."""
 
 _MOST: Final = 20_000
 """Characters of a file that a start loads unless it is set otherwise; 12,000 in some versions."""
@@ -46,6 +53,7 @@ class OpenClaw(NotesSource):
     """The notes of a workspace."""
 
     scheme = "openclaw"
+    usual = ("OPENCLAW_STATE_DIR", ".openclaw")
 
     @classmethod
     def recognise(cls, path: Path, tables: Mapping[str, Any]) -> Path | None:  # noqa: ARG003
@@ -67,11 +75,6 @@ class OpenClaw(NotesSource):
         has = inside or ()
         return NOTES in has and (any(n in has for n in _OWN) or (path / NOTES / _DREAMS).is_dir())
 
-    @classmethod
-    def usual_places(cls, home: Path, known: Mapping[str, str]) -> list[Path]:
-        """Return OpenClaw's folder, in which workspaces lie."""
-        return [Path(known.get("OPENCLAW_STATE_DIR") or home / ".openclaw")]
-
     @staticmethod
     def enters(name: str) -> bool:
         """Whether notes may lie in a folder."""
@@ -79,10 +82,9 @@ class OpenClaw(NotesSource):
         is_hidden = any(part.startswith(".") for part in below)
         return first == NOTES and not is_hidden and below[:1] not in [[n] for n in _NO_NOTES]
 
-    @property
-    def path(self) -> Path:
-        """The workspace, with links followed, where its folder of notes was named, too."""
-        path = super().path
+    @staticmethod
+    def folder_in(path: Path) -> Path:
+        """Return the workspace, where its folder of notes was named, too."""
         return path.parent if path.name == NOTES and not (path / NOTES).exists() else path
 
     def memories(self, moment: FolderMoment) -> list[Found]:
@@ -144,6 +146,16 @@ class OpenClaw(NotesSource):
     def without_reads(self) -> str:
         """Say where OpenClaw writes down what was read."""
         return f"{self.path / _LOGS[0]} is not there: OpenClaw has recorded no search here yet"
+
+    def searches(self) -> Iterator[Search]:
+        """Yield what agents searched for, without background sweeps."""
+        unsaid = FoundReads()
+        lines = LineReader(logs_of(self.path), found=unsaid)
+        for file in lines.files:
+            for event in lines.objects(file, lambda line: b"memory.recall." in line):
+                words, at = readable(event.get("query")), moment_in(event.get("timestamp"), unsaid)
+                if words and at is not None and not words.startswith(SWEEP):
+                    yield Search(at, words)
 
     def _records_all(self) -> bool:
         """Whether hits on notes without a date are recorded, by the end of the recall events."""

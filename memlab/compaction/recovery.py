@@ -1,0 +1,325 @@
+"""Copies of what is in a store, and putting back what somebody else deleted or emptied.
+
+What comes back is written into the archive first, as an entry that deleted nothing:
+:func:`memlab.restore` takes it out again by that, and puts back what had no words.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any, Final
+
+import pandas as pd
+
+from memlab import columns as c
+from memlab.arguments import texts
+from memlab.clock import moment_or_now
+from memlab.compaction.applier import settle
+from memlab.compaction.wire import minute, some_of
+from memlab.errors import ArchiveError, StalePlanError, StoreError
+from memlab.evidence.losses import contents_of, losses_of
+from memlab.sources.base import Key, Loss, Source, Watch, archive_at, at_one_moment, unwatched
+from memlab.sources.opening import SourceLike, open_source
+from memlab.store.archive.copies import Counts, copy_contents, has_copies, make_table
+from memlab.store.archive.entries import RECOVERS, Apply, Archived
+from memlab.store.archive.identity import check_archive_of
+from memlab.store.archive.location import is_begun
+from memlab.store.archive.opening import archived_change, open_archive, read_archive
+from memlab.store.records import fingerprint_of
+from memlab.store.snapshot import retry_if_changed
+from memlab.text import Cell, Sheet, Shown, Table, command, counted
+
+_LISTED: Final = 20
+_REASON: Final = "deleted by somebody else"
+
+
+class CopyStep(StrEnum):
+    """What :func:`keep_copies` has just done."""
+
+    BEGUN = "begun"
+    """The archive has room for copies."""
+    COPIED = "copied"
+    """They are written, not yet committed."""
+    COMMITTED = "committed"
+    """They are on the disk."""
+
+
+class RecoveryStep(StrEnum):
+    """What :func:`recover` has just done."""
+
+    LOCKED = "locked"
+    """No other process can write to the store."""
+    ARCHIVED = "archived"
+    """What comes back is in the archive."""
+    INSERTED = "inserted"
+    """They are back as git or the archive has them, and nothing else changed; not yet committed."""
+    COMMITTED = "committed"
+    """They are on the disk."""
+
+
+@dataclass(frozen=True, repr=False)
+class Copies(Shown):
+    """What :func:`keep_copies` has copied.
+
+    Parameters
+    ----------
+    store, archive : str
+        Of what, and where the copies are.
+    at : datetime
+        When.
+    counts : Counts
+        How many memories there are, how many were new or changed, how many copies of earlier are
+        not as the store is any more.
+    """
+
+    store: str
+    archive: str
+    at: datetime
+    counts: Counts
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as JSON values."""
+        said = {"store": self.store, "archive": self.archive, "at": self.at.isoformat()}
+        return said | self.counts._asdict()
+
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
+        memories, copied, gone = self.counts
+        facts = [
+            ("copied", f"{counted(copied)}, new or changed, of {memories:,} in the store"),
+            ("of before", f"{counted(gone, 'copies')} of what was changed or has gone since"),
+            ("archive", self.archive),
+        ]
+        return Sheet(f"copies of {self.store}, {minute(self.at)}", facts)
+
+
+@dataclass(frozen=True, repr=False)
+class Recovery(Shown):
+    """What comes back, or came back, of what somebody else deleted or emptied.
+
+    Parameters
+    ----------
+    store : str
+        The store.
+    frame : DataFrame
+        The rows of :func:`memlab.lost`.
+    kept : dict
+        By id, what is kept of each.
+    applied : bool
+        Whether it was done.
+    """
+
+    store: str
+    frame: pd.DataFrame
+    kept: Mapping[str, Loss] = field(default_factory=dict)
+    applied: bool = False
+
+    @property
+    def digest(self) -> str:
+        """Its name in the archive."""
+        named = sha256()
+        for key, record in self.records:
+            named.update(f"{json.dumps(key)} {fingerprint_of(record)}\n".encode())
+        return named.hexdigest()
+
+    @property
+    def records(self) -> list[tuple[Key, bytes]]:
+        """The records of what comes back, by key."""
+        return [(loss.key, loss.record) for loss in self.kept.values()]
+
+    @property
+    def undo(self) -> str:
+        """The command that takes it back."""
+        return command("restore", self.store, self.digest[:12])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as JSON values."""
+        undo = {"undo": self.undo} if self.applied and self.kept else {}
+        return {"store": self.store, "applied": self.applied, "memories": [*self.kept], **undo}
+
+    def next_steps(self) -> list[str]:
+        """Say how it is done."""
+        if self.applied:
+            return []
+        return ["nothing was changed; add --apply to do it" if self.kept else "nothing is lost"]
+
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
+        count = counted(len(self.kept))
+        title = f"{count} restored into {self.store}" if self.applied else f"restore {count}"
+        facts = [("undo", self.undo)] if self.applied and self.kept else []
+        columns = [c.TOKENS, c.MEMORY_ID, c.TITLE]
+        rows: list[tuple[Cell, ...]] = [*self.frame.head(_LISTED)[columns].itertuples(index=False)]
+        hidden = len(self.frame) - _LISTED
+        remark = f"and {hidden:,} more" if hidden > 0 else ""
+        return Sheet(title, facts, [Table("", ("tokens", "id", "title"), rows, remark)])
+
+
+def keep_copies(
+    store: SourceLike, *, now: datetime | None = None, watch: Watch = unwatched
+) -> Copies:
+    """Copy what is new or changed in a store into its archive, so that losses can be seen.
+
+    A content is kept once, packed. What somebody else deletes or empties from now on is listed by
+    :func:`memlab.lost` and brought back by :func:`recover`. The store is only read. Dropping a
+    memory from the archive erases its copies too.
+
+    Parameters
+    ----------
+    store : str, Path or Source
+        A folder of memories, or a file with ``memory_items``.
+    now : datetime, optional
+        The moment written into the archive; the current one by default.
+    watch : callable, optional
+        Called with each :class:`CopyStep` when it is done.
+
+    Returns
+    -------
+    Copies
+        What was copied.
+
+    Raises
+    ------
+    StoreError
+        When it is another kind of store, or cannot be read.
+    ArchiveError
+        When the archive is another store's, or cannot be written.
+    """
+    source = open_source(store)
+    moment = moment_or_now(now, call="memlab.compaction.keep_copies")
+    if not source.is_copied:
+        raise StoreError(
+            f"copies are kept of folders and of memory_items alone, not of {source.name}; back it "
+            "up with the tools of its system"
+        )
+    location = archive_at(source)
+    check_archive_of(location)
+    if not (is_begun(location) and read_archive(location, has_copies)):
+        with archived_change(location, source.changing()) as both:  # made under the store's lock
+            make_table(both.archive)
+        watch(CopyStep.BEGUN)
+
+    def copy() -> Counts:
+        with open_archive(location) as archive, archive.changing(), source.reading() as reader:
+            counts = copy_contents(archive, contents_of(source, reader), moment)
+            watch(CopyStep.COPIED)
+        return counts
+
+    counts = retry_if_changed(copy)
+    watch(CopyStep.COMMITTED)
+    return Copies(source.name, str(location.path), moment, counts)
+
+
+def plan_recovery(
+    store: SourceLike, ids: Collection[str] | None = None, *, now: datetime | None = None
+) -> Recovery:
+    """Say what :func:`recover` would put back. Reads only.
+
+    Parameters
+    ----------
+    store, ids, now
+        As for :func:`recover`, which says what is raised.
+    """
+    source = open_source(store)
+    found = losses_of(source, now=now)
+    wanted = set(found.kept) if ids is None else set(texts(ids, call="recover", name="ids"))
+    if unknown := sorted(wanted - found.kept.keys()):
+        raise ArchiveError(
+            f"{some_of(unknown)} is not lost; nothing was changed: {command('lost', source.name)} "
+            f"lists what is, {command('archive', source.name, '--rows')} what memlab deleted"
+        )
+    kept = {name: loss for name, loss in found.kept.items() if name in wanted}
+    places = Counter(loss.key for loss in kept.values())
+    others = [loss.key for loss in kept.values() if not loss.is_emptied]
+    there = at_one_moment(source, lambda reader: [key for key, _ in reader.records(others)])
+    _check_free(source, there + [key for key, count in places.items() if count > 1])
+    chosen = found.frame[c.MEMORY_ID].isin(wanted)
+    return Recovery(source.name, found.frame[chosen].reset_index(drop=True), kept)
+
+
+def recover(
+    store: SourceLike,
+    ids: Collection[str] | None = None,
+    *,
+    now: datetime | None = None,
+    watch: Watch = unwatched,
+) -> Recovery:
+    """Put back what somebody else deleted or emptied: the same bytes, with its line of an index.
+
+    The archive gets what comes back first: ``memlab restore STORE DIGEST``, or
+    :func:`memlab.restore` of its ``digest``, takes it out again.
+
+    Parameters
+    ----------
+    store : str, Path or Source
+        The store.
+    ids : collection of str, optional
+        Only these; by default all that is lost.
+    now : datetime, optional
+        The moment written into the archive; the current one by default.
+    watch : callable, optional
+        Called with each :class:`RecoveryStep` when it is done.
+
+    Returns
+    -------
+    Recovery
+        What came back, and how to take it back.
+
+    Raises
+    ------
+    ArchiveError
+        When an id is not lost, or something else stands in its place. Nothing is changed.
+    UnsafeDeletionError, StoreError
+        When changing such a store is not safe, or it cannot be written.
+    """
+    source, moment = open_source(store), moment_or_now(now, call="memlab.compaction.recover")
+    found = plan_recovery(source, ids, now=moment)
+    if not found.kept:
+        return Recovery(source.name, found.frame, applied=True)
+    location = archive_at(source)
+    check_archive_of(location)
+    with archived_change(location, source.changing()) as both:
+        writer, archive = both.writer, both.archive
+        archive.check_entries()
+        settle(archive, writer, source, moment)
+        watch(RecoveryStep.LOCKED)
+        emptied = [loss.key for loss in found.kept.values() if loss.is_emptied]
+        replaced = dict(writer.records(emptied))
+        if len(replaced) < len(emptied) or not all(map(source.is_empty, replaced.values())):
+            raise StalePlanError(
+                "what was empty was written or deleted meanwhile; nothing was changed: try again"
+            )
+        said = json.dumps([[key, record.decode()] for key, record in replaced.items()])
+        with archive.deleting(
+            Apply(
+                *(found.digest, RECOVERS, moment, len(found.kept)),
+                plan=(lambda: [said]) if replaced else None,
+            ),
+            (Archived(key, record, _REASON) for key, record in found.records),
+            at=moment,
+        ):
+            archive.finish(found.digest, moment)
+            watch(RecoveryStep.ARCHIVED)
+            new = [each for each in found.records if each[0] not in replaced]
+            taken: list[object] = [key for key, _ in writer.records([key for key, _ in new])]
+            _check_free(source, taken + writer.conflicts(new))
+            if replaced:
+                prints = {k: fingerprint_of(writer.compared(r)) for k, r in replaced.items()}
+                writer.replace(prints, [each for each in found.records if each[0] in replaced])
+            if new:
+                writer.insert(new)
+            watch(RecoveryStep.INSERTED)
+    watch(RecoveryStep.COMMITTED)
+    return Recovery(source.name, found.frame, found.kept, applied=True)
+
+
+def _check_free(source: Source, taken: Sequence[object]) -> None:
+    if taken:
+        raise ArchiveError(
+            f"{counted(len(taken), 'places')} in {source.name} taken since ({some_of(taken)}); "
+            "nothing was restored: restore the others by id"
+        )

@@ -1,0 +1,334 @@
+"""What somebody else deleted or emptied, by git or by copies, and what has asked for it since."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import pandas as pd
+
+from memlab import columns as c
+from memlab.clock import moment_or_now
+from memlab.evidence.past import Deletion, gone_and_deleted, of_others, past_of
+from memlab.evidence.reads import remembered_reads
+from memlab.evidence.references import find_references
+from memlab.evidence.searches import searched_for
+from memlab.frame.fields import retired_rows
+from memlab.frame.loading import frame_of, load
+from memlab.sources.base import Loss, Reader, Source, archive_at, at_one_moment
+from memlab.sources.opening import SourceLike, open_source, settings_of
+from memlab.store.archive.archive import Archive
+from memlab.store.archive.copies import (
+    Content,
+    KeptCopy,
+    copied_record,
+    copies_in,
+    digest_of,
+    has_copies,
+    last_copied,
+)
+from memlab.store.archive.location import is_begun
+from memlab.store.archive.opening import read_archive
+from memlab.text import Cell, Sheet, Shown, Table, command, counted
+
+EMPTIED: Final = "emptied"
+SEEN_AT: Final = "seen_at"
+READS: Final = "reads"
+SEARCHES: Final = "searches"
+ASKED: Final = "asked"
+LAST_ASKED: Final = "last_asked"
+_COUNTS: Final = (READS, c.REFERENCES, SEARCHES)
+_COLUMNS: Final = (
+    *(c.MEMORY_ID, c.KIND, c.TITLE, c.TOKENS, c.CREATED_AT, SEEN_AT, c.DELETED_AT, EMPTIED),
+    *(c.COMMIT, *_COUNTS, ASKED, LAST_ASKED),
+)
+_LISTED: Final = 20
+
+
+@dataclass(frozen=True, repr=False)
+class Losses(Shown):
+    """What a store has lost.
+
+    Parameters
+    ----------
+    store : str
+        The store.
+    frame : DataFrame
+        What :func:`lost` returns.
+    kept : dict
+        By id, what git or the archive keeps of each.
+    known_by : tuple of str
+        What says what is lost.
+    own, own_asked : int
+        How many memories memlab itself deleted or retired, and how many of these were asked for.
+    unknown : str
+        What git does not know, and what to do.
+    is_copied : bool
+        Whether copies could be kept of the store.
+    """
+
+    store: str
+    frame: pd.DataFrame
+    kept: Mapping[str, Loss]
+    known_by: tuple[str, ...]
+    own: int = 0
+    own_asked: int = 0
+    unknown: str = ""
+    is_copied: bool = True
+
+    @property
+    def asked(self) -> int:
+        """How many of the lost memories were asked for since."""
+        return int((self.frame[ASKED] > 0).sum())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as JSON values."""
+        rows = self.frame.astype(object).where(self.frame.notna(), None)
+        return {
+            "store": self.store,
+            "known_by": list(self.known_by),
+            "unknown": self.unknown,
+            "lost": rows.to_dict("records"),
+            "asked_since": self.asked,
+            "own": self.own,
+            "own_asked_since": self.own_asked,
+        }
+
+    def next_steps(self) -> list[str]:
+        """Say how it is brought back, or how losses would be known."""
+        if len(self.frame):
+            shown = command("lost", self.store, "--restore", "all")
+            return [f"next: {shown}    what would come back; in place of all, an id"]
+        if self.is_copied and not self.known_by:
+            copied = command("archive", self.store, "--copy")
+            return [f"next: {copied}    keeps copies, by which later losses are known"]
+        return []
+
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
+        facts = [("known by", ", ".join(self.known_by) or "nothing: neither git nor copies")]
+        if self.unknown:
+            facts.append(("not known", self.unknown))
+        if len(self.frame):
+            facts.append(("asked for since", f"{self.asked:,} of {len(self.frame):,}"))
+        title = f"{counted(len(self.frame))} that somebody else deleted or emptied: {self.store}"
+        own = f"{counted(self.own)} that memlab deleted or retired"
+        below = Table("", (), [], f"{own}, {self.own_asked:,} asked for since")
+        return Sheet(title, facts, [_table(self.frame), below] if len(self.frame) else [below])
+
+
+def lost(source: SourceLike, *, log: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Return what somebody else deleted from a store or emptied, what was asked for since first.
+
+    Git knows it where the store is a folder that git tracks, and the archive where copies of the
+    store are kept: ``keep_copies = true`` in ``memlab.toml``, or ``memlab archive STORE --copy``.
+    What memlab deleted or retired is not lost, even where git committed it. Reads only.
+
+    A memory was asked for by a read in an access log, by a later memory that refers to it, and
+    where the source still has the words of searches, by one that names it, or that it matches
+    better than anything that is there now; of searches for one memory, one a day counts.
+
+    Parameters
+    ----------
+    source : path, URL, SqliteMemoryStore or Source
+        The store.
+    log : DataFrame, optional
+        An access log; those that ``memlab.toml`` remembers by default.
+
+    Returns
+    -------
+    DataFrame
+        One row a memory: ``memory_id``, ``kind``, ``title``, ``tokens``, ``created_at``;
+        ``deleted_at`` and the ``commit`` that deleted it, of git; of copies, when it was missed,
+        and ``seen_at``, when it was last seen; ``emptied``, whether it is there without words;
+        ``reads``, ``references`` and ``searches`` since, ``asked``, how many these are together,
+        and ``last_asked``.
+
+    Raises
+    ------
+    StoreError
+        When the store cannot be read.
+    ArchiveError
+        When it has an archive that cannot be read.
+    """
+    return losses_of(source, log=log).frame
+
+
+def losses_of(
+    source: SourceLike,
+    *,
+    log: pd.DataFrame | None = None,
+    now: datetime | None = None,
+    own: bool = True,
+) -> Losses:
+    """Return what :func:`lost` does, with what is kept of each, and what memlab did itself.
+
+    Where nothing is lost, that takes no look at the past unless `own` is wanted.
+    """
+    opened, moment = open_source(source), moment_or_now(now, call="memlab.lost")
+    kept, known_by = _kept(opened, moment)
+    frame = _frame_of(opened, kept)
+    if not (len(frame) or own):
+        return Losses(opened.name, _with_needs(frame, []), {}, known_by)
+    log = remembered_reads(settings_of(opened)) if log is None else log
+    searches = list(opened.searches())
+    present = load(opened, with_body=bool(searches), on_bad_row="keep")
+    _, deletions = gone_and_deleted(opened, with_body=bool(searches))
+    missing = frame[~frame[EMPTIED]]
+    theirs = [Deletion(missing[c.DELETED_AT], missing, apply=0)] if len(missing) else []
+    past = past_of(present, [*deletions, *theirs])
+    there = past[past[c.DELETED_AT].isna()]
+    retired = there[retired_rows(there)]
+    known = {*there[c.MEMORY_ID], *frame[c.MEMORY_ID]}
+    deleted = past[~past[c.MEMORY_ID].isin(known)]
+    by_memlab = pd.concat([deleted, retired])
+    since = dict(zip(by_memlab[c.MEMORY_ID], _away_since(by_memlab), strict=True))
+    lost_since = frame[SEEN_AT].fillna(frame[c.DELETED_AT])
+    since |= dict(zip(frame[c.MEMORY_ID], lost_since, strict=True))
+    references = find_references(past, log, now=None if log is None else moment)
+    named = references[references[c.AT] > references[c.TARGET_ID].map(since).astype(c.TIME)]
+    needs = [
+        (str(name), at, READS if kind == "log" else c.REFERENCES)
+        for name, at, kind in zip(named[c.TARGET_ID], named[c.AT], named[c.KIND], strict=True)
+    ]
+    if searches:
+        days = {(name, at.date()) for name, at, kind in needs if kind == READS}
+        words = there[~there[c.MEMORY_ID].isin(frame[c.MEMORY_ID])]
+        found = searched_for(searches, words, pd.concat([frame, deleted]), since)
+        needs += [(n, at, SEARCHES) for n, at in found if (n, at.date()) not in days]
+    asked = {name for name, _, _ in needs}
+    ranked = _with_needs(frame, needs)
+    kept = {name: kept[name] for name in ranked[c.MEMORY_ID]}
+    names = set(by_memlab[c.MEMORY_ID])
+    more = len(names), len(names & asked), opened.past_note(), opened.is_copied
+    return Losses(opened.name, ranked, kept, known_by, *more)
+
+
+def contents_of(source: Source, reader: Reader) -> Iterator[Content]:
+    """Yield what a store holds, as copies of it are kept; without an id nothing is known again."""
+    keys = [
+        key
+        for rows in reader.batches(with_body=False)
+        for key in rows.table[c.KEY if c.KEY in rows.table.column_names else c.POSITION].to_pylist()
+    ]
+    for key, record in reader.records(keys):
+        if name := source.facts_of(record).memory_id:
+            digest = digest_of(source.content(record))
+            yield Content(name, key, record, digest, source.is_empty(record))
+
+
+def _kept(source: Source, now: datetime) -> tuple[dict[str, Loss], tuple[str, ...]]:
+    """Return by id what git or copies keep of what somebody else took, and what says so."""
+    found, known_by = dict[str, Loss](), tuple[str, ...]()
+    location = archive_at(source) if source.is_copied else None
+    if location and is_begun(location) and read_archive(location, has_copies):
+        last, found = _missed(source, now)
+        known_by = (f"copies, last made {last:%Y-%m-%d %H:%M} UTC",) if last else ()
+    if source.is_tracked():
+        known_by = ("git", *known_by)
+        for loss in source.losses():
+            name = str(source.facts_of(loss.record).memory_id)
+            if name not in found or found[name].seen or (found[name].at or now) < (loss.at or now):
+                found[name] = loss
+    return found, known_by
+
+
+def _missed(source: Source, now: datetime) -> tuple[datetime | None, dict[str, Loss]]:
+    """Return when a store was copied last, and by id the copies of what it has not any more.
+
+    The archive comes last: what memlab deletes meanwhile is in it then.
+    """
+
+    def look(reader: Reader) -> dict[str, tuple[bool, bytes]]:
+        return {x.memory_id: (x.is_empty, x.digest) for x in contents_of(source, reader)}
+
+    def read(archive: Archive) -> tuple[datetime | None, dict[str, Loss]]:
+        last, copies = last_copied(archive), dict[str, KeptCopy]()
+        for copy in copies_in(archive):
+            if not copy.is_empty or copy.memory_id not in copies:
+                copies[copy.memory_id] = copy  # the newest with words
+        renamed, found = {there[name][1] for name in there.keys() - copies.keys()}, {}
+        for name, copy in copies.items():
+            is_emptied = name in there and there[name][0] and not copy.is_empty
+            is_gone = name not in there and copy.digest not in renamed
+            if (is_gone or is_emptied) and (kept := copied_record(archive, copy)):
+                at, seen = copy.missed_at or now, copy.seen_at
+                found[name] = Loss(*kept, at, seen, seen=seen, is_emptied=is_emptied)
+        return last, found
+
+    there = at_one_moment(source, look)
+    return read_archive(archive_at(source), read)
+
+
+def _frame_of(source: Source, kept: Mapping[str, Loss]) -> pd.DataFrame:
+    """Return as a frame, with its words, what is kept and memlab did not delete."""
+    records = ((loss.key, loss.record) for loss in kept.values())
+    frame = frame_of(
+        source.rows_of(records, with_body=True),
+        name=source.name,
+        protected=source.protected,
+        on_bad_row="keep",
+        with_body=True,
+    )
+    frame = frame[frame[c.PROBLEM].isna()].drop(columns=c.PROBLEM).reset_index(drop=True)
+    losses = [kept[name] for name in frame[c.MEMORY_ID]]
+    moments = {
+        c.DELETED_AT: [loss.at for loss in losses],
+        c.WRITTEN_AT: [loss.since for loss in losses],
+        SEEN_AT: [loss.seen for loss in losses],
+    }
+    for name, values in moments.items():
+        frame[name] = pd.to_datetime(pd.Series(values, dtype=object), utc=True).astype(c.TIME)
+    frame[EMPTIED] = pd.array([loss.is_emptied for loss in losses], dtype=bool)
+    frame[c.COMMIT] = pd.array([loss.commit for loss in losses], dtype="str")
+    if len(frame) and is_begun(archive_at(source)):
+        return read_archive(archive_at(source), lambda archive: of_others(frame, archive))
+    return frame
+
+
+def _away_since(own: pd.DataFrame) -> "pd.Series[pd.Timestamp]":
+    """Return when memlab deleted or retired memories."""
+    at = own[c.DELETED_AT]
+    return at.fillna(own[c.RETIRED_AT]) if c.RETIRED_AT in own else at
+
+
+def _with_needs(frame: pd.DataFrame, needs: list[tuple[str, Any, str]]) -> pd.DataFrame:
+    """Return what is lost with what asked for it, that which was asked for most first."""
+    asked = pd.DataFrame(needs, columns=[c.MEMORY_ID, c.AT, c.KIND])
+    for kind in _COUNTS:
+        counts = asked[asked[c.KIND] == kind][c.MEMORY_ID].value_counts()
+        frame[kind] = frame[c.MEMORY_ID].map(counts).fillna(0).astype("int64")
+    frame[ASKED] = frame[list(_COUNTS)].sum(axis=1)
+    last = asked.groupby(c.MEMORY_ID)[c.AT].max()
+    frame[LAST_ASKED] = frame[c.MEMORY_ID].map(last).astype(c.TIME)
+    order = [ASKED, LAST_ASKED, c.DELETED_AT, c.MEMORY_ID]
+    ranked = frame.sort_values(order, ascending=[False, False, False, True], ignore_index=True)
+    return ranked[list(_COLUMNS)]
+
+
+def _table(frame: pd.DataFrame) -> Table:
+    header = ["asked", "last asked", "deleted", "commit", "tokens", "id"]
+    columns = [ASKED, LAST_ASKED, SEEN_AT, c.DELETED_AT, c.COMMIT, c.TOKENS, c.MEMORY_ID, EMPTIED]
+    rows = list[list[Cell]]()
+    some = frame.head(_LISTED)[columns].itertuples(index=False, name=None)
+    for asked, last, seen, at, commit, tokens, name, emptied in some:
+        day = "" if pd.isna(last) else f"{last:%Y-%m-%d}"
+        named = f"{name} (emptied)" if emptied else name
+        rows.append([asked, day, _between(seen, at), commit[:8], tokens, named])
+    if not frame[c.COMMIT].any():
+        del header[3]
+        for row in rows:
+            del row[3]
+    hidden = len(frame) - _LISTED
+    remark = f"and {hidden:,} more, all in --json" if hidden > 0 else ""
+    return Table("", tuple(header), list(map(tuple, rows)), remark)
+
+
+def _between(seen: Any, at: Any) -> str:
+    """Return when something went; of copies, between which two looks, as ISO 8601 writes it."""
+    if pd.isna(seen):
+        return f"{at:%Y-%m-%d %H:%M}"
+    if seen.date() == at.date():
+        return f"{seen:%Y-%m-%d %H:%M}/{at:%H:%M}"
+    same_month = (seen.year, seen.month) == (at.year, at.month)
+    return f"{seen:%Y-%m-%d}/{at:%d}" if same_month else f"{seen:%Y-%m-%d}/{at:%m-%d}"

@@ -1,0 +1,212 @@
+"""Copies of what is in a store, which an archive keeps so that somebody else's deletion is seen.
+
+A content is kept once, whatever its memory is called: a name that comes for one that goes takes its
+copies over. A copy that the store is not like any more says when that was last so, and when it was
+missed. Standard library only.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from datetime import UTC, datetime
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from memlab.errors import ArchiveError
+from memlab.store.archive.archive import Archive
+from memlab.store.archive.entries import (
+    COPIES,
+    Copy,
+    Key,
+    check_size,
+    moment_in,
+    packed,
+    record_of,
+    text_in,
+    unpacked,
+)
+from memlab.store.records import fingerprint_of
+from memlab.store.shapes import be, whole
+
+_LAST: Final = "copied_at"
+_WORDS: Final = (
+    b'"superseded_by":null,"supersedes_json":"[]","evidence_refs_json":"[]","authored_by":"agent",'
+    b'"confidence":1.0,"source_event_id":null,"source_sequence":null,"source_task_ref":"issue:#",'
+    b'"tags_json":"[]","created_at":"2026-01-01T00:00:00.000000+00:00","title":"","body":"",'
+    b'"kind":"episodic","kind":"semantic","kind":"procedural",'
+    b'{"file":{"data":"---\\nname: \\ndescription: \\nmetadata:\\n  type: project\\n---\\n\\n# '
+    b'","mode":384,"mode":420,"name":"memory/2026-01-01.md","owner":[1000,1000],"owner":[0,0],'
+    b'"written":17},"index":["- []() - \\n"],"memory_id":"memory/2026-01-01.md"},"place":'
+    b'{"position":,"created_at":"2026-01-01T00:00:00+00:00","loaded":false,"judged":true,"said":[]}}'
+)
+"""What most records have in common: a short memory takes half the room by it."""
+_THERE: Final = "CREATE TEMP TABLE IF NOT EXISTS there (memory_id TEXT PRIMARY KEY, digest BLOB)"
+_IS_THERE: Final = "SELECT 1 FROM temp.there WHERE memory_id = ?"
+_OLD: Final = "SELECT memory_id, digest FROM copies WHERE missed_at < ?"
+_OF: Final = "SELECT memory_id, digest FROM copies WHERE memory_id = ?"
+_MISSED: Final = (
+    "missed_at IS NULL AND NOT EXISTS (SELECT 1 FROM temp.there WHERE there.memory_id = "
+    "copies.memory_id AND there.digest = copies.digest)"
+)
+
+
+class Content(NamedTuple):
+    """A memory as it is; the digest is that of what differs once somebody has written it."""
+
+    memory_id: str
+    key: Key
+    record: bytes
+    digest: bytes
+    is_empty: bool
+
+
+class KeptCopy(NamedTuple):
+    """A copy, its record unread; `missed_at` is None where the store was so the last time."""
+
+    memory_id: str
+    digest: bytes
+    is_empty: bool
+    seen_at: datetime
+    missed_at: datetime | None
+
+
+class Counts(NamedTuple):
+    """How many memories a store has, how many were new or changed, and how many had gone."""
+
+    memories: int
+    copied: int
+    gone: int
+
+
+def digest_of(content: bytes) -> bytes:
+    """Return the name of a content."""
+    return blake2b(content, digest_size=16).digest()
+
+
+def has_copies(archive: Archive) -> bool:
+    """Whether an archive has room for copies."""
+    return archive.has_table("copies")
+
+
+def make_table(archive: Archive) -> None:
+    """Make room for copies."""
+    with archive.changing() as connection:
+        connection.execute(COPIES)
+
+
+def last_copied(archive: Archive) -> datetime | None:
+    """Return when the store was copied last; None where it never was."""
+    found = archive.about(_LAST) if has_copies(archive) else None
+    if found is not None:
+        with archive.leaving_out("when it copied the store last"):
+            return moment_in(found, _LAST)
+    return None
+
+
+def copy_contents(archive: Archive, memories: Iterable[Content], at: datetime) -> Counts:
+    """Copy what is new or changed of a store, in the caller's transaction."""
+    run, moment, last = archive.connection.execute, _text(at), last_copied(archive)
+    run(_THERE)
+    run("DELETE FROM temp.there")
+    copied, new = 0, dict[bytes, str]()
+    for memory in memories:
+        name, digest, fingerprint = memory.memory_id, memory.digest, _fingerprint(memory.record)
+        run("INSERT OR REPLACE INTO temp.there VALUES (?, ?)", (name, digest))
+        known = run(
+            "SELECT digest, fingerprint, missed_at FROM copies WHERE memory_id = ?", (name,)
+        ).fetchall()
+        if (digest, fingerprint, None) in known:
+            continue
+        if not known and last:
+            new[digest] = name
+        copied += digest not in [other for other, *_ in known]
+        try:
+            check_size(memory.record)
+        except ValueError as error:
+            raise ArchiveError(
+                f"memory {name!r:.80} is too large for the archive ({error}); nothing was copied: "
+                "shorten it"
+            ) from error
+        run(
+            "INSERT INTO copies VALUES (?, ?, ?, ?, ?, ?, NULL, NULL) ON CONFLICT DO UPDATE SET "
+            "key = excluded.key, fingerprint = excluded.fingerprint, missed_at = NULL, "
+            "record_zlib = excluded.record_zlib",
+            (name, digest, memory.key, fingerprint, _packed(memory.record), memory.is_empty),
+        )
+    for name, digest in run(f"SELECT memory_id, digest FROM copies WHERE {_MISSED}").fetchall():
+        old = name.decode()
+        if digest in new and not run(_IS_THERE, (old,)).fetchone():
+            run("UPDATE OR IGNORE copies SET memory_id = ? WHERE memory_id = ?", (new[digest], old))
+            run("DELETE FROM copies WHERE memory_id = ?", (old,))
+            copied -= 1
+    seen = (moment if last is None else _text(last), moment)
+    gone = run(f"UPDATE copies SET seen_at = ?, missed_at = ? WHERE {_MISSED}", seen).rowcount
+    run("INSERT OR REPLACE INTO about VALUES (?, ?)", (_LAST, moment))
+    ((count,),) = run("SELECT count(*) FROM temp.there").fetchall()
+    return Counts(count, copied, gone)
+
+
+def copies_in(archive: Archive) -> Iterator[KeptCopy]:
+    """Yield the copies, of each memory the oldest first."""
+    last = last_copied(archive)
+    if last is None:
+        return
+    for name, digest, is_empty, seen, missed in archive.rows(
+        "SELECT memory_id, digest, is_empty, seen_at, missed_at FROM copies "
+        "ORDER BY memory_id, missed_at IS NULL, missed_at"
+    ):
+        with archive.leaving_out(f"a copy of {bytes(name).decode(errors='replace')!r:.80}"):
+            be(digest, bytes, "a blob")
+            whole(0, 1)(is_empty)
+            at = None if missed is None else moment_in(missed, "missed_at")
+            since = last if at is None else moment_in(seen, "seen_at")
+            yield KeptCopy(text_in(name, "its id"), digest, bool(is_empty), since, at)
+
+
+def copied_record(archive: Archive, copy: KeptCopy) -> tuple[Key, bytes] | None:
+    """Return the key and the record of a copy; None where it cannot be read."""
+    found = archive.rows(
+        "SELECT key, fingerprint, record_zlib FROM copies WHERE memory_id = ? AND digest = ?",
+        copy.memory_id,
+        copy.digest,
+    )
+    for key, fingerprint, blob in found:
+        with archive.leaving_out(f"a copy of {copy.memory_id!r:.80}"):
+            be(fingerprint, bytes, "a blob")
+            place = key if type(key) is int else text_in(key, "its key")
+            whole_copy = Copy(place, fingerprint.hex(), "", None)
+            raw = bytearray(unpacked(blob, _WORDS))
+            record = record_of(raw, whole_copy, archive.location.check_copy)
+            if archive.location.id_of(record) != copy.memory_id:
+                raise ValueError("it is one of another memory")
+            return place, record
+    return None
+
+
+def count_copies(archive: Archive, names: Collection[str], before: datetime) -> int:
+    """Return how many copies there are of memories, and of others that were missed long ago."""
+    if not has_copies(archive):
+        return 0
+    found = {tuple(map(bytes, each)) for each in archive.rows(_OLD, _text(before))}
+    for name in names:
+        found |= {tuple(map(bytes, each)) for each in archive.rows(_OF, name)}
+    return len(found)
+
+
+def erase_copies(archive: Archive, names: Collection[str], before: datetime) -> None:
+    """Erase what :func:`count_copies` counts."""
+    if has_copies(archive):
+        with archive.changing() as connection:
+            connection.execute("DELETE FROM copies WHERE missed_at < ?", (_text(before),))
+            each = ((name,) for name in names)
+            connection.executemany("DELETE FROM copies WHERE memory_id = ?", each)
+
+
+def _packed(record: bytes) -> bytes:
+    return packed(lambda: [record.decode()], _WORDS)
+
+
+def _fingerprint(record: bytes) -> bytes:
+    return bytes.fromhex(fingerprint_of(record))
+
+
+def _text(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")

@@ -1,0 +1,304 @@
+"""Copies of a store, what somebody else took from it, and that it comes back as it was."""
+
+import json
+import os
+import sqlite3
+import zlib
+from collections.abc import Callable
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from archives import NOON
+from claude_store import memory, write_index, write_memory
+from crashing import crash_everywhere
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from invariants import archive_of, rows_of
+from shell import run
+from stores import episodes, row, run_sql, write_rows
+
+import memlab
+from memlab import columns as c
+from memlab.compaction import drop_archived, keep_copies, plan_recovery, recover, what_drops
+from memlab.errors import ArchiveError
+from memlab.evidence.losses import losses_of
+
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of three memories, of which an index names two."""
+    path = tmp_path / "notes"
+    for name in "abc":
+        write_memory(path, f"{name}.md", memory(name, body=f"{name} alone. " * 60))
+    write_index(path, ["# Memory", *(f"- [{n}]({n}.md) — hook" for n in "ab"), "", "By hand."])
+    return path
+
+
+def files_in(folder: Path) -> dict[str, tuple[bytes, int, int]]:
+    """Each file: what is in it, its permissions, when it was written."""
+    found = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            there = path.stat()
+            written = 0 if path.name == "MEMORY.md" else there.st_mtime_ns
+            found[str(path)] = path.read_bytes(), there.st_mode, written
+    return found
+
+
+def lost(store: Path) -> list[str]:
+    return sorted(memlab.lost(store)[c.MEMORY_ID])
+
+
+def count_copies(store: Path) -> int:
+    with closing(sqlite3.connect(archive_of(store))) as connection:
+        (count,) = connection.execute("SELECT count(*) FROM copies").fetchone()
+    return int(count)
+
+
+def test_what_is_copied_is_lost_when_it_goes_and_comes_back_with_its_line(folder: Path) -> None:
+    keep_copies(folder, now=NOON)
+    before = files_in(folder)
+    (folder / "a.md").unlink()
+    (folder / "b.md").write_text("\n")
+    write_index(folder, ["# Memory", "- [b](b.md) — hook", "", "By hand."])
+    taken = files_in(folder)
+    found = memlab.lost(folder).set_index(c.MEMORY_ID)
+    assert found["emptied"].to_dict() == {"a.md": False, "b.md": True}
+    assert set(found["seen_at"]) == {NOON}
+    keep_copies(folder, now=NOON + DAY)
+    found = memlab.lost(folder)
+    assert set(found["seen_at"]) == {NOON}
+    assert set(found["deleted_at"]) == {NOON + DAY}
+    assert [*plan_recovery(folder, ["a.md"]).kept] == ["a.md"]
+    assert files_in(folder) == taken
+    done = recover(folder)
+    assert files_in(folder) == before
+    assert lost(folder) == []
+    assert "2 restored" not in str(memlab.doctor(folder))
+    assert memlab.restore(done.digest, store=folder) == 2
+    assert files_in(folder) == taken
+    assert lost(folder) == ["a.md", "b.md"]
+
+
+@pytest.mark.long
+def test_a_recovery_that_stops_at_any_call_is_done_or_not(folder: Path) -> None:
+    keep_copies(folder, now=NOON)
+    before = {path: path.read_bytes() for path in folder.glob("*.md")}
+    (folder / "a.md").unlink()  # its line stays
+    (folder / "b.md").write_text("")
+    crashes = list(crash_everywhere(lambda: recover(folder)))
+    assert len(crashes) > 30
+    assert before == {path: path.read_bytes() for path in folder.glob("*.md")}
+    assert lost(folder) == []
+
+
+contents = st.binary(min_size=1, max_size=200).filter(lambda data: bool(data.strip()))
+
+
+@given(st.dictionaries(st.sampled_from("abcdefgh"), contents, min_size=1), st.data())
+@settings(max_examples=30)
+def test_what_was_copied_comes_back_byte_for_byte(
+    tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes], data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("workspace") / ".serena" / "memories"
+    (folder / "deep").mkdir(parents=True)
+    for name, content in files.items():
+        (folder / ("deep" if name < "d" else "") / f"{name}.md").write_bytes(content)
+    keep_copies(folder)
+    before = files_in(folder)
+    for path in data.draw(st.lists(st.sampled_from(sorted(before)), unique=True)):
+        if data.draw(st.booleans()):
+            Path(path).unlink()
+        else:
+            Path(path).write_bytes(data.draw(st.sampled_from([b"", b"\n"])))
+    there = {name for name, (content, *_) in files_in(folder).items() if content.strip()}
+    gone = before.keys() - there
+    assert len(recover(folder).kept) == len(gone)
+    after = files_in(folder)
+    assert {name: after[name] for name in gone} == {name: before[name] for name in gone}
+
+
+def test_a_content_is_kept_once_whatever_it_is_called(folder: Path) -> None:
+    assert keep_copies(folder, now=NOON).counts == (3, 3, 0)
+    assert run("archive", folder).output.startswith(f"copies of what was in {folder}, last made")
+    os.utime(folder / "a.md")
+    assert keep_copies(folder, now=NOON + DAY).counts == (3, 0, 0)
+    (folder / "a.md").rename(folder / "A.md")
+    (folder / "b.md").rename(folder / "other.md")
+    assert lost(folder) == []
+    assert keep_copies(folder, now=NOON + 2 * DAY).counts == (3, 0, 0)
+    assert (count_copies(folder), lost(folder)) == (3, [])
+    (folder / "other.md").unlink()
+    assert lost(folder) == ["other.md"]
+
+
+@pytest.mark.parametrize("name", ["two_years", "three_hundred_issues"])
+def test_a_generation_of_copies_is_hardly_larger_than_the_store(tmp_path: Path, name: str) -> None:
+    store = memlab.copy_store(memlab.store_path(name), tmp_path / "memory.db")
+    run_sql(store, "VACUUM")
+    keep_copies(store)
+    assert archive_of(store).stat().st_size < 1.3 * store.stat().st_size
+    before = archive_of(store).stat().st_size
+    keep_copies(store)
+    assert archive_of(store).stat().st_size == before
+
+
+def test_what_memlab_deleted_is_not_lost_and_a_drop_erases_its_copies(tmp_path: Path) -> None:
+    rows = [row("d", "semantic"), *(row(f"e{n}", body=f"word{n} of it") for n in range(9))]
+    store = write_rows(tmp_path / "memory.db", rows)
+    keep_copies(store, now=NOON)
+    made = memlab.plan(store, memlab.KeepRecent(4), now=NOON + DAY)
+    receipt = memlab.apply(made, now=NOON + DAY)
+    keep_copies(store, now=NOON + 2 * DAY)
+    found = losses_of(store, now=NOON + 3 * DAY)
+    assert (len(found.frame), found.own, found.own_asked) == (0, 5, 0)
+    run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'd'")
+    keep_copies(store, now=NOON + 4 * DAY)
+    assert lost(store) == ["d"]
+    assert what_drops(store, digest=receipt.digest).copies == 5
+    drop_archived(store, digest=receipt.digest, now=NOON + 5 * DAY)
+    raw = archive_of(store).read_bytes()
+    assert not [n for n in range(5) if f"word{n} ".encode() in raw]
+    assert count_copies(store) == 5
+    assert lost(store) == ["d"]
+    assert drop_archived(store, before=NOON + 6 * DAY, now=NOON + 6 * DAY).copies == 1
+    assert (count_copies(store), lost(store)) == (4, [])
+
+
+def test_a_later_read_or_reference_asks_for_what_is_lost_and_ranks_it(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(6))
+    keep_copies(store, now=NOON)
+    run_sql(store, "DELETE FROM memory_items WHERE memory_id IN ('e1', 'e2', 'e3')")
+    (later,) = [row("late", created_at=(NOON + DAY).isoformat(), evidence_refs_json='["e2"]')]
+    write_rows(store, [later])
+    read = {"memory_id": "e3", "at": (NOON + DAY).isoformat()}
+    early = {"memory_id": "e1", "at": (NOON - DAY).isoformat()}
+    again = read | {"at": (NOON + 2 * DAY).isoformat()}
+    log = tmp_path / "reads.jsonl"
+    log.write_text("".join(f"{json.dumps(each)}\n" for each in (read, again, early)))
+    found = memlab.lost(store, log=memlab.read_access_log(log))
+    counts = found[[c.MEMORY_ID, "reads", "references", "searches", "asked"]]
+    assert counts.to_numpy().tolist() == [
+        *(["e3", 2, 0, 0, 2], ["e2", 0, 1, 0, 1], ["e1", 0, 0, 0, 0])
+    ]
+    assert found["last_asked"][0] == NOON + 2 * DAY
+
+
+def link(path: Path) -> None:
+    path.symlink_to(path.with_name("c.md"))
+
+
+def test_a_number_that_was_given_out_again_does_not_make_a_loss_memlabs(tmp_path: Path) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(3))
+    keep_copies(store, now=NOON)
+    run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'e3'")
+    write_rows(store, [row("other")])  # at the place of e3
+    memlab.apply(memlab.plan(store, memlab.KeepRecent(0), now=NOON + DAY), now=NOON + DAY)
+    assert lost(store) == ["e3"]
+
+
+@pytest.mark.parametrize("put", [link, Path.mkdir])
+def test_where_something_else_stands_nothing_is_changed(
+    folder: Path, put: Callable[[Path], None]
+) -> None:
+    keep_copies(folder, now=NOON)
+    for name in ("a.md", "b.md"):
+        (folder / name).unlink()
+    put(folder / "a.md")
+    before = files_in(folder)
+    with pytest.raises(ArchiveError, match=r"a\.md is there again; nothing was restored"):
+        recover(folder)
+    assert files_in(folder) == before
+    assert memlab.doctor(folder).status != "FAIL"
+    assert [*recover(folder, ["b.md"]).kept] == ["b.md"]
+
+
+def test_a_row_in_the_place_of_a_lost_one_is_refused_and_what_is_no_loss_is_said(
+    tmp_path: Path,
+) -> None:
+    store = write_rows(tmp_path / "memory.db", episodes(3))
+    keep_copies(store, now=NOON)
+    run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'e3'")
+    write_rows(store, [row("other")])
+    before = rows_of(store)
+    for call in (plan_recovery, recover):
+        with pytest.raises(ArchiveError, match=r"1 place in .* taken since \(3\)"):
+            call(store)
+        with pytest.raises(ArchiveError, match="e1 is not lost"):
+            call(store, ["e1"])
+    assert rows_of(store) == before
+
+
+def test_what_was_written_since_is_not_taken_out_again(folder: Path) -> None:
+    keep_copies(folder, now=NOON)
+    for name in ("a.md", "b.md"):
+        (folder / name).unlink()
+    digest = recover(folder).digest
+    with (folder / "a.md").open("a") as file:
+        file.write("more")
+    before = files_in(folder)
+    with pytest.raises(ArchiveError, match="1 memory written since"):
+        memlab.restore(digest, store=folder)
+    assert files_in(folder) == before
+    assert memlab.restore(digest, store=folder, ids=["b.md"]) == 1
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        *("record_zlib = x'00'", "record_zlib = 'text'", "fingerprint = x'00'", "fingerprint = 1"),
+        *(
+            "digest = 1",
+            "key = 1",
+            "key = x'00'",
+            "key = 'c.md'",
+            "is_empty = 7",
+            "missed_at = 'x'",
+        ),
+        *("memory_id = 'z.md'", "missed_at = 5, seen_at = NULL"),
+    ],
+)
+def test_a_copy_that_is_damaged_is_left_out_and_named(folder: Path, forged: str) -> None:
+    keep_copies(folder, now=NOON)
+    for name in ("a.md", "b.md"):
+        (folder / name).unlink()
+    run_sql(archive_of(folder), f"UPDATE copies SET {forged} WHERE memory_id = 'a.md'")
+    with pytest.warns(memlab.errors.DamagedArchiveWarning, match=r"a copy of .*[az]\.md"):
+        assert lost(folder) == ["b.md"]
+    run_sql(archive_of(folder), "UPDATE about SET value = 'never' WHERE name = 'copied_at'")
+    with pytest.warns(memlab.errors.DamagedArchiveWarning, match="when it copied the store last"):
+        assert lost(folder) == []
+
+
+@pytest.mark.parametrize("said", ["[]", "{}", "[[1]]", '[["b.md","{}"]]', '[[7,"x"]]', "null"])
+def test_what_a_forged_recovery_replaced_is_refused(folder: Path, said: str) -> None:
+    keep_copies(folder, now=NOON)
+    (folder / "b.md").write_text("")
+    digest = recover(folder).digest
+    blob = zlib.compress(said.encode()).hex()
+    run_sql(archive_of(folder), f"UPDATE applies SET plan_json_zlib = x'{blob}'")
+    before = files_in(folder)
+    if said in ("[]", "{}"):  # it replaced nothing
+        assert memlab.restore(digest, store=folder) == 1
+        return
+    with pytest.raises(ArchiveError, match=r"what .* replaced cannot be read"):
+        memlab.restore(digest, store=folder)
+    assert files_in(folder) == before
+
+
+def test_load_bearing_memories_come_back_and_stay(tmp_path: Path) -> None:
+    rows = [row("d", "semantic"), row("s", "procedural"), *episodes(3)]
+    store = write_rows(tmp_path / "memory.db", rows)
+    keep_copies(store, now=NOON)
+    before = rows_of(store)
+    run_sql(store, "DELETE FROM memory_items WHERE memory_id IN ('d', 'e1')")
+    run_sql(store, "UPDATE memory_items SET body = '' WHERE memory_id IN ('s', 'e2')")
+    done = recover(store)
+    assert rows_of(store) == before
+    back = memlab.restore(done.digest, store=store)
+    assert (back, back.stay) == (2, 2)
+    assert lost(store) == ["e1", "e2"]
