@@ -299,7 +299,7 @@ def test_with_retire_it_goes_both_ways_and_deletes_what_nobody_needed_for_long(s
     settings.write_text(RETIRE)
     (store.parent / "reads.log").touch()
     before = bytes_in(store.parent)
-    assert "retire 80 memories" in said(maintain(store, apply=True, now=NOW), "compact")
+    assert "retire 80 memories" in said(maintain(store, now=NOW), "compact")
     assert bytes_in(store.parent) == before
     done = maintain(store, apply=True, now=NOW)
     assert (done.to_dict()["retired"], done.deleted) == (80, 0)
