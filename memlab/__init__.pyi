@@ -4,16 +4,18 @@ from memlab.compaction import apply as apply
 from memlab.compaction import plan as plan
 from memlab.compaction import restore as restore
 from memlab.compaction import rows as rows
+from memlab.compaction.load_bearing import floor as floor
 from memlab.errors import MemlabError as MemlabError
 from memlab.evidence import AccessLog as AccessLog
 from memlab.evidence import find_references as find_references
 from memlab.evidence import read_access_log as read_access_log
+from memlab.evidence.ingestion import harvest as harvest
 from memlab.evidence.losses import lost as lost
 from memlab.evidence.past import load_past as load_past
 from memlab.evidence.posterior import law as law
 from memlab.frame import load as load
+from memlab.growth import find as find
 from memlab.growth import growth_curve as growth_curve
-from memlab.growth import summarize as summarize
 from memlab.items import MemoryItem as MemoryItem
 from memlab.items import MemoryKind as MemoryKind
 from memlab.items import MemoryProvenance as MemoryProvenance
@@ -28,13 +30,15 @@ from memlab.policies import TimeToLive as TimeToLive
 from memlab.policies import TokenBudget as TokenBudget
 from memlab.policies import decide as decide
 from memlab.replay import compare as compare
-from memlab.sizing import prepare_sizing as prepare_sizing
 from memlab.sizing import recommend_cap as recommend_cap
 from memlab.store import SqliteMemoryStore as SqliteMemoryStore
 from memlab.store import copy_store as copy_store
-from memlab.upkeep.health import diagnose as diagnose
+from memlab.upkeep.health import doctor as doctor
 from memlab.upkeep.maintenance import maintain as maintain
 from memlab.views import explore as explore
+from memlab.views import report as report
+from memlab.views import show as show
+from memlab.views import size as size
 from memlab.views import store_path as store_path
 
 __version__: str

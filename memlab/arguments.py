@@ -19,7 +19,7 @@ WORDS: Final = {
     "Policy": "a policy, such as memlab.KeepRecent(200)",
     "PathLike": "a path",
     "Receipt": "a receipt, as memlab.apply returns it",
-    "Sizing": "what memlab.prepare_sizing returns",
+    "Sizing": "what memlab.sizing.prepare_sizing returns",
     "SqliteMemoryStore": "an open memlab.SqliteMemoryStore",
     "datetime": "a moment with a time zone, such as datetime.now(UTC)",
     "log": "a log, as memlab.read_access_log returns it",
@@ -27,7 +27,7 @@ WORDS: Final = {
     "references": "references, as memlab.find_references returns them",
     "store": "a store: its path, its URL or an open SqliteMemoryStore",
     "texts": "a list of texts",
-    "timedelta": "a length of time, such as timedelta(days=30)",
+    "timedelta": "an age, such as timedelta(days=30) or '30d'",
     "capacity": "a cap for each scope, such as memlab.policies.ValueCap(100)",
     "clock": "a function that returns the time, such as lambda: datetime.now(UTC)",
     "bool": "True or False",
@@ -84,8 +84,8 @@ def expect(value: object, *kinds: type, call: str, name: str, optional: bool = F
     >>> expect(30, timedelta, call="TimeToLive", name="ttl")
     Traceback (most recent call last):
         ...
-    memlab.errors.WrongArgumentError: TimeToLive takes as ttl a length of time, such as \
-timedelta(days=30), not 30; say of what: timedelta(days=30)
+    memlab.errors.WrongArgumentError: TimeToLive takes as ttl an age, such as \
+timedelta(days=30) or '30d', not 30; say of what: timedelta(days=30)
     """
     if (optional and value is None) or (isinstance(value, kinds) and not _flag(value, kinds)):
         return

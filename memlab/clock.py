@@ -14,6 +14,8 @@ from memlab.text import shortened
 
 _STEP: Final = 20_000_000
 """Nanoseconds after which a file that is written again has another time for sure."""
+Age = timedelta | str
+"""A length of time, or a text that names one."""
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _LEAP: Final = re.compile(r"(.*T\d\d:\d\d):60((?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?)")
 
@@ -67,8 +69,13 @@ def age_of(text: str) -> timedelta:
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text)
     if found is None:
-        raise ValueError(f"{shortened(text)} is not an age like 30d")
+        raise ValueError(f"{shortened(text)} is not an age like 30d, 12h or 2w")
     return timedelta(**{_UNITS[found[2]]: float(found[1])})
+
+
+def as_age(age: Age) -> timedelta:
+    """Return a length of time that may be given as a text."""
+    return age_of(age) if isinstance(age, str) else age
 
 
 def age_text(age: timedelta) -> str:

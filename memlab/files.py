@@ -15,6 +15,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 from memlab.arguments import expect
 from memlab.errors import MemlabError
+from memlab.text import refused
 
 
 class Limit(NamedTuple):
@@ -150,10 +151,7 @@ def whole_file(path: Path | str, *, limit: Limit = ANYBODY, replace: bool = True
         raise MemlabError(f"{path} exists; name a file that does not") from error
     except OSError as error:
         what = "was written and the disk may not keep it" if is_named else "cannot be written"
-        raise MemlabError(
-            f"{path} {what} ({error.strerror or error}); check the folder, its permissions and the "
-            "room on the disk"
-        ) from error
+        raise MemlabError(refused(f"{path} {what}", error)) from error
 
 
 def check_writable(path: Path | str, *, replace: bool = True) -> None:

@@ -135,6 +135,12 @@ def _in_dollar_quotes(char: str) -> str:
     return char.encode("unicode_escape").decode() if char < "\x80" else f"\\U{ord(char):08x}"
 
 
+def refused(what: str, error: OSError) -> str:
+    """Say what the system refused, and what to look at."""
+    why = error.strerror or error
+    return f"{what} ({why}); check the folder, its permissions and the room on the disk"
+
+
 def without_passwords(text: str) -> str:
     """Return a text, such as a name or a message that quotes one, without passwords of URLs.
 

@@ -10,7 +10,7 @@ LOOKING = {
     "show": "show {}",
     "rows": "rows {}",
     "size": "size {}",
-    "size by tokens": "size {} --by tokens",
+    "size by tokens": "size {} --unit tokens",
     "compact": "compact {} --keep-recent 5",
     "compare": "compare {} --policy recent --keep-recent 5",
     "doctor": "doctor {}",

@@ -48,11 +48,11 @@ def test_a_wrong_argument_is_refused_with_the_right_call(
 
 
 def test_a_frame_is_asked_for_its_columns() -> None:
-    expect_frame(pd.DataFrame({"kind": []}), "kind", call="memlab.summarize")
+    expect_frame(pd.DataFrame({"kind": []}), "kind", call="memlab.show")
     with pytest.raises(WrongArgumentError, match=r"no column 'title' and no column 'tags'$"):
-        expect_frame(pd.DataFrame({"kind": []}), "kind", "title", "tags", call="memlab.summarize")
+        expect_frame(pd.DataFrame({"kind": []}), "kind", "title", "tags", call="memlab.show")
     with pytest.raises(WrongArgumentError, match=r"load it first: memlab.load\('memory.db'\)"):
-        expect_frame(Path("memory.db"), call="memlab.summarize")
+        expect_frame(Path("memory.db"), call="memlab.show")
 
 
 def test_a_moment_has_a_zone_and_is_now_where_none_is_given() -> None:

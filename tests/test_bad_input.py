@@ -176,7 +176,7 @@ def test_what_is_no_store_is_refused_in_words_and_left_alone(tmp_path: Path, nam
     with pytest.raises(StoreError) as caught:
         memlab.load(path)
     assert str(caught.value) == message.format(path=path)
-    found = memlab.diagnose(path).checks[0]
+    found = memlab.doctor(path).checks[0]
     assert found.status is (Status.WARN if "there is no file" in message else Status.FAIL)
     assert found.summary == str(caught.value) or "there is no" in found.summary
     assert files_in(tmp_path) == before

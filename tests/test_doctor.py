@@ -18,7 +18,7 @@ from memlab.compaction.planner import plan
 from memlab.compaction.restorer import RestoreStep, restore
 from memlab.policies import KeepRecent
 from memlab.settings import FILE
-from memlab.upkeep.health import Check, Diagnosis, Status, diagnose
+from memlab.upkeep.health import Check, Diagnosis, Status, doctor
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -42,7 +42,7 @@ def cut_short(store: Path, keep: int = 4) -> str:
 
 
 def test_a_sound_store_passes_every_check(store: Path) -> None:
-    diagnosis = diagnose(store)
+    diagnosis = doctor(store)
     names = "memory_integrity sqlite_integrity rows tags supersession insertion_order space archive"
     assert [each.name for each in diagnosis.checks] == names.split()
     assert {each.status for each in diagnosis.checks} == {Status.OK}
@@ -51,7 +51,7 @@ def test_a_sound_store_passes_every_check(store: Path) -> None:
 
 def test_it_counts_what_an_agent_loads(store: Path) -> None:
     write_rows(store, [row("old", superseded_by="e1")])
-    assert check(diagnose(store), "memory_integrity").counts == {
+    assert check(doctor(store), "memory_integrity").counts == {
         "decisions": 1,
         "skills": 1,
         "rejected_paths": 1,
@@ -68,7 +68,7 @@ def test_a_backlog_above_the_threshold_or_the_remembered_cap_is_a_warning_with_i
 ) -> None:
     if remembered:
         (store.parent / "memlab.toml").write_text(f'policy = {{ name = "recent", keep = {cap} }}\n')
-    found = check(diagnose(store, threshold=None if remembered else cap), "memory_integrity")
+    found = check(doctor(store, backlog=None if remembered else cap), "memory_integrity")
     assert found.status is status
     command = f"memlab compact {store} --keep-recent {cap}"
     assert (command in found.advice) is (status is Status.WARN)
@@ -76,15 +76,15 @@ def test_a_backlog_above_the_threshold_or_the_remembered_cap_is_a_warning_with_i
 
 def test_where_no_cap_is_remembered_it_says_what_forge_loops_own_doctor_would(store: Path) -> None:
     write_rows(store, episodes(40, start=100))
-    assert check(diagnose(store), "memory_integrity").advice == ""
+    assert check(doctor(store), "memory_integrity").advice == ""
     write_rows(store, episodes(1, start=200))
-    found = check(diagnose(store), "memory_integrity")
+    found = check(doctor(store), "memory_integrity")
     assert found.status is Status.OK
     assert "no cap is remembered" in found.advice
     assert "forge-loop's own doctor warns above 50" in found.advice
-    assert check(diagnose(store, threshold=60), "memory_integrity").advice == ""
+    assert check(doctor(store, backlog=60), "memory_integrity").advice == ""
     (store.parent / FILE).write_text('policy = { name = "learned", max_tokens = 9000 }\n')
-    assert check(diagnose(store), "memory_integrity").advice == ""
+    assert check(doctor(store), "memory_integrity").advice == ""
 
 
 @pytest.mark.parametrize(
@@ -92,16 +92,16 @@ def test_where_no_cap_is_remembered_it_says_what_forge_loops_own_doctor_would(st
     ["Rejected-Path", "rejected_path", "rejected-path ", "rejected paths", "rejected\u2011path"],
 )
 def test_a_tag_that_looks_like_one_that_protects_is_a_warning(store: Path, tag: str) -> None:
-    assert check(diagnose(store), "tags").status is Status.OK
+    assert check(doctor(store), "tags").status is Status.OK
     write_rows(store, [row("a", "episodic", tag), row("b", "episodic", tag, "failed")])
-    found = check(diagnose(store), "tags")
+    found = check(doctor(store), "tags")
     assert found.status is Status.WARN
     assert found.counts == {"alike": 2}
     assert f"2 tagged {tag!r}, which is not 'rejected-path'" in found.summary
     (store.parent / "memlab.toml").write_text(f"protected_tags = [{json.dumps(tag)}]\n")
-    assert check(diagnose(store), "tags").status is Status.OK
+    assert check(doctor(store), "tags").status is Status.OK
     write_rows(store, [row("c", "episodic", tag.upper())])
-    assert f"1 tagged {tag.upper()!r}, which is not " in check(diagnose(store), "tags").summary
+    assert f"1 tagged {tag.upper()!r}, which is not " in check(doctor(store), "tags").summary
 
 
 def test_a_damaged_file_is_a_failure(store: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_damaged_file_is_a_failure(store: Path) -> None:
     data = bytearray(store.read_bytes())
     data[8192:12288] = bytes(4096)
     store.write_bytes(data)
-    diagnosis = diagnose(store)
+    diagnosis = doctor(store)
     assert diagnosis.status is Status.FAIL
     assert check(diagnosis, "sqlite_integrity").status is Status.FAIL
 
@@ -122,7 +122,7 @@ def test_an_index_that_misses_rows_is_a_failure(store: Path) -> None:
         "UPDATE sqlite_schema SET rootpage = (SELECT rootpage FROM sqlite_schema WHERE name = "
         "'sqlite_autoindex_twin_1') WHERE name = 'sqlite_autoindex_memory_items_1'",
     )
-    found = check(diagnose(store), "sqlite_integrity")
+    found = check(doctor(store), "sqlite_integrity")
     assert found.status is Status.FAIL
     assert "missing from index" in found.summary
 
@@ -137,21 +137,21 @@ def test_rows_that_cannot_be_read_are_named(store: Path) -> None:
             row("late", created_at="yesterday"),
         ],
     )
-    found = check(diagnose(store), "rows")
+    found = check(doctor(store), "rows")
     assert (found.status, found.counts) == (Status.WARN, {"unreadable": 4})
     assert "row 14 ('odd'): " in found.summary
     assert all(name in found.summary for name in ("worse", "worst", "late"))
     run_sql(store, "UPDATE memory_items SET kind = 'other'")
-    assert check(diagnose(store), "rows").status is Status.FAIL
+    assert check(doctor(store), "rows").status is Status.FAIL
 
 
 class TestSupersession:
     def test_a_successor_is_there_or_in_the_archive_or_missed(self, store: Path) -> None:
         write_rows(store, [row("a", superseded_by="e1"), row("b", superseded_by="nobody")])
-        assert check(diagnose(store), "supersession").counts["dangling"] == 1
+        assert check(doctor(store), "supersession").counts["dangling"] == 1
         apply(plan(store, KeepRecent(4), now=NOON))
         write_rows(store, [row("c", superseded_by="c")])
-        found = check(diagnose(store), "supersession")
+        found = check(doctor(store), "supersession")
         assert found.counts == {"dangling": 1, "archived": 1, "cyclic": 1}
         assert found.status is Status.WARN
         assert "a row that is not there (b); 1 replace each other in a circle (c)" in found.summary
@@ -172,7 +172,7 @@ class TestSupersession:
             row(f"m{n}", superseded_by=f"m{links[n]}" if n in links else None) for n in range(8)
         ]
         path = write_rows(tmp_path_factory.mktemp("links") / "memory.db", rows)
-        found = check(diagnose(path), "supersession")
+        found = check(doctor(path), "supersession")
         assert found.counts["cyclic"] == sum(map(leads_back, links))
         assert found.counts["dangling"] == 0
 
@@ -186,15 +186,15 @@ def test_rows_inserted_out_of_order_are_counted(store: Path) -> None:
             row("between", created_at="2026-03-15T00:00:00Z"),
         ],
     )
-    found = check(diagnose(store), "insertion_order")
+    found = check(doctor(store), "insertion_order")
     assert (found.status, found.counts) == (Status.WARN, {"out_of_order": 2})
 
 
 def test_a_file_that_is_mostly_free_pages_is_a_warning_with_its_command(store: Path) -> None:
     write_rows(store, [row(f"big{n}", body="x" * 100_000) for n in range(30)])
-    assert check(diagnose(store), "space").status is Status.OK
+    assert check(doctor(store), "space").status is Status.OK
     run_sql(store, "DELETE FROM memory_items WHERE memory_id LIKE 'big%'")
-    found = check(diagnose(store), "space")
+    found = check(doctor(store), "space")
     assert found.status is Status.WARN
     assert f"memlab vacuum {store}" in found.advice
     assert found.counts["free"] > 2_900_000
@@ -203,17 +203,17 @@ def test_a_file_that_is_mostly_free_pages_is_a_warning_with_its_command(store: P
 class TestArchive:
     def test_an_archive_that_matches_its_store_passes(self, store: Path) -> None:
         receipt = apply(plan(store, KeepRecent(4), now=NOON))
-        assert check(diagnose(store), "archive").counts == {
+        assert check(doctor(store), "archive").counts == {
             "plans": 1,
             "memories": 6,
             "unfinished": 0,
         }
         restore(receipt)
-        assert check(diagnose(store), "archive").status is Status.OK
+        assert check(doctor(store), "archive").status is Status.OK
 
     def test_an_apply_cut_short_is_a_warning_with_both_ways_out(self, store: Path) -> None:
         digest = cut_short(store)
-        found = check(diagnose(store), "archive")
+        found = check(doctor(store), "archive")
         assert (found.status, found.counts["unfinished"]) == (Status.WARN, 1)
         assert "6 memories archived, 6 of them not deleted" in found.summary
         assert f"memlab apply {store} {digest}" in found.advice
@@ -222,21 +222,21 @@ class TestArchive:
     def test_either_way_out_ends_the_warning(self, store: Path) -> None:
         before = rows_of(store)
         drop_archived(store, digest=cut_short(store))
-        assert diagnose(store).status is Status.OK
+        assert doctor(store).status is Status.OK
         assert rows_of(store) == before
         finish(store, cut_short(store))
-        assert diagnose(store).status is Status.OK
+        assert doctor(store).status is Status.OK
         assert len(rows_of(store)) == 7
 
     def test_an_apply_of_which_only_the_record_is_missing_is_none(self, store: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
             apply(plan(store, KeepRecent(4), now=NOON), watch=interrupt_at(ApplyStep.COMMITTED))
-        assert check(diagnose(store), "archive").status is Status.OK
+        assert check(doctor(store), "archive").status is Status.OK
 
     def test_copies_whose_rows_went_another_way_are_not_advised_away(self, store: Path) -> None:
         digest = cut_short(store)
         run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'e1'")
-        found = check(diagnose(store), "archive")
+        found = check(doctor(store), "archive")
         assert f"memlab restore {store} {digest}" in found.advice
         assert f"memlab apply {store}" not in found.advice
 
@@ -244,39 +244,39 @@ class TestArchive:
         receipt = apply(plan(store, KeepRecent(4), now=NOON))
         with pytest.raises(KeyboardInterrupt):
             restore(receipt, watch=interrupt_at(RestoreStep.COMMITTED))
-        found = check(diagnose(store), "archive")
+        found = check(doctor(store), "archive")
         assert found.status is Status.WARN
         assert "6 memories that plan" in found.summary
         restore(receipt)
-        assert check(diagnose(store), "archive").status is Status.OK
+        assert check(doctor(store), "archive").status is Status.OK
 
     def test_what_is_called_restored_and_is_not_there_is_a_warning(self, store: Path) -> None:
         receipt = apply(plan(store, KeepRecent(4), now=NOON))
         restore(receipt)
         run_sql(store, "DELETE FROM memory_items WHERE memory_id IN ('e2', 'e3')")
-        found = check(diagnose(store), "archive")
+        found = check(doctor(store), "archive")
         assert found.status is Status.WARN
         assert "2 memories" in found.summary
         assert "are called restored and are not in the store" in found.summary
         assert f"memlab restore {store} {receipt.digest[:12]}" in found.advice
         restore(receipt)
-        assert check(diagnose(store), "archive").status is Status.OK
+        assert check(doctor(store), "archive").status is Status.OK
 
     def test_what_was_restored_and_deleted_by_a_later_plan_is_not(self, store: Path) -> None:
         restore(apply(plan(store, KeepRecent(4), now=NOON)))
         apply(plan(store, KeepRecent(2), now=NOON))
-        assert check(diagnose(store), "archive").status is Status.OK
+        assert check(doctor(store), "archive").status is Status.OK
 
     def test_an_archive_beside_an_older_store_is_a_warning(self, store: Path) -> None:
         older = store.read_bytes()
         apply(plan(store, KeepRecent(4), now=NOON))
         store.write_bytes(older)
-        assert "the store is an older copy" in check(diagnose(store), "archive").advice
+        assert "the store is an older copy" in check(doctor(store), "archive").advice
 
     def test_copies_that_were_changed_are_a_warning(self, store: Path) -> None:
         apply(plan(store, KeepRecent(4), now=NOON))
         run_sql(archive_of(store), "UPDATE archived SET record = '{}' WHERE key = 5")
-        found = check(diagnose(store), "archive")
+        found = check(doctor(store), "archive")
         assert found.status is Status.WARN
         assert "is damaged: key 5 of plan" in found.summary
         assert "its record is not what was archived" in found.summary
@@ -293,15 +293,15 @@ class TestArchive:
     def test_an_archive_that_cannot_be_read_is_a_failure(self, store: Path, change: str) -> None:
         apply(plan(store, KeepRecent(4), now=NOON))
         run_sql(archive_of(store), "DROP VIEW archived_memories", change)
-        assert check(diagnose(store), "archive").status is Status.FAIL
+        assert check(doctor(store), "archive").status is Status.FAIL
 
     def test_a_file_in_the_archives_place_is_a_failure(self, store: Path) -> None:
         archive_of(store).write_bytes(b"somebody's notes, not an archive")
-        assert check(diagnose(store), "archive").status is Status.FAIL
+        assert check(doctor(store), "archive").status is Status.FAIL
 
     def test_an_empty_archive_is_none(self, store: Path) -> None:
         archive_of(store).touch()
-        assert check(diagnose(store), "archive").status is Status.OK
+        assert check(doctor(store), "archive").status is Status.OK
 
 
 def interrupt_at(step: str):  # type: ignore[no-untyped-def]
@@ -315,7 +315,7 @@ def interrupt_at(step: str):  # type: ignore[no-untyped-def]
 def test_a_diagnosis_is_json_for_a_script_a_line_a_check_for_a_person_and_pickles(
     store: Path,
 ) -> None:
-    diagnosis = diagnose(store, threshold=3)
+    diagnosis = doctor(store, backlog=3)
     read = json.loads(diagnosis.to_json())
     assert read["status"] == "WARN"
     assert read["checks"][0]["name"] == "memory_integrity"

@@ -17,7 +17,7 @@ from memlab.cli import main
 from memlab.errors import MemlabError, SettingsError, StalePlanError, StoreError
 from memlab.settings import FILE
 from memlab.upkeep import maintenance
-from memlab.upkeep.maintenance import Maintenance, maintain, plan_maintenance
+from memlab.upkeep.maintenance import Maintenance, maintain
 
 NOW = datetime(2026, 6, 1, 3, 17, tzinfo=UTC)
 ALL = 'policy = { name = "recent", keep = 20 }\narchive_for = "30d"\nvacuum_free = 0.3\n'
@@ -48,7 +48,7 @@ def bytes_in(folder: Path) -> dict[str, bytes]:
 
 def test_a_look_changes_nothing_and_says_what_would_be_done(store: Path) -> None:
     before = bytes_in(store.parent)
-    found = plan_maintenance(store, now=NOW)
+    found = maintain(store, now=NOW)
     assert bytes_in(store.parent) == before
     assert steps(found) == "doctor done, compact would, drop nothing, vacuum nothing"
     assert "80 memories" in said(found, "compact")
@@ -57,7 +57,7 @@ def test_a_look_changes_nothing_and_says_what_would_be_done(store: Path) -> None
 
 def test_it_compacts_into_the_archive_gives_the_room_back_and_is_done(store: Path) -> None:
     size = store.stat().st_size
-    found = maintain(store, now=NOW)
+    found = maintain(store, apply=True, now=NOW)
     assert steps(found) == "doctor done, compact done, drop nothing, vacuum done"
     assert memlab.load(store)["prunable"].sum() == 20
     assert store.stat().st_size < size / 2
@@ -65,7 +65,7 @@ def test_it_compacts_into_the_archive_gives_the_room_back_and_is_done(store: Pat
     assert (twin.to_dict(), str(twin)) == (found.to_dict(), str(found))
     assert found.to_dict()["deleted"] == 80
     before = bytes_in(store.parent)
-    again = maintain(store, now=NOW)
+    again = maintain(store, apply=True, now=NOW)
     assert set(outcomes(again).values()) == {"done", "nothing"}
     assert (again.has_work, again.failed, again.receipt) == (False, False, None)
     assert bytes_in(store.parent) == before
@@ -74,14 +74,14 @@ def test_it_compacts_into_the_archive_gives_the_room_back_and_is_done(store: Pat
 
 
 def test_it_drops_what_was_kept_long_enough_and_nothing_younger(store: Path) -> None:
-    maintain(store, now=NOW)
+    maintain(store, apply=True, now=NOW)
     write_rows(store, episodes(30, start=200))
-    maintain(store, now=NOW + timedelta(days=20))
+    maintain(store, apply=True, now=NOW + timedelta(days=20))
     assert [each.left for each in memlab.compaction.archived_plans(store)] == [80, 30]
     later = NOW + timedelta(days=31)
-    assert "80 memories, 80 never restored" in said(plan_maintenance(store, now=later), "drop")
+    assert "80 memories, 80 never restored" in said(maintain(store, now=later), "drop")
     assert len(memlab.compaction.archived_plans(store)) == 2
-    assert outcomes(maintain(store, now=later))["drop"] == "done"
+    assert outcomes(maintain(store, apply=True, now=later))["drop"] == "done"
     assert [each.left for each in memlab.compaction.archived_plans(store)] == [30]
 
 
@@ -89,18 +89,18 @@ def test_what_would_be_erased_before_anybody_has_looked_is_asked_for_twice(store
     (store.parent / FILE).write_text(ALL.replace("30d", "0d"))
     before = bytes_in(store.parent)
     with pytest.raises(SettingsError, match=r"line 2: archive_for='0d' erases .* say --yes"):
-        maintain(store, now=NOW)
+        maintain(store, apply=True, now=NOW)
     assert bytes_in(store.parent) == before
     later = NOW + timedelta(seconds=1)
-    assert outcomes(maintain(store, now=NOW, yes=True))["compact"] == "done"
-    assert "--apply asks for --yes" in said(plan_maintenance(store, now=later), "drop")
-    assert outcomes(maintain(store, now=later, yes=True))["drop"] == "done"
+    assert outcomes(maintain(store, apply=True, now=NOW, yes=True))["compact"] == "done"
+    assert "--apply asks for --yes" in said(maintain(store, now=later), "drop")
+    assert outcomes(maintain(store, apply=True, now=later, yes=True))["drop"] == "done"
     assert not memlab.compaction.archived_plans(store)
 
 
 def test_what_was_archived_by_a_wrong_clock_is_not_dropped_by_its_age(store: Path) -> None:
-    maintain(store, now=datetime(1971, 1, 1, tzinfo=UTC))
-    found = maintain(store, now=NOW)
+    maintain(store, apply=True, now=datetime(1971, 1, 1, tzinfo=UTC))
+    found = maintain(store, apply=True, now=NOW)
     assert outcomes(found)["drop"] == "nothing"
     assert "passed over" in said(found, "drop")
     assert [each.left for each in memlab.compaction.archived_plans(store)] == [80]
@@ -108,7 +108,7 @@ def test_what_was_archived_by_a_wrong_clock_is_not_dropped_by_its_age(store: Pat
 
 def test_what_is_not_remembered_is_not_done(store: Path) -> None:
     (store.parent / FILE).write_text('[store."memory.db"]\narchive_for = "1d"\n')
-    found = maintain(store, now=NOW)
+    found = maintain(store, apply=True, now=NOW)
     assert steps(found) == "doctor done, compact off, drop nothing, vacuum off"
     assert len(memlab.load(store)) == 101
 
@@ -127,7 +127,7 @@ def test_what_there_is_nothing_to_go_by_for_is_told_before_anything_is_done(
     (store.parent / FILE).write_text(settings)
     before = bytes_in(store.parent)
     with pytest.raises(fault, match=words):
-        maintain(store.with_name(name), now=NOW)
+        maintain(store.with_name(name), apply=True, now=NOW)
     assert bytes_in(store.parent) == before
 
 
@@ -143,29 +143,29 @@ def young(tmp_path: Path) -> Path:
     return write_rows(tmp_path / "memory.db", episodes(40))
 
 
-@pytest.mark.parametrize("by", ["number", "tokens"])
+@pytest.mark.parametrize("by", ["memories", "tokens"])
 def test_a_number_that_was_found_rules_until_its_horizon(young: Path, by: str) -> None:
-    saved_by_size(young, "--by", by)
+    saved_by_size(young, "--unit", by)
     write_rows(young, episodes(7, start=41))
-    assert outcomes(maintain(young, now=NOW))["compact"] in {"done", "nothing"}
+    assert outcomes(maintain(young, apply=True, now=NOW))["compact"] in {"done", "nothing"}
     write_rows(young, episodes(433, start=48))
     before = bytes_in(young.parent)
-    for found in (plan_maintenance(young, now=NOW), maintain(young, now=NOW)):
+    for found in (maintain(young, now=NOW), maintain(young, apply=True, now=NOW)):
         assert outcomes(found) == {"doctor": "done", "compact": "FAILED"}
         assert "spoke until 48 were written, and 480 are" in said(found, "compact")
-        again = f"memlab size {young}{' --by tokens' if by == 'tokens' else ''} --save"
+        again = f"memlab size {young}{' --unit tokens' if by == 'tokens' else ''} --save"
         assert again in said(found, "compact")
         assert "number: " in said(found, "doctor")
     assert bytes_in(young.parent) == before
     assert CliRunner().invoke(main, shlex.split(again)[1:]).exit_code == 0
-    assert not maintain(young, now=NOW).failed
+    assert not maintain(young, apply=True, now=NOW).failed
 
 
 def test_what_was_deleted_since_counts_for_the_horizon(young: Path) -> None:
     saved_by_size(young)
     write_rows(young, episodes(60, start=41))
     memlab.apply(memlab.plan(young, memlab.KeepRecent(10), now=NOW), now=NOW)
-    assert outcomes(maintain(young, now=NOW))["compact"] == "FAILED"
+    assert outcomes(maintain(young, apply=True, now=NOW))["compact"] == "FAILED"
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_auto_is_sized_each_time(young: Path, policy: str, find: Callable[[Path]
     for start in (41, 441, 1_241):
         write_rows(young, episodes(start - 41 or 1, start=start))
         safe = find(young)
-        found = maintain(young, now=NOW)
+        found = maintain(young, apply=True, now=NOW)
         assert not found.failed
         assert found.plan is not None
         assert safe in found.plan.policy.values()
@@ -212,7 +212,7 @@ def test_auto_that_finds_no_number_deletes_nothing_and_says_why(
     (tmp_path / FILE).write_text(
         f'policy = {{ name = "{name}", {number} = "auto" }}\ntoken_budget = 100\n'
     )
-    found = maintain(store, now=NOW)
+    found = maintain(store, apply=True, now=NOW)
     assert outcomes(found)["compact"] == outcome
     assert words.format(store) in said(found, "compact")
     assert len(memlab.load(store)) == len(rows)
@@ -224,7 +224,7 @@ def test_where_the_health_fails_nothing_is_done(store: Path) -> None:
     data[8192:12288] = bytes(4096)
     store.write_bytes(data)
     before = bytes_in(store.parent)
-    found = maintain(store, now=NOW)
+    found = maintain(store, apply=True, now=NOW)
     assert outcomes(found) == {"doctor": "FAILED"}
     assert found.failed
     assert bytes_in(store.parent) == before
@@ -232,7 +232,7 @@ def test_where_the_health_fails_nothing_is_done(store: Path) -> None:
 
 def test_a_warning_does_not_stop_it(store: Path) -> None:
     write_rows(store, [row("a", "episodic", "Rejected-Path")])
-    found = maintain(store, now=NOW)
+    found = maintain(store, apply=True, now=NOW)
     assert "Rejected-Path" in said(found, "doctor")
     assert outcomes(found)["compact"] == "done"
 
@@ -244,7 +244,7 @@ def test_a_step_that_fails_ends_it_and_what_was_done_is_told(
         raise StoreError("no room left on the disk")
 
     monkeypatch.setattr("memlab.upkeep.maintenance.vacuum", full)
-    found = maintain(store, now=NOW)
+    found = maintain(store, apply=True, now=NOW)
     assert outcomes(found)["vacuum"] == "FAILED"
     assert "no room left" in said(found, "vacuum")
     assert found.failed
@@ -262,7 +262,7 @@ def test_a_plan_that_is_stale_is_made_anew(store: Path, monkeypatch: pytest.Monk
         return real(plan, **named)
 
     monkeypatch.setattr("memlab.upkeep.maintenance.apply", interrupted)
-    assert outcomes(maintain(store, now=NOW))["compact"] == "done"
+    assert outcomes(maintain(store, apply=True, now=NOW))["compact"] == "done"
     assert len(set(calls)) == 3
 
 
@@ -273,15 +273,15 @@ def test_a_store_that_changes_all_the_time_is_a_step_that_failed(
         raise StalePlanError("the store is not as the plan saw it")
 
     monkeypatch.setattr("memlab.upkeep.maintenance.apply", stale)
-    found = maintain(store, now=NOW)
+    found = maintain(store, apply=True, now=NOW)
     assert outcomes(found) == {"doctor": "done", "compact": "FAILED"}
     assert len(memlab.load(store)) == 101
 
 
 def test_a_clock_that_cannot_be_right_stops_it(store: Path) -> None:
-    maintain(store, now=NOW)
+    maintain(store, apply=True, now=NOW)
     before = bytes_in(store.parent)
-    found = maintain(store, now=datetime(2199, 1, 1, tzinfo=UTC))
+    found = maintain(store, apply=True, now=datetime(2199, 1, 1, tzinfo=UTC))
     assert outcomes(found) == {"clock": "FAILED"}
     assert "the clock says 2199-01-01 and nothing was written since 2" in said(found, "clock")
     assert bytes_in(store.parent) == before
@@ -299,20 +299,20 @@ def test_with_retire_it_goes_both_ways_and_deletes_what_nobody_needed_for_long(s
     settings.write_text(RETIRE)
     (store.parent / "reads.log").touch()
     before = bytes_in(store.parent)
-    assert "retire 80 memories" in said(plan_maintenance(store, now=NOW), "compact")
+    assert "retire 80 memories" in said(maintain(store, now=NOW), "compact")
     assert bytes_in(store.parent) == before
-    done = maintain(store, now=NOW)
+    done = maintain(store, apply=True, now=NOW)
     assert (done.to_dict()["retired"], done.deleted) == (80, 0)
     assert done.undo is not None
-    again = maintain(store, now=NOW)
+    again = maintain(store, apply=True, now=NOW)
     assert said(again, "compact") == "nothing to retire and nothing to return"
     memlab.AccessLog(store.parent / "reads.log").extend(
         [{"memory_id": "e3", "at": (NOW + timedelta(days=2)).isoformat()}]
     )
-    later = maintain(store, now=NOW + timedelta(days=3))
+    later = maintain(store, apply=True, now=NOW + timedelta(days=3))
     assert "returned 1 memory" in said(later, "compact")
     assert outcomes(later)["delete"] == "nothing"
-    last = maintain(store, now=NOW + timedelta(days=61))
+    last = maintain(store, apply=True, now=NOW + timedelta(days=61))
     assert (last.deleted, last.to_dict()["retired"]) == (79, 1)  # e3 was read once
     assert memlab.load(store).retired_at.notna().sum() == 1
     assert said(last, "delete").endswith(f"undo: {last.deletion and last.deletion.undo}")
@@ -336,15 +336,15 @@ def test_settings_of_retiring_that_cannot_be_used_are_told(
 ) -> None:
     (store.parent / FILE).write_text(text)
     with pytest.raises(SettingsError, match=words):
-        maintain(store, now=NOW)
+        maintain(store, apply=True, now=NOW)
 
 
 def test_it_harvests_before_it_decides(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (store.parent / FILE).write_text(f'{RETIRE}harvest = "sessions"\n')
     (store.parent / "reads.log").touch()
     where = store.parent / "sessions"
-    assert f"reads of {where} into" in said(plan_maintenance(store, now=NOW), "harvest")
-    failed = maintain(store, now=NOW)
+    assert f"reads of {where} into" in said(maintain(store, now=NOW), "harvest")
+    failed = maintain(store, apply=True, now=NOW)
     assert list(outcomes(failed).items())[-1] == ("harvest", "FAILED")
     assert "there is no" in said(failed, "harvest")
     memlab.apply(memlab.plan(store, memlab.KeepRecent(20), retire=True, now=NOW), now=NOW)
@@ -354,20 +354,20 @@ def test_it_harvests_before_it_decides(store: Path, monkeypatch: pytest.MonkeyPa
         memlab.AccessLog(log).extend([{"memory_id": "e3", "at": at}])
         return SimpleNamespace(new=1, source=source)
 
-    monkeypatch.setattr(maintenance, "harvest_reads", harvested)
-    found = maintain(store, now=NOW + timedelta(days=2))
+    monkeypatch.setattr(maintenance, "harvest", harvested)
+    found = maintain(store, apply=True, now=NOW + timedelta(days=2))
     assert said(found, "harvest").startswith(f"1 new read of {where} into")
     assert "returned 1 memory" in said(found, "compact")
 
 
 def test_copies_are_kept_first_and_old_ones_go(store: Path) -> None:
     (store.parent / FILE).write_text('keep_copies = true\narchive_for = "30d"\n')
-    assert said(plan_maintenance(store, now=NOW), "copy").startswith("what is new")
-    found = maintain(store, now=NOW)
+    assert said(maintain(store, now=NOW), "copy").startswith("what is new")
+    found = maintain(store, apply=True, now=NOW)
     assert outcomes(found)["copy"] == "done"
     assert said(found, "copy") == "101 memories, new or changed, into the archive"
     run_sql(store, "UPDATE memory_items SET body = 'y' WHERE memory_id = 'e1'")
     run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'e2'")
     for days, words, lost in ((1, "none", 1), (20, "none", 1), (40, "2 copies", 0)):
-        assert words in said(maintain(store, now=NOW + timedelta(days=days)), "drop")
+        assert words in said(maintain(store, apply=True, now=NOW + timedelta(days=days)), "drop")
         assert len(memlab.lost(store)) == lost

@@ -84,6 +84,7 @@ def right_arguments(
         "receipt": given.receipt,
         "source": given.path,
         "path": given.path,
+        "store": given.path,
         "target": folder / "copy.db",
         "now": NOW,
         "item": given.item,
@@ -195,7 +196,7 @@ MEANT = {
     "memlab.restore(at.plan)": "apply it first: memlab.restore(memlab.apply(plan))",
     "memlab.restore(at.path)": "memlab.restore(DIGEST, store='{path}')",
     "memlab.restore(at.receipt, ids='e1')": "put it into a list: ['e1']",
-    "memlab.diagnose(memlab.SqliteMemoryStore(':memory:'))": "name its file: store.path",
+    "memlab.doctor(memlab.SqliteMemoryStore(':memory:'))": "name its file: store.path",
     "memlab.SqliteMemoryStore(':memory:').put({'memory_id': 'm1'})": (
         "memlab.MemoryItem(memory_id=..., kind=..., ...)"
     ),

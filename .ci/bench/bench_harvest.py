@@ -18,7 +18,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from memlab.evidence.ingestion import harvest_reads
+from memlab.evidence.ingestion import harvest
 
 START = datetime(2026, 8, 1, tzinfo=UTC)
 SLUG = "-work-app"
@@ -72,7 +72,7 @@ def measure(folder: Path) -> None:
     """Print what one harvest takes, as JSON."""
     with tempfile.TemporaryDirectory() as logs:
         started, used = time.perf_counter(), time.process_time()
-        found = harvest_reads(folder, Path(logs) / "reads.log")
+        found = harvest(folder, Path(logs) / "reads.log")
         result = {
             "reads": found.reads,
             "megabytes": found.bytes / 1e6,

@@ -18,8 +18,6 @@ from memlab.cli.options import (
     digests_beginning,
     json_option,
     save_plan_option,
-    steps_after,
-    store_or_bundled,
 )
 from memlab.cli.output import (
     APPLYING,
@@ -44,7 +42,9 @@ from memlab.cli.policy import (
 )
 from memlab.clock import now_utc
 from memlab.errors import MemlabError
+from memlab.files import check_writable, limit_like, read_whole, write_whole
 from memlab.text import Sheet, command, counted, for_terminal
+from memlab.views.bundled import store_path
 
 if TYPE_CHECKING:
     from memlab.compaction.effects import Cost
@@ -118,7 +118,6 @@ def compact(
     memlab compact memory.db                              show, by what is remembered
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.compaction.planner import plan
-    from memlab.files import check_writable
     from memlab.policies.named import as_setting
     from memlab.sources.opening import open_source, remember, settings_of
 
@@ -158,7 +157,7 @@ def compact(
         by_settings = [f"by memlab.toml: {number}"] if number else []
         after = _after_planning(made, save_plan, "under this policy every memory stays")
         words = typed_again(policy_name, settings, given)
-        listed = _costliest(source, policy, words) if list_rows and made.memories else []
+        listed = _costliest(source, policy, words) if list_rows and not made.is_empty else []
         doubts = [*(_about_retiring(source, made) if retires else []), *made.doubts()]
         print_lines(*told, made, "", *listed, *costs, *by_settings, *doubts, *after)
 
@@ -192,15 +191,8 @@ def _about_retiring(source: "Source", made: "Plan") -> list[str]:
 
 def _save_plan(made: "Plan", file: Path | None, source: "Source") -> None:
     """Write a plan to a new file for review, where one is named."""
-    from memlab.files import limit_like, whole_file
-
     if file is not None:
-        limit = limit_like(source.like)
-        with (
-            whole_file(file, limit=limit, replace=False) as draft,
-            draft.open("w", encoding="utf-8") as written,
-        ):
-            written.writelines(made.json_pieces())
+        write_whole(file, made.to_json(), limit=limit_like(source.like), replace=False)
 
 
 def _carry_out(made: "Plan", told: list[str], *, as_json: bool, all_prunable: bool = False) -> None:
@@ -236,7 +228,7 @@ def _cost(source: "Source", made: "Plan") -> "Cost | str":
 
 def _remembered(source: "Source") -> "tuple[Policy, str]":
     """Return the policy that is remembered of a store, and what there is to say of its number."""
-    from memlab.compaction.in_force import policy_in_force
+    from memlab.sizing.in_force import policy_in_force
     from memlab.sources.opening import settings_of
 
     policy, words = policy_in_force(source)
@@ -292,17 +284,15 @@ def floor(
     memlab floor memory.db --save-plan floor.json           plan all that is found
     memlab floor memory.db --supersede d1=d9 --apply        supersede d1 by d9
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.compaction.load_bearing import floor as look_at_floor
+    from memlab.compaction import load_bearing
     from memlab.compaction.planner import plan_supersession
     from memlab.sources.opening import open_source
 
     if ids and pairs:
         raise click.UsageError("give either --id or --supersede")
-    path = store_or_bundled(store)
+    path = store or store_path("two_years")
     if not (save_plan or against or do_it or ids or pairs):
-        found = look_at_floor(path)
-        steps = steps_after("floor", store, found.next_steps())
-        print_json(found) if as_json else print_lines(found, "", *steps)
+        print_result(load_bearing.floor(path), as_json=as_json, is_example=store is None)
         return
     links = dict(map(_pair, pairs)) if pairs else None
     made = plan_supersession(path, links, only=ids or None, now=now_utc())
@@ -365,7 +355,6 @@ def _compare(before: Path, made: "Plan", *, do_it: bool, as_json: bool) -> None:
 
 def _plan_in(file: Path) -> "Plan":
     from memlab.compaction.plans import Plan
-    from memlab.files import read_whole
 
     return Plan.from_json(read_whole(file))
 

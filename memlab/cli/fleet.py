@@ -80,29 +80,29 @@ def fleet() -> None:
 @fleet.command("show", short_help="Show what agents load from each store.")
 @NAMES
 @click.option(
-    "--threshold",
+    "--backlog",
     type=NUMBER,
     help="Prunable memories that are still all right; more in any store makes the exit code 1.",
 )
 @job_options()
-def show_fleet(names: tuple[str, ...], threshold: int | None, job: Job) -> None:
+def show_fleet(names: tuple[str, ...], backlog: int | None, job: Job) -> None:
     """Show what agents load from each store at start, largest first, and how much is prunable.
 
     \b
     memlab fleet show '/srv/agents/*/memory.db'
-    memlab fleet show @stores.txt --threshold 500 --csv
+    memlab fleet show @stores.txt --backlog 500 --csv
     """  # noqa: D301 - \b keeps the lines below it apart
     from memlab.fleet import expand_names, survey
 
     members, folder = expand_names(names), job.kept()
     with job.working() as work:
         table = work("survey", survey, members, now=now_utc(), out=folder)
-    over = 0 if threshold is None else int(table["prunable"].gt(threshold).sum())
+    over = 0 if backlog is None else int(table["prunable"].gt(backlog).sum())
 
     def page() -> list[str | Sheet]:
         facts = _loaded(table, members)
-        if threshold is not None:
-            facts.append(("over the threshold", f"{over:,} of {counted(len(table), 'stores')}"))
+        if backlog is not None:
+            facts.append(("over the backlog", f"{over:,} of {counted(len(table), 'stores')}"))
         bad = int(table["error"].notna().sum())
         title = f"{counted(len(table), 'stores')}, {f'{bad:,} left out' if bad else 'all read'}"
         sheet = job.sheet(title, table, LOADED, most="boot_tokens", facts=facts)
@@ -329,11 +329,11 @@ def maintain_fleet(names: tuple[str, ...], do_it: bool, yes: bool, job: Job) -> 
 
     A store whose health fails is not changed; one of which nothing is remembered is left out.
     """
-    from memlab.fleet import expand_names, maintain, plan_maintenance
+    from memlab.fleet import expand_names, maintain
 
     members, folder = expand_names(names), job.kept()
     with job.working() as work:
-        call = partial(maintain, yes=yes) if do_it else plan_maintenance
+        call = partial(maintain, apply=do_it, yes=yes)
         table = work("maintain", call, members, now=now_utc(), out=folder)
     failed = table["status"].eq("FAILED").fillna(value=False)
 

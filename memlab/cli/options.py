@@ -2,22 +2,16 @@
 
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from memlab.arguments import number_of, share
-from memlab.clock import now_utc
 from memlab.views.bundled import store_path
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from memlab.settings import Settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -146,10 +140,10 @@ ALL = click.option(
     "--all", "all_prunable", is_flag=True, help="It is meant that no prunable memory stays loaded."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a script.")
-threshold_option = click.option(
-    "--threshold",
+backlog_option = click.option(
+    "--backlog",
     type=NUMBER,
-    help="The backlog of prunable memories that is still all right.  [default: the cap that "
+    help="How many prunable memories are still all right.  [default: the cap that "
     "memlab.toml remembers]",
 )
 save_plan_option = click.option(
@@ -157,7 +151,6 @@ save_plan_option = click.option(
 )
 log_option = click.option(
     "--log",
-    "log_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help=f"An access log: CSV or JSON lines with memory_id and at.  [default: {_REMEMBERED}]",
@@ -175,7 +168,6 @@ budget_option = click.option(
 )
 _CAP = click.option(
     "--keep-recent",
-    "cap",
     type=NUMBER,
     help=f"The keep_recent to look at.  [default: {_REMEMBERED}, else the recommended one]",
 )
@@ -200,25 +192,12 @@ def question_options(command: Command) -> Command:
     return _CAP(sizing_options(command))
 
 
-def reads_of(settings: "Settings", log_file: Path | None) -> "pd.DataFrame | None":
-    """Return the reads of a log that was named, else of those that are remembered."""
-    from memlab.evidence.reads import read_access_log, remembered_reads
-
-    return remembered_reads(settings) if log_file is None else read_access_log(log_file)
-
-
-def store_or_bundled(store: Path | None) -> Path:
-    """Return the store named on the command line, or the bundled two years."""
-    return store or store_path("two_years")
-
-
-def moment_for(store: Path | None, last: datetime | None) -> datetime:
-    """Return now; for the bundled store, which has an end, the moment it was last written."""
-    return now_utc() if store is not None or last is None else last
-
-
-def steps_after(name: str, store: Path | None, steps: Sequence[str]) -> list[str]:
-    """Return what to run next; after the bundled store, which stays as it is, one's own."""
+def store_and_moment(store: Path | None) -> tuple[Path, datetime | None]:
+    """Return the store and no moment; without one the bundled two years, and when they end."""
     if store is not None:
-        return list(steps)
-    return [f"this is the bundled example; next: memlab {name} STORE with a store of yours"]
+        return store, None
+    from memlab.growth.summary import past_arrays
+    from memlab.sources.opening import open_source
+
+    path = store_path("two_years")
+    return path, past_arrays(open_source(path))[0].last_at

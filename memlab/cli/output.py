@@ -105,12 +105,18 @@ def write_picture(drawn: Any, file: Path, source: "Source") -> None:
     write_whole(file, picture, limit=limit_like(source.like))
 
 
-def print_result(found: Shown, *also: str, as_json: bool) -> None:
-    """Print what a command found, what there is to say besides, and what to run next."""
+def print_result(found: Shown, *also: str, as_json: bool, is_example: bool = False) -> None:
+    """Print what a command found, what there is to say besides, and what to run next.
+
+    After the bundled example, which stays as it is, that is the same with a store of one's own.
+    """
     if as_json:
         print_json(found)
         return
     below = [*also, *found.next_steps()]
+    if is_example:
+        name = click.get_current_context().info_name
+        below = [f"this is the bundled example; next: memlab {name} STORE with a store of yours"]
     print_lines(found, *([""] if below else []), *below)
 
 

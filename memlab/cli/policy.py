@@ -132,11 +132,7 @@ def typed_again(
     context = click.get_current_context()
     spelled = {one.name: one.opts[0] for one in context.command.get_params(context)}
     pairs = [("--policy", name)] if name else []
-    pairs += [
-        ("--set", f"{key}={text}") if key == "by" else (spelled[key], text)  # rows order --by
-        for key, text in options.items()
-        if text is not None
-    ]
+    pairs += [(spelled[key], text) for key, text in options.items() if text is not None]
     pairs += [("--set", each) for each in given]
     return [word for pair in pairs for word in pair]
 

@@ -1,8 +1,6 @@
 """Commands that look after a store: ``maintain``, ``archive``, ``lost`` and ``vacuum``."""
 
 from datetime import UTC, datetime
-from itertools import groupby
-from os.path import lexists
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -31,15 +29,11 @@ from memlab.cli.output import (
 )
 from memlab.clock import now_utc
 from memlab.errors import StoreError
-from memlab.text import Sheet, Table, command, counted
+from memlab.text import Sheet, Table, counted
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from memlab.store.archive.entries import Entry
-
-MOST_LISTED: Final = 5
-"""A runtime's deletions one after the other that are listed one by one."""
 
 DAY: Final = click.DateTime(formats=["%Y-%m-%d"])
 
@@ -61,14 +55,10 @@ def maintain_store(store: Path, do_it: bool, yes: bool, all_prunable: bool, as_j
 
     Ends with 0 when all went well, 1 when a step failed, 2 when there is nothing to go by.
     """
-    from memlab.upkeep.maintenance import maintain, plan_maintenance
+    from memlab.upkeep.maintenance import maintain
 
     doing("looking after the store")
-    now = now_utc()
-    if do_it:
-        found = maintain(store, now=now, yes=yes, all_prunable=all_prunable)
-    else:
-        found = plan_maintenance(store, now=now)
+    found = maintain(store, apply=do_it, yes=yes, all_prunable=all_prunable)
     print_result(found, as_json=as_json)
     fail_if(found.failed)
 
@@ -122,7 +112,12 @@ def archive(
     memlab archive memory.db --drop 3fa1c0de9b21            show
     memlab archive memory.db --drop 3fa1c0de9b21 --apply    do it
     """  # noqa: D301 - \b keeps the lines below it apart
-    from memlab.compaction.contents import archived_rows, export_archived
+    from memlab.compaction.contents import (
+        archive_listing,
+        archived_rows,
+        export_archived,
+        undo_line,
+    )
     from memlab.compaction.drops import drop_archived, what_drops
 
     if copy:
@@ -159,76 +154,9 @@ def archive(
         else:
             page = Sheet(f"{counted(len(listed))} in the archive", [], [_table(listed)])
             gone = listed.loc[listed["restored_at"].isna(), "digest"]
-            print_lines(page, *(_undo(store, gone.iloc[-1]) if len(gone) else []))
+            print_lines(page, *(["", undo_line(str(store), gone.iloc[-1])] if len(gone) else []))
     else:
-        _list(store, as_json=as_json)
-
-
-def _list(store: Path, *, as_json: bool) -> None:
-    """List the plans whose memories are archived, and those of which facts are kept."""
-    from memlab.compaction.contents import archived_plans, dropped_plans, look_into
-    from memlab.sources.base import archive_at
-    from memlab.sources.opening import open_source
-    from memlab.store.archive.copies import last_copied
-    from memlab.store.archive.identity import check_not_renamed
-
-    source = open_source(store)
-    there = source.like is None or source.like.exists()
-    if there and not lexists(archive_at(source).path):
-        with source.reading():
-            pass  # what is no store at all never had anything taken out of it
-        check_not_renamed(archive_at(source))
-        print_json([]) if as_json else print_lines(f"no plan has taken anything out of {store} yet")
-        return
-    entries, dropped = archived_plans(source), dropped_plans(source)
-    copied = look_into(source, last_copied)
-    if as_json:
-        print_json([*(e._asdict() for e in entries), *(d._asdict() for d in dropped)])
-        return
-
-    def by_itself(entry: "Entry") -> bool:
-        return not (entry.planned or entry.recovers) and entry.finished_at is not None
-
-    for is_runtimes, group in groupby(entries, key=by_itself):
-        some = list(group)
-        many = is_runtimes and len(some) > MOST_LISTED
-        print_lines(*([_summed(some)] if many else map(_entry_line, some)))
-    if copied is not None:
-        print_lines(f"copies of what was in {store}, last made {copied:%Y-%m-%d %H:%M} UTC")
-    for each in dropped:
-        print_lines(
-            f"{each.digest[:12]}  {each.deleted_at:%Y-%m-%d %H:%M}  dropped  "
-            f"{counted(each.memories)}, of which only the facts are kept"
-        )
-    deletions = (e for e in reversed(entries) if e.finished_at and not e.recovers)
-    if back := next((e for e in deletions if e.left > e.restored), None):
-        print_lines(*_undo(store, back.digest))
-
-
-def _undo(store: Path, digest: str) -> list[str]:
-    """Say how a deletion is taken back, the last of those that were just listed."""
-    undo = command("restore", store, digest[:12])
-    return ["", f"undo: {undo}    puts back what this one deleted; with --id ID, one of them"]
-
-
-def _entry_line(entry: "Entry") -> str:
-    state = "applied" if entry.finished_at else "CUT SHORT"
-    what = f"{counted(entry.memories)}, {entry.restored:,} restored"
-    if not entry.memories:
-        what = "superseded or retired memories, deleted none"
-    if entry.recovers:
-        what = f"restored {counted(entry.memories)} that somebody else had deleted"
-    return f"{entry.digest[:12]}  {entry.archived_at:%Y-%m-%d %H:%M}  {state}  {what}"
-
-
-def _summed(entries: "list[Entry]") -> str:
-    """Say in one line what a runtime deleted by itself, one after the other."""
-    first, last = entries[0].archived_at, entries[-1].archived_at
-    memories, back = sum(e.memories for e in entries), sum(e.restored for e in entries)
-    return (
-        f"{len(entries):,} deletions of a runtime's own, {first:%Y-%m-%d %H:%M} to "
-        f"{last:%Y-%m-%d %H:%M}  {counted(memories)}, {back:,} restored; --rows lists them"
-    )
+        print_result(archive_listing(store), as_json=as_json)
 
 
 def _table(found: "pd.DataFrame") -> Table:

@@ -1,9 +1,12 @@
 """Looking into an archive: list, search, export what is in it, and hold it against its store."""
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import groupby
+from os import PathLike
+from os.path import lexists
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -22,16 +25,20 @@ from memlab.sources.base import Key, Reader, Source, archive_at
 from memlab.sources.opening import SourceLike, open_source
 from memlab.sources.tables import SCHEMA, TEXT
 from memlab.store.archive.archive import Archive
+from memlab.store.archive.copies import last_copied
 from memlab.store.archive.dropped import Dropped, dropped_in, facts_in, key_of
 from memlab.store.archive.entries import Entry
 from memlab.store.archive.identity import check_not_renamed
 from memlab.store.archive.location import is_begun
 from memlab.store.archive.opening import read_archive
-from memlab.text import command
+from memlab.store.archive.retired import retired_in
+from memlab.text import Sheet, Shown, Table, command, counted
 
 Result = TypeVar("Result")
 
 EXPORTS: Final = (".jsonl", ".parquet")
+MOST_LISTED: Final = 5
+"""A runtime's deletions one after the other that are listed one by one."""
 
 _HEAD: Final = ("digest", "archived_at", "restored_at", "reason")
 _LISTED: Final = (
@@ -79,6 +86,129 @@ def dropped_plans(store: SourceLike) -> list[Dropped]:
         When it has no archive, or one that cannot be read.
     """
     return look_into(open_source(store), dropped_in)
+
+
+@dataclass(frozen=True, repr=False)
+class ArchiveListing(Shown):
+    """What was taken out of a store, plan by plan, and how to take the last back.
+
+    Attributes
+    ----------
+    store : str
+    entries : tuple of Entry
+        Deletions, oldest first, and plans that retired or superseded.
+    dropped : tuple of Dropped
+        Deletions of which only the facts are kept.
+    moved : mapping of str to str
+        What plans did that deleted nothing, by their digests.
+    undo : str
+        How the last one is taken back; empty where there is none.
+    copied : datetime or None
+        When copies of what was in the store were last made.
+    """
+
+    store: str
+    entries: tuple[Entry, ...] = ()
+    dropped: tuple[Dropped, ...] = ()
+    moved: Mapping[str, str] = field(default_factory=dict)
+    undo: str = ""
+    copied: datetime | None = None
+
+    def to_json(self) -> str:
+        """Return a JSON object for each."""
+        each = [*(e._asdict() for e in self.entries), *(d._asdict() for d in self.dropped)]
+        return json.dumps(each, indent=2, default=datetime.isoformat)
+
+    def sheet(self) -> Sheet:
+        """Return what is printed; many deletions of a runtime's own in a row are one line."""
+        rows: list[tuple[str, ...]] = []
+
+        def is_runtimes(entry: Entry) -> bool:
+            return not (entry.planned or entry.recovers) and entry.finished_at is not None
+
+        for is_own, group in groupby(self.entries, is_runtimes):
+            some = list(group)
+            if is_own and len(some) > MOST_LISTED:
+                rows.append(_summed(some))
+            else:
+                rows += map(self._line, some)
+        facts_kept = "of which only the facts are kept"
+        rows += [
+            (*_when(e.digest, e.deleted_at), "dropped", f"{counted(e.memories)}, {facts_kept}")
+            for e in self.dropped
+        ]
+        title = "" if rows else f"no plan has taken anything out of {self.store} yet"
+        if self.copied is not None:
+            at = f"{self.copied:%Y-%m-%d %H:%M} UTC"
+            title = f"copies of what was in {self.store}, last made {at}"
+        return Sheet(title, [], [Table("", (), rows, whole=True)] * bool(rows))
+
+    def next_steps(self) -> list[str]:
+        """Say how the last one is taken back."""
+        return [self.undo] if self.undo else []
+
+    def _line(self, entry: Entry) -> tuple[str, ...]:
+        state = "applied" if entry.finished_at else "CUT SHORT"
+        what = self.moved.get(entry.digest)
+        if entry.recovers:
+            what = f"restored {counted(entry.memories)} that somebody else had deleted"
+        what = what or f"{counted(entry.memories)}, {entry.restored:,} restored"
+        return (*_when(entry.digest, entry.archived_at), state, what)
+
+
+def undo_line(store: str, digest: str) -> str:
+    """Say how what a plan took out is put back."""
+    back = "puts back what this one took out; with --id ID, one of them"
+    return f"undo: {command('restore', store, digest[:12])}    {back}"
+
+
+def _when(digest: str, at: datetime) -> tuple[str, str]:
+    return digest[:12], f"{at:%Y-%m-%d %H:%M}"
+
+
+def _summed(entries: list[Entry]) -> tuple[str, ...]:
+    """Say in one line what a runtime deleted by itself, one after the other."""
+    first, last = entries[0].archived_at, entries[-1].archived_at
+    memories, back = sum(e.memories for e in entries), sum(e.restored for e in entries)
+    until = f"to {last:%Y-%m-%d %H:%M}"
+    what = f"{counted(memories)}, {back:,} restored; --rows lists them"
+    which = f"{len(entries):,} deletions of a runtime's own"
+    return which, f"{first:%Y-%m-%d %H:%M}", until, what
+
+
+def archive_listing(store: SourceLike) -> ArchiveListing:
+    """Return what was taken out of a store, as ``memlab archive`` lists it.
+
+    Raises
+    ------
+    StoreError, ArchiveError
+        When there is no such store, or its archive cannot be read.
+    """
+    source = open_source(store)
+    name = str(store) if isinstance(store, str | PathLike) else source.name
+    place = archive_at(source)
+    if (source.like is None or source.like.exists()) and not lexists(place.path):
+        with source.reading():
+            pass  # what is no store at all never had anything taken out of it
+        check_not_renamed(place)
+        return ArchiveListing(name)
+
+    def read(archive: Archive) -> ArchiveListing:
+        entries, retired, moved, undo = archive.entries(), retired_in(archive), {}, ""
+        for entry in entries:
+            back = entry.left > entry.restored
+            if entry.planned and not entry.memories and not entry.recovers:
+                plan = plan_in(archive, entry)
+                each_done = receipt_of(plan, source, plan.made_at).done
+                done = [f"{did} {counted(count)}" for did, count in each_done if count]
+                moved[entry.digest] = ", ".join(done)
+                back = not plan.moves or any(each.key in retired for each in plan.moves)
+            if back and entry.finished_at and not entry.recovers:
+                undo = undo_line(name, entry.digest)
+        dropped, copied = tuple(dropped_in(archive)), last_copied(archive)
+        return ArchiveListing(name, tuple(entries), dropped, moved, undo, copied)
+
+    return look_into(source, read)
 
 
 def last_applied(store: SourceLike) -> tuple[Plan, Receipt] | None:

@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 
 from memlab import columns as c
-from memlab.arguments import expect, expect_frame, whole_number
+from memlab.arguments import expect, whole_number
 from memlab.compaction.plans import Plan
 from memlab.evidence.past import Memories, past_in, present_rows
+from memlab.evidence.reads import Log
 from memlab.evidence.references import evidence_of
 from memlab.frame.fields import Mask, arrays_of
 from memlab.growth.context import Boot, boot_of, size_of
@@ -177,9 +178,7 @@ class Cost(Shown):
         return Sheet("what that costs", facts)
 
 
-def cost_of(
-    plan: Plan, *, store: SourceLike | None = None, log: pd.DataFrame | None = None
-) -> Cost:
+def cost_of(plan: Plan, *, store: SourceLike | None = None, log: Log = None) -> Cost:
     """Say what a plan costs in later references and reads, by the whole past of its store.
 
     Parameters
@@ -188,9 +187,8 @@ def cost_of(
         As :func:`memlab.plan` returns it.
     store : str, Path, SqliteMemoryStore or Source, optional
         The store, where it is not to be found by the name in the plan.
-    log : DataFrame, optional
-        What was read, as :func:`memlab.read_access_log` returns it; without it, what is in the logs
-        that ``memlab.toml`` names.
+    log : DataFrame, str or Path, optional
+        An access log; the logs that ``memlab.toml`` remembers by default.
 
     Returns
     -------
@@ -203,8 +201,8 @@ def cost_of(
     """
     call = "memlab.compaction.cost_of"
     expect(plan, Plan, call=call, name="plan")
-    expect_frame(log, c.MEMORY_ID, c.AT, call=call, name="log", what="log", optional=True)
-    settings, past, references = evidence_of(plan.store if store is None else store, log)
+    found = evidence_of(plan.store if store is None else store, log, call=call)
+    settings, past, references = found.settings, found.past, found.references
     gone = {memory.memory_id for memory in plan.memories}
     to_deleted = int(references[c.TARGET_ID].isin(gone).sum())
     goal = Goal.of(settings)

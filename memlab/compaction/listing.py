@@ -8,24 +8,26 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from memlab import columns as c
-from memlab.arguments import expect, expect_frame
+from memlab.arguments import expect
 from memlab.clock import moment_or_now
-from memlab.compaction.in_force import policy_in_force
 from memlab.compaction.plans import LOAD_BEARING, PRUNABLE, RETIRED, SUPERSEDED
 from memlab.compaction.wire import as_data, in_words
 from memlab.errors import MemlabError
 from memlab.evidence.past import Memories, names_a_store, past_in, present_rows
 from memlab.evidence.reads import (
     CHANCE,
+    Log,
     describe_chances,
     describe_log,
     reading_chances,
-    remembered_reads,
+    reads_in,
 )
 from memlab.evidence.references import find_references
 from memlab.evidence.usage import HALF_LIFE
 from memlab.frame.fields import passed_on, retired_rows
 from memlab.policies import Policy, decide
+from memlab.settings import NOTHING
+from memlab.sizing.in_force import policy_in_force
 from memlab.sources.base import Source
 from memlab.sources.opening import open_source, settings_of
 from memlab.text import Cell, Sheet, Table, as_text, for_terminal
@@ -95,13 +97,15 @@ class Rows(pd.DataFrame):
         return f"{javascript.generate_init_offline_itables_html(script)}{shown}"
 
 
-def rows(
+def rows(  # noqa: PLR0913 - which memories, and in what order
     frame: Memories,
     policy: Policy | None = None,
     *,
     where: str | None = None,
+    tag: str | None = None,
+    author: str | None = None,
     by: str = c.TOKENS,
-    log: pd.DataFrame | None = None,
+    log: Log = None,
     now: datetime | None = None,
 ) -> pd.DataFrame:
     """List the memories of a store, what each costs, who needed it, and what a policy would do.
@@ -119,11 +123,13 @@ def rows(
         Which memories: those with a label, those that the policy does not keep, or those that the
         log could show read and does not. By default all that are in the store, whose archive has
         the deleted ones.
+    tag, author : str, optional
+        Only those with this tag, or that this one wrote.
     by : {"tokens", "age", "reads", "references", "need"}
         The order, the most first.
-    log : DataFrame, optional
-        What ``memlab.read_access_log`` returns; of a store itself the logs that ``memlab.toml``
-        remembers by default.
+    log : DataFrame, str or Path, optional
+        An access log, or what ``memlab.read_access_log`` returns; of a store itself the logs that
+        ``memlab.toml`` remembers by default.
     now : datetime, optional
         The moment that ages, reads and the policy are judged at, with a time zone; the current one
         by default.
@@ -150,19 +156,21 @@ def rows(
     """
     call = "memlab.rows"
     expect(policy, Policy, call=call, name="policy", optional=True)
-    expect_frame(log, c.MEMORY_ID, c.AT, call=call, name="log", what="log", optional=True)
+    for name, text in (("tag", tag), ("author", author)):
+        expect(text, str, call=call, name=name, optional=True)
     for name, value, known in (("where", where, WHERE), ("by", by, BY)):
         expect(value, str, call=call, name=name, optional=name == "where")
         if value is not None and value not in known:
             raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
     now = moment_or_now(now, call=call)
     facts: list[tuple[str, str]] = []
+    settings = NOTHING
     if names_a_store(frame):
-        source = open_source(frame)
+        frame = source = open_source(frame)
         settings = settings_of(source)
-        log = remembered_reads(settings) if log is None else log
         policy, words = _policy_for(source) if policy is None else (policy, "")
         facts += [("memlab.toml", each) for each in (settings.not_obeyed, words) if each]
+    log, _ = reads_in(log, settings, call=call)
     with_body = policy is not None and any(step.reads_bodies for step in policy.steps)
     past = past_in(frame, call=call, with_body=with_body, log=log)
     references = find_references(past, log, now=None if log is None else now)
@@ -184,7 +192,12 @@ def rows(
         words = f"{evidence}, each fading by half in 14 days, per 1,000 tokens"
         searched = past.attrs.get(c.RECALLED) and found[NEED].any()
         facts.append((NEED, words + "; the first are worth loading at start" * bool(searched)))
-    listed = found[_chosen(found, where)].sort_values(BY[by], ascending=False, kind="stable")
+    chosen = _chosen(found, where)
+    if tag is not None:
+        chosen &= found[c.TAGS].map(lambda tags: tag in tags).astype(bool)
+    if author is not None:
+        chosen &= found[c.AUTHORED_BY] == author
+    listed = found[chosen].sort_values(BY[by], ascending=False, kind="stable")
     result = Rows(listed[[name for name in _ORDER if name in found]].reset_index(drop=True))
     result.attrs = passed_on(past) | {FACTS: facts}
     return result

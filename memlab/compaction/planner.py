@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
-from memlab.arguments import expect, expect_frame
+from memlab.arguments import expect
 from memlab.clock import moment_or_now
 from memlab.compaction.plans import (
     LOAD_BEARING,
@@ -41,7 +41,7 @@ from memlab.compaction.plans import (
 from memlab.compaction.wire import as_data, some_of
 from memlab.errors import ChangedWhileReadError, PlanError
 from memlab.evidence.past import deletions_of, past_of
-from memlab.evidence.reads import remembered_reads
+from memlab.evidence.reads import Log, reads_in
 from memlab.evidence.references import find_references
 from memlab.frame.fields import Mask, as_instant, retired_rows
 from memlab.frame.loading import frame_of
@@ -69,7 +69,6 @@ _MOST_TIMES: Final = 6  # 84 years
 CAME_BACK: Final = "came-back"
 """Why a memory stays that a policy does not keep."""
 
-_READS: Final = (col.MEMORY_ID, col.AT)
 _LABELS: Final = (PRUNABLE, LOAD_BEARING, SUPERSEDED, RETIRED, RETIRES, RETURNS)
 
 _AT_ONCE: Final = 4_000
@@ -90,7 +89,7 @@ def plan(
     policy: Policy,
     *,
     retire: bool = False,
-    log: pd.DataFrame | None = None,
+    log: Log = None,
     now: datetime | None = None,
     watch: Watch = unwatched,
 ) -> Plan:
@@ -112,9 +111,8 @@ def plan(
         loaded, instead of deleting it. Retired memories return that were read or referred to since,
         or that the policy keeps now. One that came back stays for a month at least, and four times
         as long each further time that it was needed.
-    log : DataFrame, optional
-        What was read, as :func:`memlab.read_access_log` returns it; without it, what is in the logs
-        that ``memlab.toml`` names.
+    log : DataFrame, str or Path, optional
+        An access log; the logs that ``memlab.toml`` remembers by default.
     now : datetime, optional
         The moment of the decision, with a time zone; the current one by default.
     watch : callable, optional
@@ -142,11 +140,11 @@ def plan(
     opened = open_source(source)
     moment = moment_or_now(now, call="memlab.plan")
     expect(retire, bool, call="memlab.plan", name="retire")
-    expect_frame(log, *_READS, call="memlab.plan", name="log", what="log", optional=True)
     if retire and not opened.retires:
         opened.retiring()  # which says why it cannot
     archive_at(opened)  # refused here where there is no place for one
-    request = _Request(policy, retire, log, moment)
+    reads, _ = reads_in(log, settings_of(opened), call="memlab.plan")
+    request = _Request(policy, retire, reads, moment)
     return at_one_moment(opened, lambda reader: _plan_of(reader, opened, request, watch))
 
 
@@ -217,7 +215,7 @@ def _evidence_of(
     frame: pd.DataFrame, source: Source, request: _Request
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the past of a frame that was just read, and the references in it and in its logs."""
-    log = remembered_reads(settings_of(source)) if request.log is None else request.log
+    log = request.log
     names = () if log is None else log[col.MEMORY_ID].dropna()
     past = past_of(frame, deletions_of(source), names=names)
     return past, find_references(past, log, now=None if log is None else request.now)

@@ -23,6 +23,7 @@ from memlab.arguments import expect, refusal, whole_number
 from memlab.clock import aware, moment_of, now_utc
 from memlab.errors import MemlabError
 from memlab.files import make_like
+from memlab.text import refused
 
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """A pipe or a device at the log's name must not make the runtime wait."""
@@ -228,10 +229,8 @@ class AccessLog:
         try:
             yield
         except OSError as error:
-            raise MemlabError(
-                f"the access log {self.path} cannot be written ({error.strerror or error}); check "
-                "the folder, its permissions and the room on the disk"
-            ) from error
+            what = f"the access log {self.path} cannot be written"
+            raise MemlabError(refused(what, error)) from error
 
 
 def log_parts(path: Path) -> list[Path]:

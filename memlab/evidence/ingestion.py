@@ -133,7 +133,7 @@ class Harvest(Shown):
         return new + kept
 
 
-def harvest_reads(
+def harvest(
     source: str | Path,
     log: Path | str | None = None,
     *,
@@ -170,7 +170,7 @@ def harvest_reads(
     MemlabError
         When the source is none of these or cannot be read, or the log cannot be written.
     """
-    call = "memlab.evidence.harvest_reads"
+    call = "memlab.harvest"
     expect(source, str, PathLike, call=call, name="source")
     expect(log, str, PathLike, call=call, name="log", optional=True)
     expect(transcripts, str, PathLike, call=call, name="transcripts", optional=True)

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from memlab import columns as c
-from memlab.arguments import expect
+from memlab.arguments import expect, expect_frame
 from memlab.clock import moment_and_zone
 from memlab.errors import MemlabError
 from memlab.evidence.access_log import log_parts
@@ -44,7 +44,7 @@ _LARGEST_CSV: Final = 2**28
 _NO_FILE: Final = "part that is no ordinary file"
 
 
-def read_access_log(path: Path | str, *, maintenance: bool = False) -> pd.DataFrame:
+def read_access_log(path: str | PathLike[str], *, maintenance: bool = False) -> pd.DataFrame:
     """Read a file of memories read: CSV with a header, or one JSON object a line.
 
     Each line names a memory in ``memory_id`` and the moment it was read in ``at``, in ISO 8601. A
@@ -88,6 +88,20 @@ def read_access_log(path: Path | str, *, maintenance: bool = False) -> pd.DataFr
     if log.first_fault and not log.rows:
         raise MemlabError(f"{log.first_fault}; {_WANTED}")
     return log.frame(maintenance=maintenance)
+
+
+Log = pd.DataFrame | str | PathLike[str] | None
+"""A log that a call is given: a frame of reads, or the file of one."""
+
+
+def reads_in(log: Log, settings: Settings, *, call: str) -> tuple[pd.DataFrame | None, Path | None]:
+    """Return the reads of a log that was given, else of those remembered; and the log's file."""
+    if isinstance(log, str | PathLike):
+        return read_access_log(log), Path(log)
+    expect_frame(log, c.MEMORY_ID, c.AT, call=call, name="log", what="log", optional=True)
+    if log is not None:
+        return log, None
+    return remembered_reads(settings), next(iter(settings.log), None)
 
 
 def remembered_reads(settings: Settings) -> pd.DataFrame | None:

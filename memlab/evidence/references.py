@@ -7,6 +7,8 @@ earlier ones; an access log adds what an agent read without writing it down.
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import chain
+from os import PathLike
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -15,20 +17,20 @@ import pandas as pd
 
 from memlab import columns as c
 from memlab.arguments import expect_frame
-from memlab.clock import aware, now_utc
+from memlab.clock import aware, moment_or_now, now_utc
 from memlab.evidence.past import (
     Memories,
-    load_past,
     named_in_gaps,
     names_a_store,
     past_in,
     rows_of_gaps,
     with_gaps,
 )
-from memlab.evidence.reads import remembered_reads
+from memlab.evidence.reads import Log, reads_in, remembered_reads
 from memlab.frame.loading import expect_references
-from memlab.settings import Settings
-from memlab.sources.opening import SourceLike, open_source, settings_of
+from memlab.settings import NOTHING, Settings
+from memlab.sources.base import Source
+from memlab.sources.opening import open_source, settings_of
 
 FOUND: Final = {
     "evidence": ("named as evidence", "a later memory says that it built on an earlier one"),
@@ -180,15 +182,45 @@ def count_references(
     return references_and_counts(frame, log, only_log=only_log, now=now)[1]
 
 
+class Evidence(NamedTuple):
+    """What a store has held, what was needed of it, and where that is known from.
+
+    `source` is None of a frame; `name` is the store as a command takes it.
+    """
+
+    name: str
+    source: Source | None
+    settings: Settings
+    past: pd.DataFrame
+    log: pd.DataFrame | None
+    log_file: Path | None
+    references: pd.DataFrame
+    counts: pd.DataFrame
+    now: datetime
+
+
 def evidence_of(
-    source: SourceLike, log: pd.DataFrame | None = None, *, with_body: bool = False
-) -> tuple[Settings, pd.DataFrame, pd.DataFrame]:
-    """Return a store's settings, its whole past, and the references in it and in its logs."""
-    opened = open_source(source)
-    settings = settings_of(opened)
-    log = remembered_reads(settings) if log is None else log
-    past = load_past(opened, with_body=with_body, log=log)
-    return settings, past, find_references(past, log, now=None if log is None else now_utc())
+    memories: Memories,
+    log: Log = None,
+    *,
+    call: str,
+    with_body: bool = False,
+    only_log: bool = False,
+    now: datetime | None = None,
+) -> Evidence:
+    """Return the evidence of a frame, or of a store, whose settings name its logs."""
+    now = moment_or_now(now, call=call)
+    source, settings, name = None, NOTHING, ""
+    if names_a_store(memories):
+        memories = source = open_source(opened := memories)
+        settings = settings_of(source)
+        name = str(opened) if isinstance(opened, str | PathLike) else source.name
+    reads, file = reads_in(log, settings, call=call)
+    past = past_in(memories, call=call, with_body=with_body, log=reads)
+    until = None if reads is None else now
+    found = references_and_counts(past, reads, only_log=only_log, now=until)
+    name = name or str(past.attrs.get(c.SOURCE, ""))
+    return Evidence(name, source, settings, past, reads, file, *found, now)
 
 
 def with_references(
@@ -197,7 +229,8 @@ def with_references(
     """Return what a public call is about: memories, and the references to them, given or found."""
     expect_references(references, call=call, optional=True)
     if references is None and names_a_store(frame):
-        return evidence_of(frame, with_body=with_body)[1:]
+        found = evidence_of(frame, call=call, with_body=with_body)
+        return found.past, found.references
     past = past_in(frame, call=call, with_body=with_body)
     return past, find_references(past) if references is None else references
 

@@ -6,7 +6,6 @@ from memlab.fleet.change import Refused as Refused
 from memlab.fleet.change import apply as apply
 from memlab.fleet.change import maintain as maintain
 from memlab.fleet.change import plan as plan
-from memlab.fleet.change import plan_maintenance as plan_maintenance
 from memlab.fleet.cohort import Cohort as Cohort
 from memlab.fleet.cohort import SizedStore as SizedStore
 from memlab.fleet.cohort import cohort_of as cohort_of

@@ -21,7 +21,6 @@ from memlab.clock import moment_or_now
 from memlab.compaction import wire
 from memlab.compaction.applier import apply as apply_to_store
 from memlab.compaction.applier import receipt_of
-from memlab.compaction.in_force import policy_in_force
 from memlab.compaction.planner import plan as plan_store
 from memlab.compaction.plans import Plan
 from memlab.errors import AlreadyAppliedError, PlanError, PolicyError
@@ -32,12 +31,12 @@ from memlab.fleet.sweep import column_of, index_of, outcomes_of, table_of
 from memlab.fleet.task import FleetTask, Progress, Runner
 from memlab.policies import Policy
 from memlab.policies.base import runner_for
+from memlab.sizing.in_force import policy_in_force
 from memlab.sources.base import Watch, unwatched
 from memlab.sources.opening import open_source, settings_of
 from memlab.text import Sheet, Shown, Table, command, counted
 from memlab.upkeep.maintenance import Maintenance, StepOutcome
 from memlab.upkeep.maintenance import maintain as maintain_store
-from memlab.upkeep.maintenance import plan_maintenance as plan_store_maintenance
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -558,26 +557,29 @@ class MaintainedStore:
     undo: str | None
 
 
-def maintain(
+def maintain(  # noqa: PLR0913 - what is done, and how the work is shared out
     sources: Sources,
     *,
+    apply: bool = False,
+    yes: bool = False,
     now: datetime | None = None,
     runner: Runner | None = None,
     progress: Progress | None = None,
     out: str | PathLike[str] | None = None,
-    yes: bool = False,
 ) -> "pd.DataFrame":
-    """Do what every store needs, by what its ``memlab.toml`` remembers; see `memlab.maintain`.
+    """Look after every store by what its ``memlab.toml`` remembers; see :func:`memlab.maintain`.
 
     Parameters
     ----------
     sources, now, runner, progress
         As for :func:`memlab.fleet.survey`.
+    apply : bool
+        Whether to do it. Without it the stores are only read.
+    yes : bool
+        Whether an ``archive_for`` of less than a day is meant, wherever it is remembered.
     out : str or Path, optional
         A folder in which results are kept as they come: the same call again goes on where it was.
         Once every store was looked after, it begins anew.
-    yes : bool
-        Whether an ``archive_for`` of less than a day is meant, wherever it is remembered.
 
     Returns
     -------
@@ -593,42 +595,16 @@ def maintain(
         When `now` has no time zone.
     """
     moment = moment_or_now(now, call="memlab.fleet.maintain")
-    task = _maintenance(partial(maintain_store, now=moment, yes=yes), changes=True)
-    return table_of(task, sources, runner=runner, progress=progress, out=out)
-
-
-def plan_maintenance(
-    sources: Sources,
-    *,
-    now: datetime | None = None,
-    runner: Runner | None = None,
-    progress: Progress | None = None,
-    out: str | PathLike[str] | None = None,
-) -> "pd.DataFrame":
-    """Say what :func:`maintain` would do. Reads only.
-
-    Parameters
-    ----------
-    sources, now, runner, progress, out
-        As for :func:`maintain`, which says what is returned.
-    """
-    moment = moment_or_now(now, call="memlab.fleet.plan_maintenance")
-    task = _maintenance(partial(plan_store_maintenance, now=moment), changes=False)
-    return table_of(task, sources, runner=runner, progress=progress, out=out)
-
-
-def _maintenance(
-    look_after: Callable[[str], Maintenance], *, changes: bool
-) -> FleetTask[MaintainedStore]:
-    """Return the task of maintenance; the results of a run that finished say nothing now."""
-    return FleetTask(
+    look_after = partial(maintain_store, apply=apply, yes=yes, now=moment)
+    task = FleetTask(
         "maintain",
         partial(_maintained, look_after),
         MaintainedStore,
-        changes=changes,
-        asked={"applied": changes},
-        rests_on=None,
+        changes=apply,
+        asked={"applied": apply},
+        rests_on=None,  # the results of a run that finished say nothing now
     )
+    return table_of(task, sources, runner=runner, progress=progress, out=out)
 
 
 def _maintained(look_after: Callable[[str], Maintenance], where: str) -> MaintainedStore:

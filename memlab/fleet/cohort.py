@@ -137,14 +137,14 @@ def sample_of(members: Members) -> list[Member]:
 
 def told_by(where: str) -> Told:
     """Return what one store says; a reference counts as the memories written then."""
-    _, frame, found = evidence_of(where)
-    references = prepare_sizing(frame, found).references
+    found = evidence_of(where, call="memlab.fleet.size")
+    references = prepare_sizing(found.past, found.references).references
     if references.sittings < FEWEST:
         return Told(references.sittings, np.empty(0))
     reach, written = (each.astype(np.float64) for each in references.reach)
     upto = np.cumsum(written)
     wanted = np.array(fitted_law().shares) * upto[-1] * (1 - 1e-9)
-    reads = float((found[KIND] == "log").mean())
+    reads = float((found.references[KIND] == "log").mean())
     return Told(references.sittings, reach[np.searchsorted(upto, wanted)], reads)
 
 
@@ -331,11 +331,11 @@ def _sized(
 ) -> SizedStore:
     """Return the recommendation for one store, by the prior that is given for it alone if any."""
     prior = given or prior
-    settings, frame, references = evidence_of(where)
-    goal = Goal.of(settings, **asked)
+    found = evidence_of(where, call="memlab.fleet.size")
+    goal = Goal.of(found.settings, **asked)
     law = prior.law if prior is not None and prior.stores else None
     sizing = prepare_sizing(
-        frame, references, confidence=goal.confidence, until=goal.until, law=law
+        found.past, found.references, confidence=goal.confidence, until=goal.until, law=law
     )
     advice = advise(sizing, target=goal.target, token_budget=goal.token_budget)
     cap, within = advice.keep_recent, advice.within_budget

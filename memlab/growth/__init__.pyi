@@ -4,7 +4,7 @@ from memlab.growth.context import boot_context as boot_context
 from memlab.growth.context import growth_curve as growth_curve
 from memlab.growth.inventory import Inventory as Inventory
 from memlab.growth.inventory import Store as Store
-from memlab.growth.inventory import find_stores as find_stores
+from memlab.growth.inventory import find as find
 from memlab.growth.summary import Forecast as Forecast
 from memlab.growth.summary import Pace as Pace
 from memlab.growth.summary import StoreSummary as StoreSummary

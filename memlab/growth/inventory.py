@@ -96,7 +96,7 @@ class Inventory(Shown):
         return Sheet(counted(len(self.stores), "stores"), facts, [table] + [wrong] * bool(problems))
 
 
-def find_stores(folder: str | PathLike[str] | None = None) -> Inventory:
+def find(folder: str | PathLike[str] | None = None) -> Inventory:
     """Look for stores below a folder, and read what each holds. Nothing is written.
 
     Parameters
@@ -112,7 +112,7 @@ def find_stores(folder: str | PathLike[str] | None = None) -> Inventory:
     WrongArgumentError
         When `folder` is no path.
     """
-    expect(folder, PathLike, str, call="memlab.growth.find_stores", name="folder", optional=True)
+    expect(folder, PathLike, str, call="memlab.find", name="folder", optional=True)
     places = usual_places() if folder is None else [Path(folder).expanduser()]
     there = [place for place in places if place.is_dir()]
     if folder is not None and not there:

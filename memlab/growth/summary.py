@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from memlab import columns as c
 from memlab.arguments import whole_number
-from memlab.clock import aware
+from memlab.clock import moment_or_now
 from memlab.errors import ArchiveError
 from memlab.frame.fields import ESTIMATE_RULE, Arrays, arrays_of, as_instant, as_moment
 from memlab.growth.context import (
@@ -182,7 +182,9 @@ class StoreSummary(Shown):
         return Sheet(title, list(_facts(self)), [Table("", ("", "memories", "tokens"), rows)])
 
 
-def summarize(frame: "Memories", *, now: datetime, threshold: int | None = None) -> StoreSummary:
+def summarize(
+    frame: "Memories", *, now: datetime | None = None, threshold: int | None = None
+) -> StoreSummary:
     """Return the headline numbers of a store.
 
     The pace is taken in windows of seven days back from `now`, up to eight of them and none that
@@ -196,8 +198,8 @@ def summarize(frame: "Memories", *, now: datetime, threshold: int | None = None)
         As :func:`memlab.load_past` or :func:`memlab.load` returns it, or the store itself. What was
         deleted is not counted as there; it counts in the pace, and as what may have replaced
         others.
-    now : datetime
-        The present, with a time zone.
+    now : datetime, optional
+        The moment, with a time zone; the current one by default.
     threshold : int, optional
         The backlog that is still all right, such as a cap; more is what the forecast looks for.
 
@@ -208,10 +210,10 @@ def summarize(frame: "Memories", *, now: datetime, threshold: int | None = None)
     """
     from memlab.evidence.past import past_in  # pandas, which ``memlab show`` does without
 
-    frame = past_in(frame, call="memlab.summarize")
+    frame = past_in(frame, call="memlab.growth.summarize")
     return summary_of(
         arrays_of(frame),
-        now=aware(now, call="memlab.summarize"),
+        now=moment_or_now(now, call="memlab.growth.summarize"),
         threshold=None if threshold is None else whole_number("threshold", threshold),
         token_rule=str(frame.attrs.get(c.TOKEN_RULE, "")),
     )

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 from memlab.arguments import expect, refusal, texts
-from memlab.clock import aware, now_utc
+from memlab.clock import Age, aware, now_utc
 from memlab.columns import AGENT_SCOPE
 from memlab.errors import ArchiveError, UnsafeDeletionError
 from memlab.items import MemoryItem, MemoryKind, is_load_bearing_memory
@@ -122,7 +122,7 @@ class LifecycleStore(SqliteMemoryStore):
         self,
         item: MemoryItem,
         *,
-        ttl: timedelta | float | None = None,
+        ttl: Age | float | None = None,
         importance: float = 0.5,
         agent_id: str | None = None,
         thread_id: str | None = None,
@@ -141,8 +141,8 @@ class LifecycleStore(SqliteMemoryStore):
         ----------
         item : MemoryItem
             The memory.
-        ttl : timedelta or float, optional
-            Time to live, or seconds of it; zero, negative or absent is durable.
+        ttl : timedelta, str or float, optional
+            Time to live, such as "30d", or seconds of it; zero, negative or absent is durable.
         importance : float
             In [0, 1] where the store has a capacity, as BetterDB wants it; else any finite number,
             as MemForge takes it.
@@ -219,16 +219,18 @@ class LifecycleStore(SqliteMemoryStore):
             self._repeats.discard(memory_id)
             return self._mark_superseded(memory_id, by_memory_id)
 
-    def touch(self, ids: Iterable[str], *, now: datetime, graduated: bool | None = None) -> int:
+    def touch(
+        self, ids: Iterable[str], *, now: datetime | None = None, graduated: bool | None = None
+    ) -> int:
         """Note that memories were used: last access and access count. An expiry stays.
 
         Parameters
         ----------
         ids : iterable of str
             Ids; those that are gone, expired or without signals are passed over.
-        now : datetime
-            When they were used, with a time zone. That is the last access then, even where a clock
-            that was ahead had noted a later one: so does BetterDB.
+        now : datetime, optional
+            When they were used, with a time zone; now by default. That is the last access then,
+            even where a clock that was ahead had noted a later one: so does BetterDB.
         graduated : bool, optional
             Whether an importance floor spares them from now on; as before where it is not given.
 
@@ -238,6 +240,7 @@ class LifecycleStore(SqliteMemoryStore):
             How many were reinforced.
         """
         expect(graduated, bool, call="store.touch", name="graduated", optional=True)
+        now = self._clock() if now is None else now
         at = as_text(now)
         reinforced = 0
         with self._writing():
@@ -245,7 +248,7 @@ class LifecycleStore(SqliteMemoryStore):
                 reinforced += side.reinforce(self.connection, memory_id, at, graduated=graduated)
         return reinforced
 
-    def expire(self, now: datetime) -> int:
+    def expire(self, now: datetime | None = None) -> int:
         """Delete what has expired, and signals whose row is gone.
 
         Returns
@@ -258,7 +261,7 @@ class LifecycleStore(SqliteMemoryStore):
         ArchiveError
             When they cannot be archived; nothing is deleted.
         """
-        aware(now, call="LifecycleStore")
+        now = self._clock() if now is None else aware(now, call="LifecycleStore")
         with self._writing():
             gone = self._sweep(now)
             self.connection.execute(

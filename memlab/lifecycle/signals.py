@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from memlab.clock import aware
+from memlab.clock import Age, as_age, aware
 from memlab.columns import AGENT_SCOPE
 from memlab.items import MemoryItem, is_load_bearing_stored, strings_of
 from memlab.policies import ValueCap, value_score
@@ -88,14 +88,14 @@ def as_text(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
-def expiry_of(ttl: timedelta | float | None, now: datetime) -> str | None:
+def expiry_of(ttl: Age | float | None, now: datetime) -> str | None:
     """Return when a row written now expires; None for one that does not."""
     if ttl is None:
         return None
-    if not isinstance(ttl, timedelta) and not _is_finite(ttl):
-        raise ValueError(f"ttl={ttl!r} is not a timedelta or a finite number of seconds")
+    if not isinstance(ttl, Age) and not _is_finite(ttl):
+        raise ValueError(f"ttl={ttl!r} is not an age or a finite number of seconds")
     try:
-        life = ttl if isinstance(ttl, timedelta) else timedelta(seconds=ttl)
+        life = as_age(ttl) if isinstance(ttl, Age) else timedelta(seconds=ttl)
         return as_text(now + life) if life > timedelta(0) else None
     except OverflowError as error:
         words = f"ttl={ttl!r} ends beyond the calendar: leave it out to keep it"
@@ -260,7 +260,7 @@ def lowest_within(
     score = value_score(
         now.timestamp() - last,
         np.array([each if math.isfinite(each) else 0.0 for each in importance]),
-        half_life=capacity.half_life.total_seconds(),
+        half_life=as_age(capacity.half_life).total_seconds(),
         recency_weight=capacity.recency,
         importance_weight=capacity.importance,
     )

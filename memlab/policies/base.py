@@ -13,7 +13,7 @@ import pandas as pd
 
 from memlab import columns as col
 from memlab.arguments import expect, expect_frame
-from memlab.clock import aware
+from memlab.clock import moment_or_now
 from memlab.frame.fields import as_instant, retired_rows
 from memlab.policies.typed import check_settings
 
@@ -292,7 +292,7 @@ def runner_for(policy: Policy) -> Runner:
 _WORDS: Final = {"name", "origin", "reason", "reads_bodies", "goes_by", "_abc_impl"}
 
 
-def decide(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> pd.DataFrame:
+def decide(frame: pd.DataFrame, policy: Policy, *, now: datetime | None = None) -> pd.DataFrame:
     """Say for every memory whether a policy keeps it, and why.
 
     Nothing is deleted and `frame` is left as it was. Load-bearing rows are kept under every
@@ -305,8 +305,8 @@ def decide(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> pd.DataFram
         A frame as :func:`memlab.load` returns it.
     policy : Policy
         The rule.
-    now : datetime
-        The moment of the decision, with a time zone.
+    now : datetime, optional
+        The moment of the decision, with a time zone; the current one by default.
 
     Returns
     -------
@@ -321,7 +321,7 @@ def decide(frame: pd.DataFrame, policy: Policy, *, now: datetime) -> pd.DataFram
     """
     expect_frame(frame, col.POSITION, col.ACTIVE, col.LOAD_BEARING, call="memlab.decide")
     expect(policy, Policy, call="memlab.decide", name="policy")
-    aware(now, call="memlab.decide")
+    now = moment_or_now(now, call="memlab.decide")
     decision = decision_of(frame, policy, now=now)
     why = pd.Categorical.from_codes(decision.reason, pd.Index(decision.reasons, dtype="str"))
     return pd.DataFrame({col.KEEP: decision.keep, col.REASON: why}, index=frame.index)

@@ -17,7 +17,7 @@ import pandas as pd
 
 from memlab import columns as col
 from memlab.arguments import expect
-from memlab.clock import age_text
+from memlab.clock import Age, age_text
 from memlab.errors import PolicyError
 from memlab.policies.base import GoesBy, Policy, Population, Runner, named_by, runner_for
 from memlab.policies.duplicates import NearDuplicate
@@ -70,7 +70,7 @@ class Pipeline(Policy):
 
     @classmethod
     def odek(
-        cls, *, threshold: float = 0.92, ttl: timedelta | None = None, keep: int = 500
+        cls, *, threshold: float = 0.92, ttl: Age | None = None, keep: int = 500
     ) -> "Pipeline":
         """Return odek's order with its defaults: duplicates, expiry (off), newest 500 by time.
 
@@ -78,7 +78,7 @@ class Pipeline(Policy):
         ----------
         threshold : float
             Cosine from which a newer row replaces an older; 0 is off.
-        ttl : timedelta, optional
+        ttl : timedelta or str, optional
             Age at which a row expires; 0 is off.
         keep : int
             Prunable rows that stay, the newest by creation time; 0 is off.
@@ -297,7 +297,7 @@ def policy_in(settings: Settings, number: int | None = None) -> Policy | None:
     try:
         name = given.pop("name")
         _check_trusted(name)
-        return _made(policy_named(name), given)
+        return policy_of(policy_named(name), given)
     except (PolicyError, ValueError, TypeError) as error:
         raise settings.error("policy", f"policy: {error}") from error
 
@@ -335,7 +335,8 @@ def _written(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _made(named: Named, given: Mapping[str, Any]) -> Policy:
+def policy_of(named: Named, given: Mapping[str, Any]) -> Policy:
+    """Return a policy with settings, each of which may be a text."""
     if foreign := [name for name in given if name not in named.settings]:
         known = ", ".join(named.settings) or "no settings"
         raise PolicyError(f"{foreign[0]!r} is no setting of {named.name!r}, which takes {known}")

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from memlab import columns as col
+from memlab.clock import Age, as_age
 from memlab.frame.fields import as_instant
 from memlab.policies.base import (
     CappedPolicy,
@@ -169,7 +170,8 @@ class KeepRecent(CappedPolicy):
     by: Literal["position", "created_at"] = field(
         default="position",
         metadata={
-            "help": "what newest means: insertion order, or the time a memory says it was made"
+            "help": "what newest means: insertion order, or the time a memory says it was made",
+            "option": "--newest-by",
         },
     )
 
@@ -236,17 +238,17 @@ LONGEST: Final = timedelta(days=2_000_000)
 class TimeToLive(DatedPolicy):
     """Drop what has expired.
 
-    A row with ``expires_at`` goes by that alone; any other goes by its age since ``created_at``.
-    It goes after that moment, not at it. Being referred to extends neither. A row without either
-    time is durable.
+    The age may be a text such as ``"30d"``. A row with ``expires_at`` goes by that alone; any
+    other goes by its age since ``created_at``. It goes after that moment, not at it. Being referred
+    to extends neither. A row without either time is durable.
 
     Raises
     ------
     ValueError
-        If `ttl` is not a timedelta.
+        If `ttl` is no age.
     """
 
-    ttl: timedelta | None = field(
+    ttl: Age | None = field(
         default=None,
         metadata={
             "help": "age beyond which a memory goes; none or 0 keeps what has no expiry of its own",
@@ -263,9 +265,10 @@ class TimeToLive(DatedPolicy):
     def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
         """Return the UTC time after which each row goes, NaT for a durable one."""
         expires = times(rows, col.EXPIRES_AT)
-        if self.ttl is None or self.ttl <= timedelta(0):
+        age = timedelta(0) if self.ttl is None else as_age(self.ttl)
+        if age <= timedelta(0):
             return expires
-        due = times(rows, col.CREATED_AT) + np.timedelta64(min(self.ttl, LONGEST))
+        due = times(rows, col.CREATED_AT) + np.timedelta64(min(age, LONGEST))
         return np.where(np.isnat(expires), due, expires)
 
 
@@ -278,10 +281,10 @@ class PurgeSuperseded(DatedPolicy):
     Raises
     ------
     ValueError
-        If `older_than` is negative or not a timedelta.
+        If `older_than` is negative or no age.
     """
 
-    older_than: timedelta = field(
+    older_than: Age = field(
         metadata={
             "help": "age since creation beyond which a superseded memory goes",
             "size": True,
@@ -297,19 +300,19 @@ class PurgeSuperseded(DatedPolicy):
     def __post_init__(self) -> None:
         """Refuse a negative age."""
         super().__post_init__()
-        if self.older_than < timedelta(0):
+        if as_age(self.older_than) < timedelta(0):
             raise ValueError(f"older_than={self.older_than!r} is negative")
 
     def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
         """Return the UTC time after which each row is old enough, NaT for one without a date."""
-        return times(rows, col.CREATED_AT) + np.timedelta64(min(self.older_than, LONGEST))
+        return times(rows, col.CREATED_AT) + np.timedelta64(min(as_age(self.older_than), LONGEST))
 
 
 @dataclass(frozen=True)
 class LongRetired(DatedPolicy):
     """Drop what was retired so long ago; whoever asks lets what was needed since return first."""
 
-    age: timedelta
+    age: Age
 
     name: ClassVar[str] = "long-retired"
     population: ClassVar[Population] = "retired"
@@ -317,7 +320,7 @@ class LongRetired(DatedPolicy):
 
     def deadlines(self, rows: pd.DataFrame) -> npt.NDArray[np.datetime64]:
         """Return the UTC time after which each row was retired for long enough."""
-        return times(rows, col.RETIRED_AT) + np.timedelta64(min(self.age, LONGEST))
+        return times(rows, col.RETIRED_AT) + np.timedelta64(min(as_age(self.age), LONGEST))
 
 
 SCOPE_FIELDS: Final = frozenset({*col.AGENT_SCOPE, col.TAGS})
@@ -349,7 +352,7 @@ class ValueCap(CappedPolicy):
     max_items: int = field(
         metadata={"help": "memories a scope may hold; below 0 counts as 0", "size": True}
     )
-    half_life: timedelta = field(
+    half_life: Age = field(
         default=HALF_LIFE, metadata={"help": "age of last access at which recency halves"}
     )
     recency: float = field(default=RECENCY_WEIGHT, metadata={"help": "weight of recency"})
@@ -370,7 +373,7 @@ class ValueCap(CappedPolicy):
     def __post_init__(self) -> None:
         """Refuse settings that rank nothing."""
         super().__post_init__()
-        if self.half_life <= timedelta(0):
+        if as_age(self.half_life) <= timedelta(0):
             raise ValueError(f"half_life={self.half_life!r} is not above zero")
         for name in ("recency", "importance"):
             weight = getattr(self, name)
@@ -395,7 +398,7 @@ class ValueCap(CappedPolicy):
         score = value_score(
             as_instant(now) - accessed,
             np.where(np.isfinite(importance), importance, 0.0),
-            half_life=np.timedelta64(self.half_life),
+            half_life=np.timedelta64(as_age(self.half_life)),
             recency_weight=self.recency,
             importance_weight=self.importance,
         )

@@ -48,6 +48,8 @@ class Setting:
 
     def _checked(self, kind: Any, value: Any) -> Any:
         first, *others = _alternatives(kind)
+        if first is timedelta and isinstance(value, str):
+            value = self._parsed(kind, value)
         if value is None and NoneType in others:
             return None
         if get_origin(first) is Literal:

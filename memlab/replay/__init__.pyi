@@ -3,6 +3,7 @@ from memlab.policies.named import label_of as label_of
 from memlab.replay.by_use import BudgetByUse as BudgetByUse
 from memlab.replay.by_use import budget_by_use as budget_by_use
 from memlab.replay.comparison import Bound as Bound
+from memlab.replay.comparison import Comparison as Comparison
 from memlab.replay.comparison import compare as compare
 from memlab.replay.comparison import oracle as oracle
 from memlab.replay.comparison import overlap as overlap

@@ -17,13 +17,17 @@ from tqdm.auto import tqdm
 
 from memlab import columns as col
 from memlab.arguments import expect, refusal, whole_number
-from memlab.evidence.past import Memories
-from memlab.evidence.references import with_references
+from memlab.evidence.past import Memories, names_a_store
+from memlab.evidence.reads import Log
+from memlab.evidence.references import evidence_of, with_references
+from memlab.frame.loading import expect_references
 from memlab.policies import KeepAll, Policy
 from memlab.policies.named import family_of, label_of, options_of
+from memlab.replay.candidates import policies_tried
 from memlab.replay.life import Flags, Ints, Life, life_of
 from memlab.replay.walk import BOOT_MEMORIES, BOOT_TOKENS, KEPT, Replay, walk_through
 from memlab.sizing.history import mean_p95_max
+from memlab.sources.opening import open_source
 from memlab.text import Cell, Sheet, Shown, Table, command, counted
 
 
@@ -163,7 +167,9 @@ def replay_each(
         If `every` or `workers` is below 1, or `references` lacks a column.
     """
     given = _policies_of(policies)
-    life = life_of(*_of_history(frame, references, given))
+    with_body = any(step.reads_bodies for policy in given for step in policy.steps)
+    history = with_references(frame, references, call="memlab.compare", with_body=with_body)
+    life = life_of(*history)
     asked = [(policy, False) for policy in given]
     return _replays(life, asked, every=every, workers=workers, progress=progress)
 
@@ -187,14 +193,6 @@ def _replays(
     processes = min(workers, len(asked))
     with ProcessPoolExecutor(processes, initializer=_Worker.start, initargs=(life, every)) as pool:
         return list(bar(pool.map(_Worker.run, asked)))
-
-
-def _of_history(
-    frame: Memories, references: pd.DataFrame | None, policies: Iterable[Policy]
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the memories that policies are replayed on, and the references to them."""
-    with_body = any(step.reads_bodies for policy in policies for step in policy.steps)
-    return with_references(frame, references, call="memlab.compare", with_body=with_body)
 
 
 def _policies_of(policies: object) -> list[Policy]:
@@ -235,46 +233,71 @@ class _Worker:
 def compare(  # noqa: PLR0913 - what is compared, how, and by how many
     frame: Memories,
     references: pd.DataFrame | None = None,
-    policies: Iterable[Policy] = (),
+    policies: Iterable[Policy] | None = None,
     *,
-    every: int = 1,
+    every: int | None = None,
     retire: bool = False,
+    token_budget: int | None = None,
+    log: Log = None,
     workers: int | None = None,
     progress: bool = False,
-) -> pd.DataFrame:
-    """Compare policies on one history.
+) -> "Comparison":
+    """Compare policies on one history: what each would have lost, and what that saved.
+
+    Every policy is replayed from the first memory to the last; a reference is served if its target
+    was still there. The oracle is the most that any policy with that many slots could have served.
 
     Parameters
     ----------
-    frame, every, workers, progress
-        As for :func:`replay_each`.
+    frame, workers, progress
+        As for :func:`memlab.replay.replay_each`.
     references : DataFrame, optional
-        As :func:`memlab.find_references` returns them; found in the frame, or in the store and the
-        logs that ``memlab.toml`` remembers, when not given.
-    policies : iterable of Policy
-        One for each setting to try; without any, what keeping all costs.
+        As :func:`memlab.find_references` returns them; found in the frame, or in the store and its
+        logs, when not given.
+    policies : iterable of Policy, optional
+        One for each setting to try. By default those that people ask about at several sizes, and
+        of a store itself the one that ``memlab.toml`` remembers; of none, what keeping all costs.
+    every : int, optional
+        Apply each policy after every so many memories; by default after each, of many memories
+        about 10,000 times.
     retire : bool
         Replay each policy twice: what it does not keep is deleted, or retired and can come back.
+    token_budget : int, optional
+        Show only what keeps the boot context's p95 within so many tokens.
+    log : DataFrame, str or Path, optional
+        An access log; of a store itself the logs that ``memlab.toml`` remembers by default.
 
     Returns
     -------
-    DataFrame
-        As :func:`summarise` returns it, with ``KeepAll`` as the last row. What retires stands below
-        what deletes.
+    Comparison
+        ``table`` is what :func:`memlab.replay.summarise` returns, with ``KeepAll`` as the last row.
+        What retires stands below what deletes.
 
     Raises
     ------
     ValueError
         If `every` or `workers` is below 1, or `references` lacks a column.
     """
+    call = "memlab.compare"
+    expect(retire, bool, call=call, name="retire")
+    if token_budget is not None:
+        whole_number("token_budget", token_budget)
+    expect_references(references, call=call, optional=True)
+    if policies is None:
+        source = open_source(frame) if names_a_store(frame) else None
+        policies = policies_tried(source, retire=retire)
     given = [one for one in _policies_of(policies) if not isinstance(one, KeepAll)]
-    frame, references = _of_history(frame, references, given)
-    expect(retire, bool, call="memlab.compare", name="retire")
+    with_body = any(step.reads_bodies for policy in given for step in policy.steps)
+    found = evidence_of(frame, log, call=call, with_body=with_body)
+    references = found.references if references is None else references
     both = (False, True) if retire else (False,)
     asked = [*product(given, both), (KeepAll(), False)]
-    life = life_of(frame, references)
+    every = -(-len(found.past) // TIMES) or 1 if every is None else every
+    life = life_of(found.past, references)
     replays = _replays(life, asked, every=every, workers=workers, progress=progress)
-    return summarise(frame, references, replays)
+    table = summarise(found.past, references, replays)
+    retires = found.source is None or found.source.retires
+    return Comparison(found.name, table, len(references), every, token_budget, retires)
 
 
 def summarise(
@@ -425,6 +448,8 @@ def _missed(replays: Sequence[Replay]) -> Flags:
 
 RETIRED: Final = ", retired"
 """In a label: what the policy does not keep can come back."""
+TIMES: Final = 10_000
+"""About how often each policy is applied along a long history where nobody says."""
 FEW: Final = 30
 """References below which shares of them tell no two policies apart."""
 GOOD: Final = 0.9
@@ -436,7 +461,7 @@ _LEGEND: Final = {
         "those to come, which reach further back"
     ),
     "at best": "the most that any policy with as many slots could have served",
-    "tokens": "loaded at start: the mean of this past, and what 95% of starts did not pass",
+    "tokens": "{}: the mean of this past, and what 95% of {} did not pass",
     "only here": "memories that this line alone would have deleted",
     "retired": "not loaded, still to be found, and back once it is read; nothing is deleted",
 }
@@ -464,8 +489,32 @@ class Comparison(Shown):
             return self.table
         return self.table[self.table["boot_tokens_p95"] <= self.token_budget]
 
+    def to_json(self) -> str:
+        """Return a JSON object for each policy."""
+        return self.fitting.reset_index().to_json(orient="records", indent=2)
+
     def sheet(self) -> Sheet:
-        """Return policies side by side; shares as exact as the references allow."""
+        """Return policies side by side, what to doubt, and how to read it."""
+        memories, tokens = (self.table[f"floor_{each}"].iloc[0] for each in ("memories", "tokens"))
+        floor = f"{counted(memories)}, {counted(tokens, 'tokens')}, are load-bearing"
+        if self.fitting.empty:
+            least = f"the least is {self.table['boot_tokens_p95'].min():,.0f}"
+            title = f"nothing that was tried stays within {self.token_budget:,} tokens: {least}"
+            return Sheet(title, [("floor", floor)])
+        known = f"{self.references:,}" if self.references else "none"
+        if self.references < FEW:
+            known += (
+                ": too few to tell policies apart by what they serve, so compare what they cost; "
+                "memlab harvest adds what the agent read"
+            )
+        facts = [("references", known), ("floor", floor)]
+        if self.every > 1:
+            some = f"each policy after every {self.every:,} memories, to save time"
+            facts.append(("applied", f"{some}; --every 1 applies it after each"))
+        return Sheet(f"policies on the past of {self.store}", facts, self._tables())
+
+    def _tables(self) -> list[Table]:
+        """Return the policies, shares as exact as the references allow, and how to read them."""
         went = "not loaded" if self.table["retire"].any() else "deleted"
         header = ("policy", "served", "at best", "tokens", "95%", went, "only here")
         rows: list[tuple[Cell, ...]] = [
@@ -480,25 +529,13 @@ class Comparison(Shown):
             )
             for label, row in self.fitting.iterrows()
         ]
-        return Sheet("", [], [Table("", header, rows, whole=True)])
-
-    def lines(self) -> list[str | Sheet]:
-        """Return all of it: what to doubt, the table, how to read it, and what to run next."""
-        if self.fitting.empty:
-            least = f"the least is {self.table['boot_tokens_p95'].min():,.0f}"
-            return [
-                f"nothing that was tried stays within {self.token_budget:,} tokens: {least}",
-                f"load-bearing memories alone take {self.table['floor_tokens'].iloc[0]:,} now",
-                "",
-                *self.next_steps(),
-            ]
-        known = counted(self.references, "references") if self.references else "no reference"
-        few = (
-            f"{known} in this store: too few to tell policies apart by what they serve, so compare "
-            "what they cost; memlab harvest adds what the agent read"
-        )
-        doubt = [few, ""] if self.references < FEW else []
-        return [*doubt, self.sheet(), "", *self._notes(), "", *self.next_steps()]
+        searched = self.table.attrs.get(col.RECALLED)
+        of = ("there to be found", "moments") if searched else ("loaded at start", "starts")
+        shown = {"retired"} if went != "deleted" else set()
+        shown |= _LEGEND.keys() - {"retired"} if self.references else set()
+        legend = [(name, words.format(*of)) for name, words in _LEGEND.items() if name in shown]
+        tables = [Table("", header, rows, whole=True), Table("", (), legend, whole=True)]
+        return tables[: 1 + bool(legend)]
 
     def next_steps(self) -> list[str]:
         """Say what to run for a number, and to see what the cheapest that serves well would do."""
@@ -515,23 +552,6 @@ class Comparison(Shown):
         if len(best) and self.retires:
             does = f"{command('compact', self.store)} {best.iloc[0]} --retire"
             lines.append(f"      {does}    what that would retire; what is read comes back")
-        return lines
-
-    def _notes(self) -> list[str]:
-        memories, tokens = (self.table[f"floor_{each}"].iloc[0] for each in ("memories", "tokens"))
-        floor = f"{counted(memories)}, {counted(tokens, 'tokens')}"
-        lines = [f"{counted(self.references, 'references')}; the load-bearing floor is {floor}"]
-        if self.every > 1:
-            lines.append(
-                f"each policy was applied after every {self.every:,} memories, to save time; "
-                "--every 1 applies it after each"
-            )
-        if self.references:
-            legend = dict(_LEGEND)
-            if not self.table["retire"].any():
-                del legend["retired"]
-            width = max(map(len, legend))
-            lines += ["", *(f"{name:<{width}}  {words}" for name, words in legend.items())]
         return lines
 
     def _share(self, share: Any) -> str:

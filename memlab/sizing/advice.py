@@ -513,7 +513,7 @@ class BudgetAdvice(_Advice):
     NUMBER, WORD, POLICY = MAX_TOKENS, "budget", "tokens"
     OPTIONS = ("--policy", "tokens", "--max-tokens")
     OTHERS: ClassVar = {"learned": "keeps what is expected to be needed, in as many"}
-    BY = ("--by", "tokens")
+    BY = ("--unit", "tokens")
     SHARES: ClassVar = {"so far": "served_observed"}
     LEFT: ClassVar = {"kept": "kept", "would go": "pruned", "days": "days"}
 

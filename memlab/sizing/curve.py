@@ -385,7 +385,7 @@ def prepare_sizing(
     Sizing
         With ``curve``, ``at(caps)``, ``largest_within(token_budget)`` and ``ahead``.
     """
-    call = "memlab.prepare_sizing"
+    call = "memlab.sizing.prepare_sizing"
     arguments.expect(law, Law, call=call, name="law", optional=True)
     return prepared(frame, references, confidence, until, law, call=call)
 
@@ -402,7 +402,7 @@ def prepare_budget(
     Parameters
     ----------
     frame, references, confidence, until
-        As for :func:`memlab.prepare_sizing`.
+        As for :func:`memlab.sizing.prepare_sizing`.
 
     Returns
     -------

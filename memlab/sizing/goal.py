@@ -1,6 +1,7 @@
 """From a goal, the share of references to serve, to a cap or a budget."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -11,10 +12,23 @@ from memlab.evidence.past import Memories
 from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_TARGET, DEFAULT_UNTIL
 from memlab.settings import Settings
 from memlab.sizing.advice import Advice, BudgetAdvice, TradeEnd
-from memlab.sizing.curve import BudgetSizing, Prepared, Sizing, prepare_budget, prepared
+from memlab.sizing.curve import (
+    BudgetSizing,
+    Prepared,
+    Sizing,
+    prepare_budget,
+    prepare_sizing,
+    prepared,
+)
 from memlab.sizing.record import Choice, Verdict, record_of, sittings_needed
 from memlab.text import counted
 
+_CHECKS: Final[dict[str, Callable[[Any], object]]] = {
+    "target": partial(arguments.share, "target"),
+    "confidence": arguments.confidence,
+    "token_budget": partial(arguments.whole_number, "token_budget"),
+    "until": arguments.until,
+}
 _WITHOUT: Final = {Verdict.NOTHING_PRUNABLE, Verdict.FLOOR_EXCEEDS_BUDGET}
 """Verdicts that come without any number."""
 
@@ -38,6 +52,10 @@ class Goal(NamedTuple):
         until: float | None = None,
     ) -> "Goal":
         """Return what is asked; where nothing is said, what the settings say of it."""
+        asked = (target, confidence, token_budget, until)
+        for check, value in zip(_CHECKS.values(), asked, strict=True):
+            if value is not None:
+                check(value)
         return cls(
             target or settings.target or DEFAULT_TARGET,
             confidence or settings.confidence or DEFAULT_CONFIDENCE,
@@ -93,6 +111,19 @@ def recommend_cap(
     target = arguments.share("target", target)
     sizing = prepared(frame, references, confidence, until, call="memlab.recommend_cap")
     return advise(sizing, target=target, token_budget=token_budget)
+
+
+def advised(
+    past: pd.DataFrame, references: pd.DataFrame, goal: Goal, *, in_tokens: bool
+) -> tuple[Sizing, Advice] | tuple[BudgetSizing, BudgetAdvice]:
+    """Return a store prepared for sizing, and the cap or the budget that meets a goal."""
+    how: Any = {"confidence": goal.confidence, "until": goal.until}
+    aim: Any = {"target": goal.target, "token_budget": goal.token_budget}
+    if in_tokens:
+        budgets = prepare_budget(past, references, **how)
+        return budgets, advise_budget(budgets, **aim)
+    caps = prepare_sizing(past, references, **how)
+    return caps, advise(caps, **aim)
 
 
 def advise(

@@ -23,6 +23,7 @@ from memlab.frame.fields import passed_on
 from memlab.sizing.curve import KEEP_RECENT, Sizing, prepared
 from memlab.sizing.history import history_of
 from memlab.sizing.record import CUTS, Cut, choose_cap, cuts_of
+from memlab.text import Table
 
 WRITTEN: Final = "written"
 """Rows that had been written by a moment: a clock that no wrong time can disturb."""
@@ -266,16 +267,20 @@ def backtest_table(cuts: Sequence[Cut], target: float) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(_DTYPES)).astype(_DTYPES)
 
 
-def backtest_in_words(backtest: pd.DataFrame, track_record: str) -> list[str]:
-    """Say how caps chosen on the past would have done afterwards."""
+def table_of_backtest(backtest: pd.DataFrame) -> Table:
+    """Return how caps chosen on the past did in the fifth after each cut, for people."""
+    header = ("cut of its history", "chose", "needed", "served", "references")
     measured = backtest[backtest["reached"].notna()]
-    if measured.empty:
-        return ["track record: none; no reference followed an earlier cut of this history"]
-    return [
-        f"track record: of caps chosen at a cut, in the fifth after it: {track_record}",
-        *(
-            f"  at {row['cut']:.0%}: chose {row['keep_recent']:,}, needed {row['needed']:,}, "
-            f"served {row['achieved']:.1%} of {row['references']:,}"
-            for _, row in measured.iterrows()
-        ),
+    rows = [
+        (
+            f"{row['cut']:.0%}",
+            int(row["keep_recent"]),
+            int(row["needed"]),
+            f"{row['achieved']:.1%}",
+            int(row["references"]),
+        )
+        for _, row in measured.iterrows()
     ]
+    return Table(
+        "" if rows else "no reference followed an earlier cut of its history", header, rows
+    )

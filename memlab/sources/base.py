@@ -412,6 +412,8 @@ class Source(ABC):
     protected : frozenset of str
         Tags that make a memory load-bearing by a person's own choice; none until
         :func:`memlab.sources.opening.open_source` finds some in their settings.
+    settings : Settings or None
+        What ``memlab.toml`` says of it; None until it is asked for.
     """
 
     scheme: str
@@ -423,6 +425,7 @@ class Source(ABC):
     is_folder: bool = False
     cuts_index: bool = False
     protected: frozenset[str] = frozenset()
+    settings: Settings | None = None
     tables: ClassVar[Mapping[str, frozenset[str]]] = {}
     lookalike: ClassVar[str] = ""
     setting: ClassVar[str] = ""

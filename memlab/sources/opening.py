@@ -201,9 +201,11 @@ def is_searched(name: str) -> bool:
 
 
 def settings_of(source: Source) -> Settings:
-    """Return what ``memlab.toml`` says of a store; nothing where there is none."""
-    place = settings_place(source)
-    return NOTHING if place is None else read_settings(*place)
+    """Return what ``memlab.toml`` says of a store, read once; nothing where there is none."""
+    if source.settings is None:
+        place = settings_place(source)
+        source.settings = NOTHING if place is None else read_settings(*place)
+    return source.settings
 
 
 def remember(source: Source, chosen: Mapping[str, Any]) -> Path:
@@ -213,6 +215,7 @@ def remember(source: Source, chosen: Mapping[str, Any]) -> Path:
         raise MemlabError(
             f"{source.name} has no folder to keep settings in; name the store by its file"
         )
+    source.settings = None
     return write_settings(*place, chosen)
 
 

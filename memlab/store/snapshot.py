@@ -27,6 +27,7 @@ from memlab.store.database import (
     sqlite_errors_in_words,
     store_file,
 )
+from memlab.text import refused
 
 Result = TypeVar("Result")
 State = dict[str, tuple[int, int, int]]
@@ -50,10 +51,7 @@ def open_snapshot(path: Path) -> Iterator[str]:
         try:
             uri, before = _way_in(file, path, stack)
         except OSError as error:
-            raise StoreError(
-                f"{path} cannot be looked at ({error.strerror or error}); check the path, its "
-                "permissions and the room on the disk"
-            ) from error
+            raise StoreError(refused(f"{path} cannot be looked at", error)) from error
         try:
             yield uri
         except Exception as error:  # what is half rewritten can fail in any way

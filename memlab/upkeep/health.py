@@ -17,7 +17,6 @@ import pandas as pd
 from memlab import columns as col
 from memlab.arguments import expect, whole_number
 from memlab.compaction.contents import compared
-from memlab.compaction.in_force import number_in_force
 from memlab.compaction.reclaim import in_bytes, space
 from memlab.compaction.wire import some_of
 from memlab.errors import MemlabError, SettingsError, StoreError, UnfilledArchiveError
@@ -26,6 +25,7 @@ from memlab.frame.fields import retired_rows
 from memlab.frame.loading import load
 from memlab.growth.alerts import is_uncapped
 from memlab.items import REJECTED_PATH_TAG, MemoryKind, resembles
+from memlab.sizing.in_force import number_in_force
 from memlab.sources.base import Reader, Source, archive_at, at_one_moment
 from memlab.sources.opening import SourceLike, open_source, settings_of
 from memlab.store import SqliteMemoryStore
@@ -43,7 +43,7 @@ FORGE_LOOPS: Final = 50
 """Prunable memories above which forge-loop's own doctor warns."""
 _NO_CAP: Final = (
     "no cap is remembered, so any number is all right here; forge-loop's own doctor warns above "
-    f"{FORGE_LOOPS}, as --threshold {FORGE_LOOPS} does"
+    f"{FORGE_LOOPS}, as --backlog {FORGE_LOOPS} does"
 )
 _EMPTY: Final = "empty: no plan has taken anything out"
 _NO_ARCHIVE: Final = "none: no plan has taken anything out"
@@ -70,7 +70,7 @@ class Check:
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis(Shown):
-    """What :func:`diagnose` found."""
+    """What :func:`doctor` found."""
 
     store: str
     checks: tuple[Check, ...]
@@ -98,14 +98,14 @@ class Diagnosis(Shown):
         return Sheet(f"{self.status}: {self.store}", facts)
 
 
-def diagnose(path: SourceLike, *, threshold: int | None = None) -> Diagnosis:
+def doctor(path: SourceLike, *, backlog: int | None = None) -> Diagnosis:
     """Look at a store's health. Reads only, and leaves no trace.
 
     Parameters
     ----------
     path : str, Path or Source
         The store.
-    threshold : int, optional
+    backlog : int, optional
         How many prunable memories are still all right; by default the cap that ``memlab.toml``
         remembers, and without one any number.
 
@@ -117,13 +117,13 @@ def diagnose(path: SourceLike, *, threshold: int | None = None) -> Diagnosis:
     Raises
     ------
     ValueError
-        When `threshold` is not a whole number of 0 or more.
+        When `backlog` is not a whole number of 0 or more.
     WrongArgumentError
         When `path` is an open store, or nothing that names one.
     """
-    threshold = None if threshold is None else whole_number("threshold", threshold)
+    backlog = None if backlog is None else whole_number("backlog", backlog)
     if isinstance(path, SqliteMemoryStore):
-        expect(path, PathLike, call="memlab.diagnose", name="path")
+        expect(path, PathLike, call="memlab.doctor", name="path")
     try:
         source = open_source(path)
         settings = settings_of(source)
@@ -134,7 +134,7 @@ def diagnose(path: SourceLike, *, threshold: int | None = None) -> Diagnosis:
         check = Check("memory_integrity", Status.FAIL, str(error), "nothing else was checked")
         return Diagnosis(str(path), (check,))
     name = str(path) if source.agents_own else source.name
-    checks = list(_checks(source, name, threshold))
+    checks = list(_checks(source, name, backlog))
     if settings.not_obeyed:
         advice = "move it away, or take it over with chown; memlab maintain does nothing until then"
         checks.append(Check("settings", Status.WARN, settings.not_obeyed, advice))

@@ -1,7 +1,6 @@
 """What a store needs from time to time, by what is remembered of it: look, compact, drop, vacuum.
 
-:func:`plan_maintenance` says what would be done and changes nothing; :func:`maintain` does it.
-Neither prints, and what either returns pickles: a fleet does this to thousands of stores.
+What :func:`maintain` returns pickles: a fleet does this to thousands of stores.
 """
 
 import json
@@ -15,22 +14,22 @@ from memlab.arguments import expect
 from memlab.clock import age_text, moment_or_now
 from memlab.compaction.applier import apply
 from memlab.compaction.drops import Drop, drop_archived, what_drops
-from memlab.compaction.in_force import policy_in_force
 from memlab.compaction.planner import plan
 from memlab.compaction.plans import RETIRES, RETURNS, Plan, Receipt
 from memlab.compaction.reclaim import Vacuumed, checked_for_vacuum, in_bytes, space, vacuum
 from memlab.compaction.recovery import keep_copies
 from memlab.compaction.wire import sized
 from memlab.errors import MemlabError, PlanError, SettingsError, StalePlanError, StoreError
-from memlab.evidence.ingestion import harvest_reads
+from memlab.evidence.ingestion import harvest
 from memlab.policies import Policy
 from memlab.policies.named import policy_in
 from memlab.policies.rules import LongRetired
+from memlab.sizing.in_force import policy_in_force
 from memlab.sources.base import Source, archive_at
 from memlab.sources.opening import SourceLike, is_named_by_scheme, open_source, settings_of
 from memlab.store.archive.location import is_begun
 from memlab.text import Sheet, Shown, command, counted, without_passwords
-from memlab.upkeep.health import Diagnosis, Status, diagnose
+from memlab.upkeep.health import Diagnosis, Status, doctor
 
 PLANNED_AT_MOST: Final = 3
 """So many times is a plan made anew when the store has changed before it was applied."""
@@ -131,20 +130,15 @@ class Maintenance(Shown):
         return Sheet(f"{title}: {self.store}", facts)
 
 
-def plan_maintenance(source: SourceLike, *, now: datetime | None = None) -> Maintenance:
-    """Say what :func:`maintain` would do to a store. Reads only."""
-    moment = moment_or_now(now, call="memlab.upkeep.maintenance.plan_maintenance")
-    return _Work(open_source(source), moment, do_it=False).result()
-
-
 def maintain(
     source: SourceLike,
     *,
-    now: datetime | None = None,
+    apply: bool = False,
     yes: bool = False,
     all_prunable: bool = False,
+    now: datetime | None = None,
 ) -> Maintenance:
-    """Do what a store needs, by what ``memlab.toml`` remembers of it.
+    """Look after a store by what ``memlab.toml`` remembers of it: say what to do, or do it.
 
     In this order: look at its health, and stop where something fails, or where the clock cannot be
     right; with ``keep_copies = true`` copy what is new or changed into its archive, so that
@@ -161,18 +155,20 @@ def maintain(
     ----------
     source : str, Path or Source
         The store.
-    now : datetime, optional
-        The moment; the current one by default.
+    apply : bool
+        Whether to do it. Without it the store is only read.
     yes : bool
         Whether an ``archive_for`` of less than a day is meant: what was deleted is then erased for
         good before anybody has looked.
     all_prunable : bool
         Whether it is meant that no prunable memory stays loaded, as for :func:`memlab.apply`.
+    now : datetime, optional
+        The moment; the current one by default.
 
     Returns
     -------
     Maintenance
-        What was done, step by step.
+        What would be done, or was, step by step.
 
     Raises
     ------
@@ -184,10 +180,10 @@ def maintain(
     ValueError
         When `now` has no time zone.
     """
-    expect(yes, bool, call="memlab.maintain", name="yes")
-    expect(all_prunable, bool, call="memlab.maintain", name="all_prunable")
+    for name, flag in (("apply", apply), ("yes", yes), ("all_prunable", all_prunable)):
+        expect(flag, bool, call="memlab.maintain", name=name)
     moment = moment_or_now(now, call="memlab.maintain")
-    work = _Work(open_source(source), moment, do_it=True, yes=yes, all_prunable=all_prunable)
+    work = _Work(open_source(source), moment, do_it=apply, yes=yes, all_prunable=all_prunable)
     return work.result()
 
 
@@ -239,7 +235,7 @@ class _Work:
 
     def result(self) -> Maintenance:
         """Go through the steps until one fails."""
-        diagnosis = diagnose(self._source)
+        diagnosis = doctor(self._source)
         steps = [self._health(diagnosis)]
         todo = {"compact": self._compact, "drop": self._drop, "vacuum": self._vacuum}
         if self._settings.delete_retired_after is not None:
@@ -369,7 +365,7 @@ class _Work:
             named = str((self._settings.file or log).parent / Path(named).expanduser())
         if not self._do_it:
             return StepOutcome.WOULD, f"reads of {without_passwords(named)} into {log}"
-        found = harvest_reads(named, log)
+        found = harvest(named, log)
         outcome = StepOutcome.DONE if found.new else StepOutcome.NOTHING
         return outcome, f"{counted(found.new, 'new reads')} of {found.source} into {log}"
 

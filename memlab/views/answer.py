@@ -41,12 +41,6 @@ class Answer(NamedTuple):
     facts: list[Fact]
     steps: list[Step]
 
-    def lines(self) -> list[str]:
-        """Return the answer in a few lines."""
-        width = max(len(fact.name) for fact in self.facts)
-        facts = [f"  {fact.name:<{width}}  {fact.figure}  ({fact.remark})" for fact in self.facts]
-        return [self.headline, *facts]
-
 
 def answer_of(findings: Findings) -> Answer:
     """Return the answer for a store."""

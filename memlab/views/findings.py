@@ -4,22 +4,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from memlab.columns import ACTIVE, LOADED_AT_START, SOURCE
+from memlab.arguments import whole_number
+from memlab.columns import ACTIVE, LOADED_AT_START
 from memlab.compaction.effects import CapEffect, cap_effect, survivors
-from memlab.evidence.cut import CutLosses
-from memlab.evidence.past import Memories, past_in, present_rows
+from memlab.evidence.cut import CutLosses, cut_losses
+from memlab.evidence.past import Memories, present_rows
 from memlab.evidence.prior import DEFAULT_CONFIDENCE, DEFAULT_UNTIL
-from memlab.evidence.references import references_and_counts
+from memlab.evidence.reads import Log
+from memlab.evidence.references import evidence_of
 from memlab.evidence.usage import AgeOrUse, age_or_use
 from memlab.frame.fields import arrays_of
+from memlab.frame.labelling import called
 from memlab.growth import StoreSummary, boot_context, growth_curve, summarize
-from memlab.growth.alerts import Alert
+from memlab.growth.alerts import Alert, Look, alerts_of
 from memlab.growth.context import boot_of
 from memlab.replay import BudgetByUse, budget_by_use
+from memlab.settings import NOTHING
 from memlab.sizing import (
     Advice,
     Sizing,
@@ -29,8 +34,11 @@ from memlab.sizing import (
     boot_over_time,
     prepare_sizing,
 )
+from memlab.sizing.goal import Goal
 from memlab.sizing.timeline import backtest_table
-from memlab.sources.base import TODAY
+from memlab.sources.base import TODAY, Source
+from memlab.sources.opening import is_harvestable, settings_of
+from memlab.text import command
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,16 @@ class Question:
     token_budget: int | None = None
     confidence: float = DEFAULT_CONFIDENCE
     until: float = DEFAULT_UNTIL
+
+    @classmethod
+    def of(cls, source: Source | None, keep_recent: int | None = None, **asked: Any) -> "Question":
+        """Return what is asked of a store; where nothing is said, what its settings say."""
+        settings = NOTHING if source is None else settings_of(source)
+        if keep_recent is not None:
+            whole_number("keep_recent", keep_recent)
+        goal = Goal.of(settings, **asked)
+        cap = settings.keep_recent if keep_recent is None else keep_recent
+        return cls(cap, **goal._asdict())
 
 
 @dataclass(frozen=True)
@@ -213,9 +231,9 @@ class Findings:
 def examine(
     past: Memories,
     *,
-    now: datetime,
+    now: datetime | None = None,
     asked: Question | None = None,
-    log: pd.DataFrame | None = None,
+    log: Log = None,
     log_name: str = "",
     store: str = "",
 ) -> Findings:
@@ -225,14 +243,14 @@ def examine(
     ----------
     past : DataFrame, path, URL, SqliteMemoryStore or Source
         As :func:`memlab.load_past` returns it, or the store itself: all that it has held.
-    now : datetime
-        The present, with a time zone.
+    now : datetime, optional
+        The moment, with a time zone; the current one by default.
     asked : Question, optional
-        What is asked of it.
-    log : pandas.DataFrame, optional
-        As :func:`memlab.read_access_log` returns it.
+        What is asked of it; by default what ``memlab.toml`` remembers of the store.
+    log : DataFrame, str or Path, optional
+        An access log, or what :func:`memlab.read_access_log` returns.
     log_name : str, optional
-        What its file is called.
+        What its file is called, where a frame is given.
     store : str, optional
         How the page and its commands name the store; its own name by default.
 
@@ -241,21 +259,33 @@ def examine(
     ValueError
         When what is asked is out of its range.
     """
-    asked = asked or Question()
-    past = past_in(past, call="memlab.views.examine", log=log)
-    references, counts = references_and_counts(past, log, now=None if log is None else now)
+    found = evidence_of(past, log, call="memlab.views.examine", now=now)
+    asked = asked or Question.of(found.source)
+    past, references, source = found.past, found.references, found.source
     sizing = prepare_sizing(past, references, confidence=asked.confidence, until=asked.until)
-    advice = advise(sizing, target=asked.target, token_budget=asked.token_budget)
+    summary = summarize(past, now=found.now)
+    store, harvest, alerts = store or called(found.name), "", list[Alert]()
+    log_name = log_name or (found.log_file.name if found.log_file else "")
+    if source is not None:
+        alerts = alerts_of(Look(source, arrays_of(past), summary, store, found.log, log_name))
+    if source is not None and found.log_file is None and is_harvestable(source.like or found.name):
+        output = () if source.like else ("-o", "reads.jsonl")
+        harvest = command("harvest", store, *output)
     return Findings(
-        store=store or str(past.attrs.get(SOURCE, "")),
-        now=now,
+        store=store,
+        now=found.now,
         asked=asked,
         past=past,
-        log=log,
+        log=found.log,
         log_name=log_name,
         references=references,
-        counts=counts,
+        counts=found.counts,
         sizing=sizing,
-        advice=advice,
-        summary=summarize(past, now=now),
+        advice=advise(sizing, target=asked.target, token_budget=asked.token_budget),
+        summary=summary,
+        cut=cut_losses(source, found.log) if source is not None and source.cuts_index else None,
+        harvest=harvest,
+        alerts=alerts,
+        is_setting=source is not None and not source.deletes,
+        retires=source is not None and source.retires,
     )

@@ -59,7 +59,7 @@ def test_each_policy_is_one_line_of_its_settings_with_its_mark(table: pd.DataFra
 
 
 def test_marks_carry_their_setting_and_what_keeping_all_costs_is_marked(history: History) -> None:
-    table = compare(*history, [KeepRecent(cap) for cap in (20, 300)])
+    table = compare(*history, [KeepRecent(cap) for cap in (20, 300)]).table
     ax = plot_comparison(table)
     at = {text.get_text(): text.xy for text in ax.texts}  # type: ignore[attr-defined]
     for cap in (20, 300):
@@ -69,7 +69,7 @@ def test_marks_carry_their_setting_and_what_keeping_all_costs_is_marked(history:
 
 
 def test_policies_on_one_line_are_all_to_be_seen(history: History) -> None:
-    table = compare(*history, [KeepRecent(50), ValueCap(50)])
+    table = compare(*history, [KeepRecent(50), ValueCap(50)]).table
     place = ["boot_tokens_mean", "served"]
     table.loc["value 50", place] = table.loc["recent 50", place]
     lines = plot_comparison(table).lines
@@ -82,7 +82,7 @@ def test_policies_on_one_line_are_all_to_be_seen(history: History) -> None:
 def test_marks_that_coincide_are_counted_and_named_together(
     history: History, nearer: float, said: int
 ) -> None:
-    table = compare(*history, [KeepRecent(50), ValueCap(50)])
+    table = compare(*history, [KeepRecent(50), ValueCap(50)]).table
     table.loc["value 50", "served"] = table.loc["recent 50", "served"]
     table.loc["value 50", "boot_tokens_mean"] = table.loc["recent 50", "boot_tokens_mean"] * nearer
     ax = plot_comparison(table)

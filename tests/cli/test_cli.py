@@ -12,6 +12,7 @@ from shell import run, undo_in
 from stores import Row, episodes, row, run_sql, write_rows
 
 import memlab
+from memlab.settings import FILE
 
 MEMLAB = Path(sys.executable).with_name("memlab")
 
@@ -42,7 +43,7 @@ def test_show_prints_the_headline_numbers_and_json_says_the_same(store: Path) ->
         "floor           1.3% of 600 memories, 1.0% of 31,861 tokens",
     ):
         assert words in shown.output
-    assert "passed 50 on" in run("show", store, "--threshold", 50).output
+    assert "passed 50 on" in run("show", store, "--backlog", 50).output
     boot = json.loads(run("show", store, "--json").output)["summary"]["boot"]
     assert (boot["memories"], boot["prunable"]["memories"]) == (600, 592)
 
@@ -54,7 +55,7 @@ def test_without_a_store_show_and_size_look_at_the_bundled_two_years() -> None:
 
 def test_compacting_changes_neither_pace_nor_what_is_odd(store: Path) -> None:
     def said() -> list[str]:
-        shown = run("show", store, "--threshold", 50).output
+        shown = run("show", store, "--backlog", 50).output
         return [line for line in shown.splitlines() if re.match(r"  (pace|backlog|odd) ", line)]
 
     before = said()
@@ -70,7 +71,19 @@ def test_an_archive_that_is_none_is_said_and_left_out(store: Path) -> None:
     shown = run("show", store)
     assert shown.exit_code == 0
     assert "644 memories" in shown.output
-    assert "archive left out: " in shown.output
+    assert "left out: " in shown.output
+
+
+@pytest.mark.parametrize(
+    "verb", ["show", "size", "compare", "doctor", "floor", "find", "maintain", "report"]
+)
+def test_a_command_prints_what_the_function_of_its_name_returns(small: Path, verb: str) -> None:
+    (small.parent / FILE).write_text('policy = { name = "recent", keep = 9 }\n')
+    where, page = (small.parent if verb == "find" else small), small.with_name("page.html")
+    found = memlab.report(where, page) if verb == "report" else getattr(memlab, verb)(where)
+    printed = run(verb, where, *(["-o", page] if verb == "report" else [])).output
+    steps = found.next_steps()
+    assert printed == "\n".join([str(found), *([""] if steps else []), *steps, ""])
 
 
 # Compact, review, apply, take back
@@ -291,7 +304,7 @@ def test_of_one_thing_no_command_speaks_as_of_several(tmp_path: Path) -> None:
         run(*words)
         for words in (
             *(("show", store), ("size", store), ("floor", store), ("doctor", store)),
-            *(("find", tmp_path), ("size", store, "--by", "tokens"), ("compare", store)),
+            *(("find", tmp_path), ("size", store, "--unit", "tokens"), ("compare", store)),
             ("compact", store, "--keep-recent", 0, "--save-plan", plan),
             *(("apply", plan), ("archive", store), ("doctor", store), ("show", store)),
             ("archive", store, "--drop-before", "2100-01-01"),

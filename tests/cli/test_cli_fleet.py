@@ -58,10 +58,10 @@ def test_show_for_a_script_prints_every_store(agents: Path) -> None:
 
 
 def test_a_store_over_the_threshold_makes_the_exit_code_1(agents: Path) -> None:
-    over = run("fleet", "show", f"{agents}/*/memory.db", "--threshold", "100")
+    over = run("fleet", "show", f"{agents}/*/memory.db", "--backlog", "100")
     assert over.exit_code == 1
     assert "1 of 3 stores" in over.output
-    assert run("fleet", "show", f"{agents}/*/memory.db", "--threshold", "300").exit_code == 0
+    assert run("fleet", "show", f"{agents}/*/memory.db", "--backlog", "300").exit_code == 0
 
 
 @pytest.mark.parametrize(

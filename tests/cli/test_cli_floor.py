@@ -140,7 +140,7 @@ def test_all_one_or_a_pair_can_be_planned_applied_and_taken_back(
     receipt = run("apply", plan).output
     assert "superseded    2 memories" in receipt
     assert len(memlab.load(store).query("active")) == 8
-    assert "superseded or retired memories, deleted none" in run("archive", store).output
+    assert "superseded 2 memories" in run("archive", store).output
     assert f"2 memories restored into {store}" in run("restore", store, undo_in(receipt)).output
     assert len(memlab.load(store).query("active")) == 10
     assert "superseded    1 memory" in run("floor", store, "--id", "d1", "--apply").output

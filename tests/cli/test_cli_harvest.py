@@ -105,7 +105,7 @@ class TestSize:
         said = run("size", store, "--log", log, "--explain").output
         needed = "1 read, 2 never read, though they could have been"
         for words in (
-            f"by the log: 5 memories: {needed}, 2 written after the last read in the log",
+            f"  5 memories: {needed}, 2 written after the last read in the log",
             "1 cut short, or no JSON object",
             "1 time without a zone, taken as UTC",
             "1 with a time after now",

@@ -47,7 +47,7 @@ def test_it_writes_one_page_prints_where_and_answers_what_is_asked(
 ) -> None:
     folder, done = reported
     assert done.exit_code == 0
-    assert f"report: {folder / 'report.html'}" in done.output
+    assert re.search(rf"^  report +{folder / 'report.html'}$", done.output, re.MULTILINE)
     assert "600 → 33 memories" in done.output
     assert f"next: memlab compact {folder / 'memory.db'} --keep-recent 25" in done.output
     page = (folder / "report.html").read_text()
@@ -132,7 +132,7 @@ def test_compare_draws_svg_too(store: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def _no_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("memlab.cli.report._run_to_its_end", lambda _: 0)
+    monkeypatch.setattr("memlab.cli.pages._run_to_its_end", lambda _: 0)
     monkeypatch.chdir(tmp_path)
 
 
@@ -140,7 +140,7 @@ def test_the_lab_opens_on_a_page_that_leads_to_every_notebook(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     server: list[str] = []
-    monkeypatch.setattr("memlab.cli.report._run_to_its_end", lambda it: server.extend(it) or 0)
+    monkeypatch.setattr("memlab.cli.pages._run_to_its_end", lambda it: server.extend(it) or 0)
     assert run("lab", "--folder", tmp_path).exit_code == 0
     (start,) = (tmp_path / word.split("/lab/tree/")[1] for word in server if "/lab/tree/" in word)
     links = set(re.findall(r"\]\((\w+\.ipynb)\)", start.read_text()))
@@ -217,7 +217,7 @@ def test_a_server_outlives_the_ctrl_c_that_it_hears_itself(monkeypatch: pytest.M
 def test_who_ends_the_lab_ends_its_server(tmp_path: Path) -> None:
     server = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(60)"
     program = (
-        "import sys; from memlab.cli.report import _run_to_its_end as run; "
+        "import sys; from memlab.cli.pages import _run_to_its_end as run; "
         "sys.exit(run([sys.executable, '-c', *sys.argv[1:]]))"
     )
     command = [sys.executable, "-c", program, server, str(tmp_path / "pid")]

@@ -11,7 +11,7 @@ from shell import run
 from stores import episodes, row, write_rows
 
 import memlab
-from memlab.cli import show
+from memlab.cli import questions
 from memlab.compaction.listing import BY, WHERE
 
 LOUD = "\x1b[31m=loud\u202e\n<b>"
@@ -44,7 +44,7 @@ def test_filters_order_and_limit_mean_the_same_in_every_form(store: Path) -> Non
 
 
 def test_the_options_are_what_the_function_takes() -> None:
-    assert (set(show._WHERE), set(show._BY)) == (set(WHERE), set(BY))
+    assert (set(questions._WHERE), set(questions._BY)) == (set(WHERE), set(BY))
 
 
 def test_what_memories_say_steers_nothing_in_any_form(store: Path) -> None:
@@ -60,7 +60,7 @@ def test_what_memories_say_steers_nothing_in_any_form(store: Path) -> None:
 @pytest.mark.parametrize(
     "policy",
     [
-        ("--keep-recent", "5", "--by", "created_at"),
+        ("--keep-recent", "5", "--newest-by", "created_at"),
         ("--policy", "tokens", "--max-tokens", "300"),
         ("--set", "keep=5"),
         ("--policy", "dedup", "--threshold", "0.5"),

@@ -56,7 +56,7 @@ def test_a_store_on_a_server_is_sized_compacted_and_taken_back(
 def test_notebooks_open_on_a_server_and_on_a_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memlab.cli.report._run_to_its_end", lambda _: 0)
+    monkeypatch.setattr("memlab.cli.pages._run_to_its_end", lambda _: 0)
     (tmp_path / "odek").mkdir()
     (tmp_path / "odek" / "index.json").write_text("[]")
     for number, url in enumerate((f"redis://:{SECRET}@localhost/0", f"odek:{tmp_path}/odek")):
@@ -109,7 +109,7 @@ def test_no_command_repeats_a_password(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    monkeypatch.setattr("memlab.cli.report._run_to_its_end", lambda _: 1)
+    monkeypatch.setattr("memlab.cli.pages._run_to_its_end", lambda _: 1)
     monkeypatch.chdir(tmp_path)
     options = ("--keep-recent", "3") if command in ("compact", "fleet plan") else ()
     more = {"apply": ("DIGEST",), "restore": ("DIGEST",)}.get(command, ())

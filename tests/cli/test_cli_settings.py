@@ -98,7 +98,7 @@ def test_auto_is_what_everything_goes_by_and_stays_when_a_target_is_saved(store:
     )
     assert [each.deleted for each in fleet.plan(store).stores] == [80 - advice.keep_recent]
     assert f'"recent {advice.keep_recent}"' in run("compare", store, "--json").output
-    assert run("size", store, "--by", "tokens", "--save").exit_code == 0
+    assert run("size", store, "--unit", "tokens", "--save").exit_code == 0
     assert not remembered(store).is_auto
 
 
@@ -138,7 +138,7 @@ def test_a_log_that_was_given_is_remembered_read_and_told_by_line_once_it_is_mis
     memlab.AccessLog(log).add("e1")
     assert run("size", store, "--log", log, "--save").exit_code == 0
     assert remembered(store).log == (log,)
-    assert re.search("^references: .*1 read", run("size", store, "--explain").output, re.MULTILINE)
+    assert re.search("^  references .*1 read", run("size", store, "--explain").output, re.MULTILINE)
     assert run("size", store, "--only-log").exit_code == 0
     log.unlink()
     refused = run("size", store)
@@ -167,9 +167,7 @@ def test_compare_tries_what_is_remembered_and_reads_the_remembered_log(two_years
     with_log = run("compare", two_years, "--policy", "recent", "--keep-recent", 5).output
     file.unlink()
     without = run("compare", two_years, "--policy", "recent", "--keep-recent", 5).output
-    counted = [
-        int(text.partition(" references;")[0].rsplit("\n")[-1]) for text in (with_log, without)
-    ]
+    counted = [int(re.findall(r"references +(\d+)", text)[0]) for text in (with_log, without)]
     assert counted[0] == counted[1] + 1
 
 
@@ -205,6 +203,7 @@ def test_to_retire_is_remembered_and_deleting_can_be_asked_for_all_the_same(stor
     assert 'log = ["reads.log"]' in shown.output
     assert "nothing was changed; add --apply to do it" in shown.output
     assert remembered(store).retire
+    assert "the costliest that would go" in run("compact", store, "--rows").output
     plan = memlab.Plan.from_json(run("compact", store, "--json").output)
     assert (len(plan.retires), plan.memories) == (60, ())
     assert "deletes       60 of 80" in run("compact", store, "--delete").output
@@ -212,8 +211,12 @@ def test_to_retire_is_remembered_and_deleting_can_be_asked_for_all_the_same(stor
     assert receipt.retired == 60
     assert "nothing to do" in run("compact", store).output
     assert "retired, loaded again when needed        60" in run("show", store).output
-    assert "retired memories, deleted none" in run("archive", store).output
+    undo = f"undo: memlab restore {store} {receipt.digest[:12]}    "
+    listed = run("archive", store).output
+    assert "applied  retired 60 memories\n" in listed
+    assert undo in listed
     assert run("restore", store, receipt.digest[:12]).output.startswith("60 memories restored")
+    assert undo not in run("archive", store).output
     (refused,) = fleet.plan([store]).refused
     assert "says retire = true, and a fleet plan deletes" in refused.error
     run("compact", store, "--keep-recent", 20, "--delete", "--save")

@@ -82,7 +82,7 @@ def numbers(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "words", ["", "--by tokens", "--token-budget 15000", "--by tokens --token-budget 12000"]
+    "words", ["", "--unit tokens", "--token-budget 15000", "--unit tokens --token-budget 12000"]
 )
 def test_a_size_and_the_prompt_after_it_fit_a_screen(
     store: Path, words: str, monkeypatch: pytest.MonkeyPatch
@@ -91,7 +91,7 @@ def test_a_size_and_the_prompt_after_it_fit_a_screen(
     monkeypatch.setattr("memlab.cli.output.terminal_width", lambda: 80)
     lines = run("size", store.name, *words.split()).output.splitlines()
     assert len(lines) < 24
-    by = "--by tokens " if "--by" in words else ""
+    by = "--unit tokens " if "--unit" in words else ""
     explain = f"memlab size memory.db {by}--explain".split()
     assert any(line.split()[: len(explain)] == explain for line in lines)
 
@@ -181,11 +181,11 @@ def test_what_takes_long_says_so_and_leaves_nothing_behind(
 @pytest.mark.parametrize(
     ("named", "words"),
     [
-        ([], (r"no reference in this store: too few", r"recent 5 +– +–")),
+        ([], (r"references +none: too few", r"recent 5 +– +–")),
         (
             ["e3"],
             (
-                r"1 reference in this store: too few to tell policies apart",
+                r"references +1: too few to tell policies apart",
                 r"recent 5 +0 of 1",
                 r"next: memlab size ",
             ),
@@ -263,4 +263,4 @@ def test_commands_that_may_take_minutes_say_on_a_terminal_what_they_are_at(
     digest = archived_plans(path)[-1].digest
     restoring = ["working", "reading the archive", *RESTORING.values()]
     assert said_by(monkeypatch, "restore", path, digest) == restoring
-    assert said_by(monkeypatch, "size", path)[1:] == ["reading the store and its archive", "sizing"]
+    assert said_by(monkeypatch, "size", path)[1:] == ["reading the store and sizing it"]

@@ -17,7 +17,7 @@ from memlab.cli import main
 from memlab.errors import PlanError
 from memlab.policies import KeepRecent, Policy, PurgeSuperseded, TimeToLive
 from memlab.settings import FILE
-from memlab.upkeep.maintenance import Maintenance, maintain, plan_maintenance
+from memlab.upkeep.maintenance import Maintenance, maintain
 
 NOW = datetime(2026, 6, 1, 3, 17, tzinfo=UTC)
 OLD = TimeToLive(timedelta(days=30))
@@ -94,39 +94,39 @@ def test_maintenance_stops_before_it_takes_out_more_than_is_remembered(
 ) -> None:
     (store.parent / FILE).write_text(f"{settings}max_per_run = 5\n")
     before = rows_of(store)
-    for found in (plan_maintenance(store, now=NOW), maintain(store, now=NOW)):
+    for found in (maintain(store, now=NOW), maintain(store, apply=True, now=NOW)):
         outcome, words = compacting(found)
         assert outcome == "FAILED"
         assert "6 memories would go, more than max_per_run = 5, so none does" in words
         assert f"memlab compact {store} shows them" in words
     assert rows_of(store) == before
     (store.parent / FILE).write_text(f"{settings}max_per_run = 6\n")
-    assert compacting(maintain(store, now=NOW))[0] == "done"
+    assert compacting(maintain(store, apply=True, now=NOW))[0] == "done"
 
 
 def test_what_was_retired_for_long_counts_before_anything_is_retired(store: Path) -> None:
     retiring = 'policy = { name = "recent", keep = 4 }\nretire = true\n'
     (store.parent / FILE).write_text(retiring)
-    maintain(store, now=NOW)
+    maintain(store, apply=True, now=NOW)
     write_rows(store, episodes(3, start=20))
     (store.parent / FILE).write_text(f'{retiring}delete_retired_after = "30d"\nmax_per_run = 8\n')
     before, later = rows_of(store), NOW + timedelta(days=40)
-    assert "9 memories would go" in compacting(maintain(store, now=later))[1]
+    assert "9 memories would go" in compacting(maintain(store, apply=True, now=later))[1]
     assert rows_of(store) == before
     (store.parent / FILE).write_text(f'{retiring}delete_retired_after = "30d"\nmax_per_run = 9\n')
-    assert maintain(store, now=later).deleted == 6
+    assert maintain(store, apply=True, now=later).deleted == 6
 
 
 def test_maintenance_names_the_command_where_all_would_go(store: Path) -> None:
     (store.parent / FILE).write_text(TTL)
-    for found in (plan_maintenance(store, now=NOW), maintain(store, now=NOW)):
+    for found in (maintain(store, now=NOW), maintain(store, apply=True, now=NOW)):
         assert compacting(found)[0] == "FAILED"
         assert f"memlab maintain {store} --apply --all" in compacting(found)[1]
     assert len(rows_of(store)) == 11
-    assert maintain(store, now=NOW, all_prunable=True).deleted == 10
+    assert maintain(store, apply=True, now=NOW, all_prunable=True).deleted == 10
     write_rows(store, episodes(3, start=20))
     (store.parent / FILE).write_text('policy = { name = "recent", keep = 0 }\n')
-    assert maintain(store, now=NOW).deleted == 3
+    assert maintain(store, apply=True, now=NOW).deleted == 3
 
 
 def test_of_many_stores_the_one_is_stopped(store: Path, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_of_many_stores_the_one_is_stopped(store: Path, tmp_path: Path) -> None:
     stores = [str(store), str(other)]
     (tmp_path / FILE).write_text(TTL)
     made = fleet.plan(stores, OLD, now=NOW)
-    maintained = fleet.plan_maintenance(stores, now=NOW)
+    maintained = fleet.maintain(stores, now=NOW)
     assert maintained["status"].tolist() == ["FAILED", "would"]
     assert maintained["deleted"].tolist() == [0, 2]
     applied = fleet.apply(made, now=NOW)

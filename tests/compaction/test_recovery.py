@@ -78,7 +78,7 @@ def test_what_is_copied_is_lost_when_it_goes_and_comes_back_with_its_line(folder
     done = recover(folder)
     assert files_in(folder) == before
     assert lost(folder) == []
-    assert "2 restored" not in str(memlab.diagnose(folder))
+    assert "2 restored" not in str(memlab.doctor(folder))
     assert memlab.restore(done.digest, store=folder) == 2
     assert files_in(folder) == taken
     assert lost(folder) == ["a.md", "b.md"]
@@ -213,7 +213,7 @@ def test_where_something_else_stands_nothing_is_changed(
     with pytest.raises(ArchiveError, match=r"a\.md is there again; nothing was restored"):
         recover(folder)
     assert files_in(folder) == before
-    assert memlab.diagnose(folder).status != "FAIL"
+    assert memlab.doctor(folder).status != "FAIL"
     assert [*recover(folder, ["b.md"]).kept] == ["b.md"]
 
 

@@ -158,10 +158,10 @@ def test_what_is_retired_other_rules_leave_alone(store: Path) -> None:
     purge = memlab.plan(store, PurgeSuperseded(DAY), now=long_after)
     assert ids(purge.memories) == ["old"]
     assert memlab.plan(store, KeepRecent(4), now=long_after).is_empty
-    check = {each.name: each for each in memlab.diagnose(store).checks}
+    check = {each.name: each for each in memlab.doctor(store).checks}
     assert check["supersession"].status == "OK"
     assert check["memory_integrity"].counts["retired"] == 6
-    summary, was = memlab.summarize(store, now=START), memlab.load(store)
+    summary, was = memlab.growth.summarize(store, now=START), memlab.load(store)
     assert (summary.retired.memories, summary.superseded.memories) == (6, 1)
     assert summary.pace is not None
     assert ids(memlab.rows(store, where="retired").itertuples()) == retired(store)
@@ -186,7 +186,7 @@ def test_one_that_was_cut_short_before_it_began_is_forgotten_by_the_next(store: 
     assert retired(store) == []
     done = night(store, at=START + DAY)
     assert [each.digest for each in archived_plans(store)] == [done.digest]
-    assert memlab.diagnose(store).status == "OK"
+    assert memlab.doctor(store).status == "OK"
 
 
 def test_a_load_bearing_memory_is_not_retired_and_one_that_became_so_returns(store: Path) -> None:
@@ -208,7 +208,7 @@ def test_what_the_agent_did_to_a_retired_memory_since_is_its_own_affair(store: P
     run_sql(store, "DELETE FROM memory_items WHERE memory_id = 'e3'")
     before = rows_of(store)
     assert retired(store) == ["e4", "e5", "e6"]
-    circle = next(each for each in memlab.diagnose(store).checks if each.name == "supersession")
+    circle = next(each for each in memlab.doctor(store).checks if each.name == "supersession")
     assert circle.counts["cyclic"] == 1
     at = START + DAY
     note_reads(store, [(f"e{n}", at) for n in (1, 2, 3, 10)])

@@ -155,12 +155,12 @@ def test_one_that_was_cut_short_can_be_finished_or_forgotten(
     store: Path, end: Callable[[Path, str], object]
 ) -> None:
     plan = unfinished(store)
-    found = next(check for check in memlab.diagnose(store).checks if check.name == "archive")
+    found = next(check for check in memlab.doctor(store).checks if check.name == "archive")
     assert found.status == "WARN"
     assert "was cut short before it changed anything" in found.summary
     assert f"memlab apply {store} {plan.digest[:12]}" in found.advice
     end(store, plan.digest)
-    assert memlab.diagnose(store).status == "OK"
+    assert memlab.doctor(store).status == "OK"
 
 
 def test_superseding_is_no_deletion_to_the_past(store: Path) -> None:
@@ -170,4 +170,4 @@ def test_superseding_is_no_deletion_to_the_past(store: Path) -> None:
     assert len(past) == 6
     memlab.apply(memlab.plan(store, memlab.KeepRecent(1)))
     assert load_past(store).deleted_at.notna().sum() == 2
-    assert memlab.diagnose(store).status == "OK"
+    assert memlab.doctor(store).status == "OK"

@@ -14,7 +14,7 @@ from transcripts import SLUG, Session, World, read, shell, write
 
 from memlab import columns as c
 from memlab.errors import MemlabError
-from memlab.evidence.ingestion import Harvest, harvest_reads
+from memlab.evidence.ingestion import Harvest, harvest
 from memlab.evidence.reads import apart_of, read_access_log
 from memlab.sources.reads import ANOTHER_FORMAT, LONGEST, UNREADABLE
 from memlab.sources.transcripts import COPIES, FAILED, WITHOUT_RESULT
@@ -36,8 +36,8 @@ def logged(log: Path, *, maintenance: bool = False) -> Reads:
     return set(found)
 
 
-def harvest(world: World) -> Harvest:
-    return harvest_reads(world.folder, world.home / "reads.log")
+def gathered(world: World) -> Harvest:
+    return harvest(world.folder, world.home / "reads.log")
 
 
 def contents(log: Path) -> list[bytes]:
@@ -52,7 +52,7 @@ def test_every_read_is_found_and_none_is_made_up(seed: int, called: str | None) 
         world = World(Path(home), seed, called=called)
         world.run(8)
         files = {each: each.stat() for each in world.projects.rglob("*")}
-        found = harvest(world)
+        found = gathered(world)
         log = found.log
         assert {each: each.stat().st_mtime_ns for each in world.projects.rglob("*")} == {
             each: before.st_mtime_ns for each, before in files.items()
@@ -64,7 +64,7 @@ def test_every_read_is_found_and_none_is_made_up(seed: int, called: str | None) 
         assert found.apart.get("maintenance", 0) == len(maintenance)
         assert found.apart.get("own session", 0) == len(world.apart("own session"))
         before = contents(log)
-        assert harvest(world).new == 0
+        assert gathered(world).new == 0
         assert contents(log) == before
 
 
@@ -75,7 +75,7 @@ def test_what_was_swept_away_stays_and_is_judged_by_what_was_known(seed: int) ->
         world = World(Path(home), seed)
         for _ in range(4):
             world.run(3)
-            harvest(world)
+            gathered(world)
             for file in world.projects.glob("*/*.jsonl"):
                 if world.chance.random() < 0.7:
                     file.unlink()
@@ -98,7 +98,7 @@ class Desk:
     def save(self, *sessions: Session) -> Harvest:
         for session in sessions:
             self.world._save(session)
-        return harvest(self.world)
+        return gathered(self.world)
 
     @property
     def logged(self) -> list[str]:
@@ -176,7 +176,7 @@ def test_the_oldest_is_known_by_its_lines_where_files_are_as_old_as_they_else_by
         last = datetime.fromisoformat(session.lines[-1]["timestamp"]).timestamp()
         times = (changed.get(name, last),) * 2
         os.utime(desk.world.projects / SLUG / f"{name}.jsonl", times)
-    assert harvest(desk.world).apart == own
+    assert gathered(desk.world).apart == own
 
 
 @pytest.mark.parametrize("by_agent", [False, True])
@@ -288,12 +288,12 @@ class TestFolder:
         session = desk.session("s1", "m1.md")
         desk.save(session)
         log = desk.world.home / "other.log"
-        assert harvest_reads(desk.world.projects / SLUG, log).new == 1
+        assert harvest(desk.world.projects / SLUG, log).new == 1
         with pytest.raises(MemlabError, match="has several memory folders; name one"):
-            harvest_reads(desk.world.projects, log)
+            harvest(desk.world.projects, log)
         (desk.world.projects / "-other" / "memory").rename(desk.world.home / "away")
-        assert harvest_reads(desk.world.projects, desk.world.home / "third.log").new == 1
-        assert harvest_reads(desk.world.home / ".claude", log).new == 0
+        assert harvest(desk.world.projects, desk.world.home / "third.log").new == 1
+        assert harvest(desk.world.home / ".claude", log).new == 0
 
     def test_one_that_lies_elsewhere_is_looked_for_in_the_transcripts_named(
         self, tmp_path: Path
@@ -301,7 +301,7 @@ class TestFolder:
         world = World(tmp_path / "home", 3, called=str(tmp_path / "notes"))
         world.run(6)
         world.folder.rename(tmp_path / "notes")
-        found = harvest_reads(tmp_path / "notes", transcripts=world.projects)
+        found = harvest(tmp_path / "notes", transcripts=world.projects)
         assert found.log == tmp_path / "notes.reads.log"
         by_path, every = logged(found.log), exactly(world.counted())
         assert by_path <= every
@@ -320,7 +320,7 @@ class TestFolder:
         read(session, "m1.md")
         world._save(session)
         (tmp_path / ".claude").symlink_to(world.home / ".claude")
-        found = harvest_reads("./notes")
+        found = harvest("./notes")
         assert found.reads == 1
         assert found.log == tmp_path / "notes.reads.log"
 
@@ -328,7 +328,7 @@ class TestFolder:
         (tmp_path / "notes").mkdir()
         (tmp_path / "notes" / "MEMORY.md").touch()
         with pytest.raises(MemlabError, match="name the folder they lie in with --transcripts"):
-            harvest_reads(tmp_path / "notes", transcripts=tmp_path / "nothing")
+            harvest(tmp_path / "notes", transcripts=tmp_path / "nothing")
         assert [each.name for each in tmp_path.iterdir()] == ["notes"]
 
     @pytest.mark.parametrize("name", ["wörk ❤", 'q"uote', "mémoire"])
@@ -344,7 +344,7 @@ class TestFolder:
         session = Session(world, "s1", SLUG)
         read(session, "ä b.md")
         world._save(session)
-        assert harvest_reads(folder, transcripts=world.projects).reads == 1
+        assert harvest(folder, transcripts=world.projects).reads == 1
 
     def test_a_windows_path_is_one(self) -> None:
         look = claude_code._Look(Path("/h/.claude/projects/-w/memory"))
@@ -376,4 +376,4 @@ def test_lines_are_told_apart_by_more_than_line_feeds(desk: Desk) -> None:
     file = desk.world.projects / SLUG / "s1.jsonl"
     file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n"))
     assert desk.logged == ["m1.md"]
-    assert harvest(desk.world).left_out == {}
+    assert gathered(desk.world).left_out == {}

@@ -19,7 +19,7 @@ from servers import PostgresServer, postgres_server
 
 from memlab import columns as c
 from memlab.errors import MemlabError, StoreError
-from memlab.evidence.ingestion import harvest_reads
+from memlab.evidence.ingestion import harvest
 from memlab.evidence.reads import read_access_log
 from memlab.sources.transcripts import FAILED
 from memlab.systems import langgraph, mcp_memory
@@ -94,22 +94,22 @@ class TestClaudeMem:
     def test_a_fetch_reads_every_id_it_asked_for(self, source: Path) -> None:
         self.write(source, self.call(1, [5, "6", 5]), self.call(2, [7], tool="get_observations"))
         before = untouched(source.parent)
-        found = harvest_reads(source, source.parent.parent / "reads.log")
+        found = harvest(source, source.parent.parent / "reads.log")
         assert found.way == "a claude-mem database"
         assert [memory for memory, _ in logged(found.log)] == ["5", "6", "7"]
         assert untouched(source.parent) == before
-        assert harvest_reads(source.parent, found.log).new == 0
+        assert harvest(source.parent, found.log).new == 0
 
     def test_ids_may_come_as_one_text(self, source: Path) -> None:
         """claude-mem takes them so, and answers."""
         texts = ("[5,6]", "5,6", " 5 , 6 ", '["5", 6]', "7")
         self.write(source, *(self.call(n, ids) for n, ids in enumerate(texts)))
-        read = [memory for memory, _ in logged(harvest_reads(source).log)]
+        read = [memory for memory, _ in logged(harvest(source).log)]
         assert read == ["5", "6"] * 4 + ["7"]
 
     def test_a_fetch_in_the_session_that_wrote_it_is_no_later_need(self, source: Path) -> None:
         self.write(source, self.call(1, [1, 5], session="content-1"), self.call(2, [1]))
-        found = harvest_reads(source)
+        found = harvest(source)
         assert [memory for memory, _ in logged(found.log)] == ["5", "1"]
         assert found.apart == {"own session": 1}
 
@@ -125,7 +125,7 @@ class TestClaudeMem:
             self.call(6, "[" * 9_000),
             self.call(5, [5], tool="my_get_observations"),
         )
-        found = harvest_reads(source)
+        found = harvest(source)
         assert found.reads == 0
         assert found.left_out == {FAILED: 1}
 
@@ -134,7 +134,7 @@ class TestClaudeMem:
     ) -> None:
         monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(source.parent / "nothing"))
         with pytest.raises(MemlabError, match="with --transcripts"):
-            harvest_reads(source)
+            harvest(source)
 
 
 class TestMcpMemory:
@@ -165,7 +165,7 @@ class TestMcpMemory:
 
     def test_the_last_queries_of_each_memory_are_its_reads(self, tmp_path: Path) -> None:
         source = self.make(tmp_path, a=self.queries(0, 2), b=self.queries(1), c={"x": 1})
-        found = harvest_reads(source)
+        found = harvest(source)
         assert found.way == "an mcp-memory-service database"
         assert logged(found.log) == [
             (memory, NOON + timedelta(hours=hour))
@@ -175,17 +175,17 @@ class TestMcpMemory:
 
     def test_a_name_that_show_takes_is_harvested_too(self, tmp_path: Path) -> None:
         source = self.make(tmp_path, a=self.queries(0))
-        found = harvest_reads(f"mcp-memory:{source}")
+        found = harvest(f"mcp-memory:{source}")
         assert (found.source, found.reads) == (str(source), 1)
         assert found.log == source.with_name("sqlite_vec.db.reads.log")
 
     def test_that_ten_are_kept_is_said_and_harvests_keep_more(self, tmp_path: Path) -> None:
         source = self.make(tmp_path, a=self.queries(*range(10)))
-        found = harvest_reads(source)
+        found = harvest(source)
         assert found.notes[0].startswith("of 1 memory the last 10 queries are shown")
         later = json.dumps(self.queries(*range(7, 17)))
         database(source, rows=[("UPDATE memories SET metadata = ?", (later,))])
-        again = harvest_reads(source)
+        again = harvest(source)
         assert (again.new, again.kept) == (7, 7)
         assert len(logged(found.log)) == 17
 
@@ -197,7 +197,7 @@ class TestMcpMemory:
             c={"access_queries": {"timestamp": 1.0}},
             d='["access_queries"]',
         )
-        found = harvest_reads(source)
+        found = harvest(source)
         assert found.reads == 0
         assert found.left_out == {mcp_memory.WITHOUT_TIME: 4, mcp_memory.BROKEN: 1}
 
@@ -226,7 +226,7 @@ class TestLangGraph:
             ("for good", None, None),
             ("odd", "soon", 60.0),
         )
-        found = harvest_reads(source)
+        found = harvest(source)
         assert found.way == "a LangGraph store"
         assert logged(found.log) == [("users.1/read", NOON + timedelta(hours=2))]
         assert found.left_out == {
@@ -236,9 +236,9 @@ class TestLangGraph:
         }
         moved = "UPDATE store SET expires_at = '2026-08-01 17:00:00' WHERE key = 'read'"
         database(source, rows=[(moved, ())])
-        again = harvest_reads(source)
+        again = harvest(source)
         assert (again.new, again.kept, len(logged(found.log))) == (1, 1, 2)
-        assert harvest_reads(source).new == 0
+        assert harvest(source).new == 0
 
     def test_a_store_that_its_own_code_wrote(self, tmp_path: Path) -> None:
         sqlite = pytest.importorskip("langgraph.store.sqlite")
@@ -252,7 +252,7 @@ class TestLangGraph:
             moved = "UPDATE store SET updated_at = datetime(updated_at, '-1 hour')"
             connection.execute(moved + ", expires_at = datetime(expires_at, '-1 hour')")
             store.get(("users", "1"), "a")
-        found = harvest_reads(path)
+        found = harvest(path)
         assert [memory for memory, _ in logged(found.log)] == ["users.1/a"]
 
     def opened(self, path: Path) -> Connection:
@@ -293,22 +293,22 @@ class TestMemForge:
         for day, (agent, memory) in enumerate((("a", one), ("b", other), ("a", one)), 1):
             self.retrieve(memforge, agent, memory, day)
         log = tmp_path / "reads.log"
-        found = harvest_reads(memforge.url, log)
+        found = harvest(memforge.url, log)
         assert found.way == "a MemForge database"
         assert [memory for memory, _ in logged(log)] == ["1", "2", "1"]
         memforge.connection.execute("DELETE FROM warm_tier WHERE id = 1")
         self.retrieve(memforge, "b", other, 4)
-        again = harvest_reads(memforge.url, log)
+        again = harvest(memforge.url, log)
         assert (again.reads, again.new, again.kept) == (2, 1, 2)
-        assert harvest_reads(memforge.url, log).new == 0
+        assert harvest(memforge.url, log).new == 0
 
     def test_a_url_may_name_one_agent(self, memforge: Postgres, tmp_path: Path) -> None:
         for agent in "ab":
             self.retrieve(memforge, agent, add_memory(memforge.connection, agent), 1)
-        one = harvest_reads(f"{memforge.url}&agent=b", tmp_path / "b.log")
+        one = harvest(f"{memforge.url}&agent=b", tmp_path / "b.log")
         assert [memory for memory, _ in logged(one.log)] == ["2"]
         assert one.chances.startswith("1 memory: 1 read")
-        assert harvest_reads(memforge.url, tmp_path / "all.log").reads == 2
+        assert harvest(memforge.url, tmp_path / "all.log").reads == 2
 
     def test_rows_that_a_role_may_not_see_are_said(
         self, memforge: Postgres, tmp_path: Path
@@ -319,7 +319,7 @@ class TestMemForge:
         )
         url = memforge.url.replace("postgres:@", "reader:@")
         try:
-            found = harvest_reads(url, tmp_path / "reads.log")
+            found = harvest(url, tmp_path / "reads.log")
         finally:
             memforge.connection.execute("DROP OWNED BY reader; DROP ROLE reader")
         assert found.reads == 0
@@ -349,7 +349,7 @@ class TestLangGraphOnPostgres:
         for key, minutes in (("a", 60), ("b", 60), ("c", None)):
             postgres.connection.execute(self.PUT, (key, minutes, minutes))
         postgres.connection.execute(self.READ, ("a",))
-        found = harvest_reads(postgres.url, tmp_path / "reads.log")
+        found = harvest(postgres.url, tmp_path / "reads.log")
         assert found.way == "a LangGraph store"
         assert [memory for memory, _ in logged(found.log)] == ["users.1/a"]
         assert found.left_out == {langgraph.NOT_READ: 1, langgraph.WITHOUT_EXPIRY: 1}
@@ -357,12 +357,12 @@ class TestLangGraphOnPostgres:
 
 def test_a_database_of_something_else_is_said(postgres: Postgres, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="has neither MemForge's retrieval_log nor LangGraph's"):
-        harvest_reads(postgres.url, tmp_path / "reads.log")
+        harvest(postgres.url, tmp_path / "reads.log")
 
 
 def test_a_server_that_is_not_there_is_said_without_its_password(tmp_path: Path) -> None:
     url = "postgresql://me:secret@127.0.0.1:1/memories"
     with pytest.raises(StoreError, match=r"127\.0\.0\.1:1/memories does not answer") as caught:
-        harvest_reads(url, tmp_path / "reads.log")
+        harvest(url, tmp_path / "reads.log")
     assert "secret" not in str(caught.value)
     assert not list(tmp_path.iterdir())

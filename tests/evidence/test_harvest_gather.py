@@ -15,7 +15,7 @@ from stores import episodes, write_rows
 
 from memlab.errors import MemlabError
 from memlab.evidence.access_log import AccessLog
-from memlab.evidence.ingestion import default_log, harvest_reads
+from memlab.evidence.ingestion import default_log, harvest
 from memlab.evidence.reads import read_access_log
 from memlab.files import write_whole
 
@@ -31,8 +31,8 @@ def workspace(folder: Path, events: int = 3) -> Path:
 
 def test_what_the_source_forgot_is_kept_and_said(tmp_path: Path) -> None:
     source = workspace(tmp_path / "w", events=5)
-    harvest_reads(source)
-    found = harvest_reads(workspace(source, events=2))
+    harvest(source)
+    found = harvest(workspace(source, events=2))
     assert (found.reads, found.new, found.kept) == (2, 0, 3)
     assert len(read_access_log(found.log)) == 5
     assert "nothing new, 3 kept that the source no longer shows" in str(found)
@@ -40,34 +40,34 @@ def test_what_the_source_forgot_is_kept_and_said(tmp_path: Path) -> None:
 
 def test_a_log_that_was_rotated_is_known_as_a_whole(tmp_path: Path) -> None:
     source = workspace(tmp_path / "w")
-    found = harvest_reads(source)
+    found = harvest(source)
     found.log.rename(found.log.with_name(f"{found.log.name}.1"))
-    assert harvest_reads(source).new == 0
+    assert harvest(source).new == 0
 
 
 def test_reads_that_others_logged_stay_beside_them(tmp_path: Path) -> None:
     source, log = workspace(tmp_path / "w"), tmp_path / "reads.log"
     with AccessLog(log) as opened:
         opened.add("mine", AT)
-    found = harvest_reads(source, log)
+    found = harvest(source, log)
     assert (found.new, found.kept) == (3, 0)
     assert len(read_access_log(log)) == 4
 
 
 def test_half_a_line_in_the_log_costs_that_line_alone(tmp_path: Path) -> None:
     source = workspace(tmp_path / "w")
-    found = harvest_reads(source)
+    found = harvest(source)
     os.truncate(found.log, found.log.stat().st_size - 10)
-    assert harvest_reads(source).new == 1
+    assert harvest(source).new == 1
     assert len(read_access_log(found.log)) == 3
 
 
 HARVESTS = """
 import sys
-from memlab.evidence.ingestion import harvest_reads
+from memlab.evidence.ingestion import harvest
 print("ready", flush=True)
 sys.stdin.readline()
-harvest_reads(sys.argv[1], sys.argv[2])
+harvest(sys.argv[1], sys.argv[2])
 """
 
 
@@ -89,7 +89,7 @@ def test_two_at_once_count_every_read_once(tmp_path: Path) -> None:
         one.communicate()
         assert one.returncode == 0
     assert len(read_access_log(log)) == 60
-    assert harvest_reads(source, log).new == 0
+    assert harvest(source, log).new == 0
 
 
 def test_the_log_lies_beside_its_source(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_log_that_is_none_is_refused_before_anything_is_read(tmp_path: Path) -
     source, log = workspace(tmp_path / "w"), tmp_path / "reads.log"
     log.write_text("memory_id,at\n")
     with pytest.raises(MemlabError, match="is no access log"):
-        harvest_reads(source, log)
+        harvest(source, log)
     assert log.read_text() == "memory_id,at\n"
 
 
@@ -134,11 +134,11 @@ def test_what_cannot_be_harvested_is_said_and_leaves_no_file(
     source = make(tmp_path)
     before = sorted(tmp_path.iterdir())
     with pytest.raises(MemlabError, match=fault):
-        harvest_reads(source)
+        harvest(source)
     assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_source_without_reads_makes_an_empty_log(tmp_path: Path) -> None:
-    found = harvest_reads(workspace(tmp_path / "w", events=0))
+    found = harvest(workspace(tmp_path / "w", events=0))
     assert "  reads     none" in str(found)
     assert read_access_log(found.log).empty

@@ -12,7 +12,7 @@ from openclaw_store import SKIPPED, recall, write_events
 
 from memlab import columns as c
 from memlab.errors import MemlabError
-from memlab.evidence.ingestion import harvest_reads
+from memlab.evidence.ingestion import harvest
 from memlab.evidence.reads import read_access_log
 from memlab.sources.reads import BROKEN
 from memlab.systems.codex import COPIES, WITHOUT_THREAD, WITHOUT_TIME
@@ -67,7 +67,7 @@ def test_a_citation_reads_the_threads_it_names(home: Path) -> None:
         said("Done." + citation(THREADS[1], THREADS[2], THREADS[1])),
         said("Again." + citation(THREADS[1], tag="thread_ids"), at="2026-08-01T10:00:00Z"),
     )
-    found = harvest_reads(home)
+    found = harvest(home)
     assert found.way == "Codex's memories"
     assert ids(found.log) == [THREADS[1], THREADS[2], THREADS[1]]
     log = read_access_log(found.log)
@@ -92,7 +92,7 @@ def test_what_is_no_citation_of_another_thread_is_counted(home: Path) -> None:
         said("It cites itself." + citation(THREADS[0])),
         said("odd" + block, content="a text"),
     )
-    found = harvest_reads(home)
+    found = harvest(home)
     assert found.reads == 0
     assert found.left_out == {WITHOUT_THREAD: 1, WITHOUT_TIME: 1}
     assert found.apart == {"own session": 1}
@@ -106,31 +106,31 @@ def test_a_fork_repeats_what_its_parent_said(home: Path) -> None:
     write(home, THREADS[1], fork, meta(THREADS[0]), *later, said("Two." + citation(THREADS[5])))
     grandchild = meta(THREADS[2], THREADS[1])
     write(home, THREADS[2], grandchild, *later)
-    found = harvest_reads(home)
+    found = harvest(home)
     assert ids(found.log) == [THREADS[5]] * 3
     assert found.left_out == {COPIES: 4}
     assert sorted(read_access_log(found.log)[c.SESSION]) == [THREADS[0]] * 2 + [THREADS[1]]
-    assert harvest_reads(home).new == 0
+    assert harvest(home).new == 0
 
 
 def test_parents_in_a_circle_end(home: Path) -> None:
     for one, other in (THREADS[:2], THREADS[1::-1]):
         write(home, one, meta(one, other), said(one + citation(THREADS[5])))
-    assert harvest_reads(home).reads == 2
+    assert harvest(home).reads == 2
 
 
 def test_the_database_of_memories_means_the_sessions_beside_it(home: Path) -> None:
     write(home, THREADS[0], meta(THREADS[0]), said("Done." + citation(THREADS[1])))
     with closing(connect(home / "memories_1.sqlite")) as connection, connection:
         connection.execute("CREATE TABLE stage1_outputs (thread_id TEXT PRIMARY KEY)")
-    assert harvest_reads(home / "memories_1.sqlite").reads == 1
-    assert harvest_reads(home / "sessions").reads == 1
+    assert harvest(home / "memories_1.sqlite").reads == 1
+    assert harvest(home / "sessions").reads == 1
     moved = home.rename(home.parent / "old")
     (home.parent / "elsewhere").mkdir()
     alone = (moved / "memories_1.sqlite").rename(home.parent / "elsewhere" / "memories_1.sqlite")
     with pytest.raises(MemlabError, match="there are no sessions in"):
-        harvest_reads(alone)
-    assert harvest_reads(alone, transcripts=moved).reads == 1
+        harvest(alone)
+    assert harvest(alone, transcripts=moved).reads == 1
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ def test_a_hit_is_a_read_once_a_day_whatever_was_asked(tmp_path: Path, old_log: 
         recall(at(24), "./" + day.replace("/", "\\"), kind=SKIPPED),
     )
     (tmp_path / "MEMORY.md").write_text("index")  # does not make it Claude Code's
-    found = harvest_reads(tmp_path)
+    found = harvest(tmp_path)
     assert found.way == "an OpenClaw workspace"
     assert ids(found.log) == [day, other, day]
     assert found.by == {"recall": 2, "skipped recall": 1}
@@ -172,7 +172,7 @@ def test_what_is_no_read_is_counted(tmp_path: Path, old_log: Path) -> None:
     )
     with old_log.open("a") as out:
         out.write('{"type":"memory.recall.recorded","timest')
-    found = harvest_reads(tmp_path)
+    found = harvest(tmp_path)
     assert ids(found.log) == [note]
     assert found.left_out == {
         **dict.fromkeys((openclaw.SWEEPS, openclaw.WITHOUT_TIME, BROKEN), 1),
@@ -186,9 +186,9 @@ def test_an_event_that_was_exported_is_the_same_read(tmp_path: Path, old_log: Pa
     write_events(old_log, recall(at(1), a), recall(at(2), b))
     new_log = tmp_path / "memory" / "events" / "0af3" / "memory-host-events.jsonl"
     write_events(new_log, recall(at(2), b), recall(at(3), c))
-    found = harvest_reads(tmp_path)
+    found = harvest(tmp_path)
     assert ids(found.log) == [a, b, c]
-    again = harvest_reads(new_log, found.log)
+    again = harvest(new_log, found.log)
     assert (again.new, again.store) == (0, found.store)
     alone = new_log.rename(tmp_path.parent / new_log.name)
-    assert harvest_reads(alone, tmp_path / "alone.log").store is None
+    assert harvest(alone, tmp_path / "alone.log").store is None

@@ -17,7 +17,7 @@ from stores import episodes, row, run_sql, write_rows
 
 import memlab
 from memlab.errors import PlanError, WrongArgumentError
-from memlab.fleet import FleetPlan, Serial, apply, maintain, plan, plan_maintenance
+from memlab.fleet import FleetPlan, Serial, apply, maintain, plan
 from memlab.fleet.change import Applied, apply_saved
 
 KEEP = memlab.KeepRecent(4)
@@ -230,11 +230,11 @@ def test_each_store_is_maintained_by_what_it_remembers(four: list[Path]) -> None
     names = four[:3]
     remember(names[0], 2)
     remember(names[1], 20)
-    shown = plan_maintenance(names, now=NOW)
+    shown = maintain(names, now=NOW)
     assert shown["status"].tolist()[:2] == ["would", "nothing"]
     assert shown["deleted"].tolist()[:2] == [7, 0]
     assert counts(names) == [10, 10, 10]
-    done = maintain(names, now=NOW)
+    done = maintain(names, apply=True, now=NOW)
     assert done["status"].tolist()[:2] == ["done", "nothing"]
     assert "nothing is remembered" in done["error"][2]
     assert counts(names) == [3, 10, 10]
@@ -253,11 +253,11 @@ def test_maintenance_that_was_stopped_goes_on_and_says_all_that_was_done(
 
     kept = tmp_path / "kept"
     with pytest.raises(KeyboardInterrupt):
-        maintain(four, now=NOW, runner=Serial(), progress=stop, out=kept)
+        maintain(four, apply=True, now=NOW, runner=Serial(), progress=stop, out=kept)
     assert counts(four) == [3, 3, 10, 10]
-    done = maintain(four, now=NOW, runner=Serial(), out=kept)
+    done = maintain(four, apply=True, now=NOW, runner=Serial(), out=kept)
     assert done["status"].tolist() == ["done"] * 4
     assert done["deleted"].tolist() == [7] * 4
     assert done["undo"].str.startswith("memlab restore ").all()
-    again = maintain(four, now=NOW, out=kept)
+    again = maintain(four, apply=True, now=NOW, out=kept)
     assert again["status"].tolist() == ["nothing"] * 4

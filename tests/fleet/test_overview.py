@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +15,7 @@ from stores import episodes, row, run_sql, write_rows
 import memlab
 from memlab.cli import main
 from memlab.compaction.reclaim import space, vacuum
-from memlab.fleet import Serial, StoreLine, maintain, plan_maintenance, survey
+from memlab.fleet import Serial, StoreLine, maintain, survey
 from memlab.frame.fields import Arrays
 from memlab.growth.summary import past_arrays
 
@@ -24,7 +25,7 @@ def test_a_row_says_what_the_store_says_of_itself_and_leaves_no_trace(tmp_path: 
     before = {each: each.read_bytes() for each in tmp_path.iterdir()}
     found = survey(path, now=NOW)
     assert {each: each.read_bytes() for each in tmp_path.iterdir()} == before
-    summary = memlab.summarize(memlab.load(path), now=NOW)
+    summary = memlab.growth.summarize(memlab.load(path), now=NOW)
     assert list(found) == ["store", *(each.name for each in fields(StoreLine)), "error"]
     (line,) = found.to_dict("records")
     assert line["store"] == str(path)
@@ -116,7 +117,7 @@ def test_every_broken_store_of_a_folder_is_a_row_with_its_error(tmp_path: Path) 
     assert len(broken) == 14
     run_sql(folder / "cache.db", "CREATE TABLE notes (body TEXT)")
     (folder / "memlab.toml").write_text('policy = { name = "recent", keep = 4 }\n')
-    for look in (survey, plan_maintenance, maintain):
+    for look in (survey, maintain, partial(maintain, apply=True)):
         found = look(folder, now=NOW).set_index("store")
         assert sorted(found.index) == sorted(map(str, [good, *broken]))
         bad = found["error"].notna() | found.get("status", found["error"]).eq("FAILED")

@@ -97,7 +97,7 @@ def changed(names: Sequence[Path], runner: Runner) -> pd.DataFrame:
 
 
 def maintained(names: Sequence[Path], runner: Runner) -> pd.DataFrame:
-    found = fleet.maintain(names, now=NOW, runner=runner)
+    found = fleet.maintain(names, apply=True, now=NOW, runner=runner)
     # nor is one that has done all there was to do: what it did is in the stores
     return found[["store", "error"]].assign(done=found["status"].isin(["done", "nothing"]))
 

@@ -215,7 +215,7 @@ def test_a_setting_without_meaning_is_refused_by_name(
     [
         (lambda: TimeToLive(30), r"TimeToLive takes as ttl .* timedelta\(days=30\)"),
         (lambda: ValueCap(1, half_life=7), r"ValueCap takes as half_life .* timedelta\(days=7\)"),
-        (lambda: PurgeSuperseded("30d"), "PurgeSuperseded takes as older_than"),
+        (lambda: PurgeSuperseded(30), "PurgeSuperseded takes as older_than"),
         (lambda: ValueCap(1, recency="high"), "ValueCap takes as recency a number, not 'high'"),
         (lambda: ValueCap(1, scope="agent_id"), "ValueCap takes as scope a tuple"),
         (lambda: NearDuplicate(True), "NearDuplicate takes as threshold a number, not True"),
@@ -225,6 +225,16 @@ def test_a_setting_without_meaning_is_refused_by_name(
 def test_a_setting_of_another_type_is_told_in_words(make: Callable[[], Policy], words: str) -> None:
     with pytest.raises(WrongArgumentError, match=words):
         make()
+
+
+def test_an_age_may_be_a_text() -> None:
+    month = timedelta(days=30)
+    assert TimeToLive("30d") == TimeToLive(month)
+    assert PurgeSuperseded("30d") == PurgeSuperseded(month)
+    assert ValueCap(3, half_life="1.5h") == ValueCap(3, half_life=timedelta(minutes=90))
+    assert Pipeline.odek(ttl="30d") == Pipeline.odek(ttl=month)
+    with pytest.raises(ValueError, match="ttl='soon' is not an age"):
+        TimeToLive("soon")
 
 
 def test_numbers_of_numpy_become_plain_ones() -> None:

@@ -27,7 +27,7 @@ from memlab import (
     restore,
 )
 from memlab.cli import main
-from memlab.upkeep.health import diagnose
+from memlab.upkeep.health import doctor
 from proof.mutations import MUTATIONS, mutate
 from proof.readers import READERS, STATE, state_of
 from proof.stores import NOW, copy_aside, files_of, make_store
@@ -109,7 +109,7 @@ def _show(store: Path) -> None:
 LOOKS = (
     _show,
     lambda store: load(store, with_body=True, on_bad_row="keep"),
-    lambda store: str(diagnose(store)),
+    lambda store: str(doctor(store)),
 )
 """All that only reads; each case does one of it, and each mutation meets them in turn."""
 

@@ -23,13 +23,13 @@ from transcripts import World
 import memlab
 from memlab.errors import MemlabError
 from memlab.evidence.access_log import AccessLog
-from memlab.evidence.ingestion import harvest_reads
+from memlab.evidence.ingestion import harvest
 from memlab.evidence.reads import describe_log, read_access_log, remembered_reads
 from memlab.policies.named import policy_in
 from memlab.settings import FILE, read_settings
 from memlab.sources.opening import open_source, remember
-from memlab.upkeep.health import diagnose
-from memlab.upkeep.maintenance import plan_maintenance
+from memlab.upkeep.health import doctor
+from memlab.upkeep.maintenance import maintain
 from proof.forgeries import spoil
 
 STATE = tuple[int, int, int, int, bytes]
@@ -104,7 +104,7 @@ kinds = { project = "semantic" }
         yield lambda: read_settings(self.folder, "memory", self.store)
         yield self._obeyed
         yield lambda: memlab.load(self.store)
-        yield lambda: plan_maintenance(self.store, now=NOW)
+        yield lambda: maintain(self.store, now=NOW)
 
     def _obeyed(self) -> None:
         settings = read_settings(self.folder, "memory.db", self.store)
@@ -172,7 +172,7 @@ class Memories(Reader):
 
     def looks(self) -> Iterator[Callable[[], Any]]:
         yield lambda: memlab.load(self.memory, with_body=True, on_bad_row="keep")
-        yield lambda: str(diagnose(self.memory))
+        yield lambda: str(doctor(self.memory))
         yield lambda: memlab.plan(self.memory, memlab.KeepRecent(1), now=NOW)
 
     def changes(self) -> Iterator[Callable[[], Any]]:
@@ -235,7 +235,7 @@ class Transcripts(Reader):
         yield lambda: memlab.load(self.memory)
 
     def changes(self) -> Iterator[Callable[[], Any]]:
-        yield lambda: harvest_reads(self.memory)
+        yield lambda: harvest(self.memory)
 
 
 class Recalls(Reader):
@@ -274,7 +274,7 @@ class Recalls(Reader):
 
     def changes(self) -> Iterator[Callable[[], Any]]:
         for name in (".codex", "w"):
-            yield lambda name=name: harvest_reads(self.folder / name, self.folder / f"{name}.log")
+            yield lambda name=name: harvest(self.folder / name, self.folder / f"{name}.log")
 
 
 class Databases(Reader):
@@ -345,7 +345,7 @@ class Databases(Reader):
 
     def changes(self) -> Iterator[Callable[[], Any]]:
         for name in self.TABLES:
-            yield lambda name=name: harvest_reads(
+            yield lambda name=name: harvest(
                 self.folder / name, transcripts=self.folder / "projects"
             )
 
@@ -393,7 +393,7 @@ class Journal(Reader):
 
     def looks(self) -> Iterator[Callable[[], Any]]:
         yield lambda: memlab.load(self.memory, with_body=True)
-        yield lambda: str(diagnose(self.memory))
+        yield lambda: str(doctor(self.memory))
 
     def changes(self) -> Iterator[Callable[[], Any]]:
         self.before = set(self._texts())

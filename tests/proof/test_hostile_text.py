@@ -33,7 +33,7 @@ from memlab.compaction.reclaim import space
 from memlab.errors import MemlabError
 from memlab.growth import boot_context, summarize
 from memlab.store.database import COLUMNS
-from memlab.upkeep.health import diagnose
+from memlab.upkeep.health import doctor
 from proof.stores import NOW, START, copy_aside
 
 _ATTACK: Final = "document.title='owned';window.owned=1;fetch('http://127.0.0.1:9/owned')"
@@ -201,12 +201,12 @@ def shown_in_notebooks(path: Path) -> Iterator[Any]:
     yield summarize(frame, now=NOW)
     yield boot_context(frame)
     yield memlab.recommend_cap(frame)
-    yield diagnose(path)
+    yield doctor(path)
     yield space(path)
     yield made
     yield apply(made, now=NOW)
     yield archived_rows(path)
-    yield diagnose(path)
+    yield doctor(path)
 
 
 def test_notebooks_show_text_as_text_and_little_of_it(store: Path) -> None:
@@ -268,13 +268,13 @@ def report_of(store: Path, page: Path) -> Path:
 def notebook_of(store: Path, page: Path) -> Path:
     """A page of all that a notebook shows of a store's own text."""
     code = (
-        f"import memlab; from memlab.upkeep.health import diagnose; store = {str(store)!r}",
+        f"import memlab; from memlab.upkeep.health import doctor; store = {str(store)!r}",
         "memlab.load(store, with_body=True)",
         "made = memlab.plan(store, memlab.KeepRecent(3)); made",
         "print(made)",
         "memlab.apply(made)",
         "memlab.compaction.archived_rows(store)",
-        "diagnose(store)",
+        "doctor(store)",
     )
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in code])
     NotebookClient(notebook, resources={"metadata": {"path": str(page.parent)}}).execute()

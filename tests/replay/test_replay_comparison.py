@@ -46,7 +46,7 @@ POLICIES: list[Policy] = [
 
 
 def test_every_policy_lies_between_nothing_and_its_bound() -> None:
-    table = compare(*history(), POLICIES)
+    table = compare(*history(), POLICIES).table
     assert (table["served"] <= table["oracle"] + 1e-12).all()
     bound = oracle(*history(), 30)
     assert table.loc["recent 30", "oracle"] == bound.served > table.loc["recent 30", "served"]
@@ -59,7 +59,7 @@ def test_costs_are_those_of_the_cap_curve() -> None:
     frame, references = history()
     frame[c.TOKENS] = np.random.default_rng(1).integers(1, 500, len(frame))
     line = prepare_sizing(frame, references).at([30]).iloc[0]
-    row = compare(frame, references, [KeepRecent(30)]).iloc[0]
+    row = compare(frame, references, [KeepRecent(30)]).table.iloc[0]
     for name in ("boot_memories_mean", "boot_tokens_mean", "boot_tokens_p95"):
         assert row[name] == pytest.approx(line[name])
 
@@ -69,14 +69,15 @@ def test_references_are_those_of_the_store_itself_unless_others_are_given() -> N
     references = find_references(frame)
     assert len(references) > 30
     pd.testing.assert_frame_equal(
-        compare(frame, policies=[KeepRecent(5)]), compare(frame, references, [KeepRecent(5)])
+        compare(frame, policies=[KeepRecent(5)]).table,
+        compare(frame, references, [KeepRecent(5)]).table,
     )
-    assert compare(frame).index.tolist() == ["all"]
+    assert compare(frame, policies=[]).table.index.tolist() == ["all"]
 
 
 def test_an_empty_history_is_compared() -> None:
     frame = make_episodes(0)
-    table = compare(frame, find_references(frame), [KeepRecent(5)])
+    table = compare(frame, find_references(frame), [KeepRecent(5)]).table
     assert table[["served", "boot_tokens_mean", "boot_tokens_p95"]].isna().all(axis=None)
     assert table["floor_memories"].tolist() == [0, 0]
 
@@ -105,7 +106,7 @@ def test_overlap_counts_rows_that_both_let_go() -> None:
     assert share.iloc[0, 1] == len(newest & budget) / len(newest)
     lost = [~one.references["kept"] for one in replays]
     assert overlap(replays, of="lost").iloc[0, 1] == (lost[0] & lost[1]).sum()
-    table = compare(frame, references, POLICIES[:2])
+    table = compare(frame, references, POLICIES[:2]).table
     assert table["lost_only_here"].tolist()[:2] == [
         (lost[0] & ~lost[1]).sum(),
         (lost[1] & ~lost[0]).sum(),
@@ -115,7 +116,7 @@ def test_overlap_counts_rows_that_both_let_go() -> None:
 
 def test_retiring_stands_below_deleting() -> None:
     policies = [KeepRecent(30), ValueCap(30, half_life=timedelta(hours=8))]
-    plain, both = (compare(*history(), policies, retire=retire) for retire in (False, True))
+    plain, both = (compare(*history(), policies, retire=retire).table for retire in (False, True))
     assert both["retire"].tolist() == [False, True, False, True, False]
     pd.testing.assert_frame_equal(both[~both["retire"]], plain)
     retired = both[both["retire"]]
@@ -124,9 +125,12 @@ def test_retiring_stands_below_deleting() -> None:
     served = both["served"]
     assert served["recent 30, retired"] == served["recent 30"]
     assert served.iloc[3] == replay(*history(), policies[1], retire=True).served != served.iloc[2]
-    shown = "\n".join(map(str, Comparison("memory.db", both, references=100).lines()))
+    shown = str(Comparison("memory.db", both, references=100))
     assert "not loaded" in shown
     assert "nothing is deleted" in shown
+    assert "loaded at start: the mean" in shown
+    both.attrs[c.RECALLED] = True
+    assert "there to be found: the mean" in str(Comparison("memory.db", both, references=100))
     assert both["options"].iloc[1] == "--policy recent --keep-recent 30"
     line = "compact memory.db --policy recent --keep-recent 30 --retire "
     for best, words in (("recent 30, retired", line), (both.index[3], "--half-life 8h --retire ")):
@@ -135,7 +139,7 @@ def test_retiring_stands_below_deleting() -> None:
 
 
 def test_a_comparison_ends_with_the_cheapest_cap_that_serves_well() -> None:
-    table = compare(*history(), [KeepRecent(cap) for cap in (30, 400, 700)])
+    table = compare(*history(), [KeepRecent(cap) for cap in (30, 400, 700)]).table
     good = [cap for cap in (30, 400, 700) if table.loc[f"recent {cap}", "served"] >= 0.9]
     assert 30 not in good
     next_steps = Comparison("memory.db", table, references=100).next_steps()
@@ -146,7 +150,7 @@ def test_the_floor_is_counted_apart() -> None:
     frame, references = history()
     frame.loc[:9, c.LOAD_BEARING] = True
     frame.loc[:9, c.PRUNABLE] = False
-    table = compare(frame, references, [KeepRecent(0)])
+    table = compare(frame, references, [KeepRecent(0)]).table
     assert table["floor_memories"].tolist() == [10, 10]
     assert table["floor_tokens"].tolist() == [100, 100]
     assert table.loc["recent 0", "boot_memories_mean"] < 10.01

@@ -185,7 +185,7 @@ def test_a_reference_to_a_gap_reaches_further_than_what_was_kept(tmp_path: Path)
     store = write_rows(tmp_path / "memory.db", rows)
     with SqliteMemoryStore(store) as opened:
         opened.compact_episodic(100)
-    sizing = memlab.prepare_sizing(load_past(store))
+    sizing = memlab.sizing.prepare_sizing(load_past(store))
     assert sizing.lost == 100
     assert (sizing.references.rank > range(1, 101)).all()
 
@@ -199,5 +199,5 @@ def test_what_the_deleted_rows_themselves_referred_to_is_not_forgotten(tmp_path:
     before = advice(store).number
     assert 100 < before < 900
     compact_for_good(store, recommend_cap)
-    assert memlab.prepare_sizing(load_past(store)).ahead.cap_for(0.9)[2] < before
+    assert memlab.sizing.prepare_sizing(load_past(store)).ahead.cap_for(0.9)[2] < before
     assert advice(store).number == before

@@ -273,7 +273,7 @@ def test_the_frames_are_not_touched() -> None:
         (lambda at: prepare_sizing(at).at([-1]), "cap=-1 is not a whole number of 0 or more"),
         (lambda at: cap_curve(at, confidence=1.5), r"confidence=1\.5 is not between 0\.5 and 1"),
         (lambda at: cap_curve(at, at), "this one has no column 'target_id'"),
-        (advise, r"what memlab\.prepare_sizing returns"),
+        (advise, r"what memlab\.sizing\.prepare_sizing returns"),
         (lambda at: recommend_cap(at, target=90), r"target=90 is not .*; is 0\.9 meant\?"),
         (lambda at: recommend_cap(at, token_budget=-5), "token_budget=-5 is not a whole number"),
         (lambda at: boot_over_time(at, [5, -1]), "cap=-1 is not a whole number of 0 or more"),

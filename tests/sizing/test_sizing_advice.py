@@ -387,7 +387,7 @@ def test_what_it_keeps_is_what_the_policy_keeps() -> None:
 @pytest.mark.parametrize("spare", [0, -1])
 def test_a_target_is_held_against_the_tokens_that_may_be_spent(tmp_path: Path, spare: int) -> None:
     store = memlab.copy_store(memlab.store_path("three_hundred_issues"), tmp_path / "memory.db")
-    words = ("size", store, "--by", "tokens", "--target", 0.8)
+    words = ("size", store, "--unit", "tokens", "--target", 0.8)
     takes = json.loads(run(*words, "--json").output)["max_tokens"]
     asked = (*words, "--token-budget", takes + spare)
     told = json.loads(run(*asked, "--json").output)

@@ -92,13 +92,13 @@ def test_what_is_said_of_the_past_is_the_same(whole: Path, compacted: Path) -> N
     expected, found = (load_past(store) for store in (whole, compacted))
     for ask in (memlab.find_references, age_ranks, backtest_cap):
         pd.testing.assert_frame_equal(ask(found), ask(expected))
-    then, now = (memlab.prepare_sizing(past) for past in (expected, found))
+    then, now = (memlab.sizing.prepare_sizing(past) for past in (expected, found))
     pd.testing.assert_frame_equal(now.curve[PAST], then.curve[PAST])
     before, after = (advise(sizing) for sizing in (then, now))
     for name in ("keep_recent", "interval", "served", "references", "weight", "memories"):
         assert getattr(after, name) == getattr(before, name), name
     tables = [
-        compare(past, memlab.find_references(past), [KeepRecent(50), TimeToLive()], workers=1)
+        compare(past, memlab.find_references(past), [KeepRecent(50), TimeToLive()], workers=1).table
         for past in (expected, found)
     ]
     pd.testing.assert_frame_equal(tables[1], tables[0])
@@ -109,7 +109,7 @@ ASKED: dict[str, Callable[[Any], Any]] = {
     "count_references": memlab.evidence.count_references,
     "recommend_cap": lambda store: memlab.recommend_cap(store).to_json(),
     "recommend_budget": lambda store: memlab.sizing.recommend_budget(store).to_json(),
-    "prepare_sizing": lambda store: memlab.prepare_sizing(store).curve,
+    "prepare_sizing": lambda store: memlab.sizing.prepare_sizing(store).curve,
     "prepare_budget": lambda store: memlab.sizing.prepare_budget(store).at([0, 500, 5_000]),
     "cap_curve": cap_curve,
     "budget_curve": memlab.sizing.budget_curve,
@@ -119,11 +119,11 @@ ASKED: dict[str, Callable[[Any], Any]] = {
     "boot_over_time": lambda store: memlab.sizing.boot_over_time(store, [20, 200]),
     "caps_along": memlab.sizing.caps_along,
     "growth_curve": growth_curve,
-    "summarize": lambda store: str(memlab.summarize(store, now=NOON)),
+    "summarize": lambda store: str(memlab.growth.summarize(store, now=NOON)),
     "boot_context": memlab.growth.boot_context,
     "cap_effect": lambda store: str(memlab.compaction.cap_effect(store, 30)),
     "survivors": lambda store: memlab.compaction.survivors(store, 30)[c.MEMORY_ID],
-    "compare": lambda store: compare(store, policies=[KeepRecent(50)], workers=1),
+    "compare": lambda store: compare(store, policies=[KeepRecent(50)], workers=1).table,
     "replay": lambda store: memlab.replay.replay(store, None, KeepRecent(50)).references,
     "oracle": lambda store: memlab.replay.oracle(store, None, 50).served,
     "examine": lambda store: str(memlab.views.examine(store, now=NOON).advice),

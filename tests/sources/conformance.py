@@ -54,7 +54,7 @@ from memlab.sources.base import DELETED, INSERTED, Key, Reader, Rows, Source, at
 from memlab.sources.opening import open_source, schemes
 from memlab.sources.tables import AT_START, KEY, RETIRED, SCHEMA, SIGNALS
 from memlab.store.records import fingerprint_of
-from memlab.upkeep.health import diagnose
+from memlab.upkeep.health import doctor
 
 COUNT = 12
 """Memories in a new lab's store; all but the load-bearing one of :meth:`Lab.fill` are prunable."""
@@ -392,7 +392,7 @@ class Compacted(Changing):
         done = recover(lab.name)
         assert (len(done.kept), lab.exactly()) == (len(keys), before)
         assert not len(memlab.lost(lab.name))
-        assert diagnose(lab.name).status in ("OK", "WARN")
+        assert doctor(lab.name).status in ("OK", "WARN")
         assert memlab.restore(done.digest, store=lab.name) == len(keys)
         assert lab.exactly() == taken
 
@@ -512,7 +512,7 @@ LOOKS: tuple[Callable[[Source, Path], object], ...] = (
     lambda source, _: archived_rows(source, search="2"),
     _exported,
     lambda source, _: what_drops(source, before=datetime(2100, 1, 1, tzinfo=UTC), facts_too=True),
-    lambda source, _: str(diagnose(source)),
+    lambda source, _: str(doctor(source)),
 )
 """What looks into an archive and changes nothing."""
 

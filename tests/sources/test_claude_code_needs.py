@@ -27,7 +27,7 @@ from memlab.evidence.cut import cut_losses
 from memlab.evidence.references import count_references
 from memlab.sizing import prepare_sizing
 from memlab.sizing.timeline import backtest_table
-from memlab.upkeep.health import Status, diagnose
+from memlab.upkeep.health import Status, doctor
 from memlab.views.bundled import store_path
 from memlab.views.findings import Question, examine
 from memlab.views.page import sections_of
@@ -85,7 +85,7 @@ def test_five_hundred_memories_and_two_hundred_sessions_give_the_answer_they_wer
     """39 is the past's answer, exact. What is recommended is for what comes, for which reads of
     other stores speak as well, which reach farther; it is more."""
     folder, ranks = world(tmp_path)
-    found = memlab.evidence.harvest_reads(folder, tmp_path / "reads.jsonl")
+    found = memlab.harvest(folder, tmp_path / "reads.jsonl")
     assert found.reads == sum(ranks.values()) > 1_500
     frame, log = memlab.load(folder), memlab.read_access_log(found.log)
     assert frame["memory_id"].tolist() == [f"m{number:03}.md" for number in range(MEMORIES)]
@@ -102,11 +102,11 @@ def test_five_hundred_memories_and_two_hundred_sessions_give_the_answer_they_wer
     assert len(cuts) >= 4
     past = memlab.load_past(folder, log=log)
     references = memlab.find_references(past, log)
-    curve = memlab.prepare_sizing(past, references).curve
+    curve = memlab.sizing.prepare_sizing(past, references).curve
     for cap in (0, 1, 6, 7, 8, 37, 38, 39, 40, 500):
         served = sum(count for rank, count in ranks.items() if rank <= cap) / ranks.total()
         assert curve.loc[cap, "served_observed"] == pytest.approx(served)
-    replayed = memlab.compare(past, references, [memlab.KeepRecent(cap) for cap in (38, 39)])
+    replayed = memlab.compare(past, references, [memlab.KeepRecent(cap) for cap in (38, 39)]).table
     assert replayed["served"].iloc[:2].tolist() == pytest.approx([0.8, 0.9])
     for target, enough in ((0.7, 7), (0.9, 39)):
         assert curve.index[curve["served_observed"] >= target].min() == enough
@@ -124,7 +124,7 @@ def test_doctor_names_front_matter_links_and_lines_that_could_be_mended(tmp_path
     write_memory(folder, "c.md", memory("c"))
     lines = ["- [a](a.md)", "- [gone](gone.md)", *["filler"] * 200, "- [b](b.md)"]
     write_index(folder, lines)
-    checks = {check.name: check for check in diagnose(folder).checks}
+    checks = {check.name: check for check in doctor(folder).checks}
     assert checks["front_matter"].summary.startswith("1 of 3 files have front matter that is no")
     assert "a.md" in checks["front_matter"].summary
     assert checks["index_links"].summary.endswith("line 2: gone.md")
@@ -135,7 +135,7 @@ def test_doctor_names_front_matter_links_and_lines_that_could_be_mended(tmp_path
     )
     write_memory(folder, "a.md", memory("a"))
     write_index(folder, ["- [a](a.md)"])
-    assert diagnose(folder).status is Status.OK
+    assert doctor(folder).status is Status.OK
 
 
 def test_the_room_of_a_folder_is_its_files_and_there_is_nothing_to_vacuum(tmp_path: Path) -> None:
@@ -205,9 +205,7 @@ def test_the_report_says_what_the_cut_loses_and_what_a_cap_brings_back(tmp_path:
         store_path("two_years").parent / "claude" / "projects", tmp_path / "projects"
     )
     folder, now = next(projects.glob("*/memory")), at(5_000)
-    log = memlab.read_access_log(
-        memlab.evidence.harvest_reads(folder, tmp_path / "reads.jsonl").log
-    )
+    log = memlab.read_access_log(memlab.harvest(folder, tmp_path / "reads.jsonl").log)
     losses, words = cut_losses(folder, log), []
     for reads in (None, log):
         found = examine(folder, now=now, asked=Question(cap=146), log=reads)
@@ -219,7 +217,7 @@ def test_the_report_says_what_the_cut_loses_and_what_a_cap_brings_back(tmp_path:
     assert "79 of 275 named files have their line below the cut" in words[1]
     assert "keep_recent = 146 leaves 176 of them; all fit." in words[1]
     memlab.apply(memlab.plan(folder, memlab.KeepRecent(146), now=now))
-    boot = memlab.summarize(memlab.load(folder), now=now).boot
+    boot = memlab.growth.summarize(memlab.load(folder), now=now).boot
     assert found.effect is not None
     assert boot.memories == found.effect.after.memories == 176
     assert boot.tokens == found.effect.after.tokens

@@ -181,7 +181,7 @@ def test_of_several_projects_each_is_named_with_what_its_start_loads(file: Path)
     assert "every start" not in shown
     web = f"claude-mem:{file}?project=web"
     assert "loaded at every start 50" in " ".join(said("show", web).split())
-    found = memlab.growth.find_stores(file.parent.parent).to_frame()
+    found = memlab.find(file.parent.parent).to_frame()
     weight = memlab.load(web).query("loaded_at_start")["tokens"].sum()
     assert found["tokens_at_start"].tolist() == [weight]
     assert sorted(each.name for each in file.parent.iterdir()) == before

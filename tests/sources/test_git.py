@@ -221,7 +221,7 @@ def test_what_has_gone_counts_with_no_further_word(repository: Repository) -> No
     repository.commit(5)
     assert memlab.growth_curve(repository.folder)["prunable"].tolist()[-1] == 1
     assert memlab.growth_curve(repository.folder)["prunable"].max() == 3
-    assert memlab.summarize(repository.folder, now=day(9)).rows.memories == 1
+    assert memlab.growth.summarize(repository.folder, now=day(9)).rows.memories == 1
     assert memlab.load(repository.folder).attrs[c.HAS_PAST]
 
 
@@ -272,7 +272,7 @@ def test_nothing_of_a_repository_is_run_or_changed(repository: Repository, tmp_p
         each.unlink()
     before = everything(folder)
     assert [gone for _, gone in lives(folder).values()] == [day(1), None, None]
-    memlab.diagnose(folder)
+    memlab.doctor(folder)
     assert list(tmp_path.glob("run-*")) == []
     assert everything(folder) == before
 
@@ -287,7 +287,7 @@ def test_without_git_the_folder_is_read_and_what_is_missing_is_said(
     monkeypatch.setenv("PATH", str(repository.folder))
     assert set(lives(repository.folder)) == {"b.md", "c.md"}
     assert "git is not installed" in open_source(repository.folder).past_note()
-    found = {each.name: each for each in memlab.diagnose(repository.folder).checks}
+    found = {each.name: each for each in memlab.doctor(repository.folder).checks}
     assert "git is not installed" in found["past"].summary
 
 

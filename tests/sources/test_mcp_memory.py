@@ -24,7 +24,7 @@ from memlab.errors import (
 )
 from memlab.sources.base import Key
 from memlab.systems.mcp_memory import driver, load_extension
-from memlab.upkeep.health import diagnose
+from memlab.upkeep.health import doctor
 from sources.conformance import COUNT, Compacted
 
 pytestmark = needs_mcp_memory
@@ -356,7 +356,7 @@ def test_the_service_writes_on_while_memories_are_deleted_and_put_back(file: Pat
 def test_values_of_other_types_are_said_to_be_that_or_read(lab: McpMemoryLab, change: str) -> None:
     run_sql(lab.path, change)
     memlab.load(lab.name, with_body=True, on_bad_row="keep")
-    str(diagnose(lab.name))
+    str(doctor(lab.name))
     before = lab.path.read_bytes()
     with suppress(MemlabError):
         memlab.restore(memlab.apply(memlab.plan(lab.name, memlab.KeepRecent(3))))

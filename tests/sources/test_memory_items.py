@@ -152,7 +152,7 @@ def test_a_row_without_a_required_column_is_named_and_nothing_is_planned(
     )
     with pytest.raises(BadRowError, match=f"row 2 .*{name} is NULL"):
         memlab.plan(written, memlab.KeepRecent(0))
-    assert f"{name} is NULL" in str(memlab.diagnose(written))
+    assert f"{name} is NULL" in str(memlab.doctor(written))
 
 
 def test_what_plain_sql_wrote_goes_from_show_to_restore(written: Path) -> None:

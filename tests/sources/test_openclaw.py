@@ -20,7 +20,7 @@ from shell import said
 
 import memlab
 from memlab.errors import StoreError
-from memlab.evidence.ingestion import harvest_reads
+from memlab.evidence.ingestion import harvest
 from memlab.growth import boot_context
 from memlab.sources.folder.files import is_file_path
 from memlab.sources.opening import find_below, recognise
@@ -146,7 +146,7 @@ def test_notes_without_a_date_are_judged_where_hits_on_them_are_written_down(
     assert prunable.sum() == 9 + 2 * skipped
     told = "records hits on them" if skipped else "kept, for no hit on them is recorded"
     assert told in about(path)["undated"]
-    found = harvest_reads(path)
+    found = harvest(path)
     reads = set(memlab.read_access_log(found.log)["memory_id"])
     assert {f"memory/{name}.md" for name in undated} <= reads if skipped else undated
     assert ("memlab keeps those notes" in str(found)) != skipped

@@ -175,7 +175,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_stores_are_found_below_a_folder_and_links_are_not_followed(home: Path) -> None:
-    found = memlab.growth.find_stores(home)
+    found = memlab.find(home)
     where = {Path(each.where).relative_to(home).as_posix(): each for each in found.stores}
     assert sorted(where) == [
         ".claude/agent-memory/reviewer",

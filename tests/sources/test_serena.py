@@ -10,7 +10,7 @@ from shell import said
 from transcripts import Session, World
 
 import memlab
-from memlab.evidence.ingestion import harvest_reads
+from memlab.evidence.ingestion import harvest
 from memlab.sources.opening import find_below, recognise
 from memlab.systems.serena import ELSEWHERE, MEMORIES
 from sources.conformance import Compacted, FilesLab
@@ -80,12 +80,12 @@ def test_what_agents_in_the_project_asked_for_is_a_read(project: Path) -> None:
     reading.call("mcp__serena__read_memory", {"memory_name": "style"}, error=True)
     for session in (writing, reading, elsewhere):
         world._save(session)
-    found = harvest_reads(f"serena:{project}", transcripts=world.projects)
+    found = harvest(f"serena:{project}", transcripts=world.projects)
     ids = memlab.read_access_log(found.log)["memory_id"]
     assert sorted(ids) == ["core/how-we-test.md", "style.md"]
     assert found.apart == {"own session": 1}
     assert found.left_out[ELSEWHERE] == 2
-    assert harvest_reads(project, found.log, transcripts=world.projects).new == 0
+    assert harvest(project, found.log, transcripts=world.projects).new == 0
     (step,) = found.next_steps()
     words = shlex.split(step.removeprefix("next: memlab ").partition("    ")[0])
     assert "2 read" in said(*words)

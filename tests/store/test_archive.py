@@ -24,7 +24,7 @@ from memlab.evidence.past import load_past
 from memlab.policies import KeepRecent
 from memlab.store.archive.location import location_beside
 from memlab.store.archive.opening import open_archive
-from memlab.upkeep.health import Status, diagnose
+from memlab.upkeep.health import Status, doctor
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -94,7 +94,7 @@ def test_an_archive_that_was_begun_and_never_filled_is_said_to_be_that(store: Pa
     assert archive_of(store).stat().st_size
     with pytest.raises(UnfilledArchiveError, match=r"begun and never filled.*apply it again"):
         archived_plans(store)
-    (found,) = [check for check in diagnose(store).checks if check.name == "archive"]
+    (found,) = [check for check in doctor(store).checks if check.name == "archive"]
     assert (found.status, found.summary) == (Status.OK, "empty: no plan has taken anything out")
     compacted(store, 4)
     assert [entry.memories for entry in archived_plans(store)] == [6]
@@ -133,7 +133,7 @@ def test_a_copy_that_is_not_what_was_archived_is_named_and_the_others_serve(
     (entry,) = archived_plans(store)
     with pytest.warns(DamagedArchiveWarning, match=f"is damaged: {name} .* was left out"):
         assert len(load_past(store)) == 10
-    (found,) = [check for check in diagnose(store).checks if check.name == "archive"]
+    (found,) = [check for check in doctor(store).checks if check.name == "archive"]
     assert found.status is Status.WARN
     assert name in found.summary
     with pytest.raises(ArchiveError, match=f"{name} .*; nothing was restored: restore the others"):

@@ -12,7 +12,7 @@ from memlab.compaction.contents import last_applied
 from memlab.errors import UnsafeDeletionError
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.runtime import Compacted
-from memlab.upkeep.health import Status, diagnose
+from memlab.upkeep.health import Status, doctor
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_nothing_to_delete_makes_no_archive(path: Path) -> None:
 def test_the_archive_matches_the_store_and_is_no_plan(path: Path) -> None:
     compact(path, 4)
     compact(path, 2)
-    check = next(check for check in diagnose(path).checks if check.name == "archive")
+    check = next(check for check in doctor(path).checks if check.name == "archive")
     assert check.status is Status.OK
     assert [entry.planned for entry in archived_plans(path)] == [False, False]
     assert last_applied(path) is None

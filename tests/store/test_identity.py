@@ -21,7 +21,7 @@ from memlab.lifecycle import LifecycleStore
 from memlab.policies import ValueCap
 from memlab.store import SqliteMemoryStore
 from memlab.store.archive.location import archive_path
-from memlab.upkeep.health import Check, Status, diagnose
+from memlab.upkeep.health import Check, Status, doctor
 
 
 def store_at(path: Path, task: str = "a", count: int = 10) -> Path:
@@ -46,7 +46,7 @@ def compacted(path: Path, task: str = "a", count: int = 10) -> Receipt:
 
 
 def archive_check(path: Path) -> Check:
-    return next(check for check in diagnose(path).checks if check.name == "archive")
+    return next(check for check in doctor(path).checks if check.name == "archive")
 
 
 @pytest.fixture

@@ -167,12 +167,12 @@ def test_settings_that_somebody_else_left_beside_a_store_do_not_count(
         return done_as(user, GROUP, store=planted, what=what)
 
     named = f"belongs to user {STRANGER} and is not obeyed"
-    assert done("memlab.maintain(store)").startswith(
+    assert done("memlab.maintain(store, apply=True)").startswith(
         f"SettingsError {planted.parent / FILE} {named}"
     )
-    assert named in done("print(memlab.fleet.maintain([store])['error'][0])")
+    assert named in done("print(memlab.fleet.maintain([store], apply=True)['error'][0])")
     assert named in done("print(memlab.fleet.plan([store]).refused)")
-    assert named in done("print(memlab.diagnose(store))")
+    assert named in done("print(memlab.doctor(store))")
     assert done(RUN.format("'show'")).startswith("0 ")
     assert named in done(RUN.format("'show'"))
     assert named in done(RUN.format("'compact', '--keep-recent', '8'"))

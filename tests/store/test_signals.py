@@ -24,7 +24,7 @@ from memlab.lifecycle import LifecycleStore
 from memlab.policies import KeepRecent, TimeToLive
 from memlab.store import SqliteMemoryStore
 from memlab.store.records import layout_of, records_at
-from memlab.upkeep.health import Status, diagnose
+from memlab.upkeep.health import Status, doctor
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -134,7 +134,7 @@ def test_a_table_of_anothers_goes_and_comes_back_whole_or_is_left_alone_by_a_run
     if made == "two rows an id":  # the last of them stands
         assert memlab.load(store)["importance"].tolist()[1] == 0.5
     receipt = apply(planned(store))
-    assert diagnose(store).status is Status.OK
+    assert doctor(store).status is Status.OK
     assert restore(receipt) == 6
     assert (rows_of(store), signals(store)) == (rows, said)
     with SqliteMemoryStore(store, archive=True) as opened:

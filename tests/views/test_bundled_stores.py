@@ -106,9 +106,7 @@ def test_the_memory_and_its_transcripts_are_what_their_readme_says(tmp_path: Pat
     assert (len(facts.unnamed), len(facts.dangling), facts.loaded_lines) == (5, 2, 200)
     assert facts.dated == {"front matter": 120, "transcripts": 160}
     assert frame["memory_id"].tolist() == sorted(frame["memory_id"], key=lambda n: n.split("_")[1])
-    log = memlab.read_access_log(
-        memlab.evidence.harvest_reads(memory, tmp_path / "reads.jsonl").log
-    )
+    log = memlab.read_access_log(memlab.harvest(memory, tmp_path / "reads.jsonl").log)
     losses = cut_losses(memory, log)
     assert set(facts.cut_files) <= set(frame["memory_id"].iloc[-80:])
     assert 0.15 < losses.lost / losses.reads < 0.4
@@ -146,7 +144,7 @@ def test_policies_differ_on_what_is_looked_up() -> None:
         past,
         memlab.find_references(past, log),
         [memlab.KeepRecent(100), memlab.policies.ValueCap(100), memlab.Learned(100)],
-    )
+    ).table
     served = table["served"]
     assert served["value 100"] > served["learned 100"] > served["recent 100"] + 0.05
     assert table.loc["value 100", "boot_tokens_mean"] < table.loc["recent 100", "boot_tokens_mean"]

@@ -80,7 +80,7 @@ def test_policies_are_compared_on_the_whole_past_with_a_single_cap_too(
     parameters = {"store": str(compacted), "caps": (10,), "days": (7,)}
     shown = run_notebook("04_compare_policies", tmp_path, parameters)
     past = memlab.load_past(compacted)
-    table = memlab.compare(past, memlab.find_references(past), [memlab.KeepRecent(10)])
+    table = memlab.compare(past, memlab.find_references(past), [memlab.KeepRecent(10)]).table
     line = next(line for line in shown.splitlines() if line.startswith("recent 10 "))
     assert f"{table.loc['recent 10', 'served']:.3f}".rstrip("0") in line
 

@@ -16,7 +16,6 @@ from stores import episodes, row, write_rows
 
 import memlab
 from memlab.cli import main
-from memlab.cli.report import examined
 from memlab.evidence.references import FOUND
 from memlab.views import Findings, Question, decision_record, examine, write_report
 from memlab.views.answer import answer_of, sentence
@@ -193,7 +192,7 @@ def test_where_use_says_more_the_answer_is_to_retire_by_it(tmp_path: Path) -> No
     said = CliRunner().invoke(main, ["size", str(store), "--log", log]).output
     words = next(line for line in said.splitlines() if line.startswith("retire by use to "))
     step = next(line for line in said.splitlines() if line.startswith("next: ")).split("    ")[0]
-    _, found = examined(store, cap=None, log_file=Path(log), target=None)
+    found = examine(store, log=log)
     answer, sections = answer_of(found), [*sections_of(found)]
     assert answer.headline == f"{words[0].upper()}{words[1:]}"
     assert answer.steps[0].command == step.removeprefix("next: ").replace(str(store), found.store)

@@ -47,6 +47,7 @@ from memlab.sources.folder.journal import (
     sweep,
     take_back,
 )
+from memlab.text import refused
 
 _PATIENCE: Final = 30.0
 
@@ -218,7 +219,4 @@ def _in_words(folder: Folder) -> Iterator[None]:
         state = (
             "what was begun is taken back by the next command" if begun else "nothing was changed"
         )
-        raise StoreError(
-            f"{folder.path} cannot be changed ({error.strerror or error}); {state}: check its "
-            "permissions and the room on the disk"
-        ) from error
+        raise StoreError(refused(f"{folder.path} cannot be changed, {state}", error)) from error

@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-import pandas as pd
-
 from memlab.columns import LOAD_BEARING
 from memlab.errors import MemlabError
 from memlab.evidence.past import load_past, with_gaps
@@ -11,17 +9,9 @@ from memlab.evidence.references import evidence_of
 from memlab.policies import KeepAll, KeepRecent, Policy
 from memlab.policies.named import policy_in
 from memlab.settings import NUMBERS, Settings
-from memlab.sizing import (
-    Advice,
-    BudgetAdvice,
-    Verdict,
-    advise,
-    advise_budget,
-    prepare_budget,
-    prepare_sizing,
-)
-from memlab.sizing.goal import Goal
-from memlab.sizing.record import MEANING
+from memlab.sizing.advice import BudgetAdvice
+from memlab.sizing.goal import Goal, advised
+from memlab.sizing.record import MEANING, Verdict
 from memlab.sources.base import Source
 from memlab.sources.opening import settings_of
 from memlab.text import command
@@ -78,8 +68,11 @@ def policy_in_force(source: Source) -> InForce:
 
 def _found_now(source: Source) -> InForce:
     """Size a store by what is remembered of it, and return the policy with the safe number."""
-    settings, past, references = evidence_of(source)
-    advice = _advice(settings, past, references)
+    found = evidence_of(source, call="memlab.sizing")
+    settings = found.settings
+    in_tokens = (settings.policy or {})["name"] == "tokens"
+    goal = Goal.of(settings)
+    _, advice = advised(found.past, found.references, goal, in_tokens=in_tokens)
     if advice.verdict is Verdict.NOTHING_PRUNABLE:
         return InForce(KeepAll(), f"{_number_of(settings)}: {MEANING[advice.verdict]}")
     verdict = advice.verdict
@@ -94,17 +87,6 @@ def _found_now(source: Source) -> InForce:
     return InForce(policy_in(settings, advice.number), f"{_number_of(settings)}: {advice.numbers}")
 
 
-def _advice(
-    settings: Settings, past: pd.DataFrame, references: pd.DataFrame
-) -> Advice | BudgetAdvice:
-    goal = Goal.of(settings)
-    if (settings.policy or {})["name"] == "tokens":
-        prepared = prepare_budget(past, references, confidence=goal.confidence, until=goal.until)
-        return advise_budget(prepared, target=goal.target, token_budget=goal.token_budget)
-    sizing = prepare_sizing(past, references, confidence=goal.confidence, until=goal.until)
-    return advise(sizing, target=goal.target, token_budget=goal.token_budget)
-
-
 def _number_of(settings: Settings) -> str:
     """Return the number as it stands in the settings."""
     policy = settings.policy or {}
@@ -115,5 +97,5 @@ def _number_of(settings: Settings) -> str:
 
 def _size(source: Source, settings: Settings) -> str:
     """Return the command that finds the number again."""
-    by = ("--by", "tokens") if (settings.policy or {})["name"] == "tokens" else ()
+    by = ("--unit", "tokens") if (settings.policy or {})["name"] == "tokens" else ()
     return command("size", source.name, *by, "--save")

@@ -3,34 +3,19 @@
 import signal
 import subprocess
 import sys
-from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 
-from memlab.cli.options import (
-    FILE,
-    STORE,
-    moment_for,
-    question_options,
-    reads_of,
-    steps_after,
-    store_or_bundled,
-)
-from memlab.cli.output import doing, print_lines, quiet, write_picture
+from memlab.cli.options import FILE, STORE, question_options, store_and_moment
+from memlab.cli.output import doing, print_lines, print_result, quiet, write_picture
 from memlab.clock import now_utc
-from memlab.files import Limit, check_writable, limit_like, write_whole
+from memlab.files import check_writable
 from memlab.lazy import missing_extra
 from memlab.store.database import store_file
-from memlab.text import command
 from memlab.views.bundled import store_path
 from memlab.views.drawing import CHARTS, draw
-
-if TYPE_CHECKING:
-    from memlab.sources.base import Source
-    from memlab.views import Findings
 
 _CHARTS: Final = "\b\nNAME is one of\n" + "\n".join(
     f"  {one.name:<15} {one.shows}" for one in CHARTS.values()
@@ -71,105 +56,37 @@ def report(
 
     Without STORE, on the bundled two years. The store is only read.
     """
-    from memlab.sources.opening import open_source
-    from memlab.views.answer import answer_of
-    from memlab.views.page import write_report
+    from memlab.views import document
 
     output = output or Path(f"{name}.svg" if name else "memlab-report.html")
     if name and output.suffix not in {".svg", ".png"}:
         raise click.UsageError(f"{output.name} must end in .svg or .png")
     if narrow and not name:
         raise click.UsageError("--narrow needs --chart NAME")
-    for file in (output, *([record] if record else [])):
-        check_writable(file)
-    path, findings = examined(store, **asked)
-    source = open_source(path)
-    limit = limit_like(source.like)
+    if record and name:
+        raise click.UsageError("--record goes with the report: leave out --chart")
+    path, now = store_and_moment(store)
+    doing("reading the store and sizing it")
     if name:
-        _draw(name, findings, output, source, narrow=narrow)
-    else:
-        made: dict[str, Any] = {"limit": limit, "made": now_utc()}
-        write_report(output, findings, **made, progress=lambda title: doing(f"drawing: {title}"))
-        answer = answer_of(replace(findings, store=str(path)))
-        steps = steps_after("report", store, [f"next: {step.command}" for step in answer.steps[:1]])
-        print_lines(f"report: {output}", *answer.lines(), *steps)
-    if record is not None:
-        _write_record(record, path, findings, limit)
+        _draw(name, path, output, narrow=narrow, now=now, **asked)
+        return
+    telling = lambda title: doing(f"drawing: {title}")  # noqa: E731
+    found = document.report(path, output, record=record, now=now, progress=telling, **asked)
+    print_result(found, as_json=False, is_example=store is None)
 
 
-def _draw(name: str, findings: "Findings", file: Path, source: "Source", *, narrow: bool) -> None:
+def _draw(
+    name: str, store: Path, file: Path, *, narrow: bool, log: Path | None, **asked: Any
+) -> None:
     from memlab.charts.figure import NARROW
-
-    doing(f"drawing {name}")
-    drawn = draw(name, findings)
-    write_picture(drawn.at(width=NARROW) if narrow else drawn, file, source)
-    print_lines(f"chart: {file}", f"  {drawn.title}")
-
-
-def _write_record(record: Path, path: Path, findings: "Findings", limit: Limit) -> None:
-    """Write the record, and beside it the plan unless a plan for this cap was applied already."""
-    from memlab.compaction.contents import last_applied
-    from memlab.compaction.planner import plan
-    from memlab.policies import KeepRecent
-    from memlab.views.answer import decision_record
-
-    if findings.cap is None:
-        raise click.UsageError("there is no cap to record; name one with --keep-recent")
-    now: datetime = findings.now
-    made, receipt, plan_file = plan(path, KeepRecent(findings.cap), now=now), None, None
-    applied = last_applied(path)
-    if not made.memories and applied is not None and applied[0].policy == made.policy:
-        made, receipt = applied
-    elif made.memories:
-        plan_file = record.with_suffix(".plan.json")
-        write_whole(plan_file, made.to_json(), limit=limit)
-        print_lines(f"plan: {plan_file}")
-    text = decision_record(findings.advice, made, now=now, plan_file=plan_file, receipt=receipt)
-    write_whole(record, text, limit=limit)
-    print_lines(f"record: {record}")
-
-
-def examined(
-    store: Path | None, *, cap: int | None, log_file: Path | None, **asked: Any
-) -> "tuple[Path, Findings]":
-    """Return the store, the bundled one where none is named, and what is found in it."""
-    from memlab.evidence.cut import cut_losses
-    from memlab.evidence.past import load_past
-    from memlab.frame.fields import arrays_of
-    from memlab.frame.labelling import called
-    from memlab.growth.alerts import Look, alerts_of
-    from memlab.sizing.goal import Goal
-    from memlab.sources.opening import is_harvestable, open_source, settings_of
+    from memlab.sources.opening import open_source
     from memlab.views.findings import Question, examine
 
-    path = store_or_bundled(store)
-    source = open_source(path)
-    settings = settings_of(source)
-    goal = Goal.of(settings, **asked)
-    log, log_file = reads_of(settings, log_file), log_file or next(iter(settings.log), None)
-    cap = settings.keep_recent if cap is None else cap
-    doing("reading the store")
-    past = load_past(source, log=log)
-    doing("sizing")
-    arrays = arrays_of(past)
-    findings = examine(
-        past,
-        now=moment_for(store, arrays.last_at),
-        asked=Question(
-            cap, goal.target, goal.token_budget, confidence=goal.confidence, until=goal.until
-        ),
-        log=log,
-        log_name=log_file.name if log_file else "",
-        store=called(str(path)),
-    )
-    if source.cuts_index:
-        findings = replace(findings, cut=cut_losses(source, log))
-    if log_file is None and is_harvestable(source.like or path):
-        output = () if source.like else ("-o", "reads.jsonl")
-        findings = replace(findings, harvest=command("harvest", findings.store, *output))
-    look = Look(source, arrays, findings.summary, findings.store, log, findings.log_name)
-    alerts, retires = alerts_of(look), source.retires
-    return path, replace(findings, alerts=alerts, is_setting=not source.deletes, retires=retires)
+    check_writable(file)
+    source, now = open_source(store), asked.pop("now")
+    drawn = draw(name, examine(store, now=now, asked=Question.of(source, **asked), log=log))
+    write_picture(drawn.at(width=NARROW) if narrow else drawn, file, source)
+    print_lines(f"chart: {file}", f"  {drawn.title}")
 
 
 @click.command(short_help="Open the notebooks in JupyterLab.")

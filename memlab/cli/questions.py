@@ -1,0 +1,386 @@
+"""Commands that ask something of a store, or look for stores; all but harvest only read."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from memlab.arguments import confidence
+from memlab.cli.options import (
+    FILE,
+    LISTED_ROWS,
+    NUMBER,
+    STORE,
+    WIDTH,
+    Number,
+    Share,
+    backlog_option,
+    json_option,
+    log_option,
+    names_a_folder,
+    sizing_options,
+    store_and_moment,
+)
+from memlab.cli.output import (
+    bar,
+    doing,
+    fail_if,
+    print_lines,
+    print_result,
+    print_text,
+    quiet,
+    terminal_width,
+    write_picture,
+)
+from memlab.cli.policy import (
+    PolicyCommand,
+    SettingsCommand,
+    faults_of,
+    made,
+    no_such_setting,
+    policy_asked,
+    policy_option,
+    set_option,
+    split_setting,
+)
+from memlab.files import check_writable
+from memlab.store.snapshot import copy_store
+from memlab.text import Sheet, command, counted, for_terminal
+from memlab.views.bundled import store_path
+
+
+@click.command(short_help="Show what an agent loads at every start.")
+@click.argument("store", type=STORE, required=False)
+@click.option(
+    "--example", is_flag=True, help="Make STORE first, or memory.db: an example of 300 issues."
+)
+@backlog_option
+@click.option(
+    "--log",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="An access log: which memories nobody read, and what the cut of an index loses.",
+)
+@json_option
+def show(store: Path | None, example: bool, as_json: bool, **asked: Any) -> None:
+    """Show what an agent loads from STORE at every start, and how much of it is prunable.
+
+    What STORE is is found out by looking; a folder that holds several lists them. Without STORE,
+    the bundled two years.
+    """
+    from memlab.views import glance
+
+    if example:
+        store = copy_store(store_path("three_hundred_issues"), store or Path("memory.db"))
+    path, now = store_and_moment(store)
+    found = glance.show(path, now=now, **asked)
+    print_result(found, as_json=as_json, is_example=store is None)
+
+
+_BY: Final = ("tokens", "age", "reads", "references", "need")
+_WHERE: Final = (
+    *("load-bearing", "prunable", "superseded", "retired"),
+    *("deleted", "not-kept", "unread"),
+)
+
+
+@click.command(
+    cls=SettingsCommand, short_help="List the memories, and what a cap would do with each."
+)
+@click.argument("store", type=STORE)
+@policy_option()
+@set_option
+@click.option("--where", type=click.Choice(_WHERE), help="Only these.  [default: all in the store]")
+@click.option("--tag", help="Only those with this tag.")
+@click.option("--author", help="Only those this one wrote.")
+@click.option(
+    "--by",
+    "order",
+    type=click.Choice(_BY),
+    default="tokens",
+    show_default=True,
+    help="The order, the most first.",
+)
+@click.option(
+    "--limit",
+    type=NUMBER,
+    metavar="N",
+    help=f"How many are listed; 0 for all.  [default: {LISTED_ROWS}, and all as CSV or JSON]",
+)
+@log_option
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@json_option
+def rows(
+    store: Path,
+    policy_name: str | None,
+    given: tuple[str, ...],
+    where: str | None,
+    tag: str | None,
+    author: str | None,
+    order: str,
+    limit: int | None,
+    log: Path | None,
+    as_csv: bool,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """List the memories of STORE: label, age, tokens, reads, references, and who goes under a cap.
+
+    A label is load-bearing, prunable, superseded, retired, or deleted (in the archive). By need
+    comes first what would be worth loading at start: what was needed most of late for its length.
+
+    \b
+    memlab rows memory.db                                 the costliest
+    memlab rows memory.db --keep-recent 50 --where not-kept
+    memlab rows memory.db --log reads.log --where unread  nobody needed
+    memlab rows memory.db --log reads.log --by need       worth loading
+    """  # noqa: D301 - \b keeps the lines below it apart
+    from memlab.compaction import listing
+
+    chosen = policy_asked(policy_name, settings, given)
+    policy = None if chosen is None else chosen.policy
+    doing("reading the store and its archive")
+    with faults_of([policy] if policy else []):
+        listed = listing.rows(store, policy, where=where, tag=tag, author=author, by=order, log=log)
+    most = limit or (LISTED_ROWS if limit is None and not (as_csv or as_json) else len(listed))
+    if as_json:
+        print_text(listed.head(most).to_json(orient="records", date_format="iso", indent=1))
+    elif as_csv:
+        print_text(listing.without_controls(listed.head(most)).to_csv(index=False))
+    else:
+        width = terminal_width() or WIDTH
+        more = "; --limit 0 lists all, --csv and --json have every column"
+        table = listing.table_of(listed, most=most, width=width, more=more, by=order)
+        heading = f"{store}: {counted(len(listed))}, by {order}"
+        back = f"undo: {command('archive', store)}    lists the plans, and how one is taken back"
+        end = ["", back] if listed["label"].eq("deleted").any() else []
+        print_lines(Sheet(heading, listed.attrs[listing.FACTS], [table]), *end)
+
+
+@click.command(short_help="Find the stores below a folder.")
+@click.argument("folder", type=STORE, required=False)
+@json_option
+def find(folder: Path | None, as_json: bool) -> None:
+    """Find the stores below FOLDER, and what each holds. Reads only; links are not followed.
+
+    Without FOLDER, where Claude Code, claude-mem, mcp-memory-service, odek and OpenClaw put theirs.
+    """
+    from memlab.growth import inventory
+
+    is_path = isinstance(folder, Path) and (folder.is_dir() or not names_a_folder(folder))
+    if folder is not None and not is_path:
+        raise click.UsageError(
+            f"{folder} names one store, and this looks through folders; next: "
+            f"{command('show', folder)}"
+        )
+    print_result(inventory.find(folder), as_json=as_json)
+
+
+@click.command(short_help="Look at the health of a store and of its archive.")
+@click.argument("store", type=STORE)
+@backlog_option
+@click.option("--strict", is_flag=True, help="End with 1 for a warning, too.")
+@json_option
+def doctor(store: Path, backlog: int | None, strict: bool, as_json: bool) -> None:
+    """Look at the health of STORE, of its archive and of its settings. Reads only.
+
+    Ends with exit code 1 where something fails; a warning is worth a look and ends with 0.
+    """
+    from memlab.upkeep import health
+
+    doing("looking at the store and its archive")
+    found = health.doctor(store, backlog=backlog)
+    print_result(found, as_json=as_json)
+    fail_if(found.status in {health.Status.FAIL, *([health.Status.WARN] if strict else [])})
+
+
+@click.command(short_help="Recommend a keep_recent, with evidence.")
+@click.argument("store", type=STORE, required=False)
+@sizing_options
+@click.option(
+    "--confidence",
+    type=Share(lambda _, value: confidence(value)),
+    help="How sure the number should be to meet the target, such as 0.95.  [default: what "
+    "memlab.toml remembers, else 0.9]",
+)
+@click.option(
+    "--only-log", is_flag=True, help="Leave aside what the store itself says; the log is all."
+)
+@click.option(
+    "--unit",
+    type=click.Choice(["memories", "tokens"]),
+    default="memories",
+    show_default=True,
+    help="Recommend a number of memories, or a budget in tokens.",
+)
+@click.option(
+    "--save", is_flag=True, help="Remember the number and what it rests on in memlab.toml."
+)
+@click.option("--explain", is_flag=True, help="Show all caps around it, its record, and why.")
+@json_option
+def size(store: Path | None, save: bool, as_json: bool, **asked: Any) -> None:
+    """Recommend a keep_recent for STORE from what was referred to later.
+
+    A store with few references of its own is sized by those of other projects. Without STORE, the
+    bundled two years. The store is only read; target, budget and log that memlab.toml beside it
+    remembers are used where none are given.
+
+    \b
+    memlab size memory.db
+    memlab size memory.db --target 0.95 --token-budget 20000 --save
+    memlab size memory.db --log reads.csv
+    memlab size memory.db --unit tokens --save
+    """  # noqa: D301 - \b keeps the lines below it apart
+    from memlab.views import recommendation
+
+    if save and store is None:
+        raise click.UsageError("--save needs a STORE to remember the number of")
+    doing("reading the store and sizing it")
+    found = recommendation.size(store or store_path("two_years"), **asked)
+    print_result(found, as_json=as_json, is_example=store is None)
+    if save:
+        click.echo(f"\n{for_terminal(found.save())}", err=True)
+        fail_if(found.advice.policy is None)
+
+
+@click.command(short_help="Gather what an agent read into an access log.")
+@click.argument("source")
+@click.option(
+    "-o",
+    "--output",
+    "log",
+    type=click.Path(path_type=Path),
+    metavar="LOG",
+    help="The access log to append to.  [default: SOURCE.reads.log]",
+)
+@click.option(
+    "--transcripts",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where Claude Code's transcripts or Codex's sessions lie, if not where they usually do.",
+)
+@json_option
+def harvest(source: str, log: Path | None, transcripts: Path | None, as_json: bool) -> None:
+    """Append what agents read from SOURCE to an access log; the source is only read.
+
+    SOURCE is a Claude Code memory folder, the database of claude-mem, mcp-memory-service or
+    LangGraph, Codex's folder, an OpenClaw workspace, a project with Serena's memories, or a
+    postgresql:// URL of MemForge or LangGraph. What the log has is not added again and stays when
+    its source has swept it away, so run this as often as the source forgets.
+
+    \b
+    memlab harvest ~/.claude/projects/-work-app/memory
+    memlab harvest ~/.claude-mem/claude-mem.db -o reads.log
+    memlab size memory.db --log reads.log
+    """  # noqa: D301 - \b keeps the lines below it apart
+    from memlab.evidence import ingestion
+
+    with bar("harvest", "B", scale=True) as progress:
+        found = ingestion.harvest(source, log, transcripts=transcripts, progress=progress)
+    print_result(found, as_json=as_json)
+
+
+@click.command(cls=PolicyCommand, short_help="Compare policies on the store's own past.")
+@click.argument("store", type=STORE)
+@policy_option(
+    multiple=True,
+    help="A policy to try: a name below, or your own package.module:Class; may be given several "
+    "times.  [default: recent, ttl, value, learned]",
+)
+@set_option
+@click.option(
+    "--keep-recent",
+    "count",
+    type=NUMBER,
+    multiple=True,
+    help="A cap to try, and as many slots of policies that count otherwise.",
+)
+@click.option("--ttl", "age", metavar="AGE", multiple=True, help="An age to try, like 30d.")
+@click.option("--max-tokens", "tokens", type=NUMBER, multiple=True, help="A budget to try.")
+@click.option(
+    "--token-budget",
+    type=NUMBER,
+    help="Show only what keeps the boot context's p95 within so many tokens.",
+)
+@log_option
+@click.option(
+    "-o",
+    "--output",
+    "chart",
+    type=FILE,
+    help="Also draw references served against boot tokens into an SVG or PNG file.",
+)
+@click.option(
+    "--every",
+    type=Number(1),
+    help="Apply each policy after every N memories; by default after each, of many memories about "
+    "10,000 times.",
+)
+@click.option(
+    "--retire",
+    is_flag=True,
+    help="Show beside deleting what retiring would have served: what is not kept is not loaded, "
+    "and comes back once it is read. By number and by tokens.",
+)
+@json_option
+def compare(
+    store: Path,
+    policy_names: tuple[str, ...],
+    given: tuple[str, ...],
+    token_budget: int | None,
+    log: Path | None,
+    chart: Path | None,
+    every: int | None,
+    retire: bool,
+    as_json: bool,
+    **sizes: tuple[Any, ...],
+) -> None:
+    """Compare policies on STORE's own past: what each would have lost, and what that saved.
+
+    Every policy is replayed from the first memory to the last; a reference is served if its target
+    was still there. The oracle is the most that any policy with that many slots could have served.
+
+    A setting given twice with --set is tried with both values. What memlab.toml remembers is tried
+    too where no policy is named, and its logs are read.
+    """
+    from memlab.policies import policy_named
+    from memlab.replay import comparison
+    from memlab.replay.candidates import RETIRING, TRIED, variants, with_remembered
+    from memlab.sources.opening import open_source
+
+    source = open_source(store)
+    if chart is not None:
+        check_writable(chart)
+    tried = [policy_named(name) for name in policy_names or (RETIRING if retire else TRIED)]
+    texts = _settings_in(given)
+    if foreign := sorted(texts.keys() - {key for named in tried for key in named.settings}):
+        raise no_such_setting(foreign, tried)
+    every_one = variants(tried, sizes, texts, both=retire)
+    policies = [made(named, each).policy for named, each in every_one]
+    policies = policies if policy_names else with_remembered(policies, source)
+    quiet()
+    with faults_of(policies):
+        found = comparison.compare(
+            store,
+            policies=policies,
+            every=every,
+            retire=retire,
+            token_budget=token_budget,
+            log=log,
+            progress=sys.stderr.isatty(),
+        )
+    if chart is not None:
+        from memlab.charts import plot_comparison
+
+        write_picture(plot_comparison(found.table).figure, chart, source)
+    print_result(found, as_json=as_json)
+
+
+def _settings_in(given: tuple[str, ...]) -> Mapping[str, list[str]]:
+    """Return by name what was given with ``--set``."""
+    texts: dict[str, list[str]] = {}
+    for name, text in map(split_setting, given):
+        texts.setdefault(name, []).append(text)
+    return texts

@@ -1,0 +1,169 @@
+"""A store at a glance, as ``memlab show`` prints it; what has lost no memory needs no pandas."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from memlab.arguments import whole_number
+from memlab.clock import moment_or_now
+from memlab.columns import SOURCE
+from memlab.errors import StoreError
+from memlab.growth.alerts import Alert, Look, alerts_of, facts_of
+from memlab.growth.summary import StoreSummary, past_arrays, summarize, summary_of
+from memlab.sources.base import Source
+from memlab.sources.opening import open_source, recognise, settings_of
+from memlab.store import SqliteMemoryStore
+from memlab.text import Sheet, Shown, Table, command
+
+if TYPE_CHECKING:
+    from memlab.evidence.past import Memories
+    from memlab.evidence.reads import Log
+    from memlab.growth.inventory import Inventory
+
+
+@dataclass(frozen=True, repr=False)
+class Overview(Shown):
+    """The headline numbers of a store, and what else there is to say of it.
+
+    Attributes
+    ----------
+    store : str
+        The store as a command takes it.
+    summary : StoreSummary
+    alerts : sequence of Alert
+        What costs much, or is at risk, the costliest first.
+    more : mapping of str to str or Shown
+        What kind of store it is, what of its past is not known, its number, its settings, and what
+        the cut of an index loses: words, or a page of its own.
+    remembered : str
+        What the remembered policy does: "delete" or "retire"; nothing where none is remembered.
+    """
+
+    store: str
+    summary: StoreSummary
+    alerts: Sequence[Alert] = ()
+    more: Mapping[str, str | Shown] = field(default_factory=dict)
+    remembered: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a script reads."""
+        said = {"store": self.store, "alerts": self.alerts, "summary": self.summary}
+        return said | {**self.more}
+
+    def sheet(self) -> Sheet:
+        """Return what is printed."""
+        title, facts, tables = self.summary.sheet()
+        facts, tables = [*facts], [*tables]
+        for name, part in self.more.items():
+            if isinstance(part, str):
+                facts.append((name, part))
+            else:
+                heading, said, below = part.sheet()
+                tables += [Table(heading, (), said), *below]
+        if self.alerts:  # what costs most comes first
+            summary = Table(title, (), facts, whole=True)
+            return Sheet(self.store, facts_of(self.alerts), [summary, *tables])
+        return Sheet(f"{self.store}: {title}" if self.store else title, facts, tables)
+
+    def next_steps(self) -> list[str]:
+        """Say what to run next."""
+        steps = [f"next: {command('size', self.store)}    which keep_recent, with evidence"]
+        if self.remembered:
+            would = f"what the remembered policy would {self.remembered}"
+            steps.append(f"      {command('compact', self.store)}    {would}")
+        if 2 * self.summary.boot.load_bearing.tokens > self.summary.boot.tokens:
+            floor = command("floor", self.store)
+            steps.append(f"      {floor}    what no cap brings down, and what could")
+        return steps
+
+
+def show(
+    frame: "Memories",
+    *,
+    backlog: int | None = None,
+    log: "Log" = None,
+    now: datetime | None = None,
+) -> "Overview | Inventory":
+    """Show what an agent loads from a store at every start, and how much of it is prunable.
+
+    Parameters
+    ----------
+    frame : DataFrame, path, URL, SqliteMemoryStore or Source
+        The store, or what ``memlab.load_past`` or ``memlab.load`` returns. Of a folder that holds
+        several stores it is what :func:`memlab.find` returns.
+    backlog : int, optional
+        How many prunable memories are still all right; by default the cap that ``memlab.toml``
+        remembers.
+    log : DataFrame, str or Path, optional
+        An access log, by which to say which memories nobody read, and what the cut of an index
+        loses.
+    now : datetime, optional
+        The moment, with a time zone; the current one by default.
+
+    Returns
+    -------
+    Overview or Inventory
+
+    Raises
+    ------
+    StoreError, BadRowError, SettingsError
+        When the store or its settings cannot be read.
+    ValueError
+        When `now` has no time zone, or `backlog` is not a whole number of 0 or more.
+    """
+    call = "memlab.show"
+    now = moment_or_now(now, call=call)
+    backlog = None if backlog is None else whole_number("backlog", backlog)
+    if not isinstance(frame, str | PathLike | SqliteMemoryStore | Source):
+        summary = summarize(frame, now=now, threshold=backlog)
+        return Overview(str(frame.attrs.get(SOURCE, "")), summary)
+    if (inside := _stores_inside(frame)) is not None:
+        return inside
+    source = open_source(frame)
+    settings = settings_of(source)
+    arrays, problem = past_arrays(source)
+    keep, number = settings.keep_recent, ""
+    if settings.sized is not None or settings.is_auto:
+        from memlab.sizing.in_force import number_in_force
+
+        keep, number, _ = number_in_force(source)
+    more = {"archive": f"left out: {problem}" if problem else "", "about": source.about()}
+    reads, file = None, None
+    if log is not None:
+        from memlab.evidence.cut import cut_losses
+        from memlab.evidence.reads import reads_in
+
+        reads, file = reads_in(log, settings, call=call)
+        more["cut"] = cut_losses(source, reads) if source.cuts_index else ""
+    more |= {
+        "past": source.past_note(),
+        "number": number,
+        "settings": settings.not_obeyed,
+    }
+    name = str(frame) if isinstance(frame, str | PathLike) else source.name
+    summary = summary_of(arrays, now=now, threshold=keep if backlog is None else backlog)
+    return Overview(
+        name,
+        summary,
+        alerts_of(Look(source, arrays, summary, name, reads, str(file or ""))),
+        {key: part for key, part in more.items() if part},
+        "" if settings.policy is None else "retire" if settings.retire else "delete",
+    )
+
+
+def _stores_inside(where: object) -> "Inventory | None":
+    """Return the stores below a folder that is none itself; None for anything else."""
+    if not isinstance(where, str | PathLike) or "://" in str(where):
+        return None
+    folder = Path(where)
+    if not folder.is_dir() or recognise(folder) is not None:
+        return None
+    from memlab.growth.inventory import find
+
+    found = find(folder)
+    if not found.stores:
+        raise StoreError(f"{folder} is a folder without a store in it; name a store, or its folder")
+    return found

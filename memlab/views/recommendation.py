@@ -1,0 +1,269 @@
+"""A number for a store with all that it rests on, as ``memlab size`` prints it."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final, Literal
+
+import pandas as pd
+
+from memlab import arguments
+from memlab import columns as c
+from memlab.errors import MemlabError
+from memlab.evidence.past import Memories, present_rows
+from memlab.evidence.reads import Log, describe_chances, describe_log, reading_chances
+from memlab.evidence.references import (
+    Evidence,
+    counted_in_words,
+    evidence_of,
+    not_counted_in_words,
+)
+from memlab.evidence.usage import AgeOrUse, age_or_use
+from memlab.replay.by_use import BudgetByUse, budget_by_use
+from memlab.settings import SIZED, Sized
+from memlab.sizing.advice import Advice, BudgetAdvice
+from memlab.sizing.curve import Sizing
+from memlab.sizing.goal import Goal, advised
+from memlab.sizing.record import Verdict
+from memlab.sizing.timeline import backtest_table, table_of_backtest
+from memlab.sources.opening import remember
+from memlab.text import Sheet, Shown, command, counted
+
+Unit = Literal["memories", "tokens"]
+UNITS: Final = ("memories", "tokens")
+
+
+@dataclass(frozen=True, repr=False)
+class Recommendation(Shown):
+    """A recommended number, the curve around it, and what it rests on.
+
+    Attributes
+    ----------
+    evidence : Evidence
+        The store's past, its references and what was not counted.
+    advice : Advice or BudgetAdvice
+    curve : DataFrame
+        Numbers around the recommended ones, with what each serves and costs.
+    backtest : DataFrame or None
+        What caps chosen at earlier cuts served; None of a budget.
+    usage : AgeOrUse or None
+        Whether age or use says what is read next, where there is a log.
+    by_use : BudgetByUse or None
+        To how many tokens to retire by use, where that says what is read next.
+    chances : Series or None
+        Which memories the log could show read.
+    asked : dict
+        What was asked for, to be remembered with the number.
+    explain : bool
+        Whether to show all of it.
+    """
+
+    evidence: Evidence
+    advice: Advice | BudgetAdvice
+    curve: pd.DataFrame
+    backtest: pd.DataFrame | None
+    usage: AgeOrUse | None
+    by_use: BudgetByUse | None
+    chances: "pd.Series[Any] | None"
+    asked: dict[str, Any]
+    explain: bool = False
+
+    def sheet(self) -> Sheet:
+        """Return what is printed: first whether age or use decides what to load."""
+        advice, first = self.advice, list[tuple[str, str]]()
+        page = advice.sheet() if self.explain else advice.brief(self.curve)
+        title, tables, evidence = page.title, [*page.tables], [*self._evidence()]
+        if self.usage is not None and self.usage.decided:
+            first.append(("age or use", self.usage.answer))
+        if self.by_use is not None:
+            first.insert(0, ("by age", title))
+            title = self.by_use.answer
+        if self.evidence.name:
+            first.append(("store", self.evidence.name))
+        if self.explain and advice.verdict is not Verdict.NOTHING_PRUNABLE:
+            tables.append(advice.table(self.curve))
+            if self.backtest is not None:
+                tables.append(table_of_backtest(self.backtest))
+            if self.by_use is not None:
+                tables += self.by_use.sheet().tables
+        if self.explain and isinstance(advice, Advice):
+            evidence.append(("how", advice.rule))
+        return Sheet(title, [*first, *page.facts, *evidence], tables)
+
+    def next_steps(self) -> list[str]:
+        """Say what to run next: retire by use where that is the answer, and look at the number."""
+        found = self.evidence
+        name = found.name if found.source is not None else ""
+        steps = self.advice.next_steps(name, log=found.log_file, brief=not self.explain)
+        first = [] if self.by_use is None else self.by_use.next_steps()
+        return (
+            [*first, *(each.replace("next: ", "      ", 1) for each in steps)] if first else steps
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the advice's own fields, its command, and what it rests on, as JSON values."""
+        advice, name = self.advice, self.evidence.name
+        numbers = "budgets" if isinstance(advice, BudgetAdvice) else "caps"
+        left_out = self.evidence.counts.drop(columns="counted").T.to_dict().items()
+        told = {
+            **json.loads(advice.to_json()),
+            "store": name,
+            "command": advice.command(name) if advice.policy else None,
+            "setting": advice.setting(name) if isinstance(advice, Advice) else None,
+            "not_counted": {
+                kind: {reason: count for reason, count in reasons.items() if count}
+                for kind, reasons in left_out
+                if any(reasons.values())
+            },
+            numbers: _records(self.curve.reset_index()),
+        }
+        if self.backtest is not None:
+            told["backtest"] = _records(self.backtest)
+        if self.chances is not None:
+            told["chances"] = self.chances.value_counts(sort=False).to_dict()
+        by = {"age_or_use": self.usage, "by_use": self.by_use}
+        return told | {name: each.figures for name, each in by.items() if each is not None}
+
+    def save(self) -> str:
+        """Remember the safe number in ``memlab.toml``, until when it speaks and what it rests on.
+
+        Returns
+        -------
+        str
+            What was remembered, where, and what goes by it.
+
+        Raises
+        ------
+        MemlabError
+            When there is no store to remember it of.
+        """
+        advice, settings, source = self.advice, self.evidence.settings, self.evidence.source
+        policy = advice.policy
+        if source is None:
+            raise MemlabError("a frame has no settings: size the store itself to save its number")
+        if policy is None:
+            return "nothing was remembered: there is no number to remember"
+        sized = Sized(self.evidence.now.replace(microsecond=0), advice.memories, advice.until)
+        if settings.is_auto and (settings.policy or {})["name"] == policy["name"]:
+            policy, until = dict(settings.policy or {}), 'its number stays "auto", found each time'
+        else:
+            policy[SIZED] = sized._asdict()
+            until = f"until {sized.until:,} memories have been written; {sized.memories:,} have"
+        file = remember(source, {"policy": policy, **self.asked})
+        by_it = " and ".join(command(name, source.name) for name in ("compact", "maintain"))
+        return f"remembered in {file}; {by_it} go by it, {until}"
+
+    def _evidence(self) -> Iterator[tuple[str, str]]:
+        """Name what a number rests on: references, times without a zone, a log, an index, use."""
+        found = self.evidence
+        counts, past, log = found.counts, found.past, found.log
+        if self.explain:  # else how many references there are stands in the page
+            kinds = ", ".join(f"{count:,} {name}" for name, _, count in counted_in_words(counts))
+            left_out = ", ".join(f"{n:,} {why}" for why, n in not_counted_in_words(counts))
+            no_need = f"; no later need, so not counted: {left_out}" if left_out else ""
+            yield "references", f"{kinds or 'none'}{no_need}"
+        if zoneless := past.attrs[c.WITHOUT_ZONE]:
+            yield "the store", f"{counted(zoneless, 'times')} without a zone, taken as UTC"
+        if log is not None and self.chances is not None:
+            unknown = counts["dangling"]["log"]
+            if unknown and unknown == len(log):
+                yield (
+                    "the log",
+                    "not one line names a memory of this store; is it another store's log?",
+                )
+            else:
+                yield "by the log", describe_chances(self.chances)
+                yield from (line.partition(": ")[::2] for line in describe_log(log))
+        present = present_rows(past)
+        if found.source is not None and found.source.cuts_index and c.LOADED_AT_START in present:
+            named = int(present[c.ACTIVE].sum())
+            fits = int((present[c.ACTIVE] & present[c.LOADED_AT_START]).sum())
+            if fits < named:
+                loads = f"a start loads {fits:,} of the {named:,} files that it names"
+                more = f"a cap that leaves more than {fits:,} memories loads no more"
+                yield "by the index", f"{loads}; {more}"
+
+
+def size(  # noqa: PLR0913 - what is asked of a store
+    frame: Memories,
+    *,
+    target: float | None = None,
+    token_budget: int | None = None,
+    confidence: float | None = None,
+    until: float | None = None,
+    unit: Unit = "memories",
+    log: Log = None,
+    only_log: bool = False,
+    explain: bool = False,
+    now: datetime | None = None,
+) -> Recommendation:
+    """Recommend a cap or a budget for a store, with what it rests on and what to run next.
+
+    What is not given is what ``memlab.toml`` remembers of the store, else the default.
+
+    Parameters
+    ----------
+    frame : DataFrame, path, URL, SqliteMemoryStore or Source
+        The store, or what ``memlab.load_past`` returns.
+    target, token_budget, confidence, until
+        As for :func:`memlab.recommend_cap`.
+    unit : {"memories", "tokens"}
+        Whether to recommend a number of memories, or a budget in tokens.
+    log : DataFrame, str or Path, optional
+        An access log, or what ``memlab.read_access_log`` returns.
+    only_log : bool
+        Leave aside what the store itself says; the log is all.
+    explain : bool
+        Show all numbers around the answer, its record, and why.
+    now : datetime, optional
+        The moment after which a read is none yet, with a time zone; the current one by default.
+
+    Returns
+    -------
+    Recommendation
+        ``advice`` holds the numbers; ``save()`` remembers them.
+
+    Raises
+    ------
+    ValueError
+        When an argument is out of its range.
+    MemlabError
+        When store, archive, settings or log cannot be read, or `only_log` has none.
+    """
+    call = "memlab.size"
+    for name, flag in (("only_log", only_log), ("explain", explain)):
+        arguments.expect(flag, bool, call=call, name=name)
+    arguments.expect(unit, str, call=call, name="unit")
+    if unit not in UNITS:
+        raise ValueError(f"unit must be one of {', '.join(UNITS)}, not {unit!r}")
+    asked: dict[str, Any] = {"target": target, "token_budget": token_budget}
+    asked |= {"confidence": confidence, "until": until}
+    found = evidence_of(frame, log, call=call, only_log=only_log, now=now)
+    if only_log and found.log is None:
+        raise MemlabError("only_log (--only-log) needs a log: give one as log (--log FILE)")
+    goal = Goal.of(found.settings, **asked)
+    past, references = found.past, found.references
+    usage = by_use = chances = backtest = None
+    if found.log is not None:
+        usage = age_or_use(past, references, confidence=goal.confidence)
+        if usage.verdict == "use" and found.source is not None and found.source.retires:
+            aim = {"target": goal.target, "confidence": goal.confidence, "until": goal.until}
+            by_use = replace(budget_by_use(past, references, **aim), store=found.name)
+        ours = found.log[c.MEMORY_ID].isin(past[c.MEMORY_ID]) & (found.log[c.AT] <= found.now)
+        chances = reading_chances(present_rows(past), found.log[ours])
+    sizing, advice = advised(past, references, goal, in_tokens=unit == "tokens")
+    shown = [*advice.answers]
+    if isinstance(sizing, Sizing):
+        in_use = None if found.source is None else found.source.cap_now()
+        shown.append(None if in_use is None else min(in_use, sizing.most))
+        backtest = backtest_table(sizing.cuts, goal.target)
+    curve = sizing.at(sizing.around(*shown))
+    log_file = None if log is None else found.log_file
+    kept = asked | {"target": goal.target, "token_budget": goal.token_budget, "log": log_file}
+    kept = {name: value for name, value in kept.items() if value is not None}
+    return Recommendation(found, advice, curve, backtest, usage, by_use, chances, kept, explain)
+
+
+def _records(table: pd.DataFrame) -> Any:
+    return json.loads(table.to_json(orient="records"))
