@@ -17,6 +17,7 @@ from memlab.cli.options import (
     Command,
     digests_beginning,
     json_option,
+    log_option,
     save_plan_option,
 )
 from memlab.cli.output import (
@@ -87,6 +88,7 @@ def _change_options(command: Command) -> Command:
 )
 @click.option("--save", is_flag=True, help="Remember the policy in memlab.toml beside the store.")
 @click.option("--rows", "list_rows", is_flag=True, help="List what would go, the costliest first.")
+@log_option
 @ALL
 @_change_options
 def compact(
@@ -100,6 +102,7 @@ def compact(
     do_it: bool,
     all_prunable: bool,
     list_rows: bool,
+    log: Path | None,
     as_json: bool,
     **settings: Any,
 ) -> None:
@@ -135,10 +138,11 @@ def compact(
     retires = settings_of(source).retire if retire is None else retire
     watch = telling("reading the store", PLANNING)
     with faults_of([policy]):
-        made = plan(source, policy, retire=retires, now=now_utc(), watch=watch)
+        made = plan(source, policy, retire=retires, log=log, now=now_utc(), watch=watch)
     _save_plan(made, save_plan, source)
     if save and chosen is not None:
-        how = {} if retire is None else {"retire": retire or None}
+        how: dict[str, Any] = {} if retire is None else {"retire": retire or None}
+        how |= {"log": log} if log else {}
         file = remember(source, {"policy": as_setting(chosen.name, chosen.settings)} | how)
         click.echo(f"{for_terminal(f'remembered in {file}')}\n", err=True)
     told = _protected(source)
@@ -149,25 +153,29 @@ def compact(
     elif as_json and retires:
         print_text(made.to_json())
     elif as_json:
-        cost = _cost(source, made)
+        cost = _cost(source, made, log)
         added = json.dumps({"cost": cost if isinstance(cost, str) else asdict(cost)})
         print_text(f"{made.to_json().removesuffix(_END)},\n{added[1:]}\n")
     else:
-        costs = [_cost(source, made), ""] if made.memories else []
+        costs = [_cost(source, made, log), ""] if made.memories else []
         by_settings = [f"by memlab.toml: {number}"] if number else []
         after = _after_planning(made, save_plan, "under this policy every memory stays")
         words = typed_again(policy_name, settings, given)
-        listed = _costliest(source, policy, words) if list_rows and not made.is_empty else []
-        doubts = [*(_about_retiring(source, made) if retires else []), *made.doubts()]
+        lists = list_rows and not made.is_empty
+        listed = _costliest(source, policy, words, log) if lists else []
+        doubts = [*(_about_retiring(source, made, log) if retires else []), *made.doubts()]
         print_lines(*told, made, "", *listed, *costs, *by_settings, *doubts, *after)
 
 
-def _costliest(source: "Source", policy: "Policy", words: Sequence[str]) -> list[Sheet | str]:
+def _costliest(
+    source: "Source", policy: "Policy", words: Sequence[str], log: Path | None
+) -> list[Sheet | str]:
     """List the costliest that a policy does not keep; `words` are its options."""
     from memlab.compaction.listing import NOT_KEPT, rows, table_of
 
-    listed = rows(source, policy, where=NOT_KEPT)
+    listed = rows(source, policy, where=NOT_KEPT, log=log)
     table = table_of(listed, most=LISTED_ROWS, width=terminal_width() or WIDTH)
+    words = [*words, *(("--log", str(log)) if log else ())]
     every = command("rows", source.name, *words, "--where", NOT_KEPT, "--limit", 0)
     table = table._replace(heading="the costliest that would go")
     one = f"{command('restore', source.name)} DIGEST --id ID"
@@ -175,13 +183,13 @@ def _costliest(source: "Source", policy: "Policy", words: Sequence[str]) -> list
     return [Sheet("", [], [table]), f"next: {every}    all of them", back, ""]
 
 
-def _about_retiring(source: "Source", made: "Plan") -> list[str]:
+def _about_retiring(source: "Source", made: "Plan", log: Path | None) -> list[str]:
     """Say what brings a retired memory back."""
     from memlab.sources.opening import settings_of
 
     if not made.retires:
         return []
-    if settings_of(source).log:
+    if log or settings_of(source).log:
         return ["what is retired stays in the store; what is read there returns at the next plan"]
     return [
         "what is retired stays in the store; what a memory refers to returns at the next plan",
@@ -215,13 +223,13 @@ def _after_planning(made: "Plan", save_plan: Path | None, nothing: str) -> list[
     return [f"nothing was {was}; add --apply to do it, or --save-plan FILE to have it reviewed"]
 
 
-def _cost(source: "Source", made: "Plan") -> "Cost | str":
+def _cost(source: "Source", made: "Plan", log: Path | None) -> "Cost | str":
     """Return what a plan costs in references, or why that is not known: it is no reason to fail."""
     from memlab.compaction.effects import cost_of
 
     doing("looking at what was referred to later")
     try:
-        return cost_of(made, store=source)
+        return cost_of(made, store=source, log=log)
     except MemlabError as error:
         return f"what that costs in later references is not known: {error}"
 

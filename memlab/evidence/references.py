@@ -198,6 +198,13 @@ class Evidence(NamedTuple):
     counts: pd.DataFrame
     now: datetime
 
+    @property
+    def log_option(self) -> tuple[str, ...]:
+        """How a command is given the log; nothing where there is none or the settings name it."""
+        if self.log is None or self.log_file in self.settings.log:
+            return ()
+        return ("--log", str(self.log_file or "LOG"))
+
 
 def evidence_of(
     memories: Memories,

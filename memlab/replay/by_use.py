@@ -42,12 +42,15 @@ class BudgetByUse(Shown):
         A row for each budget that was tried, indexed by ``tokens``, load-bearing ones among them:
         ``served``, the limits ``low`` and ``high`` of as many reads to come, and what the
         ``newest`` in as many served.
+    log : tuple of str
+        The option that names the log to a command, where ``memlab.toml`` does not.
     """
 
     store: str
     target: float
     reads: int
     table: pd.DataFrame
+    log: tuple[str, ...] = ()
 
     @property
     def likely(self) -> int | None:
@@ -99,7 +102,7 @@ class BudgetByUse(Shown):
         """Return the command that retires to the likely budget, where that beats age."""
         if not self.answer.startswith("retire"):
             return []
-        how = ("--policy", Learned.name, "--max-tokens", self.likely, "--retire")
+        how = ("--policy", Learned.name, "--max-tokens", self.likely, "--retire", *self.log)
         return [f"next: {command('compact', self.store, *how)}    what is read comes back"]
 
 

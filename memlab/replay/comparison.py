@@ -28,7 +28,7 @@ from memlab.replay.life import Flags, Ints, Life, life_of
 from memlab.replay.walk import BOOT_MEMORIES, BOOT_TOKENS, KEPT, Replay, walk_through
 from memlab.sizing.history import mean_p95_max
 from memlab.sources.opening import open_source
-from memlab.text import Cell, Sheet, Shown, Table, command, counted
+from memlab.text import Cell, Sheet, Shown, Table, command, counted, in_shell
 
 
 @dataclass(frozen=True)
@@ -297,7 +297,8 @@ def compare(  # noqa: PLR0913 - what is compared, how, and by how many
     replays = _replays(life, asked, every=every, workers=workers, progress=progress)
     table = summarise(found.past, references, replays)
     retires = found.source is None or found.source.retires
-    return Comparison(found.name, table, len(references), every, token_budget, retires)
+    about = (len(references), every, token_budget, retires, found.log_option)
+    return Comparison(found.name, table, *about)
 
 
 def summarise(
@@ -472,7 +473,8 @@ class Comparison(Shown):
     """What :func:`compare` returned for a store, as people read it.
 
     Each policy was applied after `every` so many memories; what passes `token_budget` is left out.
-    `retires` says whether anything can be retired in the store.
+    `retires` says whether anything can be retired in the store; `log` names its log to a command,
+    where ``memlab.toml`` does not.
     """
 
     store: str
@@ -481,6 +483,7 @@ class Comparison(Shown):
     every: int = 1
     token_budget: int | None = None
     retires: bool = True
+    log: tuple[str, ...] = ()
 
     @property
     def fitting(self) -> pd.DataFrame:
@@ -550,7 +553,8 @@ class Comparison(Shown):
         good = retired[retired["served"] >= GOOD].sort_values("boot_tokens_mean")
         best = pd.concat([good, retired.sort_values("served", ascending=False)])["options"]
         if len(best) and self.retires:
-            does = f"{command('compact', self.store)} {best.iloc[0]} --retire"
+            options = f"{best.iloc[0]} {in_shell('--retire', *self.log)}"
+            does = f"{command('compact', self.store)} {options}"
             lines.append(f"      {does}    what that would retire; what is read comes back")
         return lines
 

@@ -92,6 +92,8 @@ class Findings:
     log : pandas.DataFrame or None
         What was read, where there is a log of it; `log_name` is the file's.
     log_name : str
+    log_option : tuple of str
+        What names the log to a command, where ``memlab.toml`` does not.
     references, counts : pandas.DataFrame
         What was referred to again, and what was not counted.
     sizing : Sizing
@@ -115,6 +117,7 @@ class Findings:
     past: pd.DataFrame
     log: pd.DataFrame | None
     log_name: str
+    log_option: tuple[str, ...]
     references: pd.DataFrame
     counts: pd.DataFrame
     sizing: Sizing
@@ -166,7 +169,7 @@ class Findings:
             confidence=asked.confidence,
             until=asked.until,
         )
-        found = replace(found, store=self.store)
+        found = replace(found, store=self.store, log=self.log_option)
         return found if found.next_steps() else None
 
     @cached_property
@@ -278,6 +281,7 @@ def examine(
         past=past,
         log=found.log,
         log_name=log_name,
+        log_option=("--log", log_name or "LOG") if found.log_option else (),
         references=references,
         counts=found.counts,
         sizing=sizing,

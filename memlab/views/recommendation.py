@@ -249,7 +249,8 @@ def size(  # noqa: PLR0913 - what is asked of a store
         usage = age_or_use(past, references, confidence=goal.confidence)
         if usage.verdict == "use" and found.source is not None and found.source.retires:
             aim = {"target": goal.target, "confidence": goal.confidence, "until": goal.until}
-            by_use = replace(budget_by_use(past, references, **aim), store=found.name)
+            by_use = budget_by_use(past, references, **aim)
+            by_use = replace(by_use, store=found.name, log=found.log_option)
         ours = found.log[c.MEMORY_ID].isin(past[c.MEMORY_ID]) & (found.log[c.AT] <= found.now)
         chances = reading_chances(present_rows(past), found.log[ours])
     sizing, advice = advised(past, references, goal, in_tokens=unit == "tokens")

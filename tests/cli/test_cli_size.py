@@ -139,7 +139,15 @@ def test_where_use_says_more_than_age_it_opens_with_the_room_that_retiring_takes
     (step,) = [line for line in lines if line.startswith("next: ")]
     assert f"--max-tokens {said[1].replace(',', '')} --retire" in step
     words = shlex.split(step.removeprefix("next: memlab ").partition("    ")[0])
-    assert "retires" in run(*words).output
+    assert words[-2:] == ["--log", str(log)]
+
+    def retired(*words: object) -> Any:
+        return json.loads(run(*words, "--json").output)["retires"]
+
+    by_reads = retired(*words)
+    assert by_reads != retired(*words[:-2])
+    assert run(*words, "--save").exit_code == 0
+    assert retired("compact", store) == by_reads
     told = json.loads(run("size", store, "--log", log, "--json").output)["by_use"]
     assert f"{told['likely']:,}" == said[1]
     assert told["likely"] in [each["tokens"] for each in told["budgets"]]

@@ -56,7 +56,7 @@ class Scene(ABC):
         """Carry out the operation again, as it is; only a finished one may be refused."""
         ended = children.run(self.operation, store=store, what=self.what)
         if not isinstance(ended.error, AlreadyAppliedError):
-            assert ended.error is None
+            assert ended.error is None, repr(ended)
         self.check_done(store)
 
 

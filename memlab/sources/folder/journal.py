@@ -152,6 +152,7 @@ class Operation:
         written = file_clock()
         own.write(FileCopy(VERSION, new, 0o600 if now is None else now.mode, written, owner))
         own.write(FileCopy(_MADE, _digest(new), 0o600, written, owner))
+        own.sync()  # without them nobody can tell later whether they have changed places
         try:
             if now is None:
                 own.link(VERSION, folder, name)
