@@ -68,6 +68,7 @@ def with_zstd(pieces: list[bytes]) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "size", "noise"),
     [("spaces", 2**29, b""), *((kind, 15 * 2**20, NOISE) for kind in BOMBS)],
@@ -83,6 +84,7 @@ def test_a_plan_that_an_archive_keeps(store: Path, kind: str, size: int, noise: 
     refused_in_words(store, made.digest)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "size", "noise"),
     [("spaces", 2**29, b""), *((kind, 60 * 2**20, NOISE) for kind in BOMBS)],

@@ -77,6 +77,7 @@ def watched(operation: Operation, store: Path, what: str) -> list[str]:
 STEPS = [(name, str(step)) for name, each in OPERATIONS.items() for step in each.steps]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "step"), STEPS)
 def test_killed_at_a_step_an_operation_is_done_or_not_and_can_be_done_again(
     store: Path, tmp_path_factory: pytest.TempPathFactory, name: str, step: str

@@ -278,6 +278,7 @@ def test_where_nothing_is_loaded_at_start_there_is_nothing_to_retire(tmp_path: P
         memlab.plan(f"odek:{tmp_path / 'odek'}", TokenBudget(100), retire=True)
 
 
+@pytest.mark.long
 @given(rows=row_lists(max_size=8), data=st.data())
 def test_any_store_comes_back_byte_for_byte(rows: list[Row], data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
@@ -301,6 +302,7 @@ def test_any_store_comes_back_byte_for_byte(rows: list[Row], data: st.DataObject
             assert rows_of(store) == before
 
 
+@pytest.mark.long
 def test_a_year_of_nights_does_not_swing_and_brings_back_what_is_needed(tmp_path: Path) -> None:
     """Two memories are needed weekly, one once; what is loaded is not read, as agents do it."""
     old = [row(f"e{n}", created_at="2025-01-01") for n in range(30)]

@@ -211,6 +211,7 @@ def killed_at(count: int, what: str, file: Path, names: list[Path]) -> None:
     assert ran.returncode == -signal.SIGKILL
 
 
+@pytest.mark.long
 def test_a_client_that_is_killed_goes_on_where_it_was(tmp_path: Path, four: list[Path]) -> None:
     file = tmp_path / "plan.json"
     killed_at(3, "plan", file, four)

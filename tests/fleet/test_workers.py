@@ -143,6 +143,7 @@ def test_whoever_does_the_work_does_to_every_store_what_one_process_does(
     assert {name: rows_of(name) for name in after} == after
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("times", [1, 99])
 def test_a_worker_that_a_store_kills_costs_a_retry_and_then_the_store_is_set_aside(
     runner: Runner, times: int, tmp_path: Path
@@ -161,6 +162,7 @@ def test_a_worker_that_a_store_kills_costs_a_retry_and_then_the_store_is_set_asi
     assert len(list((tmp_path / "tally").iterdir())) >= len(deadly)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", [ApplyStep.ARCHIVED, ApplyStep.VERIFIED])
 def test_a_worker_that_is_killed_while_it_applies_loses_nothing_and_repeats_nothing(
     runner: Runner, step: str, tmp_path: Path

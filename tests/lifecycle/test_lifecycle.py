@@ -538,6 +538,7 @@ def write_some(path: Path, writer: int) -> None:
             store.put(item(f"shared-{number}", f"shared note {number}"), agent_id="g")
 
 
+@pytest.mark.long
 def test_writers_at_once_leave_a_store_within_its_cap(path: Path) -> None:
     context = multiprocessing.get_context("forkserver")
     heavy = ["sklearn.feature_extraction.text", "scipy.sparse"]

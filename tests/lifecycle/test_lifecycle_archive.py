@@ -110,6 +110,7 @@ store.put(item("high"), agent_id="a", importance=0.9)
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("patch", KILLED.values(), ids=KILLED)
 def test_a_killed_writer_loses_nothing_and_the_next_one_tidies_up(
     open_store: Open, path: Path, patch: str

@@ -93,6 +93,7 @@ def stores(draw: st.DrawFn) -> list[dict[str, object]]:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("recommend", [recommend_cap, recommend_budget])
 @settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=stores(), steps=WALKS, sizes=st.lists(st.integers(0, 600), min_size=1, max_size=4))

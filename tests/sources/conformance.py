@@ -398,6 +398,7 @@ class Compacted(Changing):
 
     # Being killed
 
+    @pytest.mark.long
     @pytest.mark.parametrize("step", [*ApplyStep, *RestoreStep], ids=repr)
     def test_who_is_killed_at_a_step_loses_nothing_and_it_can_be_finished(
         self, lab: Lab, step: ApplyStep | RestoreStep, tmp_path: Path
@@ -437,6 +438,7 @@ class Compacted(Changing):
 
     # An archive that somebody else has written
 
+    @pytest.mark.long
     def test_a_forged_archive_ends_in_a_result_or_an_error_and_nothing_half_done(
         self, lab: Lab, tmp_path: Path
     ) -> None:

@@ -114,6 +114,7 @@ def test_an_index_whose_newest_lines_are_cut_is_mended(tmp_path: Path) -> None:
     assert frame.loaded_at_start[frame.active].all()
 
 
+@pytest.mark.long
 @settings(max_examples=12)
 @given(data=st.data())
 def test_any_index_comes_back_byte_for_byte(
@@ -163,6 +164,7 @@ else:
 _STEPS = [*Step, *(each for each in ApplyStep if each != ApplyStep.DELETED)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("does", "step"),
     [("apply", each) for each in _STEPS] + [("restore", each) for each in Step],

@@ -63,6 +63,7 @@ def test_a_store_in_memory_cannot_archive() -> None:
         SqliteMemoryStore(":memory:", archive=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["delete_rows", "note_deleted"])
 def test_killed_at_any_moment_no_row_is_lost_and_the_next_call_settles_it(
     path: Path, name: str

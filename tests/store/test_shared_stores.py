@@ -39,7 +39,10 @@ except memlab.MemlabError as error:
 """
 APPLY = "print(memlab.apply(memlab.plan(store, KeepRecent(4))).digest)"
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may act as somebody else")
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root may act as somebody else"),
+    pytest.mark.long,
+]
 
 
 @pytest.fixture
