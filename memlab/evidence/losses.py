@@ -13,7 +13,7 @@ from memlab.evidence.past import Deletion, gone_and_deleted, of_others, past_of
 from memlab.evidence.reads import remembered_reads
 from memlab.evidence.references import find_references
 from memlab.evidence.searches import searched_for
-from memlab.frame.fields import retired_rows
+from memlab.frame.fields import CHARS_PER_TOKEN, retired_rows
 from memlab.frame.loading import frame_of, load
 from memlab.sources.base import Loss, Reader, Source, archive_at, at_one_moment
 from memlab.sources.opening import SourceLike, open_source, settings_of
@@ -24,7 +24,7 @@ from memlab.store.archive.copies import (
     copied_record,
     copies_in,
     digest_of,
-    has_copies,
+    keeps_copies,
     last_copied,
 )
 from memlab.store.archive.location import is_begun
@@ -39,8 +39,8 @@ ASKED: Final = "asked"
 LAST_ASKED: Final = "last_asked"
 _COUNTS: Final = (READS, c.REFERENCES, SEARCHES)
 _COLUMNS: Final = (
-    *(c.MEMORY_ID, c.KIND, c.TITLE, c.TOKENS, c.CREATED_AT, SEEN_AT, c.DELETED_AT, EMPTIED),
-    *(c.COMMIT, *_COUNTS, ASKED, LAST_ASKED),
+    *(c.MEMORY_ID, c.KIND, c.TITLE, c.TOKENS, c.LOAD_BEARING, c.CREATED_AT, SEEN_AT),
+    *(c.DELETED_AT, EMPTIED, c.COMMIT, *_COUNTS, ASKED, LAST_ASKED),
 )
 _LISTED: Final = 20
 
@@ -138,7 +138,8 @@ def lost(source: SourceLike, *, log: pd.DataFrame | None = None) -> pd.DataFrame
     Returns
     -------
     DataFrame
-        One row a memory: ``memory_id``, ``kind``, ``title``, ``tokens``, ``created_at``;
+        One row a memory: ``memory_id``, ``kind``, ``title``, ``tokens``, ``load_bearing``,
+        ``created_at``;
         ``deleted_at`` and the ``commit`` that deleted it, of git; of copies, when it was missed,
         and ``seen_at``, when it was last seen; ``emptied``, whether it is there without words;
         ``reads``, ``references`` and ``searches`` since, ``asked``, how many these are together,
@@ -220,8 +221,7 @@ def contents_of(source: Source, reader: Reader) -> Iterator[Content]:
 def _kept(source: Source, now: datetime) -> tuple[dict[str, Loss], tuple[str, ...]]:
     """Return by id what git or copies keep of what somebody else took, and what says so."""
     found, known_by = dict[str, Loss](), tuple[str, ...]()
-    location = archive_at(source) if source.is_copied else None
-    if location and is_begun(location) and read_archive(location, has_copies):
+    if source.is_copied and keeps_copies(archive_at(source)):
         last, found = _missed(source, now)
         known_by = (f"copies, last made {last:%Y-%m-%d %H:%M} UTC",) if last else ()
     if source.is_tracked():
@@ -271,6 +271,9 @@ def _frame_of(source: Source, kept: Mapping[str, Loss]) -> pd.DataFrame:
         with_body=True,
     )
     frame = frame[frame[c.PROBLEM].isna()].drop(columns=c.PROBLEM).reset_index(drop=True)
+    # A start may have loaded a line of an index alone; what was lost is the text.
+    text = -(-frame[c.CHARS] // CHARS_PER_TOKEN)
+    frame[c.TOKENS] = frame[c.TOKENS].where(frame[c.TOKENS] > 0, text)
     losses = [kept[name] for name in frame[c.MEMORY_ID]]
     moments = {
         c.DELETED_AT: [loss.at for loss in losses],

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
+from warnings import catch_warnings
 
 import numpy as np
 
@@ -12,8 +13,7 @@ from memlab.errors import MemlabError
 from memlab.frame.fields import CHARS_PER_TOKEN, Arrays, Integers
 from memlab.growth.context import loaded_at_start
 from memlab.growth.summary import StoreSummary
-from memlab.items import Size
-from memlab.sources.base import Source, has_past
+from memlab.sources.base import Source, has_past, knows_losses
 from memlab.sources.opening import settings_of
 from memlab.text import command, counted
 
@@ -186,23 +186,19 @@ def _cut(look: Look) -> _Found:
 
 
 def _lost(look: Look) -> _Found:
-    """Look for what should never have gone and somebody else deleted."""
-    lost = lost_load_bearing(look.source)
-    if lost.memories:
-        what = f"{counted(lost.memories, 'load-bearing memories')}, deleted by somebody else"
-        yield what, lost.tokens, ("rows", look.name, "--where", "deleted")
+    """Look for what somebody else deleted that should never have gone, or was asked for since."""
+    source = look.source
+    # What is wrong with an archive is said below; where nobody would know, no frame is loaded.
+    with suppress(MemlabError), catch_warnings(action="ignore"):
+        if knows_losses(source):
+            from memlab.evidence.losses import ASKED, losses_of
 
-
-def lost_load_bearing(source: Source) -> Size:
-    """Return how many load-bearing memories somebody else deleted, as far as its past is known."""
-    with suppress(MemlabError):  # what is wrong with an archive is said below
-        if source.knows_gone():
-            from memlab.evidence.past import gone_and_deleted
-
-            gone, _ = gone_and_deleted(source, on_bad_row="keep")
-            chars = gone.loc[gone[c.LOAD_BEARING].astype(bool), c.CHARS]
-            return Size(len(chars), _tokens(int(chars.sum())))
-    return Size(0, 0)
+            lost = losses_of(source, own=False).frame
+            missed = lost[lost[c.LOAD_BEARING] | (lost[ASKED] > 0)]
+            if len(missed):
+                which = "load-bearing or asked for since"
+                what = f"{counted(len(missed))}, {which}, that somebody else deleted or emptied"
+                yield what, int(missed[c.TOKENS].sum()), ("lost", look.name)
 
 
 def _tokens(chars: int) -> int:

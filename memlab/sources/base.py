@@ -34,6 +34,7 @@ from memlab.errors import (
     UnsafeDeletionError,
 )
 from memlab.settings import Settings
+from memlab.store.archive.copies import keeps_copies
 from memlab.store.archive.entries import SampleRow
 from memlab.store.archive.location import ArchiveLocation, archive_path, is_begun, unchanged
 from memlab.store.archive.opening import read_archive
@@ -763,6 +764,11 @@ def archive_at(source: Source) -> ArchiveLocation:
 def has_past(source: Source) -> bool:
     """Whether anything is known that was in a source and has gone."""
     return source.name != ":memory:" and (is_begun(archive_at(source)) or source.knows_gone())
+
+
+def knows_losses(source: Source) -> bool:
+    """Whether git or copies can say what somebody else deleted from a source."""
+    return source.is_tracked() or (source.is_copied and keeps_copies(archive_at(source)))
 
 
 def place_of(milliseconds: int, tie: Key) -> int:

@@ -150,8 +150,10 @@ def test_what_should_never_go_and_somebody_else_deleted_is_lost(tmp_path: Path) 
     (folder.folder / "told.md").unlink()
     folder.commit(3)
     found = alerts(folder.folder)["lost"]
-    assert found.what == "1 load-bearing memory, deleted by somebody else"
+    which = "load-bearing or asked for since"
+    assert found.what == f"1 memory, {which}, that somebody else deleted or emptied"
     assert (found.tokens, found.how) == (9, "lost")
+    assert found.next == "memlab lost STORE"
 
 
 def test_they_come_first_in_show_and_in_the_report_and_json_has_them(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from memlab.store.archive.entries import (
     text_in,
     unpacked,
 )
+from memlab.store.archive.location import ArchiveLocation, is_begun
+from memlab.store.archive.opening import read_archive
 from memlab.store.records import fingerprint_of
 from memlab.store.shapes import be, whole
 
@@ -84,6 +86,11 @@ def digest_of(content: bytes) -> bytes:
 def has_copies(archive: Archive) -> bool:
     """Whether an archive has room for copies."""
     return archive.has_table("copies")
+
+
+def keeps_copies(location: ArchiveLocation) -> bool:
+    """Whether there is an archive that has."""
+    return is_begun(location) and read_archive(location, has_copies)
 
 
 def make_table(archive: Archive) -> None:
