@@ -22,7 +22,7 @@ from memlab.settings import NUMBERS
 from memlab.sizing import Verdict, prepare_budget, prepare_sizing
 from memlab.sizing.goal import Question
 from memlab.sources.opening import SourceLike
-from memlab.text import Cell, Sheet, Shown, Table, counted
+from memlab.text import Cell, Sheet, Shown, Table, counted, or_dash
 
 _AT_ANY_TIME: Final = datetime.fromtimestamp(0, UTC)
 """The newest stay whatever the clock says."""
@@ -63,8 +63,7 @@ class CapEffect(Shown):
         facts = [(name, f"{moment:%Y-%m-%d}") for name, moment in ends.items() if moment]
         rows: list[tuple[Cell, ...]] = []
         for name, boot in (("before", self.before), ("after", self.after)):
-            share = boot.prunable_by_memories
-            prunable = "–" if share is None else f"{share:.1%}"
+            prunable = or_dash(boot.prunable_by_memories)
             rows.append((name, boot.memories, boot.tokens, prunable))
         rows.append(("deleted", *self.deleted, ""))
         table = Table("", ("boot context", "memories", "tokens", "prunable"), rows)
